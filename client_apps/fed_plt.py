@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 from privet.client_apps.as_printed import fed_plt_epsilon
 from privet.core import ConfigError
-from privet.core.key import same, setting
+from privet.core.key import SMALLEST, same, setting
 from privet.data import DataSettings
 from privet.kernel import (
     Facts,
@@ -62,7 +62,12 @@ class SplittingAgent(ValueBits, SolverAgent):
 
     rho: float = penalty(0.0, "penalty of the splitting", (3.0, 10.0))
     relaxation: float = setting(
-        1.0, "a in z_i + 2 a (x_i - y): 1 is the paper's", low=0, high=1, open_low=True
+        0.0,
+        "a in z_i + 2 a (x_i - y): 1 is the paper's; 0 is 1, or in an asynchronous run 1/2 unless "
+        "theory proves 1",
+        low=0,
+        floor=SMALLEST,
+        high=1,
     )
 
     def task(
@@ -82,6 +87,11 @@ class SplittingAgent(ValueBits, SolverAgent):
         )
 
     @property
+    def damping(self) -> float:
+        """The relaxation a, 1 where it is left open."""
+        return self.relaxation or 1.0
+
+    @property
     def step_noise(self) -> float:
         """tau^2 of the noise in every step: none."""
         return 0.0
@@ -97,7 +107,7 @@ class SplittingAgent(ValueBits, SolverAgent):
     def follow(self, state: Arrays, broadcast: Arrays, upload: Arrays) -> Arrays:
         """Return x_i, and z_i + 2 a (x_i - y), Algorithm 1 line 10."""
         x = upload["x"]
-        z = reflect(state["z"], x, broadcast["y"], self.relaxation)
+        z = reflect(state["z"], x, broadcast["y"], self.damping)
         return self.held({"x": x, "z": z})
 
     def held(self, state: Arrays) -> Arrays:

@@ -36,6 +36,20 @@ class RunConfig:
 
     algorithm: str = setting(DEFAULT_ALGORITHM, "algorithm to run")
     num_server_rounds: int = setting(40, "number of rounds, at most", low=0, operational=True)
+    num_sweeps: float = setting(
+        0.0,
+        "in place of num-server-rounds: uploads of every agent in the mean; 0 counts versions",
+        low=0,
+        needs={"asynchronous": True},
+        operational=True,
+    )
+    evaluate_sweeps: float = setting(
+        0.0,
+        "sweeps between evaluations on the server, in place of evaluate-every",
+        low=0,
+        needs={"asynchronous": True},
+        operational=True,
+    )
     tolerance: float = setting(
         0.0,
         "stop once the stationarity measure is at most this; 0 never stops early",

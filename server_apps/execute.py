@@ -16,10 +16,11 @@ from flwr.serverapp import Grid
 
 from privet.core import ConfigError, PrivetError, RunError
 from privet.core.errors import one_line
-from privet.core.key import Config
+from privet.core.key import Config, read
 from privet.core.library import LIBRARY_VERSION, library_version
 from privet.core.threads import pin_blas_threads
 from privet.strategies import Observer, PrimalDualStrategy, PrivetResult
+from privet.strategies.run.asynchrony import AsynchronySettings
 from privet.strategies.run.checkpoint import Checkpoint, read_manifest
 from privet.strategies.run.roster import in_simulation
 from privet.strategies.run.stop import Stop
@@ -78,6 +79,7 @@ def execute(grid: Grid, config: Config, run_id: str) -> Finished:
         If the run cannot go on. The run folder holds the rounds completed until then.
     """
     pin_blas_threads()
+    config = _in_versions(config)
     with _missing_named(config):
         strategy = build_strategy(config)  # before any data are read: settings may not fit together
     earlier, saved = None, config["resume"] or None
@@ -104,6 +106,22 @@ def execute(grid: Grid, config: Config, run_id: str) -> Finished:
             control = Control(folder.path, config["exclude"], options.get("mixer"))
             with folder.held(), _missing_named(config):
                 return _execute(strategy, grid, config, folder, evaluation, control, saved)
+
+
+def _in_versions(config: Config) -> Config:
+    """Return the config with what it counts in sweeps counted in versions."""
+    changes = {}
+    for sweeps, rounds in (
+        ("num-sweeps", "num-server-rounds"),
+        ("evaluate-sweeps", "evaluate-every"),
+    ):
+        if not config[sweeps]:
+            continue
+        if not config["num-agents"]:
+            raise ConfigError(f"{sweeps}: needs num-agents")
+        settings = read(AsynchronySettings, config)
+        changes[rounds] = max(1, settings.versions(config[sweeps], config["num-agents"]))
+    return Config({**config, **changes})
 
 
 def _missing_named(config: Config) -> AbstractContextManager[None]:

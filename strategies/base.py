@@ -35,6 +35,7 @@ from .participation import All, Participation
 from .participation import from_config as participation_of
 from .run import Observer, Round, Run, RunOptions, Session
 from .run.account import PrivetResult, privacy_of
+from .run.asynchrony import require_asynchrony
 from .run.checkpoint import Checkpoint, load
 from .run.divergence import Divergence, NoBetter
 from .run.observers import (
@@ -46,6 +47,7 @@ from .run.observers import (
     StopWhen,
     Tolerance,
     TrainMetrics,
+    UploadsOver,
     observe,
 )
 from .run.outcome import TooFewError
@@ -96,6 +98,8 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
 
     no_secure_sum: ClassVar[str] = "its server needs every agent's upload"
     """Why the algorithm cannot do with sums, where it cannot."""
+    no_asynchrony: ClassVar[str] = "its step is a mean over the agents of a round"
+    """Why uploads cannot be folded with models of different ages; empty where they can."""
 
     def __init__(self, **arguments: Any) -> None:
         given = self.checked(arguments)
@@ -142,8 +146,15 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             participation=self.flower.participation(arguments.get("participation")) or All(),
             min_available_nodes=self.flower.min_available_nodes,
             agent_weights=arguments.get("agent_weights", "equal"),
+            local_steps=self.local_steps,
         )
         require_weights(self.half, self.options.agent_weights)
+        if self.options.folds_old:
+            self.half = require_asynchrony(self.half, self.options, self.no_asynchrony)
+            if self.fraction_evaluate > 0:
+                raise ConfigError("fraction-evaluate: not in a run that does not wait for agents")
+        elif self.options.speeds and self.half.masked:
+            raise ConfigError("speeds: not with secure-sum, whose agents are asked together")
         self.stopping = threading.Event()
         self._run: Run | None = None
 
@@ -220,6 +231,11 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         """
         refuse_wrappers(self)
         if self._run is None:
+            if self.options.folds_old:
+                raise ConfigError(
+                    "a run that does not wait for its agents plays its own rounds: call "
+                    "strategy.start(grid, arrays, num_rounds)"
+                )
             self.begin(grid, arrays)
         refuse_changed_model(self, arrays, self.run.arrays)
         return self.run.open_round(server_round, grid)
@@ -391,6 +407,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
                 yield Checkpoints(Path(checkpoint), checkpoint_every, grid)
             if log_rounds:
                 yield RoundLog(num_rounds)
+            yield UploadsOver()
             if should_stop is not None:
                 yield StopWhen(should_stop)
             yield from map(self._observer, observers)
@@ -400,6 +417,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
 
         run = self.run
         observe(run, watching(), num_rounds, play)
+        run.count_unfinished()
         result = PrivetResult(history=run.session.history)
         result.stopped = run.stopped or Stop.ROUNDS
         result.diverged, result.no_better = run.diverged, run.no_better

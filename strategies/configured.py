@@ -91,6 +91,20 @@ class RunArguments(FlowerArguments, total=False):
     secure_sum: bool
     recover_by_name: str
     on_divergence: str
+    asynchronous: bool
+    buffer: int
+    max_delay: int
+    max_uploads: int
+    late_replies: str
+    speeds: str
+    speed_spread: float
+    speed_jitter: float
+    slow_share: float
+    slow_factor: float
+    task_latency: float
+    step_seconds: float
+    absences: float
+    absence_seconds: float
 
 
 class Configured:

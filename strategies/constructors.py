@@ -35,7 +35,7 @@ class FedPLTArguments(PrimalDualStrategy):
         strong_convexity: float = 0.0,
         smoothness: float = 0.0,
         value_bits: str = "0",
-        relaxation: float = 1.0,
+        relaxation: float = 0.0,
         step_size_rule: str = "constant",
         step_size_rounds: int = 0,
         budget_schedule: str = "constant",
@@ -73,8 +73,9 @@ class FedPLTArguments(PrimalDualStrategy):
         value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
             bits of a number in an upload, coded as its difference to what both sides hold; noise:
             half the charged noise is the step, about 3.7 bits where it is as large as the signal
-        relaxation : float, default 1.0
-            a in z_i + 2 a (x_i - y): 1 is the paper's
+        relaxation : float, default 0.0
+            a in z_i + 2 a (x_i - y): 1 is the paper's; 0 is 1, or in an asynchronous run 1/2 unless
+            theory proves 1
         step_size_rule : {"constant", "inverse-sqrt", "cosine"}, default "constant"
             constant, divided by sqrt(1 + t) in round t = 0, 1, ..., or cosine: half a wave down to
             a hundredth over step-size-rounds, which it keeps then
@@ -109,6 +110,39 @@ class FedPLTArguments(PrimalDualStrategy):
             total epsilon of the run, which sets the noise; 0 takes the noise as given
         h : ProximalFunction | None, optional
             shared regulariser with a proximal operator; none by default
+        asynchronous : bool, default False
+            fold uploads as they come: a round is a version of the model, and an upload is combined
+            with the model that its agent was sent
+        buffer : int, default 0
+            uploads that make a version; 0 takes a tenth of the agents
+        max_delay : int, default 0
+            versions after which an agent is waited for, until its task is round-timeout seconds old
+            and is withdrawn; 0 never waits for one
+        max_uploads : int, default 0
+            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
+        late_replies : {"drop", "fold"}, default "drop"
+            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
+            round
+        speeds : str, default ""
+            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
+            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
+            back-at; empty: rounds take no time
+        speed_spread : float, default 0.5
+            deviation of the logarithm of the agents' factors
+        speed_jitter : float, default 0.2
+            deviation of the logarithm of a task's time
+        slow_share : float, default 0.1
+            share of the agents that are slow
+        slow_factor : float, default 10.0
+            how many times as long slow agents take
+        task_latency : float, default 10.0
+            seconds of a task without its steps
+        step_seconds : float, default 1.0
+            seconds of a local step
+        absences : float, default 0.0
+            probability that a task ends with an absence
+        absence_seconds : float, default 150.0
+            mean length of an absence
         num_agents : int, default 0
             number of agents to wait for; 0 starts with those already connected
         min_agents : int, default 1
@@ -255,6 +289,39 @@ class DPIADMMArguments(PrimalDualStrategy):
             seed of the privacy noise: marks the run not private; -1 uses the system
         target_epsilon : float, default 0.0
             total epsilon of the run, which sets the noise; 0 takes the noise as given
+        asynchronous : bool, default False
+            fold uploads as they come: a round is a version of the model, and an upload is combined
+            with the model that its agent was sent
+        buffer : int, default 0
+            uploads that make a version; 0 takes a tenth of the agents
+        max_delay : int, default 0
+            versions after which an agent is waited for, until its task is round-timeout seconds old
+            and is withdrawn; 0 never waits for one
+        max_uploads : int, default 0
+            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
+        late_replies : {"drop", "fold"}, default "drop"
+            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
+            round
+        speeds : str, default ""
+            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
+            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
+            back-at; empty: rounds take no time
+        speed_spread : float, default 0.5
+            deviation of the logarithm of the agents' factors
+        speed_jitter : float, default 0.2
+            deviation of the logarithm of a task's time
+        slow_share : float, default 0.1
+            share of the agents that are slow
+        slow_factor : float, default 10.0
+            how many times as long slow agents take
+        task_latency : float, default 10.0
+            seconds of a task without its steps
+        step_seconds : float, default 1.0
+            seconds of a local step
+        absences : float, default 0.0
+            probability that a task ends with an absence
+        absence_seconds : float, default 150.0
+            mean length of an absence
         num_agents : int, default 0
             number of agents to wait for; 0 starts with those already connected
         min_agents : int, default 1
@@ -411,6 +478,39 @@ class FedPDMArguments(PrimalDualStrategy):
             total epsilon of the run, which sets the noise; 0 takes the noise as given
         h : ProximalFunction | None, optional
             weighed against the mean of the f_i; none by default
+        asynchronous : bool, default False
+            fold uploads as they come: a round is a version of the model, and an upload is combined
+            with the model that its agent was sent
+        buffer : int, default 0
+            uploads that make a version; 0 takes a tenth of the agents
+        max_delay : int, default 0
+            versions after which an agent is waited for, until its task is round-timeout seconds old
+            and is withdrawn; 0 never waits for one
+        max_uploads : int, default 0
+            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
+        late_replies : {"drop", "fold"}, default "drop"
+            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
+            round
+        speeds : str, default ""
+            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
+            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
+            back-at; empty: rounds take no time
+        speed_spread : float, default 0.5
+            deviation of the logarithm of the agents' factors
+        speed_jitter : float, default 0.2
+            deviation of the logarithm of a task's time
+        slow_share : float, default 0.1
+            share of the agents that are slow
+        slow_factor : float, default 10.0
+            how many times as long slow agents take
+        task_latency : float, default 10.0
+            seconds of a task without its steps
+        step_seconds : float, default 1.0
+            seconds of a local step
+        absences : float, default 0.0
+            probability that a task ends with an absence
+        absence_seconds : float, default 150.0
+            mean length of an absence
         num_agents : int, default 0
             number of agents to wait for; 0 starts with those already connected
         min_agents : int, default 1
@@ -544,6 +644,39 @@ class DPFedSGDArguments(PrimalDualStrategy):
             total epsilon of the run, which sets the noise; 0 takes the noise as given
         h : ProximalFunction | None, optional
             weighed against the mean of the f_i; none by default
+        asynchronous : bool, default False
+            fold uploads as they come: a round is a version of the model, and an upload is combined
+            with the model that its agent was sent
+        buffer : int, default 0
+            uploads that make a version; 0 takes a tenth of the agents
+        max_delay : int, default 0
+            versions after which an agent is waited for, until its task is round-timeout seconds old
+            and is withdrawn; 0 never waits for one
+        max_uploads : int, default 0
+            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
+        late_replies : {"drop", "fold"}, default "drop"
+            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
+            round
+        speeds : str, default ""
+            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
+            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
+            back-at; empty: rounds take no time
+        speed_spread : float, default 0.5
+            deviation of the logarithm of the agents' factors
+        speed_jitter : float, default 0.2
+            deviation of the logarithm of a task's time
+        slow_share : float, default 0.1
+            share of the agents that are slow
+        slow_factor : float, default 10.0
+            how many times as long slow agents take
+        task_latency : float, default 10.0
+            seconds of a task without its steps
+        step_seconds : float, default 1.0
+            seconds of a local step
+        absences : float, default 0.0
+            probability that a task ends with an absence
+        absence_seconds : float, default 150.0
+            mean length of an absence
         num_agents : int, default 0
             number of agents to wait for; 0 starts with those already connected
         min_agents : int, default 1
@@ -652,6 +785,39 @@ class FedDynArguments(PrimalDualStrategy):
             seed of the privacy noise: marks the run not private; -1 uses the system
         target_epsilon : float, default 0.0
             total epsilon of the run, which sets the noise; 0 takes the noise as given
+        asynchronous : bool, default False
+            fold uploads as they come: a round is a version of the model, and an upload is combined
+            with the model that its agent was sent
+        buffer : int, default 0
+            uploads that make a version; 0 takes a tenth of the agents
+        max_delay : int, default 0
+            versions after which an agent is waited for, until its task is round-timeout seconds old
+            and is withdrawn; 0 never waits for one
+        max_uploads : int, default 0
+            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
+        late_replies : {"drop", "fold"}, default "drop"
+            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
+            round
+        speeds : str, default ""
+            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
+            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
+            back-at; empty: rounds take no time
+        speed_spread : float, default 0.5
+            deviation of the logarithm of the agents' factors
+        speed_jitter : float, default 0.2
+            deviation of the logarithm of a task's time
+        slow_share : float, default 0.1
+            share of the agents that are slow
+        slow_factor : float, default 10.0
+            how many times as long slow agents take
+        task_latency : float, default 10.0
+            seconds of a task without its steps
+        step_seconds : float, default 1.0
+            seconds of a local step
+        absences : float, default 0.0
+            probability that a task ends with an absence
+        absence_seconds : float, default 150.0
+            mean length of an absence
         num_agents : int, default 0
             number of agents to wait for; 0 starts with those already connected
         min_agents : int, default 1
@@ -756,6 +922,39 @@ class ScaffoldArguments(PrimalDualStrategy):
             seed of the privacy noise: marks the run not private; -1 uses the system
         target_epsilon : float, default 0.0
             total epsilon of the run, which sets the noise; 0 takes the noise as given
+        asynchronous : bool, default False
+            fold uploads as they come: a round is a version of the model, and an upload is combined
+            with the model that its agent was sent
+        buffer : int, default 0
+            uploads that make a version; 0 takes a tenth of the agents
+        max_delay : int, default 0
+            versions after which an agent is waited for, until its task is round-timeout seconds old
+            and is withdrawn; 0 never waits for one
+        max_uploads : int, default 0
+            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
+        late_replies : {"drop", "fold"}, default "drop"
+            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
+            round
+        speeds : str, default ""
+            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
+            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
+            back-at; empty: rounds take no time
+        speed_spread : float, default 0.5
+            deviation of the logarithm of the agents' factors
+        speed_jitter : float, default 0.2
+            deviation of the logarithm of a task's time
+        slow_share : float, default 0.1
+            share of the agents that are slow
+        slow_factor : float, default 10.0
+            how many times as long slow agents take
+        task_latency : float, default 10.0
+            seconds of a task without its steps
+        step_seconds : float, default 1.0
+            seconds of a local step
+        absences : float, default 0.0
+            probability that a task ends with an absence
+        absence_seconds : float, default 150.0
+            mean length of an absence
         num_agents : int, default 0
             number of agents to wait for; 0 starts with those already connected
         min_agents : int, default 1
@@ -840,6 +1039,39 @@ class FedLinArguments(RivalStrategy):
         value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
             bits of a number in an upload, coded as its difference to what both sides hold; noise:
             half the charged noise is the step, about 3.7 bits where it is as large as the signal
+        asynchronous : bool, default False
+            fold uploads as they come: a round is a version of the model, and an upload is combined
+            with the model that its agent was sent
+        buffer : int, default 0
+            uploads that make a version; 0 takes a tenth of the agents
+        max_delay : int, default 0
+            versions after which an agent is waited for, until its task is round-timeout seconds old
+            and is withdrawn; 0 never waits for one
+        max_uploads : int, default 0
+            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
+        late_replies : {"drop", "fold"}, default "drop"
+            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
+            round
+        speeds : str, default ""
+            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
+            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
+            back-at; empty: rounds take no time
+        speed_spread : float, default 0.5
+            deviation of the logarithm of the agents' factors
+        speed_jitter : float, default 0.2
+            deviation of the logarithm of a task's time
+        slow_share : float, default 0.1
+            share of the agents that are slow
+        slow_factor : float, default 10.0
+            how many times as long slow agents take
+        task_latency : float, default 10.0
+            seconds of a task without its steps
+        step_seconds : float, default 1.0
+            seconds of a local step
+        absences : float, default 0.0
+            probability that a task ends with an absence
+        absence_seconds : float, default 150.0
+            mean length of an absence
         num_agents : int, default 0
             number of agents to wait for; 0 starts with those already connected
         min_agents : int, default 1
@@ -921,6 +1153,39 @@ class FedPDArguments(RivalStrategy):
         value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
             bits of a number in an upload, coded as its difference to what both sides hold; noise:
             half the charged noise is the step, about 3.7 bits where it is as large as the signal
+        asynchronous : bool, default False
+            fold uploads as they come: a round is a version of the model, and an upload is combined
+            with the model that its agent was sent
+        buffer : int, default 0
+            uploads that make a version; 0 takes a tenth of the agents
+        max_delay : int, default 0
+            versions after which an agent is waited for, until its task is round-timeout seconds old
+            and is withdrawn; 0 never waits for one
+        max_uploads : int, default 0
+            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
+        late_replies : {"drop", "fold"}, default "drop"
+            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
+            round
+        speeds : str, default ""
+            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
+            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
+            back-at; empty: rounds take no time
+        speed_spread : float, default 0.5
+            deviation of the logarithm of the agents' factors
+        speed_jitter : float, default 0.2
+            deviation of the logarithm of a task's time
+        slow_share : float, default 0.1
+            share of the agents that are slow
+        slow_factor : float, default 10.0
+            how many times as long slow agents take
+        task_latency : float, default 10.0
+            seconds of a task without its steps
+        step_seconds : float, default 1.0
+            seconds of a local step
+        absences : float, default 0.0
+            probability that a task ends with an absence
+        absence_seconds : float, default 150.0
+            mean length of an absence
         num_agents : int, default 0
             number of agents to wait for; 0 starts with those already connected
         min_agents : int, default 1
@@ -973,7 +1238,7 @@ class FedSplitArguments(RivalStrategy):
         strong_convexity: float = 0.0,
         smoothness: float = 0.0,
         value_bits: str = "0",
-        relaxation: float = 1.0,
+        relaxation: float = 0.0,
         returned_model: str = "auto",
         **run: Unpack[RunArguments],
     ) -> None:
@@ -998,11 +1263,45 @@ class FedSplitArguments(RivalStrategy):
         value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
             bits of a number in an upload, coded as its difference to what both sides hold; noise:
             half the charged noise is the step, about 3.7 bits where it is as large as the signal
-        relaxation : float, default 1.0
-            a in z_i + 2 a (x_i - y): 1 is the paper's
+        relaxation : float, default 0.0
+            a in z_i + 2 a (x_i - y): 1 is the paper's; 0 is 1, or in an asynchronous run 1/2 unless
+            theory proves 1
         returned_model : {"auto", "y", "mean"}, default "auto"
             the model of a run: y, or the mean of all agents' x_i, as in the paper's figures; auto
             is y, or mean where no agent knows its moduli
+        asynchronous : bool, default False
+            fold uploads as they come: a round is a version of the model, and an upload is combined
+            with the model that its agent was sent
+        buffer : int, default 0
+            uploads that make a version; 0 takes a tenth of the agents
+        max_delay : int, default 0
+            versions after which an agent is waited for, until its task is round-timeout seconds old
+            and is withdrawn; 0 never waits for one
+        max_uploads : int, default 0
+            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
+        late_replies : {"drop", "fold"}, default "drop"
+            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
+            round
+        speeds : str, default ""
+            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
+            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
+            back-at; empty: rounds take no time
+        speed_spread : float, default 0.5
+            deviation of the logarithm of the agents' factors
+        speed_jitter : float, default 0.2
+            deviation of the logarithm of a task's time
+        slow_share : float, default 0.1
+            share of the agents that are slow
+        slow_factor : float, default 10.0
+            how many times as long slow agents take
+        task_latency : float, default 10.0
+            seconds of a task without its steps
+        step_seconds : float, default 1.0
+            seconds of a local step
+        absences : float, default 0.0
+            probability that a task ends with an absence
+        absence_seconds : float, default 150.0
+            mean length of an absence
         num_agents : int, default 0
             number of agents to wait for; 0 starts with those already connected
         min_agents : int, default 1
@@ -1091,6 +1390,39 @@ class FiveGCSArguments(RivalStrategy):
             strong convexity that every f_i has (mu)
         server_step_size : float, default 1.0
             gamma of the paper
+        asynchronous : bool, default False
+            fold uploads as they come: a round is a version of the model, and an upload is combined
+            with the model that its agent was sent
+        buffer : int, default 0
+            uploads that make a version; 0 takes a tenth of the agents
+        max_delay : int, default 0
+            versions after which an agent is waited for, until its task is round-timeout seconds old
+            and is withdrawn; 0 never waits for one
+        max_uploads : int, default 0
+            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
+        late_replies : {"drop", "fold"}, default "drop"
+            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
+            round
+        speeds : str, default ""
+            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
+            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
+            back-at; empty: rounds take no time
+        speed_spread : float, default 0.5
+            deviation of the logarithm of the agents' factors
+        speed_jitter : float, default 0.2
+            deviation of the logarithm of a task's time
+        slow_share : float, default 0.1
+            share of the agents that are slow
+        slow_factor : float, default 10.0
+            how many times as long slow agents take
+        task_latency : float, default 10.0
+            seconds of a task without its steps
+        step_seconds : float, default 1.0
+            seconds of a local step
+        absences : float, default 0.0
+            probability that a task ends with an absence
+        absence_seconds : float, default 150.0
+            mean length of an absence
         num_agents : int, default 0
             number of agents to wait for; 0 starts with those already connected
         min_agents : int, default 1
@@ -1175,6 +1507,39 @@ class LEDArguments(RivalStrategy):
             half the charged noise is the step, about 3.7 bits where it is as large as the signal
         dual_step_size : float, default 0.0
             beta, the weight of y_i in a local step; 0 is 1 / local-epochs
+        asynchronous : bool, default False
+            fold uploads as they come: a round is a version of the model, and an upload is combined
+            with the model that its agent was sent
+        buffer : int, default 0
+            uploads that make a version; 0 takes a tenth of the agents
+        max_delay : int, default 0
+            versions after which an agent is waited for, until its task is round-timeout seconds old
+            and is withdrawn; 0 never waits for one
+        max_uploads : int, default 0
+            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
+        late_replies : {"drop", "fold"}, default "drop"
+            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
+            round
+        speeds : str, default ""
+            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
+            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
+            back-at; empty: rounds take no time
+        speed_spread : float, default 0.5
+            deviation of the logarithm of the agents' factors
+        speed_jitter : float, default 0.2
+            deviation of the logarithm of a task's time
+        slow_share : float, default 0.1
+            share of the agents that are slow
+        slow_factor : float, default 10.0
+            how many times as long slow agents take
+        task_latency : float, default 10.0
+            seconds of a task without its steps
+        step_seconds : float, default 1.0
+            seconds of a local step
+        absences : float, default 0.0
+            probability that a task ends with an absence
+        absence_seconds : float, default 150.0
+            mean length of an absence
         num_agents : int, default 0
             number of agents to wait for; 0 starts with those already connected
         min_agents : int, default 1
@@ -1257,6 +1622,39 @@ class TamunaArguments(RivalStrategy):
             half the charged noise is the step, about 3.7 bits where it is as large as the signal
         dual_step_size : float, default 0.0
             eta; 0 is the largest that theory allows
+        asynchronous : bool, default False
+            fold uploads as they come: a round is a version of the model, and an upload is combined
+            with the model that its agent was sent
+        buffer : int, default 0
+            uploads that make a version; 0 takes a tenth of the agents
+        max_delay : int, default 0
+            versions after which an agent is waited for, until its task is round-timeout seconds old
+            and is withdrawn; 0 never waits for one
+        max_uploads : int, default 0
+            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
+        late_replies : {"drop", "fold"}, default "drop"
+            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
+            round
+        speeds : str, default ""
+            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
+            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
+            back-at; empty: rounds take no time
+        speed_spread : float, default 0.5
+            deviation of the logarithm of the agents' factors
+        speed_jitter : float, default 0.2
+            deviation of the logarithm of a task's time
+        slow_share : float, default 0.1
+            share of the agents that are slow
+        slow_factor : float, default 10.0
+            how many times as long slow agents take
+        task_latency : float, default 10.0
+            seconds of a task without its steps
+        step_seconds : float, default 1.0
+            seconds of a local step
+        absences : float, default 0.0
+            probability that a task ends with an absence
+        absence_seconds : float, default 150.0
+            mean length of an absence
         num_agents : int, default 0
             number of agents to wait for; 0 starts with those already connected
         min_agents : int, default 1
@@ -1380,6 +1778,39 @@ class GFLArguments(PrimalDualStrategy):
             such as `privet.kernel.SystemNoise()`, in place of ``noise_seed``
         link_noise : LinkNoise | None, optional
             gives the noise itself, in place of ``noise`` and its distribution
+        asynchronous : bool, default False
+            fold uploads as they come: a round is a version of the model, and an upload is combined
+            with the model that its agent was sent
+        buffer : int, default 0
+            uploads that make a version; 0 takes a tenth of the agents
+        max_delay : int, default 0
+            versions after which an agent is waited for, until its task is round-timeout seconds old
+            and is withdrawn; 0 never waits for one
+        max_uploads : int, default 0
+            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
+        late_replies : {"drop", "fold"}, default "drop"
+            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
+            round
+        speeds : str, default ""
+            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
+            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
+            back-at; empty: rounds take no time
+        speed_spread : float, default 0.5
+            deviation of the logarithm of the agents' factors
+        speed_jitter : float, default 0.2
+            deviation of the logarithm of a task's time
+        slow_share : float, default 0.1
+            share of the agents that are slow
+        slow_factor : float, default 10.0
+            how many times as long slow agents take
+        task_latency : float, default 10.0
+            seconds of a task without its steps
+        step_seconds : float, default 1.0
+            seconds of a local step
+        absences : float, default 0.0
+            probability that a task ends with an absence
+        absence_seconds : float, default 150.0
+            mean length of an absence
         num_agents : int, default 0
             number of agents to wait for; 0 starts with those already connected
         min_agents : int, default 1

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from privet.client_apps.terms import PrivacyTerms
 from privet.core import ConfigError
 from privet.core.key import LARGEST, SMALLEST, Config, check_fields, read, setting
 from privet.core.mapped import column_sums
-from privet.kernel import Zero
+from privet.kernel import Facts, Zero
 from privet.problems import ProximalFunction, make_h
 from privet.wire.ring import Shapes
 
@@ -136,6 +136,15 @@ class Server(ServerHalf[State]):
     agent: Agent = field(default_factory=Agent)
     penalty: Penalty = field(default_factory=Penalty)
 
+    def delayed(self, facts: Sequence[Facts]) -> Self:
+        """Return the half, whose penalty must be constant; t counts sweeps."""
+        if not self.penalty.rho:
+            raise ConfigError(
+                "asynchronous = true: needs rho > 0, a constant penalty: the schedule (24) would "
+                "change it while agents work"
+            )
+        return self
+
     def rows(self, start: Vector) -> Arrays:
         return {"z": start, "lam": np.zeros_like(start)}
 
@@ -178,8 +187,8 @@ class Server(ServerHalf[State]):
     def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
         """Return w (Algorithm 1 line 5), t and rho_t."""
         state.w = state.center
-        rho = np.array(self._rho(turn.number), np.float64)
-        return state, {"w": state.w, "t": np.array(turn.number, np.int64), "rho": rho}
+        rho = np.array(self._rho(turn.t), np.float64)
+        return state, {"w": state.w, "t": np.array(turn.t, np.int64), "rho": rho}
 
     def summands(self, state: State) -> Shapes:
         """Return z_p (d,); for masked uploads the change of v_p (d,), and ||z_p - w||."""
@@ -259,6 +268,7 @@ class DPIADMM(DPIADMMArguments):
     """
 
     algorithm: ClassVar[str] = Agent.name
+    no_asynchrony: ClassVar[str] = ""
     settings: ClassVar[tuple[type, ...]] = (Agent, Penalty, PrivacyTerms)
     server_half = Server
     positional = ("local_updates", "eta_rule", "epsilon", "rho", "perturbation", "mechanism")

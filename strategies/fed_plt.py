@@ -11,7 +11,8 @@ Both sides compute z_i from the same bytes, so only x_i travels and a lost agent
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -21,17 +22,19 @@ from privet.client_apps.fed_plt import Agent, SplittingAgent
 from privet.client_apps.terms import PrivacyTerms
 from privet.core.key import setting
 from privet.core.mapped import column_sums
-from privet.kernel import Facts, Zero
+from privet.kernel import Facts, Moduli, Zero
 from privet.kernel.records import best_step
 from privet.problems import ProximalFunction
 from privet.wire.ring import Shapes
 
 from .constructors import FedPLTArguments
-from .fed_plt_theory import FedPLTTheory, Setting, convergence_matrix
+from .fed_plt_theory import FedPLTTheory, Setting, convergence_matrix, delayed_rate
 from .half import UNSAVED, Arrays, HalfState, Positions, ServerHalf, Turn, Vector, mean_row
 from .hooks import Cost, SearchAxis
 from .shared_regularizer import RegularizerSettings
 from .uploads import Sums
+
+log = logging.getLogger("flwr.privet")
 
 
 @dataclass(slots=True)
@@ -98,6 +101,31 @@ class Server(ServerHalf[State]):
         mean = self.returned_model == "auto" and not self.masked
         return replace(half, returned_model="mean") if mean else half
 
+    def delayed(self, facts: Sequence[Facts]) -> Self:
+        """Return the half with the relaxation a that is right for uploads of older models.
+
+        That is 1 where the theorem of `delayed_rate` proves it, from moduli that were given or that
+        public bounds on the rows imply, and else 1/2: with a = 1 a run may diverge at the most
+        harmless schedule, equal speeds.
+        """
+        agent = self.agent
+        if agent.relaxation:
+            return self
+        moduli, proven = _known_moduli(agent, facts), False
+        if moduli is not None and agent.local_solver == "gd":
+            step = agent.step_size or best_step(moduli, agent.rho)
+            setting = Setting(agent.rho, step, agent.local_epochs)
+            proven = delayed_rate(moduli, setting, 1.0) < 1
+        relaxation = 1.0 if proven else 0.5
+        if proven:
+            why = "the limit is then proven for any delays"
+        elif moduli is None:
+            why = "no bounds on the moduli are given (strong-convexity, smoothness)"
+        else:
+            why = "1 is not proven to converge for these moduli, rho and local steps"
+        log.info("relaxation %g: %s", relaxation, why)
+        return self.with_settings({"relaxation": relaxation})
+
     def rows(self, start: Vector) -> Arrays:
         return {"x": start, "z": start}
 
@@ -140,7 +168,7 @@ class Server(ServerHalf[State]):
         state.residual = sums.gap("x", "y")
         if self.masked:
             moved = sums.total("x") - sums.sent("y")
-            state.total = state.total + 2.0 * self.agent.relaxation * moved
+            state.total = state.total + 2.0 * self.agent.damping * moved
         return self.completed(state)
 
     def recovery(self, state: State, positions: Positions) -> Arrays:
@@ -164,6 +192,18 @@ class Server(ServerHalf[State]):
             return super().models(state)
         mean = mean_row(state.x)
         return {"last": mean if self.returned_model == "mean" else state.center, "mean": mean}
+
+
+def _known_moduli(agent: SplittingAgent, facts: Sequence[Facts]) -> Moduli | None:
+    """Return bounds on the moduli of all agents: given ones, or those that public bounds imply."""
+    if agent.smoothness > 0:
+        return Moduli(agent.strong_convexity, agent.smoothness)
+    if not (isinstance(agent, Agent) and agent.row_norm > 0 and facts):
+        return None
+    if not all(each.linear for each in facts):
+        return None
+    each = [one.public_moduli(agent.row_norm) for one in facts]
+    return Moduli(min(one.strong_convexity for one in each), max(one.smoothness for one in each))
 
 
 def _contraction(agent: SplittingAgent, facts: Facts) -> float:
@@ -193,6 +233,7 @@ class FedPLT(FedPLTArguments):
     """
 
     algorithm: ClassVar[str] = Agent.name
+    no_asynchrony: ClassVar[str] = ""
     settings: ClassVar[tuple[type, ...]] = (Agent, Server, PrivacyTerms, RegularizerSettings)
     server_half = Server
     positional = ("rho", "local_epochs", "local_solver", "step_size")

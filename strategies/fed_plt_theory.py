@@ -74,6 +74,56 @@ def convergence_matrix(moduli: Moduli, setting: Setting) -> NDArray[np.float64]:
     )
 
 
+def delayed_factor(moduli: Moduli, rho: float, relaxation: float) -> float:
+    """Return c(a): by how much an update with a model of any age contracts, solved exactly.
+
+    With r_max = (1 - rho lam)/(1 + rho lam), r_min = (1 - rho L)/(1 + rho L),
+
+        c(a) = max_{0<=p<=1} sqrt(p (1-a-a r_max)^2 + (1-p) (1-a-a r_min)^2)
+                             + 2a sqrt(p r_max^2 + (1-p) r_min^2),
+
+    a concave function of p. If c(a) < 1, then for any delays and any order of the uploads
+    max_i |z_i - z_i*| <= c(a)^k max_i |z_i^0 - z_i*| after k stages, in each of which every agent
+    has folded an upload of a model that it was sent within the stage (docs/async.md has the proof).
+    """
+    low, high = (
+        (1 - rho * m) / (1 + rho * m) for m in (moduli.smoothness, moduli.strong_convexity)
+    )
+    kept = [(1 - relaxation - relaxation * r) ** 2 for r in (high, low)]
+    moved = [r**2 for r in (high, low)]
+
+    def bound(p: float) -> float:
+        of_own = math.sqrt(p * kept[0] + (1 - p) * kept[1])
+        return of_own + 2 * relaxation * math.sqrt(p * moved[0] + (1 - p) * moved[1])
+
+    left, right = 0.0, 1.0
+    for _ in range(200):  # ternary search
+        third = (right - left) / 3
+        if bound(left + third) < bound(right - third):
+            left += third
+        else:
+            right -= third
+    return max(bound(0.0), bound(1.0), bound((left + right) / 2))
+
+
+def delayed_rate(moduli: Moduli, setting: Setting, relaxation: float) -> float:
+    """Return the rate a stage with N_e local steps that contract by chi, started at x_i.
+
+    The spectral radius of [[chi, 3 (1 + chi) p], [2a chi, c(a) + 6a chi p]] on
+    (max |x_i - x_i*|, max |z_i - z_i*|), where p = 1/(1 + rho lam); below 1 the limit is exact.
+    """
+    chi = solver_factor(moduli, setting)
+    share = 1.0 / (1.0 + setting.rho * moduli.strong_convexity)
+    factor = delayed_factor(moduli, setting.rho, relaxation)
+    matrix = np.array(
+        [
+            [chi, 3 * (1 + chi) * share],
+            [2 * relaxation * chi, factor + 6 * relaxation * chi * share],
+        ]
+    )
+    return float(np.max(np.abs(np.linalg.eigvals(matrix))))
+
+
 def predict(query: Query, setting: Setting, participation: float = 1.0) -> Predicted:
     """Return the prediction of S for a setting: it converges if the spectral radius is below 1.
 
@@ -127,7 +177,7 @@ class FedPLTTheory:
             )
         for key, papers in (("relaxation", 1.0), ("local-start", "own")):
             value = self.query.config[key]
-            if value not in (papers, "auto"):
+            if value not in (papers, 0.0, "auto"):
                 raise ConfigError(f"{key} = {value}: the theory is that of the paper, {papers}")
         self._solver()
         self._probability()

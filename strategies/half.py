@@ -33,6 +33,7 @@ from privet.client_apps.terms import PrivacyTerms
 from privet.core import RunError, mapped
 from privet.core.key import keys_of, owned, read
 from privet.core.mapped import blocks, column_sums, empty
+from privet.kernel import Facts
 from privet.wire import Settings
 from privet.wire.payload import ENCODED
 
@@ -135,6 +136,21 @@ class ServerHalf(ServerMethod[S]):
         """The half's settings objects, whose fields are run-config keys as well, by field."""
         held = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return {n: each for n, each in held.items() if is_dataclass(each) and keys_of(type(each))}
+
+    def delayed(self, facts: Sequence[Facts]) -> Self:
+        """Return the half for uploads of models of different ages, with open settings chosen.
+
+        Parameters
+        ----------
+        facts : sequence of Facts
+            The public numbers of the agents that state any.
+
+        Raises
+        ------
+        ConfigError
+            If its settings do not allow that.
+        """
+        return self
 
     def without_moduli(self) -> Self:
         """Return the half with defaults for problems of unknown moduli in its open settings."""

@@ -37,10 +37,19 @@ class Turn:
         Counted from 1.
     seed : int
         The run's seed.
+    sweep : int
+        1 + (uploads folded before) // (agents), which an asynchronous run counts in place of
+        rounds; 0 where it is the number of the round.
     """
 
     number: int
     seed: int = 0
+    sweep: int = 0
+
+    @property
+    def t(self) -> int:
+        """The number of the round, or of the sweep in an asynchronous run, counted from 1."""
+        return self.sweep or self.number
 
     def stream(self, purpose: str) -> np.random.Generator:
         """Return the generator of (seed, purpose, round); each purpose has its own."""

@@ -137,6 +137,29 @@ class Probability:
 
 
 @dataclass(frozen=True, slots=True)
+class UpTo:
+    """As many rounds as agents have uploads left: how an asynchronous run is planned.
+
+    Parameters
+    ----------
+    uploads : int
+        Of an agent in the whole run, at most.
+    done : mapping of str to int
+        Those that agents were asked for already, up to round ``since``.
+    since : int
+    """
+
+    uploads: int
+    done: Mapping[str, int]
+    since: int = 0
+
+    def select(self, round_: int, names: Sequence[str], seed: int) -> list[str]:
+        """Return the agents that have uploads left when each is asked in every round."""
+        more = round_ - self.since
+        return [name for name in names if self.done.get(name, 0) + more <= self.uploads]
+
+
+@dataclass(frozen=True, slots=True)
 class Schedule:
     """An explicit list of names per round, repeated when it ends."""
 

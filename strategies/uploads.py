@@ -76,6 +76,18 @@ class Block(NamedTuple):
         """Return the upload of one agent."""
         return {name: array[row] for name, array in self.upload.items()}
 
+    def rows(self) -> Iterator[Block]:
+        """Yield a block of one row for each agent."""
+        count, state = len(self.positions), self.state
+        for row in range(count):
+            one = slice(row, row + 1)
+            yield Block(
+                self.positions[one],
+                {name: array[one] for name, array in self.upload.items()},
+                {n: a[one] if len(np.shape(a)) > 1 else a for n, a in self.sent.items()},
+                None if state is None else {name: array[one] for name, array in state.items()},
+            )
+
 
 class Uploads:
     """Accepted uploads, block by block in folding order.

@@ -71,6 +71,22 @@ def empty_run(run_id: int) -> Any:
     return Run.create_empty(run_id)
 
 
+def packed_content(content: RecordDict) -> bytes:
+    """Return a message's content as the bytes that Flower sends."""
+    from flwr.common.serde import recorddict_to_proto
+
+    packed: bytes = recorddict_to_proto(content).SerializeToString()
+    return packed
+
+
+def unpacked_content(data: bytes) -> RecordDict:
+    """Return the content of ``packed_content``."""
+    from flwr.common.serde import recorddict_from_proto
+    from flwr.proto.recorddict_pb2 import RecordDict as ProtoRecordDict
+
+    return recorddict_from_proto(ProtoRecordDict.FromString(data))
+
+
 def in_flowers_simulation(grid: object) -> bool:
     """Whether a ServerApp's grid keeps its messages in memory, as that of a simulation does."""
     from flwr.superlink.grid import InMemoryGrid

@@ -76,6 +76,7 @@ class FedPD(FedPDArguments):
     """
 
     algorithm: ClassVar[str] = Agent.name
+    no_asynchrony: ClassVar[str] = ""
     settings: ClassVar[tuple[type, ...]] = (Agent,)
     server_half = Server
     positional = ("rho",)

@@ -42,6 +42,7 @@ class FedSplit(FedSplitArguments):
     """
 
     algorithm: ClassVar[str] = Agent.name
+    no_asynchrony: ClassVar[str] = ""
     settings: ClassVar[tuple[type, ...]] = (Agent, Server)
     server_half = Server
     positional = ("rho",)

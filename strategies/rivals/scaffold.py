@@ -23,7 +23,7 @@ from privet.wire.ring import Shapes
 from ..constructors import ScaffoldArguments
 from ..half import Arrays, HalfState, ServerHalf, Turn, Vector, mean_rows
 from ..hooks import SearchAxis
-from ..uploads import Uploads, squared_gap
+from ..uploads import ClearSums, Uploads, squared_gap
 
 
 @dataclass(slots=True)
@@ -84,13 +84,19 @@ class Server(ServerHalf[State]):
         share = kind(len(uploads) / len(state.c))
         step = self.agent.step_size(turn.number)
         length = kind(self.server_step_size * step * self.agent.max_local_steps)
-        ahead = moved + state.mean
-        ahead *= length
+        ahead = moved + (_mean_sent(uploads, state.mean) if turn.sweep else state.mean)
+        ahead *= length * share if turn.sweep else length
         moved *= share
-        state.mean += moved
+        state.mean = np.add(state.mean, moved, out=None if turn.sweep else state.mean)
         self.mirror(state, uploads)
         x = np.subtract(state.x, ahead, out=ahead)
         return State(x, state.mean, state.c, residual=squared_gap(x, state.x, out=moved))
+
+
+def _mean_sent(uploads: Uploads, like: Vector) -> Vector:
+    """Return the mean of the c that the agents were sent."""
+    mean: Vector = ClearSums(uploads).sent("c") / len(uploads)
+    return mean.astype(like.dtype, copy=False)
 
 
 class Scaffold(ScaffoldArguments):
@@ -99,11 +105,13 @@ class Scaffold(ScaffoldArguments):
     Notes
     -----
     Who is averaged when some are absent: of the moves the participants; c keeps the absent ones.
+    Asynchronously an upload counts 1/N, with the c that its agent was sent.
     Privacy: with ``clip`` and ``noise_scale`` > 0 every local gradient is noised, so an upload is
     ``max_local_steps`` Gaussian releases and the control variates are made of what was released.
     """
 
     algorithm: ClassVar[str] = Agent.name
+    no_asynchrony: ClassVar[str] = ""
     settings: ClassVar[tuple[type, ...]] = (Agent, Server, PrivacyTerms)
     server_half = Server
     local_steps: ClassVar[str] = "max-local-steps"

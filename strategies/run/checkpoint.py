@@ -97,7 +97,8 @@ class Checkpoint:
     """All that a run needs to continue.
 
     ``arrays`` is the algorithm's server state, ``node_states`` the agents' own states where the
-    engine can hand them over (in process), ``manifest`` everything that is not an array,
+    engine can hand them over (in process), ``tasks`` the results of simulated agents that are
+    still to come, ``manifest`` everything that is not an array,
     ``history`` the finished rounds and ``requests`` those of later ones, as ``load`` finds
     them.
     """
@@ -105,6 +106,7 @@ class Checkpoint:
     manifest: dict[str, Any]
     arrays: dict[str, NDArray[Any]]
     node_states: dict[str, bytes] = field(default_factory=dict)
+    tasks: dict[str, bytes] = field(default_factory=dict)
     history: list[Round] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
 
@@ -141,6 +143,7 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
             f"node/{name}": np.frombuffer(blob, np.uint8)
             for name, blob in checkpoint.node_states.items()
         },
+        **{f"task/{n}": np.frombuffer(blob, np.uint8) for n, blob in checkpoint.tasks.items()},
     }
     kept = path.with_name(f".{path.name}.kept")
     kept.unlink(missing_ok=True)
@@ -232,5 +235,6 @@ def _load(file: Path, path: Path) -> Checkpoint:
     history = read_history(history_beside(path), manifest["round"])
     arrays = {n[6:]: array for n, array in members.items() if n.startswith("state/")}
     nodes = {n[5:]: a.tobytes() for n, a in members.items() if n.startswith("node/")}
+    tasks = {n[5:]: a.tobytes() for n, a in members.items() if n.startswith("task/")}
     requests = read_journal(journal_beside(path), manifest["round"])
-    return Checkpoint(manifest, arrays, nodes, history, requests)
+    return Checkpoint(manifest, arrays, nodes, tasks, history, requests)

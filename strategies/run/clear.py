@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from flwr.app import Message
@@ -20,11 +20,13 @@ from privet.wire.payload import BUFFERS
 
 from ..half import ServerHalf
 from ..uploads import Block, Uploads
+from .collector import Collector
 from .exchange import Reply
 from .outcome import Accepted, NoReplyError
 from .roster import Question, Recovery
 from .round import Pending
 from .session import Round
+from .task import Task
 from .together import Together
 
 log = logging.getLogger("flwr.privet")
@@ -33,17 +35,8 @@ LEAST_TIMEOUT = 1.0
 """Seconds a second try has at least, however late the first replies were."""
 
 
-class ClearUploads:
-    """Collects uploads one by one; agents that lost their state get a second try with it.
-
-    Between ``open`` and ``close`` of a round, messages are sent and replies waited for at least
-    once: ``timeout`` returns how long, ``retry`` the messages to agents that are asked once more. A
-    loop without retries, such as Flower's own, goes from ``open`` to ``close``. `MaskedSums` has
-    the same interface.
-    """
-
-    masked: ClassVar[bool] = False
-    """Whether agents mask their uploads, so that the server reads sums of them alone."""
+class ClearUploads(Collector):
+    """Collects uploads one by one; agents that lost their state get a second try with it."""
 
     def recovery(self, half: ServerHalf[Any], wanted: Recovery) -> Recovery:
         """Return the recovery of agents whose node is gone; here always the ``wanted`` one."""
@@ -105,7 +98,7 @@ class ClearUploads:
         half, before = pending.half, pending.outcome.bytes
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # of uploads that are refused then
-                made = _accepted(half, pending, name, known, Reply(reply.content))
+                made = accepted(half, pending, name, known, Reply(reply.content))
         except Exception:
             pending.outcome.bytes = before
             return False
@@ -138,7 +131,7 @@ class ClearUploads:
                 if reply.content is None and not reply.is_from_agent:
                     pending.outcome.note_lost(name, reply.code)
                 try:
-                    pending.outcome.uploads[name] = _accepted(half, pending, name, place, reply)
+                    pending.outcome.uploads[name] = accepted(half, pending, name, place, reply)
                 except Exception as error:  # whatever an agent sends costs that agent's reply only
                     failures[name] = pending.outcome.dropped(name, error)
                 mapped.release()
@@ -146,19 +139,19 @@ class ClearUploads:
             log.warning("round %d: agent %s absent: %s", pending.round, name, reason)
         pending.outcome.require(len(pending.outcome.uploads), failures)
         pending.outgoing.forget()
-        accepted = {
+        uploads = {
             name: pending.outcome.uploads[name] for name in sort_names(pending.outcome.uploads)
         }
-        for name, one in accepted.items():
+        for name, one in uploads.items():
             pending.outcome.note_remark(name, one.update)
-        positions = [places[name] for name in accepted]
-        _fold(half, pending, Uploads(positions, [one.folded for one in accepted.values()]))
+        positions = [places[name] for name in uploads]
+        fold(half, pending, Uploads(positions, [one.folded for one in uploads.values()]))
         pending.outcome.spool = None
-        session.average(one.statistics for one in accepted.values())
-        return pending.record({name: one.update for name, one in accepted.items()}, failures)
+        session.average(one.statistics for one in uploads.values())
+        return pending.record({name: one.update for name, one in uploads.items()}, failures)
 
 
-def _fold(half: ServerHalf[Any], pending: Pending, uploads: Uploads) -> None:
+def fold(half: ServerHalf[Any], pending: Pending, uploads: Uploads) -> None:
     """Fold the uploads into the run's state."""
     session = pending.session
     with np.errstate(over="ignore", invalid="ignore"):  # the Divergence observer reports it
@@ -186,14 +179,19 @@ def _closed(half: ServerHalf[Any], pending: Pending, together: Together) -> Roun
     for name, update in updates.items():
         pending.outcome.note_cost(name, update)
         pending.outcome.note_remark(name, update)
-    _fold(half, pending, uploads)
+    fold(half, pending, uploads)
     return pending.record(updates, pending.absent)
 
 
-def _accepted(
-    half: ServerHalf[Any], pending: Pending, name: str, position: int, reply: Reply
+def accepted(
+    half: ServerHalf[Any],
+    pending: Pending,
+    name: str,
+    position: int,
+    reply: Reply,
+    task: Task | None = None,
 ) -> Accepted:
-    """Return the accepted upload of one reply."""
+    """Return the accepted upload of one reply, by default to a message of this round."""
     session, agents = pending.session, pending.session.roster.agents
     if reply.content is None:
         raise NoReplyError(reply.failure)
@@ -203,10 +201,10 @@ def _accepted(
         tag = agents[name].tag if kept else 0
         agents[name].held, agents[name].tag = (), tag
         raise UploadError("does not hold its state; the next message restores it")
-    update = pending.outcome.read(name, reply.content)
+    update = pending.outcome.read(name, reply.content, task.version if task else pending.round)
     upload = update.arrays()
     statistics = session.statistics_of(upload.pop(BUFFERS, None))
-    sent = pending.outgoing.sent_to(name)
+    sent = task.sent if task else pending.outgoing.sent_to(name)
     if half.agent.codes:
         upload = half.decoded(session.state, position, sent, upload)
     rows = {key: array[None] for key, array in upload.items()}

@@ -122,11 +122,47 @@ def send(
     if not messages:
         return Answers([], {})
     deadline = time.monotonic() + timeout
+    owners = push(grid, messages, timeout, states, at_once)
+    replies = gather(grid, owners, len(owners), deadline, take, at_once)
+    waiting = set(owners) - replies.answered
+    if waiting and isinstance(grid, EngineGrid):
+        grid.forget(waiting)
+    late = Reply(None, f"no reply within {timeout:g} s", NO_REPLY)
+    unsent = Reply(None, "message could not be sent", NOT_SENT)
+    missing = {owners[message_id]: late for message_id in owners if message_id in waiting}
+    sent = set(owners.values())
+    missing |= {name: unsent for name in messages if name not in sent}
+    return Answers(replies.messages, missing)
+
+
+class Gathered(NamedTuple):
+    """Replies that have come, and the ids of all messages that are answered.
+
+    A reply that was taken as it came, and Flower's error for an expired message, are not among the
+    replies; the latter counts as no answer.
+    """
+
+    messages: list[Message]
+    answered: set[str]
+
+
+def push(
+    grid: Grid,
+    messages: Mapping[str, Message],
+    ttl: float,
+    states: Mapping[str, Callable[[], ConfigRecord]] = MappingProxyType({}),
+    at_once: int = sys.maxsize,
+) -> dict[str, str]:
+    """Send one message per agent and return the agents by message id, of those that were sent.
+
+    Flower drops a message that is not answered within ``ttl`` seconds. ``states`` and ``at_once``
+    are as in `send`.
+    """
     if not isinstance(grid, EngineGrid):  # an engine of this library holds no message back
         for message in messages.values():
-            message.metadata.ttl = timeout
+            message.metadata.ttl = ttl
     pushed = []
-    for some in _chunks(list(messages), at_once if states else len(messages)):
+    for some in _chunks(list(messages), at_once if states else max(1, len(messages))):
         light = {name: messages[name].content for name in some if name in states}
         for name, content in light.items():
             heavy = record_dict({**content, AGENT_RECORD: states[name]()})
@@ -135,32 +171,42 @@ def send(
         for name, content in light.items():
             messages[name].content = content
     owners = owner_by_message(messages)
-    waiting = {message_id for message_id in pushed if message_id}
-    replies: list[Message] = []
+    return {message_id: owners[message_id] for message_id in pushed if message_id in owners}
+
+
+def gather(
+    grid: Grid,
+    owners: Mapping[str, str],
+    enough: int,
+    deadline: float,
+    take: Callable[[str, Message], bool] | None = None,
+    at_once: int = sys.maxsize,
+) -> Gathered:
+    """Wait for ``enough`` replies to messages, until a deadline on the monotonic clock.
+
+    ``owners`` are the agents by message id; ``take`` and ``at_once`` are as in `send`. Replies that
+    are there together with the last are returned as well.
+    """
+    waiting = set(owners)
+    gathered = Gathered([], set())
     pause = POLL_FIRST
-    while waiting:
-        left = [message_id for message_id in pushed if message_id in waiting]
+    while waiting and len(gathered.answered) < enough:
+        left = [message_id for message_id in owners if message_id in waiting]
         for some in _chunks(left, at_once):
             for reply in grid.pull_messages(some):
                 answered = reply.metadata.reply_to_message_id
                 waiting.discard(answered)
+                if _is_expired(reply):
+                    continue
+                gathered.answered.add(answered)
                 if not (take and answered in owners and take(owners[answered], reply)):
-                    replies.append(reply)
-        if not waiting or time.monotonic() >= deadline:
+                    gathered.messages.append(reply)
+        missing = waiting and len(gathered.answered) < enough
+        if not missing or time.monotonic() >= deadline:
             break
         time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
         pause = min(2 * pause, POLL_LAST) if len(waiting) == len(left) else POLL_FIRST
-    if waiting and isinstance(grid, EngineGrid):
-        grid.forget(waiting)
-    expired = {reply.metadata.reply_to_message_id for reply in replies if _is_expired(reply)}
-    replies = [reply for reply in replies if reply.metadata.reply_to_message_id not in expired]
-    waiting |= expired
-    late = Reply(None, f"no reply within {timeout:g} s", NO_REPLY)
-    unsent = Reply(None, "message could not be sent", NOT_SENT)
-    missing = {owners[message_id]: late for message_id in waiting if message_id in owners}
-    sent = {owners[message_id] for message_id in pushed if message_id in owners}
-    missing |= {name: unsent for name in messages if name not in sent}
-    return Answers(replies, missing)
+    return gathered
 
 
 def _chunks(names: list[str], size: int) -> Iterator[list[str]]:

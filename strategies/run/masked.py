@@ -31,6 +31,7 @@ from privet.wire.rosters import with_roster
 
 from ..half import ServerHalf, grouped
 from ..uploads import MaskedTotals
+from .collector import Collector
 from .exchange import Reply
 from .failure import Failure, FailureCode
 from .outcome import NoReplyError
@@ -56,7 +57,7 @@ class Attempt:
 
 
 @dataclass
-class MaskedSums:
+class MaskedSums(Collector):
     """Collects sums of masked uploads, attempt by attempt, until a round has all of them.
 
     Attributes
@@ -299,7 +300,7 @@ def _read(pending: Pending, attempt: Attempt, name: str, reply: Reply) -> Update
     if is_need_state(reply.content):
         agents[name].held, agents[name].public_key = (), b""
         raise UploadError("does not hold its key or its state")
-    update = pending.outcome.read(name, reply.content)
+    update = pending.outcome.read(name, reply.content, pending.round)
     if update.digest:
         raise WireError("digest of an upload that was to be masked")
     pending.outcome.note_remark(name, update)

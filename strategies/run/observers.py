@@ -196,6 +196,14 @@ class RoundLog(Observer):
         return None
 
 
+class UploadsOver(Observer):
+    """Ends a run in which every agent has sent as many uploads as it may."""
+
+    def on_round(self, run: Run, done: Round) -> str | None:
+        """Ask the collector."""
+        return Stop.UPLOADS if run.collector.is_over(run.session) else None
+
+
 class StopWhen(Observer):
     """Ends a run when a function of a round's record returns true."""
 

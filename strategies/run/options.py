@@ -13,10 +13,12 @@ from privet.core.key import check_fields, same, setting
 from privet.wire.rosters import LEAST_ROSTER
 
 from ..participation import All, Fraction, Participation
+from .asynchrony import AsynchronySettings
+from .speeds import SpeedSettings
 
 
 @dataclass(frozen=True)
-class RunSettings:
+class RunSettings(SpeedSettings, AsynchronySettings):
     """The settings of a run's waiting, seeds, sums and recovery; the fields are run-config keys."""
 
     topic: ClassVar[str] = "The run"
@@ -85,6 +87,8 @@ class RunOptions(RunSettings):
         The last round, as given to ``start``.
     folder : Path, optional
         The directory of tables and uploads that are too large for memory; None: all in memory.
+    local_steps : str
+        The run-config key of an agent's number of local steps.
     config : mapping
         The run-config keys that determine what is computed; a resume compares them.
     """
@@ -96,6 +100,7 @@ class RunOptions(RunSettings):
     least_roster: int = LEAST_ROSTER
     rounds: int | None = None
     folder: Path | None = None
+    local_steps: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -116,8 +117,8 @@ class Outcome:
     def _large(self, size: int) -> bool:
         return size * self.count > mapped.LIMIT
 
-    def read(self, name: str, content: RecordDict) -> Update:
-        """Return an agent's upload; its release is charged even if it cannot be folded.
+    def read(self, name: str, content: RecordDict, round_: int) -> Update:
+        """Return an agent's upload of a round; its release is charged even if it is not folded.
 
         Raises
         ------
@@ -126,7 +127,7 @@ class Outcome:
         UploadError
             If its number of examples is not the one its agent is enrolled with.
         """
-        update = read_update(content, self.half.name, self.half.version, self.round)
+        update = read_update(content, self.half.name, self.half.version, round_)
         self.note_cost(name, update)
         self._require_number(name, update)
         return update
@@ -210,6 +211,9 @@ class Outcome:
         failures: Mapping[str, Failure],
         sent: int,
         notes: Iterable[str],
+        *,
+        clock: float = math.nan,
+        versions: tuple[int, ...] = (),
     ) -> Round:
         """Record a folded round: the agents' new tags and accounts, and the history's `Round`.
 
@@ -240,6 +244,8 @@ class Outcome:
             seconds=time.monotonic() - self.begun,
             epsilon=max(0.0 if last is None else last.epsilon, self.epsilon),
             measures=half.measures(session.state),
+            clock=clock,
+            versions=versions,
         )
         session.history.append(done)
         session.round = self.round

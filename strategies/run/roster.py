@@ -180,6 +180,8 @@ class Agent:
     """Accounts of the nodes that had this name before and whose state it was not given."""
     library: str = ""
     """The version of this library on its node; empty if it does not state one."""
+    tasks: int = 0
+    """The number of tasks it was given, in a run that does not wait for all replies."""
     stated: str = ""
     """Its account of the experiment by its node's ledger file, until that is joined."""
 
@@ -193,6 +195,7 @@ class Agent:
             "node": self.node,
             "facts": self.facts,
             "former": list(self.former),
+            **({"tasks": self.tasks} if self.tasks else {}),
         }
 
     @classmethod
@@ -206,6 +209,7 @@ class Agent:
             unit=str(entry.get("unit", "")),
             facts=str(entry.get("facts", "")),
             former=tuple(map(str, entry.get("former", ()))),
+            tasks=int(entry.get("tasks", 0)),
         )
 
     @property
@@ -468,6 +472,7 @@ class Roster:
         if old is None:
             self.agents[name] = now
             return
+        now.tasks = old.tasks
         out = "" if old.out == refused else old.out
         same = old.node == now.node
         if not same and self.holders.get(name) == now.node:

@@ -228,7 +228,9 @@ class Pending:
         """Return an agent's reply, or one without content with the reason for its absence."""
         return replies.get(name) or self.missing.get(name) or Reply(None, "no reply")
 
-    def record(self, updates: Mapping[str, Any], failures: Mapping[str, Failure]) -> Round:
+    def record(
+        self, updates: Mapping[str, Any], failures: Mapping[str, Failure], **more: Any
+    ) -> Round:
         """Record the folded round in the history."""
         out = self.outgoing
-        return self.outcome.record(updates, failures, out.bytes, out.notes)
+        return self.outcome.record(updates, failures, out.bytes, out.notes, **more)

@@ -16,12 +16,13 @@ three, `Run.collect` for the fourth and `Run.close_round` for the last two:
    and `ServerHalf.fold` (of sums: ``fold_sums``) combines the uploads into the next state.
 6. Record: `Outcome.record` adds the round's `Round` to the history of the `Session`.
 
-The collector is a `ClearUploads`, or a `MaskedSums` where uploads are masked.
+The collector is a `ClearUploads`, a `MaskedSums` where uploads are masked, or a `Tasks` where a
+round does not wait for all replies.
 
 What else happens on the way:
 
 * An upload in clear is decoded, accepted, and the digest of what its agent holds from then on is
-  compared with the one in the reply (`run/clear.py`, ``_accepted``). A large one is as soon as it
+  compared with the one in the reply (`run/clear.py`, ``accepted``). A large one is as soon as it
   arrives. A reply that fails is dropped with a `Failure`, and its agent keeps the state of before.
 * An agent that is known not to hold the state last accepted is sent it with its message; one that
   replies that it lacks it is asked once more in the same round, with it (``retry``). `Agent.tag` is
@@ -41,9 +42,8 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -51,7 +51,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
 from privet.client_apps.terms import MEAN_EXAMPLES
-from privet.core import ConfigError, PrivetError, RunError, mapped
+from privet.core import ConfigError, PrivetError, RunError
 from privet.core.errors import listed, one_line
 from privet.core.key import shown, values_of
 from privet.core.library import LIBRARY_VERSION, library_version
@@ -60,11 +60,13 @@ from privet.wire.contract import encode_settings, means_privacy
 from privet.wire.payload import BUFFERS
 
 from ..half import Arrays, ServerHalf, Turn, Vector, grouped
+from ..participation import UpTo
 from .account import count_lost
 from .calibration import TARGET, calibrated, facts_of
 from .checkpoint import Checkpoint
 from .clear import ClearUploads
-from .exchange import EngineGrid, Reply, send
+from .collector import Collector
+from .exchange import NO_REPLY, EngineGrid, Reply
 from .journal import Journal, Request
 from .masked import MaskedSums
 from .options import RunOptions
@@ -80,6 +82,8 @@ from .roster import (
 )
 from .round import Pending
 from .session import Round, Session
+from .task import restored, saved
+from .tasks import Tasks
 from .together import WorksTogether, by_message, working_together
 
 log = logging.getLogger("flwr.privet")
@@ -117,8 +121,8 @@ class Run:
         The first quantity that diverged; empty while none has.
     no_better : str
         The last loss and the start's while the run is no better than its start, else empty.
-    collector : ClearUploads or MaskedSums
-        Collects the uploads of a round: in clear, or as masked sums.
+    collector : Collector
+        Collects the uploads of a round: in clear, as they come, or as masked sums.
     saved : Saved
         The state of its checkpoints.
     remarks : list of str
@@ -144,7 +148,7 @@ class Run:
     stopped: str = ""
     diverged: str = ""
     no_better: str = ""
-    collector: ClearUploads | MaskedSums = field(init=False)
+    collector: Collector = field(init=False)
     saved: Saved = Saved()
     remarks: list[str] = field(default_factory=list)
     stopping: threading.Event = field(default_factory=threading.Event)
@@ -157,7 +161,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.half = replace(self.half, folder=self.options.folder)
-        self.collector = MaskedSums() if self.half.masked else ClearUploads()
+        self.collector = collector_of(self.half, self.options)
         self.requested = {
             **dict(self.options.config),
             **values_of(self.half),
@@ -232,8 +236,10 @@ class Run:
         try:
             run = cls(half, options, Session.of(str(saved.manifest["experiment"]), arrays))
             agents = run._restore(saved)
-            if saved.node_states and isinstance(grid, EngineGrid):
-                grid.restore_node_states(saved.node_states)
+            if isinstance(grid, EngineGrid):
+                if saved.node_states:
+                    grid.restore_node_states(saved.node_states)
+                run.session.tasks = restored(saved.manifest.get("tasks", []), saved.tasks)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, PrivetError):
                 raise
@@ -252,7 +258,8 @@ class Run:
         run._log_misfits()
         if run.private:
             put_back = saved.node_states if isinstance(grid, EngineGrid) else {}
-            changed = count_lost(run.half, roster, saved.requests, put_back)
+            lost = [*saved.requests, *run._lost_tasks(saved)]
+            changed = count_lost(run.half, roster, lost, put_back)
             if isinstance(grid, EngineGrid) and changed:
                 grid.restore_node_states(changed)
         run.calibrate()  # after the merge: absent agents count as well
@@ -281,6 +288,8 @@ class Run:
             manifest.get("trained", session.layout.names), manifest.get("buffers", ())
         )
         session.tied = manifest.get("tied")
+        session.uploads = int(manifest.get("uploads", 0))
+        session.clock = float(manifest.get("clock", 0.0))
         arrays = dict(saved.arrays)
         session.statistics = arrays.pop(BUFFERS, None)
         self.half = self.half.with_settings(
@@ -303,16 +312,27 @@ class Run:
                 )
         return agents
 
+    def _lost_tasks(self, saved: Checkpoint) -> Iterator[Request]:
+        """Yield the requests of tasks that agents had at a checkpoint and whose result is lost."""
+        settings = encode_settings(self.half.settings())
+        for entry in saved.manifest.get("tasks", ()):
+            name, version = str(entry["agent"]), int(entry["version"])
+            if name not in self.session.tasks:
+                yield Request(version, (name,), 1, settings)
+
     def _resolve_open_settings(self) -> None:
         """Choose defaults for settings that were left open if no agent knows its problem's moduli.
 
-        A private run keeps the usual values: its noise is planned from flags alone.
+        Also those of a run that folds uploads of older models. A private run keeps the usual
+        values: its noise is planned from flags alone.
         """
         agents = self.session.roster.agents.items()
         try:
             known = [facts_of(name, agent) for name, agent in agents if agent.facts]
         except ConfigError:  # unreadable facts: the agent may know its moduli
             return
+        if self.options.folds_old:
+            self.half = self.half.delayed(known)
         if self.private or not known or any(facts.moduli for facts in known):
             return
         left_open = self.half.agent.without_moduli
@@ -344,10 +364,13 @@ class Run:
         ConfigError
             If the run cannot be private as configured.
         """
-        options = self.options
-        self.half = calibrated(
-            self.half, self.session, options.participation, options.rounds, options.seed
-        )
+        options, session = self.options, self.session
+        who, rounds = options.participation, options.rounds
+        if options.max_uploads:
+            tasks = {name: agent.tasks for name, agent in session.roster.agents.items()}
+            who = UpTo(options.max_uploads, tasks, session.round)
+            rounds = session.round + options.max_uploads
+        self.half = calibrated(self.half, session, who, rounds, options.seed)
 
     def _check(self, manifest: Mapping[str, Any]) -> None:
         """Raise ``RunError`` if a checkpoint is of a run that computes something else."""
@@ -400,7 +423,11 @@ class Run:
         }
         node_states = grid.node_states() if isinstance(grid, EngineGrid) else {}
         arrays = {**half.dump(session.state), **session.buffers_sent}
-        return Checkpoint(manifest, arrays, node_states)
+        tasks: dict[str, bytes] = {}
+        if isinstance(self.collector, Tasks):
+            entries, tasks = saved(session.tasks, half.name, half.version)
+            manifest |= {"tasks": entries, "uploads": session.uploads, "clock": session.clock}
+        return Checkpoint(manifest, arrays, node_states, tasks)
 
     # ------------------------------------------------------------------ agents
 
@@ -534,10 +561,10 @@ class Run:
     def _choose(self, number: int, newcomers: Iterable[str]) -> Pending:
         """Choose the participants, and encode the broadcast for them."""
         failed, options, session = self._pending, self.options, self.session
-        chosen = options.participation.select(number, session.roster.names, options.seed)
+        chosen = self.collector.choose(options, session, number)
         session.roster.compare_libraries(library_version())
         settings = encode_settings(self._settings_sent())
-        turn = Turn(number, options.seed)
+        turn = Turn(number, options.seed, self.collector.sweep(session))
         pending = Pending.begin(self.half, options, session, turn, tuple(chosen), settings)
         pending.outgoing.notes += self.remarks
         self.remarks.clear()
@@ -570,26 +597,15 @@ class Run:
 
     def collect(self, grid: Grid, messages: Iterable[Message]) -> list[Message]:
         """Send messages of the round and return all replies, those of retries included."""
-        pending, outgoing = self.pending, self.pending.outgoing
-        names = {id(message): name for name, message in outgoing.messages.items()}
+        pending = self.pending
+        names = {id(message): name for name, message in pending.outgoing.messages.items()}
         to_send: dict[str, Message] = {}
         for message in messages:
             if id(message) not in names:
                 raise RunError(f"round {pending.round}: a message that is not one of the round's")
             to_send[names[id(message)]] = message
-        replies: list[Message] = []
-        size = self.session.layout.dim * self.session.layout.dtype.itemsize
-        take = partial(self.collector.take, pending) if outgoing.large(size) else None
-        at_once = max(1, mapped.LIMIT // max(1, 4 * size))
-        while to_send:
-            timeout = self.collector.timeout(pending)
-            pending.tries += 1
-            self._journal_request(to_send)
-            answers = send(grid, to_send, timeout, take, outgoing.states, at_once)
-            replies += answers.replies
-            pending.missing.update(answers.missing)
-            to_send = self.collector.retry(pending, replies, grid, self.question())
-        return replies
+        journal = self._journal_request
+        return self.collector.collect(pending, grid, to_send, self.question(), journal)
 
     def _journal_request(self, names: Iterable[str], request: int = 0) -> int:
         """Write a request, or a correction of request ``request``; return its number."""
@@ -660,6 +676,11 @@ class Run:
         self.arrays = self.session.restore(self.model)
         return done
 
+    def count_unfinished(self) -> None:
+        """Count the tasks that agents still have at a run's end as releases; nobody reads them."""
+        for name in self.session.tasks:
+            self.pending.outcome.note_lost(name, NO_REPLY)
+
     def amend(self, **changes: Any) -> None:
         """Replace fields of the last round's record."""
         self.session.history[-1] = replace(self.session.history[-1], **changes)
@@ -672,6 +693,15 @@ class Run:
     def models(self) -> Arrays:
         """Return the models (d,) by name; ``"last"`` is the run's result."""
         return self.half.models(self.session.state)
+
+
+def collector_of(half: ServerHalf[Any], options: RunOptions) -> Collector:
+    """Return what collects the uploads of a run."""
+    if half.masked:
+        return MaskedSums()
+    if options.asynchronous or options.late_replies == "fold" or options.speeds:
+        return Tasks(options)
+    return ClearUploads()
 
 
 def _stable_repr(part: Any) -> str:

@@ -20,6 +20,7 @@ from privet.wire.payload import BUFFERS
 
 from .failure import Failure
 from .roster import Roster
+from .task import Task
 
 Metrics = Mapping[str, int | float | list[int] | list[float]]
 """As in Flower's ``MetricRecord``."""
@@ -52,6 +53,11 @@ class Round:
         Wall time of the round with its evaluation.
     epsilon : float
         Largest total epsilon an agent has reported; infinity where a reply was not private.
+    clock : float
+        Seconds since the run began, of simulated agents by their own clock (`Speeds`); NaN in a run
+        whose rounds wait for all replies.
+    versions : tuple of int
+        In such a run, of each participant the round whose model it was sent; else empty.
     measures : dict of str to float
         Further numbers that the algorithm or the monitor measures, by kebab-case name.
     train_metrics_clientapp, evaluate_metrics_clientapp, evaluate_metrics_serverapp : dict
@@ -72,6 +78,8 @@ class Round:
     bytes_down: int = 0
     seconds: float = 0.0
     epsilon: float = math.inf
+    clock: float = math.nan
+    versions: tuple[int, ...] = ()
     measures: dict[str, float] = field(default_factory=dict)
     train_metrics_clientapp: Metrics = field(default_factory=dict)
     evaluate_metrics_clientapp: Metrics = field(default_factory=dict)
@@ -80,12 +88,14 @@ class Round:
     def to_dict(self) -> dict[str, Any]:
         """Return the line of ``history.jsonl`` as JSON types: NaN is null, infinity "inf".
 
-        Measures and metrics have an entry only if there are any.
+        Measures, metrics, clock and versions have an entry only if there are any.
         """
         line = {field.name: getattr(self, field.name) for field in fields(self)}
-        for name in ("measures", *METRICS):
+        for name in ("versions", "measures", *METRICS):
             if not line[name]:
                 del line[name]
+        if math.isnan(self.clock):
+            del line["clock"]
         return {name.replace("_", "-"): _json(value) for name, value in line.items()}
 
     @classmethod
@@ -94,6 +104,8 @@ class Round:
         values: dict[str, Any] = {key.replace("-", "_"): value for key, value in line.items()}
         for name in ("loss", "accuracy", "stationarity", "residual", "epsilon"):
             values[name] = _float(values[name])
+        values["clock"] = _float(values.get("clock"))
+        values["versions"] = tuple(values.get("versions", ()))
         values["measures"] = {k: _float(v) for k, v in values.get("measures", {}).items()}
         values["failures"] = {k: Failure.from_json(v) for k, v in values["failures"].items()}
         for name in METRICS:
@@ -165,6 +177,12 @@ class Session:
     that is sent and whose values it takes; None until an agent has stated them."""
     arrays_fixed: bool = False
     """Whether an agent has stated which arrays are trained."""
+    tasks: dict[str, Task] = field(default_factory=dict)
+    """By name, what agents are working on, in a run that does not wait for all of them."""
+    uploads: int = 0
+    """The number of uploads folded in such a run."""
+    clock: float = 0.0
+    """Seconds since such a run began."""
 
     @classmethod
     def of(cls, experiment: str, arrays: ArrayRecord) -> Session:

@@ -16,6 +16,8 @@ class Stop(StrEnum):
     """All requested rounds are played."""
     TOLERANCE = "tolerance"
     """The stationarity is small enough."""
+    UPLOADS = "uploads"
+    """Every agent has sent ``max-uploads`` uploads."""
     REQUEST = "request"
     """The operator's request: SIGTERM, ``control.toml`` or the strategy's ``stopping``."""
     SHOULD_STOP = "should_stop"

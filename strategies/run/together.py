@@ -127,6 +127,29 @@ class Together(NamedTuple):
             sum(part.size for part in parts),
         )
 
+    @classmethod
+    def of_rows(
+        cls,
+        names: list[str],
+        positions: Sequence[int],
+        rows: Sequence[tuple[Together, int]],
+    ) -> Together:
+        """Return rows of several results, one of each agent, in folding order."""
+        first, order = rows[0][0], np.arange(len(rows))
+        upload = {
+            key: _joined([one.upload[key][row : row + 1] for one, row in rows], order)
+            for key in first.upload
+        }
+        return cls(
+            names,
+            np.array(positions, np.intp),
+            upload,
+            np.array([one.digests[row] for one, row in rows], np.uint64),
+            np.array([one.num_examples[row] for one, row in rows], np.int64),
+            [one.costs[row] for one, row in rows],
+            _size(upload),
+        )
+
     def accepted(
         self, half: ServerHalf[Any], state: Any, sent: Arrays, expected: NDArray[np.int64]
     ) -> Uploads:
@@ -153,21 +176,24 @@ class Together(NamedTuple):
 
     def replies(self, protocol: str, version: int, round_: int) -> dict[str, Reply]:
         """Return the replies that the agents would have sent."""
-        made = {}
-        for row, name in enumerate(self.names):
-            update = self._update(row, round_, to_payload(row_of(self.upload, row)))
-            made[name] = Reply(record_dict({RECORD: update_record(protocol, version, update)}))
-        return made
+        rows = enumerate(self.names)
+        return {name: self.reply(row, protocol, version, round_) for row, name in rows}
+
+    def reply(self, row: int, protocol: str, version: int, round_: int) -> Reply:
+        """Return the reply that an agent would have sent."""
+        update = self.update(row, round_, to_payload(row_of(self.upload, row)))
+        return Reply(record_dict({RECORD: update_record(protocol, version, update)}))
 
     def updates(self, round_: int) -> dict[str, Update]:
         """Return the uploads' metadata, without arrays; agents of one account share an object."""
         shared: dict[int, Update] = {}
         for row, one in enumerate(self.costs):
             if id(one) not in shared:
-                shared[id(one)] = self._update(row, round_, b"")
+                shared[id(one)] = self.update(row, round_)
         return {name: shared[id(one)] for name, one in zip(self.names, self.costs, strict=True)}
 
-    def _update(self, row: int, round_: int, arrays: bytes) -> Update:
+    def update(self, row: int, round_: int, arrays: bytes = b"") -> Update:
+        """Return an upload's metadata, and its arrays if they are given."""
         cost = self.costs[row]
         return Update(
             agent=self.names[row],

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -82,11 +84,30 @@ class Instance:
     participation: list[list[int]] | None = None
     noise: Any = None
     batches: Any = None
+    tasks: Sequence[Mapping[str, Any]] = ()
+
+    @contextmanager
+    def delays(self) -> Iterator[dict[str, Any]]:
+        """Yield the arguments of an asynchronous strategy, whose tasks end when the instance says.
+
+        Version t is folded at second t. A task that is never folded ends after all versions.
+        """
+        if not self.tasks:
+            yield {}
+            return
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "tasks.csv"
+            lines = ["agent,seconds"]
+            for task in self.tasks:
+                folded = task["folded"] or 2 * len(self.rounds)
+                lines.append(f"{task['agent']},{folded - (task['told'] - 1)}")
+            path.write_text("\n".join(lines) + "\n")
+            yield {"asynchronous": True, "speeds": str(path)}
 
     @property
     def schedule(self) -> Participation:
         """Who takes part: everybody, or the given agents of every round."""
-        if self.participation is None:
+        if self.participation is None or self.tasks:
             return All()
         return Schedule(tuple(tuple(str(agent) for agent in own) for own in self.participation))
 
@@ -150,16 +171,20 @@ def arguments(config: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def agent_states(grid: InlineGrid) -> dict[str, Arrays]:
-    """Return the newest state every agent of the engine holds, by agent name."""
+def agent_states(grid: InlineGrid, tags: Mapping[str, int] | None = None) -> dict[str, Arrays]:
+    """Return the newest state every agent of the engine holds, by agent name.
+
+    With ``tags`` it is that of the round given for the agent; 0 leaves the agent out.
+    """
     states: dict[str, Arrays] = {}
     for context in grid.contexts.values():
         record = context.state.get(STATE_RECORD)
         if isinstance(record, ConfigRecord):
             held = AgentState.from_record(record)
-            found = held.at(held.experiment, held.rounds[-1])
+            name = agent_name(context)
+            found = held.at(held.experiment, held.rounds[-1] if tags is None else tags[name])
             if found is not None:
-                states[agent_name(context)] = found
+                states[name] = found
     return states
 
 

@@ -27,11 +27,15 @@ RULES = {
 
 
 def _with_held(
-    grid: InlineGrid, name: str, table: NDArray[Any], otherwise: str = ""
+    grid: InlineGrid,
+    name: str,
+    table: NDArray[Any],
+    otherwise: str = "",
+    tags: Mapping[str, int] | None = None,
 ) -> NDArray[Any]:
     """Return the table (agents, d) with the rows that agents hold under a name, or another."""
     own = table.copy()
-    for agent, held in agent_states(grid).items():
+    for agent, held in agent_states(grid, tags).items():
         own[int(agent)] = held[name if name in held else otherwise]
     return own
 
@@ -46,22 +50,26 @@ def play_fed_plt(instance: Instance) -> Iterator[Found]:
     count = len(problems)
     per_agent = {key: own for key, own in instance.config.items() if isinstance(own, list)}
     common = {key: own[0] if key in per_agent else own for key, own in instance.config.items()}
-    strategy = FedPLT(**arguments(common), participation=instance.schedule, num_agents=count)
     nodes = [
         {key: values[place] for key, values in per_agent.items() if key in LOCAL_KEYS}
         for place in range(count)
     ]
     grid = instance.grid(problems, nodes, noise_factory=instance.draws(_of_agent))
     x, z = (np.asarray(instance.init[name], float) for name in ("x", "z"))
-    start = np.zeros(x.shape[1])
-    half: fed_plt.Server = strategy.half  # type: ignore[assignment]
-    first = half.with_tables(x, z)
-    for state in instance.play(strategy, grid, start, first):
-        yield {
-            "y": [state.y],
-            "x": [state.x, _with_held(grid, "x", state.x)],
-            "z": [state.z, _with_held(grid, "z", state.z)],
-        }
+    with instance.delays() as delays:
+        options = {**arguments(common), "participation": instance.schedule, **delays}
+        strategy = FedPLT(**options, num_agents=count)
+        half: fed_plt.Server = strategy.half  # type: ignore[assignment]
+        first = half.with_tables(x, z)
+        for state in instance.play(strategy, grid, np.zeros(x.shape[1]), first):
+            # Agents of other versions are ahead of what was folded.
+            agents = strategy.run.session.roster.agents if delays else {}
+            tags = {name: agent.tag for name, agent in agents.items()} or None
+            yield {
+                "y": [state.y],
+                "x": [state.x, _with_held(grid, "x", state.x, tags=tags)],
+                "z": [state.z, _with_held(grid, "z", state.z, tags=tags)],
+            }
 
 
 def play_dp_iadmm(instance: Instance) -> Iterator[Found]:

@@ -1,0 +1,390 @@
+"""Uploads that are folded as they come, each with the model that its agent was sent.
+
+`Tasks` collects them in place of `ClearUploads` where rounds do not wait for all replies: in an
+asynchronous run, in one that folds late replies, and in one of simulated agents with speeds. An
+agent has one task at a time, so the state that it starts from is never stale, and delays need no
+bound. What it was sent stays in the session until the task ends:
+
+    choose    agents without a task
+    collect   send them the present model; wait until ``buffer`` uploads have come, of whatever
+              version (of a synchronous round: for all of them, until its timeout)
+    close     check each upload against what its agent was sent, and fold them in the agents' order
+
+A task that is older than the round-timeout is withdrawn: it counts as released, and its upload is
+dropped should it still come. Simulated agents compute at once, and a clock that belongs to the run
+says when their uploads come (`Speeds`); so a run is the same on every engine and after a resume.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from privet.core import mapped
+from privet.kernel import stream
+from privet.wire import Update, sort_names
+from privet.wire.contract import decode_settings
+from privet.wire.payload import ENCODED
+
+from ..half import Arrays, ServerHalf
+from ..participation import Fraction
+from ..uploads import Block, Uploads
+from .clear import ClearUploads, accepted, fold
+from .exchange import NO_REPLY, EngineGrid, Reply, gather, push, sort_replies
+from .options import RunOptions
+from .outcome import NoReplyError
+from .roster import Agent, Question
+from .round import Pending
+from .session import Round, Session
+from .speeds import Speeds
+from .task import Task
+from .together import Together
+
+log = logging.getLogger("flwr.privet")
+
+PATIENT = 100
+"""A late reply is waited for as many round-timeouts."""
+
+
+class Tasks(ClearUploads):
+    """Collects the uploads of tasks; see `ClearUploads` for the interface.
+
+    Attributes
+    ----------
+    options : RunOptions
+    ended : dict of str to Task
+        The tasks that ended in the round under way, by agent.
+    """
+
+    def __init__(self, options: RunOptions) -> None:
+        self.options = options
+        self.ended: dict[str, Task] = {}
+        self._speeds: Speeds | None = None
+        self._began: float | None = None
+        self._available = 0
+
+    # ------------------------------------------------------------------ who is asked
+
+    def choose(self, options: RunOptions, session: Session, number: int) -> list[str]:
+        """Return the agents to be asked: of the participants those that have no task.
+
+        A fraction is the share of the agents that work at the same time.
+        """
+        roster, who = session.roster, options.participation
+        if not options.asynchronous:
+            chosen = super().choose(options, session, number)
+            return [name for name in chosen if name not in session.tasks]
+        idle = [name for name in roster.names if self._is_idle(session, name)]
+        self._available = len(idle) + len(session.tasks)
+        if isinstance(who, Fraction):
+            free = max(0, who.count(len(roster.agents)) - len(session.tasks))
+            rng = stream(options.seed, "participation", round_=number)
+            places = rng.choice(len(idle), size=min(free, len(idle)), replace=False)
+            return [idle[place] for place in sorted(places)]
+        chosen = who.select(number, roster.names, options.seed)
+        return [name for name in chosen if name in set(idle)]
+
+    def _is_idle(self, session: Session, name: str) -> bool:
+        roster = session.roster
+        return (
+            name not in session.tasks
+            and roster.connected(name)
+            and name not in roster.excluded
+            and not roster.agents[name].out
+            and not self._is_exhausted(session, name)
+        )
+
+    def _is_exhausted(self, session: Session, name: str) -> bool:
+        """Whether an agent has had as many tasks as a run gives one."""
+        return 0 < self.options.max_uploads <= session.roster.agents[name].tasks
+
+    def is_over(self, session: Session) -> bool:
+        """Whether every agent has had all its tasks, and nothing is to come."""
+        names = session.roster.names
+        return not session.tasks and all(self._is_exhausted(session, name) for name in names)
+
+    def sweep(self, session: Session) -> int:
+        """Return the number of the sweep, as `Turn` has it."""
+        if not self.options.asynchronous:
+            return 0
+        return 1 + session.uploads // max(1, len(session.roster.agents))
+
+    def reopen(self, pending: Pending) -> list[str] | None:
+        """Open the round again: no upload is lost, as tasks stay."""
+        return None
+
+    # ------------------------------------------------------------------ sending and waiting
+
+    def collect(
+        self,
+        pending: Pending,
+        grid: Grid,
+        messages: Mapping[str, Message],
+        question: Question,
+        journal: Callable[[Iterable[str]], object],
+    ) -> list[Message]:
+        """Give the agents their tasks, and wait for the uploads of a round; they are in ``ended``.
+
+        The uploads of an asynchronous round are ``buffer`` many, or as many as there are tasks.
+        """
+        session = pending.session
+        if messages:
+            journal(messages)
+        if isinstance(grid, EngineGrid):
+            self.ended = {}
+            opened = session.clock
+            self._give_simulated(pending, grid, messages)
+            self._wait_simulated(pending, opened)
+        else:
+            self._began = self._began or time.monotonic() - session.clock
+            session.clock = time.monotonic() - self._began
+            self.ended = {}
+            opened = session.clock
+            self._give(pending, push(grid, messages, self.ttl, pending.outgoing.states))
+            self._wait(pending, grid, opened)
+        if not (self.options.asynchronous or self.options.late_replies == "fold"):
+            for name in list(session.tasks):
+                self._end(session, name, withdrawn=True)
+        return []
+
+    def _give(self, pending: Pending, owners: Mapping[str, str], *, again: bool = False) -> None:
+        """Note the tasks of agents that were sent a message, by its id."""
+        session = pending.session
+        for message_id, name in owners.items():
+            sent = pending.outgoing.sent_to(name)
+            session.tasks[name] = Task(pending.round, sent, session.clock, message_id=message_id)
+            session.roster.agents[name].tasks += not again
+
+    def _give_simulated(
+        self, pending: Pending, grid: Grid, messages: Mapping[str, Message]
+    ) -> None:
+        """Have simulated agents do their tasks at once, and note when the results come."""
+        session, agents = pending.session, pending.session.roster.agents
+        together, pending.together = pending.together, None
+        names = list(messages)
+        for row, name in enumerate(together.names if together else ()):
+            task = Task(pending.round, pending.outgoing.sent_to(name), session.clock)
+            task.together, task.row = together, row
+            session.tasks[name] = task
+            agents[name].tasks += 1
+            names.append(name)
+        for again in (False, True):
+            owners = push(grid, messages, self.ttl, pending.outgoing.states)
+            self._give(pending, owners, again=again)
+            end = time.monotonic() + self.options.round_timeout
+            replies = sort_replies(owners, gather(grid, owners, len(owners), end).messages)
+            for name in owners.values():
+                session.tasks[name].reply = replies.get(name) or Reply(None, "no reply")
+            lost = [name for name in owners.values() if session.tasks[name].needs_state]
+            if again or not lost:
+                break
+            messages = pending.outgoing.messages_for(lost, force=True)
+        if self._speeds is None or self._speeds.names != session.roster.names:
+            self._speeds = Speeds(self.options, self.options.seed, session.roster.names)
+        key = self.options.local_steps
+        for name in session.tasks.keys() & set(names):
+            steps, task = local_steps(pending.half, agents[name], key), session.tasks[name]
+            task.due = self._speeds.finish(name, agents[name].tasks, task.begun, steps)
+
+    @property
+    def ttl(self) -> float:
+        """Seconds after which a task is withdrawn."""
+        late = self.options.late_replies == "fold" and not self.options.asynchronous
+        return self.options.round_timeout * (PATIENT if late else 1)
+
+    def _until(self, opened: float) -> float:
+        """Return when a round ends that was opened at a time of the clock."""
+        return math.inf if self.options.asynchronous else opened + self.options.round_timeout
+
+    def _missing(self, pending: Pending) -> int:
+        """Return how many replies a round still waits for."""
+        session, options = pending.session, self.options
+        if not options.asynchronous:
+            return len(session.tasks)
+        if self._available < options.min_agents:
+            return 0
+        most = options.max_delay
+        old = pending.round - most if most else 0
+        late = sum(task.version <= old for task in session.tasks.values())
+        came = sum(task.has_upload for task in self.ended.values())
+        buffer = options.uploads_of_version(len(session.roster.agents))
+        return min(len(session.tasks), max(late, buffer - came))
+
+    def _wait_simulated(self, pending: Pending, opened: float) -> None:
+        """Move the clock from one end of a task to the next, until a round has its replies."""
+        session, until = pending.session, self._until(opened)
+        places = session.roster.positions
+
+        def end(name: str) -> tuple[float, int]:
+            task = session.tasks[name]
+            return min(task.due, task.begun + self.ttl), places[name]
+
+        while self._missing(pending):
+            name = min(session.tasks, key=end)
+            task, when = session.tasks[name], end(name)[0]
+            if when > until:
+                session.clock = until
+                break
+            session.clock = max(session.clock, when)
+            self._end(session, name, withdrawn=task.due > when)
+
+    def _wait(self, pending: Pending, grid: Grid, opened: float) -> None:
+        """Wait for the replies of nodes, and withdraw tasks whose time is over."""
+        session, until, began = pending.session, self._until(opened), self._began or 0.0
+        while (missing := self._missing(pending)) and session.clock < until:
+            end = min(until, *(task.begun + self.ttl for task in session.tasks.values()))
+            owners = {task.message_id: name for name, task in session.tasks.items()}
+            came = gather(grid, owners, missing, began + end).messages
+            session.clock = time.monotonic() - began
+            for name, reply in sort_replies(owners, came).items():
+                session.tasks[name].reply = reply
+                if not session.tasks[name].needs_state:
+                    self._end(session, name)
+                    continue
+                again = pending.outgoing.messages_for([name], force=True)
+                self._give(pending, push(grid, again, self.ttl), again=True)
+            for name, task in list(session.tasks.items()):
+                if session.clock >= task.begun + self.ttl:
+                    self._end(session, name, withdrawn=True)
+
+    def _end(self, session: Session, name: str, *, withdrawn: bool = False) -> None:
+        self.ended[name] = task = session.tasks.pop(name)
+        task.withdrawn = withdrawn
+
+    # ------------------------------------------------------------------ folding
+
+    def close(self, pending: Pending, replies: Mapping[str, Reply]) -> Round:
+        """Accept or drop each reply, fold the accepted ones, and record the round.
+
+        Raises
+        ------
+        RunError
+            If fewer agents than ``min_agents`` are at work, or no upload could be folded.
+        """
+        half, session, outcome = pending.half, pending.session, pending.outcome
+        places, failures = session.roster.positions, dict(pending.absent)
+        pending.outgoing.forget()
+        blocks: dict[str, Callable[[], Block]] = {}
+        updates: dict[str, Update] = {}
+        joint = self._joint(pending)
+        if joint is not None:
+            updates |= joint.updates
+        for name in sort_names(self.ended):
+            if name in updates:
+                continue
+            try:
+                blocks[name], updates[name] = self._one(pending, name, places[name])
+            except Exception as error:  # whatever an agent sends costs that agent's reply only
+                failures[name] = outcome.dropped(name, error)
+            mapped.release()
+        if not updates:
+            outcome.count = len(self.ended)
+        if self.options.asynchronous and self._available < self.options.min_agents:
+            outcome.count = max(self.options.min_agents, len(session.roster.agents))
+        elif updates:
+            outcome.count = 0
+        outcome.require(len(updates), failures)
+        updates = {name: updates[name] for name in sort_names(updates)}
+        for name, update in updates.items():
+            outcome.note_remark(name, update)
+        if joint is not None and not blocks:
+            uploads = Uploads.of(joint.block)
+        else:
+            if joint is not None:
+                rows = zip(joint.updates, joint.block.rows(), strict=True)
+                blocks |= {name: partial(_given, row) for name, row in rows}
+            positions = [places[name] for name in updates]
+            uploads = Uploads(positions, [blocks[name] for name in updates])
+        fold(half, pending, uploads)
+        outcome.spool = None
+        session.uploads += len(updates)
+        session.average(one.statistics for one in outcome.uploads.values())
+        versions = tuple(self.ended[name].version for name in updates)
+        return pending.record(updates, failures, clock=session.clock, versions=versions)
+
+    def _one(self, pending: Pending, name: str, place: int) -> tuple[Callable[[], Block], Update]:
+        """Return the accepted upload of one ended task (raises if it cannot be folded)."""
+        half, task = pending.half, self.ended[name]
+        if task.withdrawn:
+            pending.outcome.note_lost(name, NO_REPLY)
+            raise NoReplyError(Reply(None, f"no reply within {self.ttl:g} s").failure)
+        reply = task.answer(half.name, half.version)
+        if reply.content is None and not reply.is_from_agent:
+            pending.outcome.note_lost(name, reply.code)
+        one = accepted(half, pending, name, place, reply, task)
+        pending.outcome.uploads[name] = one
+        return one.folded, one.update
+
+    def _joint(self, pending: Pending) -> Joint | None:
+        """Return the uploads of agents that worked together, checked at once.
+
+        None if there are none, or if they must be checked one by one.
+        """
+        half, session = pending.half, pending.session
+        names = sort_names(
+            name
+            for name, task in self.ended.items()
+            if task.together is not None and not task.withdrawn
+        )
+        tasks = {name: self.ended[name] for name in names}
+        sent = _sent_rows([tasks[name].sent for name in names]) if names else None
+        if sent is None:
+            return None
+        agents, places = session.roster.agents, session.roster.positions
+        rows = [(one, task.row) for task in tasks.values() if (one := task.together)]
+        together = Together.of_rows(names, [places[name] for name in names], rows)
+        expected = np.array([agents[name].num_examples for name in names])
+        with np.errstate(over="ignore", invalid="ignore"):
+            try:
+                uploads = together.accepted(half, session.state, sent, expected)
+            except Exception as error:  # checked one by one, the sender is named
+                log.debug("round %d: uploads are checked one by one: %r", pending.round, error)
+                return None
+        pending.outcome.bytes += together.size
+        updates = {
+            name: together.update(row, tasks[name].version) for row, name in enumerate(names)
+        }
+        for name, update in updates.items():
+            pending.outcome.note_cost(name, update)
+        (block,) = uploads
+        return Joint(block, updates)
+
+
+class Joint(NamedTuple):
+    """The accepted uploads of agents that worked together, in the order of their names."""
+
+    block: Block
+    updates: dict[str, Update]
+
+
+def local_steps(half: ServerHalf[Any], agent: Agent, key: str) -> int:
+    """Return the number of local steps of an agent's task; ``key`` is that of the run config."""
+    own = decode_settings(agent.own) if agent.own else {}
+    return int(own.get(key, half.settings().get(key, 1)))
+
+
+def _given(block: Block) -> Block:
+    return block
+
+
+def _sent_rows(sent: Sequence[Arrays]) -> Arrays | None:
+    """Return what some agents were sent, a row each where that differs; None if it has no rows."""
+    if ENCODED in sent[0]:
+        return None
+    rows: Arrays = {}
+    for key, first in sent[0].items():
+        each = [arrays[key] for arrays in sent]
+        if all(array is first for array in each):
+            rows[key] = first
+            continue
+        table = np.stack(each)
+        rows[key] = table if table.ndim > 1 else table[:, None]
+    return rows

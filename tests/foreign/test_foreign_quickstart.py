@@ -1,4 +1,4 @@
-"""The diff of the documentation, from FedAvg to Privet, on an app of the shape of the quickstart."""
+"""The diff of the documentation, from FedAvg to Privet, on an app of the quickstart's shape."""
 
 from __future__ import annotations
 

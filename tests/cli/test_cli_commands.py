@@ -302,6 +302,8 @@ def test_keys_are_listed_by_the_topic_that_their_owner_names() -> None:
     assert {topics[key] for key in ("delta", "clip", "noise-scale", "row-norm")} == {"Privacy"}
     assert {topics[key] for key in ("batch-size", "max-local-steps")} == {"Local steps"}
     assert topics["rho"] == "Of single algorithms"
+    of_every_run = {row["topic"] for row in rows if "" in row["of"]}
+    assert "Of single algorithms" not in of_every_run, "give the class of settings a topic"
     _, listed, _ = privet("keys")
     headings = [line.removesuffix(":") for line in listed.splitlines() if line[0] != " "]
     assert headings == list(dict.fromkeys(topics.values()))

@@ -67,6 +67,7 @@ def _summary(config: dict[str, Any], planned: Planned) -> dict[str, Any]:
         "per-round": planned.per_round,
         "noise": dict(planned.noise),
         "accounts": accounts,
+        "advice": planned.advice,
     }
 
 
@@ -81,6 +82,8 @@ def _print(config: dict[str, Any], planned: Planned) -> None:
     for key, value in planned.noise.items():
         how = f" for epsilon {target:g}" if target else ""
         print(f"{config['algorithm']}: {key} = {value}{how}")
+    if planned.advice:
+        print(planned.advice)
     table = Table(title=f"epsilon at delta = {planned.delta:g} ({planned.relation})")
     for column in ("to", "epsilon", "as printed, no claim"):
         table.add_column(column, justify="left" if column == "to" else "right")

@@ -29,14 +29,22 @@ def report(
     parquet: Annotated[
         Path | None, typer.Option(help="Also write the same rows to this Parquet file.")
     ] = None,
+    statement: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="HTML",
+            help="Also write the privacy statement of a private run to this file: one page to "
+            "print and sign. A private run has written its own as statement.html.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write the report of one run, or a comparison of several, and print where it is."""
     from privet.server_apps import write_report
 
     target = out or (run_dirs[0] if len(run_dirs) == 1 else Path())
-    path = write_report(run_dirs, target, csv=csv, parquet=parquet)
-    written = {"report": path, "csv": csv, "parquet": parquet}
+    path = write_report(run_dirs, target, csv=csv, parquet=parquet, statement=statement)
+    written = {"report": path, "csv": csv, "parquet": parquet, "statement": statement}
     places = {name: str(file.resolve()) for name, file in written.items() if file}
     typer.echo(json.dumps(places) if as_json else "\n".join(places.values()))
 

@@ -14,7 +14,8 @@ from privet.data.dealing import Partition
 from privet.data.hub import PREFIX
 from privet.data.loaders import DTYPES, FROM_PATH, NAMES
 from privet.data.partitions import PARTITIONS, SCHEMES
-from privet.data.table import MISSING
+from privet.data.table_dates import DATES
+from privet.data.table_faults import MISSING, MISSING_LABELS
 from privet.problems import REGULARIZER_NAMES, Regularizer, make_regularizer
 from privet.problems.loss import Loss
 from privet.problems.losses import LOSSES
@@ -66,7 +67,9 @@ class DataSettings:
         needs={"dataset": tuple(FROM_PATH)},
     )
     drop_columns: str = setting(
-        "", "columns to leave out, separated by commas", needs={"dataset": "csv"}
+        "",
+        r"columns to leave out, separated by commas; a comma of a name is \,",
+        needs={"dataset": "csv"},
     )
     schema: str = setting(
         "",
@@ -80,6 +83,18 @@ class DataSettings:
         "what missing values become: a category of their own, the mean, or 0 (numbers alone); drop "
         "leaves their rows out",
         choices=MISSING,
+        needs={"dataset": "csv"},
+    )
+    missing_labels: str = setting(
+        "refuse",
+        "what rows without a label, or an id of id-column, are: refused, or left out",
+        choices=MISSING_LABELS,
+        needs={"dataset": "csv"},
+    )
+    dates: str = setting(
+        "refuse",
+        "what dates become: numbers of days, of 5.1.2020 with the day or the month first",
+        choices=DATES,
         needs={"dataset": "csv"},
     )
     intercept: str = setting("auto", "whether to add a column of ones", choices=INTERCEPT)

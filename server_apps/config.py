@@ -52,7 +52,8 @@ class RunConfig:
     )
     tolerance: float = setting(
         0.0,
-        "stop once the stationarity measure is at most this; 0 never stops early",
+        "stop once the stationarity is at most this, or where no monitor measures it the residual "
+        "of all agents, which a secure sum knows only if all are in it; 0 never stops early",
         low=0,
         operational=True,
     )
@@ -92,6 +93,12 @@ class RunConfig:
         "127.0.0.1",
         "address of the Prometheus endpoint",
         needs={"metrics-port": None},
+        operational=True,
+    )
+    baseline_seconds: float = setting(
+        10.0,
+        "seconds that the baselines of a simulated run may take, after it; 0 has none",
+        low=0,
         operational=True,
     )
     log_json: bool = setting(False, "write log lines as JSON objects", operational=True)

@@ -20,6 +20,8 @@ from privet.core.key import Config, read
 from privet.core.library import LIBRARY_VERSION, library_version
 from privet.core.threads import pin_blas_threads
 from privet.strategies import Observer, PrimalDualStrategy, PrivetResult
+from privet.strategies.run import Run
+from privet.strategies.run.absences import Late, late_agents, late_ones, unknown_residual
 from privet.strategies.run.asynchrony import AsynchronySettings
 from privet.strategies.run.checkpoint import Checkpoint, read_manifest
 from privet.strategies.run.roster import in_simulation
@@ -27,7 +29,8 @@ from privet.strategies.run.stop import Stop
 from privet.wire.contract import means_privacy
 
 from .account import privacy_account
-from .advice import advice
+from .advice import advice, remark
+from .baselines import baselines
 from .build import (
     build_evaluation,
     build_strategy,
@@ -38,13 +41,15 @@ from .config import NEWEST, decisive
 from .control import Alarms, Control, stopped_by_sigterm
 from .evaluation import Evaluation
 from .model_file import about_run
+from .noise_plan import NoiseOfPlan
 from .peers.run import hosted_unit
 from .planning import missing_named
 from .progress import progress
 from .report import format as fmt
 from .report import write_report
-from .report.files import PAGE
-from .run_folder import RunFolder, to_json
+from .report.baselines import UN_NOISED, baselines_line
+from .report.files import PAGE, STATEMENT
+from .run_folder import RunFolder, schema_stated, to_json
 from .telemetry import Metrics, json_log, served
 
 log = logging.getLogger("flwr.privet")
@@ -142,14 +147,20 @@ def _execute(
     began = time.monotonic()
     try:
         with stopped_by_sigterm(strategy.stopping), _watched(config) as watched:
-            watching = (control, *watched)
+            noise = NoiseOfPlan(strategy)
+            watching = (control, noise, *watched)
             result = _run(strategy, grid, config, folder, evaluation, watching, saved)
         seconds = time.monotonic() - began
         with _write_errors_in_one_line(folder):
             folder.write_model(
                 result, about_run(strategy, config, evaluation.federation, folder.path.name, grid)
             )
-        outcome = _outcome(strategy, result, evaluation, seconds)
+        outcome = {
+            **_outcome(strategy, result, evaluation, seconds),
+            "simulated": in_simulation(grid),
+            **({"plan": noise.said} if noise.said else {}),
+            **_baselines(strategy, grid, config, evaluation),
+        }
     except KeyboardInterrupt:
         hint = _resume_hint(folder, strategy, config)
         with suppress(KeyboardInterrupt):  # a second interrupt ends only the writing of the summary
@@ -231,14 +242,35 @@ def _status(result: PrivetResult) -> str:
     return "stopped" if result.stopped == Stop.REQUEST else "completed"
 
 
-def _bad_ends(diverged: str, no_better: str) -> dict[str, str]:
-    """Return the summary's entries on a run that diverged or did not improve on its start."""
-    texts = {"diverged": diverged, "no-better": no_better}
-    return {key: text for key, text in texts.items() if text}
+def bad_ends(run: Run) -> dict[str, Any]:
+    """Return the summary's entries on a run that diverged, did not improve, or lacks agents."""
+    late = {name: count._asdict() for name, count in late_agents(run.session.history).items()}
+    entries = {
+        "diverged": run.diverged,
+        "no-better": run.no_better,
+        "late": late,
+        "residual-unknown": unknown_residual(run),
+    }
+    return {key: entry for key, entry in entries.items() if entry}
+
+
+def _baselines(
+    strategy: PrimalDualStrategy,
+    grid: Grid,
+    config: Mapping[str, Any],
+    evaluation: Evaluation,
+) -> dict[str, Any]:
+    """Return the summary's entry of baselines: none on nodes that hold their own records."""
+    if not config["baseline-seconds"] or not in_simulation(grid):
+        return {}
+    return {"baselines": baselines(evaluation, strategy, config)}
 
 
 def _outcome(
-    strategy: PrimalDualStrategy, result: PrivetResult, evaluation: Evaluation, seconds: float
+    strategy: PrimalDualStrategy,
+    result: PrivetResult,
+    evaluation: Evaluation,
+    seconds: float,
 ) -> dict[str, Any]:
     models = strategy.run.models()
     numbers = evaluation(strategy.run.session.round, models)
@@ -294,7 +326,7 @@ def _finish(
     history = strategy.session.history if strategy.session is not None else []
     failed = strategy.run.failed if strategy.session is not None else None
     if strategy.session is not None:
-        outcome = {**_bad_ends(strategy.run.diverged, strategy.run.no_better), **outcome}
+        outcome = {**bad_ends(strategy.run), **outcome}
     if failed is not None:
         failures = {name: why.to_json() for name, why in failed.outcome.failures.items()}
         outcome = {**outcome, "failed-round": failed.round, "failures": failures}
@@ -303,9 +335,11 @@ def _finish(
         "algorithm": config["algorithm"],
         "dataset": config["dataset"],
         **outcome,
+        **_start(strategy),
         "rounds": history[-1].round if history else 0,
         **_saved(strategy),
         LIBRARY_VERSION: library_version(),
+        **schema_stated(str(config.get("schema", ""))),
         "bytes-up": sum(done.bytes_up for done in history),
         "bytes-down": sum(done.bytes_down for done in history),
         "private": privacy["private"],
@@ -317,9 +351,17 @@ def _finish(
     folder.write_json("summary.json", summary)
     folder.write_json("privacy.json", privacy)
     if history or failed is not None:
-        _report(folder)
+        _report(folder, private=privacy["private"])
     converted: dict[str, Any] = to_json(summary)
     return converted
+
+
+def _start(strategy: PrimalDualStrategy) -> dict[str, Any]:
+    """Return the summary's entry on the starting model, where it was measured."""
+    if strategy.session is None or math.isnan(strategy.session.initial.loss):
+        return {}
+    initial = strategy.session.initial
+    return {"start": {"loss": initial.loss, "accuracy": initial.accuracy}}
 
 
 def _saved(strategy: PrimalDualStrategy) -> dict[str, Any]:
@@ -333,11 +375,11 @@ def _saved(strategy: PrimalDualStrategy) -> dict[str, Any]:
     }
 
 
-def _report(folder: RunFolder) -> None:
+def _report(folder: RunFolder, *, private: bool) -> None:
     """Write the report page; the run does not depend on it, so an error is only logged."""
     page = folder.path / PAGE
     try:
-        write_report([folder.path], page)
+        write_report([folder.path], page, statement=folder.path / STATEMENT if private else None)
     except Exception as error:
         log.warning("%s is not written: %s", page, one_line(_cause(error)))
 
@@ -358,10 +400,22 @@ def headline(summary: Mapping[str, Any]) -> dict[str, str]:
         value = summary.get(key)
         if isinstance(value, int | float):
             shown[label] = form(value)
+    if line := baselines_line(summary):
+        shown[UN_NOISED if summary["private"] else "baselines"] = line
     shown["rounds"] = f"{summary['rounds']} (stopped by {summary.get('stopped', 'failure')})"
-    for key, label in (("diverged", "diverged"), ("no-better", "no better than its start")):
+    for key, label in (
+        ("diverged", "diverged"),
+        ("no-better", "no better than its start"),
+        ("plan", "noise"),
+    ):
         if summary.get(key):
             shown[label] = str(summary[key])
+    if late := summary.get("late"):
+        shown["late agents"] = late_ones({name: Late(**count) for name, count in late.items()})
+    if summary.get("residual-unknown"):
+        shown["residual"] = f"unknown: {summary['residual-unknown']}"
+    if said := remark(summary):
+        shown["beware"] = said
     if hint := advice(summary):
         shown["advice"] = hint
     if summary.get("checkpoint-error"):
@@ -376,4 +430,7 @@ def headline(summary: Mapping[str, Any]) -> dict[str, str]:
     page = Path(summary["run-folder"]) / PAGE
     if page.exists():
         shown["report"] = str(page)
+    statement = page.with_name(STATEMENT)
+    if statement.exists():
+        shown["statement to sign"] = str(statement)
     return shown

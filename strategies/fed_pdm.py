@@ -39,7 +39,7 @@ from .constructors import FedPDMArguments
 from .half import Arrays, HalfState, Positions, ServerHalf, Turn, Vector, mean_row
 from .hooks import SearchAxis
 from .shared_regularizer import RegularizerSettings
-from .uploads import SPARSE, Block, Sums, Uploads, squared_gap
+from .uploads import SPARSE, Block, Sums, Uploads
 
 
 @dataclass(slots=True)
@@ -167,7 +167,7 @@ class Server(ServerHalf[State]):
             total.add(self._corrected(vector, old))
             new = self.agent.follow({"lam": old}, {"x": state.sent}, sparse_arrays(vector))
             state.lam[position] = new["lam"]
-        return self._moved(state, self._combined(total, state, before))
+        return self._moved(state, self._combined(total, state, before), uploads)
 
     def _count(self, state: State) -> int:
         """Return the number of coordinates that every agent of a masked run sends."""
@@ -188,12 +188,12 @@ class Server(ServerHalf[State]):
         mean = np.zeros(dim, state.center.dtype)
         where = slice(None) if k == dim else rand_k(_index_seed(turn), dim, k)
         mean[where] = sums.mean("y", mean)
-        return self._moved(state, mean)
+        return self._moved(state, mean, sums)
 
-    def _moved(self, state: State, mean: Vector) -> State:
+    def _moved(self, state: State, mean: Vector, uploads: Uploads | Sums) -> State:
         """Return the state at the prox of the uploads' mean."""
         center = self.h.prox(mean, 1.0 / self.agent.rho)
-        state.residual = squared_gap(center, state.center)
+        state.residual = uploads.step(center, state.center)
         state.center = center
         return state
 

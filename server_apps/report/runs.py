@@ -17,6 +17,7 @@ from privet.core.errors import ConfigError, PrivetError, said_of
 from privet.server_apps.config import changed
 from privet.server_apps.report.format import Number, setting
 from privet.strategies import Round
+from privet.strategies.run.absences import Late, late_agents
 from privet.strategies.run.failure import Failure
 
 log = logging.getLogger("flwr.privet")
@@ -89,6 +90,7 @@ class Run:
     summary: Mapping[str, Any]
     privacy: Privacy
     notes: tuple[str, ...]
+    late: Mapping[str, Late]
 
     def series(self, key: str) -> tuple[list[int], list[Number]]:
         """Return the rounds in which a column was recorded and its values."""
@@ -237,6 +239,7 @@ def _read_run(folder: Path, name: str) -> Run:
         summary=summary,
         privacy=_privacy(_read_json(folder / "privacy.json")),
         notes=tuple(notes),
+        late=late_agents(history),
     )
 
 

@@ -30,10 +30,12 @@ _SHOWN_OCCASIONS = 8
 _SHOWN_AGENTS = 200
 _SHOWN_ELSEWHERE = {
     *("accuracy", "loss", "stationarity", "distance-to-optimum", "seconds", "rounds"),
-    *("bytes-up", "bytes-down", "private", "privacy", "status", "cause", "failed-round"),
+    *("bytes-up", "bytes-down", "private", "privacy", "status", "cause", "failed-round", "plan"),
     *("ended", LIBRARY_VERSION, "run-folder", "config.algorithm", "config.dataset"),
+    "residual-unknown",
 }
 """Entries of a summary that the page shows in another place."""
+_PARTS_SHOWN_ELSEWHERE = ("failures.", "baselines.", "late.", "schema.columns.")
 _PRIVACY = {
     "to": "Towards",
     "epsilon": "ε",
@@ -258,7 +260,7 @@ def _settings(run: Run) -> dict[str, Any]:
     return {
         key: value
         for key, value in fmt.flat(run.summary).items()
-        if key not in _SHOWN_ELSEWHERE and not key.startswith("failures.")
+        if key not in _SHOWN_ELSEWHERE and not key.startswith(_PARTS_SHOWN_ELSEWHERE)
     }
 
 

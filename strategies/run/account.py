@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import Result
@@ -25,6 +25,9 @@ from .journal import Request
 from .roster import Agent, Roster
 from .session import Round, Session
 from .stop import Stop
+
+if TYPE_CHECKING:
+    from .absences import Late
 
 log = logging.getLogger("flwr.privet")
 
@@ -75,6 +78,10 @@ class PrivetResult(Result):
         The quantity that diverged, and in which round; empty if none did.
     no_better : str
         The last loss and the start's, if the run is no better than its start; else empty.
+    late : dict of str to Late
+        Agents that missed the deadline of a round, with the number of these rounds.
+    residual_unknown : str
+        Why the last residual is unknown, with the agents that it lacks; empty if it is known.
     privacy : Privacy, optional
         The run's guarantee, and the account of every agent's releases.
     """
@@ -84,6 +91,8 @@ class PrivetResult(Result):
     stopped: str = Stop.ROUNDS
     diverged: str = ""
     no_better: str = ""
+    late: dict[str, Late] = field(default_factory=dict)
+    residual_unknown: str = ""
     privacy: Privacy | None = None
 
 

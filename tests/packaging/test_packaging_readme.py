@@ -86,6 +86,7 @@ def test_badges_say_what_the_package_says() -> None:
     assert f"Flower 1.{least}-1.{int(below) - 1}" in TEXT
 
 
+@pytest.mark.baselines
 def test_the_command_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (expected,) = (block for block in blocks("") if "test accuracy" in block)

@@ -74,8 +74,8 @@ def _summary(config: dict[str, Any], planned: Planned) -> dict[str, Any]:
 def _print(config: dict[str, Any], planned: Planned) -> None:
     from rich.table import Table
 
+    from privet.core import format as fmt
     from privet.core.terminal import console
-    from privet.server_apps.report import format as fmt
 
     screen = console()
     target = config.get("target-epsilon", 0.0)

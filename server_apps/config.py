@@ -102,6 +102,19 @@ class RunConfig:
         operational=True,
     )
     log_json: bool = setting(False, "write log lines as JSON objects", operational=True)
+    track: str = setting(
+        "",
+        "trackers to log the run with, as tensorboard,mlflow,wandb; empty is none",
+        operational=True,
+    )
+    keep_best: str = setting(
+        "none",
+        "metric whose best round's model is kept beside the last, in model-best.npz",
+        choices=("none", "loss", "accuracy", "stationarity", "residual"),
+        operational=True,
+    )
+    tags: str = setting("", "tags of the run, as a,b,c, for its report", operational=True)
+    notes: str = setting("", "what the run is about, for its report", operational=True)
     init_scale: float = setting(
         0.0, "standard deviation of the random starting model; 0 starts at zero", low=0
     )

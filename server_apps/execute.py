@@ -10,11 +10,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flwr.serverapp import Grid
 
 from privet.core import ConfigError, PrivetError, RunError
+from privet.core import format as fmt
 from privet.core.errors import one_line
 from privet.core.key import Config, read
 from privet.core.library import LIBRARY_VERSION, library_version
@@ -26,6 +27,7 @@ from privet.strategies.run.asynchrony import AsynchronySettings
 from privet.strategies.run.checkpoint import Checkpoint, read_manifest
 from privet.strategies.run.roster import in_simulation
 from privet.strategies.run.stop import Stop
+from privet.strategies.run.views import table
 from privet.wire.contract import means_privacy
 
 from .account import privacy_account
@@ -40,17 +42,21 @@ from .build import (
 from .config import NEWEST, decisive
 from .control import Alarms, Control, stopped_by_sigterm
 from .evaluation import Evaluation
+from .keep_best import KeepBest, require_private_choice
 from .model_file import about_run
 from .noise_plan import NoiseOfPlan
 from .peers.run import hosted_unit
 from .planning import missing_named
 from .progress import progress
-from .report import format as fmt
 from .report import write_report
 from .report.baselines import UN_NOISED, baselines_line
 from .report.files import PAGE, STATEMENT
 from .run_folder import RunFolder, schema_stated, to_json
 from .telemetry import Metrics, json_log, served
+from .tracking import Tracking, named, require_trackers
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 log = logging.getLogger("flwr.privet")
 
@@ -62,6 +68,16 @@ class Finished:
     folder: Path
     result: PrivetResult
     summary: dict[str, Any]
+
+    def plot(self, *names: str) -> Figure:
+        """Return a figure of measures over the rounds, as `PrivetResult.plot`."""
+        return self.result.plot(*names)
+
+    def __str__(self) -> str:
+        return "; ".join(f"{name}: {text}" for name, text in headline(self.summary).items())
+
+    def _repr_html_(self) -> str:
+        return table([], headline(self.summary).items())
 
 
 def execute(grid: Grid, config: Config, run_id: str) -> Finished:
@@ -85,8 +101,10 @@ def execute(grid: Grid, config: Config, run_id: str) -> Finished:
     """
     pin_blas_threads()
     config = _in_versions(config)
+    trackers = require_trackers(config["track"])
     with _missing_named(config):
         strategy = build_strategy(config)  # before any data are read: settings may not fit together
+    require_private_choice(config["keep-best"], private=means_privacy(strategy.half.settings()))
     earlier, saved = None, config["resume"] or None
     if saved == NEWEST:
         private = means_privacy(strategy.half.settings()) or config.get("target-epsilon", 0.0) > 0
@@ -109,8 +127,11 @@ def execute(grid: Grid, config: Config, run_id: str) -> Finished:
             strategy.monitor = evaluation
             strategy.options = replace(strategy.options, config=decisive(config))
             control = Control(folder.path, config["exclude"], options.get("mixer"))
+            tracking = Tracking(trackers, folder.path, config)
             with folder.held(), _missing_named(config):
-                return _execute(strategy, grid, config, folder, evaluation, control, saved)
+                return _execute(
+                    strategy, grid, config, folder, evaluation, control, tracking, saved
+                )
 
 
 def _in_versions(config: Config) -> Config:
@@ -142,39 +163,57 @@ def _execute(
     folder: RunFolder,
     evaluation: Evaluation,
     control: Control,
+    tracking: Tracking,
     saved: str | Checkpoint | None,
 ) -> Finished:
     began = time.monotonic()
+    best = _best(config, folder)
     try:
         with stopped_by_sigterm(strategy.stopping), _watched(config) as watched:
             noise = NoiseOfPlan(strategy)
-            watching = (control, noise, *watched)
+            watching = (control, noise, *watched, *best, tracking)
             result = _run(strategy, grid, config, folder, evaluation, watching, saved)
         seconds = time.monotonic() - began
+        kept: dict[str, Any] = {}
         with _write_errors_in_one_line(folder):
-            folder.write_model(
-                result, about_run(strategy, config, evaluation.federation, folder.path.name, grid)
-            )
+            about = about_run(strategy, config, evaluation.federation, folder.path.name, grid)
+            folder.write_model(result, about)
+            for keeper in best:
+                private = means_privacy(strategy.half.settings())
+                kept = {"best": keeper.finish(to_json(about), private=private)}
         outcome = {
             **_outcome(strategy, result, evaluation, seconds),
             "simulated": in_simulation(grid),
             **({"plan": noise.said} if noise.said else {}),
             **_baselines(strategy, grid, config, evaluation),
+            **kept,
         }
     except KeyboardInterrupt:
         hint = _resume_hint(folder, strategy, config)
         with suppress(KeyboardInterrupt):  # a second interrupt ends only the writing of the summary
-            _finish_failed(folder, strategy, config, {"status": "interrupted"})
+            _finish_failed(folder, strategy, config, tracking, {"status": "interrupted"})
         raise KeyboardInterrupt(hint) from None
     except SystemExit:  # as `flwr stop` ends a ServerApp
-        _finish_failed(folder, strategy, config, {"status": "stopped", "stopped": Stop.REQUEST})
+        _finish_failed(
+            folder, strategy, config, tracking, {"status": "stopped", "stopped": Stop.REQUEST}
+        )
         raise
     except BaseException as error:
-        _finish_failed(folder, strategy, config, {"status": "failed", "cause": _cause(error)})
+        _finish_failed(
+            folder, strategy, config, tracking, {"status": "failed", "cause": _cause(error)}
+        )
         raise
     with _write_errors_in_one_line(folder):
-        summary = _finish(folder, strategy, config, outcome)
+        summary = _finish(folder, strategy, config, tracking, outcome)
     return Finished(folder.path, result, summary)
+
+
+def _best(config: Mapping[str, Any], folder: RunFolder) -> tuple[KeepBest, ...]:
+    """Return what keeps the model of the best round, if the run asks for it."""
+    if config["keep-best"] == "none":
+        return ()
+    source = Path(config["resume"]) if config["resume"] else None
+    return (KeepBest(config["keep-best"], folder.path, source),)
 
 
 def _require_rounds_left(config: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
@@ -289,11 +328,12 @@ def _finish_failed(
     folder: RunFolder,
     strategy: PrimalDualStrategy,
     config: Mapping[str, Any],
+    tracking: Tracking,
     outcome: Mapping[str, Any],
 ) -> None:
     """Write the summary of a run that ended early; an error in doing so is only logged."""
     try:
-        summary = _finish(folder, strategy, config, outcome)
+        summary = _finish(folder, strategy, config, tracking, outcome)
         if outcome["status"] == "failed" and (hint := advice(summary)):
             log.warning("%s", hint)
     except Exception as error:
@@ -320,6 +360,7 @@ def _finish(
     folder: RunFolder,
     strategy: PrimalDualStrategy,
     config: Mapping[str, Any],
+    tracking: Tracking,
     outcome: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Write the summary, privacy account and report, also of a run that failed."""
@@ -346,12 +387,15 @@ def _finish(
         "privacy": privacy["reason"],
         "run-folder": str(folder.path),
         "ended": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "tags": named(config["tags"]),
+        "notes": config["notes"],
         "config": dict(config),
     }
     folder.write_json("summary.json", summary)
     folder.write_json("privacy.json", privacy)
     if history or failed is not None:
         _report(folder, private=privacy["private"])
+    tracking.finish(summary)
     converted: dict[str, Any] = to_json(summary)
     return converted
 
@@ -418,6 +462,8 @@ def headline(summary: Mapping[str, Any]) -> dict[str, str]:
         shown["beware"] = said
     if hint := advice(summary):
         shown["advice"] = hint
+    if best := summary.get("best"):
+        shown["best model"] = fmt.kept(best)
     if summary.get("checkpoint-error"):
         shown["checkpoint"] = (
             f"of round {summary['checkpoint-round']}; {summary['checkpoint-failures']} could not "

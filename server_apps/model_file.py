@@ -26,6 +26,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from privet.core import ConfigError
+from privet.core import format as fmt
 from privet.core.errors import did_you_mean
 from privet.core.files import read_npz, write_npz
 from privet.core.library import LIBRARY_VERSION, library_version
@@ -397,6 +398,8 @@ class Model:
         lines = [repr(self), ", ".join(f"{key}: {value}" for key, value in run.items())]
         private = f"private: {privacy['reason']}" if privacy["private"] else privacy["reason"]
         lines.append(private)
+        if kept := about.get("kept"):
+            lines.append(fmt.kept({"file": self.path.name, **kept}))
         if about["task"] == OWN:
             lines += [f"array {name}: {array.shape}" for name, array in self.arrays.items()]
             return "\n".join(lines)

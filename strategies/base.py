@@ -55,6 +55,7 @@ from .run.observers import (
 from .run.outcome import TooFewError
 from .run.session import METRICS
 from .run.stop import Stop
+from .run.views import History
 from .shared_regularizer import RegularizerSettings
 
 log = logging.getLogger("flwr.privet")
@@ -425,7 +426,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         run = self.run
         observe(run, watching(), num_rounds, play)
         run.count_unfinished()
-        result = PrivetResult(history=run.session.history)
+        result = PrivetResult(history=History(run.session.history))
         result.stopped = run.stopped or Stop.ROUNDS
         result.diverged, result.no_better = run.diverged, run.no_better
         result.late, result.residual_unknown = late_agents(result.history), unknown_residual(run)

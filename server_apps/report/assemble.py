@@ -7,17 +7,17 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from privet.core import format as fmt
+from privet.core.format import text
 from privet.core.key import shown
 from privet.core.library import LIBRARY_VERSION
 from privet.kernel.programs.custom import custom_in
 from privet.server_apps.advice import advice, remark
 from privet.server_apps.config import changed
-from privet.server_apps.report import format as fmt
 from privet.server_apps.report import plots, tables
 from privet.server_apps.report.baselines import baselines_table
 from privet.server_apps.report.document import document
 from privet.server_apps.report.files import PAGE, write_outputs
-from privet.server_apps.report.format import text
 from privet.server_apps.report.rows import csv_table, parquet_table
 from privet.server_apps.report.runs import PLACES, ReportError, Run, read_runs, settings_of
 from privet.server_apps.report.statement import in_words, statement_page
@@ -139,12 +139,17 @@ def _title(runs: Sequence[Run]) -> str:
 def _outcomes(runs: Sequence[Run]) -> str:
     remarks = [_remarks(run) for run in runs]
     if len(runs) == 1:
-        parts = [f'<p class="soft">{_about(runs[0])}</p>', tables.tiles(runs[0]), *remarks[0]]
+        described = _described(runs[0])
+        parts = [
+            f'<p class="soft">{_about(runs[0])}</p>{described}',
+            tables.tiles(runs[0]),
+            *remarks[0],
+        ]
         return f'<div class="outcome">{"".join(parts)}</div>'
     common = [remark for remark in remarks[0] if all(remark in other for other in remarks)]
     boxes = [
         f'<div class="outcome"><h3>{_swatch(number)} {text(run.label)}</h3>'
-        f'<p class="soft">{_about(run)}</p>'
+        f'<p class="soft">{_about(run)}</p>{_described(run)}'
         + "".join(remark for remark in remarks[number] if remark not in common)
         + "</div>"
         for number, run in enumerate(runs)
@@ -157,6 +162,14 @@ def _about(run: Run) -> str:
     ended, version = run.summary.get("ended"), run.summary.get(LIBRARY_VERSION)
     when = f"ended {str(ended)[:16].replace('T', ' ')}" if ended else ""
     return text(", ".join(filter(None, (run.name, when, f"Privet {version}" if version else ""))))
+
+
+def _described(run: Run) -> str:
+    """Return the tags and notes that a run was given."""
+    tags, notes = run.summary.get("tags") or (), run.summary.get("notes")
+    parts = [f"<p data-tags>Tags: {text(', '.join(map(str, tags)))}</p>"] if tags else []
+    parts += [f"<p data-notes>{text(notes)}</p>"] if notes else []
+    return "".join(parts)
 
 
 def _remarks(run: Run) -> list[str]:
@@ -191,6 +204,8 @@ def _remarks(run: Run) -> list[str]:
         result.append(f'<p class="warn" data-remark>Beware: {text(what)}.</p>')
     if hint := advice({**run.summary, "run-folder": str(run.folder)}):
         result.append(f"<p data-advice>{text(hint)}</p>")
+    if best := run.summary.get("best"):
+        result.append(f"<p data-best>{text(fmt.kept(best))}.</p>")
     result.append(_privacy_statement(run))
     result += [f'<p class="soft">History: {text(note)}.</p>' for note in run.notes]
     return result

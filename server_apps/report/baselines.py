@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from privet.core import format as fmt
+from privet.core.format import text
 from privet.server_apps import baselines as known
-from privet.server_apps.report import format as fmt
-from privet.server_apps.report.format import text
 from privet.server_apps.report.runs import Run
 from privet.server_apps.report.tables import html_table
 

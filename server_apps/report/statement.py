@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from privet.core import format as fmt
+from privet.core.format import text
 from privet.core.library import LIBRARY_VERSION
 from privet.kernel import UNITS
-from privet.server_apps.report import format as fmt
 from privet.server_apps.report.document import printed
-from privet.server_apps.report.format import text
 from privet.server_apps.report.runs import ReportError, Run, settings_of
 from privet.server_apps.report.tables import entries_of
 

@@ -11,10 +11,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from privet.core import format as fmt
+from privet.core.format import Number, text
 from privet.core.library import LIBRARY_VERSION
 from privet.server_apps.config import changed
-from privet.server_apps.report import format as fmt
-from privet.server_apps.report.format import Number, text
 from privet.server_apps.report.runs import (
     COUNTS,
     MEASURES,
@@ -33,6 +33,8 @@ _SHOWN_ELSEWHERE = {
     *("bytes-up", "bytes-down", "private", "privacy", "status", "cause", "failed-round", "plan"),
     *("ended", LIBRARY_VERSION, "run-folder", "config.algorithm", "config.dataset"),
     "residual-unknown",
+    *("tags", "notes", "config.tags", "config.notes"),
+    *("best.file", "best.metric", "best.value", "best.round", "best.privacy"),
 }
 """Entries of a summary that the page shows in another place."""
 _PARTS_SHOWN_ELSEWHERE = ("failures.", "baselines.", "late.", "schema.columns.")

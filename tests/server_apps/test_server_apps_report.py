@@ -20,10 +20,10 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from privet.cli.config import parse_assignments
+from privet.core import format as report_format
 from privet.core.library import LIBRARY_VERSION
 from privet.server_apps.config import read_config
 from privet.server_apps.report import ReportError, write_report
-from privet.server_apps.report import format as report_format
 from privet.server_apps.report.rows import csv_table
 from privet.server_apps.report.runs import read_runs
 from privet.server_apps.report.statement import in_words

@@ -88,7 +88,9 @@ class Server(ServerHalf[State]):
         "mean over those that sent a coordinate, plain mean, or with a table of all duals",
         choices=("participants", "plain", "table"),
     )
-    downlink_k: int = setting(0, "coordinates the server sends; 0 takes alpha-d", low=0)
+    downlink_k: int = setting(
+        0, "coordinates the server sends; 0 takes alpha-d", low=0, topic="Size of messages"
+    )
     alpha_d: float = setting(
         1.0,
         "share of the coordinates the server sends",
@@ -96,6 +98,7 @@ class Server(ServerHalf[State]):
         high=1,
         open_low=True,
         needs={"downlink_k": 0},
+        topic="Size of messages",
     )
 
     def __post_init__(self) -> None:

@@ -72,7 +72,17 @@ def every_check(*engines: str) -> list[Check]:
     ]
 
 
-@pytest.mark.parametrize("check", every_check("inline", "cohort"), ids=str)
+CODED = "coded_uploads_are_shorter_and_agreed_upon"
+CODED_QUICKLY = ("dp-iadmm", "fed-pdm", "fed-plt", "scaffold")
+"""Algorithms whose coded uploads are looked at every time: the four kinds of state there are."""
+
+
+def marked(check: Check) -> Any:
+    seldom = check.name == CODED and check.algorithm not in CODED_QUICKLY
+    return pytest.param(check, marks=[pytest.mark.slow] if seldom else [], id=str(check))
+
+
+@pytest.mark.parametrize("check", [marked(check) for check in every_check("inline", "cohort")])
 def test_algorithm_keeps_its_promise(check: Check) -> None:
     check()
 

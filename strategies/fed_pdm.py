@@ -45,7 +45,7 @@ from .constructors import FedPDMArguments
 from .half import Arrays, HalfState, Positions, ServerHalf, Turn, Vector, mean_row
 from .hooks import SearchAxis
 from .shared_regularizer import RegularizerSettings
-from .uploads import SPARSE, Sums, Uploads, squared_gap
+from .uploads import SPARSE, Sums, Uploads
 
 
 @dataclass(slots=True)
@@ -98,7 +98,9 @@ class Server(ServerHalf[State]):
         "of what all agents sent last, which an asynchronous run needs",
         choices=("participants", "plain", "table", "latest"),
     )
-    downlink_k: int = setting(0, "coordinates the server sends; 0 takes alpha-d", low=0)
+    downlink_k: int = setting(
+        0, "coordinates the server sends; 0 takes alpha-d", low=0, topic="Size of messages"
+    )
     alpha_d: float = setting(
         1.0,
         "share of the coordinates the server sends",
@@ -106,6 +108,7 @@ class Server(ServerHalf[State]):
         high=1,
         open_low=True,
         needs={"downlink_k": 0},
+        topic="Size of messages",
     )
 
     def __post_init__(self) -> None:
@@ -185,12 +188,12 @@ class Server(ServerHalf[State]):
             for position, vector, _ in self._followed(state, uploads):
                 where = slice(None) if vector.positions is None else vector.positions
                 state.y[position, where] = vector.values
-            return self._moved(state, mean_row(state.y))
+            return self._moved(state, mean_row(state.y), uploads)
         total = SparseSum(state.center.size, state.center.dtype)
         before = mean_row(state.lam) if self.aggregation == "table" else state.lam
         for _, vector, old in self._followed(state, uploads):
             total.add(self._corrected(vector, old))
-        return self._moved(state, self._combined(total, state, before))
+        return self._moved(state, self._combined(total, state, before), uploads)
 
     def _followed(
         self, state: State, uploads: Uploads
@@ -229,12 +232,12 @@ class Server(ServerHalf[State]):
         mean = np.zeros(dim, state.center.dtype)
         where = slice(None) if k == dim else rand_k(_index_seed(turn), dim, k)
         mean[where] = sums.mean("y", mean)
-        return self._moved(state, mean)
+        return self._moved(state, mean, sums)
 
-    def _moved(self, state: State, mean: Vector) -> State:
+    def _moved(self, state: State, mean: Vector, uploads: Uploads | Sums) -> State:
         """Return the state at the prox of the uploads' mean."""
         center = self.h.prox(mean, 1.0 / self.agent.rho)
-        state.residual = squared_gap(center, state.center)
+        state.residual = uploads.step(center, state.center)
         state.center = center
         return state
 

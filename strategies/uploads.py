@@ -8,6 +8,7 @@ time.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -29,9 +30,14 @@ from privet.wire.ring import Shapes
 from privet.wire.sparse import SparseVector, decode
 from privet.wire.value_coding import decode_values
 
+from .gaps import UNKNOWN, Gaps, mean_in_order
+
 LARGE = 1 << 20
 """Bytes of a model above which the state after an upload is recomputed instead of kept."""
 
+
+STEP = "step of the model"
+"""The name of the model's steps among the agents' gaps."""
 
 SPARSE: Shapes = {ENCODED: ()}
 """The value of `ServerHalf.summands` for uploads of one sparse vector."""
@@ -111,6 +117,11 @@ class Uploads:
     ages : sequence of int, optional
         By agent, how many versions of the model came after the one that it was sent; 0 for all in
         a run that waits for its agents.
+
+    Attributes
+    ----------
+    gaps : Gaps, optional
+        The last gaps of all enrolled agents. Without them these agents are taken to be all.
     """
 
     def __init__(
@@ -122,6 +133,7 @@ class Uploads:
         self.positions = tuple(positions)
         self.ages = tuple(ages) or (0,) * len(self.positions)
         self._makers = makers
+        self.gaps: Gaps | None = None
 
     @classmethod
     def of(cls, *blocks: Block, ages: Sequence[int] = ()) -> Uploads:
@@ -185,21 +197,37 @@ class Uploads:
         return total
 
     def gap(self, name: str, center: str | Vector) -> float:
-        """Return the mean of ||x - c||^2 over the uploads' arrays x.
+        """Return the mean over all enrolled agents of ||x_i - c||^2, each when folded last.
 
-        ``center`` is c (d,), or the name of a broadcast array.
+        It is NaN while an agent was never folded. ``center`` is c (d,) of the agents folded now, or
+        the name of a broadcast array. A half asks once a round for the gap of an array x.
         """
-        squares = 0.0
+        squares, at = np.empty(len(self)), 0
         for block in self:
             near = block.sent[center] if isinstance(center, str) else center
             rows = block.upload[name]
             if len(rows) == 1:
-                squares += squared_gap(rows[0], near.reshape(rows[0].shape))
-                continue
-            gaps = rows - near
-            for square in np.matmul(gaps[:, None], gaps[:, :, None])[:, 0, 0].tolist():
-                squares += square
-        return squares / len(self)
+                squares[at] = squared_gap(rows[0], near.reshape(rows[0].shape))
+            else:
+                gaps = rows - near
+                squares[at : at + len(rows)] = np.matmul(gaps[:, None], gaps[:, :, None])[:, 0, 0]
+            at += len(rows)
+        squares[np.isnan(squares)] = math.inf
+        if self.gaps is None:
+            return mean_in_order(squares)
+        return self.gaps.noted(name, self.positions, squares)
+
+    def step(self, new: Vector, old: Vector, out: Vector | None = None) -> float:
+        """Return the mean over all enrolled agents of ||x_new - x_old||^2, when folded last.
+
+        It is the squared step of the model x (d,) if all agents are in the round, and NaN while an
+        agent was never folded. ``out`` (d,) is overwritten, if it is given.
+        """
+        square = squared_gap(new, old, out)
+        if self.gaps is None:
+            return square
+        mean = self.gaps.noted(STEP, self.positions, square)
+        return square if len(self) == self.gaps.count else mean  # the mean of equal ones is rounded
 
 
 def sum_in_order(tables: Iterable[Vector], like: Vector) -> Vector:
@@ -242,9 +270,17 @@ class Sums(ABC):
 
     @abstractmethod
     def gap(self, name: str, center: str | Vector) -> float:
-        """Return the mean of ||x - c||^2 over the uploads, see `Uploads.gap`.
+        """Return the mean of ||x_i - c||^2 over all enrolled agents, see `Uploads.gap`.
 
-        Of masked uploads it is the square of the mean ||x - c||, each at most 64.
+        Of masked uploads it is the square of the mean ||x_i - c||, each at most 64, and NaN unless
+        all enrolled agents are in the sum.
+        """
+
+    @abstractmethod
+    def step(self, new: Vector, old: Vector) -> float:
+        """Return the mean of ||x_new - x_old||^2 over all enrolled agents, see `Uploads.step`.
+
+        Of masked uploads it is that of this round, and NaN unless all enrolled agents are in it.
         """
 
 
@@ -282,6 +318,9 @@ class ClearSums(Sums):
     def gap(self, name: str, center: str | Vector) -> float:
         return self._uploads.gap(name, center)
 
+    def step(self, new: Vector, old: Vector) -> float:
+        return self._uploads.step(new, old)
+
 
 class MaskedTotals(Sums):
     """Sums of masked uploads: the server has the sums and no single upload.
@@ -296,6 +335,8 @@ class MaskedTotals(Sums):
     sent : mapping of str to array
         The arrays that were broadcast to all of them.
     groups : mapping of str to Sums, optional
+    enrolled : int
+        The number of enrolled agents; 0: these are all.
     """
 
     def __init__(
@@ -304,19 +345,23 @@ class MaskedTotals(Sums):
         positions: Sequence[int],
         sent: Arrays,
         groups: Mapping[str, Sums] | None = None,
+        enrolled: int = 0,
     ) -> None:
         self.arrays, self.positions = arrays, tuple(positions)
         self._sent, self.groups = sent, groups or {}
+        self._of_all = enrolled in (0, len(self.positions))
 
     @classmethod
-    def joined(cls, groups: Mapping[str, MaskedTotals], sent: Arrays) -> MaskedTotals:
+    def joined(
+        cls, groups: Mapping[str, MaskedTotals], sent: Arrays, enrolled: int = 0
+    ) -> MaskedTotals:
         """Return the sums over all groups."""
         names = {name for one in groups.values() for name in one.arrays}
         arrays = {
             name: np.add.reduce([one.arrays[name] for one in groups.values()]) for name in names
         }
         positions = sorted(place for one in groups.values() for place in one.positions)
-        return cls(arrays, positions, sent, groups)
+        return cls(arrays, positions, sent, groups, enrolled)
 
     def mean(self, name: str, like: Vector) -> Vector:
         mean = self.arrays[name] / len(self.positions)
@@ -330,7 +375,10 @@ class MaskedTotals(Sums):
 
     def gap(self, name: str, center: str | Vector) -> float:
         mean = float(self.arrays["distance"]) / len(self.positions)
-        return mean * mean
+        return mean * mean if self._of_all else UNKNOWN
+
+    def step(self, new: Vector, old: Vector) -> float:
+        return squared_gap(new, old) if self._of_all else UNKNOWN
 
 
 # ---------------------------------------------------------------------- the check of an upload
@@ -491,6 +539,7 @@ def in_part(arrays: Arrays, part: slice, dim: int) -> Arrays:
 
 
 def squared_gap(x: Vector, y: Vector, out: Vector | None = None) -> float:
-    """Return ||x - y||^2, computed in ``out`` if that is given."""
+    """Return ||x - y||^2, computed in ``out`` if that is given; infinity if it is not a number."""
     gap = np.subtract(x, y, out=out)
-    return float(gap.dot(gap))
+    square = float(gap.dot(gap))
+    return math.inf if math.isnan(square) else square

@@ -154,6 +154,7 @@ class ClearUploads(Collector):
 def fold(half: ServerHalf[Any], pending: Pending, uploads: Uploads) -> None:
     """Fold the uploads into the run's state."""
     session = pending.session
+    uploads.gaps = session.gaps
     with np.errstate(over="ignore", invalid="ignore"):  # the Divergence observer reports it
         session.state = half.fold(session.state, uploads, pending.turn)
 

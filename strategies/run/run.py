@@ -60,6 +60,7 @@ from privet.kernel.programs.gradients import Gradients
 from privet.wire.contract import encode_settings, means_privacy
 from privet.wire.payload import BUFFERS
 
+from ..gaps import SAVED, UNKNOWN, Gaps
 from ..half import Arrays, ServerHalf, Turn, Vector, grouped
 from ..participation import UpTo
 from .account import count_lost
@@ -207,7 +208,7 @@ class Run:
                 state = run.half.initialise(session.start, len(session.roster.agents))
             except ValueError as error:  # settings that do not fit the model, as groups of h
                 raise ConfigError(one_line(str(error))) from None
-        session.state = state
+        session.state, session.gaps = state, Gaps(len(session.roster.agents))
         session.roster.pop_restarted()  # everyone starts now
         for position, name in enumerate(session.roster.names):
             run._place(position, name)
@@ -296,6 +297,7 @@ class Run:
         self.half = self.half.with_settings(
             {key: manifest["settings"][key] for key in self.half.settings() if key != TARGET}
         )
+        gaps = {name: arrays.pop(name) for name in list(arrays) if name.startswith(SAVED)}
         session.state = self.half.load(arrays)
         model, start = self.model, session.start
         if (model.shape, model.dtype) != (start.shape, start.dtype):
@@ -304,6 +306,7 @@ class Run:
                 f"this run's {start.size} in {start.dtype}"
             )
         agents = {str(entry["name"]): Agent.from_entry(entry) for entry in manifest["agents"]}
+        session.gaps = Gaps.load(gaps, len(agents))
         for name, row in self.half.rows(start).items():
             count = 0 if self.half.masked else len(agents)
             table, shape = saved.arrays.get(name), (count, *np.shape(row))
@@ -425,7 +428,7 @@ class Run:
             "agents": [{"name": name, **roster.agents[name].entry()} for name in roster.names],
         }
         node_states = grid.node_states() if isinstance(grid, EngineGrid) else {}
-        arrays = {**half.dump(session.state), **session.buffers_sent}
+        arrays = {**half.dump(session.state), **session.buffers_sent, **session.gaps.dump()}
         tasks: dict[str, bytes] = {}
         if isinstance(self.collector, Tasks):
             entries, tasks = saved(session.tasks, half.name, half.version)
@@ -500,12 +503,16 @@ class Run:
         """Insert a newcomer into the state."""
         session, position = self.session, self.session.roster.positions[name]
         session.state = self.half.admit(session.state, position, session.start)
+        session.state.residual = UNKNOWN
+        session.gaps.insert(position)
         self._place(position, name)
 
     def renew(self, name: str) -> None:
         """Reset the row of an agent whose place another node took: it starts as a newcomer."""
         session, position = self.session, self.session.roster.positions[name]
         session.state = self.collector.renew(self.half, session.state, position, session.start)
+        session.state.residual = UNKNOWN
+        session.gaps.forget(position)
         self._place(position, name)
 
     def _place(self, position: int, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,17 +12,23 @@ import numpy as np
 import typer
 
 from .config import given_keys
-from .keys import ConfigOption
+from .keys import ConfigOption, JsonOption, completed
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from privet.data import Dataset, Federation
-    from privet.data.dataset import SourceColumn
-    from privet.data.table import TableError
+    from privet.data.dataset import Fault, SourceColumn
+    from privet.data.table_faults import TableError
 
 _SHOWN_AGENTS = 20
 _SHOWN_CLASSES = 10
+_DEALING = (
+    "rows are dealt by partition=label, the default: each agent gets few of the labels; "
+    "partition=iid deals them at random"
+)
+_TO_CHOOSE = "label-column is to be chosen first: the command below with its name for COLUMN"
+_IN_THE_FILE = "no key mends all: edit the file, then check it again"
 
 
 def data(
@@ -31,6 +38,7 @@ def data(
             metavar="[FILE] [KEY=VALUE]...",
             help="A table (CSV, TSV, Parquet, or a folder of them), and run-config keys as for "
             "privet run; without a file, the data set of the keys.",
+            autocompletion=completed,
         ),
     ] = None,
     config: ConfigOption = None,
@@ -43,33 +51,40 @@ def data(
             "replaced by public ones and given as the key schema.",
         ),
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show the columns, types and labels that a run would read, and what each agent would get."""
-    from rich.console import Console
-
     from privet.core import ConfigError
     from privet.data import DataError, federation_from_config
     from privet.data.context import DATA_KEYS
     from privet.data.schema import write_schema
-    from privet.data.table import TableError
+    from privet.data.table_faults import TableError
     from privet.server_apps import read_config
     from privet.server_apps.build import agents_of
 
     words = arguments or []
-    files = [word for word in words if "=" not in word or Path(word).exists()]
+    files = [word for word in words if _is_file(word)]
     given = given_keys([word for word in words if word not in files], config)
     if len(files) > 1:
         raise ConfigError(f"expected one file, found {', '.join(files)}")
     if files and "data-path" in given:
         raise ConfigError(f"data-path = {given['data-path']}: the file is {files[0]}; give one")
     if files:
-        given = {"dataset": "csv", **given, "data-path": str(Path(files[0]).absolute())}
+        path = given_keys([f"data-path={json.dumps(files[0], ensure_ascii=False)}"])
+        given = {"dataset": "csv", **given, **path}
     resolved = read_config(given)
+    agents = agents_of(resolved)
     unfit = None
     try:
-        federation = federation_from_config(resolved, agents_of(resolved))
+        federation = federation_from_config(resolved, agents)
     except TableError as error:
-        _list_faults(error, files, given)
+        faults, keys, left = _mended(resolved, agents, error)
+        if as_json:
+            texts = list(dict.fromkeys(fault.text for fault in faults))
+            print(json.dumps({"faults": texts, "keys": keys, "left": left}))
+        else:
+            _list_faults(f"{given['data-path']} cannot be used as it is:", faults, left)
+            _print_next(files, given, keys, left)
         raise typer.Exit(2) from None
     except DataError as error:
         # Show the table even if it cannot be partitioned as requested.
@@ -81,22 +96,15 @@ def data(
     dataset = federation.dataset
     if schema and not dataset.source_columns:
         raise ConfigError(f"--schema: dataset {dataset.name} has fixed columns")
-    console = Console()
-    print(dataset.description)
-    print(
-        f"{len(dataset.train_labels)} rows to train on, {len(dataset.test_labels)} held out; "
-        f"{_task(dataset)}"
-    )
-    if dataset.source_columns:
-        console.print(_columns(dataset.source_columns))
-    if others := [key for key in given if key not in {"algorithm", "num-agents", *DATA_KEYS}]:
-        print(f"not used here, as nothing of the data depends on them: {', '.join(others)}")
+    others = [key for key in given if key not in {"algorithm", "num-agents", *DATA_KEYS}]
+    if not as_json:
+        _show_columns(dataset, others)
     if unfit:
         raise unfit
-    print(f"{len(federation.parts)} agents, partition = {resolved['partition']}")
-    console.print(_agents(federation))
-    if dataset.data_dependent:
-        console.print(f"private runs: {dataset.data_dependent}", soft_wrap=True, highlight=False)
+    if as_json:
+        print(json.dumps(_as_json(federation, resolved["partition"], others)))
+    else:
+        _show_agents(federation, resolved["partition"])
     if schema:
         try:
             with schema.open("x", encoding="utf-8") as file:
@@ -105,21 +113,162 @@ def data(
             raise ConfigError(f"--schema {schema}: exists already") from None
         except OSError as error:
             raise ConfigError(f"--schema {schema}: {error.strerror}") from None
-        print(schema.resolve())
+        if not as_json:
+            print(schema.resolve())
+            print(_next_private(resolved, schema.resolve()))
+    elif dataset.name == "csv" and not as_json:
+        _print_next(files, given, _without_doubts(resolved, agents, {}, dataset.doubts))
 
 
-def _list_faults(error: TableError, files: list[str], given: Mapping[str, Any]) -> None:
-    """Print all that is wrong with a table, and the command with the keys that mend it."""
-    print(f"{given['data-path']} cannot be used as it is:")
-    for fault in error.faults:
-        print(f"- {fault.text}")
-    if not error.keys:
-        return
-    shown = {key: value for key, value in given.items() if not files or key != "data-path"}
-    if files:
-        shown.pop("dataset")
-    keys = [f"{key}={value}" for key, value in {**shown, **error.keys}.items()]
-    print(f"\n{shlex.join(['privet', 'data', *files, *keys])}")
+def _show_columns(dataset: Dataset, others: list[str]) -> None:
+    """Print what would be read, and the given keys that say nothing about data."""
+    from privet.core.terminal import console
+
+    print(dataset.description)
+    print(
+        f"{len(dataset.train_labels)} rows to train on, {len(dataset.test_labels)} held out; "
+        f"{_task(dataset)}"
+    )
+    if dataset.source_columns:
+        console().print(_columns(dataset.source_columns))
+    if others:
+        print(f"not used here, as nothing of the data depends on them: {', '.join(others)}")
+
+
+def _show_agents(federation: Federation, partition: str) -> None:
+    """Print what each agent would get, and why private runs would refuse the data."""
+    from privet.core.terminal import console
+
+    print(f"{len(federation.parts)} agents, partition = {partition}")
+    screen = console()
+    screen.print(_agents(federation))
+    if federation.dataset.doubts:
+        _list_faults("worth a look:", federation.dataset.doubts)
+    if reason := federation.dataset.data_dependent:
+        screen.print(f"private runs: {reason}", soft_wrap=True, highlight=False)
+
+
+def _as_json(federation: Federation, partition: str, others: list[str]) -> dict[str, Any]:
+    dataset = federation.dataset
+    return {
+        "description": dataset.description,
+        "rows": len(dataset.train_labels),
+        "held-out": len(dataset.test_labels),
+        "task": dataset.task,
+        "columns": [
+            {"name": one.name, "holds": _holds(one), "missing": one.missing, "width": one.width}
+            for one in dataset.source_columns
+        ],
+        "partition": partition,
+        "examples": [len(part) for part in federation.parts],
+        "doubts": [fault.text for fault in dataset.doubts],
+        "refused-in-private-runs": dataset.data_dependent,
+        "unused-keys": others,
+    }
+
+
+def _next_private(config: Mapping[str, Any], schema: Path) -> str:
+    """Return what to do with a schema, and a private run with it: by the presets of such data."""
+    from .presets import load_preset, preset_names
+
+    fitting = [name for name in preset_names() if load_preset(name).get("dataset") == "csv"]
+    changes = {key: config[key] for key in ("label-column", "drop-columns") if config[key]}
+    keys = {"data-path": config["data-path"], **changes, "schema": schema, "target-epsilon": 4}
+    words = [f"{key}={value}" for key, value in keys.items()]
+    commands = [shlex.join(["privet", "run", "--preset", name, *words]) for name in fitting]
+    return "\n".join(
+        [
+            "Put ranges and categories into it that are publicly known, take out the line "
+            "from-records = true, and then, such as for epsilon 4:",
+            *commands,
+        ]
+    )
+
+
+def _is_file(word: str) -> bool:
+    """Return whether a word of the command line names a table rather than a key's value."""
+    return "=" not in word or Path(word).exists()
+
+
+def _list_faults(heading: str, faults: Iterable[Fault], left: str = "") -> None:
+    print(heading)
+    for text in dict.fromkeys(fault.text for fault in faults):
+        print(f"- {text}")
+    if left:
+        print(f"- {left}")
+
+
+def _mended(
+    resolved: Mapping[str, Any], agents: int, error: TableError
+) -> tuple[list[Fault], dict[str, str], str]:
+    """Return all faults, the keys that mend them, and what no key mends.
+
+    The keys are tried, as what they leave out may bring other faults to light.
+    """
+    from privet.data import DataError, federation_from_config
+    from privet.data.table_faults import TableError
+
+    faults, keys = list(error.faults), dict(error.keys)
+    while "label-column" not in keys:
+        try:
+            dataset = federation_from_config({**resolved, **keys}, agents).dataset
+        except TableError as next_error:
+            faults += next_error.faults
+            if not next_error.keys.items() - keys.items():
+                break
+            keys |= next_error.keys
+        except DataError as last_error:
+            return faults, keys, str(last_error)
+        else:
+            faults += dataset.doubts
+            return faults, _without_doubts(resolved, agents, keys, dataset.doubts), ""
+    return faults, keys, _TO_CHOOSE if "label-column" in keys else _IN_THE_FILE
+
+
+def _without_doubts(
+    resolved: Mapping[str, Any], agents: int, keys: dict[str, str], doubts: Iterable[Fault]
+) -> dict[str, str]:
+    """Return keys that leave doubtful columns out too, where a table can be used without them."""
+    from privet.data import DataError, federation_from_config
+    from privet.data.table_faults import mending
+
+    config = {**resolved, **keys}
+    further = {**keys, **mending(doubts, str(config["drop-columns"]))}
+    try:
+        federation_from_config({**resolved, **further}, agents)
+    except DataError:
+        return keys
+    return further
+
+
+def _print_next(
+    files: list[str], given: Mapping[str, Any], keys: Mapping[str, str], left: str = ""
+) -> None:
+    """Print the command to go on with: a run, or this one again where keys do not mend all."""
+    if "partition" not in given:
+        print(_DEALING)
+    command, shown = ["privet", "run"], {**given, **keys}
+    if left:
+        command = ["privet", "data", *files]
+        shown = {key: value for key, value in shown.items() if not files or key != "data-path"}
+        if files and shown["dataset"] == "csv":
+            shown.pop("dataset")
+    print(f"\n{shlex.join([*command, *(_assignment(*pair) for pair in shown.items())])}")
+
+
+def _assignment(key: str, value: Any) -> str:
+    """Return ``key=value`` that is read as that value: texts such as 01 or true in quotes."""
+    from privet.core import ConfigError
+    from privet.core.key import shown
+
+    plain = f"{key}={shown(value)}"
+    try:
+        same = given_keys([plain]) == {key: value}
+    except ConfigError:
+        same = False
+    if same:
+        return plain
+    return f"{key}={json.dumps(value, ensure_ascii=False)}" if isinstance(value, str) else plain
 
 
 def _task(dataset: Dataset) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from .keys import JsonOption
 
 
 def report(
@@ -26,14 +29,24 @@ def report(
     parquet: Annotated[
         Path | None, typer.Option(help="Also write the same rows to this Parquet file.")
     ] = None,
+    statement: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="HTML",
+            help="Also write the privacy statement of a private run to this file: one page to "
+            "print and sign. A private run has written its own as statement.html.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write the report of one run, or a comparison of several, and print where it is."""
     from privet.server_apps import write_report
 
     target = out or (run_dirs[0] if len(run_dirs) == 1 else Path())
-    path = write_report(run_dirs, target, csv=csv, parquet=parquet)
-    for written in filter(None, (path, csv, parquet)):
-        typer.echo(written.resolve())
+    path = write_report(run_dirs, target, csv=csv, parquet=parquet, statement=statement)
+    written = {"report": path, "csv": csv, "parquet": parquet, "statement": statement}
+    places = {name: str(file.resolve()) for name, file in written.items() if file}
+    typer.echo(json.dumps(places) if as_json else "\n".join(places.values()))
 
 
 def watch(

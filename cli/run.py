@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -47,6 +49,7 @@ def run(
     from privet.core.errors import did_you_mean
     from privet.core.registry import DEFAULT_ALGORITHM
     from privet.server_apps.execute import headline
+    from privet.server_apps.model_file import FILE
     from privet.sim.inline import run_inline, run_ray
     from privet.sim.logs import plain, quiet
 
@@ -70,3 +73,6 @@ def run(
         return
     for label, value in headline(finished.summary).items():
         print(f"{label}: {value}")
+    folder = Path(finished.folder)
+    if (folder / FILE).exists():
+        print(f"predict new rows: privet predict {shlex.quote(str(folder))} ROWS.csv")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -64,6 +64,8 @@ class Source:
     drop_columns: str
     schema: str
     missing: str
+    missing_labels: str
+    dates: str
     whole: bool
     alone: bool
 
@@ -87,6 +89,27 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with a table, and what would mend it.
+
+    Attributes
+    ----------
+    text : str
+    drop : tuple of str
+        Columns that may be left out.
+    keys : dict
+        Values of other run-config keys.
+    stops : bool
+        Whether the table cannot be used with it; else it is a doubt.
+    """
+
+    text: str
+    drop: tuple[str, ...] = ()
+    keys: Mapping[str, str] = field(default_factory=dict)
+    stops: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class SourceColumn:
     """The contents of one column of a table.
 
@@ -103,6 +126,8 @@ class SourceColumn:
         Whether a missing value has a column of its own, the last, which is 1 where it is missing.
     zeros : bool
         Whether its single category becomes a column of zeros, as other nodes may have a second.
+    dates : str
+        Of dates, which are numbers of days: "day-first" or "month-first", else empty.
     """
 
     name: str
@@ -113,6 +138,7 @@ class SourceColumn:
     public: bool = False
     gap: bool = False
     zeros: bool = False
+    dates: str = ""
 
     @property
     def width(self) -> int:
@@ -208,6 +234,8 @@ class Dataset:
         Of a table: what its columns hold, that of the labels last.
     encoding : Encoding, optional
         How a row of the table becomes one of the features; None where the rows are the features.
+    doubts : tuple of Fault
+        What its user may want to mend.
     """
 
     name: str
@@ -222,6 +250,7 @@ class Dataset:
     data_dependent: str = ""
     source_columns: tuple[SourceColumn, ...] = ()
     encoding: Encoding | None = None
+    doubts: tuple[Fault, ...] = ()
 
     @classmethod
     def of(cls, name: str, train: Part, test: Part, **about: Any) -> Dataset:

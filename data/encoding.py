@@ -10,12 +10,14 @@ import numpy as np
 from privet.core.errors import did_you_mean
 from privet.core.key import LARGEST
 from privet.data.dataset import DataError, Encoding, FloatArray, SourceColumn
+from privet.data.table_dates import are_dates, as_days
 from privet.data.table_values import (
     UnfitError,
     as_numbers,
     as_texts,
     cells,
     encoded_column,
+    normal,
     typed,
     with_point,
 )
@@ -45,6 +47,7 @@ def encoded_rows(table: Any, encoding: Encoding, *, unknown: str = "refuse") -> 
     if unknown not in UNKNOWN:
         raise DataError(f"unknown = {unknown!r}: expected one of {', '.join(UNKNOWN)}")
     table = table.combine_chunks()
+    table = table.rename_columns([normal(name) for name in table.column_names])
     names = [column.name for column in encoding.columns]
     for name in names:
         if name not in table.column_names:
@@ -61,9 +64,10 @@ def encoded_rows(table: Any, encoding: Encoding, *, unknown: str = "refuse") -> 
     for column in encoding.columns:
         try:
             column_values = values[column.name]
-            column_values = (
-                column_values if column.categories else with_point(column_values, comma=comma)
-            )
+            if column.dates and are_dates(column_values):
+                column_values = as_days(column_values, column.dates)
+            elif not column.categories:
+                column_values = with_point(column_values, comma=comma)
             coded = _encoded(column_values, table[column.name], column, encoding, unknown)
         except UnfitError as error:
             where = "" if error.row is None else f"row {error.row + 1}: "

@@ -15,6 +15,7 @@ from privet.data.femnist import load_femnist
 from privet.data.mnist import load_mnist
 from privet.data.table import load_table
 from privet.data.table_files import EXPECTED
+from privet.data.table_values import normal
 
 log = logging.getLogger("flwr.privet")
 
@@ -52,6 +53,8 @@ def load(
     drop_columns: str = "",
     schema: str = "",
     missing: str = "refuse",
+    missing_labels: str = "refuse",
+    dates: str = "refuse",
     whole: bool = False,
     alone: bool = False,
 ) -> Dataset:
@@ -95,9 +98,10 @@ def load(
     label_column, id_column : str
         Columns of ``csv`` or an ``hf:`` table with the labels, and with the natural ids that
         partition natural-id goes by; where empty, those its data set is known to have.
-    drop_columns, schema, missing : str
+    drop_columns, schema, missing, missing_labels, dates : str
         Of ``csv``: columns that are left out, separated by commas; a file of public ranges and
-        categories; what missing values become. See `privet.data.table`.
+        categories; what missing values, rows without a label or id, and dates become. See
+        `privet.data.table`.
     whole : bool
         Whether nothing is held out: of data that come without a test set all rows are then for
         training, and the test set is empty.
@@ -130,11 +134,13 @@ def load(
         agents=agents,
         columns=columns,
         hashing=hashing,
-        label_column=label_column,
-        id_column=id_column,
-        drop_columns=drop_columns,
+        label_column=normal(label_column),
+        id_column=normal(id_column),
+        drop_columns=normal(drop_columns),
         schema=schema,
         missing=missing,
+        missing_labels=missing_labels,
+        dates=dates,
         whole=whole,
         alone=alone or whole,
     )

@@ -69,12 +69,12 @@ class Federation:
         total: FloatArray = np.sum([problem.gradient(x) for problem in self.problems], axis=0)
         return total
 
-    def evaluate(self, x: FloatArray) -> dict[str, float]:
+    def evaluate(self, x: FloatArray, held_out: LinearModel[Any] | None = None) -> dict[str, float]:
         """Return ``accuracy`` (a fraction) and ``loss`` (a mean, unregularised) on the test set.
 
-        A regression has no ``accuracy``.
+        A regression has no ``accuracy``. ``held_out`` is the test set with other features.
         """
-        model = self.held_out
+        model = self.held_out if held_out is None else held_out
         result = {"loss": model.value(x)}
         if isinstance(model, MatrixScoreModel):
             result["accuracy"] = model.accuracy(x, model.features, model.labels)
@@ -316,6 +316,8 @@ def _dataset(settings: DataSettings, num_agents: int, own: bool) -> Dataset:
         drop_columns=settings.drop_columns,
         schema=settings.schema,
         missing=settings.missing,
+        missing_labels=settings.missing_labels,
+        dates=settings.dates,
         whole=settings.partition == "none",
         alone=own,
     )

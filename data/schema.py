@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from privet.data.dataset import DataError, SourceColumn, brief
+from privet.data.table_values import normal
 
 MARK = "from-records"
 """The key of a file that `privet data --schema` wrote: its values are those of the records."""
@@ -45,6 +46,7 @@ def read_schema(path: str) -> Schema:
         raise DataError(f"schema {path}: expected one table [columns]")
     if not isinstance(mark, bool):
         raise DataError(f"schema {path}: {MARK} = {mark!r}: expected true or false")
+    columns = {normal(name): values for name, values in columns.items()}
     public = {name: _column(name, values) for name, values in columns.items()}
     for name, column in public.items():
         if column is None:
@@ -61,7 +63,10 @@ def _column(name: str, values: Any) -> SourceColumn | None:
     gap = isinstance(values, list) and values.count(GAP) == 1
     if not known or len(known) + gap != len(values):
         return None
-    if all(isinstance(value, str) for value in known) and len(set(known)) == len(known):
+    if all(isinstance(value, str) for value in known):
+        known = [normal(value) for value in known]
+        if len(set(known)) < len(known):
+            return None
         return SourceColumn(name, 0, tuple(known), public=True, gap=gap)
     if len(known) == 2 and all(type(value) in (int, float) for value in known):
         low, high = known

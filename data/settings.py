@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from privet.core import ConfigError, algorithms
 from privet.core.key import LARGEST, read, setting
@@ -14,7 +14,8 @@ from privet.data.dealing import Partition
 from privet.data.hub import PREFIX
 from privet.data.loaders import DTYPES, FROM_PATH, NAMES
 from privet.data.partitions import PARTITIONS, SCHEMES
-from privet.data.table import MISSING
+from privet.data.table_dates import DATES
+from privet.data.table_faults import MISSING, MISSING_LABELS
 from privet.problems import REGULARIZER_NAMES, Regularizer, make_regularizer
 from privet.problems.loss import Loss
 from privet.problems.losses import LOSSES
@@ -34,6 +35,8 @@ class DataSettings:
     own : tuple
         The values of the partitions' and losses' own keys, one object of each class of `OWN_KEYS`.
     """
+
+    topic: ClassVar[str] = "Data, loss and regulariser"
 
     dataset: str = setting("breast-cancer", "name of the data set", choices=NAMES)
     data_path: str = setting(
@@ -64,7 +67,9 @@ class DataSettings:
         needs={"dataset": tuple(FROM_PATH)},
     )
     drop_columns: str = setting(
-        "", "columns to leave out, separated by commas", needs={"dataset": "csv"}
+        "",
+        r"columns to leave out, separated by commas; a comma of a name is \,",
+        needs={"dataset": "csv"},
     )
     schema: str = setting(
         "",
@@ -78,6 +83,18 @@ class DataSettings:
         "what missing values become: a category of their own, the mean, or 0 (numbers alone); drop "
         "leaves their rows out",
         choices=MISSING,
+        needs={"dataset": "csv"},
+    )
+    missing_labels: str = setting(
+        "refuse",
+        "what rows without a label, or an id of id-column, are: refused, or left out",
+        choices=MISSING_LABELS,
+        needs={"dataset": "csv"},
+    )
+    dates: str = setting(
+        "refuse",
+        "what dates become: numbers of days, of 5.1.2020 with the day or the month first",
+        choices=DATES,
         needs={"dataset": "csv"},
     )
     intercept: str = setting("auto", "whether to add a column of ones", choices=INTERCEPT)
@@ -116,6 +133,7 @@ class DataSettings:
         low=0,
         floor=1e-30,
         high=LARGEST,
+        topic="Privacy",
     )
     dtype: str = setting("float64", "floating-point type of data and models", choices=DTYPES)
     own: tuple[Any, ...] = ()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privet.core.errors import did_you_mean
 from privet.core.key import LARGEST
@@ -18,6 +18,7 @@ from privet.data.dataset import (
     DataError,
     Dataset,
     Encoding,
+    Fault,
     FloatArray,
     Indices,
     LabelArray,
@@ -27,7 +28,20 @@ from privet.data.dataset import (
     Task,
 )
 from privet.data.held_out import split
-from privet.data.schema import GAP, MARK, Schema, read_schema
+from privet.data.schema import MARK, Schema, read_schema
+from privet.data.table_dates import are_dates, as_days
+from privet.data.table_faults import (
+    DATES_TEXT,
+    TableError,
+    check_categories,
+    doubts,
+    dropped,
+    label_column,
+    of_empty_rows,
+    of_gaps,
+    of_labels,
+    of_names,
+)
 from privet.data.table_files import Rows, read_rows
 from privet.data.table_values import (
     UnfitError,
@@ -44,15 +58,7 @@ log = logging.getLogger("flwr.privet")
 
 LABELS = ("label", "labels", "target", "outcome", "class", "y")
 """Names, in any case, that identify the column of the labels where no key names it."""
-MISSING = ("refuse", "category", "mean", "drop", "zero")
-MOST_CLASSES = 20
-"""Whole numbers of more values than this are a quantity, not classes."""
-MOST_CATEGORIES = 100
 TEST = "test"
-_NUMBER = r"[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?"
-_TIME = r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?(Z|[AP]M|[-+]\d{2}:?\d{2}))?"
-_DAY = r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})\.?)"
-_DATE = rf"{_DAY}([T ]{_TIME})?|{_TIME}"
 _FROM_RECORDS = (
     "scaling, categories and classes are read from the records: give schema, a file of public ones "
     "(privet data FILE --schema OUT writes a first one)"
@@ -66,39 +72,10 @@ _OF_GAPS = {
     "drop": "missing = drop makes the number of rows depend on what is in them: set it to category "
     "or zero",
 }
-
-
-class Fault(NamedTuple):
-    """What is wrong with a table, and what would mend it: the column to leave out, or a value of
-    the key ``missing``; both are empty where the file itself is to be mended."""
-
-    text: str
-    drop: str = ""
-    missing: str = ""
-
-
-class TableError(DataError):
-    """Columns that cannot be used, all of them.
-
-    Attributes
-    ----------
-    faults : tuple of Fault
-    keys : dict
-        Values of ``drop-columns`` and ``missing`` that would mend those that keys can mend.
-    """
-
-    def __init__(self, source: Source, faults: list[Fault]) -> None:
-        names = [*_dropped(source), *(fault.drop for fault in faults if fault.drop)]
-        ways = [fault.missing for fault in faults if fault.missing]
-        self.faults = tuple(faults)
-        self.keys: dict[str, str] = {}
-        if len(names) > len(_dropped(source)):
-            self.keys["drop-columns"] = ",".join(names)
-        if ways:
-            self.keys["missing"] = "drop" if "drop" in ways else ways[0]
-        texts = "; ".join(fault.text for fault in faults)
-        keys = " ".join(f"{key}={value}" for key, value in self.keys.items())
-        super().__init__(f"{source.path}: {texts}{f': set {keys}' if keys else ''}")
+_OF_LABELS = (
+    "missing-labels = drop makes the number of rows depend on what is in them: take rows without a "
+    "label or id out of the file"
+)
 
 
 def load_table(source: Source) -> Dataset:
@@ -108,8 +85,8 @@ def load_table(source: Source) -> Dataset:
     natural id of its rows, and one called ``test`` the test set; or an ``hf:`` table. Without a
     test set a fifth of the rows is held out. A column in which every value is a number, with a
     decimal point or comma, is one of numbers, any other one of categories; separators of thousands
-    and dates are refused. Labels are classes where they are texts or at most
-    `MOST_CLASSES` whole numbers, else a quantity.
+    are refused, and dates, unless ``dates`` makes them numbers of days. Labels are classes where
+    they are texts or at most `MOST_CLASSES` whole numbers, else a quantity.
 
     Numbers, and targets of a regression, are standardised with the training rows' mean and
     deviation, and are zeros where all are equal; k categories, in the order of the alphabet, become
@@ -123,11 +100,12 @@ def load_table(source: Source) -> Dataset:
     A missing value is refused, or, as ``missing`` says: ``category``, a column of its own, 1 where
     it is missing, beside zeros in the others of its column (a schema lists "" where there may be
     such values); ``mean``, the mean over the training rows of each column that its own becomes;
-    ``drop``, the row is left out; ``zero``, of numbers alone, 0 after scaling.
+    ``drop``, the row is left out; ``zero``, of numbers alone, 0 after scaling. A row without a
+    label, or an id, is refused, or, with ``missing_labels = drop``, left out.
 
     Privacy: with a schema, which is public, each row depends on its own record alone, unless
-    ``missing`` is ``mean`` or ``drop``. Otherwise private runs are refused, as with a schema that
-    says of itself that it was read from the records.
+    ``missing`` is ``mean`` or ``drop``, or ``missing_labels`` is ``drop``. Otherwise private runs
+    are refused, as with a schema that says of itself that it was read from the records.
 
     Raises
     ------
@@ -139,11 +117,17 @@ def load_table(source: Source) -> Dataset:
     """
     schema = read_schema(source.schema)
     rows = read_rows(source.path)
-    names = _names(source, rows, schema)
-    table = _typed(rows.table, source, schema, names)
-    kept = _kept(source, rows, table)
+    inputs_of, label_of = _names(source, rows, schema)
+    table = _typed(rows.table, source, schema, [*inputs_of, *filter(None, [label_of])])
+    filled = _filled(rows)
+    kept = _kept(source, rows, table, label_of, filled)
     table, files = table.take(kept), rows.files[kept]
-    columns, values = _columns(source, table, schema, names, rows.repeated, kept)
+    faults = [] if schema.columns else _faults_of_names(rows, table.column_names)
+    faults += of_empty_rows(int((~filled).sum()))
+    columns, values, more = _columns(source, table, schema, inputs_of, label_of, kept)
+    faults += more
+    if any(fault.stops for fault in faults):
+        raise TableError(source, faults)
     *inputs, label = columns
     task, classes = _task(label)
     width = sum(column.width for column in inputs)
@@ -178,6 +162,7 @@ def load_table(source: Source) -> Dataset:
         data_dependent=_dependence(source, schema),
         source_columns=tuple(columns),
         encoding=encoding,
+        doubts=tuple(faults),
     )
 
 
@@ -233,7 +218,9 @@ def _dependence(source: Source, schema: Schema) -> str:
     """Return the part of a row that depends on other records, and how to avoid it, if any."""
     if not schema.columns:
         return _FROM_RECORDS
-    return _MARKED if schema.from_records else _OF_GAPS.get(source.missing, "")
+    if schema.from_records:
+        return _MARKED
+    return _OF_GAPS.get(source.missing, _OF_LABELS if source.missing_labels == "drop" else "")
 
 
 # ------------------------------------------------------------------ values
@@ -249,9 +236,19 @@ def _typed(table: Any, source: Source, schema: Schema, names: list[str]) -> Any:
     return pa.table(columns)
 
 
-def _kept(source: Source, rows: Rows, used: Any) -> Indices:
-    """Return the positions of the rows to read: not of those without any value, which are no more
-    than blank lines, nor of those that ``missing = drop`` leaves out.
+def _filled(rows: Rows) -> NDArray[np.bool_]:
+    """Return which rows have any value: the others are no more than blank lines."""
+    import pyarrow.compute as pc
+
+    filled = np.zeros(len(rows.files), dtype=bool)
+    for values in rows.table.columns:
+        filled |= pc.is_valid(cells(values)).to_numpy()
+    return filled
+
+
+def _kept(source: Source, rows: Rows, used: Any, label: str, filled: NDArray[np.bool_]) -> Indices:
+    """Return the positions of the rows to read: of those that are filled, not those that
+    ``missing`` or ``missing-labels`` leaves out.
 
     Raises
     ------
@@ -260,13 +257,13 @@ def _kept(source: Source, rows: Rows, used: Any) -> Indices:
     """
     import pyarrow.compute as pc
 
-    kept = np.zeros(len(rows.files), dtype=bool)
-    for values in rows.table.columns:
-        kept |= pc.is_valid(cells(values)).to_numpy()
-    if source.missing == "drop":
-        for values in used.columns:
-            if values.null_count < len(values):  # an empty column is refused as one
-                kept &= pc.is_valid(values).to_numpy()
+    kept = filled.copy()
+    needed = set(used.column_names) if source.missing == "drop" else set()
+    if source.missing_labels == "drop":
+        needed |= {label, source.id_column} & set(used.column_names)
+    for name in needed:
+        if used[name].null_count < len(kept):  # an empty column is refused as one
+            kept &= pc.is_valid(used[name]).to_numpy()
     for name in np.unique(rows.files):
         if not kept[rows.files == name].any():
             of = f" of {name}" if name else ""
@@ -277,12 +274,9 @@ def _kept(source: Source, rows: Rows, used: Any) -> Indices:
 # ------------------------------------------------------------------ columns
 
 
-def _dropped(source: Source) -> list[str]:
-    return [name.strip() for name in source.drop_columns.split(",") if name.strip()]
-
-
-def _names(source: Source, rows: Rows, schema: Schema) -> list[str]:
-    """Return the names of the columns that are used, that of the labels last.
+def _names(source: Source, rows: Rows, schema: Schema) -> tuple[list[str], str]:
+    """Return the names of the columns that are used, and of that of the labels, which is empty
+    where nothing says which it is.
 
     Raises
     ------
@@ -290,82 +284,80 @@ def _names(source: Source, rows: Rows, schema: Schema) -> list[str]:
         A column that is not there, or has two parts to play.
     """
     names = rows.table.column_names
-    dropped = _dropped(source)
-    label = source.label_column or _usual_label(source.path, names)
+    out = dropped(source.drop_columns)
+    label = source.label_column or _usual_label(names)
     for key, named in (
-        ("label-column", [label]),
+        ("label-column", [label] if label else []),
         ("id-column", [source.id_column] if source.id_column else []),
-        ("drop-columns", dropped),
+        ("drop-columns", out),
         (f"schema {source.schema}", list(schema.columns)),
     ):
         for name in named:
-            if name in rows.repeated and named is not dropped:
-                raise DataError(f"{source.path}: {key} names {name!r}, and several columns are")
-            if name not in (*names, *rows.repeated):
-                near = did_you_mean(name, names) or f"; there are {', '.join(names)}"
+            if name not in names:
+                if any(name in other and name != other for other in names if "," in other):
+                    near = r"; a comma of a name is written \,"
+                else:
+                    near = did_you_mean(name, names) or f"; there are {', '.join(names)}"
                 raise DataError(f"{source.path}: {key} names {name!r}, not a column{near}")
+            several = [one for one in rows.repeated.get(name, []) if one not in out]
+            if named is not out and len(several) > 1:
+                raise DataError(
+                    f"{source.path}: {key} names {name!r}, and several columns are: rename one, or "
+                    f"leave out {', '.join(several[1:])} with drop-columns"
+                )
     if schema.columns and label not in schema.columns:
         raise DataError(f"schema {source.schema}: expected {label}, the column of the labels, too")
-    if label in (source.id_column, *dropped):
+    out = [one for name in out for one in rows.repeated.get(name, [name])]
+    if label and label in (source.id_column, *out):
         raise DataError(f"{source.path}: {label} is the column of the labels already")
-    others = (label, source.id_column, *dropped)
+    others = (label, source.id_column, *out)
     inputs = [name for name in schema.columns or names if name not in others]
     if not inputs:
         raise DataError(f"{source.path}: expected a column beside {label}")
-    return [*inputs, label]
+    return inputs, label
 
 
-def _usual_label(path: str, names: list[str]) -> str:
+def _usual_label(names: list[str]) -> str:
     labels = [name for name in names if name.lower() in LABELS]
-    if len(labels) == 1:
-        return labels[0]
-    raise DataError(
-        f"{path}: which column has the labels? Give label-column, one of {', '.join(names)}"
-    )
+    return labels[0] if len(labels) == 1 else ""
+
+
+def _faults_of_names(rows: Rows, used: list[str]) -> list[Fault]:
+    repeated = {
+        name: [(one, cells(rows.table[one])) for one in several]
+        for name, several in rows.repeated.items()
+    }
+    return of_names(repeated, rows.unnamed, used)
 
 
 def _columns(
-    source: Source,
-    table: Any,
-    schema: Schema,
-    names: list[str],
-    repeated: list[str],
-    positions: Indices,
-) -> tuple[list[SourceColumn], dict[str, Any]]:
-    """Return the contents of the columns, the labels last, and the values of each.
-
-    Raises
-    ------
-    TableError
-        All that cannot be used.
-    """
-    *_, label = names
+    source: Source, table: Any, schema: Schema, inputs: list[str], label: str, positions: Indices
+) -> tuple[list[SourceColumn], dict[str, Any], list[Fault]]:
+    """Return the contents of the columns, the labels last, the values of each, and all faults."""
     read: dict[str, Any] = {}
     columns: list[SourceColumn] = []
     faults: list[Fault] = []
-    if not schema.columns:
-        for name in sorted(set(repeated) - set(_dropped(source))):
-            faults.append(Fault(f"several columns are called {name!r}", drop=name))
-    for name in names:
+    if not label:
+        faults.append(of_labels(inputs))
+    for name in [*inputs, *filter(None, [label])]:
         public = schema.columns.get(name)
         try:
-            values = table[name]
-            read[name] = values if public and public.categories else with_point(values)
-            column = _column(name, read[name], public)
+            column, read[name] = _column(name, table[name], public, source.dates)
             if name == label:
-                column = _label_column(read[name], column)
+                column = label_column(read[name], column)
             elif source.alone and not public and column.categories and column.constant:
                 column = replace(column, zeros=True)
             columns.append(column)
+            if name != label:
+                faults += doubts(column, read[name])
         except UnfitError as error:
             where = "" if error.row is None else f"row {positions[error.row] + 1}: "
-            droppable = error.drop and name != label
-            faults.append(Fault(f"column {name}: {where}{error}", drop=name if droppable else ""))
-    if source.id_column and (count := table[source.id_column].null_count):
-        faults.append(Fault(f"{count} rows have no {source.id_column}", missing="drop"))
-    faults += _faults_of_gaps(source, columns, label)
-    if faults:
-        raise TableError(source, faults)
+            drop = (name,) if error.drop and name != label else ()
+            faults.append(Fault(f"column {name}: {where}{error}", drop))
+    ids = table[source.id_column] if source.id_column else None
+    faults += of_gaps(source, columns, label, ids)
+    if any(fault.stops for fault in faults):
+        return columns, read, faults
     if source.missing == "category" and not schema.columns:
         columns = [replace(column, gap=column.missing > 0) for column in columns]
     if not any(column.width for column in columns[:-1]):
@@ -373,16 +365,32 @@ def _columns(
             f"{source.path}: expected a column beside {label} that is not the same text in every "
             "row"
         )
-    return columns, read
+    return columns, read, faults
 
 
-def _column(name: str, values: Any, public: SourceColumn | None) -> SourceColumn:
-    """Return the contents of a column (raises ``UnfitError`` where it cannot be used)."""
+def _column(
+    name: str, values: Any, public: SourceColumn | None, dates: str
+) -> tuple[SourceColumn, Any]:
+    """Return the contents and the values of a column (raises ``UnfitError`` where it cannot be
+    used)."""
+    if public and public.categories:
+        return _contents(name, values, public), values
+    values = with_point(values)
+    if dates == "refuse" or not are_dates(values):
+        return _contents(name, values, public), values
+    values = as_days(values, dates)
+    return replace(_contents(name, values, public), dates=dates), values
+
+
+def _contents(name: str, values: Any, public: SourceColumn | None) -> SourceColumn:
+    """Return the contents of a column (raises ``UnfitError``)."""
     import pyarrow as pa
 
     kind, missing = values.type, values.null_count
     if missing == len(values):
         raise UnfitError("every value is missing")
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        raise UnfitError(DATES_TEXT.format(values.drop_null()[0].as_py()))
     numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     if not (numeric or pa.types.is_boolean(kind) or pa.types.is_string(kind)):
         raise UnfitError(f"of type {kind}; expected numbers or texts")
@@ -405,89 +413,8 @@ def _column(name: str, values: Any, public: SourceColumn | None) -> SourceColumn
             )
         return replace(public, missing=missing)
     categories = sorted(as_texts(values).unique().drop_null().to_pylist())
-    _check_categories(categories, len(values) - missing)
+    check_categories(categories, len(values) - missing)
     return SourceColumn(name, missing, tuple(categories))
-
-
-def _check_categories(categories: list[str], rows: int) -> None:
-    """Raise ``UnfitError`` for texts of so many rows that are no categories, or that look alike."""
-    first = repr(categories[0][:40])
-    if all(re.fullmatch(_DATE, text) for text in categories):
-        raise UnfitError(f"dates or times, such as {first}; expected numbers or categories")
-    folded: dict[str, str] = {}
-    for text in categories:
-        if (other := folded.setdefault(text.casefold(), text)) != text:
-            raise UnfitError(
-                f"{other!r} and {text!r} differ by case alone: write them alike", drop=False
-            )
-    if len(categories) <= MOST_CLASSES:
-        return
-    odd = [text for text in categories if not re.fullmatch(_NUMBER, text)]
-    if 0 < len(odd) < len(categories) / 2:
-        raise UnfitError(
-            f"numbers, but for {odd[0][:40]!r}: write it as one, or nothing if a value is missing"
-        )
-    if len({re.sub(r"\d+([.,]\d+)*", "", text) for text in categories}) == 1:
-        raise UnfitError(
-            f"many numbers with a text, such as {first}: write the numbers alone, list the texts "
-            "in a schema if they are categories, or leave it out if it tells whose a row is"
-        )
-    if len(categories) > min(MOST_CATEGORIES, rows / 2):
-        raise UnfitError(
-            f"{len(categories)} different texts in {rows} rows, such as {first}, are too many "
-            "categories"
-        )
-
-
-def _label_column(values: Any, label: SourceColumn) -> SourceColumn:
-    """Return the contents of a column of labels: classes, where it has few whole numbers."""
-    if label.gap:
-        raise UnfitError(f"a label may not be missing, and the schema lists {GAP!r}", drop=False)
-    if not label.categories and not label.public:
-        classes = np.unique(as_numbers(values.drop_null()))
-        if len(classes) <= MOST_CLASSES and (classes == np.floor(classes)).all():
-            label = replace(label, categories=tuple(str(int(one)) for one in classes))
-    if label.constant:
-        raise UnfitError("every row has the same label", drop=False)
-    return label
-
-
-def _faults_of_gaps(source: Source, columns: list[SourceColumn], label: str) -> list[Fault]:
-    """Return the faults of missing values, as the key ``missing`` treats them."""
-    if source.missing == "category" and source.alone and not source.schema:
-        return [
-            Fault(
-                "missing = category needs schema where a node reads its own file: other nodes may "
-                "lack other values, and have other columns"
-            )
-        ]
-    faults = []
-    gaps = {column.name: column for column in columns if column.missing}
-    if of := gaps.pop(label, None):
-        faults.append(Fault(f"{of.missing} rows have no label in column {label}", missing="drop"))
-    for column in columns:
-        if column.gap and source.missing != "category":
-            text = f"column {column.name}: the schema lists {GAP!r}, a missing value"
-            faults.append(Fault(f"{text}, which needs missing = category", missing="category"))
-        elif column.name not in gaps:
-            continue
-        elif source.missing == "category" and source.schema and not column.gap:
-            text = f"column {column.name}: {column.missing} values are missing"
-            faults.append(Fault(f"{text}, and the schema does not list {GAP!r} among its values"))
-        elif source.missing == "zero" and column.categories:
-            text = f"column {column.name}: {column.missing} texts are missing"
-            zero = f"which missing = zero would make {column.categories[0][:40]!r}"
-            faults.append(Fault(f"{text}, {zero}", missing="category"))
-    if gaps and source.missing == "refuse":
-        where = ", ".join(f"{column.name} of {column.missing} rows" for column in gaps.values())
-        faults.append(
-            Fault(
-                f"missing values, in {where} (fill them in, leave the columns out, or choose what "
-                f"they become: missing = {', '.join(MISSING[1:-1])} or {MISSING[-1]})",
-                missing="mean",
-            )
-        )
-    return faults
 
 
 def _task(label: SourceColumn) -> tuple[Task, int]:

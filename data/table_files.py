@@ -12,6 +12,7 @@ import numpy as np
 
 from privet.data import hub
 from privet.data.dataset import DataError, LabelArray, brief
+from privet.data.table_values import normal
 
 EXPECTED = "a .csv, .csv.gz, .tsv or .parquet file, a folder of them, or an hf: table"
 _SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
@@ -32,13 +33,17 @@ class Rows(NamedTuple):
         Of text files all columns are texts.
     files : array of shape (rows,)
         Name of the file, or split, that each row is of; "" where there is one file alone.
-    repeated : list of str
-        Names that several columns of one file have; the table has none of these columns.
+    repeated : dict
+        By each name that several columns of a file have, what they are called here, as pandas
+        does: BMI, BMI.1, BMI.2.
+    unnamed : tuple of str
+        Columns without a name, which are called "column 2" by their place.
     """
 
     table: Any
     files: LabelArray
-    repeated: list[str]
+    repeated: dict[str, list[str]]
+    unnamed: tuple[str, ...]
 
 
 def read_rows(source: str) -> Rows:
@@ -51,15 +56,20 @@ def read_rows(source: str) -> Rows:
     """
     import pyarrow as pa
 
-    tables = dict(_tables(source))
+    tables: dict[str, Any] = {}
+    repeated: dict[str, list[str]] = {}
+    unnamed: set[str] = set()
+    for name, one in _tables(source):
+        heads = [normal(head) for head in one.column_names]
+        kept = [at for at, head in enumerate(heads) if head or not _is_blank(one[at])]
+        given = [heads[at] or f"column {at + 1}" for at in kept]
+        names = _unique(given)
+        unnamed |= {made for at, made in zip(kept, names, strict=True) if not heads[at]}
+        for head in {head for head in given if given.count(head) > 1}:
+            alike = [made for was, made in zip(given, names, strict=True) if was == head]
+            repeated[head] = list(dict.fromkeys([*repeated.get(head, []), *alike]))
+        tables[name] = one.select(kept).rename_columns(names)
     files = np.repeat(list(tables), [one.num_rows for one in tables.values()])
-    repeated = {
-        name
-        for one in tables.values()
-        for name in one.column_names
-        if one.column_names.count(name) > 1
-    }
-    tables = {name: _without(one, repeated) for name, one in tables.items()}
     first, *others = tables
     for name in others:
         odd = set(tables[name].column_names) ^ set(tables[first].column_names)
@@ -73,11 +83,26 @@ def read_rows(source: str) -> Rows:
         raise DataError(f"{source}: files of different types ({brief(error)})") from None
     if not len(files):
         raise DataError(f"{source}: expected rows below the header, found none")
-    return Rows(table, files, sorted(repeated))
+    return Rows(table, files, repeated, tuple(sorted(unnamed)))
 
 
-def _without(table: Any, names: set[str]) -> Any:
-    return table.select([at for at, name in enumerate(table.column_names) if name not in names])
+def _unique(names: list[str]) -> list[str]:
+    """Return names of which no two are equal: a second BMI is called BMI.1, as pandas does."""
+    unique: list[str] = []
+    for name in names:
+        made, number = name, 0
+        while made in unique or (number and made in names):
+            number += 1
+            made = f"{name}.{number}"
+        unique.append(made)
+    return unique
+
+
+def _is_blank(values: Any) -> bool:
+    """Return whether a column holds no more than stray delimiters make."""
+    import pyarrow.compute as pc
+
+    return not pc.any(pc.greater(pc.utf8_length(values.cast("string")), 0)).as_py()
 
 
 def _tables(source: str) -> Iterator[tuple[str, Any]]:
@@ -116,10 +141,10 @@ def _read(path: Path) -> Any:
         if path.suffix == ".parquet":
             with parquet.ParquetFile(path) as file:
                 return _named(path, file.read())
-        delimiter, names = _header(path)
+        delimiter, names, above = _header(path)
         table = arrow_csv.read_csv(
             path,
-            read_options=arrow_csv.ReadOptions(column_names=names, skip_rows=1),
+            read_options=arrow_csv.ReadOptions(column_names=names, skip_rows=above),
             parse_options=arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             convert_options=arrow_csv.ConvertOptions(
                 column_types=dict.fromkeys(names, pa.string())
@@ -134,35 +159,31 @@ def _read(path: Path) -> Any:
         raise DataError(f"{path}: {why}") from None
 
 
-def _header(path: Path) -> tuple[str, list[str]]:
-    """Return the delimiter of a text file and the names of its columns."""
+def _header(path: Path) -> tuple[str, list[str], int]:
+    """Return the delimiter of a text file, the names of its columns, and the lines above the rows.
+
+    A first line ``sep=;``, as Excel writes it, names the delimiter.
+    """
     import pyarrow as pa
 
     with pa.input_stream(str(path), compression="detect") as stream:
         head = stream.read(1 << 20).removeprefix(b"\xef\xbb\xbf").splitlines()
     if not head:
         raise DataError(f"{path}: expected a header and rows, found nothing")
+    declared = re.fullmatch(rb'"?sep=([,;|\t])"?[,;]*', head[0], re.IGNORECASE)
+    above = 2 if declared and len(head) > 1 else 1
     try:
-        line = head[0].decode()
+        line = head[above - 1].decode()
     except UnicodeDecodeError:
         raise DataError(f"{path}: {_NOT_UTF_8}") from None
     unquoted = re.sub(r'"[^"]*"', "", line)
-    delimiter = max(",;\t|", key=unquoted.count)
-    names = next(csv.reader([line], delimiter=delimiter), [""])
-    return delimiter, [name.strip() for name in names]
+    delimiter = declared[1].decode() if declared else max(",;\t|", key=unquoted.count)
+    return delimiter, next(csv.reader([line], delimiter=delimiter), [""]), above
 
 
 def _named(path: Path, table: Any) -> Any:
-    """Return a table whose columns all have names, without empty ones at stray delimiters."""
-    import pyarrow.compute as pc
-
-    names = table.column_names
-    if all(re.fullmatch(r"\s*[-+]?[\d.]+(e[-+]?\d+)?\s*", name) for name in names):
+    """Return a table whose first row has names, stripped, some of which may be empty."""
+    names = [name.strip() for name in table.column_names]
+    if all(re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", name) for name in names):
         raise DataError(f"{path}: expected names of columns in the first row, found {names[0]} ...")
-    kept = []
-    for at, name in enumerate(names):
-        if name.strip():
-            kept.append(at)
-        elif not pc.all(pc.equal(pc.utf8_length(table[at].cast("string")), 0)).as_py():
-            raise DataError(f"{path}: column {at + 1} has no name: give it one, or take it out")
-    return table.select(kept)
+    return table.rename_columns(names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -28,6 +29,11 @@ class UnfitError(Exception):
         self.row = row
 
 
+def normal(text: str) -> str:
+    """Return a text in Unicode's composed form (NFC): what looks alike is then equal."""
+    return unicodedata.normalize("NFC", text)
+
+
 def typed(table: Any, names: Iterable[str], public: Mapping[str, SourceColumn]) -> dict[str, Any]:
     """Return columns of a pyarrow table by name, None where a value is missing.
 
@@ -46,7 +52,8 @@ def typed(table: Any, names: Iterable[str], public: Mapping[str, SourceColumn]) 
 
 
 def cells(values: Any) -> Any:
-    """Return a column with None where a value is missing, and texts without space around them."""
+    """Return a column with None where a value is missing, and texts composed (NFC) and without
+    space around them."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -56,7 +63,7 @@ def cells(values: Any) -> Any:
         return pc.if_else(pc.is_nan(values), None, values)
     if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
         return values
-    trimmed = pc.utf8_trim_whitespace(values.cast(pa.string()))
+    trimmed = pc.utf8_trim_whitespace(pc.utf8_normalize(values.cast(pa.string()), form="NFC"))
     return pc.if_else(pc.is_in(trimmed, pa.array(_NO_VALUE)), None, trimmed)
 
 
@@ -125,8 +132,7 @@ def with_point(values: Any, *, comma: bool = False) -> Any:
     one = known.filter(pc.match_substring_regex(known, "[,' ]|[.].*[.]|[.][0-9]{3}$"))[0].as_py()
     raise UnfitError(
         f"{one!r} may have separators of thousands (write numbers without them, and with a decimal "
-        "point)",
-        drop=False,
+        "point)"
     )
 
 

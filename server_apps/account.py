@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from privet.core import format as fmt
 from privet.core.errors import one_line
 from privet.kernel import UNITS, AgentLedger
 from privet.kernel.programs.custom import custom_in
 from privet.strategies import PrimalDualStrategy
 from privet.strategies.run.account import privacy_of
 from privet.strategies.run.calibration import first_facts
-
-from .report import format as fmt
+from privet.strategies.run.views import table
 
 ASSUMPTIONS = (
     "unit: {}; honest-but-curious coordinator that sees every message",
@@ -54,7 +54,20 @@ def _against(ledger: AgentLedger) -> str:
     )
 
 
-def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> dict[str, Any]:
+class Account(dict[str, Any]):
+    """The content of ``privacy.json``; a notebook shows it as a table, ``str`` in one line."""
+
+    def __str__(self) -> str:
+        return str(self["reason"])
+
+    def _repr_html_(self) -> str:
+        agents = self.get("agents", {})
+        rows = [(name, fmt.epsilon(one["epsilon"])) for name, one in agents.items()]
+        spent = table(["agent", "epsilon"], rows) if rows else ""
+        return f"<p>Privacy: {fmt.text(self)}</p>{spent}"
+
+
+def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> Account:
     """Return the content of ``privacy.json``.
 
     ``private``, ``reason``, ``accounts`` (towards the coordinator, and for the final model, which
@@ -67,10 +80,10 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
     agents = {} if session is None else session.roster.agents
     special = strategy.account(config, lambda: first_facts(agents.items()))
     if special is not None:
-        return special
+        return Account(special)
     result = privacy_of(strategy.half, session)
     if not result.private:
-        return {"private": False, "reason": result.reason, "accounts": []}
+        return Account(private=False, reason=result.reason, accounts=[])
     printed = as_printed(strategy, config)
     in_place = [IN_PLACE] if result.relation == "add-remove" else []
     worst = result.agents[result.worst]
@@ -90,7 +103,7 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
         }
         for to in ("coordinator", "world")
     ]
-    return {
+    account = {
         "private": True,
         "reason": f"epsilon {fmt.epsilon(result.epsilon)} at delta {result.delta:g} "
         f"({result.relation})" + (f", towards {against}" if against else ""),
@@ -105,6 +118,7 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
             for name, ledger in result.agents.items()
         },
     }
+    return Account(account)
 
 
 def as_printed(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from privet.strategies.half import STEP_KEYS
-from privet.strategies.run.divergence import remedy
+from privet.strategies.run.divergence import WORSE, remedy
 
 
 def advice(summary: Mapping[str, Any]) -> str:
@@ -26,3 +26,34 @@ def advice(summary: Mapping[str, Any]) -> str:
             "min-agents or raise round-timeout."
         )
     return ""
+
+
+def remark(summary: Mapping[str, Any]) -> str:
+    """Return what a run's accuracy hides, "" for nothing.
+
+    Its loss is more than `WORSE` of it above that of the starting model, or of the model that says
+    the same of every row; or its accuracy is below the latter's.
+    """
+    if summary.get("diverged") or summary.get("no-better"):
+        return ""
+    constant = (summary.get("baselines") or {}).get("constant") or {}
+    start = summary.get("start") or {}
+    names = (("the starting model", start), ("a model that says the same of every row", constant))
+    known = [(one["loss"], name) for name, one in names if isinstance(one.get("loss"), float)]
+    loss, accuracy = summary.get("loss"), summary.get("accuracy")
+    parts = []
+    if known and isinstance(loss, int | float):
+        least, name = min(known)
+        if loss > least + WORSE * abs(least):
+            rose = isinstance(accuracy, float) and accuracy > (start.get("accuracy") or 1.0)
+            parts.append(
+                f"loss {loss:.4g} is far above {least:.4g}, that of {name}"
+                + (", although accuracy rose: its probabilities mislead" if rose else "")
+            )
+    if isinstance(accuracy, float) and accuracy < constant.get("accuracy", 0.0):
+        common = constant["accuracy"]
+        parts.append(f"accuracy {accuracy:.4f} is below the commonest class's {common:.4f}")
+    if parts and summary.get("private"):
+        keys = [key for key in STEP_KEYS if key in summary.get("config", {})]
+        parts.append(remedy(keys, private=True))
+    return "; ".join(parts)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 from privet.core import ConfigError, algorithm, algorithms
 from privet.core.errors import nearest
@@ -32,6 +32,8 @@ NEWEST = "auto"
 class RunConfig:
     """The run-config keys of a run as a whole; the fields are the keys of the same names."""
 
+    topic: ClassVar[str] = "The run"
+
     algorithm: str = setting(DEFAULT_ALGORITHM, "algorithm to run")
     num_server_rounds: int = setting(40, "number of rounds, at most", low=0, operational=True)
     num_sweeps: float = setting(
@@ -50,7 +52,8 @@ class RunConfig:
     )
     tolerance: float = setting(
         0.0,
-        "stop once the stationarity measure is at most this; 0 never stops early",
+        "stop once the stationarity is at most this, or where no monitor measures it the residual "
+        "of all agents, which a secure sum knows only if all are in it; 0 never stops early",
         low=0,
         operational=True,
     )
@@ -92,7 +95,26 @@ class RunConfig:
         needs={"metrics-port": None},
         operational=True,
     )
+    baseline_seconds: float = setting(
+        10.0,
+        "seconds that the baselines of a simulated run may take, after it; 0 has none",
+        low=0,
+        operational=True,
+    )
     log_json: bool = setting(False, "write log lines as JSON objects", operational=True)
+    track: str = setting(
+        "",
+        "trackers to log the run with, as tensorboard,mlflow,wandb; empty is none",
+        operational=True,
+    )
+    keep_best: str = setting(
+        "none",
+        "metric whose best round's model is kept beside the last, in model-best.npz",
+        choices=("none", "loss", "accuracy", "stationarity", "residual"),
+        operational=True,
+    )
+    tags: str = setting("", "tags of the run, as a,b,c, for its report", operational=True)
+    notes: str = setting("", "what the run is about, for its report", operational=True)
     init_scale: float = setting(
         0.0, "standard deviation of the random starting model; 0 starts at zero", low=0
     )
@@ -111,10 +133,16 @@ class Entry:
     default : bool, int, float or str
         As in ``[tool.flwr.app.config]``, where a key has one default: its owners' own where they
         agree; else 0 or "auto", which stand for each owner's own.
+    topic : str
+        Heading in lists of keys, as its first owner says.
     """
 
     name: str
     owners: Mapping[str, Key]
+
+    @property
+    def topic(self) -> str:
+        return next(iter(self.owners.values())).topic or "Of single algorithms"
 
     @property
     def default(self) -> Scalar:

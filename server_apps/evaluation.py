@@ -10,7 +10,7 @@ import logging
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,7 @@ class Evaluation:
     federation: Federation
     h: ProximalFunction
     measures: tuple[Monitor, ...] = ()
+    _found: list[Vector | None] = field(default_factory=list, repr=False, compare=False)
 
     def __call__(self, round_: int, models: Mapping[str, Vector]) -> dict[str, float]:
         """Return held-out ``loss`` and ``accuracy`` of the last model, and ``stationarity``.
@@ -76,12 +77,17 @@ class Evaluation:
     def optimum(self) -> Vector | None:
         """Return the centralised optimum, or None, with the reason logged, if there is none.
 
-        It is computed by scikit-learn's LogisticRegression where that solves the same problem
+        It is computed once, by scikit-learn's LogisticRegression where that solves the same problem
         (binary logistic loss, l2 of positive weight, no h, labels of both classes) and converges,
         and by this library's centralised solver otherwise. There is none where the objective is not
         convex, has more parameters, or agents x parameters^2, than is affordable, or is so flat
         that no minimiser stands out, as that of separable examples without a regulariser.
         """
+        if not self._found:
+            self._found.append(self._located())
+        return self._found[0]
+
+    def _located(self) -> Vector | None:
         with np.errstate(all="ignore"):
             try:
                 self._check_size()

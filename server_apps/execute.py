@@ -10,24 +10,29 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flwr.serverapp import Grid
 
 from privet.core import ConfigError, PrivetError, RunError
+from privet.core import format as fmt
 from privet.core.errors import one_line
 from privet.core.key import Config, read
 from privet.core.library import LIBRARY_VERSION, library_version
 from privet.core.threads import pin_blas_threads
 from privet.strategies import Observer, PrimalDualStrategy, PrivetResult
+from privet.strategies.run import Run
+from privet.strategies.run.absences import Late, late_agents, late_ones, unknown_residual
 from privet.strategies.run.asynchrony import AsynchronySettings
 from privet.strategies.run.checkpoint import Checkpoint, read_manifest
 from privet.strategies.run.roster import in_simulation
 from privet.strategies.run.stop import Stop
+from privet.strategies.run.views import table
 from privet.wire.contract import means_privacy
 
 from .account import privacy_account
-from .advice import advice
+from .advice import advice, remark
+from .baselines import baselines
 from .build import (
     build_evaluation,
     build_strategy,
@@ -37,15 +42,21 @@ from .build import (
 from .config import NEWEST, decisive
 from .control import Alarms, Control, stopped_by_sigterm
 from .evaluation import Evaluation
+from .keep_best import KeepBest, require_private_choice
 from .model_file import about_run
+from .noise_plan import NoiseOfPlan
 from .peers.run import hosted_unit
 from .planning import missing_named
 from .progress import progress
-from .report import format as fmt
 from .report import write_report
-from .report.files import PAGE
-from .run_folder import RunFolder, to_json
+from .report.baselines import UN_NOISED, baselines_line
+from .report.files import PAGE, STATEMENT
+from .run_folder import RunFolder, schema_stated, to_json
 from .telemetry import Metrics, json_log, served
+from .tracking import Tracking, named, require_trackers
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 log = logging.getLogger("flwr.privet")
 
@@ -57,6 +68,16 @@ class Finished:
     folder: Path
     result: PrivetResult
     summary: dict[str, Any]
+
+    def plot(self, *names: str) -> Figure:
+        """Return a figure of measures over the rounds, as `PrivetResult.plot`."""
+        return self.result.plot(*names)
+
+    def __str__(self) -> str:
+        return "; ".join(f"{name}: {text}" for name, text in headline(self.summary).items())
+
+    def _repr_html_(self) -> str:
+        return table([], headline(self.summary).items())
 
 
 def execute(grid: Grid, config: Config, run_id: str) -> Finished:
@@ -80,8 +101,10 @@ def execute(grid: Grid, config: Config, run_id: str) -> Finished:
     """
     pin_blas_threads()
     config = _in_versions(config)
+    trackers = require_trackers(config["track"])
     with _missing_named(config):
         strategy = build_strategy(config)  # before any data are read: settings may not fit together
+    require_private_choice(config["keep-best"], private=means_privacy(strategy.half.settings()))
     earlier, saved = None, config["resume"] or None
     if saved == NEWEST:
         private = means_privacy(strategy.half.settings()) or config.get("target-epsilon", 0.0) > 0
@@ -104,8 +127,11 @@ def execute(grid: Grid, config: Config, run_id: str) -> Finished:
             strategy.monitor = evaluation
             strategy.options = replace(strategy.options, config=decisive(config))
             control = Control(folder.path, config["exclude"], options.get("mixer"))
+            tracking = Tracking(trackers, folder.path, config)
             with folder.held(), _missing_named(config):
-                return _execute(strategy, grid, config, folder, evaluation, control, saved)
+                return _execute(
+                    strategy, grid, config, folder, evaluation, control, tracking, saved
+                )
 
 
 def _in_versions(config: Config) -> Config:
@@ -137,33 +163,57 @@ def _execute(
     folder: RunFolder,
     evaluation: Evaluation,
     control: Control,
+    tracking: Tracking,
     saved: str | Checkpoint | None,
 ) -> Finished:
     began = time.monotonic()
+    best = _best(config, folder)
     try:
         with stopped_by_sigterm(strategy.stopping), _watched(config) as watched:
-            watching = (control, *watched)
+            noise = NoiseOfPlan(strategy)
+            watching = (control, noise, *watched, *best, tracking)
             result = _run(strategy, grid, config, folder, evaluation, watching, saved)
         seconds = time.monotonic() - began
+        kept: dict[str, Any] = {}
         with _write_errors_in_one_line(folder):
-            folder.write_model(
-                result, about_run(strategy, config, evaluation.federation, folder.path.name, grid)
-            )
-        outcome = _outcome(strategy, result, evaluation, seconds)
+            about = about_run(strategy, config, evaluation.federation, folder.path.name, grid)
+            folder.write_model(result, about)
+            for keeper in best:
+                private = means_privacy(strategy.half.settings())
+                kept = {"best": keeper.finish(to_json(about), private=private)}
+        outcome = {
+            **_outcome(strategy, result, evaluation, seconds),
+            "simulated": in_simulation(grid),
+            **({"plan": noise.said} if noise.said else {}),
+            **_baselines(strategy, grid, config, evaluation),
+            **kept,
+        }
     except KeyboardInterrupt:
         hint = _resume_hint(folder, strategy, config)
         with suppress(KeyboardInterrupt):  # a second interrupt ends only the writing of the summary
-            _finish_failed(folder, strategy, config, {"status": "interrupted"})
+            _finish_failed(folder, strategy, config, tracking, {"status": "interrupted"})
         raise KeyboardInterrupt(hint) from None
     except SystemExit:  # as `flwr stop` ends a ServerApp
-        _finish_failed(folder, strategy, config, {"status": "stopped", "stopped": Stop.REQUEST})
+        _finish_failed(
+            folder, strategy, config, tracking, {"status": "stopped", "stopped": Stop.REQUEST}
+        )
         raise
     except BaseException as error:
-        _finish_failed(folder, strategy, config, {"status": "failed", "cause": _cause(error)})
+        _finish_failed(
+            folder, strategy, config, tracking, {"status": "failed", "cause": _cause(error)}
+        )
         raise
     with _write_errors_in_one_line(folder):
-        summary = _finish(folder, strategy, config, outcome)
+        summary = _finish(folder, strategy, config, tracking, outcome)
     return Finished(folder.path, result, summary)
+
+
+def _best(config: Mapping[str, Any], folder: RunFolder) -> tuple[KeepBest, ...]:
+    """Return what keeps the model of the best round, if the run asks for it."""
+    if config["keep-best"] == "none":
+        return ()
+    source = Path(config["resume"]) if config["resume"] else None
+    return (KeepBest(config["keep-best"], folder.path, source),)
 
 
 def _require_rounds_left(config: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
@@ -231,14 +281,35 @@ def _status(result: PrivetResult) -> str:
     return "stopped" if result.stopped == Stop.REQUEST else "completed"
 
 
-def _bad_ends(diverged: str, no_better: str) -> dict[str, str]:
-    """Return the summary's entries on a run that diverged or did not improve on its start."""
-    texts = {"diverged": diverged, "no-better": no_better}
-    return {key: text for key, text in texts.items() if text}
+def bad_ends(run: Run) -> dict[str, Any]:
+    """Return the summary's entries on a run that diverged, did not improve, or lacks agents."""
+    late = {name: count._asdict() for name, count in late_agents(run.session.history).items()}
+    entries = {
+        "diverged": run.diverged,
+        "no-better": run.no_better,
+        "late": late,
+        "residual-unknown": unknown_residual(run),
+    }
+    return {key: entry for key, entry in entries.items() if entry}
+
+
+def _baselines(
+    strategy: PrimalDualStrategy,
+    grid: Grid,
+    config: Mapping[str, Any],
+    evaluation: Evaluation,
+) -> dict[str, Any]:
+    """Return the summary's entry of baselines: none on nodes that hold their own records."""
+    if not config["baseline-seconds"] or not in_simulation(grid):
+        return {}
+    return {"baselines": baselines(evaluation, strategy, config)}
 
 
 def _outcome(
-    strategy: PrimalDualStrategy, result: PrivetResult, evaluation: Evaluation, seconds: float
+    strategy: PrimalDualStrategy,
+    result: PrivetResult,
+    evaluation: Evaluation,
+    seconds: float,
 ) -> dict[str, Any]:
     models = strategy.run.models()
     numbers = evaluation(strategy.run.session.round, models)
@@ -257,11 +328,12 @@ def _finish_failed(
     folder: RunFolder,
     strategy: PrimalDualStrategy,
     config: Mapping[str, Any],
+    tracking: Tracking,
     outcome: Mapping[str, Any],
 ) -> None:
     """Write the summary of a run that ended early; an error in doing so is only logged."""
     try:
-        summary = _finish(folder, strategy, config, outcome)
+        summary = _finish(folder, strategy, config, tracking, outcome)
         if outcome["status"] == "failed" and (hint := advice(summary)):
             log.warning("%s", hint)
     except Exception as error:
@@ -288,13 +360,14 @@ def _finish(
     folder: RunFolder,
     strategy: PrimalDualStrategy,
     config: Mapping[str, Any],
+    tracking: Tracking,
     outcome: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Write the summary, privacy account and report, also of a run that failed."""
     history = strategy.session.history if strategy.session is not None else []
     failed = strategy.run.failed if strategy.session is not None else None
     if strategy.session is not None:
-        outcome = {**_bad_ends(strategy.run.diverged, strategy.run.no_better), **outcome}
+        outcome = {**bad_ends(strategy.run), **outcome}
     if failed is not None:
         failures = {name: why.to_json() for name, why in failed.outcome.failures.items()}
         outcome = {**outcome, "failed-round": failed.round, "failures": failures}
@@ -303,23 +376,36 @@ def _finish(
         "algorithm": config["algorithm"],
         "dataset": config["dataset"],
         **outcome,
+        **_start(strategy),
         "rounds": history[-1].round if history else 0,
         **_saved(strategy),
         LIBRARY_VERSION: library_version(),
+        **schema_stated(str(config.get("schema", ""))),
         "bytes-up": sum(done.bytes_up for done in history),
         "bytes-down": sum(done.bytes_down for done in history),
         "private": privacy["private"],
         "privacy": privacy["reason"],
         "run-folder": str(folder.path),
         "ended": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "tags": named(config["tags"]),
+        "notes": config["notes"],
         "config": dict(config),
     }
     folder.write_json("summary.json", summary)
     folder.write_json("privacy.json", privacy)
     if history or failed is not None:
-        _report(folder)
+        _report(folder, private=privacy["private"])
+    tracking.finish(summary)
     converted: dict[str, Any] = to_json(summary)
     return converted
+
+
+def _start(strategy: PrimalDualStrategy) -> dict[str, Any]:
+    """Return the summary's entry on the starting model, where it was measured."""
+    if strategy.session is None or math.isnan(strategy.session.initial.loss):
+        return {}
+    initial = strategy.session.initial
+    return {"start": {"loss": initial.loss, "accuracy": initial.accuracy}}
 
 
 def _saved(strategy: PrimalDualStrategy) -> dict[str, Any]:
@@ -333,11 +419,11 @@ def _saved(strategy: PrimalDualStrategy) -> dict[str, Any]:
     }
 
 
-def _report(folder: RunFolder) -> None:
+def _report(folder: RunFolder, *, private: bool) -> None:
     """Write the report page; the run does not depend on it, so an error is only logged."""
     page = folder.path / PAGE
     try:
-        write_report([folder.path], page)
+        write_report([folder.path], page, statement=folder.path / STATEMENT if private else None)
     except Exception as error:
         log.warning("%s is not written: %s", page, one_line(_cause(error)))
 
@@ -358,12 +444,26 @@ def headline(summary: Mapping[str, Any]) -> dict[str, str]:
         value = summary.get(key)
         if isinstance(value, int | float):
             shown[label] = form(value)
+    if line := baselines_line(summary):
+        shown[UN_NOISED if summary["private"] else "baselines"] = line
     shown["rounds"] = f"{summary['rounds']} (stopped by {summary.get('stopped', 'failure')})"
-    for key, label in (("diverged", "diverged"), ("no-better", "no better than its start")):
+    for key, label in (
+        ("diverged", "diverged"),
+        ("no-better", "no better than its start"),
+        ("plan", "noise"),
+    ):
         if summary.get(key):
             shown[label] = str(summary[key])
+    if late := summary.get("late"):
+        shown["late agents"] = late_ones({name: Late(**count) for name, count in late.items()})
+    if summary.get("residual-unknown"):
+        shown["residual"] = f"unknown: {summary['residual-unknown']}"
+    if said := remark(summary):
+        shown["beware"] = said
     if hint := advice(summary):
         shown["advice"] = hint
+    if best := summary.get("best"):
+        shown["best model"] = fmt.kept(best)
     if summary.get("checkpoint-error"):
         shown["checkpoint"] = (
             f"of round {summary['checkpoint-round']}; {summary['checkpoint-failures']} could not "
@@ -376,4 +476,7 @@ def headline(summary: Mapping[str, Any]) -> dict[str, str]:
     page = Path(summary["run-folder"]) / PAGE
     if page.exists():
         shown["report"] = str(page)
+    statement = page.with_name(STATEMENT)
+    if statement.exists():
+        shown["statement to sign"] = str(statement)
     return shown

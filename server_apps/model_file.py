@@ -26,6 +26,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from privet.core import ConfigError
+from privet.core import format as fmt
 from privet.core.errors import did_you_mean
 from privet.core.files import read_npz, write_npz
 from privet.core.library import LIBRARY_VERSION, library_version
@@ -162,6 +163,8 @@ def _to_json(encoding: Encoding) -> dict[str, Any]:
             one["gap"] = True
         if column.zeros:
             one["zeros"] = True
+        if column.dates:
+            one["dates"] = column.dates
         columns.append(one)
         at += column.width
     label = encoding.label
@@ -184,6 +187,7 @@ def _from_json(document: Mapping[str, Any]) -> Encoding:
             public="range" in one,
             gap=one.get("gap", False),
             zeros=one.get("zeros", False),
+            dates=one.get("dates", ""),
         )
         rest = 0 if column.categories else 1
         origin += [one.get("origin", 0.0)] * rest + [0.0] * (column.width - rest)
@@ -394,6 +398,8 @@ class Model:
         lines = [repr(self), ", ".join(f"{key}: {value}" for key, value in run.items())]
         private = f"private: {privacy['reason']}" if privacy["private"] else privacy["reason"]
         lines.append(private)
+        if kept := about.get("kept"):
+            lines.append(fmt.kept({"file": self.path.name, **kept}))
         if about["task"] == OWN:
             lines += [f"array {name}: {array.shape}" for name, array in self.arrays.items()]
             return "\n".join(lines)
@@ -442,6 +448,8 @@ class Model:
 def _said(one: Mapping[str, Any]) -> str:
     if "categories" not in one:
         text = f"{one['name']}: (x - {one['origin']:.6g}) / {one['unit']:.6g}"
+        if "dates" in one:
+            text = f"{text}, x the days since 1970-01-01 of a date, {one['dates']}"
     else:
         text = f"{one['name']}: one of {', '.join(map(repr, one['categories']))}"
     return f"{text}, or missing" if "missing" in one else text

@@ -15,10 +15,10 @@ from privet.strategies import PrimalDualStrategy
 from privet.strategies.run.stop import Stop
 
 from .account import privacy_account
-from .execute import Finished
+from .execute import Finished, bad_ends
 from .model_file import about_arrays
 from .report import write_report
-from .report.files import PAGE
+from .report.files import PAGE, STATEMENT
 from .run_folder import RunFolder, to_json
 
 
@@ -85,6 +85,7 @@ def run_and_save(
             "stopped": result.stopped,
             "diverged": result.diverged,
             "no-better": result.no_better,
+            **bad_ends(strategy.run),
             **{key: value for key, value in last.items() if isinstance(value, int | float)},
             "seconds": time.monotonic() - began,
             "rounds": len(result.history),
@@ -99,5 +100,6 @@ def run_and_save(
         }
         folder.write_json("summary.json", summary)
         folder.write_json("privacy.json", privacy)
-        write_report([folder.path], folder.path / PAGE)
+        statement = folder.path / STATEMENT if privacy["private"] else None
+        write_report([folder.path], folder.path / PAGE, statement=statement)
     return Finished(folder.path, result, to_json(summary))

@@ -7,7 +7,8 @@ calibration, the agent half's releases and the account that a run writes into ``
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,6 +30,7 @@ from privet.strategies.run.session import Session
 from .account import privacy_account
 from .build import agents_of, build_federation, build_strategy, require_public_data
 from .config import changed
+from .noise_plan import planned_noise
 
 FACT_KEYS = ("num-examples", "dim", "colluders")
 """Public numbers that replace the data, in addition to the run-config keys."""
@@ -47,6 +49,8 @@ class Planned:
         The noise key of the algorithm and its value, as given or as calibrated.
     delta, relation
         The delta at which epsilon is stated, and the neighbouring relation.
+    advice : str
+        One line where a target is shared by so many steps that noise hides the updates, else "".
     """
 
     account: Mapping[str, Any]
@@ -54,15 +58,17 @@ class Planned:
     noise: Mapping[str, float]
     delta: float
     relation: str
+    advice: str = ""
 
 
 _BOUNDS: Mapping[str, Any] = {
     "local-solver": "noisy-gd",
     "clip": 1.0,
-    "row-norm": 1.0,
     "loss": "binary-logistic",
 }
 """Keys that a private run may need in addition to its noise, with example values."""
+SCHEMA = "schema=schema.toml"
+"""The key that a private run on a table needs, with the name of a file that is to be written."""
 
 
 def plan_account(config: Config, public: Mapping[str, Any]) -> Planned:
@@ -92,17 +98,26 @@ def missing_named(config: Config, public: Mapping[str, Any]) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        missing = ", ".join(_missing(config, public))
-        raise ConfigError(f"{error}; give {missing}" if missing else str(error)) from None
+        raise ConfigError(f"{error}{_ready(config, _missing(config, public))}") from None
+
+
+def _ready(config: Config, missing: Sequence[str]) -> str:
+    """Return the missing keys as they are typed, and how a schema is written; "" for none."""
+    if not missing:
+        return ""
+    text = f"; add {' '.join(missing)}"
+    if SCHEMA not in missing:
+        return text
+    label = config["label-column"]
+    words = [config["data-path"], *([f"label-column={label}"] if label else [])]
+    return f"{text}, where privet data {shlex.join(words)} --schema schema.toml writes a first one"
 
 
 def _missing(config: Config, public: Mapping[str, Any]) -> list[str]:
-    """Return the keys that a run lacks to be private, with example values.
-
-    A schema has no example value: it has to be written first.
-    """
+    """Return the keys that a run lacks to be private, each with an example value."""
     given = changed(config)
-    absent = {key: _BOUNDS[key] for key in _BOUNDS if key in config and key not in given}
+    bounds = {**_BOUNDS, "row-norm": _usual_norm(config, public)}
+    absent = {key: bounds[key] for key in bounds if key in config and key not in given}
 
     def fails(added: Mapping[str, Any]) -> bool:
         with hushed():
@@ -115,13 +130,24 @@ def _missing(config: Config, public: Mapping[str, Any]) -> list[str]:
     if fails(absent):
         return []
     needed = [
-        f"{key} (such as {absent[key]})"
+        f"{key}={absent[key]}"
         for key in absent
         if fails({name: absent[name] for name in absent if name != key})
     ]
     if needed and config["dataset"] == "csv" and not config["schema"]:
-        needed.append("schema (privet data FILE --schema OUT writes a first one)")
+        needed.append(SCHEMA)
     return needed
+
+
+def _usual_norm(config: Config, public: Mapping[str, Any]) -> float:
+    """Return the norm of a row whose features are of order 1: the root of their number."""
+    count = public.get("dim", 1)
+    if "num-examples" not in public:
+        try:
+            count = build_federation(config).problems[0].num_features
+        except ConfigError:  # the data are named by their own error, once the keys are there
+            count = 1
+    return round(math.sqrt(count), 1)
 
 
 def _plan(config: Config, public: Mapping[str, Any], *, any_data: bool = False) -> Planned:
@@ -136,13 +162,14 @@ def _plan(config: Config, public: Mapping[str, Any], *, any_data: bool = False) 
     strategy.run = Run(strategy.half, replace(strategy.options, rounds=rounds), session)
     strategy.run.calibrate()
     strategy.half = strategy.run.half
+    advice = planned_noise(strategy, strategy.run)
     planned = _complete(strategy, rounds, session)
     key = strategy.half.noise_key
     noise = {key: float(strategy.half.settings()[key])} if key else {}
     delta = strategy.half.terms.delta
     per_round = max((Totals().add(release).epsilon(delta) for release in planned), default=math.inf)
     relation = str(strategy.half.settings().get("relation", "replace-one"))
-    return Planned(privacy_account(strategy, config), per_round, noise, delta, relation)
+    return Planned(privacy_account(strategy, config), per_round, noise, delta, relation, advice)
 
 
 def _facts(

@@ -1,17 +1,17 @@
-"""Progress of a run: a live bar on a terminal, one log line a round elsewhere."""
+"""Progress of a run: a live bar on a terminal or in a notebook, log lines elsewhere."""
 
 from __future__ import annotations
 
 import logging
 import math
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from privet.core import format as fmt
 from privet.strategies import Observer, Round, Run
-
-from .report import format as fmt
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -39,11 +39,48 @@ def line(done: Round, total: int) -> str:
 @contextmanager
 def progress(total: int, *, every: int = 1) -> Iterator[Observer]:
     """Give an observer that shows the rounds as they end."""
+    if in_notebook():
+        yield _Cell(total)
+        return
     if not sys.stderr.isatty():
         yield _Lines(total, every)
         return
     with _bar() as bar:
         yield _Advance(bar, total)
+
+
+def in_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return hasattr(shell, "kernel")
+
+
+def is_live() -> bool:
+    """Return whether `progress` shows a bar, and no lines of the log."""
+    return in_notebook() or sys.stderr.isatty()
+
+
+class _Cell(Observer):
+    """A bar in the output of a notebook's cell; it is updated in place."""
+
+    SECONDS = 0.1
+    """Between two updates, so that short rounds do not wait for the page."""
+
+    def __init__(self, total: int) -> None:
+        from IPython.display import HTML, display
+
+        self.total, self.html, self.shown = total, HTML, time.monotonic()
+        self.handle = display(HTML(self._bar(0, "starting")), display_id=True)
+
+    def _bar(self, done: int, text: str) -> str:
+        return f'<progress value="{done}" max="{self.total}"></progress> {fmt.text(text)}'
+
+    def on_round(self, run: Run, done: Round) -> str | None:
+        now = time.monotonic()
+        if run.stopped or done.round == self.total or now - self.shown >= self.SECONDS:
+            self.shown = now
+            self.handle.update(self.html(self._bar(done.round, brief(done, self.total))))
+        return None
 
 
 class _Lines(Observer):
@@ -83,14 +120,15 @@ class _Advance(Observer):
 
 
 def _bar() -> Progress:
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
     from rich.table import Column
+
+    from privet.core.terminal import console
 
     return Progress(
         BarColumn(bar_width=14),
         TimeRemainingColumn(compact=True),
         TextColumn("{task.description}", table_column=Column(no_wrap=True, ratio=1)),
-        console=Console(stderr=True),
+        console=console(stderr=True),
         expand=True,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import logging
 import math
@@ -17,6 +18,8 @@ from flwr.app import ArrayRecord
 
 from privet.core import ConfigError, RunError
 from privet.core.files import write_whole
+from privet.data import DataError
+from privet.data.schema import read_schema
 from privet.strategies import PrivetResult
 from privet.strategies.run.checkpoint import FILE_NAME, Checkpoint, load
 
@@ -121,6 +124,22 @@ class RunFolder:
 
 def _base(output_dir: str) -> Path:
     return Path(output_dir) if output_dir else Path.cwd() / "runs"
+
+
+def schema_stated(path: str) -> dict[str, Any]:
+    """Return the summary's entry on a schema: its digest and columns, as public as the file."""
+    if not path:
+        return {}
+    try:
+        read = read_schema(path)
+        digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except (OSError, DataError):
+        return {"schema": {"sha-256": "the file could not be read after the run"}}
+    columns: dict[str, list[Any]] = {
+        name: list(column.categories) or [column.low, column.high]
+        for name, column in read.columns.items()
+    }
+    return {"schema": {"sha-256": digest, "columns": columns}}
 
 
 def to_json(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
@@ -23,9 +24,11 @@ from privet.problems import LinearModel
 from privet.server_apps import read_config
 from privet.server_apps.account import privacy_account
 from privet.server_apps.build import build_strategy
-from privet.server_apps.progress import progress
+from privet.server_apps.progress import is_live, progress
 from privet.sim.inline import grid_of
 from privet.strategies import Observer, PrivetResult
+from privet.strategies.run.views import History, plot
+from privet.wire.contract import means_privacy
 
 Part = tuple[NDArray[Any], NDArray[Any]]
 
@@ -62,8 +65,18 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
 
     # ------------------------------------------------------------------ fitting
 
-    def _fit(self, parts: list[Part], classes: Sequence[Any], usual: Any, random: Any) -> None:
-        """Train on the parts of the agents; ``usual`` is the estimator where none is given."""
+    def _fit(
+        self,
+        parts: list[Part],
+        classes: Sequence[Any],
+        usual: Any,
+        random: Any,
+        test: Part | None,
+    ) -> None:
+        """Train on the parts of the agents; ``usual`` is the estimator where none is given.
+
+        ``test`` is what loss and accuracy are of; without it they are those of the training data.
+        """
         private = self.target_epsilon is not None
         total = sum(len(labels) for _, labels in parts)
         model = SklearnModel(
@@ -75,21 +88,33 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         )
         divisor = None if private else total / len(parts)
         problems = tuple(model.problem(rows, targets, divisor=divisor) for rows, targets in parts)
-        result = self._run(model, problems, int(random.randint(2**31 - 1)))
+        seed = int(random.randint(2**31 - 1))
+        result = self._run(model, problems, seed, test, _pooled(parts))
         self.estimator_ = model.fitted(result.arrays)
         self.coef_, self.intercept_ = self.estimator_.coef_, self.estimator_.intercept_
-        self.history_ = [done.to_dict() for done in result.history]
+        self.history_ = History(done.to_dict() for done in result.history)
         self.n_iter_ = len(result.history)
 
     def _run(
-        self, model: SklearnModel, problems: tuple[LinearModel[Any], ...], seed: int
+        self,
+        model: SklearnModel,
+        problems: tuple[LinearModel[Any], ...],
+        seed: int,
+        test: Part | None,
+        training: Part,
     ) -> PrivetResult:
         config = read_config(self._config(len(problems), seed))
         strategy = build_strategy(config)
+        # Loss and accuracy of training data are releases that no account covers.
+        private = self.target_epsilon is not None or means_privacy(config)
+        if test is not None or not private:
+            strategy.monitor = _Monitor(model, *(test or training))
         grid = grid_of(config["algorithm"], problems)
         rounds = int(config["num-server-rounds"])
         with _shown(rounds, self.verbose) as observers:
-            result = strategy.start(grid, model.arrays(), num_rounds=rounds, observers=observers)
+            result = strategy.start(
+                grid, model.arrays(), num_rounds=rounds, observers=observers, log_rounds=False
+            )
         # The formula as printed needs a run config's regulariser, and is no claim.
         self.privacy_ = privacy_account(strategy, {**config, "regularizer": "none"})
         return result
@@ -135,6 +160,22 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
                 raise ValueError(f"agent {number}: {error}") from None
         return parts
 
+    def _test(self, given: tuple[Any, Any] | None) -> Part | None:
+        """Return the checked features and labels of an ``eval_set``."""
+        if given is None:
+            return None
+        try:
+            rows, labels = given
+            features, labels = _validated(self, rows, labels, reset=False)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"eval_set: expected a pair (X, y): {error}") from None
+        return features, labels
+
+    def plot(self, *names: str) -> Any:
+        """Return a matplotlib figure of measures over the rounds, as `PrivetResult.plot`."""
+        check_is_fitted(self)
+        return plot(self.history_, *names)
+
     def _positive(self, name: str) -> int:
         value = int(getattr(self, name))
         if value < 1:
@@ -145,6 +186,24 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         rows: NDArray[Any] = _validated(self, X, None, reset=False)
         return rows
+
+
+class _Monitor:
+    """Loss (a mean, without the penalty) and accuracy of the models on given data."""
+
+    def __init__(self, model: SklearnModel, features: NDArray[Any], labels: NDArray[Any]) -> None:
+        self.model, self.features, self.labels = model, features, labels
+        self.regression = not len(model.classes)
+        self.problem = model.problem(features, labels)
+
+    def __call__(self, round_: int, models: Mapping[str, Any]) -> dict[str, float]:
+        """Return ``loss``, and the ``accuracy`` of a classifier."""
+        x = models["last"]
+        numbers = {"loss": float(self.problem.value(x) - self.problem.regularizer.value(x))}
+        if not self.regression:
+            fitted = self.model.fitted(x)
+            numbers["accuracy"] = float(np.mean(fitted.predict(self.features) == self.labels))
+        return numbers
 
 
 class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
@@ -179,7 +238,8 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
     random_state : int, RandomState or None
         Deals the data and draws participants and mini-batches; never the noise.
     verbose : bool
-        Whether to show the run's log and progress.
+        Whether to show the run: a bar on a terminal and in a notebook, else its settings and a
+        line of the log now and then.
 
     Attributes
     ----------
@@ -188,9 +248,12 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
     estimator_ : classifier
         A fitted clone of ``estimator``.
     history_ : list of dict
-        One entry a round: participants, bytes up and down, residual, epsilon, ...
+        One entry a round: loss, accuracy, participants, bytes up and down, residual, epsilon, ...
+        Loss (a mean, without the penalty) and accuracy are those of ``eval_set``; without it,
+        those of the training data, or None in a private run, as no account would cover them. A
+        notebook shows a table of it.
     privacy_ : dict
-        The account of the run: ``private``, ``reason``, ``accounts``.
+        The account of the run: ``private``, ``reason``, ``accounts``; ``str`` is one line.
     n_iter_ : int
         Rounds that were run.
 
@@ -214,7 +277,7 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
     True
     """
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, *, eval_set: tuple[Any, Any] | None = None) -> Self:
         """Train the model.
 
         Parameters
@@ -223,6 +286,9 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
             One an agent, or examples to be dealt.
         y : list of arrays (n_i,), or array (n,)
             Their labels.
+        eval_set : pair of array (m, d) and array (m,), optional
+            Test data that loss and accuracy of every round are of. They are no agent's: in a
+            private run no account covers them.
 
         Raises
         ------
@@ -237,7 +303,14 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
             raise ValueError("a classifier needs at least two classes, found 1 class")
         coded = np.split(numbers, np.cumsum([len(labels) for _, labels in parts])[:-1])
         data = [(rows, code) for (rows, _), code in zip(parts, coded, strict=True)]
-        self._fit(data, range(len(self.classes_)), LogisticRegression(), random)
+        test = self._test(eval_set)
+        if test is not None:
+            unknown = np.setdiff1d(test[1], self.classes_)
+            if len(unknown):
+                label = str(unknown[0])
+                raise ValueError(f"eval_set: label {label!r} is no class of the training data")
+            test = test[0], np.searchsorted(self.classes_, test[1])
+        self._fit(data, range(len(self.classes_)), LogisticRegression(), random, test)
         self.estimator_.classes_ = np.arange(len(self.classes_))
         return self
 
@@ -294,7 +367,7 @@ class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
     True
     """
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, *, eval_set: tuple[Any, Any] | None = None) -> Self:
         """Train the model.
 
         Parameters
@@ -303,6 +376,8 @@ class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
             One an agent, or examples to be dealt.
         y : list of arrays (n_i,), or array (n,)
             Their targets, numbers.
+        eval_set : pair of array (m, d) and array (m,), optional
+            Test data that the loss of every round is of, as in `FederatedClassifier.fit`.
 
         Raises
         ------
@@ -310,7 +385,8 @@ class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
             If data or settings cannot be used (``ConfigError`` is one).
         """
         random = check_random_state(self.random_state)
-        self._fit(self._parts(X, y, random), (), Ridge(), random)
+        parts = self._parts(X, y, random)
+        self._fit(parts, (), Ridge(), random, self._test(eval_set))
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -324,11 +400,16 @@ class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
 def _shown(rounds: int, verbose: bool) -> Iterator[tuple[Observer, ...]]:
     """Give what shows the rounds; nothing is shown, but warnings, where not ``verbose``."""
     if verbose:
-        with progress(rounds) as show:
+        level = logging.WARNING if is_live() else logging.INFO
+        with hushed(level), progress(rounds, every=max(1, rounds // 20)) as show:
             yield (show,)
     else:
         with hushed():
             yield ()
+
+
+def _pooled(parts: Sequence[Part]) -> Part:
+    return np.concatenate([rows for rows, _ in parts]), np.concatenate([one for _, one in parts])
 
 
 def _is_parted(X: Any) -> bool:

@@ -28,11 +28,11 @@ from flwr.clientapp import ClientApp
 
 from privet.client_apps.solver_agents import USUAL_SMOOTHNESS
 from privet.core import ConfigError
+from privet.core.format import number, text
 from privet.core.key import Key, keys_of, values_of
 from privet.core.log_level import SILENT, hushed
 from privet.kernel import stream
 from privet.server_apps.report.document import document
-from privet.server_apps.report.format import number, text
 from privet.server_apps.report.tables import html_table
 from privet.sim.engine import InlineGrid
 from privet.sim.tuning import Axis, Budget, hypercube, placed

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -34,6 +35,7 @@ from .hooks import Hooks, Monitor
 from .participation import All, Participation
 from .participation import from_config as participation_of
 from .run import Observer, Round, Run, RunOptions, Session
+from .run.absences import Lateness, late_agents, unknown_residual
 from .run.account import PrivetResult, privacy_of
 from .run.asynchrony import require_asynchrony
 from .run.checkpoint import Checkpoint, load
@@ -53,6 +55,7 @@ from .run.observers import (
 from .run.outcome import TooFewError
 from .run.session import METRICS
 from .run.stop import Stop
+from .run.views import History
 from .shared_regularizer import RegularizerSettings
 
 log = logging.getLogger("flwr.privet")
@@ -259,7 +262,9 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             uploads = run.pending.outcome.uploads
             extras = (uploads[name].extras for name in done.participants if name in uploads)
             run.metrics = self.flower.train_metrics(record_dict(each) for each in extras if each)
-        metrics = MetricRecord({"participants": len(done.participants), "residual": done.residual})
+        metrics = MetricRecord({"participants": len(done.participants)})
+        if not math.isnan(done.residual):
+            metrics["residual"] = done.residual
         metrics.update(run.metrics or {})
         return run.arrays, metrics
 
@@ -355,6 +360,8 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         tolerance : float
             Stop when the monitor's ``stationarity`` (the squared fixed-point residual where there
             is no monitor) is at most this, looked at in the rounds it is measured; 0 never stops.
+            The residual is that of all agents, and unknown while one was never folded; of secure
+            sums it is known in rounds of all agents alone. An unknown one does not stop the run.
         observers : iterable of Observer or callable
             Called after every finished round, last of all; a callable is given the round's record
             and the strategy.
@@ -401,7 +408,8 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             if evaluate_fn is not None:
                 yield ServerEvaluation(evaluate_fn, evaluate_every)
             yield FederatedEvaluation(self, grid, evaluate_config or ConfigRecord())
-            yield Divergence(ends, keys, self.cost.exchanges if self.cost else 1)
+            yield Divergence(ends, keys)
+            yield Lateness(self.local_steps)
             yield NoBetter(keys)
             if checkpoint:
                 yield Checkpoints(Path(checkpoint), checkpoint_every, grid)
@@ -418,9 +426,12 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         run = self.run
         observe(run, watching(), num_rounds, play)
         run.count_unfinished()
-        result = PrivetResult(history=run.session.history)
+        result = PrivetResult(history=History(run.session.history))
         result.stopped = run.stopped or Stop.ROUNDS
         result.diverged, result.no_better = run.diverged, run.no_better
+        result.late, result.residual_unknown = late_agents(result.history), unknown_residual(run)
+        if result.residual_unknown:
+            log.info("the residual is unknown: %s", result.residual_unknown)
         for name in METRICS:
             for done in (run.session.initial, *result.history):
                 if metrics := getattr(done, name):

@@ -69,7 +69,8 @@ class HalfState:
     Attributes
     ----------
     residual : float
-        A squared fixed-point residual that is 0 at a solution; NaN before the first round.
+        A squared fixed-point residual that is 0 at a solution. NaN: unknown, as it is before every
+        enrolled agent was folded; infinity: not finite.
     """
 
     residual: float = field(default=nan, kw_only=True)
@@ -105,7 +106,6 @@ class ServerMethod(ABC, Generic[S]):
     >>> from privet.core.key import setting
     >>> from privet.strategies import PrimalDualStrategy
     >>> from privet.strategies.half import HalfState, ServerHalf
-    >>> from privet.strategies.uploads import squared_gap
     >>> @dataclass(frozen=True)
     ... class Agent(Half):
     ...     name = "toy"
@@ -126,7 +126,7 @@ class ServerMethod(ABC, Generic[S]):
     ...
     ...     def fold_sums(self, state, sums, turn):
     ...         x = sums.mean("x", state.x)
-    ...         return State(x, residual=squared_gap(x, state.x))
+    ...         return State(x, residual=sums.step(x, state.x))
     >>> class Toy(PrimalDualStrategy):
     ...     algorithm, settings, server_half, local_steps = "toy", (Agent,), Server, ""
 

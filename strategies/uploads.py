@@ -8,6 +8,7 @@ time.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -29,9 +30,14 @@ from privet.wire.ring import Shapes
 from privet.wire.sparse import SparseVector, decode
 from privet.wire.value_coding import decode_values
 
+from .gaps import UNKNOWN, Gaps, mean_in_order
+
 LARGE = 1 << 20
 """Bytes of a model above which the state after an upload is recomputed instead of kept."""
 
+
+STEP = "step of the model"
+"""The name of the model's steps among the agents' gaps."""
 
 SPARSE: Shapes = {ENCODED: ()}
 """The value of `ServerHalf.summands` for uploads of one sparse vector."""
@@ -76,6 +82,16 @@ class Block(NamedTuple):
         """Return the upload of one agent."""
         return {name: array[row] for name, array in self.upload.items()}
 
+    def sent_to(self, row: int) -> dict[str, Vector]:
+        """Return the arrays that were broadcast to one agent."""
+        return starting_rows(self.sent, row)
+
+    def sparse(self, row: int, like: Vector) -> SparseVector:
+        """Return the sparse upload of one agent, of the length and dtype of ``like``."""
+        upload = self.one(row)
+        coded = VALUES in upload
+        return sparse_vector(upload, like.size) if coded else checked_sparse(upload, like)
+
     def rows(self) -> Iterator[Block]:
         """Yield a block of one row for each agent."""
         count, state = len(self.positions), self.state
@@ -98,17 +114,33 @@ class Uploads:
         The agents' positions, increasing.
     makers : sequence of callable
         Each loads a block when called.
+    ages : sequence of int, optional
+        By agent, how many versions of the model came after the one that it was sent; 0 for all in
+        a run that waits for its agents.
+
+    Attributes
+    ----------
+    gaps : Gaps, optional
+        The last gaps of all enrolled agents. Without them these agents are taken to be all.
     """
 
-    def __init__(self, positions: Sequence[int], makers: Sequence[Callable[[], Block]]) -> None:
+    def __init__(
+        self,
+        positions: Sequence[int],
+        makers: Sequence[Callable[[], Block]],
+        ages: Sequence[int] = (),
+    ) -> None:
         self.positions = tuple(positions)
+        self.ages = tuple(ages) or (0,) * len(self.positions)
         self._makers = makers
+        self.gaps: Gaps | None = None
 
     @classmethod
-    def of(cls, *blocks: Block) -> Uploads:
+    def of(cls, *blocks: Block, ages: Sequence[int] = ()) -> Uploads:
         """Return some blocks as the uploads of a round."""
         positions = [position for block in blocks for position in block.positions.tolist()]
-        return cls(positions, [lambda block=block: block for block in blocks])  # type: ignore[misc]
+        makers: Any = [lambda block=block: block for block in blocks]
+        return cls(positions, makers, ages)
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -137,33 +169,65 @@ class Uploads:
         """Yield every agent's position and sparse upload, of the length and dtype of ``like``."""
         for block in self:
             for row, position in enumerate(block.positions.tolist()):
-                upload = block.one(row)
-                coded = VALUES in upload
-                yield (
-                    position,
-                    (sparse_vector(upload, like.size) if coded else checked_sparse(upload, like)),
-                )
+                yield position, block.sparse(row, like)
 
     def total(self, name: str, like: Vector) -> Vector:
         """Return the sum of one array over the uploads, in order, one at a time."""
         return sum_in_order((block.upload[name] for block in self), like)
 
-    def gap(self, name: str, center: str | Vector) -> float:
-        """Return the mean of ||x - c||^2 over the uploads' arrays x.
+    def moved(
+        self, name: str, center: str | Vector, weight: Callable[[int], float], like: Vector
+    ) -> Vector:
+        """Return the mean of weight(age) (x - c) over the uploads' arrays x, added in order.
 
         ``center`` is c (d,), or the name of a broadcast array.
         """
-        squares = 0.0
+        weights = {place: weight(age) for place, age in zip(self.positions, self.ages, strict=True)}
+
+        def tables() -> Iterator[Vector]:
+            for block in self:
+                near = block.sent[center] if isinstance(center, str) else center
+                rows = block.upload[name] - near
+                each = np.array([weights[place] for place in block.positions.tolist()], rows.dtype)
+                rows *= each[:, None]
+                yield rows
+
+        total = sum_in_order(tables(), like)
+        total /= total.dtype.type(len(self))
+        return total
+
+    def gap(self, name: str, center: str | Vector) -> float:
+        """Return the mean over all enrolled agents of ||x_i - c||^2, each when folded last.
+
+        It is NaN while an agent was never folded. ``center`` is c (d,) of the agents folded now, or
+        the name of a broadcast array. A half asks once a round for the gap of an array x.
+        """
+        squares, at = np.empty(len(self)), 0
         for block in self:
             near = block.sent[center] if isinstance(center, str) else center
             rows = block.upload[name]
             if len(rows) == 1:
-                squares += squared_gap(rows[0], near.reshape(rows[0].shape))
-                continue
-            gaps = rows - near
-            for square in np.matmul(gaps[:, None], gaps[:, :, None])[:, 0, 0].tolist():
-                squares += square
-        return squares / len(self)
+                squares[at] = squared_gap(rows[0], near.reshape(rows[0].shape))
+            else:
+                gaps = rows - near
+                squares[at : at + len(rows)] = np.matmul(gaps[:, None], gaps[:, :, None])[:, 0, 0]
+            at += len(rows)
+        squares[np.isnan(squares)] = math.inf
+        if self.gaps is None:
+            return mean_in_order(squares)
+        return self.gaps.noted(name, self.positions, squares)
+
+    def step(self, new: Vector, old: Vector, out: Vector | None = None) -> float:
+        """Return the mean over all enrolled agents of ||x_new - x_old||^2, when folded last.
+
+        It is the squared step of the model x (d,) if all agents are in the round, and NaN while an
+        agent was never folded. ``out`` (d,) is overwritten, if it is given.
+        """
+        square = squared_gap(new, old, out)
+        if self.gaps is None:
+            return square
+        mean = self.gaps.noted(STEP, self.positions, square)
+        return square if len(self) == self.gaps.count else mean  # the mean of equal ones is rounded
 
 
 def sum_in_order(tables: Iterable[Vector], like: Vector) -> Vector:
@@ -206,9 +270,17 @@ class Sums(ABC):
 
     @abstractmethod
     def gap(self, name: str, center: str | Vector) -> float:
-        """Return the mean of ||x - c||^2 over the uploads, see `Uploads.gap`.
+        """Return the mean of ||x_i - c||^2 over all enrolled agents, see `Uploads.gap`.
 
-        Of masked uploads it is the square of the mean ||x - c||, each at most 64.
+        Of masked uploads it is the square of the mean ||x_i - c||, each at most 64, and NaN unless
+        all enrolled agents are in the sum.
+        """
+
+    @abstractmethod
+    def step(self, new: Vector, old: Vector) -> float:
+        """Return the mean of ||x_new - x_old||^2 over all enrolled agents, see `Uploads.step`.
+
+        Of masked uploads it is that of this round, and NaN unless all enrolled agents are in it.
         """
 
 
@@ -246,6 +318,9 @@ class ClearSums(Sums):
     def gap(self, name: str, center: str | Vector) -> float:
         return self._uploads.gap(name, center)
 
+    def step(self, new: Vector, old: Vector) -> float:
+        return self._uploads.step(new, old)
+
 
 class MaskedTotals(Sums):
     """Sums of masked uploads: the server has the sums and no single upload.
@@ -260,6 +335,8 @@ class MaskedTotals(Sums):
     sent : mapping of str to array
         The arrays that were broadcast to all of them.
     groups : mapping of str to Sums, optional
+    enrolled : int
+        The number of enrolled agents; 0: these are all.
     """
 
     def __init__(
@@ -268,19 +345,23 @@ class MaskedTotals(Sums):
         positions: Sequence[int],
         sent: Arrays,
         groups: Mapping[str, Sums] | None = None,
+        enrolled: int = 0,
     ) -> None:
         self.arrays, self.positions = arrays, tuple(positions)
         self._sent, self.groups = sent, groups or {}
+        self._of_all = enrolled in (0, len(self.positions))
 
     @classmethod
-    def joined(cls, groups: Mapping[str, MaskedTotals], sent: Arrays) -> MaskedTotals:
+    def joined(
+        cls, groups: Mapping[str, MaskedTotals], sent: Arrays, enrolled: int = 0
+    ) -> MaskedTotals:
         """Return the sums over all groups."""
         names = {name for one in groups.values() for name in one.arrays}
         arrays = {
             name: np.add.reduce([one.arrays[name] for one in groups.values()]) for name in names
         }
         positions = sorted(place for one in groups.values() for place in one.positions)
-        return cls(arrays, positions, sent, groups)
+        return cls(arrays, positions, sent, groups, enrolled)
 
     def mean(self, name: str, like: Vector) -> Vector:
         mean = self.arrays[name] / len(self.positions)
@@ -294,7 +375,10 @@ class MaskedTotals(Sums):
 
     def gap(self, name: str, center: str | Vector) -> float:
         mean = float(self.arrays["distance"]) / len(self.positions)
-        return mean * mean
+        return mean * mean if self._of_all else UNKNOWN
+
+    def step(self, new: Vector, old: Vector) -> float:
+        return squared_gap(new, old) if self._of_all else UNKNOWN
 
 
 # ---------------------------------------------------------------------- the check of an upload
@@ -420,10 +504,10 @@ def _followed_sparse(
     """
     digests_of = []
     for row in range(len(block.positions)):
-        before = starting_rows(held, row)
-        near = half.reference(before, block.sent).get(VALUES) if half.codes else None
+        before, sent = starting_rows(held, row), block.sent_to(row)
+        near = half.reference(before, sent).get(VALUES) if half.codes else None
         upload = sparse_arrays(checked_sparse(block.one(row), like, near))
-        new = half.follow(before, block.sent, upload)
+        new = half.follow(before, sent, upload)
         agreed = agreed_on(new, {VALUES: upload[VALUES]}, coded=half.codes)
         require_all_finite(agreed, {VALUES: upload[VALUES]})
         digests_of.append(joined_digest(map(digest, agreed)))
@@ -455,6 +539,7 @@ def in_part(arrays: Arrays, part: slice, dim: int) -> Arrays:
 
 
 def squared_gap(x: Vector, y: Vector, out: Vector | None = None) -> float:
-    """Return ||x - y||^2, computed in ``out`` if that is given."""
+    """Return ||x - y||^2, computed in ``out`` if that is given; infinity if it is not a number."""
     gap = np.subtract(x, y, out=out)
-    return float(gap.dot(gap))
+    square = float(gap.dot(gap))
+    return math.inf if math.isnan(square) else square

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -54,6 +55,17 @@ def _curves_only_where_they_are_looked_at(
     """Drawing them takes nineteen twentieths of a short run; without them the page is whole."""
     if request.node.get_closest_marker("curves") is None:
         monkeypatch.setattr(plots, "have_matplotlib", lambda: False)
+
+
+@pytest.fixture(autouse=True)
+def _baselines_only_where_they_are_looked_at(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They take longer than a short run, of whose numbers none depends on them."""
+    if request.node.get_closest_marker("baselines") is None:
+        # As an attribute of the package, `execute` is the function.
+        module = sys.modules["privet.server_apps.execute"]
+        monkeypatch.setattr(module, "_baselines", lambda *arguments: {})
 
 
 @pytest.fixture

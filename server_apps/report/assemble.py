@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
+from privet.core import format as fmt
+from privet.core.format import text
 from privet.core.key import shown
 from privet.core.library import LIBRARY_VERSION
 from privet.kernel.programs.custom import custom_in
-from privet.server_apps.advice import advice
+from privet.server_apps.advice import advice, remark
 from privet.server_apps.config import changed
-from privet.server_apps.report import format as fmt
 from privet.server_apps.report import plots, tables
+from privet.server_apps.report.baselines import baselines_table
 from privet.server_apps.report.document import document
 from privet.server_apps.report.files import PAGE, write_outputs
-from privet.server_apps.report.format import text
 from privet.server_apps.report.rows import csv_table, parquet_table
 from privet.server_apps.report.runs import PLACES, ReportError, Run, read_runs, settings_of
+from privet.server_apps.report.statement import in_words, statement_page
+from privet.strategies.run.absences import late_ones
 
 __all__ = ["ReportError", "page", "write_report"]
 
@@ -35,12 +37,16 @@ _DEFINITIONS = (
     "rounded up, and means something only with its δ and the assumptions beside it; it is the "
     "largest of any agent, over all the runs that its ledger knows."
 )
-_SCALE = "As a scale, ε = 0 gives nothing away, around 1 protects strongly, above 10 weakly."
 _STAR = '<p class="soft">\N{BLACK STAR} the best of a row, of the runs that did not fail.</p>'
 
 
 def write_report(
-    run_dirs: Sequence[Path], out: Path, *, csv: Path | None = None, parquet: Path | None = None
+    run_dirs: Sequence[Path],
+    out: Path,
+    *,
+    csv: Path | None = None,
+    parquet: Path | None = None,
+    statement: Path | None = None,
 ) -> Path:
     """Write one self-contained HTML file about the runs and return its path.
 
@@ -59,6 +65,8 @@ def write_report(
         The file to write; a folder means ``report.html`` inside it.
     csv, parquet : path, optional
         Files to write the histories to, a row per run and round.
+    statement : path, optional
+        File to write the privacy statement of a single private run to, a page to print and sign.
 
     Raises
     ------
@@ -74,6 +82,8 @@ def write_report(
         outputs["--csv"] = csv, csv_table(runs)
     if parquet is not None:
         outputs["--parquet"] = parquet, parquet_table(runs)
+    if statement is not None:
+        outputs["--statement"] = statement, statement_page(runs)
     write_outputs(outputs, folders)
     return path
 
@@ -100,6 +110,7 @@ def page(runs: Sequence[Run], *, refresh: int = 0) -> bytes:
     parts = [
         f"<header><h1>{text(title)}</h1>\n{_outcomes(runs)}</header>",
         _section("Final numbers", tables.final_table(runs, names) + _STAR if len(runs) > 1 else ""),
+        _section("Baselines", each(baselines_table)),
         _section("Curves", _curves(runs)),
         _section("Failures and notes", each(tables.incidents_table)),
         _section("Privacy account", tables.privacy_table(runs, names)),
@@ -128,12 +139,17 @@ def _title(runs: Sequence[Run]) -> str:
 def _outcomes(runs: Sequence[Run]) -> str:
     remarks = [_remarks(run) for run in runs]
     if len(runs) == 1:
-        parts = [f'<p class="soft">{_about(runs[0])}</p>', tables.tiles(runs[0]), *remarks[0]]
+        described = _described(runs[0])
+        parts = [
+            f'<p class="soft">{_about(runs[0])}</p>{described}',
+            tables.tiles(runs[0]),
+            *remarks[0],
+        ]
         return f'<div class="outcome">{"".join(parts)}</div>'
     common = [remark for remark in remarks[0] if all(remark in other for other in remarks)]
     boxes = [
         f'<div class="outcome"><h3>{_swatch(number)} {text(run.label)}</h3>'
-        f'<p class="soft">{_about(run)}</p>'
+        f'<p class="soft">{_about(run)}</p>{_described(run)}'
         + "".join(remark for remark in remarks[number] if remark not in common)
         + "</div>"
         for number, run in enumerate(runs)
@@ -146,6 +162,14 @@ def _about(run: Run) -> str:
     ended, version = run.summary.get("ended"), run.summary.get(LIBRARY_VERSION)
     when = f"ended {str(ended)[:16].replace('T', ' ')}" if ended else ""
     return text(", ".join(filter(None, (run.name, when, f"Privet {version}" if version else ""))))
+
+
+def _described(run: Run) -> str:
+    """Return the tags and notes that a run was given."""
+    tags, notes = run.summary.get("tags") or (), run.summary.get("notes")
+    parts = [f"<p data-tags>Tags: {text(', '.join(map(str, tags)))}</p>"] if tags else []
+    parts += [f"<p data-notes>{text(notes)}</p>"] if notes else []
+    return "".join(parts)
 
 
 def _remarks(run: Run) -> list[str]:
@@ -165,8 +189,23 @@ def _remarks(run: Run) -> list[str]:
         result.append(
             f'<p class="warn" data-no-better>The run is no better than its start: {text(what)}.</p>'
         )
+    if run.late:
+        lines = text(late_ones(run.late))
+        result.append(
+            f'<p class="warn" data-late>Agents missed the deadline of rounds: {lines}.</p>'
+        )
+    if what := run.summary.get("residual-unknown"):
+        result.append(
+            f'<p class="soft" data-residual="unknown">The residual is unknown: {text(what)}.</p>'
+        )
+    if what := run.summary.get("plan"):
+        result.append(f'<p class="warn" data-plan>Noise: {text(what)}.</p>')
+    if what := remark(run.summary):
+        result.append(f'<p class="warn" data-remark>Beware: {text(what)}.</p>')
     if hint := advice({**run.summary, "run-folder": str(run.folder)}):
         result.append(f"<p data-advice>{text(hint)}</p>")
+    if best := run.summary.get("best"):
+        result.append(f"<p data-best>{text(fmt.kept(best))}.</p>")
     result.append(_privacy_statement(run))
     result += [f'<p class="soft">History: {text(note)}.</p>' for note in run.notes]
     return result
@@ -195,46 +234,11 @@ def _privacy_statement(run: Run) -> str:
             claims.append(f"no guarantee {towards} (ε = ∞)")
         else:
             delta = text(fmt.stated(entry.get("delta")))
-            words = text(_in_words(entry, settings_of(run).get("relation", "")))
+            words = text(in_words(entry, settings_of(run).get("relation", "")))
             rests = custom_in(map(str, entry.get("assumptions") or ()))
             words += "".join(f" It rests on {text(line)}." for line in rests)
             claims.append(f"ε = {text(shown)} at δ = {delta} {towards}. {words}")
     return f'<p data-privacy="account">Privacy: {"; ".join(claims)}</p>'
-
-
-def _in_words(entry: Mapping[str, Any], relation: str) -> str:
-    """Return an explanation of an epsilon for readers who do not know it, and its scale.
-
-    The figure is the probability that the best test of two equally likely neighbouring data sets
-    names the right one. Where the account is exactly Gaussian, of parameter mu, the releases
-    distinguish the two as well as one draw of N(0, 1) or N(mu, 1) does: Phi(mu / 2) (J. Dong,
-    A. Roth, W. Su, Gaussian differential privacy, 2022). For any other account it is at most
-    (e^epsilon + delta) / (1 + e^epsilon), since the two errors of a test satisfy
-    a + e^epsilon b >= 1 - delta and e^epsilon a + b >= 1 - delta (P. Kairouz, S. Oh,
-    P. Viswanath, The composition theorem for differential privacy, 2015, theorem 2.1).
-    """
-    epsilon, delta, mu = (entry.get(key) for key in ("epsilon", "delta", "mu"))
-    if not (isinstance(epsilon, int | float) and isinstance(delta, int | float)):
-        return ""
-    if entry.get("method") == "gaussian" and isinstance(mu, int | float):
-        wrong = math.erfc(mu / math.sqrt(8.0)) / 2.0
-        right = f"in {100 * (1 - wrong):.3g} %"
-    else:
-        wrong = (1 - delta) / (1 + math.exp(min(epsilon, 700.0)))
-        right = f"in {math.ceil(1000 * (1 - wrong)) / 10:g} %"
-    if wrong < 1e-3:
-        right = "almost always"
-    known, question = {
-        "add-remove": ("all other records", "whether a given record was there"),
-        "replace-agent": (
-            "the other agents' records",
-            "which of two sets of records a given agent had",
-        ),
-    }.get(relation, ("all other records", "which of two values a given record had"))
-    return (
-        f"Someone who sees every message and knows {known} could at best guess "
-        f"{question}, and be right {right}; tossing a coin is right in 50 %. {_SCALE}"
-    )
 
 
 def _command(run: Run, number: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from privet.server_apps.report.format import text
+from privet.core.format import text
 
 # Okabe and Ito's colours, which most colour-blind readers can distinguish, in two brightnesses.
 _LIGHT = ("0072b2", "d55e00", "009e73", "b0528c", "8a6d00", "3f8fc4", "5b5b5b", "7a3b00")
@@ -104,11 +104,36 @@ def document(title: str, body: str, *, refresh: int = 0) -> str:
     ``refresh`` is the interval in seconds at which a browser reloads it, 0 for never.
     """
     again = f'<meta http-equiv="refresh" content="{refresh}">\n' if refresh else ""
+    return _whole(title, body, f"{_STYLE}{_RULES}", again)
+
+
+def _whole(title: str, body: str, style: str, head: str = "") -> str:
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
         "style-src 'unsafe-inline'\">\n"
-        f"{again}<title>{text(title)}</title>\n<style>{_STYLE}{_RULES}</style>\n</head>\n"
+        f"{head}<title>{text(title)}</title>\n<style>{style}</style>\n</head>\n"
         f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
     )
+
+
+_PRINTED = """
+@page{margin:18mm}
+body{margin:0;background:#fff;color:#000;font:10.5pt/1.4 Georgia,"Liberation Serif",serif}
+main{max-width:178mm;margin:0 auto;padding:4mm}
+h1{font-size:17pt;margin:0 0 4mm}
+table{border-collapse:collapse;width:100%;margin:0 0 4mm}
+tr{break-inside:avoid}
+th,td{border-top:.3pt solid #888;padding:1.2mm 2mm;text-align:left;vertical-align:top;
+overflow-wrap:anywhere}
+th{width:32mm;font-weight:600}
+ul{margin:0;padding-left:4mm}
+.sign{break-inside:avoid;margin-top:8mm}
+.sign td{height:11mm;border-bottom:.6pt solid #000}
+"""
+
+
+def printed(title: str, body: str) -> str:
+    """Return a document for paper, black on white; the title is escaped, the body is HTML."""
+    return _whole(title, body, _PRINTED)

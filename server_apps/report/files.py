@@ -8,9 +8,13 @@ from pathlib import Path
 from privet.core.files import write_whole
 from privet.server_apps.report.runs import HISTORY, SUMMARY, ReportError
 
-PAGE = "report.html"
+PAGE, STATEMENT = "report.html", "statement.html"
 _RUN_FILES = (HISTORY, SUMMARY, "privacy.json", "model.npz", "checkpoint.npz")
-_SUFFIXES = {"--out": (".html", ".htm"), "--csv": (".csv",), "--parquet": (".parquet",)}
+_SUFFIXES = {
+    **dict.fromkeys(("--out", "--statement"), (".html", ".htm")),
+    "--csv": (".csv",),
+    "--parquet": (".parquet",),
+}
 """Suffixes of a report's files, by command-line option."""
 
 

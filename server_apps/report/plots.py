@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from privet.server_apps.report.format import (
+from privet.core.format import (
     Number,
     byte_count,
     byte_unit,

@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from privet.server_apps.report import format as fmt
+from privet.core import format as fmt
 from privet.server_apps.report.runs import (
     COUNTS,
     IDENTITY,

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from privet.core.errors import ConfigError, PrivetError, said_of
+from privet.core.format import Number, setting
 from privet.server_apps.config import changed
-from privet.server_apps.report.format import Number, setting
 from privet.strategies import Round
+from privet.strategies.run.absences import Late, late_agents
 from privet.strategies.run.failure import Failure
 
 log = logging.getLogger("flwr.privet")
@@ -34,8 +35,8 @@ MEASURES = tuple(
 """The measures that every round has."""
 NAMES = "participant-names"
 
-PLACES = ("output-dir", "resume")
-"""Settings that name a run's location and do not affect its results."""
+PLACES = ("output-dir", "resume", "track", "tags", "notes")
+"""Settings that place and describe one run, and do not affect its results."""
 _LABEL_KEYS = 3
 """Largest number of settings in a label."""
 
@@ -89,6 +90,7 @@ class Run:
     summary: Mapping[str, Any]
     privacy: Privacy
     notes: tuple[str, ...]
+    late: Mapping[str, Late]
 
     def series(self, key: str) -> tuple[list[int], list[Number]]:
         """Return the rounds in which a column was recorded and its values."""
@@ -237,6 +239,7 @@ def _read_run(folder: Path, name: str) -> Run:
         summary=summary,
         privacy=_privacy(_read_json(folder / "privacy.json")),
         notes=tuple(notes),
+        late=late_agents(history),
     )
 
 
@@ -270,6 +273,12 @@ def _read_history(path: Path) -> tuple[list[Round], list[str]]:
             notes.append(f"round {done.round} was recorded more than once; the last record counts")
         history[done.round] = done
     return [history[number] for number in sorted(history)], notes
+
+
+def figures(done: Round) -> dict[str, Number]:
+    """Return the numbers of a round that the report shows, by name, where they are finite."""
+    values = {key: _value(done, key) for key in (*COUNTS, *MEASURES, *done.measures)}
+    return {k: v for k, v in values.items() if v is not None and math.isfinite(v)}
 
 
 def _value(done: Round, key: str) -> Number | None:

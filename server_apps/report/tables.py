@@ -11,10 +11,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from privet.core import format as fmt
+from privet.core.format import Number, text
 from privet.core.library import LIBRARY_VERSION
 from privet.server_apps.config import changed
-from privet.server_apps.report import format as fmt
-from privet.server_apps.report.format import Number, text
 from privet.server_apps.report.runs import (
     COUNTS,
     MEASURES,
@@ -30,10 +30,14 @@ _SHOWN_OCCASIONS = 8
 _SHOWN_AGENTS = 200
 _SHOWN_ELSEWHERE = {
     *("accuracy", "loss", "stationarity", "distance-to-optimum", "seconds", "rounds"),
-    *("bytes-up", "bytes-down", "private", "privacy", "status", "cause", "failed-round"),
+    *("bytes-up", "bytes-down", "private", "privacy", "status", "cause", "failed-round", "plan"),
     *("ended", LIBRARY_VERSION, "run-folder", "config.algorithm", "config.dataset"),
+    "residual-unknown",
+    *("tags", "notes", "config.tags", "config.notes"),
+    *("best.file", "best.metric", "best.value", "best.round", "best.privacy"),
 }
 """Entries of a summary that the page shows in another place."""
+_PARTS_SHOWN_ELSEWHERE = ("failures.", "baselines.", "late.", "schema.columns.")
 _PRIVACY = {
     "to": "Towards",
     "epsilon": "ε",
@@ -258,7 +262,7 @@ def _settings(run: Run) -> dict[str, Any]:
     return {
         key: value
         for key, value in fmt.flat(run.summary).items()
-        if key not in _SHOWN_ELSEWHERE and not key.startswith("failures.")
+        if key not in _SHOWN_ELSEWHERE and not key.startswith(_PARTS_SHOWN_ELSEWHERE)
     }
 
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from privet.core.format import text
 from privet.server_apps.report.assemble import page
-from privet.server_apps.report.format import text
 from privet.server_apps.report.runs import HISTORY, SUMMARY, NoRunError, ReportError, read_runs
 
 REFRESH = 3

@@ -25,7 +25,7 @@ from privet.wire.magnitude import LARGEST
 from privet.wire.ring import Shapes
 
 from ..half import UNSAVED, Arrays, GroupedHalf, HalfState, Positions, Turn, Vector
-from ..uploads import Block, ClearSums, Sums, Uploads, followed, squared_gap
+from ..uploads import Block, ClearSums, Sums, Uploads, followed
 from .mixing import Mixer, Outgoing, Perturbation
 
 log = logging.getLogger("flwr.privet")
@@ -185,7 +185,7 @@ class Server(GroupedHalf[State]):
         """
         psi, places = self.unit_means(state, sums)
         silent = [unit for unit, place in zip(self.mixer.units, places, strict=True) if not place]
-        return self._exchange(state, psi, _silences(silent), turn.number)
+        return self._exchange(state, psi, _silences(silent), sums, turn.number)
 
     def unit_means(self, state: State, sums: Sums) -> tuple[Vector, list[int]]:
         """Return psi (H, d), eq. (7), and the number of agents in the mean of each unit."""
@@ -197,7 +197,9 @@ class Server(GroupedHalf[State]):
             counts.append(len(of_unit.positions) if of_unit else 0)
         return psi, counts
 
-    def _exchange(self, state: State, psi: Vector, silent: tuple[str, ...], number: int) -> State:
+    def _exchange(
+        self, state: State, psi: Vector, silent: tuple[str, ...], sums: Sums, number: int
+    ) -> State:
         before = state.models.mean(axis=0)
         sent = self.perturbation.outgoing(number, self.mixer.units, psi, self.mixer.weights)
         mixed = self.mixer.mix(number, sent)
@@ -208,7 +210,7 @@ class Server(GroupedHalf[State]):
             models=mixed.models,
             psi=psi,
             round=number,
-            residual=squared_gap(mixed.models.mean(axis=0), before),
+            residual=sums.step(mixed.models.mean(axis=0), before),
             silent=silent,
             notes=mixed.notes,
             leftover=mixed.residual,

@@ -28,7 +28,7 @@ from ..constructors import DPFedSGDArguments
 from ..half import HalfState, ServerHalf, Turn, Vector
 from ..hooks import SearchAxis
 from ..shared_regularizer import RegularizerSettings
-from ..uploads import Sums, squared_gap
+from ..uploads import Sums
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class Server(ServerHalf[State]):
         mean *= kind(self.agent.unit(state.x, turn.number))
         velocity += mean
         x = self.h.prox(state.x - kind(step) * velocity, step)
-        return State(x, velocity, residual=squared_gap(x, state.x))
+        return State(x, velocity, residual=sums.step(x, state.x))
 
 
 class DPFedSGD(DPFedSGDArguments):
@@ -95,6 +95,10 @@ class DPFedSGD(DPFedSGDArguments):
     """
 
     algorithm: ClassVar[str] = Agent.name
+    no_asynchrony: ClassVar[str] = (
+        "its step is the mean gradient at one model, and of uploads as they come fast agents "
+        "would have more"
+    )
     settings: ClassVar[tuple[type, ...]] = (Agent, Server, PrivacyTerms, RegularizerSettings)
     server_half = Server
     objects: ClassVar[Mapping[str, tuple[str, str]]] = {

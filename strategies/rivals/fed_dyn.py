@@ -20,7 +20,7 @@ from privet.client_apps.terms import PrivacyTerms
 from ..constructors import FedDynArguments
 from ..half import Arrays, HalfState, ServerHalf, Turn, Vector
 from ..hooks import SearchAxis
-from ..uploads import Uploads, squared_gap
+from ..uploads import Uploads
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class Server(ServerHalf[State]):
         np.divide(state.h, kind(alpha), out=moved)
         x -= moved
         self.mirror(state, uploads)
-        return State(x, state.h, state.g, residual=squared_gap(x, state.x, out=moved))
+        return State(x, state.h, state.g, residual=uploads.step(x, state.x, out=moved))
 
 
 class FedDyn(FedDynArguments):
@@ -78,6 +78,9 @@ class FedDyn(FedDynArguments):
     """
 
     algorithm: ClassVar[str] = Agent.name
+    no_asynchrony: ClassVar[str] = (
+        "the model is the mean of a round's x_i alone, which of one upload is that agent's own"
+    )
     settings: ClassVar[tuple[type, ...]] = (Agent, PrivacyTerms)
     server_half = Server
     local_steps: ClassVar[str] = "max-local-steps"

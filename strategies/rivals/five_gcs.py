@@ -31,7 +31,7 @@ from privet.wire.ring import Shapes
 from ..constructors import FiveGCSArguments
 from ..half import Arrays, HalfState, ServerHalf, Turn, Vector, mean_row
 from ..hooks import Cost, SearchAxis
-from ..uploads import Uploads, squared_gap
+from ..uploads import Uploads
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class Server(ServerHalf[State]):
         new = mean_row(state.u)
         factor = state.x.dtype.type(self.server_step_size * len(state.u) / len(uploads))
         ahead = self._implicit(state.x - factor * (new - old), new)
-        state.residual = squared_gap(ahead, state.x)
+        state.residual = uploads.step(ahead, state.x)
         state.x = ahead
         return state
 
@@ -93,6 +93,10 @@ class FiveGCS(FiveGCSArguments):
     """
 
     algorithm: ClassVar[str] = Agent.name
+    no_asynchrony: ClassVar[str] = (
+        "its server step makes up for a cohort that is drawn at random, and whoever is "
+        "quickest is not"
+    )
     settings: ClassVar[tuple[type, ...]] = (Agent, Server)
     server_half = Server
     positional = ("rho",)

@@ -23,7 +23,7 @@ from privet.wire.ring import Shapes
 from ..constructors import ScaffoldArguments
 from ..half import Arrays, HalfState, ServerHalf, Turn, Vector, mean_rows
 from ..hooks import SearchAxis
-from ..uploads import ClearSums, Uploads, squared_gap
+from ..uploads import ClearSums, Uploads
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class Server(ServerHalf[State]):
         state.mean = np.add(state.mean, moved, out=None if turn.sweep else state.mean)
         self.mirror(state, uploads)
         x = np.subtract(state.x, ahead, out=ahead)
-        return State(x, state.mean, state.c, residual=squared_gap(x, state.x, out=moved))
+        return State(x, state.mean, state.c, residual=uploads.step(x, state.x, out=moved))
 
 
 def _mean_sent(uploads: Uploads, like: Vector) -> Vector:

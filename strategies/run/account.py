@@ -7,13 +7,14 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import Result
 
 from privet.client_apps import LOCAL_KEYS
 from privet.client_apps.state import AgentState
+from privet.core import format as fmt
 from privet.core.errors import listed, one_line
 from privet.kernel import AgentLedger, Facts, Release
 from privet.kernel.ledger_lines import dearer
@@ -25,6 +26,13 @@ from .journal import Request
 from .roster import Agent, Roster
 from .session import Round, Session
 from .stop import Stop
+from .views import History, in_words, last_measures, plot, table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from .absences import Late
 
 log = logging.getLogger("flwr.privet")
 
@@ -58,6 +66,18 @@ class Privacy:
         """The agent that released most; its account is the run's."""
         return max(self.agents, key=lambda name: self.agents[name].spent(self.delta))
 
+    def __str__(self) -> str:
+        if not self.private:
+            return self.reason
+        return f"epsilon {fmt.epsilon(self.epsilon)} at delta {self.delta:g} ({self.relation})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (name, fmt.epsilon(ledger.spent(self.delta))) for name, ledger in self.agents.items()
+        ]
+        agents = table(["agent", "epsilon"], rows) if rows else ""
+        return f"<p>Privacy: {fmt.text(self)}</p>{agents}"
+
 
 @dataclass
 class PrivetResult(Result):
@@ -75,16 +95,57 @@ class PrivetResult(Result):
         The quantity that diverged, and in which round; empty if none did.
     no_better : str
         The last loss and the start's, if the run is no better than its start; else empty.
+    late : dict of str to Late
+        Agents that missed the deadline of a round, with the number of these rounds.
+    residual_unknown : str
+        Why the last residual is unknown, with the agents that it lacks; empty if it is known.
     privacy : Privacy, optional
         The run's guarantee, and the account of every agent's releases.
     """
 
     models: dict[str, ArrayRecord] = field(default_factory=dict)
-    history: list[Round] = field(default_factory=list)
+    history: History[Round] = field(default_factory=History)
     stopped: str = Stop.ROUNDS
     diverged: str = ""
     no_better: str = ""
+    late: dict[str, Late] = field(default_factory=dict)
+    residual_unknown: str = ""
     privacy: Privacy | None = None
+
+    def plot(self, *names: str) -> Figure:
+        """Return a matplotlib figure of measures over the rounds.
+
+        Parameters
+        ----------
+        *names : str
+            Of "loss", "accuracy", "stationarity", "residual" and "epsilon"; by default loss,
+            accuracy and epsilon, those of them that were recorded.
+
+        Raises
+        ------
+        ConfigError
+            If matplotlib (the extra ``plots``) is not installed, or a measure was not recorded.
+        """
+        return plot(self.history, *names)
+
+    def _rows(self) -> list[tuple[str, str]]:
+        rows = [("rounds", f"{len(self.history)} (stopped by {self.stopped})")]
+        rows += [(key, in_words({key: value}).partition(" ")[2]) for key, value in self._last()]
+        rows += [(key, text) for key, text in self._faults() if text]
+        return rows + ([] if self.privacy is None else [("privacy", str(self.privacy))])
+
+    def _last(self) -> list[tuple[str, float]]:
+        # The account has the epsilon.
+        return [(k, v) for k, v in last_measures(self.history).items() if k != "epsilon"]
+
+    def _faults(self) -> list[tuple[str, str]]:
+        return [("diverged", self.diverged), ("no better than its start", self.no_better)]
+
+    def __str__(self) -> str:
+        return "; ".join(f"{name}: {text}" for name, text in self._rows())
+
+    def _repr_html_(self) -> str:
+        return table([], self._rows())
 
 
 def privacy_of(half: ServerHalf[Any], session: Session | None) -> Privacy:

@@ -185,13 +185,12 @@ class Divergence(Observer):
     A run diverges if uploads, the residual or a loss are not finite; if a loss, or the root of the
     residual, is `EXPLODED` times that of the start; or if one of them has been `GROWN` times its
     largest value of the start and the first `FIRST` rounds for `LASTING` rounds. A residual that
-    grows while the loss falls does not count: that of a slow run does so. Nor does one that is NaN
-    before uploads of ``exchanges`` rounds, of which an iteration consists, were folded.
+    grows while the loss falls does not count: that of a slow run does so. One that is unknown, NaN,
+    says nothing.
     """
 
-    def __init__(self, ends: bool, keys: Sequence[str], exchanges: int) -> None:
+    def __init__(self, ends: bool, keys: Sequence[str]) -> None:
         self.ends, self.keys = ends, keys
-        self.exchanges, self.folded = exchanges, 0
         self.losses = Losses()
         self.residuals = Course("residual", exploded=EXPLODED**2)
 
@@ -200,11 +199,9 @@ class Divergence(Observer):
         self.losses.begin(run)
         for done in run.session.history:
             self.residuals.add(done.residual)
-            self.folded += bool(done.participants)
 
     def on_round(self, run: Run, done: Round) -> str | None:
         """Check the round's numbers; those that were not measured are ignored."""
-        self.folded += bool(done.participants)
         fault = self._fault(done)
         return self._report(run, f"{fault} in round {done.round}") if fault else None
 
@@ -224,8 +221,6 @@ class Divergence(Observer):
     def _fault(self, done: Round) -> str:
         if overflowed(done.failures, len(done.participants) + len(done.failures)):
             return UPLOADS
-        if math.isnan(done.residual) and self.folded >= self.exchanges:
-            return f"residual {done.residual:g}"
         for name, value in _measured(done):
             if not math.isfinite(value):
                 return f"{name} {value:g}"

@@ -162,7 +162,7 @@ class MaskedSums(Collector):
         for name, reason in failures.items():
             log.warning("round %d: agent %s is in no sum: %s", pending.round, name, reason)
         pending.outcome.require(len(self.updates), failures)
-        sums = MaskedTotals.joined(self.sums, pending.outgoing.arrays)
+        sums = MaskedTotals.joined(self.sums, pending.outgoing.arrays, len(session.roster.agents))
         session.state = half.fold_sums(session.state, sums, pending.turn)
         return pending.record(self.updates, failures)
 

@@ -163,7 +163,8 @@ class Monitoring(Observer):
 class Tolerance(Observer):
     """Ends a run whose stationarity (its residual where that is not measured) is small enough.
 
-    It looks every so many rounds, those in which the stationarity is measured.
+    It looks every so many rounds, those in which the stationarity is measured. An unknown residual
+    ends no run.
     """
 
     def __init__(self, tolerance: float, every: int) -> None:
@@ -190,9 +191,12 @@ class RoundLog(Observer):
         log.info("[ROUND %d/%d]", done.round, self.last)
         failed = len(done.failures)
         log.info("aggregate_train: %d results and %d failures", len(done.participants), failed)
-        numbers = {name: getattr(done, name) for name in ("residual", *OWN_FIELDS)}
+        residual = "unknown" if math.isnan(done.residual) else done.residual
+        numbers = {name: getattr(done, name) for name in OWN_FIELDS}
         measured = {name: value for name, value in numbers.items() if not math.isnan(value)}
-        log.info("\t└──> MetricRecord: %s", {**measured, **(run.metrics or {})})
+        log.info(
+            "\t└──> MetricRecord: %s", {"residual": residual, **measured, **(run.metrics or {})}
+        )
         return None
 
 

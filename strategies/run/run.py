@@ -55,10 +55,12 @@ from privet.core import ConfigError, PrivetError, RunError
 from privet.core.errors import listed, one_line
 from privet.core.key import keys_of, shown, values_of
 from privet.core.library import LIBRARY_VERSION, library_version
+from privet.kernel import Facts
 from privet.kernel.programs.gradients import Gradients
 from privet.wire.contract import encode_settings, means_privacy
 from privet.wire.payload import BUFFERS
 
+from ..gaps import SAVED, UNKNOWN, Gaps
 from ..half import Arrays, ServerHalf, Turn, Vector, grouped
 from ..participation import UpTo
 from .account import count_lost, expected_release, with_lost
@@ -209,7 +211,7 @@ class Run:
                 state = run.half.initialise(session.start, len(session.roster.agents))
             except ValueError as error:  # settings that do not fit the model, as groups of h
                 raise ConfigError(one_line(str(error))) from None
-        session.state = state
+        session.state, session.gaps = state, Gaps(len(session.roster.agents))
         session.roster.pop_restarted()  # everyone starts now
         for position, name in enumerate(session.roster.names):
             run._place(position, name)
@@ -302,6 +304,7 @@ class Run:
         self.half = self.half.with_settings(
             {key: manifest["settings"][key] for key in self.half.settings() if key != TARGET}
         )
+        gaps = {name: arrays.pop(name) for name in list(arrays) if name.startswith(SAVED)}
         session.state = self.half.load(arrays)
         model, start = self.model, session.start
         if (model.shape, model.dtype) != (start.shape, start.dtype):
@@ -310,6 +313,7 @@ class Run:
                 f"this run's {start.size} in {start.dtype}"
             )
         agents = {str(entry["name"]): Agent.from_entry(entry) for entry in manifest["agents"]}
+        session.gaps = Gaps.load(gaps, len(agents))
         for name, row in self.half.rows(start).items():
             count = 0 if self.half.masked else len(agents)
             table, shape = saved.arrays.get(name), (count, *np.shape(row))
@@ -334,13 +338,15 @@ class Run:
         values: its noise is planned from flags alone.
         """
         agents = self.session.roster.agents.items()
+        known: list[Facts] = []
+        readable = True
         try:
             known = [facts_of(name, agent) for name, agent in agents if agent.facts]
-        except ConfigError:  # unreadable facts: the agent may know its moduli
-            return
+        except ConfigError:  # the agent may know its moduli
+            readable = False
         if self.options.folds_old:
             self.half = self.half.delayed(known)
-        if self.private or not known or any(facts.moduli for facts in known):
+        if not readable or self.private or not known or any(facts.moduli for facts in known):
             return
         left_open = self.half.agent.without_moduli
         self.half = self.half.without_moduli()
@@ -429,7 +435,7 @@ class Run:
             "agents": [{"name": name, **roster.agents[name].entry()} for name in roster.names],
         }
         node_states = grid.node_states() if isinstance(grid, EngineGrid) else {}
-        arrays = {**half.dump(session.state), **session.buffers_sent}
+        arrays = {**half.dump(session.state), **session.buffers_sent, **session.gaps.dump()}
         tasks: dict[str, bytes] = {}
         if isinstance(self.collector, Tasks):
             entries, tasks = saved(session.tasks, half.name, half.version)
@@ -504,6 +510,8 @@ class Run:
         """Insert a newcomer into the state."""
         session, position = self.session, self.session.roster.positions[name]
         session.state = self.half.admit(session.state, position, session.start)
+        session.state.residual = UNKNOWN
+        session.gaps.insert(position)
         self._place(position, name)
 
     def renew(self, name: str) -> None:
@@ -518,6 +526,8 @@ class Run:
             if release is not None:
                 agent.former = (*agent.former, with_lost("", release))
         session.state = self.collector.renew(self.half, session.state, position, session.start)
+        session.state.residual = UNKNOWN
+        session.gaps.forget(position)
         self._place(position, name)
 
     def _place(self, position: int, name: str) -> None:

@@ -18,6 +18,7 @@ from privet.wire import Enrolment, Layout
 from privet.wire.magnitude import finite
 from privet.wire.payload import BUFFERS
 
+from ..gaps import Gaps
 from .failure import Failure
 from .roster import Roster
 from .task import Task
@@ -46,7 +47,8 @@ class Round:
         From the server's monitor; without one loss and accuracy are those of ``evaluate_fn``, or
         of the agents' evaluation, if their metrics have these names. NaN where not evaluated.
     residual : float
-        The algorithm's squared fixed-point residual.
+        The algorithm's squared fixed-point residual over all enrolled agents; NaN where it is
+        unknown, as while an agent was never folded.
     bytes_up, bytes_down : int
         Array and bytes lengths of the messages, without transport.
     seconds : float
@@ -161,6 +163,8 @@ class Session:
     """The starting model."""
     state: Any
     roster: Roster
+    gaps: Gaps = field(default_factory=lambda: Gaps(0))
+    """Every agent's part of the residual."""
     round: int = 0
     history: list[Round] = field(default_factory=list)
     initial: Round = Round(0, (), epsilon=0.0)

@@ -34,7 +34,6 @@ from privet.core import mapped
 from privet.kernel import stream
 from privet.wire import Update, sort_names
 from privet.wire.contract import decode_settings
-from privet.wire.payload import ENCODED
 
 from ..half import Arrays, ServerHalf
 from ..participation import Fraction
@@ -292,20 +291,21 @@ class Tasks(ClearUploads):
         updates = {name: checked.updates[name] for name in sort_names(checked.updates)}
         for name, update in updates.items():
             outcome.note_remark(name, update)
+        versions = tuple(self.ended[name].version for name in updates)
+        ages = [pending.round - version for version in versions]
         if len(checked.joints) == 1 and not checked.blocks:
-            uploads = Uploads.of(checked.joints[0].block)
+            uploads = Uploads.of(checked.joints[0].block, ages=ages)
         else:
             blocks = dict(checked.blocks)
             for joint in checked.joints:
                 rows = zip(joint.updates, joint.block.rows(), strict=True)
                 blocks |= {name: partial(_given, row) for name, row in rows}
             positions = [places[name] for name in updates]
-            uploads = Uploads(positions, [blocks[name] for name in updates])
+            uploads = Uploads(positions, [blocks[name] for name in updates], ages)
         fold(half, pending, uploads)
         outcome.spool = None
         session.uploads += len(updates)
         session.average(one.statistics for one in outcome.uploads.values())
-        versions = tuple(self.ended[name].version for name in updates)
         return pending.record(updates, failures, clock=session.clock, versions=versions)
 
     def _is_short(self, session: Session) -> bool:
@@ -358,9 +358,9 @@ class Tasks(ClearUploads):
         tasks = {name: self.ended[name] for name in ended}
         names = [name for name, task in tasks.items() if task.together and not task.withdrawn]
         tasks = {name: tasks[name] for name in names}
-        sent = _sent_rows([tasks[name].sent for name in names]) if names else None
-        if sent is None:
+        if not names:
             return None
+        sent = _sent_rows([tasks[name].sent for name in names])
         agents, places = session.roster.agents, session.roster.positions
         rows = [(one, task.row) for task in tasks.values() if (one := task.together)]
         together = Together.of_rows(names, [places[name] for name in names], rows)
@@ -411,10 +411,8 @@ def _given(block: Block) -> Block:
     return block
 
 
-def _sent_rows(sent: Sequence[Arrays]) -> Arrays | None:
-    """Return what some agents were sent, a row each where that differs; None if it has no rows."""
-    if ENCODED in sent[0]:
-        return None
+def _sent_rows(sent: Sequence[Arrays]) -> Arrays:
+    """Return what some agents were sent, a row each where that differs."""
     rows: Arrays = {}
     for key, first in sent[0].items():
         each = [arrays[key] for arrays in sent]

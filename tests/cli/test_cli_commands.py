@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -164,8 +163,19 @@ def test_a_private_run_on_a_table_names_all_that_is_missing_with_the_schema(
     table = ("dataset=csv", f"data-path={tmp_path / 'a.csv'}", "num-agents=3")
     code, out, err = privet("run", "target-epsilon=4", *table)
     assert (code, out, err.count("\n")) == (2, "", 1)
-    for key in ("local-solver", "clip", "row-norm", "schema"):
-        assert f"{key} (" in err.partition("; give ")[2]
+    added, _, how = err.partition("; add ")[2].partition(", where ")
+    assert added == "local-solver=noisy-gd clip=1.0 row-norm=1.4 schema=schema.toml"
+    assert how == f"privet data {tmp_path / 'a.csv'} --schema schema.toml writes a first one\n"
+    code, out, _ = privet(*shlex.split(how)[1:5])
+    file = tmp_path / "schema.toml"
+    file.write_text(file.read_text().replace("from-records = true\n", ""))
+    assert (
+        privet("run", "target-epsilon=4", "num-server-rounds=1", *table, *added.split()).code == 0
+    )
+    private = shlex.split(out.splitlines()[-1])
+    assert private[:2] == ["privet", "run"], "the line to copy"
+    assert f"schema={file}" in private
+    assert privet(*private[1:], "num-server-rounds=1", "num-agents=3").code == 0
 
 
 @pytest.mark.parametrize("command", [["account"], ["run", "num-server-rounds=2"]])
@@ -283,12 +293,30 @@ def test_help_of_run_names_algorithms_data_sets_common_keys_and_an_example_that_
 
 def test_every_key_is_listed_and_found_by_a_word() -> None:
     _, out, _ = privet("keys")
-    assert [line.split()[0] for line in out.splitlines()] == list(table())
+    rows = [line.split()[0] for line in out.splitlines() if line.startswith("  ")]
+    assert rows[: len(COMMON)] == list(COMMON)
+    assert sorted(rows) == sorted(table())
     _, out, _ = privet("keys", "metropolis")
     assert [line.split()[0] for line in out.splitlines()] == ["graph-lazy"]
     _, out, _ = privet("keys", "led")
     assert {line.split()[0] for line in out.splitlines()} == set(keys_of_algorithm("led"))
     assert privet("keys", "rho") == privet("run", "--help", "rho")
+
+
+def test_keys_are_listed_by_the_topic_that_their_owner_names() -> None:
+    _, out, _ = privet("keys", "--json")
+    rows = [json.loads(line) for line in out.splitlines()]
+    topics = {row["key"]: row["topic"] for row in rows}
+    assert sorted(topics) == sorted(table())
+    assert {topics[key] for key in COMMON} == {"Common"}
+    assert {topics[key] for key in ("delta", "clip", "noise-scale", "row-norm")} == {"Privacy"}
+    assert {topics[key] for key in ("batch-size", "max-local-steps")} == {"Local steps"}
+    assert topics["rho"] == "Of single algorithms"
+    of_every_run = {row["topic"] for row in rows if "" in row["of"]}
+    assert "Of single algorithms" not in of_every_run, "give the class of settings a topic"
+    _, listed, _ = privet("keys")
+    headings = [line.removesuffix(":") for line in listed.splitlines() if line[0] != " "]
+    assert headings == list(dict.fromkeys(topics.values()))
 
 
 def test_every_algorithm_is_listed() -> None:
@@ -312,24 +340,85 @@ def test_completion_knows_keys_and_values() -> None:
     assert completed("local-solver=noi") == ["local-solver=noisy-gd"]
     assert completed("dataset=mn") == ["dataset=mnist"]
     assert completed("nothing=") == []
+    assert completed("secure-s") == ["secure-sum=", "secure-sum=false", "secure-sum=true"]
+    assert completed("num-ag") == ["num-agents=", "num-agents=10"]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["run", "dataset", "=", "mn"], ["mnist"]),
+        (["data", "partition", "=", "ii"], ["iid"]),
+        (["run", "secure-sum", "="], ["false", "true"]),
+        (["run", "data-path", "=", "/etc"], []),
+        (["run", "num-agents", "=", "3", "loss", "=", "hub"], ["huber"]),
+        (["data", "num-ag"], ["num-agents=", "num-agents=10"]),
+        (["tune", "fed-pl"], ["fed-plt"]),
+        (["keys", "five"], ["five-gcs"]),
+        (["run", "--preset", "dp-iadmm/m"], ["dp-iadmm/mnist"]),
+    ],
+)
+def test_bash_completes_words_that_it_splits_at_the_equals_sign(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], found: list[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["privet"])
+    monkeypatch.setenv("_PRIVET_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "\n".join(["privet", *words]))
+    monkeypatch.setenv("COMP_CWORD", str(len(words)))
+    code, out, _ = privet()
+    assert (code, out.split()) == (0, found)
+
+
+def test_what_commands_write_and_show_is_one_object_with_json(tmp_path: Path) -> None:
+    out = privet("data", "dataset=digits", "num-agents=3", "rho=2", "--json").out
+    data = json.loads(out)
+    assert (data["rows"], sum(data["examples"]), data["unused-keys"]) == (1438, 1438, ["rho"])
+    table_file = tmp_path / "own.csv"
+    rows = [f"note {n},{30 + n % 7},{n % 2}" for n in range(120)]
+    table_file.write_text("\n".join(["note,age,y", *rows]) + "\n")
+    code, out, _ = privet("data", table_file, "--json")
+    faults = json.loads(out)
+    assert (code, faults["keys"], len(faults["faults"])) == (2, {"drop-columns": "note"}, 1)
+    app = json.loads(privet("new", tmp_path / "my-app", "--json").out)
+    assert app["folder"] == str(tmp_path / "my-app")
+    assert all((tmp_path / "my-app" / name).is_file() for name in app["files"])
+    assert "flwr run" in app["next"]
+
+
+def test_no_color_leaves_no_codes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.table import Table
+
+    from privet.core.terminal import console
+
+    table = Table("algorithm")
+    table.add_row("[bold]fed-plt")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    for name, value, codes in (("TERM", "xterm", True), ("NO_COLOR", "1", False)):
+        monkeypatch.setenv(name, value)
+        screen = console()
+        with screen.capture() as shown:
+            screen.print(table)
+        assert ("\x1b[" in shown.get()) == codes
 
 
 def test_account_names_all_that_is_missing() -> None:
     code, out, err = privet("account", "target-epsilon=4", "num-examples=100")
     assert (code, out) == (2, "")
-    needed = re.findall(r"([a-z-]+) \(such as ([^)]+)\)", err.partition("; give ")[2])
-    assert [key for key, _ in needed] == ["local-solver", "clip", "row-norm", "loss"]
-    given = [f"{key}={value}" for key, value in needed]
+    given = err.rstrip().partition("; add ")[2].split()
+    assert [word.partition("=")[0] for word in given] == [
+        "local-solver",
+        "clip",
+        "loss",
+        "row-norm",
+    ]
     assert privet("account", "target-epsilon=4", "num-examples=100", *given)[0] == 0
     code, _, err = privet("run", "target-epsilon=4", "num-server-rounds=1")
     assert code == 2
-    assert err.endswith(
-        "; give local-solver (such as noisy-gd), clip (such as 1.0), row-norm (such as 1.0)\n"
-    )
+    assert err.endswith("; add local-solver=noisy-gd clip=1.0 row-norm=5.6\n"), "of 31 columns"
     for one in given[1:]:
         others = [each for each in given if each != one]
         _, _, err = privet("account", "target-epsilon=4", "num-examples=100", *others)
-        assert err.endswith(f"; give {one.replace('=', ' (such as ')})\n")
+        assert err.endswith(f"; add {one}\n")
 
 
 class TestInterrupted:
@@ -601,24 +690,19 @@ class TestData:
         code, _, err = privet("data", str(table), "--schema", "/nowhere/schema.toml")
         assert err == "privet: --schema /nowhere/schema.toml: No such file or directory\n"
 
-    def test_lists_all_that_is_wrong_and_ends_with_the_command_that_mends_it(
+    def test_a_fault_that_no_key_mends_is_left_for_an_editor(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
-        rows = [
-            f"{n};note {n};2024-01-0{n % 9 + 1};{n};{30 + n};{n % 2 if n else ''}"
-            for n in range(120)
-        ]
-        header = "BMI;Notiz;day;BMI;age;my y"
-        Path("own.csv").write_text("\n".join([header, *rows, ";;;;;"]) + "\n")
-        code, out, err = privet("data", "own.csv", "label-column=my y")
+        rows = [f"{n * n % 7}.5,{n % 2},{'No' if n % 2 else 'no'}" for n in range(40)]
+        Path("own.csv").write_text("\n".join(["age,01,y", *rows]) + "\n")
+        code, out, err = privet("data", "own.csv", 'drop-columns="01"')
         assert (code, err) == (2, "")
-        head, *faults, empty, command = out.splitlines()
-        assert (head, empty) == (f"{tmp_path / 'own.csv'} cannot be used as it is:", "")
-        assert len(faults) == 4
-        words = ["own.csv", "label-column=my y", "drop-columns=BMI,Notiz,day", "missing=drop"]
-        assert shlex.split(command) == ["privet", "data", *words]
-        assert privet("data", *words, "num-agents=2").code == 0
+        *_, fault, left, dealing, empty, command = out.splitlines()
+        assert fault.startswith("- column y: 'No' and 'no' differ by case alone: write them alike")
+        assert (left, empty) == ("- no key mends all: edit the file, then check it again", "")
+        assert dealing.startswith("rows are dealt by partition=label, the default")
+        assert shlex.split(command) == ["privet", "data", "own.csv", 'drop-columns="01"']
 
     def test_says_what_is_left_out(self, tmp_path: Path) -> None:
         rows = [f"{n},ICU,7,{n % 2}" for n in range(40)]

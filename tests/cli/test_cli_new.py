@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shlex
 import sys
 import tomllib
 import zipfile
@@ -18,10 +19,12 @@ import pytest
 from flwr.app import Array, ArrayRecord, Context, RecordDict
 
 from privet.cli import new
+from privet.cli.config import parse_assignments
 from privet.cli.new import MODELS
 from privet.server_apps import load_model
 from privet.sim.engine import InlineGrid
 from support.cli import privet
+from support.messy import LABEL, write_messy
 from support.processes import Deployment
 from support.simulation import run_simulation
 from support.wheel import Built, bare_environment, install, run
@@ -183,6 +186,32 @@ def test_a_fresh_superlink_installs_what_it_needs(
     assert verdict.completed, verdict
     assert f"flwr-privet=={version('flwr-privet')}" in verdict.log
     assert "aggregate_train: 2 results" in verdict.log or "round 2/2 | 2 agents" in verdict.log
+
+
+@pytest.mark.deployment
+@pytest.mark.slow
+def test_a_messy_table_is_trained_on_and_predicted_by_the_app_with_scikit_learn(
+    make: Make, tmp_path: Path
+) -> None:
+    table, new, labels = write_messy(tmp_path)
+    out = privet("data", table, f"label-column={LABEL}").out
+    printed = parse_assignments(shlex.split(out.splitlines()[-1])[2:])
+    folder = make("sklearn")
+    model = folder / "my_app_sklearn" / "model.py"
+    digits = '{"dataset": "digits"}'
+    assert digits in model.read_text()
+    model.write_text(model.read_text().replace(digits, repr(printed), 1))
+    with Deployment(tmp_path) as deployment:
+        deployment.start_superlink()
+        for node in range(2):
+            deployment.start_node(str(node), {"partition-id": node, "num-partitions": 2})
+        deployment.wait_for_nodes()
+        verdict = deployment.submit(folder, {"num-server-rounds": 3}).wait(400.0)
+    assert verdict.completed, verdict
+    (saved,) = (folder / "runs").iterdir()
+    script = "import sys; from my_app_sklearn.model import predict; print(*predict(*sys.argv[1:]))"
+    said = run(sys.executable, "-c", script, saved, new, cwd=folder).stdout
+    assert said.split() == labels
 
 
 @pytest.mark.parametrize(

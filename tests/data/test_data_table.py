@@ -298,7 +298,9 @@ class TestMissing:
         file = write(tmp_path / "a.csv", *self.ROWS)
         for keys in ({"label_column": "sex"}, {"id_column": "sex"}):
             for missing in ("refuse", "zero", "mean", "category"):
-                with pytest.raises(DataError, match=r"rows have no .*: set .*missing=drop"):
+                with pytest.raises(
+                    DataError, match=r"4 rows have no .*: set .*missing-labels=drop"
+                ):
                     central(file, missing=missing, **keys)
         assert central(file, missing="drop", label_column="sex").train_labels.tolist() == [-1, 1]
 
@@ -503,14 +505,17 @@ def test_all_that_is_wrong_is_said_at_once_with_the_keys_that_mend_it(tmp_path: 
     file = write(tmp_path / "a.csv", "BMI;Notiz;Aufnahme;BMI;ward;y", *rows)
     with pytest.raises(TableError) as caught:
         whole(file, drop_columns="ward")
-    assert [fault.text.partition(",")[0] for fault in caught.value.faults] == [
+    stopping = [fault.text for fault in caught.value.faults if fault.stops]
+    assert [text.partition(",")[0] for text in stopping] == [
         "several columns are called 'BMI'",
         "column Notiz: 101 different texts in 101 rows",
         "column Aufnahme: dates or times",
-        "1 rows have no label in column y",
+        "1 rows have no label in column y (missing-labels = drop leaves them out)",
     ]
-    assert caught.value.keys == {"drop-columns": "ward,BMI,Notiz,Aufnahme", "missing": "drop"}
-    assert str(caught.value).endswith(": set drop-columns=ward,BMI,Notiz,Aufnahme missing=drop")
+    keys = {"drop-columns": "ward,BMI.1,Notiz,Aufnahme", "missing-labels": "drop"}
+    assert {key: caught.value.keys[key] for key in keys} == keys
+    lists_all = f"all that is to be mended: privet data {file}"
+    assert str(caught.value).endswith(f" missing-labels=drop; {lists_all}")
     assert "\n" not in str(caught.value)
 
 

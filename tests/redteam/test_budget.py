@@ -14,10 +14,10 @@ from flwr.app import Context, Message
 from privet.client_apps import client_app
 from privet.client_apps.fed_pdm import Agent
 from privet.core import PrivetError
+from privet.core import format as report_format
 from privet.data import problem_from_context
 from privet.problems import LinearModel
 from privet.server_apps import execute, read_config
-from privet.server_apps.report import format as report_format
 from privet.sim.engine import InlineGrid
 from redteam.harness import Node, privet, privet_json, problem, spent
 

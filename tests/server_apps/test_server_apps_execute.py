@@ -76,7 +76,7 @@ def test_what_fails_after_the_rounds_leaves_the_model(
 class TestReport:
     @pytest.fixture(autouse=True)
     def broken(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def fail(*_: Any) -> None:
+        def fail(*_: Any, **__: Any) -> None:
             raise OverflowError("two\nlines")
 
         monkeypatch.setattr(sys.modules[MODULE], "write_report", fail)

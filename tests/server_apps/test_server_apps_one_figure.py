@@ -15,11 +15,11 @@ from flwr.app import Context, Message
 from privet.client_apps import client_app
 from privet.client_apps.rivals.dp_fedsgd import Agent as DPFedSGDAgent
 from privet.core import ConfigError
+from privet.core import format as fmt
 from privet.data import problem_from_context
 from privet.kernel import AgentLedger, Facts, LedgerFile, Problem, gaussian_epsilon
 from privet.problems import L2, BinaryLogistic
 from privet.server_apps import Finished, execute, read_config
-from privet.server_apps.report import format as fmt
 from privet.sim.engine import InlineGrid
 from support.cli import privet
 from support.reports import Page

@@ -20,13 +20,13 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from privet.cli.config import parse_assignments
+from privet.core import format as report_format
 from privet.core.library import LIBRARY_VERSION
 from privet.server_apps.config import read_config
 from privet.server_apps.report import ReportError, write_report
-from privet.server_apps.report import format as report_format
-from privet.server_apps.report.assemble import _in_words
 from privet.server_apps.report.rows import csv_table
 from privet.server_apps.report.runs import read_runs
+from privet.server_apps.report.statement import in_words
 from privet.sim.inline import run_inline
 from support.cli import privet
 from support.reports import Page, render, rounds, run_folder
@@ -354,7 +354,7 @@ class TestPrivacy:
             (20.0, 1e-5, "almost always"),
         ],
     )
-    def test_an_epsilon_is_told_in_words(
+    def test_an_epsilon_is_toldin_words(
         self, tmp_path: Path, epsilon: float, delta: float, said: str
     ) -> None:
         entry = {"epsilon": epsilon, "delta": delta, "method": "pld", "assumptions": []}
@@ -391,7 +391,7 @@ class TestPrivacy:
     def test_no_test_beats_the_probability_that_is_told(self) -> None:
         """Randomised response, which is the hardest case of an epsilon, reaches it."""
         for epsilon in (0.1, 1.0, 4.0):
-            words = _in_words({"epsilon": epsilon, "delta": 0.0}, "")
+            words = in_words({"epsilon": epsilon, "delta": 0.0}, "")
             (told,) = re.findall(r"right in ([\d.]+) %;", words)
             truth = math.exp(epsilon) / (1 + math.exp(epsilon))
             assert 100 * truth <= float(told) < 100 * truth + 0.1
@@ -451,7 +451,7 @@ class TestFailures:
         folder = run_folder(tmp_path / "run", rounds(2), summary={"status": "interrupted"})
         assert f"It goes on with resume={folder}." in render(folder).html
 
-    def test_none_is_said_in_words(self, tmp_path: Path) -> None:
+    def test_none_is_saidin_words(self, tmp_path: Path) -> None:
         assert (
             "No failure in any recorded round" in render(run_folder(tmp_path / "r", rounds(3))).html
         )

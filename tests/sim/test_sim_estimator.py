@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, SGDClassifier
+from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, scale
@@ -147,10 +148,57 @@ def test_history_has_a_line_a_round() -> None:
 
 
 @pytest.mark.parametrize("verbose", [True, False])
-def test_verbose_shows_the_rounds(verbose: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_verbose_shows_at_most_a_line_a_round(
+    verbose: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     features, labels = scaled(load_iris)
-    FederatedClassifier(rounds=2, verbose=verbose).fit(features, labels)
-    assert any("round 2/2" in line for line in caplog.messages) is verbose
+    FederatedClassifier(rounds=40, verbose=verbose).fit(features, labels)
+    lines = [line for line in caplog.messages if "round" in line.lower()]
+    assert len(lines) == (20 if verbose else 0)
+    assert not verbose or lines[-1].startswith("round 40/40")
+
+
+def test_history_has_loss_and_accuracy_of_training_or_test_data() -> None:
+    features, labels = scaled(load_iris)
+    rest, test = np.arange(150) % 3 > 0, np.arange(150) % 3 == 0
+    names = np.array(["a", "b", "c"])[labels]
+    model = FederatedClassifier(rounds=5, random_state=0).fit(features, names)
+    last = model.history_[-1]
+    assert last["accuracy"] == model.score(features, names)
+    assert last["loss"] == pytest.approx(log_loss(names, model.predict_proba(features)), rel=1e-6)
+    assert None not in [line["loss"] for line in model.history_]
+    held: Any = {"eval_set": (features[test], names[test])}
+    model.fit(features[rest], names[rest], **held)
+    assert model.history_[-1]["accuracy"] == model.score(features[test], names[test])
+    with pytest.raises(ValueError, match="eval_set: label 'z' is no class"):
+        model.fit(features, names, eval_set=(features[:1], ["z"]))
+
+
+def test_loss_of_a_regression_is_its_mean_squared_error() -> None:
+    features, targets = load_diabetes(return_X_y=True)
+    features, targets = scale(features), scale(targets)
+    model = FederatedRegressor(rounds=5, random_state=0).fit(features, targets)
+    error = np.mean((model.predict(features) - targets) ** 2)
+    assert model.history_[-1]["loss"] == pytest.approx(error, rel=1e-6)
+    assert model.history_[-1]["accuracy"] is None
+
+
+NOISED = {"local-solver": "noisy-gd", "clip": 1.0, "row-norm": 1.0, "noise-variance": 1.0}
+
+
+@pytest.mark.parametrize(
+    "noised",
+    [
+        {"target_epsilon": 4.0},
+        {"settings": NOISED, "estimator": LogisticRegression(fit_intercept=False)},
+    ],
+)
+def test_a_private_run_measures_no_training_data(noised: dict[str, Any]) -> None:
+    features, labels = scaled(load_iris)
+    model = FederatedClassifier(rounds=2, random_state=0, **noised).fit(features, labels)
+    assert [(one["loss"], one["accuracy"]) for one in model.history_] == [(None, None)] * 2
+    model.fit(features, labels, eval_set=(features[::5], labels[::5]))
+    assert model.history_[-1]["accuracy"] == model.score(features[::5], labels[::5])
 
 
 @pytest.mark.parametrize("estimator", [Ridge(alpha=2.0), LinearRegression()])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -235,6 +236,8 @@ def test_who_begins_anew_is_sent_what_a_newcomer_is(kind: type[PrimalDualStrateg
     strategy.run.renew("1")
     session.roster.agents["3"] = replace(session.roster.agents["1"], node=9)
     strategy.run.admit("3")
+    assert math.isnan(strategy.half.residual(session.state))
+    assert session.gaps.unknown() == [1, 3]
     renewed, newcomer = (strategy.half.recovery(session.state, i) for i in (1, 3))
     assert renewed is not None
     assert newcomer is not None

@@ -220,6 +220,10 @@ def test_a_manifest_with_wrong_contents_is_one_line(
     [
         (lambda m: m.pop("state/residual"), "the checkpoint's state has"),
         (lambda m: m.update({"state/z": m["state/z"][:2]}), r"table z has shape \(2, 4\)"),
+        (
+            lambda m: m.update({"state/gaps/x": m["state/gaps/x"][:2]}),
+            r"table gaps/x is of \(2,\) float64",
+        ),
     ],
 )
 def test_a_state_with_wrong_contents_is_one_line(tmp_path: Path, change: Any, reason: str) -> None:

@@ -8,7 +8,7 @@ from privet.client_apps.sparsifiers import sparse_arrays
 from privet.client_apps.terms import PrivacyTerms
 from privet.strategies import PrimalDualStrategy, SearchAxis
 from privet.strategies.half import HalfState, ServerHalf, mean_row
-from privet.strategies.uploads import SPARSE, squared_gap
+from privet.strategies.uploads import SPARSE
 
 from .agent import Agent
 
@@ -47,7 +47,7 @@ class Server(ServerHalf[State]):
             held = {"h": state.h[position]}
             state.h[position] = self.agent.follow(held, {}, sparse_arrays(sent))["h"]
         x = state.x - kind(self.agent.step_size(turn.number)) * slope
-        state.residual = squared_gap(x, state.x)
+        state.residual = uploads.step(x, state.x)
         state.x = x
         return state
 

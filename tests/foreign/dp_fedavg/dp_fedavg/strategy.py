@@ -7,7 +7,6 @@ import numpy as np
 from privet.client_apps.terms import PrivacyTerms
 from privet.strategies import PrimalDualStrategy, SearchAxis
 from privet.strategies.half import HalfState, ServerHalf
-from privet.strategies.uploads import squared_gap
 
 from .agent import Agent
 
@@ -34,7 +33,7 @@ class Server(ServerHalf[State]):
         if not sums.positions:
             return state
         x = state.x + sums.mean("u", state.x)
-        return State(x, residual=squared_gap(x, state.x))
+        return State(x, residual=sums.step(x, state.x))
 
 
 class DPFedAvg(PrimalDualStrategy):

@@ -7,7 +7,7 @@ import numpy as np
 from privet.client_apps.terms import PrivacyTerms
 from privet.strategies import PrimalDualStrategy, SearchAxis
 from privet.strategies.half import HalfState, ServerHalf
-from privet.strategies.uploads import SPARSE, squared_gap
+from privet.strategies.uploads import SPARSE
 from privet.wire.sparse.sums import SparseSum
 
 from .agent import Agent
@@ -38,7 +38,7 @@ class Server(ServerHalf[State]):
         for _, sent in uploads.sparse(state.x):
             total.add(sent)
         x = state.x + total.mean()
-        return State(x, residual=squared_gap(x, state.x))
+        return State(x, residual=uploads.step(x, state.x))
 
 
 class SparseFedAvg(PrimalDualStrategy):

@@ -1,4 +1,4 @@
-"""Formatting of the report's numbers and text."""
+"""Numbers and texts as people read them, in pages, tables and log lines."""
 
 from __future__ import annotations
 
@@ -128,3 +128,11 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             result[f"{prefix}{key}"] = value
     return result
+
+
+def kept(best: Mapping[str, Any]) -> str:
+    """Return a summary's entry on the model of the best round as one line."""
+    value, metric = best["value"], best["metric"]
+    written = fraction(value) if metric == "accuracy" else number(value)
+    line = f"{best['file']} is of round {best['round']}, the best {metric} ({written})"
+    return f"{line}; {best['privacy']}" if "privacy" in best else line

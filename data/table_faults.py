@@ -1,0 +1,260 @@
+"""What is wrong with a table, or doubtful, and the run-config keys that mend it.
+
+Every check of a column's contents is here: the loader refuses what stops it, ``privet data`` lists
+all of it.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from privet.data.dataset import DataError, Fault, Source, SourceColumn
+from privet.data.schema import GAP
+from privet.data.table_dates import is_date
+from privet.data.table_values import UnfitError, as_numbers
+
+MISSING = ("refuse", "category", "mean", "drop", "zero")
+MISSING_LABELS = ("refuse", "drop")
+MOST_CLASSES = 20
+"""Whole numbers of more values than this are a quantity, not classes."""
+MOST_CATEGORIES = 100
+CHOSEN = "COLUMN"
+"""Stands for the name that the user is to choose."""
+DATES_TEXT = (
+    "dates or times, such as {}; expected numbers or categories (dates = day-first or month-first "
+    "makes them numbers of days)"
+)
+_NUMBER = r"[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?"
+_ID_WORDS = {"id", "pid", "uid", "uuid", "key", "nr", "no", "number", "index", "patient", "case"}
+
+
+class TableError(DataError):
+    """A table that cannot be used.
+
+    Attributes
+    ----------
+    faults : tuple of Fault
+        All that is wrong or doubtful.
+    keys : dict
+        Run-config keys that mend what stops the loader, where keys can.
+    """
+
+    def __init__(self, source: Source, faults: Sequence[Fault]) -> None:
+        self.faults = tuple(faults)
+        stopping = [fault for fault in faults if fault.stops]
+        self.keys = mending(stopping, source.drop_columns)
+        keys = " ".join(f"{key}={value}" for key, value in self.keys.items())
+        if "label-column" in self.keys:  # which may be a column that is to be left out
+            self.keys, keys = {"label-column": CHOSEN}, ""
+        texts = "; ".join(fault.text for fault in stopping)
+        super().__init__(
+            f"{source.path}: {texts}{f': set {keys}' if keys else ''}; all that is to be mended: "
+            f"privet data {shlex.quote(source.path)}"
+        )
+
+
+# ------------------------------------------------------------------ keys that mend
+
+
+def dropped(drop_columns: str) -> list[str]:
+    """Return the names in a value of ``drop-columns``: separated by commas, a comma of a name is
+    written with a backslash before it."""
+    names = re.findall(r"(?:\\[\\,]|[^,])+", drop_columns)
+    return [re.sub(r"\\([\\,])", r"\1", name.strip()) for name in names if name.strip()]
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return the value of ``drop-columns`` with these names."""
+    unique = dict.fromkeys(names)
+    return ",".join(re.sub(r"\\(?=[\\,]|$)|,", r"\\\g<0>", name) for name in unique)
+
+
+def mending(faults: Iterable[Fault], drop_columns: str = "") -> dict[str, str]:
+    """Return the run-config keys that mend faults, beside a value of ``drop-columns``."""
+    keys: dict[str, str] = {}
+    names = dropped(drop_columns)
+    for fault in faults:
+        keys = {**fault.keys, **keys}
+        names += [name for name in fault.drop if name not in names]
+    if len(names) > len(dropped(drop_columns)):
+        keys = {"drop-columns": listed(names), **keys}
+    return keys
+
+
+# ------------------------------------------------------------------ the table
+
+
+def of_names(
+    repeated: Mapping[str, Sequence[Any]], unnamed: Iterable[str], names: Iterable[str]
+) -> list[Fault]:
+    """Return the faults of names among the columns that are used.
+
+    ``repeated`` has, by a name that several columns have, their names and contents.
+    """
+    used, faults = set(names), []
+    for name, columns in sorted(repeated.items()):
+        (_, first), *others = columns
+        if len(used & {one for one, _ in columns}) < 2:
+            continue
+        again = [one for one, _ in others]
+        alike = all(values.equals(first) for _, values in others)
+        keep = f"drop-columns = {listed(again)} keeps the first, {listed([name])} none of them"
+        faults.append(
+            Fault(
+                f"several columns are called {name!r}{', with equal values' if alike else ''} "
+                f"({keep})",
+                drop=tuple(again) if alike else (name,),
+            )
+        )
+    faults += [
+        Fault(f"{name} has no name: give it one, or leave it out as {name!r}", drop=(name,))
+        for name in unnamed
+        if name in used
+    ]
+    return faults
+
+
+def of_labels(names: Iterable[str]) -> Fault:
+    """Return the fault of a table of which nothing says where its labels are."""
+    return Fault(
+        f"which column has the labels? Give label-column, one of {', '.join(names)}",
+        keys={"label-column": CHOSEN},
+    )
+
+
+def of_gaps(
+    source: Source, columns: Iterable[SourceColumn], label: str, ids: Any | None
+) -> list[Fault]:
+    """Return the faults of missing values, as ``missing`` and ``missing-labels`` treat them.
+
+    ``ids`` is the column of ``id-column``, None where there is none.
+    """
+    faults = []
+    gaps = {column.name: column for column in columns if column.missing}
+    for count, what in (
+        (gaps.pop(label).missing if label in gaps else 0, f"label in column {label}"),
+        (0 if ids is None else ids.null_count, f"id in column {source.id_column}"),
+    ):
+        if count:
+            text = f"{count} rows have no {what} (missing-labels = drop leaves them out)"
+            faults.append(Fault(text, keys={"missing-labels": "drop"}))
+    if source.missing == "category" and source.alone and not source.schema:
+        why = "other nodes may lack other values, and have other columns"
+        text = f"missing = category needs schema where a node reads its own file: {why}"
+        return [*faults, Fault(text, keys={"missing": "mean"})]
+    for column in columns:
+        if column.gap and source.missing != "category":
+            text = f"column {column.name}: the schema lists {GAP!r}, a missing value"
+            text = f"{text}, which needs missing = category"
+            faults.append(Fault(text, keys={"missing": "category"}))
+        elif column.name not in gaps:
+            continue
+        elif source.missing == "category" and source.schema and not column.gap:
+            text = f"column {column.name}: {column.missing} values are missing"
+            faults.append(Fault(f"{text}, and the schema does not list {GAP!r} among its values"))
+        elif source.missing == "zero" and column.categories:
+            text = f"column {column.name}: {column.missing} texts are missing"
+            text = f"{text}, which missing = zero would make {column.categories[0][:40]!r}"
+            faults.append(Fault(text, keys={"missing": "mean" if source.alone else "category"}))
+    if gaps and source.missing == "refuse":
+        where = ", ".join(f"{column.name} of {column.missing} rows" for column in gaps.values())
+        faults.append(
+            Fault(
+                f"missing values, in {where} (fill them in, leave the columns out, or choose what "
+                f"they become: missing = {', '.join(MISSING[1:-1])} or {MISSING[-1]})",
+                keys={"missing": "mean"},
+            )
+        )
+    return faults
+
+
+def of_empty_rows(count: int) -> list[Fault]:
+    """Return the doubt about rows without any value, which the loader leaves out."""
+    rows = "an empty row, which is" if count == 1 else f"{count} empty rows, which are"
+    return [Fault(f"{rows} left out", stops=False)] if count else []
+
+
+# ------------------------------------------------------------------ a column
+
+
+def check_categories(categories: list[str], rows: int) -> None:
+    """Raise ``UnfitError`` for texts of so many rows that are no categories, or that look alike."""
+    first = repr(categories[0][:40])
+    if all(map(is_date, categories)):
+        raise UnfitError(DATES_TEXT.format(first))
+    folded: dict[str, str] = {}
+    for text in categories:
+        if (other := folded.setdefault(text.casefold(), text)) != text:
+            raise UnfitError(
+                f"{other!r} and {text!r} differ by case alone: write them alike, list both in a "
+                "schema, or leave the column out"
+            )
+    if len(categories) <= MOST_CLASSES:
+        return
+    odd = [text for text in categories if not re.fullmatch(_NUMBER, text)]
+    if 0 < len(odd) < len(categories) / 2:
+        raise UnfitError(
+            f"numbers, but for {odd[0][:40]!r}: write it as one, or nothing if a value is missing"
+        )
+    if len({re.sub(r"\d+([.,]\d+)*", "", text) for text in categories}) == 1:
+        raise UnfitError(
+            f"many numbers with a text, such as {first}: write the numbers alone, list the texts "
+            "in a schema if they are categories, or leave it out if it tells whose a row is"
+        )
+    if len(categories) > min(MOST_CATEGORIES, rows / 2):
+        what = " (an id, or notes?)" if len(categories) == rows else ""
+        raise UnfitError(
+            f"{len(categories)} different texts in {rows} rows, such as {first}, are too many "
+            f"categories{what}"
+        )
+
+
+def label_column(values: Any, label: SourceColumn) -> SourceColumn:
+    """Return the contents of a column of labels: classes, where it has few whole numbers.
+
+    Raises
+    ------
+    UnfitError
+        Where they are no labels.
+    """
+    if label.gap:
+        raise UnfitError(f"a label may not be missing, and the schema lists {GAP!r}", drop=False)
+    if not label.categories and not label.public:
+        classes = np.unique(as_numbers(values.drop_null()))
+        if len(classes) <= MOST_CLASSES and (classes == np.floor(classes)).all():
+            label = replace(label, categories=tuple(str(int(one)) for one in classes))
+    if label.constant:
+        raise UnfitError("every row has the same label", drop=False)
+    return label
+
+
+def doubts(column: SourceColumn, values: Any) -> list[Fault]:
+    """Return what is doubtful about a column of features that can be used."""
+    if column.public:
+        return []
+    if column.constant and not column.missing:
+        same = (*column.categories, f"{column.low:g}")[0]
+        text = f"column {column.name}: {same[:40]} in every row, which tells nothing"
+    elif not column.categories and not column.dates and _may_be_ids(column, as_numbers(values)):
+        text = f"column {column.name}: a different whole number in every row: an id?"
+    else:
+        return []
+    return [Fault(text, drop=(column.name,), stops=False)]
+
+
+def _may_be_ids(column: SourceColumn, numbers: Any) -> bool:
+    """Return whether whole numbers, all different, count rows, ascend, or are called ids."""
+    if len(numbers) <= MOST_CLASSES or column.missing or (numbers != np.floor(numbers)).any():
+        return False
+    if len(np.unique(numbers)) < len(numbers):
+        return False
+    words = set(re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", column.name).lower()))
+    steps = np.diff(numbers)
+    counted = column.high - column.low < 2 * len(numbers)
+    return counted or bool((steps > 0).all() or (steps < 0).all() or words & _ID_WORDS)

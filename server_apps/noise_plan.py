@@ -1,0 +1,176 @@
+"""The noise of a planned private run beside the most that its records can say, before it runs.
+
+All is of public numbers: the agents' facts, and the releases that their accounts will be charged
+for.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from privet.client_apps.half import Half
+from privet.kernel import Facts, Release
+from privet.strategies import Observer, PrimalDualStrategy, Run
+from privet.strategies.run.calibration import TARGET, Plan, plans
+
+log = logging.getLogger("flwr.privet")
+
+CLEAR = 2.0
+"""The ratio of signal to noise in a step of a proposed plan, where two steps or more have it: at 1
+the noise is as long as the longest update there can be, and those of a run are shorter."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoisePlan:
+    """The signal and the noise of a planned run.
+
+    A record moves what an agent releases by at most s, so all its n records move it by at most n s:
+    it lies within r = n s / 2 of a point that says nothing of them (n s where a neighbour is one
+    record less, of which s counts the whole). Of noise of deviation sigma on each of d coordinates,
+    the mean over the N agents of a round has the ratio
+
+        N r / sqrt(d sum_i sigma_i^2) = sqrt(N / (d mean_i (sigma_i / r)^2)),
+
+    and sigma_i / r = 2 / (n mu_i) follows from the cost mu_i of a release alone. The squares of the
+    ratios of all noised steps add up to R^2, which a total epsilon fixes, however many steps share
+    it: R = sqrt(N) n mu / (2 sqrt(d)) for N equal agents of Gaussian-DP parameter mu. In each of S
+    steps the ratio is R / sqrt(S).
+
+    Attributes
+    ----------
+    squared : float
+        R^2.
+    rounds : int
+        Rounds that are planned.
+    local : int
+        Noised steps of an agent in a round.
+    sharing : float
+        The factor of R if the agents shared out the noise, and none colluded.
+    """
+
+    squared: float
+    rounds: int
+    local: int
+    sharing: float = 1.0
+
+    @property
+    def noise(self) -> float:
+        """Noise of a step over the longest update, at least."""
+        return self.noise_of(self.rounds * self.local)
+
+    def noise_of(self, steps: int) -> float:
+        """Return the noise of a step over the longest update where so many steps share R."""
+        return math.sqrt(steps / self.squared) if self.squared > 0 else math.inf
+
+    def advice(self, epsilon: float, local_key: str) -> str:
+        """Return one line on a plan whose noise is above the signal, "" on any other.
+
+        Parameters
+        ----------
+        epsilon : float
+            The total.
+        local_key : str
+            Run-config key of the local steps, "" if there is none.
+        """
+        if self.noise <= 1:
+            return ""
+        steps = f" of {self.local} noised steps" if self.local > 1 else ""
+        text = (
+            f"{self.rounds} rounds{steps} share epsilon {epsilon:g}: the noise of a step is "
+            f"{self.noise:.2g} times the longest update that the records can make"
+        )
+        steps_left = int(self.squared / CLEAR**2)
+        if steps_left < 2:
+            steps_left = int(self.squared)
+        if steps_left < 1:
+            return f"{text}, and {self.noise_of(1):.2g} times in a single round; {self._way_out}"
+        few = min(self.rounds, steps_left)
+        local = min(self.local, steps_left // few) if local_key else self.local
+        keys = [f"num-server-rounds={few}"] if few < self.rounds else []
+        keys += [f"{local_key}={local}"] if local < self.local else []
+        return f"{text}; with {' '.join(keys)} it is {self.noise_of(few * local):.2g} times"
+
+    @property
+    def _way_out(self) -> str:
+        """What helps where even one round is too noisy."""
+        ways = "raise target-epsilon, or have fewer agents with more records each"
+        if self.sharing > 1:
+            ways += (
+                ", or agents that share the noise (algorithm=dp-fedsgd secure-sum=true "
+                f"noise-sharing=true), then {self.noise_of(1) / self.sharing:.2g} times"
+            )
+        return ways
+
+
+def noise_plan(half: Half, every: Mapping[str, Plan]) -> NoisePlan:
+    """Return the signal and the noise of what is planned of these agents.
+
+    Parameters
+    ----------
+    half : Half
+        The agent half, with its noise.
+    every : mapping of str to Plan
+        By agent; all of them have the same ``sizes``.
+    """
+    agents = Counter(plan.facts for plan in every.values() if plan.rounds)
+    sizes = {number: size for plan in every.values() for number, size in plan.sizes.items() if size}
+    total, local = 0.0, 1
+    for number, size in sizes.items():
+        inverse = 0.0
+        for facts, count in agents.items():
+            among = replace(facts, agents=size) if half.noise_sharing else facts
+            release = half.release(among, number)
+            inverse += count / _squared_ratio(release, facts)
+            local = max(local, release.count * release.steps)
+        dim = max(facts.dim for facts in agents)
+        total += size * sum(agents.values()) / (dim * inverse) if inverse > 0 else math.inf
+    sharing = 1.0 if half.noise_sharing or not sizes else math.sqrt(max(sizes.values()))
+    return NoisePlan(total, len(sizes), local, sharing)
+
+
+def _squared_ratio(release: Release, facts: Facts) -> float:
+    """Return (r / sigma)^2 of the noise that one agent adds, for all uses in a message."""
+    if release.mechanism == "none":
+        return math.inf
+    units = 1 if release.relation == "replace-agent" else facts.num_examples
+    reach = float(units) if release.relation == "add-remove" else units / 2.0
+    # The loss of a shared noise is that of the sum, and Laplace's is in units of its scale.
+    own = release.loss**2 * release.honest / (2.0 if release.mechanism == "laplace" else 1.0)
+    return reach**2 * own * release.count
+
+
+def planned_noise(strategy: PrimalDualStrategy, run: Run) -> str:
+    """Return the line on a run with a target epsilon whose noise is above the signal, else ""."""
+    target = run.half.terms.target_epsilon
+    rounds = run.options.rounds
+    begun = run.session.round > 0
+    if target <= 0 or begun or rounds is None or not run.half.agent.private:
+        return ""
+    every = plans(run.session, run.options.participation, rounds, run.options.seed)
+    if not any(plan.rounds for plan in every.values()):
+        return ""
+    local_key = type(strategy).local_steps
+    return noise_plan(run.half.agent, every).advice(target, local_key)
+
+
+class NoiseOfPlan(Observer):
+    """Warns before the first round of a private run whose noise is above its signal.
+
+    Attributes
+    ----------
+    said : str
+        The line.
+    """
+
+    def __init__(self, strategy: PrimalDualStrategy) -> None:
+        self.strategy, self.said = strategy, ""
+
+    def on_begin(self, run: Run) -> None:
+        """Look at the noise that was calibrated, and at the rounds that are left."""
+        self.said = planned_noise(self.strategy, run)
+        if self.said:
+            log.warning("%s: %s", TARGET, self.said)

@@ -1,0 +1,143 @@
+"""The privacy statement of a private run: one page for the data officer, to print and sign."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from privet.core import format as fmt
+from privet.core.format import text
+from privet.core.library import LIBRARY_VERSION
+from privet.kernel import UNITS
+from privet.server_apps.report.document import printed
+from privet.server_apps.report.runs import ReportError, Run, settings_of
+from privet.server_apps.report.tables import entries_of
+
+_SCALE = "As a scale, ε = 0 gives nothing away, around 1 protects strongly, above 10 weakly."
+_SHOWN_COLUMNS = 40
+_LINES = ("Name and function", "Date and place", "Signature")
+
+
+def in_words(entry: Mapping[str, Any], relation: str) -> str:
+    """Return an explanation of an epsilon for readers who do not know it, and its scale.
+
+    The figure is the probability that the best test of two equally likely neighbouring data sets
+    names the right one. Where the account is exactly Gaussian, of parameter mu, the releases
+    distinguish the two as well as one draw of N(0, 1) or N(mu, 1) does: Phi(mu / 2) (J. Dong,
+    A. Roth, W. Su, Gaussian differential privacy, 2022). For any other account it is at most
+    (e^epsilon + delta) / (1 + e^epsilon), since the two errors of a test satisfy
+    a + e^epsilon b >= 1 - delta and e^epsilon a + b >= 1 - delta (P. Kairouz, S. Oh,
+    P. Viswanath, The composition theorem for differential privacy, 2015, theorem 2.1).
+    """
+    epsilon, delta, mu = (entry.get(key) for key in ("epsilon", "delta", "mu"))
+    if not (isinstance(epsilon, int | float) and isinstance(delta, int | float)):
+        return ""
+    if entry.get("method") == "gaussian" and isinstance(mu, int | float):
+        wrong = math.erfc(mu / math.sqrt(8.0)) / 2.0
+        right = f"in {100 * (1 - wrong):.3g} %"
+    else:
+        wrong = (1 - delta) / (1 + math.exp(min(epsilon, 700.0)))
+        right = f"in {math.ceil(1000 * (1 - wrong)) / 10:g} %"
+    if wrong < 1e-3:
+        right = "almost always"
+    known, question = {
+        "add-remove": ("all other records", "whether a given record was there"),
+        "replace-agent": (
+            "the other agents' records",
+            "which of two sets of records a given agent had",
+        ),
+    }.get(relation, ("all other records", "which of two values a given record had"))
+    return (
+        f"Someone who sees every message and knows {known} could at best guess "
+        f"{question}, and be right {right}; tossing a coin is right in 50 %. {_SCALE}"
+    )
+
+
+def statement_page(runs: Sequence[Run]) -> bytes:
+    """Return the statement of one private run as a self-contained HTML page for A4 or letter paper.
+
+    It says only what ``privacy.json`` and ``summary.json`` of the run say; no measured accuracy and
+    no baseline stands in it.
+
+    Raises
+    ------
+    ReportError
+        If there are several runs, or the run is not private: nothing can be stated of it then.
+    """
+    if len(runs) != 1:
+        raise ReportError(f"--statement: a statement is about one run, found {len(runs)}")
+    (run,) = runs
+    if run.privacy.private is not True or not run.privacy.entries:
+        why = run.privacy.reason.removeprefix("not private: ") or "it has no privacy account"
+        raise ReportError(f"--statement: {run.name} is not private: {why}; there is none to state")
+    blocks = [_claim(run, entry) for entry in entries_of(run.privacy)]
+    signed = "".join(f"<tr><th>{line}</th><td></td></tr>" for line in _LINES)
+    body = (
+        f"<h1>Privacy statement</h1>{_rows(_about(run))}{''.join(blocks)}"
+        f'<table class="sign">{signed}</table>'
+    )
+    return printed(f"Privacy statement of {run.name}", body).encode()
+
+
+def _rows(values: Mapping[str, str]) -> str:
+    """Return a table of two columns; the values are HTML."""
+    cells = "".join(f"<tr><th>{name}</th><td>{value}</td></tr>" for name, value in values.items())
+    return f"<table>{cells}</table>"
+
+
+def _about(run: Run) -> dict[str, str]:
+    """Return who took part in what, with which library."""
+    summary, settings = run.summary, settings_of(run)
+    agents = run.privacy.agents
+    ended = str(summary.get("ended", ""))[:16].replace("T", " ")
+    played = f"{len(run.rounds)} rounds" + (f", ended {ended}" if ended else "")
+    where = {
+        "True": "a simulation, in which one process holds the records of all agents",
+        "False": "nodes of their own",
+    }.get(str(summary.get("simulated")), "")
+    values = {
+        "Run": f"{text(run.name)}, {text(played)}",
+        "Who": text(f"{len(agents)} agents" + (f"; {where}" if where else "")),
+        "What": text(f"{settings.get('algorithm')} on {settings.get('dataset')}"),
+        "Columns": _schema(summary),
+        "Library": text(f"Privet (flwr-privet) {summary.get(LIBRARY_VERSION, 'not recorded')}"),
+    }
+    return {key: value for key, value in values.items() if value}
+
+
+def _schema(summary: Mapping[str, Any]) -> str:
+    """Return the public schema, by its digest and columns, "" where there is none."""
+    schema = summary.get("schema")
+    if not isinstance(schema, Mapping):
+        return ""
+    columns = schema.get("columns") or {}
+    listed = [
+        f"{name} {low_high[0]:g} to {low_high[1]:g}"
+        if all(isinstance(value, int | float) for value in low_high)
+        else f"{name}: {', '.join(map(str, low_high))}"
+        for name, low_high in list(columns.items())[:_SHOWN_COLUMNS]
+    ]
+    more = [f"{len(columns) - _SHOWN_COLUMNS} more"] if len(columns) > _SHOWN_COLUMNS else []
+    ranges = "; ".join([*listed, *more])
+    digest = f"<br><small>SHA-256 of the file: {text(schema.get('sha-256'))}</small>"
+    return f"by a schema that the undersigned takes to be public: {text(ranges)}{digest}"
+
+
+def _claim(run: Run, entry: Mapping[str, Any]) -> str:
+    """Return what is promised towards one observer, and what the promise rests on."""
+    relation = str(settings_of(run).get("relation", "replace-one"))
+    epsilon = entry.get("epsilon")
+    exact = f" (exactly {epsilon!r})" if isinstance(epsilon, float) else ""
+    values = {
+        "Towards": f"the {text(entry['to'])}",
+        "Protects": text(f"{UNITS.get(relation, relation)} ({relation})"),
+        "Promise": f"<strong>ε = {text(fmt.epsilon(epsilon))}</strong>{text(exact)} at "
+        f"<strong>δ = {text(fmt.stated(entry.get('delta')))}</strong>, the largest of any agent, "
+        f"by the method {text(fmt.setting(entry.get('method')))}",
+        "In words": text(in_words(entry, relation)),
+        "Provided that": "".join(
+            f"<li>{text(line)}</li>" for line in entry.get("assumptions") or ()
+        ).join(("<ul>", "</ul>")),
+    }
+    return _rows(values)

@@ -1,0 +1,149 @@
+"""Baselines of a run: each by other means, within their time, and outside of every promise."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from privet.core.files import read_npz
+from privet.data import federation_from_config
+from privet.server_apps.advice import remark
+from privet.server_apps.execute import headline
+from privet.sim.inline import run_inline
+from support.reports import Page
+
+AGENTS, ROUNDS, WEIGHT = 4, 3, 0.05
+DEALT = {"num-agents": AGENTS, "partition": "iid"}
+PRIVATE = {"local-solver": "noisy-gd", "clip": 1.0, "row-norm": 5.0, "target-epsilon": 0.5}
+
+
+def run(folder: Path, name: str = "run", **given: Any) -> Any:
+    keys = {**DEALT, "num-server-rounds": ROUNDS, "output-dir": str(folder)}
+    return run_inline({**keys, **{key.replace("_", "-"): v for key, v in given.items()}}, name)
+
+
+def rows() -> tuple[list[Any], list[Any], Any, Any]:
+    """Features and labels of every agent, and of the held-out set."""
+    data = federation_from_config({**DEALT, "algorithm": "fed-plt"}, AGENTS)
+    whole = data.dataset
+    features = [whole.train_features[part] for part in data.parts]
+    labels = [whole.train_labels[part] for part in data.parts]
+    return features, labels, whole.test_features, whole.test_labels
+
+
+def fitted(features: Any, labels: Any, weights: Any, strength: float) -> Any:
+    model = LogisticRegression(C=1 / strength, fit_intercept=False, tol=1e-10, max_iter=5000)
+    return model.fit(features, labels, sample_weight=weights)
+
+
+@pytest.mark.baselines
+def test_each_is_what_other_means_give(tmp_path: Path) -> None:
+    """Scikit-learn's fits, FedAvg written out, and the shares of the classes."""
+    found = run(tmp_path).summary["baselines"]
+    features, labels, test, truth = rows()
+
+    weights = np.concatenate([np.full(len(one), 1 / len(one)) for one in labels])
+    pooled = fitted(np.concatenate(features), np.concatenate(labels), weights, AGENTS * WEIGHT)
+    assert found["pooled"]["accuracy"] == pooled.score(test, truth)
+    margins = truth * pooled.decision_function(test)
+    assert found["pooled"]["loss"] == pytest.approx(np.logaddexp(0, -margins).mean(), rel=1e-4)
+
+    alone = [
+        fitted(x, y, np.full(len(y), 1 / len(y)), WEIGHT).score(test, truth)
+        for x, y in zip(features, labels, strict=True)
+    ]
+    assert found["alone"]["accuracy"] == pytest.approx(np.mean(alone), abs=1e-12)
+    assert (found["alone"]["lowest"], found["alone"]["highest"]) == (min(alone), max(alone))
+    assert found["alone"]["agents"] == AGENTS
+
+    x = np.zeros(test.shape[1])
+    for _ in range(ROUNDS):
+        ends = []
+        for a, y in zip(features, labels, strict=True):
+            w, top = x, np.linalg.eigvalsh(a.T @ a / len(y))
+            step = 2 / (top[-1] / 4 + 2 * WEIGHT)  # the logistic loss has curvature 0 to 1/4
+            for _ in range(10):
+                slope = -y / (1 + np.exp(y * (a @ w)))
+                w = w - step * (a.T @ slope / len(y) + WEIGHT * w)
+            ends.append(w)
+        x = np.mean(ends, axis=0)
+    loss = np.logaddexp(0, -truth * (test @ x)).mean()
+    assert found["fed-avg"]["loss"] == pytest.approx(loss, rel=1e-8)
+
+    share, there = np.mean(np.concatenate(labels) == 1), np.mean(truth == 1)
+    entropy = -there * math.log(share) - (1 - there) * math.log(1 - share)
+    assert found["constant"]["loss"] == pytest.approx(entropy, rel=1e-6)
+    assert found["constant"]["accuracy"] == pytest.approx(max(there, 1 - there))
+
+
+@pytest.mark.baselines
+def test_a_regression_is_compared_with_the_mean(tmp_path: Path) -> None:
+    finished = run(tmp_path, dataset="diabetes", num_server_rounds=1)
+    found = finished.summary["baselines"]
+    data = federation_from_config({"algorithm": "fed-plt", "dataset": "diabetes"}, AGENTS).dataset
+    gaps = data.test_labels - data.train_labels.mean()
+    assert found["constant"] == {"loss": pytest.approx(np.mean(gaps**2), rel=1e-6)}
+    assert "the same number for every row" in headline(finished.summary)["baselines"]
+
+
+@pytest.mark.baselines
+def test_they_end_with_their_time_and_change_no_bit(tmp_path: Path) -> None:
+    """What is not ready is named; model and history are those of a run without any."""
+    late = run(tmp_path, "late", num_server_rounds=1, baseline_seconds=1e-9)
+    none = run(tmp_path, "none", num_server_rounds=1, baseline_seconds=0)
+    full = run(tmp_path, "full", num_server_rounds=1)
+    assert "baselines" not in none.summary
+    assert late.summary["baselines"]["left-out"] == dict.fromkeys(
+        ("constant", "pooled", "fed-avg", "alone"), "left out after 1e-09 s"
+    )
+    assert "each agent alone: left out after 1e-09 s" in headline(late.summary)["baselines"]
+    models = [read_npz(one.folder / "model.npz")["x"] for one in (late, none, full)]
+    assert all(np.array_equal(models[0], one) for one in models)
+
+
+@pytest.mark.baselines
+def test_nodes_of_their_own_have_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = sys.modules["privet.server_apps.execute"]
+    monkeypatch.setattr(module, "in_simulation", lambda grid: False)
+    summary = run(tmp_path, num_server_rounds=1).summary
+    assert (summary["simulated"], "baselines" in summary) == (False, False)
+
+
+@pytest.mark.baselines
+def test_in_a_private_run_they_are_marked_and_stand_in_no_promise(tmp_path: Path) -> None:
+    finished = run(tmp_path, num_server_rounds=1, **PRIVATE)
+    pooled = finished.summary["baselines"]["pooled"]["accuracy"]
+    assert "baselines without noise, which epsilon does not cover" in headline(finished.summary)
+    page = Page((finished.folder / "report.html").read_text())
+    assert page.ids["run-0-baseline-pooled-accuracy"]["data-value"] == repr(pooled)
+    assert "fitted on the records without noise" in page.html
+    for name in ("privacy.json", "statement.html"):
+        text = (finished.folder / name).read_text()
+        assert "aseline" not in text
+        assert repr(pooled) not in text
+    assert "baselines" not in json.dumps(dict(read_npz(finished.folder / "model.npz")), default=str)
+
+
+def summary(loss: float, accuracy: float, **more: Any) -> dict[str, Any]:
+    start = {"loss": 0.6931, "accuracy": 0.4}
+    return {"private": True, "loss": loss, "accuracy": accuracy, "start": start, **more}
+
+
+def test_a_loss_that_ends_far_above_its_start_is_mentioned() -> None:
+    """Even if the accuracy rose, which the check of runs that are no better lets pass."""
+    said = remark(summary(2.9, 0.75))
+    assert said.startswith("loss 2.9 is far above 0.6931, that of the starting model, although ")
+    assert "fewer rounds" in said
+    assert remark(summary(0.7, 0.75)) == remark({}) == ""
+    assert remark(summary(2.9, 0.75, **{"no-better": "loss 2.9"})) == "", "that is said already"
+    common = {"constant": {"loss": 0.5, "accuracy": 0.8}}
+    said = remark(summary(0.6, 0.75, baselines=common))
+    assert "0.5, that of a model that says the same of every row" in said
+    assert "accuracy 0.7500 is below the commonest class's 0.8000" in said

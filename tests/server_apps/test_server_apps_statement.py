@@ -1,0 +1,108 @@
+"""The statement of a private run: what it says is what its account says, and no more."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.core.library import library_version
+from privet.server_apps.report import plots
+from privet.sim.inline import run_inline
+from support.cli import privet
+
+KEYS = {"num-agents": 3, "num-server-rounds": 2, "partition": "iid"}
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("statement")
+    draw = np.random.default_rng(3)
+    table, schema = folder / "rows.csv", folder / "schema.toml"
+    ages = draw.integers(20, 90, 300)
+    table.write_text(
+        "age,ward,outcome\n"
+        + "".join(f"{a},{'ns'[a % 2]},{'well' if a < 50 else 'ill'}\n" for a in ages)
+    )
+    schema.write_text('[columns]\nage = [0, 120]\nward = ["n", "s"]\noutcome = ["ill", "well"]\n')
+    keys = {"dataset": "csv", "data-path": str(table), "schema": str(schema), "clip": 1.0,
+            "label-column": "outcome", "local-solver": "noisy-gd", "row-norm": 2.0,
+            "target-epsilon": 4.0, "output-dir": str(folder), "baseline-seconds": 0.0}  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "have_matplotlib", lambda: False)
+        return run_inline({**KEYS, **keys}, "run")
+
+
+def statement(folder: Path) -> str:
+    return html.unescape((folder / "statement.html").read_text())
+
+
+def test_it_states_who_what_and_the_exact_epsilon(finished: Any) -> None:
+    text = statement(finished.folder)
+    account = json.loads((finished.folder / "privacy.json").read_text())["accounts"][0]
+    schema = (finished.folder.parent / "schema.toml").read_bytes()
+    assert finished.summary["schema"]["sha-256"] == hashlib.sha256(schema).hexdigest()
+    for said in (
+        f"exactly {account['epsilon']!r}",
+        "ε = 4",
+        "δ = 10⁻⁵",
+        "3 agents; a simulation, in which one process holds the records of all agents",
+        "one record of one agent (replace-one)",
+        "age 0 to 120; ward: n, s; outcome: ill, well",
+        hashlib.sha256(schema).hexdigest(),
+        f"Privet (flwr-privet) {library_version()}",
+        "2 rounds, ended",
+        "Name and function",
+        "Date and place",
+        "Signature",
+        *account["assumptions"],
+    ):
+        assert said in text, said
+    assert "ccuracy" not in text
+
+
+def test_the_command_writes_the_same(finished: Any, tmp_path: Path) -> None:
+    out = tmp_path / "for-the-officer.html"
+    code, said, _ = privet(
+        "report", finished.folder, "--out", tmp_path / "page.html", "--statement", out
+    )
+    assert code == 0
+    assert said.split()[-1] == str(out)
+    assert out.read_bytes() == (finished.folder / "statement.html").read_bytes()
+
+
+def test_without_a_promise_there_is_none(finished: Any, tmp_path: Path) -> None:
+    """It says why, in one line, and writes nothing."""
+    folder = run_inline({**KEYS, "output-dir": str(tmp_path)}, "open").folder
+    assert not (folder / "statement.html").exists()
+    out = tmp_path / "statement.html"
+    code, _, err = privet("report", folder, "--statement", out)
+    assert code != 0
+    assert err == (
+        "privet: --statement: open is not private: updates leave without accounted noise; there "
+        "is none to state\n"
+    )
+    code, _, err = privet("report", folder, finished.folder, "--statement", out)
+    assert "about one run, found 2" in err
+    assert not out.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: apt-get install chromium")
+def test_it_prints_on_one_page(finished: Any, tmp_path: Path) -> None:
+    pdf = tmp_path / "statement.pdf"
+    subprocess.run(
+        [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer",
+         f"--user-data-dir={tmp_path / 'profile'}", f"--print-to-pdf={pdf}",
+         str(finished.folder / "statement.html")],
+        check=True, capture_output=True, timeout=300,
+    )  # fmt: skip
+    assert pdf.read_bytes().count(b"/Type /Page\n") == 1

@@ -98,7 +98,9 @@ class Server(ServerHalf[State]):
         "of what all agents sent last, which an asynchronous run needs",
         choices=("participants", "plain", "table", "latest"),
     )
-    downlink_k: int = setting(0, "coordinates the server sends; 0 takes alpha-d", low=0)
+    downlink_k: int = setting(
+        0, "coordinates the server sends; 0 takes alpha-d", low=0, topic="Size of messages"
+    )
     alpha_d: float = setting(
         1.0,
         "share of the coordinates the server sends",
@@ -106,6 +108,7 @@ class Server(ServerHalf[State]):
         high=1,
         open_low=True,
         needs={"downlink_k": 0},
+        topic="Size of messages",
     )
 
     def __post_init__(self) -> None:
@@ -141,13 +144,13 @@ class Server(ServerHalf[State]):
         """Return the half, whose step must be a mean over all agents after Q steps of each."""
         if not self.keeps_uploads:
             raise ConfigError(
-                f"asynchronous = true: needs aggregation = latest, not {self.aggregation}: x0 "
-                "would be the mean over the agents that happen to come together"
+                "asynchronous = true and late-replies = fold need aggregation = latest, not "
+                f"{self.aggregation}: x0 would be the mean over agents that happen to come together"
             )
         if self.agent.nu > 0:
             raise ConfigError(
-                "asynchronous = true: needs nu = 0: an agent that stops its steps early would hold "
-                "all others at its old y"
+                "asynchronous = true and late-replies = fold need nu = 0, a fixed number of local "
+                "steps: the limit is not exact where agents stop early"
             )
         return self
 

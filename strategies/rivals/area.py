@@ -26,7 +26,7 @@ from privet.wire.ring import Shapes
 from ..constructors import AREAArguments
 from ..half import Arrays, HalfState, Positions, ServerHalf, Turn, Vector, mean_row
 from ..hooks import SearchAxis
-from ..uploads import Uploads, squared_gap
+from ..uploads import Uploads
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class Server(ServerHalf[State]):
         for block in uploads:
             state.z[block.where] = block.sent["x"] - gamma * block.upload["g"]
         x = mean_row(state.z)
-        return State(x, state.z, residual=squared_gap(x, state.x))
+        return State(x, state.z, residual=uploads.step(x, state.x))
 
 
 class AREA(AREAArguments):

@@ -23,7 +23,7 @@ from privet.core.key import setting
 from ..constructors import FedAsyncArguments
 from ..half import HalfState, ServerHalf, Turn, Vector
 from ..hooks import Cost, SearchAxis
-from ..uploads import Uploads, squared_gap
+from ..uploads import Uploads
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class Server(ServerHalf[State]):
             return state
         moved = uploads.moved("x", state.x, self._weight, state.x)
         x = state.x + moved
-        return State(x, residual=squared_gap(x, state.x, out=moved))
+        return State(x, residual=uploads.step(x, state.x, out=moved))
 
     def _weight(self, age: int) -> float:
         """Return alpha of an upload of this age."""

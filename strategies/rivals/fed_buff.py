@@ -23,7 +23,7 @@ from privet.core.key import setting
 from ..constructors import FedBuffArguments
 from ..half import HalfState, ServerHalf, Turn, Vector
 from ..hooks import Cost, SearchAxis
-from ..uploads import Uploads, squared_gap
+from ..uploads import Uploads
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class Server(ServerHalf[State]):
             return state
         moved = uploads.moved("x", "x", self._weight, state.x)
         x = state.x + moved
-        return State(x, residual=squared_gap(x, state.x, out=moved))
+        return State(x, residual=uploads.step(x, state.x, out=moved))
 
     def _weight(self, age: int) -> float:
         """Return eta_g s(age)."""

@@ -18,6 +18,7 @@ from privet.problems import make_h, minimize
 from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
 from privet.strategies import (
+    AREA,
     LED,
     FedAsync,
     FedBuff,
@@ -68,7 +69,7 @@ def play(strategy: PrimalDualStrategy, rounds: int = ROUNDS, start: Vector = ZER
 
 def build(kind: type[RivalStrategy], fraction: float = 1.0, **own: Any) -> RivalStrategy:
     who = Fraction(fraction) if fraction < 1 else None
-    return kind(**{**SETTINGS[kind], "num_agents": COUNT, "participation": who, **own})
+    return kind(**{**SETTINGS.get(kind, {}), "num_agents": COUNT, "participation": who, **own})
 
 
 @pytest.mark.parametrize("kind", EXACT)
@@ -226,7 +227,7 @@ def test_mini_batches_and_accelerated_steps(kind: type[RivalStrategy]) -> None:
             build(kind, local_solver="agd")
 
 
-@pytest.mark.parametrize("kind", RIVALS)
+@pytest.mark.parametrize("kind", [*RIVALS, FedBuff, FedAsync, AREA])
 def test_what_a_rival_has_not_is_refused(kind: type[RivalStrategy], caplog: Any) -> None:
     for key, value in (("h", "l1"), ("clip", 1.0)):
         with pytest.raises(

@@ -133,7 +133,7 @@ def _bench_asynchronous(show: Show, quick: bool) -> None:
     for _ in range(2 if quick else 10):
         alone.append(best_seconds(rounds.play, 1) / case.agents)
         begun = versions.session.uploads
-        seconds = best_seconds(lambda: [versions.play() for _ in range(10)], 1)
+        seconds = best_seconds(lambda: versions.play(10), 1)
         together.append(seconds / (versions.session.uploads - begun))
     title, ratio = f"{case}, asynchronous", min(together) / min(alone)
     show(Figure("engine", title, "cohort, us an update", min(together) * 1e6))
@@ -245,8 +245,9 @@ class _Rounds:
         self.session = self.strategy.begin(self.grid, start)
         self.play()  # the first sends everybody a state
 
-    def play(self) -> None:
-        self.strategy.play_round(self.grid, self.session.round + 1)
+    def play(self, rounds: int = 1) -> None:
+        for _ in range(rounds):
+            self.strategy.play_round(self.grid, self.session.round + 1)
 
 
 def many(count: int) -> dict[str, float]:

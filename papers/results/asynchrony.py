@@ -38,7 +38,7 @@ from results.resumable import Runs
 from results.themes import themed
 
 AGENTS, BUFFER, LATENCY = 100, 10, 10.0
-TRIALS, WIDEST = 7, 4
+TRIALS, WIDEST = 7, 8
 TUNING = 1000
 """Seed of the runs that choose a method's parameters."""
 NEVER = 1e6
@@ -300,7 +300,9 @@ def searched(
     keys, tried = list(grid), {}
 
     def value(place: tuple[int, ...]) -> dict[str, float]:
-        return {k: float(f"{grid[k] * 3 ** (p / 4):.4g}") for k, p in zip(keys, place, strict=True)}
+        return {
+            k: float(f"{grid[k] * 3 ** (p / WIDEST):.4g}") for k, p in zip(keys, place, strict=True)
+        }
 
     def beside(place: tuple[int, ...], width: int) -> Iterator[tuple[int, ...]]:
         for axis in range(len(keys)):
@@ -314,9 +316,9 @@ def searched(
     while True:
         around = [near for near in beside(best, width) if near not in tried]
         if not around:
-            bracketed, width = True, max(1, width // 2)
-            if len(tried) >= TRIALS or not any(near not in tried for near in beside(best, width)):
+            if len(tried) >= TRIALS or width == 1:
                 break
+            bracketed, width = True, width // 2
             continue
         if bracketed and len(tried) >= TRIALS:
             break

@@ -183,8 +183,9 @@ def gather(
     take: Callable[[str, Message], bool] | None = None,
     at_once: int = sys.maxsize,
 ) -> Gathered:
-    """Wait until ``enough`` messages are answered or expired, or until a deadline on the monotonic clock.
+    """Wait until ``enough`` messages are answered or expired, or until a deadline.
 
+    The deadline is on the monotonic clock.
     ``owners`` are the agents by message id; ``take`` and ``at_once`` are as in `send`. Replies that
     are there together with the last are returned as well.
     """

@@ -50,7 +50,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from privet.client_apps.terms import MEAN_EXAMPLES
+from privet.client_apps.terms import ARRIVAL_TIMES, MEAN_EXAMPLES
 from privet.core import ConfigError, PrivetError, RunError
 from privet.core.errors import listed, one_line
 from privet.core.key import shown, values_of
@@ -588,6 +588,8 @@ class Run:
             counts = [agents[name].num_examples for name in session.roster.names]
             session.mean_examples = session.mean_examples or sum(counts) / len(counts)
             settings[MEAN_EXAMPLES] = session.mean_examples
+        if self.options.folds_old:
+            settings[ARRIVAL_TIMES] = True
         return settings
 
     def _ask(self, pending: Pending, grid: Grid) -> list[Message]:

@@ -15,6 +15,7 @@ from privet.data.problem import federation_from_config
 from privet.kernel import LedgerFile
 from privet.problems.reference import minimize
 from privet.server_apps.config import read_config
+from privet.sim.recorded import replay_run
 from support.paths import ROOT
 from support.processes import LONG, Deployment, Run
 
@@ -177,6 +178,7 @@ def test_slow_and_killed_nodes_and_a_killed_server_leave_the_limit_exact(
     best = minimize(federation_from_config(read_config(config), 6).problems, tolerance=1e-12).x
     with np.load(resumed / "model.npz") as file:
         assert np.linalg.norm(file["x"] - best) < 1e-6 * np.linalg.norm(best)
+    assert replay_run(resumed).max_abs_error == 0.0
 
 
 def test_ledgers_count_the_tasks_that_were_computed(tmp_path: Path, app: Path) -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from .config import given_keys
-from .keys import ConfigOption, PresetOption, SettingsArgument
+from .keys import ConfigOption, JsonOption, PresetOption, SettingsArgument
 
 if TYPE_CHECKING:
     from privet.server_apps.planning import Planned
@@ -19,7 +17,7 @@ def account(
     settings: SettingsArgument = None,
     config: ConfigOption = None,
     preset: PresetOption = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show what a run would cost in privacy and, for a target-epsilon, how much noise it takes.
 
@@ -74,12 +72,12 @@ def _summary(config: dict[str, Any], planned: Planned) -> dict[str, Any]:
 
 
 def _print(config: dict[str, Any], planned: Planned) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from privet.core import format as fmt
+    from privet.core.terminal import console
 
-    console = Console()
+    screen = console()
     target = config.get("target-epsilon", 0.0)
     for key, value in planned.noise.items():
         how = f" for epsilon {target:g}" if target else ""
@@ -96,10 +94,10 @@ def _print(config: dict[str, Any], planned: Planned) -> None:
     if planned.account["private"]:
         table.add_row("coordinator, costliest round", fmt.epsilon(planned.per_round), "")
     if table.row_count:
-        console.print(table)
-    console.print(planned.account["reason"], soft_wrap=True, highlight=False)
+        screen.print(table)
+    screen.print(planned.account["reason"], soft_wrap=True, highlight=False)
     assumptions = dict.fromkeys(
         line for entry in planned.account["accounts"] for line in entry["assumptions"]
     )
     for line in assumptions:
-        console.print(f"- {line}", soft_wrap=True, highlight=False, markup=False)
+        screen.print(f"- {line}", soft_wrap=True, highlight=False, markup=False)

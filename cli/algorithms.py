@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 def algorithms(json_lines: JsonLinesOption = False) -> None:
     """List the algorithms: what they are, whether they can be private, and their own keys."""
-    from rich.console import Console
     from rich.table import Table
 
     from privet.core import algorithms as registered
+    from privet.core.terminal import console
 
     rows = [described(one) for one in registered().values()]
     if json_lines:
@@ -28,7 +28,7 @@ def algorithms(json_lines: JsonLinesOption = False) -> None:
     table = Table("algorithm", "what it is", "noise", "local steps")
     for row in rows:
         table.add_row(row["name"], row["title"], row["noise"] or "-", row["local-steps"] or "-")
-    Console().print(table)
+    console().print(table)
     print("privet keys NAME lists the keys of an algorithm")
 
 

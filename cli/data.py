@@ -12,7 +12,7 @@ import numpy as np
 import typer
 
 from .config import given_keys
-from .keys import ConfigOption
+from .keys import ConfigOption, JsonOption, completed
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,6 +38,7 @@ def data(
             metavar="[FILE] [KEY=VALUE]...",
             help="A table (CSV, TSV, Parquet, or a folder of them), and run-config keys as for "
             "privet run; without a file, the data set of the keys.",
+            autocompletion=completed,
         ),
     ] = None,
     config: ConfigOption = None,
@@ -50,10 +51,9 @@ def data(
             "replaced by public ones and given as the key schema.",
         ),
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show the columns, types and labels that a run would read, and what each agent would get."""
-    from rich.console import Console
-
     from privet.core import ConfigError
     from privet.data import DataError, federation_from_config
     from privet.data.context import DATA_KEYS
@@ -79,8 +79,12 @@ def data(
         federation = federation_from_config(resolved, agents)
     except TableError as error:
         faults, keys, left = _mended(resolved, agents, error)
-        _list_faults(f"{given['data-path']} cannot be used as it is:", faults, left)
-        _print_next(files, given, keys, left)
+        if as_json:
+            texts = list(dict.fromkeys(fault.text for fault in faults))
+            print(json.dumps({"faults": texts, "keys": keys, "left": left}))
+        else:
+            _list_faults(f"{given['data-path']} cannot be used as it is:", faults, left)
+            _print_next(files, given, keys, left)
         raise typer.Exit(2) from None
     except DataError as error:
         # Show the table even if it cannot be partitioned as requested.
@@ -92,24 +96,15 @@ def data(
     dataset = federation.dataset
     if schema and not dataset.source_columns:
         raise ConfigError(f"--schema: dataset {dataset.name} has fixed columns")
-    console = Console()
-    print(dataset.description)
-    print(
-        f"{len(dataset.train_labels)} rows to train on, {len(dataset.test_labels)} held out; "
-        f"{_task(dataset)}"
-    )
-    if dataset.source_columns:
-        console.print(_columns(dataset.source_columns))
-    if others := [key for key in given if key not in {"algorithm", "num-agents", *DATA_KEYS}]:
-        print(f"not used here, as nothing of the data depends on them: {', '.join(others)}")
+    others = [key for key in given if key not in {"algorithm", "num-agents", *DATA_KEYS}]
+    if not as_json:
+        _show_columns(dataset, others)
     if unfit:
         raise unfit
-    print(f"{len(federation.parts)} agents, partition = {resolved['partition']}")
-    console.print(_agents(federation))
-    if dataset.doubts:
-        _list_faults("worth a look:", dataset.doubts)
-    if dataset.data_dependent:
-        console.print(f"private runs: {dataset.data_dependent}", soft_wrap=True, highlight=False)
+    if as_json:
+        print(json.dumps(_as_json(federation, resolved["partition"], others)))
+    else:
+        _show_agents(federation, resolved["partition"])
     if schema:
         try:
             with schema.open("x", encoding="utf-8") as file:
@@ -118,10 +113,58 @@ def data(
             raise ConfigError(f"--schema {schema}: exists already") from None
         except OSError as error:
             raise ConfigError(f"--schema {schema}: {error.strerror}") from None
-        print(schema.resolve())
-        print(_next_private(resolved, schema.resolve()))
-    elif dataset.name == "csv":
+        if not as_json:
+            print(schema.resolve())
+            print(_next_private(resolved, schema.resolve()))
+    elif dataset.name == "csv" and not as_json:
         _print_next(files, given, _without_doubts(resolved, agents, {}, dataset.doubts))
+
+
+def _show_columns(dataset: Dataset, others: list[str]) -> None:
+    """Print what would be read, and the given keys that say nothing about data."""
+    from privet.core.terminal import console
+
+    print(dataset.description)
+    print(
+        f"{len(dataset.train_labels)} rows to train on, {len(dataset.test_labels)} held out; "
+        f"{_task(dataset)}"
+    )
+    if dataset.source_columns:
+        console().print(_columns(dataset.source_columns))
+    if others:
+        print(f"not used here, as nothing of the data depends on them: {', '.join(others)}")
+
+
+def _show_agents(federation: Federation, partition: str) -> None:
+    """Print what each agent would get, and why private runs would refuse the data."""
+    from privet.core.terminal import console
+
+    print(f"{len(federation.parts)} agents, partition = {partition}")
+    screen = console()
+    screen.print(_agents(federation))
+    if federation.dataset.doubts:
+        _list_faults("worth a look:", federation.dataset.doubts)
+    if reason := federation.dataset.data_dependent:
+        screen.print(f"private runs: {reason}", soft_wrap=True, highlight=False)
+
+
+def _as_json(federation: Federation, partition: str, others: list[str]) -> dict[str, Any]:
+    dataset = federation.dataset
+    return {
+        "description": dataset.description,
+        "rows": len(dataset.train_labels),
+        "held-out": len(dataset.test_labels),
+        "task": dataset.task,
+        "columns": [
+            {"name": one.name, "holds": _holds(one), "missing": one.missing, "width": one.width}
+            for one in dataset.source_columns
+        ],
+        "partition": partition,
+        "examples": [len(part) for part in federation.parts],
+        "doubts": [fault.text for fault in dataset.doubts],
+        "refused-in-private-runs": dataset.data_dependent,
+        "unused-keys": others,
+    }
 
 
 def _next_private(config: Mapping[str, Any], schema: Path) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -14,6 +15,8 @@ from privet.core.key import Key, shown
 
 if TYPE_CHECKING:
     import click
+
+    from privet.server_apps.config import Entry
 
 COMMANDS = {
     "run": "algorithm=fed-plt dataset=digits num-agents=20 num-server-rounds=50",
@@ -69,18 +72,66 @@ def _common_help(command: str) -> Iterator[str]:
 
 
 def completed(incomplete: str) -> list[str]:
-    """Return the keys, or the values of a key, that a word on the command line may become."""
-    from privet.core import algorithms
+    """Return the keys, or the values of a key, that a word on the command line may become.
+
+    A key alone is returned with its values: as there are several, no shell puts a space after it.
+    """
     from privet.server_apps.config import table
 
     name, equals, _ = incomplete.partition("=")
-    if not equals:
-        return [f"{key}=" for key in table() if key.startswith(name)]
+    if equals:
+        return [one for one in _assigned(name) if one.startswith(incomplete)]
+    found = [f"{key}=" for key in table() if key.startswith(name)]
+    return [*found, *_assigned(found[0].removesuffix("="))] if len(found) == 1 else found
+
+
+def _assigned(name: str) -> list[str]:
+    """Return ``key=value`` for all choices that a key has, or for its default."""
+    from privet.core import algorithms
+    from privet.server_apps.config import table
+
     entry = table().get(name)
-    choices = {one for key in entry.owners.values() for one in key.choices} if entry else set()
+    if entry is None:
+        return []
+    values = sorted({one for key in entry.owners.values() for one in key.choices})
     if name == "algorithm":
-        choices = set(algorithms())
-    return [whole for one in sorted(choices) if (whole := f"{name}={one}").startswith(incomplete)]
+        values = sorted(algorithms())
+    elif isinstance(entry.default, bool):
+        values = ["false", "true"]
+    default = [] if entry.default == "" else [shown(entry.default)]
+    return [f"{name}={value}" for value in values or default]
+
+
+def completed_value(words: str, cursor: int) -> list[str] | None:
+    """Return the values that bash may complete, None where the word at the cursor is no value.
+
+    For bash ``key=value`` is three words, of which it completes the last.
+
+    Parameters
+    ----------
+    words, cursor
+        Bash's ``COMP_WORDS``, one a line, and ``COMP_CWORD``.
+    """
+    parts = words.split("\n")[: cursor + 1]
+    *before, last = [*parts, ""] if parts[-1] == "=" else parts
+    if len(before) < 3 or before[-1] != "=" or before[1] not in COMMANDS:
+        return None
+    found = completed(f"{before[-2]}={last}")
+    return [one.partition("=")[2] for one in found]
+
+
+def completed_preset(incomplete: str) -> list[str]:
+    """Return the presets that a word may become."""
+    from .presets import preset_names
+
+    return [name for name in preset_names() if name.startswith(incomplete)]
+
+
+def completed_algorithm(incomplete: str) -> list[str]:
+    """Return the algorithms that a word may become, and the keys."""
+    from privet.core import algorithms
+
+    return [one for one in algorithms() if one.startswith(incomplete)] + completed(incomplete)
 
 
 SettingsArgument = Annotated[
@@ -95,36 +146,91 @@ ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="TOML file of run-config keys.")
 ]
 PresetOption = Annotated[
-    str, typer.Option(help="Preset to start from, e.g. mnist or dp-iadmm/mnist.")
+    str,
+    typer.Option(
+        help="Preset to start from, e.g. mnist or dp-iadmm/mnist.", autocompletion=completed_preset
+    ),
 ]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 JsonLinesOption = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
+
+
+def by_topic() -> dict[str, list[Entry]]:
+    """Return all keys by topic: the common ones first, then each topic's others."""
+    from privet.server_apps.config import table
+
+    known = table()
+    found = {"Common": [known[name] for name in COMMON]}
+    for entry in known.values():
+        if entry.name not in COMMON:
+            found.setdefault(entry.topic, []).append(entry)
+    return found
+
+
+def completed_word(incomplete: str) -> list[str]:
+    """Return the keys and algorithms that a word may become."""
+    from privet.core import algorithms
+    from privet.server_apps.config import table
+
+    return [name for name in (*table(), *algorithms()) if name.startswith(incomplete)]
 
 
 def keys(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[WORD]...", help="A key, an algorithm, or a word of a name or meaning."
+            metavar="[WORD]...",
+            help="A key, an algorithm, or a word of a name or meaning.",
+            autocompletion=completed_word,
         ),
     ] = None,
+    json_lines: JsonLinesOption = False,
 ) -> None:
-    """List the run-config keys with defaults and meanings; explain a key; search for a word."""
+    """List the run-config keys by topic, the common ones first; explain one; search for a word."""
     from privet.core import ConfigError, algorithms
-    from privet.server_apps.config import keys_of_algorithm, table, unknown
+    from privet.server_apps.config import Entry, keys_of_algorithm, table, unknown
 
+    known = table()
     for word in words or [""]:
-        if word in table():
+        if word in known and not json_lines:
             show([word])
             continue
         if word in algorithms():
-            matches = [(key.default, key) for key in keys_of_algorithm(word).values()]
+            matches = [Entry(name, {word: key}) for name, key in keys_of_algorithm(word).items()]
+        elif word in known:
+            matches = [known[word]]
         else:
-            entries = [(one.default, next(iter(one.owners.values()))) for one in table().values()]
-            matches = [(d, key) for d, key in entries if word in f"{key.name} {key.doc}".lower()]
+            matches = [entry for entry in known.values() if word in _searched(entry)]
         if not matches:
             raise ConfigError(unknown(word, algorithms()))
-        for default, key in matches:
-            print(f"{key.name:20} {'-' if default == '' else shown(default):>14}  {key.doc}")
+        topics = {"": matches} if word else by_topic()
+        for topic, entries in topics.items():
+            if json_lines:
+                for entry in entries:
+                    print(json.dumps(_as_json(entry, topic)))
+                continue
+            if topic:
+                print(f"{topic}:")
+            for entry in entries:
+                default = "-" if entry.default == "" else shown(entry.default)
+                print(f"{'  ' * bool(topic)}{entry.name:20} {default:>14}  {_meaning(entry)}")
+
+
+def _meaning(entry: Entry) -> str:
+    return next(iter(entry.owners.values())).doc
+
+
+def _searched(entry: Entry) -> str:
+    return f"{entry.name} {_meaning(entry)}".lower()
+
+
+def _as_json(entry: Entry, topic: str) -> dict[str, Any]:
+    """Return a key as an object: its owners' descriptions by algorithm, "" being every run."""
+    from privet.server_apps.run_folder import to_json
+
+    used = {owner: described(key) for owner, key in entry.owners.items()}
+    described_as = {"key": entry.name, "topic": topic or entry.topic, "default": entry.default}
+    return dict(to_json({**described_as, "meaning": _meaning(entry), "of": used}))
 
 
 def keys_to_explain(arguments: Sequence[str]) -> list[str]:

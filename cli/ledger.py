@@ -12,6 +12,8 @@ import typer
 
 from privet.core import PrivetError
 
+from .keys import JsonOption
+
 if TYPE_CHECKING:
     from privet.kernel import Audit, RunSpent, Spent
 
@@ -22,7 +24,7 @@ def ledger(
         typer.Argument(metavar="FILE", help="The ledger-path of a node's config.", exists=True),
     ],
     delta: Annotated[float, typer.Option(help="The delta at which epsilon is given.")] = 1e-5,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show what a node has spent, in total and by run, and check every line; changes nothing."""
     from privet.kernel import LedgerError, LedgerFile
@@ -76,9 +78,10 @@ def _mapping(total: Spent, audit: Audit) -> dict[str, Any]:
 
 
 def _print(total: Spent, relation: str | None, open_torn: int, runs: tuple[RunSpent, ...]) -> None:
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
+
+    from privet.core.terminal import console
 
     unit = f" ({relation})" if relation else ""
     table = Table(title=f"epsilon at delta = {total.delta:g}{unit}")
@@ -101,7 +104,7 @@ def _print(total: Spent, relation: str | None, open_torn: int, runs: tuple[RunSp
         "total", "", "", escape(_printable(_day(first))), escape(_printable(_day(last))),
         str(total.messages), str(total.torn), _text(total.epsilon),
     )  # fmt: skip
-    Console().print(table)
+    console().print(table)
     if open_torn:
         typer.echo(
             f"{open_torn} torn at the end, to be sealed by the next charge and counted above"

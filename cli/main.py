@@ -6,6 +6,7 @@ interrupted command one line and exit code 130.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -15,6 +16,7 @@ import click
 import typer
 
 from privet.core import ConfigError, PrivetError
+from privet.core.terminal import styled
 
 from .account import account
 from .algorithms import algorithms
@@ -22,7 +24,7 @@ from .audit import audit
 from .bench import bench
 from .checkout import in_checkout
 from .data import data
-from .keys import KeysCommand, as_key, keys, keys_to_explain, show
+from .keys import KeysCommand, as_key, completed_value, keys, keys_to_explain, show
 from .ledger import ledger
 from .new import new
 from .predict import export, predict
@@ -118,8 +120,15 @@ def root(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command and exit with its code."""
+    if not styled():
+        from typer import rich_utils
+
+        rich_utils.COLOR_SYSTEM = None
     try:
-        if names := keys_to_explain(sys.argv[1:] if arguments is None else arguments):
+        if (values := _bash_values()) is not None:
+            print("\n".join(values))
+            code = 0
+        elif names := keys_to_explain(sys.argv[1:] if arguments is None else arguments):
             show(names)
             code = 0
         else:
@@ -149,6 +158,13 @@ def main(arguments: list[str] | None = None) -> None:
     except (KeyboardInterrupt, click.Abort) as interrupt:
         code = fail(_advice(interrupt) or "interrupted", INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _bash_values() -> list[str] | None:
+    """Return the values that bash asks for; None where it asks for something else, or nothing."""
+    if os.environ.get("_PRIVET_COMPLETE") != "complete_bash":
+        return None
+    return completed_value(os.environ["COMP_WORDS"], int(os.environ["COMP_CWORD"]))
 
 
 def _wrong_usage(problem: click.UsageError, message: str) -> int:

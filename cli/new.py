@@ -14,6 +14,8 @@ from urllib.parse import unquote, urlsplit
 
 import typer
 
+from .keys import JsonOption
+
 MODELS = ("table", "sklearn", "torch")
 BARE = re.compile(r"[\w-]+", re.ASCII)
 """Keys that TOML takes without quotes."""
@@ -31,8 +33,12 @@ def new(
     ],
     model: Annotated[
         str,
-        typer.Option(help="table (the bundled data sets and models), sklearn or torch."),
+        typer.Option(
+            help="table (the bundled data sets and models), sklearn or torch.",
+            autocompletion=lambda: MODELS,
+        ),
     ] = "table",
+    as_json: JsonOption = False,
 ) -> None:
     """Write a Flower app that depends on Privet and runs with `flwr run`."""
     from privet.core import ConfigError
@@ -84,7 +90,13 @@ def new(
         is_code = path.endswith(".py")
         (folder / path).write_text(text if is_code else Template(text).substitute(substitutions))
     there = quote(str(folder))
-    print(f"{folder}: a Flower app. Next: cd {there} && pip install -e . && flwr run . --stream")
+    command = f"cd {there} && pip install -e . && flwr run . --stream"
+    if as_json:
+        print(
+            json.dumps({"folder": str(folder.resolve()), "files": sorted(texts), "next": command})
+        )
+    else:
+        print(f"{folder}: a Flower app. Next: {command}")
 
 
 def toml(config: Mapping[str, str | int | float | bool]) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from .keys import JsonOption
 
 
 def report(
@@ -34,14 +37,16 @@ def report(
             "print and sign. A private run has written its own as statement.html.",
         ),
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write the report of one run, or a comparison of several, and print where it is."""
     from privet.server_apps import write_report
 
     target = out or (run_dirs[0] if len(run_dirs) == 1 else Path())
     path = write_report(run_dirs, target, csv=csv, parquet=parquet, statement=statement)
-    for written in filter(None, (path, csv, parquet, statement)):
-        typer.echo(written.resolve())
+    written = {"report": path, "csv": csv, "parquet": parquet, "statement": statement}
+    places = {name: str(file.resolve()) for name, file in written.items() if file}
+    typer.echo(json.dumps(places) if as_json else "\n".join(places.values()))
 
 
 def watch(

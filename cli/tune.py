@@ -16,7 +16,13 @@ import typer
 from privet.core.key import shown
 
 from .config import given_keys, named_callable, where_raised
-from .keys import ConfigOption, JsonLinesOption, PresetOption, SettingsArgument
+from .keys import (
+    ConfigOption,
+    JsonLinesOption,
+    PresetOption,
+    SettingsArgument,
+    completed_algorithm,
+)
 
 if TYPE_CHECKING:
     from privet.client_apps.base import ProblemFn
@@ -35,7 +41,8 @@ def tune(
     algorithm: Annotated[
         str,
         typer.Argument(
-            help="Name of a registered algorithm, or algorithm=NAME; an app has its own."
+            help="Name of a registered algorithm, or algorithm=NAME; an app has its own.",
+            autocompletion=completed_algorithm,
         ),
     ] = "",
     settings: SettingsArgument = None,
@@ -193,9 +200,9 @@ class _SearchResult:
 
     def show(self, top: int, json_lines: bool) -> None:
         """Print the first rows, as a table or as JSON."""
-        from rich.console import Console
         from rich.table import Table
 
+        from privet.core.terminal import console
         from privet.server_apps.run_folder import to_json
 
         if json_lines:
@@ -213,7 +220,7 @@ class _SearchResult:
         for settings, figures in self.rows[:top]:
             chosen = "\n".join(f"{key} {_cell(value)}" for key, value in settings.items())
             table.add_row(chosen, *map(_cell, figures.values()))
-        Console().print(table)
+        console().print(table)
         if self.use:
             print(self.use)
 

@@ -54,7 +54,9 @@ class Agent(ValueBits, BudgetSchedule, Half):
     steady: ClassVar[bool] = True
     divisor: ClassVar[str] = "federation"  # (2c) is the mean over all agents' examples
 
-    local_updates: int = setting(1, "inner steps in a round (E)", low=1, high=MOST_STEPS)
+    local_updates: int = setting(
+        1, "inner steps in a round (E)", low=1, high=MOST_STEPS, topic="Local steps"
+    )
     eta_rule: str = setting(
         "nonsmooth",
         "step sizes by (15), (19) or (22)",
@@ -65,6 +67,7 @@ class Agent(ValueBits, BudgetSchedule, Half):
         "epsilon of one release: its noise, where noise-scale is 0, and the schedules; inf is none",
         low=0,
         open_low=True,
+        topic="Privacy",
     )
     strong_convexity: float = setting(
         0.0,
@@ -85,14 +88,16 @@ class Agent(ValueBits, BudgetSchedule, Half):
         "objective",
         "what the noise is added to",
         choices=("none", "objective", "output"),
+        topic="Privacy",
     )
     mechanism: Mechanism = setting(
-        "gaussian", "distribution of the noise", choices=("gaussian", "laplace")
+        "gaussian", "distribution of the noise", choices=("gaussian", "laplace"), topic="Privacy"
     )
     sensitivity: str = setting(
         "clip",
         "what noise is scaled by; paper: a number computed from the data, which is not private",
         choices=("clip", "paper"),
+        topic="Privacy",
     )
     noise_scale: float = noise(0.0, "scale of the noise on a gradient; 0 takes epsilon's")
     clip: float = same(ClippedGradients, "clip")

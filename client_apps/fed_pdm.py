@@ -102,9 +102,14 @@ class Agent(ValueBits, BudgetSchedule, GradientAgent):
         "none",
         "which coordinates an agent sends",
         choices=("none", *SPARSIFIERS),
+        topic="Size of messages",
     )
     uplink_k: int = setting(
-        0, "coordinates an agent sends; 0 takes alpha-u", low=0, needs={"sparsifier": SPARSIFIERS}
+        0,
+        "coordinates an agent sends; 0 takes alpha-u",
+        low=0,
+        needs={"sparsifier": SPARSIFIERS},
+        topic="Size of messages",
     )
     alpha_u: float = setting(
         1.0,
@@ -113,6 +118,7 @@ class Agent(ValueBits, BudgetSchedule, GradientAgent):
         high=1,
         open_low=True,
         needs={"sparsifier": SPARSIFIERS, "uplink_k": 0},
+        topic="Size of messages",
     )
     row_norm: float = same(DataSettings, "row_norm")
     secure_sum: bool = same(MessageTerms, "secure_sum")

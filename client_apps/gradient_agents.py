@@ -24,31 +24,40 @@ from .step_rules import require_rounds, step_in, step_rounds, step_rule
 
 def noise(default: float, doc: str) -> Any:
     """Declare a key for the size of a noise."""
-    return setting(default, doc, low=0, floor=SMALLEST, high=LARGEST)
+    return setting(default, doc, low=0, floor=SMALLEST, high=LARGEST, topic="Privacy")
 
 
 @dataclass(frozen=True)
 class ClippedGradients(Half):
     """Batches and clipping; the fields are the run-config keys of the same names."""
 
+    topic: ClassVar[str] = "Local steps"
+
     batch: str = setting(
         "full", "examples in a step: all or batch-size", choices=("full", "sample")
     )
     batch_size: int = setting(32, "examples in a step", low=1, needs={"batch": "sample"})
     clip: float = setting(
-        0.0, "gradient norm bound; 0 does not clip", low=0, floor=SMALLEST, high=LARGEST
+        0.0,
+        "gradient norm bound; 0 does not clip",
+        low=0,
+        floor=SMALLEST,
+        high=LARGEST,
+        topic="Privacy",
     )
     clipping: Clipping = setting(
         "example",
         "what is clipped: each example's gradient or the whole batch's",
         choices=("example", "batch"),
         needs={"clip": None},
+        topic="Privacy",
     )
     relation: Relation = setting(
         "replace-one",
         "which change of the data epsilon is about: a record replaced, or added or removed, or all "
         "records of an agent replaced",
         choices=RELATIONS,
+        topic="Privacy",
     )
 
     @cached_property
@@ -71,6 +80,7 @@ class ClippedGradients(Half):
 class GradientAgent(ClippedGradients):
     """Settings of local gradient steps; the fields are the run-config keys of the same names."""
 
+    topic: ClassVar[str] = "Local steps"
     noise_key: ClassVar[str] = "noise-scale"
 
     step_size_base: float = setting(
@@ -160,7 +170,9 @@ class NoisyStepsAgent(GradientAgent):
 class SeveralStepsAgent(NoisyStepsAgent):
     """Agents of several noised steps in a round."""
 
-    max_local_steps: int = setting(10, "local steps in a round (Q)", low=1, high=MOST_STEPS)
+    max_local_steps: int = setting(
+        10, "local steps in a round (Q)", low=1, high=MOST_STEPS, topic="Local steps"
+    )
 
     @property
     def steps(self) -> int:

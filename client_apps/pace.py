@@ -54,7 +54,7 @@ def require_fixed_time(
     if not type(problem).__module__.startswith(OWN_PROBLEMS):
         raise BudgetRefused(
             "this run folds uploads as they come, so the time of a reply must not depend on the "
-            "records: a problem or loop of your own needs reply-seconds (docs/privacy.md)"
+            "records: a problem or loop of your own needs reply-seconds (docs/privacy-proofs.md)"
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from privet.core import ConfigError
 from privet.core.key import LARGEST, SMALLEST, setting
@@ -23,7 +23,7 @@ small network (docs/results/deep.md); set ``step-size`` for a longer or shorter 
 
 def solvers(*names: str) -> Any:
     """Declare the key ``local-solver`` of a method that takes these."""
-    return setting("gd", "local solver", choices=names)
+    return setting("gd", "local solver", choices=names, topic="Local steps")
 
 
 def penalty(default: float, doc: str, automatic: tuple[float, float] | None = None) -> Any:
@@ -38,6 +38,8 @@ class StepSchedule:
     For methods whose limit does not depend on the length of the local steps.
     """
 
+    topic: ClassVar[str] = "Local steps"
+
     step_size_rule: str = step_rule()
     step_size_rounds: int = step_rounds()
 
@@ -49,6 +51,8 @@ class SolverAgent(Half):
     Privacy: none, unless a subclass says otherwise. Every upload is an un-noised function of the
     data, and is accounted as such.
     """
+
+    topic: ClassVar[str] = "Local steps"
 
     local_solver: str = solvers("gd", "sgd")
     local_epochs: int = setting(10, "local solver steps in a round (N_e)", low=1, high=MOST_STEPS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from privet.core.key import check_fields, setting, values_of
 from privet.wire import Settings
@@ -22,6 +23,7 @@ class MessageTerms:
         False,
         "agents mask their uploads: the server sees sums over at least three of them; an attempt "
         "at one takes half of the round-timeout at most",
+        topic="Privacy",
     )
     mean_examples: float = setting(
         0.0, "D of every f_i, the agents' mean number of examples; 0 leaves each its own", low=0
@@ -44,6 +46,8 @@ class BudgetSchedule:
 
     times less squared error than equal noise, which tends to K (1 - c) / (1 + c).
     """
+
+    topic: ClassVar[str] = "Privacy"
 
     budget_schedule: str = setting(
         "constant",
@@ -73,6 +77,8 @@ class NoiseTerms:
         Seed of the privacy noise, which marks a run as not private; -1 draws from the system.
     """
 
+    topic: ClassVar[str] = "Privacy"
+
     delta: float = setting(1e-5, "delta at which epsilon is stated", low=0, high=0.5, open_low=True)
     noise_seed: int = setting(
         -1,
@@ -93,6 +99,8 @@ class PrivacyTerms(NoiseTerms):
     target_epsilon : float
         Upper bound on the epsilon that any agent spends; 0 for no bound, and then it is not sent.
     """
+
+    topic: ClassVar[str] = "Privacy"
 
     target_epsilon: float = setting(
         0.0, "total epsilon of the run, which sets the noise; 0 takes the noise as given", low=0

@@ -11,7 +11,7 @@ a step that come from them and from public numbers: post-processing, which costs
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,8 @@ NOISE_STEPS = 2
 @dataclass(frozen=True)
 class ValueBits:
     """Whether an upload is coded, for agent halves that give `Half.sends` or use `Half.coder`."""
+
+    topic: ClassVar[str] = "Size of messages"
 
     value_bits: str = setting(
         NONE,

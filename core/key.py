@@ -8,7 +8,7 @@ reference page, the block of pyproject.toml, "did you mean" - reads it from ther
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -51,6 +51,9 @@ class Key:
         Whether it says how a run is operated, and not what is computed.
     path : tuple of str, optional
         Of a path: what stands for something else, a word or, with a colon, a beginning.
+    topic : str
+        Heading in lists of keys: the key's own, or that of the class that declares it
+        (``topic: ClassVar[str]``).
     """
 
     name: str
@@ -65,6 +68,7 @@ class Key:
     automatic: tuple[Scalar, Scalar] | None = None
     operational: bool = False
     path: tuple[str, ...] | None = None
+    topic: str = field(default="", compare=False)
 
     def check(self, value: Any) -> Scalar:
         """Return the value in the key's type.
@@ -157,6 +161,7 @@ def setting(
     automatic: tuple[Scalar, Scalar] | None = None,
     operational: bool = False,
     path: tuple[str, ...] | None = None,
+    topic: str = "",
 ) -> Any:
     """Declare a dataclass field that is a run-config key; the arguments are those of `Key`.
 
@@ -172,6 +177,7 @@ def setting(
         automatic=automatic,
         operational=operational,
         path=path,
+        topic=topic,
     )
     return field(default=default, metadata={"key": key})
 
@@ -195,21 +201,27 @@ def keys_of(owner: type) -> Mapping[str, Key]:
     other properties of the key.
     """
     if owner not in _KEYS:
-        declared = {entry: next(_declared(owner, entry.name), None) for entry in fields(owner)}
         _KEYS[owner] = {
             entry.name: replace(key, name=entry.name.replace("_", "-"), default=entry.default)
-            for entry, key in declared.items()
-            if key and entry.default is not MISSING
+            for entry in fields(owner)
+            if (key := _declared(owner, entry.name)) and entry.default is not MISSING
         }
     return _KEYS[owner]
 
 
-def _declared(owner: type, name: str) -> Iterator[Key]:
-    """Yield what a field is as a key, from the class itself to its oldest base."""
-    for base in owner.__mro__:
-        entry = getattr(base, "__dataclass_fields__", {}).get(name)
-        if entry is not None and "key" in entry.metadata:
-            yield entry.metadata["key"]
+def _declared(owner: type, name: str) -> Key | None:
+    """Return a field as the key that a class or its nearest base declares, with its topic."""
+    found = [
+        (base, entry.metadata["key"])
+        for base in owner.__mro__
+        if (entry := getattr(base, "__dataclass_fields__", {}).get(name)) is not None
+        and "key" in entry.metadata
+    ]
+    if not found:
+        return None
+    key: Key = found[0][1]
+    declaring = [base for base, declared in found if declared is key][-1]
+    return replace(key, topic=key.topic or vars(declaring).get("topic", ""))
 
 
 def same(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from privet.core import ConfigError, algorithms
 from privet.core.key import LARGEST, read, setting
@@ -35,6 +35,8 @@ class DataSettings:
     own : tuple
         The values of the partitions' and losses' own keys, one object of each class of `OWN_KEYS`.
     """
+
+    topic: ClassVar[str] = "Data, loss and regulariser"
 
     dataset: str = setting("breast-cancer", "name of the data set", choices=NAMES)
     data_path: str = setting(
@@ -131,6 +133,7 @@ class DataSettings:
         low=0,
         floor=1e-30,
         high=LARGEST,
+        topic="Privacy",
     )
     dtype: str = setting("float64", "floating-point type of data and models", choices=DTYPES)
     own: tuple[Any, ...] = ()

@@ -11,21 +11,21 @@ import math
 import sys
 import textwrap
 import warnings
+from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 with warnings.catch_warnings():
     # What flwr's own dependencies say of each other at import is no warning of the site.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from privet.cli.keys import uses, values
+    from privet.cli.keys import by_topic, uses, values
     from privet.cli.new import toml
     from privet.core import algorithms
     from privet.core.key import Key, keys_of, shown
-    from privet.data.settings import DATA_OWNERS
-    from privet.server_apps.config import Entry, RunConfig, defaults, table
+    from privet.server_apps.config import Entry, defaults
     from privet.strategies import PrimalDualStrategy
-    from privet.strategies.participation import ParticipationSettings
-    from privet.strategies.run.options import RunOptions, RunSettings
+    from privet.strategies.run.options import RunOptions
 
 PLACE = "<!-- the table of run-config keys -->"
 HEADER = "[tool.flwr.app.config]\n"
@@ -37,27 +37,15 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     return markdown.replace(PLACE, markdown_table()) if PLACE in markdown else markdown
 
 
-TOPICS: dict[str, tuple[type, ...]] = {
-    "The run": (RunConfig, RunSettings),
-    "Who takes part": (ParticipationSettings,),
-    "Data, loss and regulariser": DATA_OWNERS,
-}
-"""Headings of the keys that every run has; those of algorithms follow."""
-
-
 def markdown_table() -> str:
     """Return the keys as a table for each topic: default, values, meaning and whose it is."""
-    entries = dict(table())
-    parts = []
-    for topic, owners in TOPICS.items():
-        names = [key.name for owner in owners for key in keys_of(owner).values()]
-        parts += [f"\n## {topic}\n", *_table({name: entries.pop(name) for name in names})]
-    return "\n".join([*parts, "\n## Algorithms and privacy\n", *_table(entries)])
+    tables = (["", f"## {topic}", "", *_table(entries)] for topic, entries in by_topic().items())
+    return "\n".join(chain.from_iterable(tables))
 
 
-def _table(entries: dict[str, Entry]) -> list[str]:
+def _table(entries: Iterable[Entry]) -> list[str]:
     rows = ["| key | default | values | meaning | of |", "|---|---|---|---|---|"]
-    for entry in entries.values():
+    for entry in entries:
         said: dict[str, list[str]] = {}
         for owner, key in entry.owners.items():
             said.setdefault(_row(key), []).append(owner)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 from privet.core import ConfigError, algorithm, algorithms
 from privet.core.errors import nearest
@@ -31,6 +31,8 @@ NEWEST = "auto"
 @dataclass(frozen=True)
 class RunConfig:
     """The run-config keys of a run as a whole; the fields are the keys of the same names."""
+
+    topic: ClassVar[str] = "The run"
 
     algorithm: str = setting(DEFAULT_ALGORITHM, "algorithm to run")
     num_server_rounds: int = setting(40, "number of rounds, at most", low=0, operational=True)
@@ -131,10 +133,16 @@ class Entry:
     default : bool, int, float or str
         As in ``[tool.flwr.app.config]``, where a key has one default: its owners' own where they
         agree; else 0 or "auto", which stand for each owner's own.
+    topic : str
+        Heading in lists of keys, as its first owner says.
     """
 
     name: str
     owners: Mapping[str, Key]
+
+    @property
+    def topic(self) -> str:
+        return next(iter(self.owners.values())).topic or "Of single algorithms"
 
     @property
     def default(self) -> Scalar:

@@ -120,14 +120,15 @@ class _Advance(Observer):
 
 
 def _bar() -> Progress:
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
     from rich.table import Column
+
+    from privet.core.terminal import console
 
     return Progress(
         BarColumn(bar_width=14),
         TimeRemainingColumn(compact=True),
         TextColumn("{task.description}", table_column=Column(no_wrap=True, ratio=1)),
-        console=Console(stderr=True),
+        console=console(stderr=True),
         expand=True,
     )

@@ -189,11 +189,12 @@ def _shown(total: int, wanted: bool) -> Iterator[Callable[[str], None]]:
 
         yield tell
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.progress import TimeRemainingColumn as Left
 
+    from privet.core.terminal import console
+
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), Left())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    with Progress(*columns, console=console(stderr=True)) as bar:
         task = bar.add_task("starting", total=total)
         yield lambda text: bar.update(task, advance=1, description=text)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -183,6 +183,8 @@ class Schedule:
 @dataclass(frozen=True)
 class ParticipationSettings:
     """The run-config keys of the participation in a round."""
+
+    topic: ClassVar[str] = "Who takes part"
 
     participation: str = setting(
         "all",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from privet.core.key import setting, values_of
 from privet.problems import H_NAMES, ProximalFunction, make_h
@@ -11,6 +12,8 @@ from privet.problems import H_NAMES, ProximalFunction, make_h
 @dataclass(frozen=True)
 class RegularizerSettings:
     """h, which is in the objective once, and has a proximal operator."""
+
+    topic: ClassVar[str] = "Shared regulariser h"
 
     h: str = setting("zero", "shared regulariser h with a proximal operator", choices=H_NAMES)
     h_weight: float = setting(

@@ -39,6 +39,7 @@ class Agent(ValueBits, BudgetSchedule, NoisyStepsAgent):
         "agents share out the noise of their masked sum: noise-scale is one agent's share, and "
         "each node's trust-colluders say how many shares may be missing",
         needs={"secure_sum": True},
+        topic="Privacy",
     )
 
     dropouts: int = setting(
@@ -47,6 +48,7 @@ class Agent(ValueBits, BudgetSchedule, NoisyStepsAgent):
         "one repeated attempt each",
         low=0,
         needs={"noise_sharing": True},
+        topic="Privacy",
     )
 
     def unit(self, x: Vector, round_: int) -> float:

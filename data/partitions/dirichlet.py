@@ -8,6 +8,7 @@ version of numpy.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,6 +23,8 @@ _DRAWS = 100
 @dataclass(frozen=True)
 class DirichletKeys:
     """The key of partitions with Dirichlet shares."""
+
+    topic: ClassVar[str] = "Data, loss and regulariser"
 
     dirichlet_alpha: float = setting(
         0.5,

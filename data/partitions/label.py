@@ -8,6 +8,7 @@ differ. A shard may span two labels, and two shards of an agent may share one.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from privet.data.held_out import permutation
 @dataclass(frozen=True)
 class LabelKeys:
     """The key of partitions that give an agent so many labels."""
+
+    topic: ClassVar[str] = "Data, loss and regulariser"
 
     classes_per_agent: int = setting(
         2,

@@ -7,6 +7,7 @@ S(i) = 1^-p + ... + i^-p, and at least one: the first agent has most, and p = 0 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from privet.data.held_out import permutation
 @dataclass(frozen=True)
 class Keys:
     """The partition's own run-config key."""
+
+    topic: ClassVar[str] = "Data, loss and regulariser"
 
     quantity_power: float = setting(
         1.0,

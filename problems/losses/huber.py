@@ -20,6 +20,8 @@ from privet.problems.validation import check_targets
 class Keys:
     """The loss's own run-config key."""
 
+    topic: ClassVar[str] = "Data, loss and regulariser"
+
     huber_threshold: float = setting(
         1.0,
         "error from which on the loss grows linearly",

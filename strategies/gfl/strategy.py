@@ -51,6 +51,8 @@ Vector = NDArray[Any]
 class GraphSettings:
     """The servers, their graph, and what they send each other."""
 
+    topic: ClassVar[str] = "Servers of graph federated learning"
+
     units: int = setting(5, "servers, each with its own agents (P)", low=1)
     graph: str = setting(
         "ring",
@@ -89,6 +91,8 @@ class GraphSettings:
 @dataclass(frozen=True)
 class PeerKeys:
     """Where a server that hosts one unit finds the others."""
+
+    topic: ClassVar[str] = "Servers of graph federated learning"
 
     unit: str = setting("", "the unit this server hosts; empty hosts all of them, a simulation")
     unit_agents: int = setting(
@@ -157,6 +161,9 @@ class GFL(GFLArguments):
     """
 
     algorithm: ClassVar[str] = Agent.name
+    no_asynchrony: ClassVar[str] = (
+        "units mix their models with those that their neighbours have in the same round"
+    )
     settings: ClassVar[tuple[type, ...]] = (Agent, GraphSettings, PeerKeys, NoiseTerms)
     server_half = Server
     positional = ("units", "graph", "step_size", "participants", "perturbation", "noise_variance")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from privet.core import ConfigError
 from privet.core.key import keys_of, setting
@@ -21,6 +21,8 @@ Half = TypeVar("Half", bound=ServerHalf[Any])
 @dataclass(frozen=True)
 class AsynchronySettings:
     """When uploads are folded; the fields are run-config keys."""
+
+    topic: ClassVar[str] = "Asynchronous runs"
 
     asynchronous: bool = setting(
         False,

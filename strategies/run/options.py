@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from privet.client_apps.terms import MessageTerms
 from privet.core import ConfigError
@@ -20,6 +20,8 @@ from .speeds import SpeedSettings
 @dataclass(frozen=True)
 class RunSettings(SpeedSettings, AsynchronySettings):
     """The settings of a run's waiting, seeds, sums and recovery; the fields are run-config keys."""
+
+    topic: ClassVar[str] = "The run"
 
     num_agents: int = setting(
         10, "number of agents to wait for; 0 starts with those already connected", low=0

@@ -55,6 +55,7 @@ from privet.core import ConfigError, PrivetError, RunError
 from privet.core.errors import listed, one_line
 from privet.core.key import shown, values_of
 from privet.core.library import LIBRARY_VERSION, library_version
+from privet.kernel import Facts
 from privet.kernel.programs.gradients import Gradients
 from privet.wire.contract import encode_settings, means_privacy
 from privet.wire.payload import BUFFERS
@@ -330,13 +331,15 @@ class Run:
         values: its noise is planned from flags alone.
         """
         agents = self.session.roster.agents.items()
+        known: list[Facts] = []
+        readable = True
         try:
             known = [facts_of(name, agent) for name, agent in agents if agent.facts]
-        except ConfigError:  # unreadable facts: the agent may know its moduli
-            return
+        except ConfigError:  # the agent may know its moduli
+            readable = False
         if self.options.folds_old:
             self.half = self.half.delayed(known)
-        if self.private or not known or any(facts.moduli for facts in known):
+        if not readable or self.private or not known or any(facts.moduli for facts in known):
             return
         left_open = self.half.agent.without_moduli
         self.half = self.half.without_moduli()

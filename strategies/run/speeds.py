@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from privet.core import ConfigError
 from privet.core.key import setting
@@ -23,6 +24,8 @@ MODELS = ("equal", "lognormal", "stragglers")
 @dataclass(frozen=True)
 class SpeedSettings:
     """The speeds of simulated agents; the fields are run-config keys."""
+
+    topic: ClassVar[str] = "Asynchronous runs"
 
     speeds: str = setting(
         "",

@@ -32,7 +32,6 @@ from privet.core import mapped
 from privet.kernel import stream
 from privet.wire import Update, sort_names
 from privet.wire.contract import decode_settings
-from privet.wire.payload import ENCODED
 
 from ..half import Arrays, ServerHalf
 from ..participation import Fraction
@@ -302,19 +301,20 @@ class Tasks(ClearUploads):
         updates = {name: updates[name] for name in sort_names(updates)}
         for name, update in updates.items():
             outcome.note_remark(name, update)
+        versions = tuple(self.ended[name].version for name in updates)
+        ages = [pending.round - version for version in versions]
         if joint is not None and not blocks:
-            uploads = Uploads.of(joint.block)
+            uploads = Uploads.of(joint.block, ages=ages)
         else:
             if joint is not None:
                 rows = zip(joint.updates, joint.block.rows(), strict=True)
                 blocks |= {name: partial(_given, row) for name, row in rows}
             positions = [places[name] for name in updates]
-            uploads = Uploads(positions, [blocks[name] for name in updates])
+            uploads = Uploads(positions, [blocks[name] for name in updates], ages)
         fold(half, pending, uploads)
         outcome.spool = None
         session.uploads += len(updates)
         session.average(one.statistics for one in outcome.uploads.values())
-        versions = tuple(self.ended[name].version for name in updates)
         return pending.record(updates, failures, clock=session.clock, versions=versions)
 
     def _one(self, pending: Pending, name: str, place: int) -> tuple[Callable[[], Block], Update]:
@@ -342,9 +342,9 @@ class Tasks(ClearUploads):
             if task.together is not None and not task.withdrawn
         )
         tasks = {name: self.ended[name] for name in names}
-        sent = _sent_rows([tasks[name].sent for name in names]) if names else None
-        if sent is None:
+        if not names:
             return None
+        sent = _sent_rows([tasks[name].sent for name in names])
         agents, places = session.roster.agents, session.roster.positions
         rows = [(one, task.row) for task in tasks.values() if (one := task.together)]
         together = Together.of_rows(names, [places[name] for name in names], rows)
@@ -382,10 +382,8 @@ def _given(block: Block) -> Block:
     return block
 
 
-def _sent_rows(sent: Sequence[Arrays]) -> Arrays | None:
-    """Return what some agents were sent, a row each where that differs; None if it has no rows."""
-    if ENCODED in sent[0]:
-        return None
+def _sent_rows(sent: Sequence[Arrays]) -> Arrays:
+    """Return what some agents were sent, a row each where that differs."""
     rows: Arrays = {}
     for key, first in sent[0].items():
         each = [arrays[key] for arrays in sent]

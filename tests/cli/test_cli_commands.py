@@ -293,12 +293,30 @@ def test_help_of_run_names_algorithms_data_sets_common_keys_and_an_example_that_
 
 def test_every_key_is_listed_and_found_by_a_word() -> None:
     _, out, _ = privet("keys")
-    assert [line.split()[0] for line in out.splitlines()] == list(table())
+    rows = [line.split()[0] for line in out.splitlines() if line.startswith("  ")]
+    assert rows[: len(COMMON)] == list(COMMON)
+    assert sorted(rows) == sorted(table())
     _, out, _ = privet("keys", "metropolis")
     assert [line.split()[0] for line in out.splitlines()] == ["graph-lazy"]
     _, out, _ = privet("keys", "led")
     assert {line.split()[0] for line in out.splitlines()} == set(keys_of_algorithm("led"))
     assert privet("keys", "rho") == privet("run", "--help", "rho")
+
+
+def test_keys_are_listed_by_the_topic_that_their_owner_names() -> None:
+    _, out, _ = privet("keys", "--json")
+    rows = [json.loads(line) for line in out.splitlines()]
+    topics = {row["key"]: row["topic"] for row in rows}
+    assert sorted(topics) == sorted(table())
+    assert {topics[key] for key in COMMON} == {"Common"}
+    assert {topics[key] for key in ("delta", "clip", "noise-scale", "row-norm")} == {"Privacy"}
+    assert {topics[key] for key in ("batch-size", "max-local-steps")} == {"Local steps"}
+    assert topics["rho"] == "Of single algorithms"
+    of_every_run = {row["topic"] for row in rows if "" in row["of"]}
+    assert "Of single algorithms" not in of_every_run, "give the class of settings a topic"
+    _, listed, _ = privet("keys")
+    headings = [line.removesuffix(":") for line in listed.splitlines() if line[0] != " "]
+    assert headings == list(dict.fromkeys(topics.values()))
 
 
 def test_every_algorithm_is_listed() -> None:
@@ -322,6 +340,65 @@ def test_completion_knows_keys_and_values() -> None:
     assert completed("local-solver=noi") == ["local-solver=noisy-gd"]
     assert completed("dataset=mn") == ["dataset=mnist"]
     assert completed("nothing=") == []
+    assert completed("secure-s") == ["secure-sum=", "secure-sum=false", "secure-sum=true"]
+    assert completed("num-ag") == ["num-agents=", "num-agents=10"]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["run", "dataset", "=", "mn"], ["mnist"]),
+        (["data", "partition", "=", "ii"], ["iid"]),
+        (["run", "secure-sum", "="], ["false", "true"]),
+        (["run", "data-path", "=", "/etc"], []),
+        (["run", "num-agents", "=", "3", "loss", "=", "hub"], ["huber"]),
+        (["data", "num-ag"], ["num-agents=", "num-agents=10"]),
+        (["tune", "fed-pl"], ["fed-plt"]),
+        (["keys", "five"], ["five-gcs"]),
+        (["run", "--preset", "dp-iadmm/m"], ["dp-iadmm/mnist"]),
+    ],
+)
+def test_bash_completes_words_that_it_splits_at_the_equals_sign(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], found: list[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["privet"])
+    monkeypatch.setenv("_PRIVET_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "\n".join(["privet", *words]))
+    monkeypatch.setenv("COMP_CWORD", str(len(words)))
+    code, out, _ = privet()
+    assert (code, out.split()) == (0, found)
+
+
+def test_what_commands_write_and_show_is_one_object_with_json(tmp_path: Path) -> None:
+    out = privet("data", "dataset=digits", "num-agents=3", "rho=2", "--json").out
+    data = json.loads(out)
+    assert (data["rows"], sum(data["examples"]), data["unused-keys"]) == (1438, 1438, ["rho"])
+    table_file = tmp_path / "own.csv"
+    rows = [f"note {n},{30 + n % 7},{n % 2}" for n in range(120)]
+    table_file.write_text("\n".join(["note,age,y", *rows]) + "\n")
+    code, out, _ = privet("data", table_file, "--json")
+    faults = json.loads(out)
+    assert (code, faults["keys"], len(faults["faults"])) == (2, {"drop-columns": "note"}, 1)
+    app = json.loads(privet("new", tmp_path / "my-app", "--json").out)
+    assert app["folder"] == str(tmp_path / "my-app")
+    assert all((tmp_path / "my-app" / name).is_file() for name in app["files"])
+    assert "flwr run" in app["next"]
+
+
+def test_no_color_leaves_no_codes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.table import Table
+
+    from privet.core.terminal import console
+
+    table = Table("algorithm")
+    table.add_row("[bold]fed-plt")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    for name, value, codes in (("TERM", "xterm", True), ("NO_COLOR", "1", False)):
+        monkeypatch.setenv(name, value)
+        screen = console()
+        with screen.capture() as shown:
+            screen.print(table)
+        assert ("\x1b[" in shown.get()) == codes
 
 
 def test_account_names_all_that_is_missing() -> None:

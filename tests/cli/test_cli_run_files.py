@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -47,5 +48,7 @@ def test_a_diverging_run_ends_in_one_line_with_its_page(tmp_path: Path) -> None:
     assert 'data-status="failed"' in page
     page_before = folder / "report.html"
     page_before.unlink()
-    assert privet("report", folder).code == 0
+    csv = tmp_path / "rounds.csv"
+    written = json.loads(privet("report", folder, "--csv", csv, "--json").out)
+    assert written == {"report": str(page_before), "csv": str(csv)}
     assert page_before.read_text() == page

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import os
 import re
@@ -13,6 +14,7 @@ import pytest
 
 from privet.cli.main import app
 from privet.core import algorithms
+from privet.core.library import library_version
 from privet.server_apps.config import defaults
 from support.paths import ROOT
 
@@ -91,6 +93,25 @@ def test_reference_shows_what_the_rooms_export(site: Path) -> None:
 def test_reference_documents_the_arguments_of_strategies(site: Path) -> None:
     page = (site / "reference" / "strategies.html").read_text()
     assert "local step size of the first round" in page
+
+
+def test_pages_say_version_last_change_and_where_to_edit_them(site: Path) -> None:
+    page = (site / "faq.html").read_text()
+    assert f"Privet {library_version()}" in page
+    assert 'href="https://github.com/flwr-privet/flwr-privet/edit/main/docs/faq.md"' in page
+    log = ["git", "log", "-1", "--format=%cs", "--", "docs/faq.md"]
+    done = subprocess.run(log, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.stdout.strip() or "</html>") in page
+    assert ("md-source-file" in page) == bool(done.stdout)
+
+
+def test_without_a_history_no_page_has_a_day(tmp_path: Path) -> None:
+    spec = importlib.util.spec_from_file_location("pages", ROOT / "scripts" / "docs_pages.py")
+    assert spec is not None
+    assert spec.loader is not None
+    hook = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hook)
+    assert hook.last_changes(str(tmp_path)) == {}
 
 
 def test_snippets_came_in(site: Path) -> None:

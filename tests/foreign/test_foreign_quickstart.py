@@ -1,4 +1,4 @@
-"""The first page's diff, from FedAvg to Privet, on an app of the shape of Flower's quickstart."""
+"""The diff of the documentation, from FedAvg to Privet, on an app of the quickstart's shape."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def accuracies(folder: Path) -> list[float]:
     return found
 
 
-def test_the_diff_of_the_first_page_turns_fed_avg_into_privet(tmp_path: Path) -> None:
+def test_the_diff_of_the_documentation_turns_fed_avg_into_privet(tmp_path: Path) -> None:
     shutil.copytree(APP, tmp_path / "app")
     before = accuracies(tmp_path / "app")
-    page = (ROOT / "docs" / "index.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "flower-project.md").read_text()
     (diff,) = re.findall(r"^```diff\n(.*?)^```$", page, re.S | re.M)
     added = patched(tmp_path / "app", diff)
     own = [line for line in added if "import" not in line and "train_fn(" not in line]

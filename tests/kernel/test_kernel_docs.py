@@ -1,4 +1,4 @@
-"""The page for data officers: commands run, figures hold, the SuperNode line sets limits."""
+"""The pages on privacy: commands run, figures hold, the SuperNode line sets limits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from privet.kernel.ziggurat import Mechanism
 from privet.sim.trusting import trusting_nodes
 from support.paths import ROOT
 
-PAGE = (ROOT / "docs" / "privacy.md").read_text()
+PAGE = "".join((ROOT / "docs" / f"{name}.md").read_text() for name in ("privacy", "privacy-proofs"))
 BLOCKS = "\n".join(re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)).replace("\\\n", " ")
 COMMANDS = [shlex.split(line) for line in BLOCKS.splitlines() if line.startswith("privet account")]
 

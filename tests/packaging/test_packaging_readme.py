@@ -37,6 +37,16 @@ def test_it_is_short() -> None:
     assert len(TEXT.splitlines()) <= 159
 
 
+def test_it_begins_with_the_commands_of_a_checkout() -> None:
+    first = blocks("")[0]
+    assert TEXT.index(first) < TEXT.index("<picture>")
+    clone, run = first.splitlines()
+    assert clone.startswith("git clone https://github.com/flwr-privet/flwr-privet && cd ")
+    target = run.partition("#")[0].split()[1]
+    assert re.search(rf"^{target}: ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert first.partition("  #")[0] in (ROOT / "docs" / "index.md").read_text()
+
+
 def test_links_and_images_hold_on_a_package_index() -> None:
     links = re.findall(r"\]\(([^)]+)\)|(?:src|srcset)=\"([^\"]+)\"", TEXT)
     assert len(links) > 20

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +64,14 @@ def counts_time(message: Message) -> bool:
     if not message.metadata.message_type.startswith("train"):
         return False
     try:
-        return bool(decode_settings(str(message.content[RECORD]["settings"])).get(ARRIVAL_TIMES))
+        return _counts_time(str(message.content[RECORD]["settings"]))
     except Exception:  # of a message that nothing is computed for
         return False
+
+
+@lru_cache(maxsize=64)
+def _counts_time(settings: str) -> bool:
+    return bool(decode_settings(settings).get(ARRIVAL_TIMES))
 
 
 class Pace:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from privet.core import ConfigError
+from privet.server_apps.execute import headline
 from privet.sim.inline import run_inline
 from privet.sim.recorded import replay_run
 from support.cli import privet
@@ -36,7 +37,12 @@ def test_a_recorded_run_is_played_again_to_the_bit(tmp_path: Path, more: dict[st
     config = {**CONFIG, **more, "output-dir": str(tmp_path)}
     if "algorithm" in more:
         del config["local-epochs"]
-    folder = run_inline(config, "run").folder
+    finished = run_inline(config, "run")
+    folder = finished.folder
+    uploads = sum(len(done.participants) for done in finished.result.history)
+    seconds = finished.result.history[-1].clock
+    shown = headline(finished.summary)["uploads"]
+    assert shown == f"{uploads}, {uploads / 5:.4g} sweeps in {seconds:.6g} s"
     assert replay_run(folder).max_abs_error == 0.0
     lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
     assert len({version for line in lines for version in line["versions"]}) > 5

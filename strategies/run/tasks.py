@@ -7,8 +7,9 @@ bound. What it was sent stays in the session until the task ends:
 
     choose    agents without a task
     collect   send them the present model; wait until ``buffer`` uploads have come, of whatever
-              version (of a synchronous round: for all of them, until its timeout)
-    close     check each upload against what its agent was sent, and fold them in the agents' order
+              version (of a synchronous round: for all of them, until its timeout); check each with
+              what its agent was sent, and wait for others in place of those that are dropped
+    close     fold the uploads in the agents' order
 
 A task that is older than the round-timeout is withdrawn: it counts as released, and its upload is
 dropped should it still come. Simulated agents compute at once, and a clock that belongs to the run
@@ -21,6 +22,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -38,6 +40,7 @@ from ..participation import Fraction
 from ..uploads import Block, Uploads
 from .clear import ClearUploads, accepted, fold
 from .exchange import NO_REPLY, EngineGrid, Reply, gather, push, sort_replies
+from .failure import Failure
 from .options import RunOptions
 from .outcome import NoReplyError
 from .roster import Agent, Question
@@ -61,11 +64,14 @@ class Tasks(ClearUploads):
     options : RunOptions
     ended : dict of str to Task
         The tasks that ended in the round under way, by agent.
+    checked : Checked
+        What came of them.
     """
 
     def __init__(self, options: RunOptions) -> None:
         self.options = options
         self.ended: dict[str, Task] = {}
+        self.checked = Checked()
         self._speeds: Speeds | None = None
         self._began: float | None = None
         self._available = 0
@@ -82,7 +88,8 @@ class Tasks(ClearUploads):
             chosen = super().choose(options, session, number)
             return [name for name in chosen if name not in session.tasks]
         idle = [name for name in roster.names if self._is_idle(session, name)]
-        self._available = len(idle) + len(session.tasks)
+        here = {name for name in roster.names if self._is_here(session, name)}
+        self._available = len(here | session.tasks.keys())
         if isinstance(who, Fraction):
             free = max(0, who.count(len(roster.agents)) - len(session.tasks))
             rng = stream(options.seed, "participation", round_=number)
@@ -91,24 +98,25 @@ class Tasks(ClearUploads):
         chosen = who.select(number, roster.names, options.seed)
         return [name for name in chosen if name in set(idle)]
 
-    def _is_idle(self, session: Session, name: str) -> bool:
+    def _is_here(self, session: Session, name: str) -> bool:
         roster = session.roster
-        return (
-            name not in session.tasks
-            and roster.connected(name)
-            and name not in roster.excluded
-            and not roster.agents[name].out
-            and not self._is_exhausted(session, name)
-        )
+        out = roster.agents[name].out
+        return roster.connected(name) and name not in roster.excluded and not out
+
+    def _is_idle(self, session: Session, name: str) -> bool:
+        free = name not in session.tasks and not self._is_exhausted(session, name)
+        return free and self._is_here(session, name)
 
     def _is_exhausted(self, session: Session, name: str) -> bool:
         """Whether an agent has had as many tasks as a run gives one."""
         return 0 < self.options.max_uploads <= session.roster.agents[name].tasks
 
     def is_over(self, session: Session) -> bool:
-        """Whether every agent has had all its tasks, and nothing is to come."""
-        names = session.roster.names
-        return not session.tasks and all(self._is_exhausted(session, name) for name in names)
+        """Whether every agent has had all its tasks or is out, and nothing is to come."""
+        if session.tasks or not self.options.max_uploads:
+            return False
+        agents = session.roster.agents
+        return all(one.out or self._is_exhausted(session, name) for name, one in agents.items())
 
     def sweep(self, session: Session) -> int:
         """Return the number of the sweep, as `Turn` has it."""
@@ -137,22 +145,23 @@ class Tasks(ClearUploads):
         session = pending.session
         if messages:
             journal(messages)
+        self.ended, self.checked = {}, Checked()
         if isinstance(grid, EngineGrid):
-            self.ended = {}
-            opened = session.clock
+            wait = partial(self._wait_simulated, pending, session.clock)
             self._give_simulated(pending, grid, messages)
-            self._wait_simulated(pending, opened)
         else:
             if self._began is None:
                 self._began = time.monotonic() - session.clock
             session.clock = time.monotonic() - self._began
-            self.ended = {}
-            opened = session.clock
+            wait = partial(self._wait, pending, grid, session.clock)
             self._give(pending, push(grid, messages, self.ttl, pending.outgoing.states))
-            self._wait(pending, grid, opened)
-        if not (self.options.asynchronous or self.options.late_replies == "fold"):
+        wait()
+        while self._check(pending):  # others take the places of those that were dropped
+            wait()
+        if not self.options.folds_old:
             for name in list(session.tasks):
                 self._end(session, name, withdrawn=True)
+            self._check(pending)
         return []
 
     def _give(self, pending: Pending, owners: Mapping[str, str], *, again: bool = False) -> None:
@@ -215,7 +224,8 @@ class Tasks(ClearUploads):
         most = options.max_delay
         old = pending.round - most if most else 0
         late = sum(task.version <= old for task in session.tasks.values())
-        came = sum(task.has_upload for task in self.ended.values())
+        failed = self.checked.failures
+        came = sum(task.has_upload and name not in failed for name, task in self.ended.items())
         buffer = options.uploads_of_version(len(session.roster.agents))
         return min(len(session.tasks), max(late, buffer - came))
 
@@ -274,39 +284,31 @@ class Tasks(ClearUploads):
             If fewer agents than ``min_agents`` are at work, or no upload could be folded.
         """
         half, session, outcome = pending.half, pending.session, pending.outcome
-        places, failures = session.roster.positions, dict(pending.absent)
+        places, checked = session.roster.positions, self.checked
+        failures = {**pending.absent, **checked.failures}
         pending.outgoing.forget()
-        blocks: dict[str, Callable[[], Block]] = {}
-        updates: dict[str, Update] = {}
-        joint = self._joint(pending)
-        if joint is not None:
-            updates |= joint.updates
-        for name in sort_names(self.ended):
-            if name in updates:
-                continue
-            try:
-                blocks[name], updates[name] = self._one(pending, name, places[name])
-            except Exception as error:  # whatever an agent sends costs that agent's reply only
-                failures[name] = outcome.dropped(name, error)
-            mapped.release()
-        too_few = self.options.asynchronous and self._available < self.options.min_agents
-        if too_few:
+        if self.options.asynchronous and self._is_short(session):
             outcome.count = max(self.options.min_agents, len(session.roster.agents))
+            agents = session.roster.agents.items()
             outcome.awaited |= {
-                name for name, agent in session.roster.agents.items() if not agent.out
+                name
+                for name, agent in agents
+                if not (agent.out or self._is_exhausted(session, name))
             }
-        else:
-            outcome.count = 0 if updates else len(self.ended)
-        outcome.require(len(updates), failures)
-        updates = {name: updates[name] for name in sort_names(updates)}
+        elif self.options.folds_old:
+            nothing_to_come = checked.updates or self.is_over(session)
+            outcome.count = 0 if nothing_to_come else len(self.ended)
+        outcome.require(len(checked.updates), failures)
+        updates = {name: checked.updates[name] for name in sort_names(checked.updates)}
         for name, update in updates.items():
             outcome.note_remark(name, update)
         versions = tuple(self.ended[name].version for name in updates)
         ages = [pending.round - version for version in versions]
-        if joint is not None and not blocks:
-            uploads = Uploads.of(joint.block, ages=ages)
+        if len(checked.joints) == 1 and not checked.blocks:
+            uploads = Uploads.of(checked.joints[0].block, ages=ages)
         else:
-            if joint is not None:
+            blocks = dict(checked.blocks)
+            for joint in checked.joints:
                 rows = zip(joint.updates, joint.block.rows(), strict=True)
                 blocks |= {name: partial(_given, row) for name, row in rows}
             positions = [places[name] for name in updates]
@@ -316,6 +318,34 @@ class Tasks(ClearUploads):
         session.uploads += len(updates)
         session.average(one.statistics for one in outcome.uploads.values())
         return pending.record(updates, failures, clock=session.clock, versions=versions)
+
+    def _is_short(self, session: Session) -> bool:
+        """Whether fewer agents than ``min_agents`` are there, or none of those left can work."""
+        idle = any(self._is_idle(session, name) for name in session.roster.names)
+        works = idle or bool(session.tasks or self.ended)
+        return self._available < self.options.min_agents or not works
+
+    def _check(self, pending: Pending) -> bool:
+        """Check the tasks that have ended since, and return whether one of them was dropped."""
+        checked, places = self.checked, pending.session.roster.positions
+        new = [name for name in sort_names(self.ended) if name not in checked]
+        joint = self._joint(pending, new)
+        if joint is not None:
+            checked.joints.append(joint)
+            checked.updates |= joint.updates
+        before = len(checked.failures)
+        for name in new:
+            if name in checked:
+                continue
+            try:
+                with np.errstate(over="ignore", invalid="ignore"):  # of uploads that are refused
+                    folded, update = self._one(pending, name, places[name])
+            except Exception as error:  # whatever an agent sends costs that agent's reply only
+                checked.failures[name] = pending.outcome.dropped(name, error)
+            else:
+                checked.blocks[name], checked.updates[name] = folded, update
+            mapped.release()
+        return len(checked.failures) > before
 
     def _one(self, pending: Pending, name: str, place: int) -> tuple[Callable[[], Block], Update]:
         """Return the accepted upload of one ended task (raises if it cannot be folded)."""
@@ -330,18 +360,15 @@ class Tasks(ClearUploads):
         pending.outcome.uploads[name] = one
         return one.folded, one.update
 
-    def _joint(self, pending: Pending) -> Joint | None:
-        """Return the uploads of agents that worked together, checked at once.
+    def _joint(self, pending: Pending, ended: Iterable[str]) -> Joint | None:
+        """Return the uploads of those of the agents that worked together, checked at once.
 
         None if there are none, or if they must be checked one by one.
         """
         half, session = pending.half, pending.session
-        names = sort_names(
-            name
-            for name, task in self.ended.items()
-            if task.together is not None and not task.withdrawn
-        )
-        tasks = {name: self.ended[name] for name in names}
+        tasks = {name: self.ended[name] for name in ended}
+        names = [name for name, task in tasks.items() if task.together and not task.withdrawn]
+        tasks = {name: tasks[name] for name in names}
         if not names:
             return None
         sent = _sent_rows([tasks[name].sent for name in names])
@@ -370,6 +397,19 @@ class Joint(NamedTuple):
 
     block: Block
     updates: dict[str, Update]
+
+
+@dataclass
+class Checked:
+    """What came of a round's ended tasks, by agent: uploads to be folded, or why there is none."""
+
+    updates: dict[str, Update] = field(default_factory=dict)
+    blocks: dict[str, Callable[[], Block]] = field(default_factory=dict)
+    joints: list[Joint] = field(default_factory=list)
+    failures: dict[str, Failure] = field(default_factory=dict)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.updates or name in self.failures
 
 
 def local_steps(half: ServerHalf[Any], agent: Agent, key: str) -> int:

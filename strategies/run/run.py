@@ -199,6 +199,7 @@ class Run:
         RunError
             If too few agents came, or too few could be enrolled.
         """
+        _require_simulated(options, grid)
         run = cls(half, options, Session.of(uuid.uuid4().hex, arrays), arrays)
         wait_for_nodes(grid, run._wanted, options.min_agents, options.wait_timeout)
         run._enrol(grid)
@@ -720,6 +721,15 @@ class Run:
     def models(self) -> Arrays:
         """Return the models (d,) by name; ``"last"`` is the run's result."""
         return self.half.models(self.session.state)
+
+
+def _require_simulated(options: RunOptions, grid: Grid) -> None:
+    """Refuse speeds where nodes take the time that they take (raises ``ConfigError``)."""
+    if options.speeds and not isinstance(grid, EngineGrid):
+        raise ConfigError(
+            f"speeds = {options.speeds}: of agents that privet run simulates; nodes of Flower have "
+            "their own"
+        )
 
 
 def collector_of(half: ServerHalf[Any], options: RunOptions) -> Collector:

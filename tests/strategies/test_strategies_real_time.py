@@ -10,6 +10,7 @@ import pytest
 from flwr.app import Error, Message, RecordDict
 from numpy.typing import NDArray
 
+from privet.core import ConfigError
 from privet.problems.reference import minimize
 from privet.strategies import FailureCode, FedPLT
 from privet.strategies.run.checkpoint import load
@@ -252,3 +253,8 @@ def test_a_resume_charges_what_was_out_as_lost_and_sends_it_anew(tmp_path: Path)
     computed = {str(n): first.computed[n] + second.computed[n] for n in range(AGENTS)}
     assert spent == computed
     assert {sent > 5 for folded, sent in asked(result, SLOW) if folded > 5} == {True}
+
+
+def test_speeds_are_of_simulated_agents_alone() -> None:
+    with pytest.raises(ConfigError, match="speeds = equal: of agents that privet run simulates"):
+        play(fed_plt(speeds="equal"), LateGrid(PROBLEMS, seconds), 1)

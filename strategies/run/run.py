@@ -50,7 +50,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from privet.client_apps.terms import MEAN_EXAMPLES
+from privet.client_apps.terms import ARRIVAL_TIMES, MEAN_EXAMPLES
 from privet.core import ConfigError, PrivetError, RunError
 from privet.core.errors import listed, one_line
 from privet.core.key import keys_of, shown, values_of
@@ -199,6 +199,7 @@ class Run:
         RunError
             If too few agents came, or too few could be enrolled.
         """
+        _require_simulated(options, grid)
         run = cls(half, options, Session.of(uuid.uuid4().hex, arrays), arrays)
         wait_for_nodes(grid, run._wanted, options.min_agents, options.wait_timeout)
         run._enrol(grid)
@@ -606,6 +607,8 @@ class Run:
             counts = [agents[name].num_examples for name in session.roster.names]
             session.mean_examples = session.mean_examples or sum(counts) / len(counts)
             settings[MEAN_EXAMPLES] = session.mean_examples
+        if self.options.folds_old:
+            settings[ARRIVAL_TIMES] = True
         return settings
 
     def _ask(self, pending: Pending, grid: Grid) -> list[Message]:
@@ -718,6 +721,15 @@ class Run:
     def models(self) -> Arrays:
         """Return the models (d,) by name; ``"last"`` is the run's result."""
         return self.half.models(self.session.state)
+
+
+def _require_simulated(options: RunOptions, grid: Grid) -> None:
+    """Refuse speeds where nodes take the time that they take (raises ``ConfigError``)."""
+    if options.speeds and not isinstance(grid, EngineGrid):
+        raise ConfigError(
+            f"speeds = {options.speeds}: of agents that privet run simulates; nodes of Flower have "
+            "their own"
+        )
 
 
 def collector_of(half: ServerHalf[Any], options: RunOptions) -> Collector:

@@ -45,6 +45,8 @@ class Task:
         Its result among those of agents that worked together.
     withdrawn : bool
         Whether nobody waits for its reply any more.
+    again : bool
+        Whether its agent was sent its state, as it had replied that it lacks it.
     """
 
     version: int
@@ -56,6 +58,7 @@ class Task:
     together: Together | None = None
     row: int = 0
     withdrawn: bool = False
+    again: bool = False
 
     @property
     def is_done(self) -> bool:

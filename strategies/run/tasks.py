@@ -152,7 +152,8 @@ class Tasks(ClearUploads):
             wait = partial(self._wait_simulated, pending, session.clock)
             self._give_simulated(pending, grid, messages)
         else:
-            self._began = self._began or time.monotonic() - session.clock
+            if self._began is None:
+                self._began = time.monotonic() - session.clock
             session.clock = time.monotonic() - self._began
             wait = partial(self._wait, pending, grid, session.clock)
             self._give(pending, push(grid, messages, self.ttl, pending.outgoing.states))
@@ -172,7 +173,8 @@ class Tasks(ClearUploads):
         session = pending.session
         for message_id, name in owners.items():
             sent = pending.outgoing.sent_to(name)
-            session.tasks[name] = Task(pending.round, sent, session.clock, message_id=message_id)
+            task = Task(pending.round, sent, session.clock, message_id=message_id, again=again)
+            session.tasks[name] = task
             session.roster.agents[name].tasks += not again
 
     def _give_simulated(
@@ -253,17 +255,20 @@ class Tasks(ClearUploads):
         while (missing := self._missing(pending)) and session.clock < until:
             end = min(until, *(task.begun + self.ttl for task in session.tasks.values()))
             owners = {task.message_id: name for name, task in session.tasks.items()}
-            came = gather(grid, owners, missing, began + end).messages
+            came = gather(grid, owners, missing, began + end)
             session.clock = time.monotonic() - began
-            for name, reply in sort_replies(owners, came).items():
-                session.tasks[name].reply = reply
-                if not session.tasks[name].needs_state:
+            for name, reply in sort_replies(owners, came.messages).items():
+                task = session.tasks[name]
+                task.reply = reply
+                if task.again or not task.needs_state:
                     self._end(session, name)
                     continue
                 again = pending.outgoing.messages_for([name], force=True)
-                self._give(pending, push(grid, again, self.ttl), again=True)
+                states = pending.outgoing.states
+                self._give(pending, push(grid, again, self.ttl, states), again=True)
             for name, task in list(session.tasks.items()):
-                if session.clock >= task.begun + self.ttl:
+                over = session.clock >= task.begun + self.ttl
+                if over or task.message_id in came.expired:
                     self._end(session, name, withdrawn=True)
 
     def _end(self, session: Session, name: str, *, withdrawn: bool = False) -> None:
@@ -287,6 +292,12 @@ class Tasks(ClearUploads):
         pending.outgoing.forget()
         if self.options.asynchronous and self._is_short(session):
             outcome.count = max(self.options.min_agents, len(session.roster.agents))
+            agents = session.roster.agents.items()
+            outcome.awaited |= {
+                name
+                for name, agent in agents
+                if not (agent.out or self._is_exhausted(session, name))
+            }
         elif self.options.folds_old:
             nothing_to_come = checked.updates or self.is_over(session)
             outcome.count = 0 if nothing_to_come else len(self.ended)

@@ -128,7 +128,7 @@ def page(runs: Sequence[Run], *, refresh: int = 0) -> bytes:
         _section("Curves", _curves(runs)),
         _section("Failures and notes", kept(each(tables.incidents_table))),
         _section("Privacy account", kept(_account(runs, names))),
-        _section("Settings", tables.settings_table(runs, names)),
+        _section("Settings", tables.settings_table(runs, names, different=not many)),
         _section("Run it again", kept(each(_command))),
         _section("Agents", kept(folded("what each agent did", tables.agents_table))),
         _section("Rounds", kept(folded("rounds at a glance", tables.rounds_table))),
@@ -326,7 +326,8 @@ def _curves(runs: Sequence[Run]) -> str:
             if not any(run.incidents for run in runs):
                 notes.append("No failure in any recorded round.")
         elif panel.key == "participants" and len(set(recorded)) == 1:
-            notes.append(f"{recorded[0]} agents in every round.")
+            agents = "agent" if recorded[0] == 1 else "agents"
+            notes.append(f"{recorded[0]} {agents} in every round.")
         elif not any(plots.drawable(panel, one)[0] for one in series):
             if hidden := _undrawn(panel, runs):
                 notes.append(f"{panel.title}: {hidden}")

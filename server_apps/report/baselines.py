@@ -85,7 +85,9 @@ def baselines_table(run: Run, number: int) -> str:
                 cells += "<td>-</td>"
                 continue
             where = f'id="run-{number}-baseline-{name}-{key}" data-value="{value!r}"'
-            cells += f"<td {where}>{text(_figure(one, show, key))}</td>"
+            figure, _, spread = text(_figure(one, show, key)).partition(" (")
+            figure += f" <small>({spread}</small>" if spread else ""
+            cells += f"<td {where}>{figure}</td>"
         rows.append(f'<tr><th scope="row">{text(title)}</th>{cells}</tr>')
     table = html_table(["", "Test accuracy", "Test loss"], rows, "numbers")
     notes = [f"{name}: {why}." for name, why in left.items()]

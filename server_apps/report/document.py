@@ -80,7 +80,8 @@ tbody th{font-weight:400;color:var(--soft);overflow-wrap:break-word}
 min-width:6.5rem;max-width:11rem}
 .settings td{overflow-wrap:anywhere;min-width:7rem}
 .account ul{margin:0;padding-left:1.1rem}
-.sortable th:first-child{max-width:15rem}
+.numbers.sortable tbody th{white-space:nowrap;max-width:none}
+.sortable thead th{min-width:4.5rem}
 .sortable th[aria-sort=ascending] button::after{content:" \2191"}
 .sortable th[aria-sort=descending] button::after{content:" \2193"}
 th button{all:unset;cursor:pointer}
@@ -112,6 +113,7 @@ table{font-size:.82rem}
 th,td{padding:.35rem .4rem}
 thead th{min-width:5.2rem}
 .numbers tbody th{min-width:5rem;max-width:8rem}
+.numbers.sortable tbody th{white-space:normal;min-width:9.5rem;max-width:9.5rem}
 .settings tbody th{min-width:5rem;max-width:10rem}
 .account thead{display:none}
 .account tr{display:block;padding:.5rem .2rem;border-top:1px solid var(--grid)}

@@ -29,7 +29,9 @@ def headline(run: Run) -> str:
 
 def _quality(run: Run, key: str) -> list[str]:
     shown = tables.figure(run, key)
-    beside = text(baselines_line(run.summary, fmt.fraction, fmt.measure))
+    beside = text(baselines_line(run.summary, fmt.fraction, fmt.measure)).replace(
+        " %", "\N{NO-BREAK SPACE}%"
+    )
     if beside and run.privacy.private:
         beside = f"without noise, outside of ε: {beside}"
     aside = f"<dd><small>{beside}</small></dd>" if beside else ""

@@ -38,7 +38,8 @@ const plot = svg => {
   const drop = Number(template.querySelector("text").getAttribute("y"))
     - Number(template.querySelector("path").getAttribute("d").match(/M\s*\S+\s+(\S+)/)[1]);
   const right = template.querySelector("path").getAttribute("d").match(/L\s*(\S+)/)[1];
-  const holder = template.parentNode, title = svg.querySelector(".scale text");
+  const holder = template.parentNode;
+  let title = svg.querySelector(".scale text");
   const said = (title?.textContent ?? "").replace(/(, )?log scale/, "");
   return (smoothing, wanted) => {
     const values = curves.flatMap(curve => curve.points.map(point => point[1]));
@@ -88,6 +89,12 @@ const plot = svg => {
       label.removeAttribute("transform");
       label.textContent = written(value);
     }
+    if (log && !title) {
+      title = svg.appendChild(template.querySelector("text").cloneNode());
+      for (const [name, value] of [["x", left], ["y", top - 6]]) title.setAttribute(name, value);
+      title.removeAttribute("transform");
+      title.style.textAnchor = "start";
+    }
     if (title) title.textContent = [said, log ? "log scale" : ""].filter(Boolean).join(", ");
   };
 };
@@ -104,7 +111,8 @@ const nice = (low, high, log) => {
     const step = power * [1, 2, 5, 10].find(one => one * power >= rough);
     for (let count = Math.ceil(low / step); count * step <= high; count++) found.push(count * step);
   }
-  return found.filter(value => low <= value && value <= high);
+  const seen = found.filter(value => low <= value && value <= high);
+  return log && seen.length < 2 ? nice(low, high, false) : seen;
 };
 const written = value => {
   const size = Math.abs(value);

@@ -177,13 +177,16 @@ def sortable_table(runs: Sequence[Run], names: Sequence[str]) -> str:
     The script of the page sorts it by the ``data-value`` of cells, or else by their text.
     """
     settings = [settings_of(run) for run in runs]
-    cells = _final_cells(runs)
-    keys = [key for key in differing(settings) if key not in PLACES and key != "algorithm"]
-    for key in keys:
-        cells[text(key)] = [
+    chosen = {key for one in settings for key in changed(one)} - {*PLACES, "algorithm"}
+    cells = {
+        text(key): [
             f'<td data-key="{text(key)}">{text(fmt.setting(one[key])) if key in one else "-"}</td>'
             for one in settings
         ]
+        for key in differing(settings)
+        if key in chosen
+    }
+    cells |= _final_cells(runs, first=("accuracy", "loss", "epsilon"))
     rows = [
         f'<tr data-run="{number}"><th scope="row">{name}</th>'
         + "".join(column[number] for column in cells.values())
@@ -193,10 +196,12 @@ def sortable_table(runs: Sequence[Run], names: Sequence[str]) -> str:
     return html_table(["Run", *cells], rows, "numbers sortable")
 
 
-def _final_cells(runs: Sequence[Run]) -> dict[str, list[str]]:
+def _final_cells(runs: Sequence[Run], first: Sequence[str] = ()) -> dict[str, list[str]]:
     """Return the cells of the final numbers, a list over the runs by each label."""
     found: dict[str, list[str]] = {}
-    for key, label in _metrics(runs):
+    labels = dict(_metrics(runs))
+    for key in dict.fromkeys((*first, *labels)):
+        label = labels[key]
         numbers = [final(run, key) for run in runs]
         if not any(numbers):
             continue
@@ -332,33 +337,42 @@ def _assumptions(lines: Any) -> dict[str, Any]:
     }
 
 
-def settings_table(runs: Sequence[Run], names: Sequence[str]) -> str:
-    """Return the settings: those that differ, those not at their default, the rest folded."""
+def settings_table(runs: Sequence[Run], names: Sequence[str], *, different: bool = True) -> str:
+    """Return the settings: those that differ, those not at their default, the rest folded.
+
+    Without ``different`` those that differ and are not defaults are left out: they have columns in
+    `sortable_table`.
+    """
     columns = [_settings(run) for run in runs]
-    many = len(runs) > 1
+    several = len(runs) > 1
     chosen = {key for run in runs for key in _chosen(run)}
-    different_keys = set(differing(columns)) if many else set()
-    parts: list[list[str]] = [[], [], []]
+    unequal = set(differing(columns)) if several else set()
+    parts: defaultdict[tuple[bool, bool], list[str]] = defaultdict(list)
     for key in dict.fromkeys(key for column in columns for key in column):
-        values = [fmt.setting(column[key]) if key in column else "absent" for column in columns]
+        if several and key.removeprefix("config.") in PLACES:
+            continue
+        values = [fmt.setting(column[key]) if key in column else "-" for column in columns]
         cells = "".join(
             f'<td data-run="{number}" data-key="{text(key)}">{text(value)}</td>'
-            for number, value in enumerate(values if key in different_keys else values[:1])
+            for number, value in enumerate(values if key in unequal else values[:1])
         )
-        rank = 0 if key in different_keys else 1 if key in chosen else 2
         name = text(key.removeprefix("config."))
-        parts[rank].append(f'<tr><th scope="row">{name}</th>{cells}</tr>')
-    different, given, others = parts
-    equal = ["", "All runs" if many else names[0]]
+        row = f'<tr><th scope="row">{name}</th>{cells}</tr>'
+        parts[key in unequal, key in chosen].append(row)
+    equal = ["", "All runs" if several else names[0]]
     result = []
-    if different:
-        result.append(f"<h3>Different</h3>{html_table(['', *names], different, 'settings')}")
-    if given:
-        heading = "<h3>The same in all, and not the defaults</h3>" if many else ""
-        result.append(f"{heading}{html_table(equal, given, 'settings')}")
-    if others:
-        table = html_table(equal, others, "settings")
-        result.append(f"<details><summary>{len(others)} others</summary>{table}</details>")
+    if different and (rows := parts[True, True]):
+        result.append(f"<h3>Different</h3>{html_table(['', *names], rows, 'settings')}")
+    if rows := parts[False, True]:
+        heading = "<h3>The same in all, and not the defaults</h3>" if several else ""
+        result.append(f"{heading}{html_table(equal, rows, 'settings')}")
+    for differ, heads, what in (
+        (True, ["", *names], "others that differ"),
+        (False, equal, "others that are the same" if several else "others"),
+    ):
+        if rows := parts[differ, False]:
+            table = html_table(heads, rows, "settings")
+            result.append(f"<details><summary>{len(rows)} {what}</summary>{table}</details>")
     return "\n".join(result)
 
 

@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -25,6 +26,8 @@ from .study import Outcome, Row, Study, Verdict
 log = logging.getLogger("flwr.privet")
 
 OVERVIEW = "index.md"
+_TWO_PLOTS = 500
+"""Width in points from which a picture has two plots side by side."""
 COUNTED = tuple(Verdict)
 VERSIONS = ("flwr", "numpy", "scipy", "scikit-learn")
 
@@ -85,14 +88,14 @@ def write_pages(folder: Path) -> Path:
 
     A file that cannot be read is named in the log and left out.
     """
-    studies: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+    studies: dict[str, list[tuple[Path, Mapping[str, Any]]]] = {}
     for path in sorted(folder.glob("*.json"), key=lambda path: path.stem):
         try:
             text = json.loads(path.read_text())
             if "study" in text:
-                _part(path.stem, text)  # fails here where it would fail below
+                _part(path, text)  # fails here where it would fail below
                 paper = text["study"].partition("/")[0]
-                studies.setdefault(paper, []).append((path.stem, text))
+                studies.setdefault(paper, []).append((path, text))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             log.warning("%s is left out, no rows of a study (%s)", path, one_line(str(error)))
     lines: list[str] = []
@@ -104,7 +107,7 @@ def write_pages(folder: Path) -> Path:
         title = PAPERS.get(paper, paper)
         own = [text for _, text in studies[paper]]
         entries = [line for text in own for line in text["entries"]]
-        parts = [_part(stem, text) for stem, text in studies[paper]]
+        parts = [_part(path, text) for path, text in studies[paper]]
         head = [f"# {title}: tables, figures and theorems", "", finding(entries), ""]
         tail = ["## How it was run", "", _written(studies[paper]), ""]
         (folder / f"{paper}.md").write_text("\n".join([*head, *parts, *tail]))
@@ -200,7 +203,7 @@ def _overview(
     )
 
 
-def _written(own: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+def _written(own: Sequence[tuple[Path, Mapping[str, Any]]]) -> str:
     places = {json.dumps(text["provenance"], sort_keys=True): text for _, text in own}
     said = []
     for text in places.values():
@@ -222,12 +225,10 @@ def _counts(entries: Sequence[Mapping[str, Any]]) -> dict[Verdict, int]:
     return {verdict: verdicts.count(str(verdict)) for verdict in COUNTED}
 
 
-def _part(stem: str, text: Mapping[str, Any]) -> str:
+def _part(path: Path, text: Mapping[str, Any]) -> str:
     lines = [f"## {_heading(text)} {{ #{_anchor(text)} }}", "", finding(text["entries"]), ""]
     if text["plot"]:
-        # A page may be narrower than two plots side by side: the picture is then scrolled.
-        picture = f"![{text['title']}]({stem}.svg)"
-        lines += ['<div class="panels" markdown="1">', "", picture, "", "</div>", ""]
+        lines += [*_picture(path.with_suffix(".svg"), text["title"]), ""]
     lines += ["| entry | paper | ours | verdict | why |", "|---|---|---|---|---|"]
     for line in text["entries"]:
         said = verdict_word(line["verdict"])
@@ -241,8 +242,18 @@ def _part(stem: str, text: Mapping[str, Any]) -> str:
             cells = [setting[name] for name in ("what", "printed", "ours", "why")]
             lines.append(_table_line(cells))
         lines += ["", "</details>", ""]
-    lines += [f"`privet reproduce {text['study']}`; [its rows]({stem}.csv).", ""]
+    lines += [f"`privet reproduce {text['study']}`; [its rows]({path.stem}.csv).", ""]
     return "\n".join(lines)
+
+
+def _picture(path: Path, title: str) -> list[str]:
+    """Return a study's picture, scrolled on pages that are narrower than two plots side by side."""
+    image = f"![{title}]({path.name})"
+    head = path.read_text()[:2000] if path.is_file() else ""
+    found = re.search(r' width="([\d.]+)pt"', head)
+    if found is None or float(found[1]) < _TWO_PLOTS:
+        return [image]
+    return ['<div class="panels" markdown="1">', "", image, "", "</div>"]
 
 
 def _table_line(cells: Sequence[str]) -> str:

@@ -6,7 +6,10 @@ VENV ?= .venv
 PYTEST_ARGS ?=
 JOBS ?= 2
 GOLDEN ?= --write
-QUICK := $(addprefix --ignore=tests/,docs/test_docs_code.py docs/test_docs_site.py examples packaging sim cli papers)
+# What a second version of Python need not say again: pages, wheels, searches, every algorithm's promises.
+QUICK := $(addprefix --ignore=tests/,docs/test_docs_code.py docs/test_docs_site.py examples packaging sim cli papers \
+	testing foreign kernel/test_kernel_sensitivity_search.py kernel/test_kernel_update.py \
+	strategies/test_strategies_no_better.py)
 BIN := $(VENV)/bin
 PARALLEL := -n $(JOBS) --dist worksteal
 ROOMS := core kernel problems wire data strategies client_apps server_apps sim cli testing

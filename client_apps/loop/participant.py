@@ -95,6 +95,8 @@ class LoopParticipant(Participant):
         Treatment of a module's persistent buffers of floats, such as the running statistics of
         BatchNorm: `BUFFERS_ARE`. Buffers of integers stay as the model has them, with "local" as
         the agent has them.
+    reply_seconds : float
+        As of `Participant`; private rounds of an asynchronous run need it.
 
     Raises
     ------
@@ -129,6 +131,7 @@ class LoopParticipant(Participant):
         num_examples: Count,
         *,
         buffers: str = "average",
+        reply_seconds: float = 0.0,
     ) -> None:
         half = algorithm(protocol).load_agent()
         if half.local_update is not Half.local_update and not half.custom_loop_ok:
@@ -155,6 +158,7 @@ class LoopParticipant(Participant):
         super().__init__(
             lambda context: known(layout, num_examples(context), held.shared, tied),
             protocol=protocol,
+            reply_seconds=reply_seconds,
         )
 
     def _made(self) -> Model:

@@ -29,7 +29,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLOURS = 8
-OVER = {"round": "rounds", "bytes": "bytes", "seconds": "seconds", "epsilon": "ε"}
+OVER = {
+    "round": "rounds",
+    "clock": "the clock",
+    "uploads": "uploads",
+    "bytes": "bytes",
+    "seconds": "seconds",
+    "epsilon": "ε",
+}
 """The x axes of a curve and their labels."""
 _INK, _GRID = "#010101", "#020202"
 _WIDTH, _HEIGHT = 4.7, 2.9
@@ -58,7 +65,7 @@ class Panel:
 
     @property
     def switched(self) -> bool:
-        """True if the panel is also drawn over bytes, seconds and epsilon."""
+        """True if the panel is also drawn over the other axes."""
         return self.scale != "bytes" and self.steps == "default"
 
     def written(self, value: Number) -> str:
@@ -174,7 +181,9 @@ def draw(panel: Panel, runs: Sequence[Run], over: str = "round") -> str:
         if not axes.get_title("left"):
             axes.set_position((0.155, 0.175, 0.815, 0.79))
         axes.set_xlabel(label, color=_INK, labelpad=3)
-        axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=over == "round"))
+        axes.xaxis.set_major_locator(
+            MaxNLocator(6, steps=[1, 2, 5, 10], integer=over in ("round", "uploads"))
+        )
         scaled = [
             ([x / along for x in xs], [value / scale for value in ys]) for _, _, (xs, ys) in lines
         ]
@@ -215,7 +224,7 @@ def _axis(axes: Axes) -> str:
 def _along(over: str, largest: Number) -> tuple[str, float]:
     """Return the label of the x axis and the divisor of its values."""
     if over != "bytes":
-        return {"epsilon": "ε spent"}.get(over, over), 1
+        return {"epsilon": "ε spent", "clock": "seconds since the start"}.get(over, over), 1
     unit, scale = byte_unit(largest)
     return f"bytes up and down ({unit})", scale
 

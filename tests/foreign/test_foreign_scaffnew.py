@@ -45,6 +45,7 @@ def model(rounds: int) -> Any:
     return strategy.start(InlineGrid(app, 6), start, num_rounds=rounds).arrays["x"].numpy()
 
 
+@pytest.mark.slow
 def test_it_keeps_every_promise() -> None:
     report = check_algorithm("scaffnew", settings={"communication-probability": 0.4})
     assert report.passed == tuple(check.name for check in checks("scaffnew"))

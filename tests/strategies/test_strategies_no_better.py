@@ -123,7 +123,7 @@ def test_a_network_that_collapses_is_no_better_than_its_start(
 
 
 @needs_torch
-@pytest.mark.parametrize("evaluated", [True, False])
+@pytest.mark.parametrize("evaluated", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("step", [0.005, 0.1])
 def test_a_network_that_learns_is_not_complained_of(
     caplog: pytest.LogCaptureFixture, step: float, evaluated: bool

@@ -10,6 +10,7 @@ import pytest
 from privet.core import ConfigError, algorithms
 from privet.testing import Check, CheckFailed, check_algorithm, checks, kit
 from privet.testing.sharded import kept_actors
+from support.every_algorithm import SLOW
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {"gfl": {"units": 2}}
 """Of un-noised runs, where the defaults do not fit six agents."""
@@ -72,7 +73,18 @@ def every_check(*engines: str) -> list[Check]:
     ]
 
 
-@pytest.mark.parametrize("check", every_check("inline", "cohort"), ids=str)
+CODED = "coded_uploads_are_shorter_and_agreed_upon"
+CODED_QUICKLY = ("dp-iadmm", "fed-pdm", "fed-plt", "scaffold")
+"""Algorithms whose coded uploads are looked at every time: the four kinds of state there are."""
+
+
+def marked(check: Check) -> Any:
+    coded = check.name == CODED and check.algorithm not in CODED_QUICKLY
+    seldom = coded or check.algorithm in SLOW
+    return pytest.param(check, marks=[pytest.mark.slow] if seldom else [], id=str(check))
+
+
+@pytest.mark.parametrize("check", [marked(check) for check in every_check("inline", "cohort")])
 def test_algorithm_keeps_its_promise(check: Check) -> None:
     check()
 

@@ -503,7 +503,8 @@ def _per_cent(share: float) -> str:
 def _said(found: Estimate | None) -> str:
     if found is None:
         return "not run"
-    return f"{found.mean:.3f} ± {found.half_width:.3f}".replace("0.", ".")
+    space = "\N{NO-BREAK SPACE}"
+    return f"{found.mean:.3f}{space}±{space}{found.half_width:.3f}".replace("0.", ".")
 
 
 def picture(cells: Cells, figure: Any) -> None:

@@ -67,6 +67,13 @@ class Parameters(ABC):
     def add(self, targets: list[Any], terms: list[Any], factor: float = 1.0) -> None:
         """Add factor times each term to its target, in place."""
 
+    def trained(self, names: Collection[str]) -> Collection[str]:
+        """Return those of the parameters that are not frozen now."""
+        return names
+
+    def follow(self) -> None:
+        """Bring the task's vectors to where the parameters are."""
+
     @abstractmethod
     def coarseness(self) -> float:
         """Return the largest relative rounding error of a parameter."""
@@ -131,6 +138,9 @@ class Parameters(ABC):
         its own rounding does.
         """
         names = self.names if names is None else names
+        if not names:
+            return
+        self.follow()
         held = [self.gradient(name, gradients) for name in names]
         if self._weight != 1:
             self.add(held, held, self._weight - 1.0)
@@ -210,13 +220,34 @@ class ArrayParameters(Parameters):
 
 
 class ModuleParameters(Parameters):
-    """The parameters of a ``torch.nn.Module`` with ``requires_grad``, on its device."""
+    """The parameters of a ``torch.nn.Module`` that travel, on its device.
 
-    def __init__(self, model: Any) -> None:
+    Parameters
+    ----------
+    model : torch.nn.Module
+    expected : collection of str, optional
+        The names of those that travel: frozen ones, which stay as they are, among them. By default
+        all with ``requires_grad`` travel.
+    personal : collection of str
+        The names of those that stay with the agent.
+
+    Raises
+    ------
+    ConfigError
+        If the model trains another parameter, or none.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        expected: Collection[str] | None = None,
+        personal: Collection[str] = (),
+    ) -> None:
         self.parameters = {
             name: parameter
             for name, parameter in model.named_parameters()
-            if parameter.requires_grad
+            if name not in personal
+            and (parameter.requires_grad or (expected is not None and name in expected))
         }
         if not self.parameters:
             raise ConfigError("module has no trainable parameters")
@@ -237,6 +268,15 @@ class ModuleParameters(Parameters):
 
     def add(self, targets: list[Any], terms: list[Any], factor: float = 1.0) -> None:
         self.torch._foreach_add_(targets, terms, alpha=factor)
+
+    def trained(self, names: Collection[str]) -> Collection[str]:
+        return [name for name in names if self.parameters[name].requires_grad]
+
+    def follow(self) -> None:
+        for placed in (self._fixed, self._slopes):
+            for name, term in (placed or {}).items():
+                if term.device != (device := self.parameters[name].device):
+                    placed[name] = term.to(device)  # a trainer has moved the model
 
     def objective(self, loss: Any, names: Collection[str]) -> Any:
         """Return weight f + <shift, w> + ||w - center||^2 / (2 rho) of f, as `correct` has it.
@@ -291,18 +331,28 @@ def as_numpy(values: Any) -> Vector:
 def require_same(layout: Layout, expected: Layout) -> None:
     """Refuse the model of a round that is not the participant's (raises ``ConfigError``)."""
     if len(layout.names) != len(expected.names):
+        other = sorted({*layout.names} ^ {*expected.names})[0]
         raise ConfigError(
             f"the model of this round has {len(layout.names)} trained parameters, the "
-            f"participant's {len(expected.names)}: requires_grad must not change between rounds"
+            f"participant's {len(expected.names)}, which differ in {other!r}: what is trained in "
+            "any round has requires_grad where the participant is made"
         )
     if difference := layout.difference(expected):
         raise ConfigError(f"the model of this round has {difference} by the participant")
 
 
-def parameters_of(model: Model) -> Parameters:
-    """Return the parameters of a model (raises ``ConfigError`` for what is none)."""
+def parameters_of(
+    model: Model, expected: Collection[str] | None = None, personal: Collection[str] = ()
+) -> Parameters:
+    """Return the parameters of a model that travel, as `ModuleParameters` has them.
+
+    Raises
+    ------
+    ConfigError
+        For what is no model.
+    """
     if hasattr(model, "named_parameters"):
-        return ModuleParameters(model)
+        return ModuleParameters(model, expected, personal)
     if isinstance(model, MutableMapping):
         return ArrayParameters(model)
     raise ConfigError(

@@ -339,7 +339,7 @@ def test_a_gradient_that_cannot_be_changed_is_refused(gradient: Any) -> None:
     [
         ({"rest": np.zeros(2), "first": np.zeros((2, 1))}, "has 'rest' of shape .* where 'first'"),
         ({"first": np.zeros((1, 2)), "rest": np.zeros(2)}, r"'first' of shape \(1, 2\) where"),
-        ({"all": np.zeros(4)}, "1 trained parameters, the participant's 2: requires_grad"),
+        ({"all": np.zeros(4)}, "1 trained parameters, the participant's 2, which differ in 'all'"),
     ],
     ids=["order", "shape", "number"],
 )

@@ -108,9 +108,10 @@ BY_NAME: dict[str, Callable[[], PrimalDualStrategy]] = {
 
 
 def test_one_app_serves_every_strategy() -> None:
+    loop = Loop(None, buffers="constant")
     for name, strategy in BY_NAME.items():
-        served = Loop(None, buffers="constant").start(strategy(), 2)
-        alone = Loop(name, buffers="constant").start(strategy(), 2)
+        served = loop.start(strategy(), 1)
+        alone = Loop(name, buffers="constant").start(strategy(), 1)
         assert len(served.history[-1].participants) == AGENTS
         for key, array in alone.arrays.items():
             assert np.array_equal(served.arrays[key].numpy(), array.numpy())
@@ -144,12 +145,12 @@ def adam_in_two(model: Any) -> list[Any]:
 @pytest.mark.parametrize("optimizers", [adam_whole, adam_in_two])
 def test_an_optimizer_goes_on_from_the_round_before(optimizers: Any) -> None:
     anew = Loop(optimizers=optimizers)
-    anew.start(FedDyn(**STEP))
+    anew.start(FedDyn(**STEP), 2)
     assert {count for states in anew.states for count in moments(states)} == {float(STEPS)}
     loop = Loop(optimizers=optimizers, keep_optimizer=True)
-    loop.start(FedDyn(**STEP))
+    loop.start(FedDyn(**STEP), 2)
     counts = [moments(states) for states in loop.states[::AGENTS]]
-    assert counts == [[float(STEPS * number)] * len(counts[0]) for number in (1, 2, 3)]
+    assert counts == [[float(STEPS * number)] * len(counts[0]) for number in (1, 2)]
 
 
 def test_settings_of_an_optimizer_are_those_of_the_round() -> None:
@@ -173,10 +174,10 @@ def test_a_resumed_run_goes_on_with_what_agents_keep(
     options: dict[str, Any], tmp_path: Path
 ) -> None:
     """As in ``privet tune``, whose trials go on from checkpoints with new contexts."""
-    whole = Loop(optimizers=adam_whole, **options).start(FedDyn(**STEP), 3)
+    whole = Loop(optimizers=adam_whole, **options).start(FedDyn(**STEP), 2)
     loop, path = Loop(optimizers=adam_whole, **options), tmp_path / "checkpoint.npz"
     loop.start(FedDyn(**STEP), 1, checkpoint=path)
-    resumed = loop.start(FedDyn(**STEP), 3, resume=path)
+    resumed = loop.start(FedDyn(**STEP), 2, resume=path)
     for name, array in whole.arrays.items():
         assert np.array_equal(resumed.arrays[name].numpy(), array.numpy())
 
@@ -220,10 +221,14 @@ NORM = ("norm.weight", "norm.bias", "norm.running_mean", "norm.running_var")
 COUNTED = "norm.num_batches_tracked"
 
 
-@pytest.mark.parametrize("name", BY_NAME)
 @pytest.mark.parametrize(
-    ("personal", "own"),
-    [("head", HEAD), ("batch-norm", (*NORM, COUNTED)), (("norm", "head.bias"), (*NORM, HEAD[1]))],
+    ("name", "personal", "own"),
+    [
+        ("fed-plt", ("norm", "head.bias"), (*NORM, COUNTED, "head.bias")),
+        ("fed-dyn", "batch-norm", (*NORM, COUNTED)),
+        ("fed-pdm", "head", HEAD),
+        ("scaffold", "head", HEAD),
+    ],
 )
 def test_personal_layers_stay_with_the_agent(name: str, personal: Any, own: Any) -> None:
     loop = Loop(name, personal=personal, buffers="constant")
@@ -238,11 +243,8 @@ def test_personal_layers_stay_with_the_agent(name: str, personal: Any, own: Any)
     assert not any(torch.equal(begins[0][each], begins[1][each]) for each in own[:1])
     assert name == "fed-plt" or equal(begins[0], begins[1], shared)
     start = Net().state_dict()
-    for each, array in result.arrays.items():
-        assert np.array_equal(array.numpy(), start[each].numpy()) is (each not in shared) or (
-            each in (*NORM, COUNTED) or each == "body.bias" or each in HEAD
-        )
-    assert all(np.array_equal(result.arrays[each].numpy(), start[each].numpy()) for each in own)
+    moved = [key for key, a in result.arrays.items() if not np.array_equal(a.numpy(), start[key])]
+    assert {*shared} <= {*moved} and not {*own} & {*moved}
 
 
 def test_an_evaluation_recalls_personal_layers() -> None:
@@ -291,7 +293,7 @@ def unfrozen_later(model: Any, number: int) -> None:
     model.body.requires_grad_(number > 2)
 
 
-@pytest.mark.parametrize("name", ["fed-plt", "fed-dyn", "fed-pdm"])
+@pytest.mark.parametrize("name", ["fed-plt", "fed-dyn"])
 def test_layers_may_be_frozen_in_some_rounds(name: str) -> None:
     """Frozen within the block, or before it: what travels is the same in every round."""
     results = []
@@ -307,7 +309,7 @@ def test_layers_may_be_frozen_in_some_rounds(name: str) -> None:
 
         freeze = (lambda model, number: None) if before else unfrozen_later
         loop = Loop(name, made=made, freeze=freeze, buffers="constant")
-        results.append(loop.start(BY_NAME[name](), 4))
+        results.append(loop.start(BY_NAME[name](), 3))
         body = [end["body.weight"] for end in loop.of(0, loop.ends)]
         assert torch.equal(body[0], Net().body.weight) and torch.equal(body[1], body[0])
         assert not torch.equal(body[2], body[1])

@@ -91,9 +91,7 @@ class KeptOptimizers:
     def _restore(self, optimizer: Any, held: State) -> None:
         whole = optimizer.state_dict()
         state = {
-            number: held[name]
-            for number, name in self._numbered(optimizer).items()
-            if name in held
+            number: held[name] for number, name in self._numbered(optimizer).items() if name in held
         }
         try:
             optimizer.load_state_dict({**whole, "state": state})
@@ -123,4 +121,3 @@ class KeptOptimizers:
         written = io.BytesIO()
         self._torch.save([*kept, *self._held], written)
         return np.frombuffer(written.getbuffer(), np.uint8)
-

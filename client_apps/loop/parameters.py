@@ -67,12 +67,13 @@ class Parameters(ABC):
     def add(self, targets: list[Any], terms: list[Any], factor: float = 1.0) -> None:
         """Add factor times each term to its target, in place."""
 
+    def terms(self, names: Collection[str]) -> list[Any]:
+        """Return parameters as they are now, as terms of `add`."""
+        return [self.value(name) for name in names]
+
     def trained(self, names: Collection[str]) -> Collection[str]:
         """Return those of the parameters that are not frozen now."""
         return names
-
-    def follow(self) -> None:
-        """Bring the task's vectors to where the parameters are."""
 
     @abstractmethod
     def coarseness(self) -> float:
@@ -140,7 +141,6 @@ class Parameters(ABC):
         names = self.names if names is None else names
         if not names:
             return
-        self.follow()
         held = [self.gradient(name, gradients) for name in names]
         if self._weight != 1:
             self.add(held, held, self._weight - 1.0)
@@ -149,7 +149,7 @@ class Parameters(ABC):
         if self._fixed is not None:
             self.add(held, [self._fixed[name] for name in names], self._factor)
         if self._pull:
-            self.add(held, [self.value(name) for name in names], self._pull)
+            self.add(held, self.terms(names), self._pull)
 
     def walk(self, steps: int) -> Walk:
         """Return the walk that ends where the model is now."""
@@ -269,14 +269,21 @@ class ModuleParameters(Parameters):
     def add(self, targets: list[Any], terms: list[Any], factor: float = 1.0) -> None:
         self.torch._foreach_add_(targets, terms, alpha=factor)
 
+    def terms(self, names: Collection[str]) -> list[Any]:
+        return [self.parameters[name] for name in names]  # detaching each would take longer
+
     def trained(self, names: Collection[str]) -> Collection[str]:
         return [name for name in names if self.parameters[name].requires_grad]
 
-    def follow(self) -> None:
+    def correct(
+        self, gradients: Mapping[str, Any] | None, names: Collection[str] | None = None
+    ) -> None:
         for placed in (self._fixed, self._slopes):
             for name, term in (placed or {}).items():
                 if term.device != (device := self.parameters[name].device):
                     placed[name] = term.to(device)  # a trainer has moved the model
+        with self.torch.no_grad():
+            super().correct(gradients, names)
 
     def objective(self, loss: Any, names: Collection[str]) -> Any:
         """Return weight f + <shift, w> + ||w - center||^2 / (2 rho) of f, as `correct` has it.

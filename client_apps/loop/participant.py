@@ -295,9 +295,9 @@ class LoopParticipant(Participant):
         number = opened.instruction.round
         local = LocalRound(half, records, number, task, model, parameters, weight, optimizers)
         del task
-        with nullcontext() if optimizers is None else optimizers.watched():
-            with local.hooked() if hook else local._watched():
-                yield local
+        kept_up = nullcontext() if optimizers is None else optimizers.watched()
+        with kept_up, local.hooked() if hook else local._watched():
+            yield local
 
         def left(task: LocalTask, walk: Walk) -> Local:
             state, broadcast, _, streams = view

@@ -66,9 +66,7 @@ class Personal:
                     f"personal: the model has no parameter or layer with parameters {prefix!r}; "
                     f"its parameters are {', '.join(saved)}"
                 )
-        shared = {
-            name: each for name, each in model.named_parameters() if name not in self.tensors
-        }
+        shared = {name: each for name, each in model.named_parameters() if name not in self.tensors}
         for named, other in ((self.tensors, False), (shared, True)):
             for again, name in tied_names(model, named).items():
                 if (again in self.tensors) is other:

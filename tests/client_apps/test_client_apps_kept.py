@@ -192,7 +192,8 @@ def test_a_lost_reply_leaves_what_an_agent_keeps_where_the_round_began() -> None
     grid.send_and_receive(messages)  # whose replies are lost
     strategy.play_round(grid, 2)
     again = loop.of(0, loop.begins)
-    assert equal(again[1], ended, ["head.weight"]) and equal(again[2], ended, ["head.weight"])
+    assert equal(again[1], ended, ["head.weight"])
+    assert equal(again[2], ended, ["head.weight"])
     assert [moments(states) for states in loop.states[::AGENTS]] == [[3.0], [6.0], [6.0]]
 
 
@@ -208,9 +209,9 @@ def test_an_optimizer_of_another_kind_is_refused_in_a_line() -> None:
         kind = ADAM if len(made) <= AGENTS else Picky
         return [kind(model.parameters(), lr=0.01)]
 
-    with pytest.raises(RunError, match="keep_optimizer: Picky does not take the state"):
+    with pytest.raises(RunError, match=r"keep_optimizer: Picky does not take the state"):
         Loop(optimizers=optimizers, keep_optimizer=True).start(FedDyn(**STEP), 2)
-    with pytest.raises(ConfigError, match="a mapping of arrays has no torch.optim.Optimizer"):
+    with pytest.raises(ConfigError, match=r"a mapping of arrays has no torch\.optim\.Optimizer"):
         LoopParticipant(None, {"w": np.zeros(2)}, lambda context: 1, keep_optimizer=True)
 
 
@@ -244,7 +245,8 @@ def test_personal_layers_stay_with_the_agent(name: str, personal: Any, own: Any)
     assert name == "fed-plt" or equal(begins[0], begins[1], shared)
     start = Net().state_dict()
     moved = [key for key, a in result.arrays.items() if not np.array_equal(a.numpy(), start[key])]
-    assert {*shared} <= {*moved} and not {*own} & {*moved}
+    assert {*shared} <= {*moved}
+    assert not {*own} & {*moved}
 
 
 def test_an_evaluation_recalls_personal_layers() -> None:
@@ -311,7 +313,8 @@ def test_layers_may_be_frozen_in_some_rounds(name: str) -> None:
         loop = Loop(name, made=made, freeze=freeze, buffers="constant")
         results.append(loop.start(BY_NAME[name](), 3))
         body = [end["body.weight"] for end in loop.of(0, loop.ends)]
-        assert torch.equal(body[0], Net().body.weight) and torch.equal(body[1], body[0])
+        assert torch.equal(body[0], Net().body.weight)
+        assert torch.equal(body[1], body[0])
         assert not torch.equal(body[2], body[1])
         heads = [end["head.weight"] for end in loop.of(0, loop.ends)]
         assert not torch.equal(heads[0], Net().head.weight)

@@ -131,13 +131,14 @@ def test_lightning_takes_the_steps_of_a_plain_loop(name: str, kind: str) -> None
     for key, array in results[1].arrays.items():
         assert np.array_equal(results[0].arrays[key].numpy(), array.numpy())
     losses = [each["train_loss"] for each in results[0].train_metrics_clientapp.values()]
-    assert len(losses) == 3 and losses[-1] < losses[0]
+    assert len(losses) == 3
+    assert losses[-1] < losses[0]
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning")
 def test_a_trainer_of_hugging_face_trains_as_the_loop_of_the_example(tmp_path: Path) -> None:
-    """LoRA of the example under ``transformers.Trainer``, whose Adam goes on from round to round."""
+    """LoRA of the example under ``transformers.Trainer``, whose Adam goes on round by round."""
     transformers = pytest.importorskip("transformers", reason="needs the group torch")
     example = runpy.run_path(str(ROOT / "examples" / "torch_text_lora.py"))
     network, texts = example["network"], example["TEXTS"]

@@ -61,6 +61,7 @@ def client_app(
     noise_factory: NoiseFactory | None = None,
     mask_factory: MaskFactory | None = None,
     train_metrics: bool = False,
+    reply_seconds: float = 0.0,
     mods: list[Mod] | None = None,
 ) -> ClientApp:
     """Return a Flower ClientApp that takes part in an algorithm.
@@ -80,6 +81,8 @@ def client_app(
         ``(agent, round) -> MaskSource`` in place of the key agreement of secure sums; for replays.
     train_metrics : bool
         Whether uploads come with the loss of the received model, as in `Participant`.
+    reply_seconds : float
+        Seconds that every reply takes in a run in which that counts, as in `Participant`.
     mods : list of Flower mods, optional
         Not those for clipping, noise or secure aggregation, which do not see what is sent here.
 
@@ -104,6 +107,7 @@ def client_app(
         noise_factory=noise_factory,
         mask_factory=mask_factory,
         train_metrics=train_metrics,
+        reply_seconds=reply_seconds,
     )
     warn_of_slow_start()
     app = AgentApp(participant, mods)

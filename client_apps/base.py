@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -69,6 +70,7 @@ from .half import Half
 from .masking import MaskFactory, new_keys
 from .measures import METRICS, measures, sent_model
 from .message_round import MessageRound
+from .pace import TOO_LONG, Pace, counts_time
 from .state import LARGE, PRIVATE_RECORD, read_state
 from .terms import MEAN_EXAMPLES
 
@@ -124,6 +126,11 @@ class Participant:
     train_metrics : bool
         Whether an upload comes with a MetricRecord ``metrics``: ``num-examples``, and ``loss`` and
         the problem's own metrics at the model that was received. Never from a private agent.
+    reply_seconds : float
+        Seconds that every reply takes in a run in which the time of a reply counts, an
+        asynchronous one for example: a reply is held back until then, and one that takes longer is
+        not sent. A private agent with a problem of its own takes part in such a run only with it. A
+        node's ``reply-seconds`` goes before it; 0 declares none.
     """
 
     def __init__(
@@ -135,7 +142,10 @@ class Participant:
         noise_factory: NoiseFactory | None = None,
         mask_factory: MaskFactory | None = None,
         train_metrics: bool = False,
+        reply_seconds: float = 0.0,
     ) -> None:
+        if not 0 <= reply_seconds < math.inf:
+            raise ConfigError(f"reply_seconds is {reply_seconds!r}, expected a number >= 0")
         for key in overrides or {}:
             if key not in LOCAL_KEYS:
                 raise ConfigError(f"{key!r} cannot be set by an agent: {', '.join(LOCAL_KEYS)}")
@@ -145,6 +155,7 @@ class Participant:
         self.noise_factory = noise_factory
         self.mask_factory = mask_factory
         self.train_metrics = train_metrics
+        self.reply_seconds = reply_seconds
         self._problems: dict[tuple[int, int], Problem] = {}
         self._prepared: dict[tuple[int, int], tuple[Half, float, Held, Facts]] = {}
         self._decoded: tuple[bytes, bool, dict[str, Any]] = (b"", False, {})
@@ -192,6 +203,7 @@ class Participant:
         processed. An agent with privacy on sends only texts that this library wrote: any other
         could quote a record.
         """
+        begun = time.monotonic()
         pin_blas_threads()
         name = agent_name(context)
         sent = message.metadata
@@ -202,9 +214,32 @@ class Participant:
         try:
             # Steps that are too long overflow; the code that receives the numbers reports it.
             with np.errstate(over="ignore", invalid="ignore"):
-                return Message(handler(message, context, name), reply_to=message)
+                reply = Message(handler(message, context, name), reply_to=message)
         except Exception as error:
-            return Message(self._failure(name, error, message, context), reply_to=message)
+            reply = Message(self._failure(name, error, message, context), reply_to=message)
+        return self._held_back(reply, name, message, context, begun)
+
+    def _held_back(
+        self, reply: Message, name: str, message: Message, context: Context, begun: float
+    ) -> Message:
+        """Return a reply when its declared time is over, an error if it was before.
+
+        The error leaves at a multiple of that time.
+        """
+        if not counts_time(message):
+            return reply
+        try:
+            seconds = node_rules(context).reply_seconds or self.reply_seconds
+        except ConfigError:  # which the reply says
+            return reply
+        if not seconds:
+            return reply
+        taken = time.monotonic() - begun
+        if taken > seconds:
+            log.warning("agent %s: %s", name, TOO_LONG)
+            reply = Message(Error(REFUSED, f"agent {name}: {TOO_LONG}"), reply_to=message)
+        time.sleep(seconds * max(1, math.ceil(taken / seconds)) - taken)
+        return reply
 
     def _failure(self, name: str, error: Exception, message: Message, context: Context) -> Error:
         """Log a failure on the node, and return the error that is sent to the coordinator."""
@@ -275,9 +310,9 @@ class Participant:
 
     @property
     def stackable(self) -> bool:
-        """Whether agents may be batched: no replaced noise or masks, and no training metrics."""
-        replaced = self.noise_factory or self.mask_factory or self.train_metrics
-        return type(self) is Participant and not replaced
+        """Whether agents may be batched: no replaced noise or masks, no metrics, no reply time."""
+        replaced = (self.noise_factory, self.mask_factory, self.train_metrics, self.reply_seconds)
+        return type(self) is Participant and not any(replaced)
 
     def has_problem(self, context: Context) -> bool:
         """Whether an agent's problem has been built."""
@@ -344,6 +379,7 @@ class Participant:
 
     def _query(self, message: Message, context: Context, name: str) -> RecordDict:
         rules = node_rules(context)  # rules that cannot be read close the node at once
+        Pace(rules, context)
         if refusal := mod_around():
             raise BudgetRefused(refusal)
         question = message.content[RECORD]

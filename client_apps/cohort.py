@@ -38,6 +38,7 @@ from .guard import Guard, Spent, checked_settings, node_rules, require_tame, req
 from .half import Arrays, Half, Local, Vector
 from .inputs import starting_rows
 from .masking import require_agreement
+from .pace import require_fixed_time
 from .state import AgentState, read_state, state_path, write_state
 
 log = logging.getLogger("flwr.privet")
@@ -241,11 +242,14 @@ class Cohort:
             if context is None or state_path(context) is not None:
                 return None
             rules, name = node_rules(context), agent_name(context)
-            if rules.limited or settings.get("secure-sum", False):
+            if rules.limited or any((rules.min_seconds_between, rules.reply_seconds)):
+                return None
+            if settings.get("secure-sum", False):
                 return None
             require_agreement(context, instruction, masked=False)
             half, held, facts = self._participant.prepared(instruction, context)
             Guard(context, rules, settings, name, instruction.round).screen(half)
+            require_fixed_time(held.problem, settings, half.private, 0.0)
         except Exception:  # asked by message, the agent reports it
             return None
         if held.problem.dim * np.dtype(held.problem.dtype).itemsize > LARGEST_MODEL:

@@ -32,6 +32,7 @@ from .base import Participant, ProblemFn
 from .gradient_agents import SeveralStepsAgent
 from .guard import TERMS, Guard, Spent, checked_terms, node_rules, require_tame
 from .half import Arrays, Local, Streams
+from .pace import Pace
 from .state import read_state, write_state
 
 
@@ -98,7 +99,9 @@ class FlowerRound(Round[Local, RecordDict]):
         self._arrays, self._layout = arrays, Layout.of(arrays)
         self._mu = config.get("proximal-mu", 0.0)
         self._streams = Streams(int(settings.get("seed", 0)), name, number)
-        self._guard = Guard(context, node_rules(context), settings, name, number)
+        rules = node_rules(context)
+        self._guard = Guard(context, rules, settings, name, number)
+        self._message, self._pace = message, Pace(rules, context)
         self._spent: Spent
 
     def screen(self) -> None:
@@ -120,6 +123,7 @@ class FlowerRound(Round[Local, RecordDict]):
             require_tame(self._broadcast.values())
 
     def charge(self) -> None:
+        self._pace.wait(self._message)
         self._spent = self._guard.charge(self._half, self._facts, self._held.ledger)
 
     def grant(self) -> list[View]:
@@ -136,6 +140,7 @@ class FlowerRound(Round[Local, RecordDict]):
         spent = self._spent
         held = self._held._replace(ledger=spent.ledger, fully_charged=spent.fully_charged)
         write_state(self._context, held)
+        self._pace.note()
 
 
 def local_sgd_app(

@@ -35,6 +35,7 @@ from .guard import (
 from .half import Half, Local, Streams
 from .masking import MaskFactory, Masking, plan_masking, require_agreement
 from .measures import METRICS, broadcast_model, measures
+from .pace import Pace, require_fixed_time
 from .state import LARGE, AgentState, keep_state, read_state, write_state
 from .terms import MEAN_EXAMPLES
 
@@ -45,6 +46,7 @@ class Host(Protocol):
     noise_factory: NoiseFactory | None
     mask_factory: MaskFactory | None
     train_metrics: bool
+    reply_seconds: float
 
     def half(self, instruction: Instruction, context: Context) -> Half:
         """Return the half that an instruction names."""
@@ -83,7 +85,8 @@ class MessageRound(Round[Local, RecordDict]):
         self.instruction = instruction = read_instruction(message.content)
         self.worker = self.half = participant.half(instruction, context)
         self.settings = participant.settings(instruction)
-        self._rules = node_rules(context)
+        self._message, self._rules = message, node_rules(context)
+        self._pace = Pace(self._rules, context)
         self._guard = Guard(
             *(context, self._rules, self.settings, name, instruction.round),
             *(participant.noise_factory, instruction.experiment),
@@ -137,12 +140,16 @@ class MessageRound(Round[Local, RecordDict]):
         raise Ended(RecordDict({RECORD: need_state_record(self._name)}))
 
     def check(self) -> None:
+        seconds = self._rules.reply_seconds or self._participant.reply_seconds
+        private = self.half.private or self._rules.limited
+        require_fixed_time(self.problem, self.settings, private, seconds)
         if self.half.private:
             require_tame(self._base.values())
             for arrays in (self._broadcast, self._base):
                 require_vectors(arrays, self.problem)
 
     def charge(self) -> None:
+        self._pace.wait(self._message)
         instruction, held = self.instruction, self._held
         self.spent = self._guard.charge(self.half, self.facts, held.ledger, instruction.ledger)
         if sum(map(len, held.states)) > LARGE:  # a refused reply costs no state
@@ -197,6 +204,7 @@ class MessageRound(Round[Local, RecordDict]):
         if self.masking:
             self.masking.keep(self._context)
         write_state(self._context, self._new)
+        self._pace.note()
 
 
 def _note(spent: Spent, masking: Masking | None, round_: int) -> str:

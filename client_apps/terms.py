@@ -10,6 +10,8 @@ from privet.wire import Settings
 
 MEAN_EXAMPLES = "mean-examples"
 """The key of `MessageTerms.mean_examples`, in a message and in a checkpoint."""
+ARRIVAL_TIMES = "arrival-times"
+"""The key of `MessageTerms.arrival_times` in a message."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,9 @@ class MessageTerms:
     )
     mean_examples: float = setting(
         0.0, "D of every f_i, the agents' mean number of examples; 0 leaves each its own", low=0
+    )
+    arrival_times: bool = setting(
+        False, "when an upload comes decides which model it is combined with"
     )
 
 

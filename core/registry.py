@@ -70,6 +70,9 @@ BUILT_IN: tuple[Algorithm, ...] = (
     _of_this_library("five-gcs", "rivals.five_gcs", "FiveGCS"),
     _of_this_library("led", "rivals.led", "LED"),
     _of_this_library("tamuna", "rivals.tamuna", "Tamuna"),
+    _of_this_library("fed-buff", "rivals.fed_buff", "FedBuff"),
+    _of_this_library("fed-async", "rivals.fed_async", "FedAsync"),
+    _of_this_library("area", "rivals.area", "AREA"),
     _of_this_library("gfl", "gfl", "GFL"),
 )
 

@@ -21,7 +21,8 @@ ALLOW_RUN_DATA = "allow-run-data"
 """Lets a run config say which file or table a node reads. No run config can set it; this library's
 own engines do, where one operator runs coordinator and nodes."""
 TRUST = ("trust", "trust-colluders", "trust-key", "trust-peers")
-KEYS = (*LIMITS, "relation", "num-examples", ALLOW_RUN_DATA, *TRUST)
+PACE = ("min-seconds-between", "reply-seconds")
+KEYS = (*LIMITS, "relation", "num-examples", ALLOW_RUN_DATA, *TRUST, *PACE)
 _DEFAULT_DELTA = 1e-5
 _LIKENESS = 0.75
 """Similarity to a known key from which an unknown key is taken for a mistyped one."""
@@ -57,6 +58,11 @@ class NodeRules:
     trust_files
         (t, trust-key, trust-peers) where ``trust = "sum"``: the node counts the noise of pinned
         peers in masked sums, but for t of them. None, the default: it trusts no one.
+    min_seconds_between
+        Seconds that pass at least between the ends of two tasks that the node computes.
+    reply_seconds
+        Seconds that every reply takes in a run in which the time of a reply counts; 0 declares
+        none.
     """
 
     max_epsilon: float | None = None
@@ -69,6 +75,8 @@ class NodeRules:
     allow_run_data: bool = False
     trust_files: tuple[int, str, str] | None = None
     limited: bool = False
+    min_seconds_between: float = 0.0
+    reply_seconds: float = 0.0
 
     @classmethod
     def from_node_config(cls, mapping: Mapping[str, Any]) -> NodeRules:
@@ -104,6 +112,12 @@ class NodeRules:
                 "node-config: relation = 'add-remove' needs num-examples, a number that does not "
                 "change when a record is added or removed"
             )
+        pause, seconds = (_number(mapping, key) or 0.0 for key in PACE)
+        if 0 < seconds < pause:
+            raise ValueError(
+                f"node-config: reply-seconds = {seconds:g}: below min-seconds-between = {pause:g}, "
+                "so that the wait alone would take longer than a reply may"
+            )
         allow = mapping.get(ALLOW_RUN_DATA, False)
         if type(allow) is not bool:
             raise ValueError(f"node-config: {ALLOW_RUN_DATA} = {allow!r}, expected true or false")
@@ -118,6 +132,8 @@ class NodeRules:
             allow_run_data=allow,
             trust_files=_trust_files(mapping),
             limited=any(key in mapping for key in LIMITS),
+            min_seconds_between=pause,
+            reply_seconds=seconds,
         )
 
     @property
@@ -198,6 +214,30 @@ class NodeRules:
             raise BudgetRefused(f"clip {clip:g} is above this node's max-clip {self.max_clip:g}")
         if not private:
             raise BudgetRefused("this node sends nothing without noise")
+
+    def wait(self, ended: float, now: float, left: float) -> float:
+        """Return the seconds until this node may end another task.
+
+        Parameters
+        ----------
+        ended
+            When it computed last, in seconds of the node's clock.
+        now
+            The time by that clock; one that was set back since costs the whole time once more.
+        left
+            Seconds after which nobody waits for the reply any more.
+
+        Raises
+        ------
+        BudgetRefused
+            If nobody waits that long: nothing is then computed or charged.
+        """
+        pause = min(max(0.0, ended + self.min_seconds_between - now), self.min_seconds_between)
+        if pause >= left:
+            raise BudgetRefused(
+                f"min-seconds-between: this node computes its next task in {pause:.0f} s"
+            )
+        return pause
 
     def released(self, experiment: str, agent: str) -> str:
         """Return an agent's account of an experiment by the node's ledger file, as JSON.

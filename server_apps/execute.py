@@ -293,6 +293,18 @@ def bad_ends(run: Run) -> dict[str, Any]:
     return {key: entry for key, entry in entries.items() if entry}
 
 
+def pace(run: Run) -> dict[str, Any]:
+    """Return the summary's entries on a run that folds uploads as they come; else none.
+
+    A sweep is an upload of every agent in the mean; the clock is in seconds since the start.
+    """
+    session = run.session
+    if not run.options.folds_old:
+        return {}
+    sweeps = session.uploads / max(1, len(session.roster.agents))
+    return {"uploads": session.uploads, "sweeps": sweeps, "clock": session.clock}
+
+
 def _baselines(
     strategy: PrimalDualStrategy,
     grid: Grid,
@@ -367,7 +379,7 @@ def _finish(
     history = strategy.session.history if strategy.session is not None else []
     failed = strategy.run.failed if strategy.session is not None else None
     if strategy.session is not None:
-        outcome = {**bad_ends(strategy.run), **outcome}
+        outcome = {**bad_ends(strategy.run), **pace(strategy.run), **outcome}
     if failed is not None:
         failures = {name: why.to_json() for name, why in failed.outcome.failures.items()}
         outcome = {**outcome, "failed-round": failed.round, "failures": failures}
@@ -447,6 +459,9 @@ def headline(summary: Mapping[str, Any]) -> dict[str, str]:
     if line := baselines_line(summary):
         shown[UN_NOISED if summary["private"] else "baselines"] = line
     shown["rounds"] = f"{summary['rounds']} (stopped by {summary.get('stopped', 'failure')})"
+    if "uploads" in summary:
+        sweeps, clock = summary["sweeps"], summary["clock"]
+        shown["uploads"] = f"{summary['uploads']:,}, {sweeps:.4g} sweeps in {clock:.6g} s"
     for key, label in (
         ("diverged", "diverged"),
         ("no-better", "no better than its start"),

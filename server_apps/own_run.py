@@ -15,7 +15,7 @@ from privet.strategies import PrimalDualStrategy
 from privet.strategies.run.stop import Stop
 
 from .account import privacy_account
-from .execute import Finished, bad_ends
+from .execute import Finished, bad_ends, pace
 from .model_file import about_arrays
 from .report import write_report
 from .report.files import PAGE, STATEMENT
@@ -86,6 +86,7 @@ def run_and_save(
             "diverged": result.diverged,
             "no-better": result.no_better,
             **bad_ends(strategy.run),
+            **pace(strategy.run),
             **{key: value for key, value in last.items() if isinstance(value, int | float)},
             "seconds": time.monotonic() - began,
             "rounds": len(result.history),

@@ -16,7 +16,10 @@ from .participation import (
     Probability,
     Schedule,
 )
+from .rivals.area import AREA
 from .rivals.dp_fedsgd import DPFedSGD
+from .rivals.fed_async import FedAsync
+from .rivals.fed_buff import FedBuff
 from .rivals.fed_dyn import FedDyn
 from .rivals.fed_lin import FedLin
 from .rivals.fed_pd import FedPD
@@ -30,6 +33,7 @@ from .run.account import Privacy, PrivetResult
 from .sparse_uplink import SparseUplink
 
 __all__ = [
+    "AREA",
     "DPIADMM",
     "GFL",
     "LED",
@@ -39,6 +43,8 @@ __all__ = [
     "DPFedSGD",
     "Failure",
     "FailureCode",
+    "FedAsync",
+    "FedBuff",
     "FedDyn",
     "FedLin",
     "FedPD",

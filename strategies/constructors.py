@@ -464,8 +464,9 @@ class FedPDMArguments(PrimalDualStrategy):
             share of the coordinates an agent sends
         row_norm : float, default 0.0
             rows, the intercept included, are scaled down to this public L2 norm; 0 leaves them
-        aggregation : {"participants", "plain", "table"}, default "participants"
-            mean over those that sent a coordinate, plain mean, or with a table of all duals
+        aggregation : {"participants", "plain", "table", "latest"}, default "participants"
+            mean over those that sent a coordinate, plain mean, with a table of all duals, or mean
+            of what all agents sent last, which an asynchronous run needs
         downlink_k : int, default 0
             coordinates the server sends; 0 takes alpha-d
         alpha_d : float, default 1.0
@@ -1689,6 +1690,308 @@ class TamunaArguments(RivalStrategy):
             step_size_rounds=step_size_rounds,
             value_bits=value_bits,
             dual_step_size=dual_step_size,
+            **run,
+        )
+
+
+class FedBuffArguments(RivalStrategy):
+    """The arguments of FedBuff."""
+
+    def __init__(
+        self,
+        *,
+        local_solver: str = "gd",
+        local_epochs: int = 10,
+        step_size: float = 0.1,
+        batch_size: int = 32,
+        strong_convexity: float = 0.0,
+        smoothness: float = 0.0,
+        value_bits: str = "0",
+        server_step_size: float = 1.0,
+        **run: Unpack[RunArguments],
+    ) -> None:
+        """Take the parameters of fed-buff.
+
+        Parameters
+        ----------
+        local_solver : {"gd", "sgd"}, default "gd"
+            local solver
+        local_epochs : int, default 10
+            local solver steps in a round (N_e)
+        step_size : float, default 0.1
+            local step size
+        batch_size : int, default 32
+            examples in a step
+        strong_convexity : float, default 0.0
+            strong convexity of every f_i
+        smoothness : float, default 0.0
+            smoothness of every f_i; 0 lets each agent compute its own
+        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            half the charged noise is the step, about 3.7 bits where it is as large as the signal
+        server_step_size : float, default 1.0
+            eta_g, step of the server along the agents' mean move
+        asynchronous : bool, default False
+            fold uploads as they come: a round is a version of the model, and an upload is combined
+            with the model that its agent was sent
+        buffer : int, default 0
+            uploads that make a version; 0 takes a tenth of the agents
+        max_delay : int, default 0
+            versions after which an agent is waited for, until its task is round-timeout seconds old
+            and is withdrawn; 0 never waits for one
+        max_uploads : int, default 0
+            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
+        late_replies : {"drop", "fold"}, default "drop"
+            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
+            round
+        speeds : str, default ""
+            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
+            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
+            back-at; empty: rounds take no time
+        speed_spread : float, default 0.5
+            deviation of the logarithm of the agents' factors
+        speed_jitter : float, default 0.2
+            deviation of the logarithm of a task's time
+        slow_share : float, default 0.1
+            share of the agents that are slow
+        slow_factor : float, default 10.0
+            how many times as long slow agents take
+        task_latency : float, default 10.0
+            seconds of a task without its steps
+        step_seconds : float, default 1.0
+            seconds of a local step
+        absences : float, default 0.0
+            probability that a task ends with an absence
+        absence_seconds : float, default 150.0
+            mean length of an absence
+        num_agents : int, default 0
+            number of agents to wait for; 0 starts with those already connected
+        min_agents : int, default 1
+            a round with fewer replies than this fails
+        patience : float, default 600.0
+            seconds for which a failed round is retried; 0 ends the run at once
+        wait_timeout : float, default 60.0
+            seconds to wait for num-agents to connect
+        round_timeout : float, default 600.0
+            seconds to wait for the replies of a round
+        seed : int, default 0
+            seed of all random draws except privacy noise
+        secure_sum : bool, default False
+            agents mask their uploads: the server sees sums over at least three of them; an attempt
+            at one takes half of the round-timeout at most
+        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
+            who continues for an agent whose node is gone: the next node of its name (yes), that
+            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        on_divergence : {"warn", "stop"}, default "warn"
+            if the residual or the loss blows up: go on, or end the run
+        run
+            other arguments that every strategy takes, see `RunArguments`
+        """
+        super().__init__(
+            local_solver=local_solver,
+            local_epochs=local_epochs,
+            step_size=step_size,
+            batch_size=batch_size,
+            strong_convexity=strong_convexity,
+            smoothness=smoothness,
+            value_bits=value_bits,
+            server_step_size=server_step_size,
+            **run,
+        )
+
+
+class FedAsyncArguments(RivalStrategy):
+    """The arguments of FedAsync."""
+
+    def __init__(
+        self,
+        *,
+        local_solver: str = "gd",
+        local_epochs: int = 10,
+        step_size: float = 0.1,
+        batch_size: int = 32,
+        strong_convexity: float = 0.0,
+        smoothness: float = 0.0,
+        value_bits: str = "0",
+        fed_async_rho: float = 0.0,
+        fed_async_alpha: float = 0.6,
+        staleness_exponent: float = 0.5,
+        **run: Unpack[RunArguments],
+    ) -> None:
+        """Take the parameters of fed-async.
+
+        Parameters
+        ----------
+        local_solver : {"gd", "sgd"}, default "gd"
+            local solver
+        local_epochs : int, default 10
+            local solver steps in a round (N_e)
+        step_size : float, default 0.1
+            local step size
+        batch_size : int, default 32
+            examples in a step
+        strong_convexity : float, default 0.0
+            strong convexity of every f_i
+        smoothness : float, default 0.0
+            smoothness of every f_i; 0 lets each agent compute its own
+        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            half the charged noise is the step, about 3.7 bits where it is as large as the signal
+        fed_async_rho : float, default 0.0
+            weight of the proximal term
+        fed_async_alpha : float, default 0.6
+            share of an upload in the next model
+        staleness_exponent : float, default 0.5
+            a of the share alpha (1 + age)^(-a) of an upload of an older model
+        asynchronous : bool, default False
+            fold uploads as they come: a round is a version of the model, and an upload is combined
+            with the model that its agent was sent
+        buffer : int, default 0
+            uploads that make a version; 0 takes a tenth of the agents
+        max_delay : int, default 0
+            versions after which an agent is waited for, until its task is round-timeout seconds old
+            and is withdrawn; 0 never waits for one
+        max_uploads : int, default 0
+            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
+        late_replies : {"drop", "fold"}, default "drop"
+            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
+            round
+        speeds : str, default ""
+            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
+            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
+            back-at; empty: rounds take no time
+        speed_spread : float, default 0.5
+            deviation of the logarithm of the agents' factors
+        speed_jitter : float, default 0.2
+            deviation of the logarithm of a task's time
+        slow_share : float, default 0.1
+            share of the agents that are slow
+        slow_factor : float, default 10.0
+            how many times as long slow agents take
+        task_latency : float, default 10.0
+            seconds of a task without its steps
+        step_seconds : float, default 1.0
+            seconds of a local step
+        absences : float, default 0.0
+            probability that a task ends with an absence
+        absence_seconds : float, default 150.0
+            mean length of an absence
+        num_agents : int, default 0
+            number of agents to wait for; 0 starts with those already connected
+        min_agents : int, default 1
+            a round with fewer replies than this fails
+        patience : float, default 600.0
+            seconds for which a failed round is retried; 0 ends the run at once
+        wait_timeout : float, default 60.0
+            seconds to wait for num-agents to connect
+        round_timeout : float, default 600.0
+            seconds to wait for the replies of a round
+        seed : int, default 0
+            seed of all random draws except privacy noise
+        secure_sum : bool, default False
+            agents mask their uploads: the server sees sums over at least three of them; an attempt
+            at one takes half of the round-timeout at most
+        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
+            who continues for an agent whose node is gone: the next node of its name (yes), that
+            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        on_divergence : {"warn", "stop"}, default "warn"
+            if the residual or the loss blows up: go on, or end the run
+        run
+            other arguments that every strategy takes, see `RunArguments`
+        """
+        super().__init__(
+            local_solver=local_solver,
+            local_epochs=local_epochs,
+            step_size=step_size,
+            batch_size=batch_size,
+            strong_convexity=strong_convexity,
+            smoothness=smoothness,
+            value_bits=value_bits,
+            fed_async_rho=fed_async_rho,
+            fed_async_alpha=fed_async_alpha,
+            staleness_exponent=staleness_exponent,
+            **run,
+        )
+
+
+class AREAArguments(RivalStrategy):
+    """The arguments of AREA."""
+
+    def __init__(
+        self,
+        *,
+        value_bits: str = "0",
+        step_size: float = 0.1,
+        **run: Unpack[RunArguments],
+    ) -> None:
+        """Take the parameters of area.
+
+        Parameters
+        ----------
+        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            half the charged noise is the step, about 3.7 bits where it is as large as the signal
+        step_size : float, default 0.1
+            step size, the same for all
+        asynchronous : bool, default False
+            fold uploads as they come: a round is a version of the model, and an upload is combined
+            with the model that its agent was sent
+        buffer : int, default 0
+            uploads that make a version; 0 takes a tenth of the agents
+        max_delay : int, default 0
+            versions after which an agent is waited for, until its task is round-timeout seconds old
+            and is withdrawn; 0 never waits for one
+        max_uploads : int, default 0
+            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
+        late_replies : {"drop", "fold"}, default "drop"
+            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
+            round
+        speeds : str, default ""
+            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
+            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
+            back-at; empty: rounds take no time
+        speed_spread : float, default 0.5
+            deviation of the logarithm of the agents' factors
+        speed_jitter : float, default 0.2
+            deviation of the logarithm of a task's time
+        slow_share : float, default 0.1
+            share of the agents that are slow
+        slow_factor : float, default 10.0
+            how many times as long slow agents take
+        task_latency : float, default 10.0
+            seconds of a task without its steps
+        step_seconds : float, default 1.0
+            seconds of a local step
+        absences : float, default 0.0
+            probability that a task ends with an absence
+        absence_seconds : float, default 150.0
+            mean length of an absence
+        num_agents : int, default 0
+            number of agents to wait for; 0 starts with those already connected
+        min_agents : int, default 1
+            a round with fewer replies than this fails
+        patience : float, default 600.0
+            seconds for which a failed round is retried; 0 ends the run at once
+        wait_timeout : float, default 60.0
+            seconds to wait for num-agents to connect
+        round_timeout : float, default 600.0
+            seconds to wait for the replies of a round
+        seed : int, default 0
+            seed of all random draws except privacy noise
+        secure_sum : bool, default False
+            agents mask their uploads: the server sees sums over at least three of them; an attempt
+            at one takes half of the round-timeout at most
+        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
+            who continues for an agent whose node is gone: the next node of its name (yes), that
+            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        on_divergence : {"warn", "stop"}, default "warn"
+            if the residual or the loss blows up: go on, or end the run
+        run
+            other arguments that every strategy takes, see `RunArguments`
+        """
+        super().__init__(
+            value_bits=value_bits,
+            step_size=step_size,
             **run,
         )
 

@@ -140,8 +140,8 @@ class Server(ServerHalf[State]):
         """Return the half, whose penalty must be constant; t counts sweeps."""
         if not self.penalty.rho:
             raise ConfigError(
-                "asynchronous = true: needs rho > 0, a constant penalty: the schedule (24) would "
-                "change it while agents work"
+                "asynchronous = true and late-replies = fold need rho > 0, a constant penalty: the "
+                "schedule (24) would change it while agents work"
             )
         return self
 

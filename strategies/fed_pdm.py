@@ -10,24 +10,30 @@ broadcasts
 It minimises (1/N) sum_i f_i + h: h is weighed against the *mean* of the f_i. DP-FedPDM is the case
 in which every coordinate is sent. Beside the paper, `dual = "public"` lets the server hold every
 agent's dual, and `aggregation = "table"` uses that table to converge exactly when agents are
-absent (SAGA's control variate: A. Defazio, F. Bach, S. Lacoste-Julien, 2014).
+absent (SAGA's control variate: A. Defazio, F. Bach, S. Lacoste-Julien, 2014). `"latest"` keeps
+what every agent sent last, y_i (d,), in a table (N, d), a coordinate that was not sent with its
+old value, and takes the mean over all agents,
+
+    x0 = prox_{h/rho}( (1/N) sum_i y_i ):
+
+in the limit y_i = x0 - grad f_i(x0) / rho of all of them, whoever comes when, so that this is the
+form of an asynchronous run. It needs no public dual.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from privet.client_apps.fed_pdm import Agent
 from privet.client_apps.sparsifiers import sparse_arrays
 from privet.client_apps.terms import PrivacyTerms
 from privet.core import ConfigError
 from privet.core.key import Config, setting
-from privet.kernel import Zero
+from privet.kernel import Facts, Zero
 from privet.problems import ProximalFunction
 from privet.wire.payload import encoded
 from privet.wire.ring import Shapes
@@ -39,7 +45,7 @@ from .constructors import FedPDMArguments
 from .half import Arrays, HalfState, Positions, ServerHalf, Turn, Vector, mean_row
 from .hooks import SearchAxis
 from .shared_regularizer import RegularizerSettings
-from .uploads import SPARSE, Block, Sums, Uploads
+from .uploads import SPARSE, Sums, Uploads
 
 
 @dataclass(slots=True)
@@ -54,6 +60,8 @@ class State(HalfState):
         x0hat, as broadcast last.
     lam : array (N, d) or (0, d)
         Public duals of all agents, in the order of the sorted names; (0, d) with private duals.
+    y : array (N, d) or (0, d)
+        What every agent sent last; (0, d) unless the aggregation is "latest".
     residual : float
         ||x0 - x0 of the round before||^2.
     """
@@ -61,15 +69,16 @@ class State(HalfState):
     center: Vector
     sent: Vector
     lam: Vector
+    y: Vector
 
 
 @dataclass(frozen=True)
 class Server(ServerHalf[State]):
     """Server half of FedPDM; ``agent`` has the penalty rho, and whether the duals are public.
 
-    The aggregation is one of three: ``participants`` is (23), the mean over the participants that
+    The aggregation is one of four: ``participants`` is (23), the mean over the participants that
     sent a coordinate; ``plain``, for comparison, is the sum over the number of participants;
-    ``table`` uses the table of all duals.
+    ``table`` uses the table of all duals; ``latest`` is the mean of what all agents sent last.
 
     Raises
     ------
@@ -85,8 +94,9 @@ class Server(ServerHalf[State]):
     h: ProximalFunction = field(default_factory=Zero)
     aggregation: str = setting(
         "participants",
-        "mean over those that sent a coordinate, plain mean, or with a table of all duals",
-        choices=("participants", "plain", "table"),
+        "mean over those that sent a coordinate, plain mean, with a table of all duals, or mean "
+        "of what all agents sent last, which an asynchronous run needs",
+        choices=("participants", "plain", "table", "latest"),
     )
     downlink_k: int = setting(
         0, "coordinates the server sends; 0 takes alpha-d", low=0, topic="Size of messages"
@@ -113,10 +123,11 @@ class Server(ServerHalf[State]):
                 f"secure-sum = true: not with sparsifier = {self.agent.sparsifier!r}: agents "
                 "choose different coordinates (none and rand-k do not)"
             )
-        if self.aggregation == "table":
+        if self.aggregation in ("table", "latest"):
+            what = "dual" if self.aggregation == "table" else "upload"
             raise ConfigError(
-                "secure-sum = true: not with aggregation = 'table': the server would have to know "
-                "every agent's dual"
+                f"secure-sum = true: not with aggregation = {self.aggregation!r}: the server would "
+                f"have to know every agent's {what}"
             )
 
     @property
@@ -124,12 +135,32 @@ class Server(ServerHalf[State]):
         """Whether the duals are computed from released values alone."""
         return self.agent.dual == "public"
 
+    @property
+    def keeps_uploads(self) -> bool:
+        """Whether the server keeps what every agent sent last."""
+        return self.aggregation == "latest"
+
+    def delayed(self, facts: Sequence[Facts]) -> Self:
+        """Return the half, whose step must be a mean over all agents after Q steps of each."""
+        if not self.keeps_uploads:
+            raise ConfigError(
+                "asynchronous = true and late-replies = fold need aggregation = latest, not "
+                f"{self.aggregation}: x0 would be the mean over agents that happen to come together"
+            )
+        if self.agent.nu > 0:
+            raise ConfigError(
+                "asynchronous = true and late-replies = fold need nu = 0, a fixed number of local "
+                "steps: the limit is not exact where agents stop early"
+            )
+        return self
+
     def rows(self, start: Vector) -> Arrays:
-        return {"lam": np.zeros_like(start)} if self.public and not self.masked else {}
+        duals = {"lam": np.zeros_like(start)} if self.public and not self.masked else {}
+        return {**duals, "y": start} if self.keeps_uploads else duals
 
     def initialise(self, start: Vector, count: int) -> State:
-        no_rows = np.empty((0, start.size), start.dtype)
-        return State(start, start, self.tables(start, count).get("lam", no_rows))
+        tables, no_rows = self.tables(start, count), np.empty((0, start.size), start.dtype)
+        return State(start, start, tables.get("lam", no_rows), tables.get("y", no_rows))
 
     def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
         """Return x0hat = top_k'(x0), encoded once for all participants.
@@ -149,25 +180,38 @@ class Server(ServerHalf[State]):
             arrays["indices"] = np.array(_index_seed(turn), np.uint64)
         return state, arrays
 
-    def accept(self, state: State, block: Block) -> tuple[Block, NDArray[np.uint64]]:
-        """Check y, and the dual that is computed from it if duals are public."""
-        return super().accept(state, block._replace(sent={"x": state.sent}))
-
     def fold(self, state: State, uploads: Uploads, turn: Turn) -> State:
         """Take the mean of the uploads, one after the other, and its prox."""
         if not uploads:
             return state
+        if self.keeps_uploads:
+            for position, vector, _ in self._followed(state, uploads):
+                where = slice(None) if vector.positions is None else vector.positions
+                state.y[position, where] = vector.values
+            return self._moved(state, mean_row(state.y), uploads)
         total = SparseSum(state.center.size, state.center.dtype)
         before = mean_row(state.lam) if self.aggregation == "table" else state.lam
-        for position, vector in uploads.sparse(state.center):
-            if not self.public:
-                total.add(vector)
-                continue
-            old = state.lam[position]
+        for _, vector, old in self._followed(state, uploads):
             total.add(self._corrected(vector, old))
-            new = self.agent.follow({"lam": old}, {"x": state.sent}, sparse_arrays(vector))
-            state.lam[position] = new["lam"]
         return self._moved(state, self._combined(total, state, before), uploads)
+
+    def _followed(
+        self, state: State, uploads: Uploads
+    ) -> Iterator[tuple[int, SparseVector, Vector]]:
+        """Yield every agent's position, upload and dual before it, and keep the dual that follows.
+
+        The dual is empty where the server does not hold it.
+        """
+        for block in uploads:
+            for row, position in enumerate(block.positions.tolist()):
+                vector = block.sparse(row, state.center)
+                if not self.public:
+                    yield position, vector, state.lam
+                    continue
+                old = {"lam": state.lam[position]}
+                new = self.agent.follow(old, block.sent_to(row), sparse_arrays(vector))
+                yield position, vector, old["lam"]
+                state.lam[position] = new["lam"]
 
     def _count(self, state: State) -> int:
         """Return the number of coordinates that every agent of a masked run sends."""
@@ -218,7 +262,7 @@ class Server(ServerHalf[State]):
 
     def recovery(self, state: State, positions: Positions) -> Arrays | None:
         """Return the agents' public duals; only the agent knows a private one."""
-        return super().recovery(state, positions) if self.public and not self.masked else None
+        return {"lam": state.lam[positions]} if self.public and not self.masked else None
 
 
 def _index_seed(turn: Turn) -> int:
@@ -263,14 +307,16 @@ class FedPDM(FedPDMArguments):
     ``preset="private"`` sets the certified defaults: one full-batch step, per-example clip 1,
     constant step 1/2 with rho 1, public dual.
     Who is averaged when some are absent: the participants only; with ``aggregation="table"`` the
-    absent ones count with their duals. With ``secure_sum`` all participants send the same
-    coordinates, all of them or k by one seed for all, and the server holds no duals; an agent that
-    loses its own begins again with lam_i = 0, as the paper's would.
+    absent ones count with their duals, and with ``"latest"`` with what they sent last. With
+    ``secure_sum`` all participants send the same coordinates, all of them or k by one seed for all,
+    and the server holds no duals; an agent that loses its own begins again with lam_i = 0, as the
+    paper's would.
     Privacy: with ``clip`` and ``noise_scale`` > 0 each upload is a Gaussian release that the agent
     accounts itself, with a proven sensitivity or not at all; otherwise a run is not private.
     """
 
     algorithm: ClassVar[str] = Agent.name
+    no_asynchrony: ClassVar[str] = ""
     settings: ClassVar[tuple[type, ...]] = (
         Choices,
         Agent,

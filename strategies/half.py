@@ -327,8 +327,9 @@ STEP_KEYS = ("step-size", "step-size-base")
 
 
 def step_keys(half: ServerHalf[Any]) -> list[str]:
-    """Return the run-config keys of the length of an algorithm's local steps."""
-    return [key for key in STEP_KEYS if key in half.settings()]
+    """Return the run-config keys of the length of an algorithm's steps along gradients."""
+    own = {key.name for key in keys_of(type(half)).values()}
+    return [key for key in STEP_KEYS if key in own or key in half.settings()]
 
 
 class GroupedHalf(ServerHalf[S]):

@@ -82,6 +82,16 @@ class Block(NamedTuple):
         """Return the upload of one agent."""
         return {name: array[row] for name, array in self.upload.items()}
 
+    def sent_to(self, row: int) -> dict[str, Vector]:
+        """Return the arrays that were broadcast to one agent."""
+        return starting_rows(self.sent, row)
+
+    def sparse(self, row: int, like: Vector) -> SparseVector:
+        """Return the sparse upload of one agent, of the length and dtype of ``like``."""
+        upload = self.one(row)
+        coded = VALUES in upload
+        return sparse_vector(upload, like.size) if coded else checked_sparse(upload, like)
+
     def rows(self) -> Iterator[Block]:
         """Yield a block of one row for each agent."""
         count, state = len(self.positions), self.state
@@ -104,6 +114,9 @@ class Uploads:
         The agents' positions, increasing.
     makers : sequence of callable
         Each loads a block when called.
+    ages : sequence of int, optional
+        By agent, how many versions of the model came after the one that it was sent; 0 for all in
+        a run that waits for its agents.
 
     Attributes
     ----------
@@ -111,16 +124,23 @@ class Uploads:
         The last gaps of all enrolled agents. Without them these agents are taken to be all.
     """
 
-    def __init__(self, positions: Sequence[int], makers: Sequence[Callable[[], Block]]) -> None:
+    def __init__(
+        self,
+        positions: Sequence[int],
+        makers: Sequence[Callable[[], Block]],
+        ages: Sequence[int] = (),
+    ) -> None:
         self.positions = tuple(positions)
+        self.ages = tuple(ages) or (0,) * len(self.positions)
         self._makers = makers
         self.gaps: Gaps | None = None
 
     @classmethod
-    def of(cls, *blocks: Block) -> Uploads:
+    def of(cls, *blocks: Block, ages: Sequence[int] = ()) -> Uploads:
         """Return some blocks as the uploads of a round."""
         positions = [position for block in blocks for position in block.positions.tolist()]
-        return cls(positions, [lambda block=block: block for block in blocks])  # type: ignore[misc]
+        makers: Any = [lambda block=block: block for block in blocks]
+        return cls(positions, makers, ages)
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -149,16 +169,32 @@ class Uploads:
         """Yield every agent's position and sparse upload, of the length and dtype of ``like``."""
         for block in self:
             for row, position in enumerate(block.positions.tolist()):
-                upload = block.one(row)
-                coded = VALUES in upload
-                yield (
-                    position,
-                    (sparse_vector(upload, like.size) if coded else checked_sparse(upload, like)),
-                )
+                yield position, block.sparse(row, like)
 
     def total(self, name: str, like: Vector) -> Vector:
         """Return the sum of one array over the uploads, in order, one at a time."""
         return sum_in_order((block.upload[name] for block in self), like)
+
+    def moved(
+        self, name: str, center: str | Vector, weight: Callable[[int], float], like: Vector
+    ) -> Vector:
+        """Return the mean of weight(age) (x - c) over the uploads' arrays x, added in order.
+
+        ``center`` is c (d,), or the name of a broadcast array.
+        """
+        weights = {place: weight(age) for place, age in zip(self.positions, self.ages, strict=True)}
+
+        def tables() -> Iterator[Vector]:
+            for block in self:
+                near = block.sent[center] if isinstance(center, str) else center
+                rows = block.upload[name] - near
+                each = np.array([weights[place] for place in block.positions.tolist()], rows.dtype)
+                rows *= each[:, None]
+                yield rows
+
+        total = sum_in_order(tables(), like)
+        total /= total.dtype.type(len(self))
+        return total
 
     def gap(self, name: str, center: str | Vector) -> float:
         """Return the mean over all enrolled agents of ||x_i - c||^2, each when folded last.
@@ -468,10 +504,10 @@ def _followed_sparse(
     """
     digests_of = []
     for row in range(len(block.positions)):
-        before = starting_rows(held, row)
-        near = half.reference(before, block.sent).get(VALUES) if half.codes else None
+        before, sent = starting_rows(held, row), block.sent_to(row)
+        near = half.reference(before, sent).get(VALUES) if half.codes else None
         upload = sparse_arrays(checked_sparse(block.one(row), like, near))
-        new = half.follow(before, block.sent, upload)
+        new = half.follow(before, sent, upload)
         agreed = agreed_on(new, {VALUES: upload[VALUES]}, coded=half.codes)
         require_all_finite(agreed, {VALUES: upload[VALUES]})
         digests_of.append(joined_digest(map(digest, agreed)))

@@ -30,6 +30,21 @@ def encoded(data: bytes) -> dict[str, NDArray[Any]]:
     return {ENCODED: np.frombuffer(data, np.uint8)}
 
 
+def opened(arrays: Mapping[str, NDArray[Any]], dim: int) -> dict[str, NDArray[Any]]:
+    """Return arrays with an encoded vector, of at most ``dim`` numbers, decoded as ``x`` (d,).
+
+    Raises
+    ------
+    WireError
+        If the bytes are no vector.
+    """
+    if ENCODED not in arrays:
+        return dict(arrays)
+    vector = codec.decode(arrays[ENCODED], max_dim=dim)
+    x = vector.values if vector.positions is None else vector.to_dense()
+    return {"x": x, **{name: array for name, array in arrays.items() if name != ENCODED}}
+
+
 def to_payload(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     """Return the bytes that travel (raises ``WireError`` for arrays that cannot be packed)."""
     if arrays.keys() == {ENCODED}:

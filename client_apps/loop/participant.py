@@ -112,8 +112,10 @@ class LoopParticipant(Participant):
         ``model`` given here, and goes on from its own; the run's result has those of the server's
         start. They are no part of what the method corrects.
     keep_optimizer : bool
-        Whether an optimizer of a module's parameters goes on from the state, such as momenta, that
-        that of the agent's round before ended with. Its settings are those of the round's own.
+        Whether an optimizer of a module's parameters goes on from the state, such as momenta, with
+        which that of the agent's round before ended. Its settings are those of the round's own.
+    reply_seconds : float
+        As of `Participant`; private rounds of an asynchronous run need it.
 
     Raises
     ------
@@ -153,6 +155,7 @@ class LoopParticipant(Participant):
         buffers: BuffersAre = "average",
         personal: str | Sequence[str] = (),
         keep_optimizer: bool = False,
+        reply_seconds: float = 0.0,
     ) -> None:
         if not callable(num_examples):
             raise ConfigError(f"num_examples is {num_examples!r}, expected context -> int")
@@ -177,6 +180,7 @@ class LoopParticipant(Participant):
         super().__init__(
             lambda context: known(layout, num_examples(context), held.shared, tied),
             protocol=protocol,
+            reply_seconds=reply_seconds,
         )
         if protocol is not None:
             self.served(protocol)

@@ -73,7 +73,8 @@ min-width:6.5rem;max-width:11rem}
 .spot:hover{fill:currentColor;fill-opacity:.45}
 .switch{font-size:.9rem}
 .over{display:none}
-#over-round:checked~.plots .over-round,#over-bytes:checked~.plots .over-bytes,
+#over-round:checked~.plots .over-round,#over-clock:checked~.plots .over-clock,
+#over-uploads:checked~.plots .over-uploads,#over-bytes:checked~.plots .over-bytes,
 #over-seconds:checked~.plots .over-seconds,#over-epsilon:checked~.plots .over-epsilon{display:block}
 input[name=over]+label{margin-right:.7rem;cursor:pointer}
 pre{background:var(--card);border:1px solid var(--grid);border-radius:.4rem;margin:.4rem 0;

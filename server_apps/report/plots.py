@@ -29,7 +29,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLOURS = 8
-OVER = {"round": "rounds", "bytes": "bytes", "seconds": "seconds", "epsilon": "ε"}
+OVER = {
+    "round": "rounds",
+    "clock": "the clock",
+    "uploads": "uploads",
+    "bytes": "bytes",
+    "seconds": "seconds",
+    "epsilon": "ε",
+}
 """The x axes of a curve and their labels."""
 _INK, _GRID = "#010101", "#020202"
 _WIDTH, _HEIGHT = 4.7, 2.9
@@ -55,7 +62,7 @@ class Panel:
 
     @property
     def switched(self) -> bool:
-        """True if the panel is also drawn over bytes, seconds and epsilon."""
+        """True if the panel is also drawn over the other axes."""
         return self.scale != "bytes" and self.steps == "default"
 
     def written(self, value: Number) -> str:
@@ -169,7 +176,9 @@ def draw(panel: Panel, runs: Sequence[Run], over: str = "round") -> str:
         axes = figure.add_axes((0.155, 0.175, 0.815, 0.7))
         _style(axes, panel, values, unit)
         axes.set_xlabel(label, color=_INK, labelpad=3)
-        axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=over == "round"))
+        axes.xaxis.set_major_locator(
+            MaxNLocator(6, steps=[1, 2, 5, 10], integer=over in ("round", "uploads"))
+        )
         scaled = [
             ([x / along for x in xs], [value / scale for value in ys]) for _, _, (xs, ys) in lines
         ]
@@ -196,7 +205,7 @@ def draw(panel: Panel, runs: Sequence[Run], over: str = "round") -> str:
 def _along(over: str, largest: Number) -> tuple[str, float]:
     """Return the label of the x axis and the divisor of its values."""
     if over != "bytes":
-        return {"epsilon": "ε spent"}.get(over, over), 1
+        return {"epsilon": "ε spent", "clock": "seconds since the start"}.get(over, over), 1
     unit, scale = byte_unit(largest)
     return f"bytes up and down ({unit})", scale
 

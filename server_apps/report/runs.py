@@ -76,7 +76,9 @@ class Privacy:
 class Run:
     """One run: columns are aligned with ``rounds``; None is a value that was not recorded.
 
-    ``label`` is a short name for pages; ``extras`` are the columns that an algorithm added.
+    ``label`` is a short name for pages; ``extras`` are the columns that an algorithm added. Where
+    uploads are folded as they come, the column ``clock`` is the time since the run began, and
+    ``ages`` are for each of the participants the versions since the model that it was sent.
     """
 
     name: str
@@ -91,6 +93,7 @@ class Run:
     privacy: Privacy
     notes: tuple[str, ...]
     late: Mapping[str, Late]
+    ages: tuple[tuple[int, ...], ...] = ()
 
     def series(self, key: str) -> tuple[list[int], list[Number]]:
         """Return the rounds in which a column was recorded and its values."""
@@ -105,11 +108,17 @@ class Run:
         return rounds, list(accumulate(values))
 
     def progress(self, over: str) -> dict[int, Number]:
-        """Return how far the run was after each round: in rounds, bytes, seconds or epsilon."""
+        """Return how far the run was after each round, along one of `plots.OVER`.
+
+        Uploads are counted where the run has a clock.
+        """
         if over == "round":
             return {t: t for t in self.rounds}
-        if over == "epsilon":
+        if over in ("epsilon", "clock"):
             return dict(zip(*self.series(over), strict=True))
+        if over == "uploads":
+            known = any(self.ages)
+            return dict(zip(*self.cumulative("participants"), strict=True)) if known else {}
         parts = ("bytes-up", "bytes-down") if over == "bytes" else (over,)
         totals = [dict(zip(*self.cumulative(part), strict=True)) for part in parts]
         return {
@@ -224,12 +233,14 @@ def _read_run(folder: Path, name: str) -> Run:
     history, notes = _read_history(folder / HISTORY)
     extras = tuple(dict.fromkeys(key for done in history for key in done.measures))
     keys = (*COUNTS, *MEASURES, *extras)
+    times = tuple(None if math.isnan(done.clock) else done.clock for done in history)
+    clock: dict[str, tuple[Number | None, ...]] = {"clock": times} if any(times) else {}
     return Run(
         name=name,
         label=name,
         folder=folder,
         rounds=tuple(done.round for done in history),
-        columns={key: tuple(_value(done, key) for done in history) for key in keys},
+        columns={key: tuple(_value(done, key) for done in history) for key in keys} | clock,
         extras=extras,
         participants=tuple(done.participants for done in history),
         incidents=(
@@ -240,6 +251,7 @@ def _read_run(folder: Path, name: str) -> Run:
         privacy=_privacy(_read_json(folder / "privacy.json")),
         notes=tuple(notes),
         late=late_agents(history),
+        ages=tuple(tuple(done.round - sent for sent in done.versions) for done in history),
     )
 
 

@@ -273,7 +273,11 @@ def _chosen(run: Run) -> set[str]:
 
 
 def agents_table(run: Run, number: int) -> str:
-    """Return the table of agents: rounds, failures, bytes and epsilon; "" without agents."""
+    """Return the table of agents: rounds, failures, bytes and epsilon; "" without agents.
+
+    Where uploads are folded as they come, also how old the models were that an agent was sent, in
+    versions, and how many of its tasks were withdrawn.
+    """
     rounds: Counter[str] = Counter()
     up: defaultdict[str, float] = defaultdict(float)
     sent = dict(zip(*run.series("bytes-up"), strict=True))
@@ -282,14 +286,22 @@ def agents_table(run: Run, number: int) -> str:
         for name in names:
             up[name] += sent.get(t, 0) / len(names)
     failures = Counter(one.agent for one in run.incidents if one.agent)
+    ages: defaultdict[str, list[int]] = defaultdict(list)
+    for names, of_round in zip(run.participants, run.ages, strict=True) if any(run.ages) else ():
+        for name, age in zip(names, of_round, strict=True):
+            ages[name].append(age)
     agents = sorted({*rounds, *failures, *run.privacy.agents}, key=_in_order)
     rows = []
     for name in agents[:_SHOWN_AGENTS]:
         account = run.privacy.agents.get(name)
         spent = account.get("epsilon") if isinstance(account, dict) else None
         epsilon = fmt.epsilon(spent) if run.privacy.private is True else "-"
+        old = ages[name]
+        aged = (f"{sum(old) / len(old):.1f}", max(old)) if old else ("-", "-")
+        late = run.late[name].late if name in run.late else 0
         cells = (
             rounds[name],
+            *((*aged, late) if any(run.ages) else ()),
             failures[name],
             fmt.byte_count(round(up[name]) if math.isfinite(up[name]) else up[name]),
             epsilon,
@@ -304,6 +316,8 @@ def agents_table(run: Run, number: int) -> str:
     hidden = len(agents) - len(rows)
     more = f'<p class="soft">{hidden} more in history.jsonl.</p>' if hidden else ""
     heads = ["Agent", "Rounds", "Failures", "Bytes up, equal shares of a round", "ε"]
+    if any(run.ages):
+        heads[1:2] = ["Uploads", "Age, mean", "Age, largest", "Withdrawn"]
     return html_table(heads, rows, "numbers") + more
 
 

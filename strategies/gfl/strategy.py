@@ -161,6 +161,9 @@ class GFL(GFLArguments):
     """
 
     algorithm: ClassVar[str] = Agent.name
+    no_asynchrony: ClassVar[str] = (
+        "units mix their models with those that their neighbours have in the same round"
+    )
     settings: ClassVar[tuple[type, ...]] = (Agent, GraphSettings, PeerKeys, NoiseTerms)
     server_half = Server
     positional = ("units", "graph", "step_size", "participants", "perturbation", "noise_variance")

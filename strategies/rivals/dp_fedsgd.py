@@ -95,6 +95,10 @@ class DPFedSGD(DPFedSGDArguments):
     """
 
     algorithm: ClassVar[str] = Agent.name
+    no_asynchrony: ClassVar[str] = (
+        "its step is the mean gradient at one model, and of uploads as they come fast agents "
+        "would have more"
+    )
     settings: ClassVar[tuple[type, ...]] = (Agent, Server, PrivacyTerms, RegularizerSettings)
     server_half = Server
     objects: ClassVar[Mapping[str, tuple[str, str]]] = {

@@ -78,6 +78,9 @@ class FedDyn(FedDynArguments):
     """
 
     algorithm: ClassVar[str] = Agent.name
+    no_asynchrony: ClassVar[str] = (
+        "the model is the mean of a round's x_i alone, which of one upload is that agent's own"
+    )
     settings: ClassVar[tuple[type, ...]] = (Agent, PrivacyTerms)
     server_half = Server
     local_steps: ClassVar[str] = "max-local-steps"

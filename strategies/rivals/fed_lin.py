@@ -116,6 +116,9 @@ class FedLin(FedLinArguments):
     """
 
     algorithm: ClassVar[str] = Agent.name
+    no_asynchrony: ClassVar[str] = (
+        "an iteration is two exchanges, in which all agents are sent one x and one mean gradient"
+    )
     settings: ClassVar[tuple[type, ...]] = (Agent,)
     server_half = Server
     search: ClassVar[tuple[SearchAxis, ...]] = (SearchAxis("step-size", 0.05, 3.0, "smoothness"),)

@@ -93,6 +93,10 @@ class FiveGCS(FiveGCSArguments):
     """
 
     algorithm: ClassVar[str] = Agent.name
+    no_asynchrony: ClassVar[str] = (
+        "its server step makes up for a cohort that is drawn at random, and whoever is "
+        "quickest is not"
+    )
     settings: ClassVar[tuple[type, ...]] = (Agent, Server)
     server_half = Server
     positional = ("rho",)

@@ -48,6 +48,10 @@ class LED(LEDArguments):
     """
 
     algorithm: ClassVar[str] = Agent.name
+    no_asynchrony: ClassVar[str] = (
+        "an agent corrects itself by the mean of the x_i of its own round, which no other "
+        "upload may enter"
+    )
     settings: ClassVar[tuple[type, ...]] = (Agent, Server)
     server_half = Server
     cost: ClassVar[Cost] = Cost(agent=2, coordinator=1, shared=1)

@@ -55,6 +55,9 @@ class Tamuna(TamunaArguments):
     """
 
     algorithm: ClassVar[str] = Agent.name
+    no_asynchrony: ClassVar[str] = (
+        "the steps and the weight of a round are those of a cohort that works on one model together"
+    )
     settings: ClassVar[tuple[type, ...]] = (Agent, Server)
     server_half = Server
     cost: ClassVar[Cost] = Cost(agent=2, coordinator=1, shared=1)

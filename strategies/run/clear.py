@@ -168,7 +168,7 @@ def _closed(half: ServerHalf[Any], pending: Pending, together: Together) -> Roun
     expected = np.array([agents[name].num_examples for name in together.names])
     with np.errstate(over="ignore", invalid="ignore"):
         try:
-            uploads = together.accepted(half, session.state, pending.outgoing.arrays, expected)
+            uploads = together.accepted(half, session.state, pending.outgoing.read, expected)
         except Exception as error:  # checked one by one, the sender is named
             log.debug("round %d: uploads are checked one by one: %r", pending.round, error)
             return None

@@ -136,7 +136,7 @@ def send(
 
 
 class Gathered(NamedTuple):
-    """Replies that have come, and the ids of all messages that are answered.
+    """Replies that have come, and the ids of all messages that are answered, or expired.
 
     A reply that was taken as it came, and Flower's error for an expired message, are not among the
     replies; the latter counts as no answer.
@@ -144,6 +144,7 @@ class Gathered(NamedTuple):
 
     messages: list[Message]
     answered: set[str]
+    expired: set[str]
 
 
 def push(
@@ -182,31 +183,37 @@ def gather(
     take: Callable[[str, Message], bool] | None = None,
     at_once: int = sys.maxsize,
 ) -> Gathered:
-    """Wait for ``enough`` replies to messages, until a deadline on the monotonic clock.
+    """Wait until ``enough`` messages are answered or expired, or until a deadline.
 
+    The deadline is on the monotonic clock.
     ``owners`` are the agents by message id; ``take`` and ``at_once`` are as in `send`. Replies that
     are there together with the last are returned as well.
     """
     waiting = set(owners)
-    gathered = Gathered([], set())
+    gathered = Gathered([], set(), set())
     pause = POLL_FIRST
-    while waiting and len(gathered.answered) < enough:
+    while waiting and _ended(gathered) < enough:
         left = [message_id for message_id in owners if message_id in waiting]
         for some in _chunks(left, at_once):
             for reply in grid.pull_messages(some):
                 answered = reply.metadata.reply_to_message_id
                 waiting.discard(answered)
                 if _is_expired(reply):
+                    gathered.expired.add(answered)
                     continue
                 gathered.answered.add(answered)
                 if not (take and answered in owners and take(owners[answered], reply)):
                     gathered.messages.append(reply)
-        missing = waiting and len(gathered.answered) < enough
+        missing = waiting and _ended(gathered) < enough
         if not missing or time.monotonic() >= deadline:
             break
         time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
         pause = min(2 * pause, POLL_LAST) if len(waiting) == len(left) else POLL_FIRST
     return gathered
+
+
+def _ended(gathered: Gathered) -> int:
+    return len(gathered.answered) + len(gathered.expired)
 
 
 def _chunks(names: list[str], size: int) -> Iterator[list[str]]:

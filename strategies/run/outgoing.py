@@ -12,6 +12,7 @@ from flwr.app import ConfigRecord, Message, MessageType
 from privet.core import mapped
 from privet.wire import AGENT_RECORD, RECORD, pack
 from privet.wire.contract import agent_record, shared_record
+from privet.wire.payload import opened
 from privet.wire.records import record_dict
 
 from ..half import Arrays, ServerHalf, Turn, grouped
@@ -38,6 +39,8 @@ class Outgoing:
         The agents' settings, encoded.
     arrays : dict of str to array
         The arrays that all agents are sent.
+    read : dict of str to array
+        The same as agents read them: an encoded vector is decoded.
     shared : dict of str to ConfigRecord
         The encoded broadcast, by group.
     per_agent : dict of str to arrays
@@ -60,6 +63,7 @@ class Outgoing:
     chosen: tuple[str, ...]
     settings: str
     arrays: Arrays = field(default_factory=dict)
+    read: Arrays = field(default_factory=dict)
     shared: dict[str, ConfigRecord] = field(default_factory=dict)
     per_agent: dict[str, Arrays] = field(default_factory=dict)
     messages: dict[str, Message] = field(default_factory=dict)
@@ -72,6 +76,7 @@ class Outgoing:
         half, session = self.half, self.session
         session.state, arrays = half.broadcast(session.state, self.turn)
         self.arrays = {**arrays, **session.buffers_sent}
+        self.read = opened(self.arrays, session.start.size)
         units, position = grouped(half), session.roster.positions
         if units is not None:
             groups = {units.group(session.state, position[name]) for name in self.chosen}
@@ -86,8 +91,8 @@ class Outgoing:
                 self.per_agent[name] = extra
 
     def sent_to(self, name: str) -> Arrays:
-        """Return the arrays that an agent was sent."""
-        return {**self.arrays, **self.per_agent.get(name, {})}
+        """Return the arrays that an agent was sent, as it reads them."""
+        return {**self.read, **self.per_agent.get(name, {})}
 
     def record_for(self, name: str) -> ConfigRecord:
         """Return the encoded broadcast for an agent."""

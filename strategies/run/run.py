@@ -50,11 +50,12 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from privet.client_apps.terms import MEAN_EXAMPLES
+from privet.client_apps.terms import ARRIVAL_TIMES, MEAN_EXAMPLES
 from privet.core import ConfigError, PrivetError, RunError
 from privet.core.errors import listed, one_line
-from privet.core.key import shown, values_of
+from privet.core.key import keys_of, shown, values_of
 from privet.core.library import LIBRARY_VERSION, library_version
+from privet.kernel import Facts
 from privet.kernel.programs.gradients import Gradients
 from privet.wire.contract import encode_settings, means_privacy
 from privet.wire.payload import BUFFERS
@@ -62,7 +63,8 @@ from privet.wire.payload import BUFFERS
 from ..gaps import SAVED, UNKNOWN, Gaps
 from ..half import Arrays, ServerHalf, Turn, Vector, grouped
 from ..participation import UpTo
-from .account import count_lost
+from .account import count_lost, expected_release, with_lost
+from .asynchrony import AsynchronySettings
 from .calibration import TARGET, calibrated, facts_of
 from .checkpoint import Checkpoint
 from .clear import ClearUploads
@@ -83,7 +85,8 @@ from .roster import (
 )
 from .round import Pending
 from .session import Round, Session
-from .task import restored, saved
+from .speeds import SpeedSettings
+from .task import charged, restored, saved
 from .tasks import Tasks
 from .together import WorksTogether, by_message, working_together
 
@@ -169,6 +172,7 @@ class Run:
             "h": _stable_repr(getattr(self.half, "h", None)),
             **self.half.settings(),
             "participation": _stable_repr(self.options.participation),
+            **_when_folded(self.options),
             "seed": self.options.seed,
             "secure-sum": self.collector.masked,
             "agent-weights": self.options.agent_weights,
@@ -195,6 +199,7 @@ class Run:
         RunError
             If too few agents came, or too few could be enrolled.
         """
+        _require_simulated(options, grid)
         run = cls(half, options, Session.of(uuid.uuid4().hex, arrays), arrays)
         wait_for_nodes(grid, run._wanted, options.min_agents, options.wait_timeout)
         run._enrol(grid)
@@ -260,7 +265,11 @@ class Run:
         if run.private:
             put_back = saved.node_states if isinstance(grid, EngineGrid) else {}
             lost = [*saved.requests, *run._lost_tasks(saved)]
-            changed = count_lost(run.half, roster, lost, put_back)
+            with charged(session.tasks, run.half.name, run.half.version, roster):
+                changed = count_lost(run.half, roster, lost, put_back)
+            for name in (name for request in saved.requests for name in request.names):
+                if name in roster.agents:
+                    roster.agents[name].tasks += 1  # those of the checkpoint are counted already
             if isinstance(grid, EngineGrid) and changed:
                 grid.restore_node_states(changed)
         run.calibrate()  # after the merge: absent agents count as well
@@ -330,13 +339,15 @@ class Run:
         values: its noise is planned from flags alone.
         """
         agents = self.session.roster.agents.items()
+        known: list[Facts] = []
+        readable = True
         try:
             known = [facts_of(name, agent) for name, agent in agents if agent.facts]
-        except ConfigError:  # unreadable facts: the agent may know its moduli
-            return
+        except ConfigError:  # the agent may know its moduli
+            readable = False
         if self.options.folds_old:
             self.half = self.half.delayed(known)
-        if self.private or not known or any(facts.moduli for facts in known):
+        if not readable or self.private or not known or any(facts.moduli for facts in known):
             return
         left_open = self.half.agent.without_moduli
         self.half = self.half.without_moduli()
@@ -505,8 +516,16 @@ class Run:
         self._place(position, name)
 
     def renew(self, name: str) -> None:
-        """Reset the row of an agent whose place another node took: it starts as a newcomer."""
+        """Reset the row of an agent whose place another node took: it starts as a newcomer.
+
+        The task of the node that is gone is withdrawn, and counts as released under this name.
+        """
         session, position = self.session, self.session.roster.positions[name]
+        task, agent = session.tasks.pop(name, None), session.roster.agents[name]
+        if task is not None:
+            release = expected_release(self.half, agent, task.version, 1)
+            if release is not None:
+                agent.former = (*agent.former, with_lost("", release))
         session.state = self.collector.renew(self.half, session.state, position, session.start)
         session.state.residual = UNKNOWN
         session.gaps.forget(position)
@@ -588,6 +607,8 @@ class Run:
             counts = [agents[name].num_examples for name in session.roster.names]
             session.mean_examples = session.mean_examples or sum(counts) / len(counts)
             settings[MEAN_EXAMPLES] = session.mean_examples
+        if self.options.folds_old:
+            settings[ARRIVAL_TIMES] = True
         return settings
 
     def _ask(self, pending: Pending, grid: Grid) -> list[Message]:
@@ -702,6 +723,15 @@ class Run:
         return self.half.models(self.session.state)
 
 
+def _require_simulated(options: RunOptions, grid: Grid) -> None:
+    """Refuse speeds where nodes take the time that they take (raises ``ConfigError``)."""
+    if options.speeds and not isinstance(grid, EngineGrid):
+        raise ConfigError(
+            f"speeds = {options.speeds}: of agents that privet run simulates; nodes of Flower have "
+            "their own"
+        )
+
+
 def collector_of(half: ServerHalf[Any], options: RunOptions) -> Collector:
     """Return what collects the uploads of a run."""
     if half.masked:
@@ -709,6 +739,13 @@ def collector_of(half: ServerHalf[Any], options: RunOptions) -> Collector:
     if options.asynchronous or options.late_replies == "fold" or options.speeds:
         return Tasks(options)
     return ClearUploads()
+
+
+def _when_folded(options: RunOptions) -> dict[str, Any]:
+    """Return the keys that say when uploads are folded; the cap of uploads may change."""
+    keys = {**keys_of(AsynchronySettings), **keys_of(SpeedSettings)}
+    values = {key.name: getattr(options, field) for field, key in keys.items()}
+    return {name: value for name, value in values.items() if name != "max-uploads"}
 
 
 def _stable_repr(part: Any) -> str:

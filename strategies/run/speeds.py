@@ -154,12 +154,23 @@ class Speeds:
                     f"speeds = {path}: line {number} has no agent with seconds, or with away-from "
                     "and back-at"
                 ) from None
-        for spans in self._away.values():
-            spans.sort()
+        for name, spans in self._away.items():
+            self._away[name] = _disjoint(spans)
         unknown = sorted({*self._seconds, *self._away} - set(self.names))
         if not rows or unknown:
             what = f"no agent is called {', '.join(unknown)}" if unknown else "it is empty"
             raise ConfigError(f"speeds = {path}: {what}")
+
+
+def _disjoint(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return spans of time in order, those that overlap as one."""
+    found: list[tuple[float, float]] = []
+    for gone, back in sorted(spans):
+        if found and gone <= found[-1][1]:
+            found[-1] = found[-1][0], max(back, found[-1][1])
+        else:
+            found.append((gone, back))
+    return found
 
 
 def _seconds(text: str) -> float:

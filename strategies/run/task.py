@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from flwr.app import RecordDict
 
-from privet.wire import pack, unpack
-from privet.wire.contract import is_need_state
+from privet.core import WireError
+from privet.wire import RECORD, Update, pack, unpack
+from privet.wire.contract import is_need_state, read_update, update_record
 from privet.wire.flower_internals import packed_content, unpacked_content
+from privet.wire.records import record_dict
 
 from ..half import Arrays
 from .exchange import Reply
+from .roster import Roster
 from .together import Together
 
 
@@ -41,6 +45,8 @@ class Task:
         Its result among those of agents that worked together.
     withdrawn : bool
         Whether nobody waits for its reply any more.
+    again : bool
+        Whether its agent was sent its state, as it had replied that it lacks it.
     """
 
     version: int
@@ -52,6 +58,7 @@ class Task:
     together: Together | None = None
     row: int = 0
     withdrawn: bool = False
+    again: bool = False
 
     @property
     def is_done(self) -> bool:
@@ -91,14 +98,16 @@ def saved(
     """
     entries: list[dict[str, Any]] = []
     members: dict[str, bytes] = {}
+    numbers: dict[int, int] = {}  # of what was sent: a version that is tried again may send another
     for name, task in tasks.items():
         entry = {"agent": name, "version": task.version, "begun": task.begun, "due": task.due}
         if task.is_done:
             reply = task.answer(protocol, version)
-            entry |= {"reason": reply.reason, "code": reply.code}
+            number = numbers.setdefault(id(task.sent), len(numbers))
+            entry |= {"reason": reply.reason, "code": reply.code, "sent": number}
             if reply.content is not None:
                 members[f"reply/{name}"] = packed_content(reply.content)
-            members.setdefault(f"sent/{task.version}", pack(task.sent))
+            members.setdefault(f"sent/{number}", pack(task.sent))
         entries.append(entry)
     return entries, members
 
@@ -110,13 +119,39 @@ def restored(entries: list[dict[str, Any]], members: Mapping[str, bytes]) -> dic
     for entry in entries:
         if "code" not in entry:
             continue
-        name, version = str(entry["agent"]), int(entry["version"])
-        if version not in sent:
-            arrays = unpack(members[f"sent/{version}"])
-            sent[version] = {key: np.array(array) for key, array in arrays.items()}
+        name, version, number = str(entry["agent"]), int(entry["version"]), int(entry["sent"])
+        if number not in sent:
+            arrays = unpack(members[f"sent/{number}"])
+            sent[number] = {key: np.array(array) for key, array in arrays.items()}
         blob = members.get(f"reply/{name}")
         content: RecordDict | None = None if blob is None else unpacked_content(blob)
         reply = Reply(content, str(entry["reason"]), int(entry["code"]))
-        task = Task(version, sent[version], float(entry["begun"]), float(entry["due"]), reply=reply)
+        task = Task(version, sent[number], float(entry["begun"]), float(entry["due"]), reply=reply)
         tasks[name] = task
     return tasks
+
+
+@contextmanager
+def charged(
+    tasks: Mapping[str, Task], protocol: str, version: int, roster: Roster
+) -> Iterator[None]:
+    """Have the accounts of agents hold their restored tasks too, while lost ones are added.
+
+    The account in the result of a task is that of when it was computed. It is replaced, so that the
+    lost releases stay in the agent's account when the result is folded.
+    """
+    updates: dict[str, Update] = {}
+    for name, task in tasks.items():
+        if task.reply is None or task.reply.content is None:
+            continue
+        with suppress(WireError):  # such a result will be dropped
+            updates[name] = read_update(task.reply.content, protocol, version, task.version)
+            if updates[name].ledger:
+                roster.note_ledger(name, updates[name].ledger)
+    yield
+    for name, update in updates.items():
+        ledger, reply = roster.agents[name].ledger, tasks[name].reply
+        if update.ledger and reply is not None and reply.content is not None:
+            record = update_record(protocol, version, update._replace(ledger=ledger))
+            content = record_dict({**reply.content, RECORD: record})
+            tasks[name].reply = reply._replace(content=content)

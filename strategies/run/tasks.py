@@ -7,8 +7,9 @@ bound. What it was sent stays in the session until the task ends:
 
     choose    agents without a task
     collect   send them the present model; wait until ``buffer`` uploads have come, of whatever
-              version (of a synchronous round: for all of them, until its timeout)
-    close     check each upload against what its agent was sent, and fold them in the agents' order
+              version (of a synchronous round: for all of them, until its timeout); check each with
+              what its agent was sent, and wait for others in place of those that are dropped
+    close     fold the uploads in the agents' order
 
 A task that is older than the round-timeout is withdrawn: it counts as released, and its upload is
 dropped should it still come. Simulated agents compute at once, and a clock that belongs to the run
@@ -21,6 +22,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -32,13 +34,13 @@ from privet.core import mapped
 from privet.kernel import stream
 from privet.wire import Update, sort_names
 from privet.wire.contract import decode_settings
-from privet.wire.payload import ENCODED
 
 from ..half import Arrays, ServerHalf
 from ..participation import Fraction
 from ..uploads import Block, Uploads
 from .clear import ClearUploads, accepted, fold
 from .exchange import NO_REPLY, EngineGrid, Reply, gather, push, sort_replies
+from .failure import Failure
 from .options import RunOptions
 from .outcome import NoReplyError
 from .roster import Agent, Question
@@ -62,11 +64,14 @@ class Tasks(ClearUploads):
     options : RunOptions
     ended : dict of str to Task
         The tasks that ended in the round under way, by agent.
+    checked : Checked
+        What came of them.
     """
 
     def __init__(self, options: RunOptions) -> None:
         self.options = options
         self.ended: dict[str, Task] = {}
+        self.checked = Checked()
         self._speeds: Speeds | None = None
         self._began: float | None = None
         self._available = 0
@@ -83,7 +88,8 @@ class Tasks(ClearUploads):
             chosen = super().choose(options, session, number)
             return [name for name in chosen if name not in session.tasks]
         idle = [name for name in roster.names if self._is_idle(session, name)]
-        self._available = len(idle) + len(session.tasks)
+        here = {name for name in roster.names if self._is_here(session, name)}
+        self._available = len(here | session.tasks.keys())
         if isinstance(who, Fraction):
             free = max(0, who.count(len(roster.agents)) - len(session.tasks))
             rng = stream(options.seed, "participation", round_=number)
@@ -92,24 +98,25 @@ class Tasks(ClearUploads):
         chosen = who.select(number, roster.names, options.seed)
         return [name for name in chosen if name in set(idle)]
 
-    def _is_idle(self, session: Session, name: str) -> bool:
+    def _is_here(self, session: Session, name: str) -> bool:
         roster = session.roster
-        return (
-            name not in session.tasks
-            and roster.connected(name)
-            and name not in roster.excluded
-            and not roster.agents[name].out
-            and not self._is_exhausted(session, name)
-        )
+        out = roster.agents[name].out
+        return roster.connected(name) and name not in roster.excluded and not out
+
+    def _is_idle(self, session: Session, name: str) -> bool:
+        free = name not in session.tasks and not self._is_exhausted(session, name)
+        return free and self._is_here(session, name)
 
     def _is_exhausted(self, session: Session, name: str) -> bool:
         """Whether an agent has had as many tasks as a run gives one."""
         return 0 < self.options.max_uploads <= session.roster.agents[name].tasks
 
     def is_over(self, session: Session) -> bool:
-        """Whether every agent has had all its tasks, and nothing is to come."""
-        names = session.roster.names
-        return not session.tasks and all(self._is_exhausted(session, name) for name in names)
+        """Whether every agent has had all its tasks or is out, and nothing is to come."""
+        if session.tasks or not self.options.max_uploads:
+            return False
+        agents = session.roster.agents
+        return all(one.out or self._is_exhausted(session, name) for name, one in agents.items())
 
     def sweep(self, session: Session) -> int:
         """Return the number of the sweep, as `Turn` has it."""
@@ -138,21 +145,23 @@ class Tasks(ClearUploads):
         session = pending.session
         if messages:
             journal(messages)
+        self.ended, self.checked = {}, Checked()
         if isinstance(grid, EngineGrid):
-            self.ended = {}
-            opened = session.clock
+            wait = partial(self._wait_simulated, pending, session.clock)
             self._give_simulated(pending, grid, messages)
-            self._wait_simulated(pending, opened)
         else:
-            self._began = self._began or time.monotonic() - session.clock
+            if self._began is None:
+                self._began = time.monotonic() - session.clock
             session.clock = time.monotonic() - self._began
-            self.ended = {}
-            opened = session.clock
+            wait = partial(self._wait, pending, grid, session.clock)
             self._give(pending, push(grid, messages, self.ttl, pending.outgoing.states))
-            self._wait(pending, grid, opened)
-        if not (self.options.asynchronous or self.options.late_replies == "fold"):
+        wait()
+        while self._check(pending):  # others take the places of those that were dropped
+            wait()
+        if not self.options.folds_old:
             for name in list(session.tasks):
                 self._end(session, name, withdrawn=True)
+            self._check(pending)
         return []
 
     def _give(self, pending: Pending, owners: Mapping[str, str], *, again: bool = False) -> None:
@@ -160,7 +169,8 @@ class Tasks(ClearUploads):
         session = pending.session
         for message_id, name in owners.items():
             sent = pending.outgoing.sent_to(name)
-            session.tasks[name] = Task(pending.round, sent, session.clock, message_id=message_id)
+            task = Task(pending.round, sent, session.clock, message_id=message_id, again=again)
+            session.tasks[name] = task
             session.roster.agents[name].tasks += not again
 
     def _give_simulated(
@@ -214,7 +224,8 @@ class Tasks(ClearUploads):
         most = options.max_delay
         old = pending.round - most if most else 0
         late = sum(task.version <= old for task in session.tasks.values())
-        came = sum(task.has_upload for task in self.ended.values())
+        failed = self.checked.failures
+        came = sum(task.has_upload and name not in failed for name, task in self.ended.items())
         buffer = options.uploads_of_version(len(session.roster.agents))
         return min(len(session.tasks), max(late, buffer - came))
 
@@ -242,17 +253,20 @@ class Tasks(ClearUploads):
         while (missing := self._missing(pending)) and session.clock < until:
             end = min(until, *(task.begun + self.ttl for task in session.tasks.values()))
             owners = {task.message_id: name for name, task in session.tasks.items()}
-            came = gather(grid, owners, missing, began + end).messages
+            came = gather(grid, owners, missing, began + end)
             session.clock = time.monotonic() - began
-            for name, reply in sort_replies(owners, came).items():
-                session.tasks[name].reply = reply
-                if not session.tasks[name].needs_state:
+            for name, reply in sort_replies(owners, came.messages).items():
+                task = session.tasks[name]
+                task.reply = reply
+                if task.again or not task.needs_state:
                     self._end(session, name)
                     continue
                 again = pending.outgoing.messages_for([name], force=True)
-                self._give(pending, push(grid, again, self.ttl), again=True)
+                states = pending.outgoing.states
+                self._give(pending, push(grid, again, self.ttl, states), again=True)
             for name, task in list(session.tasks.items()):
-                if session.clock >= task.begun + self.ttl:
+                over = session.clock >= task.begun + self.ttl
+                if over or task.message_id in came.expired:
                     self._end(session, name, withdrawn=True)
 
     def _end(self, session: Session, name: str, *, withdrawn: bool = False) -> None:
@@ -270,45 +284,68 @@ class Tasks(ClearUploads):
             If fewer agents than ``min_agents`` are at work, or no upload could be folded.
         """
         half, session, outcome = pending.half, pending.session, pending.outcome
-        places, failures = session.roster.positions, dict(pending.absent)
+        places, checked = session.roster.positions, self.checked
+        failures = {**pending.absent, **checked.failures}
         pending.outgoing.forget()
-        blocks: dict[str, Callable[[], Block]] = {}
-        updates: dict[str, Update] = {}
-        joint = self._joint(pending)
-        if joint is not None:
-            updates |= joint.updates
-        for name in sort_names(self.ended):
-            if name in updates:
-                continue
-            try:
-                blocks[name], updates[name] = self._one(pending, name, places[name])
-            except Exception as error:  # whatever an agent sends costs that agent's reply only
-                failures[name] = outcome.dropped(name, error)
-            mapped.release()
-        if not updates:
-            outcome.count = len(self.ended)
-        if self.options.asynchronous and self._available < self.options.min_agents:
+        if self.options.asynchronous and self._is_short(session):
             outcome.count = max(self.options.min_agents, len(session.roster.agents))
-        elif updates:
-            outcome.count = 0
-        outcome.require(len(updates), failures)
-        updates = {name: updates[name] for name in sort_names(updates)}
+            agents = session.roster.agents.items()
+            outcome.awaited |= {
+                name
+                for name, agent in agents
+                if not (agent.out or self._is_exhausted(session, name))
+            }
+        elif self.options.folds_old:
+            nothing_to_come = checked.updates or self.is_over(session)
+            outcome.count = 0 if nothing_to_come else len(self.ended)
+        outcome.require(len(checked.updates), failures)
+        updates = {name: checked.updates[name] for name in sort_names(checked.updates)}
         for name, update in updates.items():
             outcome.note_remark(name, update)
-        if joint is not None and not blocks:
-            uploads = Uploads.of(joint.block)
+        versions = tuple(self.ended[name].version for name in updates)
+        ages = [pending.round - version for version in versions]
+        if len(checked.joints) == 1 and not checked.blocks:
+            uploads = Uploads.of(checked.joints[0].block, ages=ages)
         else:
-            if joint is not None:
+            blocks = dict(checked.blocks)
+            for joint in checked.joints:
                 rows = zip(joint.updates, joint.block.rows(), strict=True)
                 blocks |= {name: partial(_given, row) for name, row in rows}
             positions = [places[name] for name in updates]
-            uploads = Uploads(positions, [blocks[name] for name in updates])
+            uploads = Uploads(positions, [blocks[name] for name in updates], ages)
         fold(half, pending, uploads)
         outcome.spool = None
         session.uploads += len(updates)
         session.average(one.statistics for one in outcome.uploads.values())
-        versions = tuple(self.ended[name].version for name in updates)
         return pending.record(updates, failures, clock=session.clock, versions=versions)
+
+    def _is_short(self, session: Session) -> bool:
+        """Whether fewer agents than ``min_agents`` are there, or none of those left can work."""
+        idle = any(self._is_idle(session, name) for name in session.roster.names)
+        works = idle or bool(session.tasks or self.ended)
+        return self._available < self.options.min_agents or not works
+
+    def _check(self, pending: Pending) -> bool:
+        """Check the tasks that have ended since, and return whether one of them was dropped."""
+        checked, places = self.checked, pending.session.roster.positions
+        new = [name for name in sort_names(self.ended) if name not in checked]
+        joint = self._joint(pending, new)
+        if joint is not None:
+            checked.joints.append(joint)
+            checked.updates |= joint.updates
+        before = len(checked.failures)
+        for name in new:
+            if name in checked:
+                continue
+            try:
+                with np.errstate(over="ignore", invalid="ignore"):  # of uploads that are refused
+                    folded, update = self._one(pending, name, places[name])
+            except Exception as error:  # whatever an agent sends costs that agent's reply only
+                checked.failures[name] = pending.outcome.dropped(name, error)
+            else:
+                checked.blocks[name], checked.updates[name] = folded, update
+            mapped.release()
+        return len(checked.failures) > before
 
     def _one(self, pending: Pending, name: str, place: int) -> tuple[Callable[[], Block], Update]:
         """Return the accepted upload of one ended task (raises if it cannot be folded)."""
@@ -323,21 +360,18 @@ class Tasks(ClearUploads):
         pending.outcome.uploads[name] = one
         return one.folded, one.update
 
-    def _joint(self, pending: Pending) -> Joint | None:
-        """Return the uploads of agents that worked together, checked at once.
+    def _joint(self, pending: Pending, ended: Iterable[str]) -> Joint | None:
+        """Return the uploads of those of the agents that worked together, checked at once.
 
         None if there are none, or if they must be checked one by one.
         """
         half, session = pending.half, pending.session
-        names = sort_names(
-            name
-            for name, task in self.ended.items()
-            if task.together is not None and not task.withdrawn
-        )
-        tasks = {name: self.ended[name] for name in names}
-        sent = _sent_rows([tasks[name].sent for name in names]) if names else None
-        if sent is None:
+        tasks = {name: self.ended[name] for name in ended}
+        names = [name for name, task in tasks.items() if task.together and not task.withdrawn]
+        tasks = {name: tasks[name] for name in names}
+        if not names:
             return None
+        sent = _sent_rows([tasks[name].sent for name in names])
         agents, places = session.roster.agents, session.roster.positions
         rows = [(one, task.row) for task in tasks.values() if (one := task.together)]
         together = Together.of_rows(names, [places[name] for name in names], rows)
@@ -365,6 +399,19 @@ class Joint(NamedTuple):
     updates: dict[str, Update]
 
 
+@dataclass
+class Checked:
+    """What came of a round's ended tasks, by agent: uploads to be folded, or why there is none."""
+
+    updates: dict[str, Update] = field(default_factory=dict)
+    blocks: dict[str, Callable[[], Block]] = field(default_factory=dict)
+    joints: list[Joint] = field(default_factory=list)
+    failures: dict[str, Failure] = field(default_factory=dict)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.updates or name in self.failures
+
+
 def local_steps(half: ServerHalf[Any], agent: Agent, key: str) -> int:
     """Return the number of local steps of an agent's task; ``key`` is that of the run config."""
     own = decode_settings(agent.own) if agent.own else {}
@@ -375,10 +422,8 @@ def _given(block: Block) -> Block:
     return block
 
 
-def _sent_rows(sent: Sequence[Arrays]) -> Arrays | None:
-    """Return what some agents were sent, a row each where that differs; None if it has no rows."""
-    if ENCODED in sent[0]:
-        return None
+def _sent_rows(sent: Sequence[Arrays]) -> Arrays:
+    """Return what some agents were sent, a row each where that differs."""
     rows: Arrays = {}
     for key, first in sent[0].items():
         each = [arrays[key] for arrays in sent]

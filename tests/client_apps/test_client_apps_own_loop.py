@@ -24,6 +24,7 @@ from privet.strategies import (
     LED,
     Failure,
     FailureCode,
+    FedAsync,
     FedDyn,
     FedPD,
     FedPDM,
@@ -58,6 +59,9 @@ STRATEGIES: dict[str, Callable[[], PrimalDualStrategy]] = {
     "scaffold": lambda: Scaffold(num_agents=AGENTS, **GIVEN),
     "led": lambda: LED(num_agents=AGENTS, step_size=0.05, local_epochs=4),
     "tamuna": lambda: Tamuna(num_agents=AGENTS, step_size=0.05, local_epochs=4),
+    "fed-async": lambda: FedAsync(
+        num_agents=AGENTS, step_size=0.05, local_epochs=4, fed_async_rho=0.5
+    ),
 }
 
 

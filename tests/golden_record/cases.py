@@ -160,6 +160,7 @@ _RUNS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         },
         "public-dual": {**STEPS, "dual": "public"},
         "table": {**STEPS, **TABLE, **SCHEDULE},
+        "latest": {**STEPS, **SCHEDULE, "aggregation": "latest"},
         "top-k": {**STEPS, **WIDE, "sparsifier": "top-k", "uplink-k": 3, "downlink-k": 5},
         "rand-k": {**STEPS, **WIDE, "sparsifier": "rand-k", "alpha-u": 0.4},
         "public-top-k": {**STEPS, **WIDE, "sparsifier": "public-top-k", "uplink-k": 4},
@@ -229,6 +230,9 @@ _RUNS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "gd": {"local-epochs": 3},
         "fraction": {"local-epochs": 3, **HALF},
     },
+    "fed-buff": {"gd": {"local-epochs": 3, "server-step-size": 0.7}},
+    "fed-async": {"gd": {"local-epochs": 3, "fed-async-rho": 0.5}},
+    "area": {"fraction": HALF},
     "gfl": {
         "plain": GFL,
         "complete": {**GFL, "graph": "complete", "batch": "full", "batch-size": None},
@@ -284,6 +288,9 @@ _ENGINES: Mapping[str, Mapping[str, Any]] = {
     "five-gcs": {"local-epochs": 3, "common-convexity": 0.05, **HALF},
     "led": {"local-epochs": 3, "local-solver": "sgd", "batch-size": 4},
     "tamuna": {"local-epochs": 3, **HALF},
+    "fed-buff": {"local-epochs": 3, "local-solver": "sgd", "batch-size": 4},
+    "fed-async": {"local-epochs": 3, **HALF},
+    "area": HALF,
     "gfl": {**SAMPLE, **GFL_NOISE, **SEEDED, "units": 3, "step-size": 0.05},
 }
 """Settings of the case of each algorithm that the Ray engine plays too."""

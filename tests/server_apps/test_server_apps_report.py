@@ -28,6 +28,7 @@ from privet.server_apps.report.rows import csv_table
 from privet.server_apps.report.runs import read_runs
 from privet.server_apps.report.statement import in_words
 from privet.sim.inline import run_inline
+from privet.strategies import Failure, FailureCode
 from support.cli import privet
 from support.reports import Page, render, rounds, run_folder
 
@@ -188,6 +189,40 @@ class TestCurves:
             np.testing.assert_allclose(x, slope * values + offset, atol=0.02)
         plain = render(run_folder(tmp_path / "plain", rounds(12, epsilon="inf")))
         assert "over-epsilon" not in plain.ids
+
+    def test_of_an_asynchronous_run_may_be_looked_at_over_clock_and_uploads(
+        self, tmp_path: Path
+    ) -> None:
+        history = rounds(12)
+        for number, line in enumerate(history, 1):
+            count = 1 + number % 2
+            line |= {
+                "participants": ["a", "b"][:count],
+                "versions": [number, max(1, number - 4)][:count],
+                "clock": 7.0 * number**2,
+                "failures": {"b": Failure(FailureCode.LATE, "no reply within 9 s").to_json()}
+                if number == 3
+                else {},
+            }
+        page = render(run_folder(tmp_path / "run", history))
+        offered = [a["id"] for tag, a in page.tags if tag == "input"]
+        assert offered[:4] == ["over-round", "over-clock", "over-uploads", "over-bytes"]
+        start = page.html.index('id="figure-loss"')
+        figure = page.html[start : page.html.index("</figure>", start)]
+        uploads = np.cumsum([len(line["participants"]) for line in history])
+        clock = np.array([line["clock"] for line in history])
+        for over, values in (("clock", clock), ("uploads", uploads)):
+            part = figure[figure.index(f'class="over over-{over}"') :]
+            found = re.search(r'<path d="([^"]*)"[^>]*stroke: var\(--run-0\)', part)
+            assert found
+            x = np.array(re.findall(r"-?[\d.]+", found[1]), dtype=float).reshape(-1, 2)[:, 0]
+            slope, offset = np.polyfit(values, x, 1)
+            np.testing.assert_allclose(x, slope * values + offset, atol=0.02)
+        (row,) = re.findall(r'<tr data-run="0" data-agent="b">(.*?)</tr>', page.html)
+        ages = [min(4, number - 1) for number in range(1, 13, 2)]
+        cells = re.findall(r"<td>(.*?)</td>", row)
+        mean = f"{sum(ages) / len(ages):.1f}"
+        assert cells[:5] == [str(len(ages)), mean, "4", "1", "1"]
 
     def test_say_values_at_their_places(self, tmp_path: Path) -> None:
         history = rounds(12)

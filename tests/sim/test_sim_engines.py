@@ -66,6 +66,39 @@ def test_ray_simulation_gives_the_bits_of_the_inline_run(tmp_path: Path) -> None
     assert len({len(participants) for participants in lines[0]}) > 1
 
 
+@pytest.mark.ray
+@pytest.mark.slow
+def test_asynchronous_run_in_flowers_simulation_goes_by_the_real_clock(tmp_path: Path) -> None:
+    config = {
+        "num-agents": 4,
+        "num-server-rounds": 25,
+        "asynchronous": True,
+        "buffer": 1,
+        "max-uploads": 12,
+        "dataset": "synthetic",
+        "regularizer-weight": 2.0,
+        "strong-convexity": 2.0,
+        "smoothness": 4.0,
+        "rho": 8.0**-0.5,
+        "local-epochs": 30,
+        "output-dir": str(tmp_path),
+    }
+    outcome = run_simulation(ROOT, num_supernodes=4, run_config=config, on_line=lambda line: None)
+    assert outcome.completed, outcome.details
+    folder = tmp_path / outcome.run_id
+    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    clocks = [line["clock"] for line in lines]
+    assert clocks == sorted(clocks)
+    assert not any(line["failures"] for line in lines)
+    assert any(
+        sent < line["round"] for line in lines for sent in line["versions"]
+    )  # it did not wait for all
+    summary = json.loads((folder / "summary.json").read_text())
+    uploads = [name for line in lines for name in line["participants"]]
+    assert summary["uploads"] == len(uploads) == 4 * summary["sweeps"]
+    assert summary["distance-to-optimum"] < 1e-2
+
+
 def app_of_fedavg() -> ClientApp:
     """Return a ClientApp as Flower's FedAvg wants it, left as it was."""
     app = ClientApp()

@@ -205,6 +205,27 @@ def test_actors_work_as_cohorts_with_the_same_bits(grid: Killing, private: bool)
     ]
 
 
+@pytest.mark.parametrize("by_message", [False, True])
+def test_asynchronous_runs_have_the_bits_of_the_inline_engine(
+    grid: Killing, by_message: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With agents that work together and by message; resumed in the middle of tasks too."""
+    if by_message:
+        monkeypatch.setattr(RayGrid, "train_together", lambda *_, **__: [])
+
+    def strategy() -> FedPLT:
+        tasks: dict[str, Any] = {"asynchronous": True, "buffer": 2, "speeds": "lognormal"}
+        return FedPLT(num_agents=AGENTS, seed=5, **PLT, **tasks)
+
+    whole = run(strategy(), inline(), 16)
+    ours = run(strategy(), grid, 16)
+    run(strategy(), grid, 7, checkpoint=tmp_path / "run.npz")
+    resumed = run(strategy(), grid, 16, resume=tmp_path / "run.npz")
+    assert bits(ours) == bits(resumed) == bits(whole)
+    lines = [[{**d.to_dict(), "seconds": 0} for d in r.history] for r in (whole, ours, resumed)]
+    assert lines[0] == lines[1] == lines[2]
+
+
 def absent(numbers: int, rounds: int, killed: int) -> Schedule:
     """Return who takes part when the first agents are away for one round."""
     return Schedule(tuple(NAMES[numbers:] if r == killed else NAMES for r in range(1, rounds + 1)))

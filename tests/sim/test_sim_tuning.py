@@ -19,6 +19,7 @@ from privet.server_apps.config import keys_of_algorithm
 from privet.sim.race import Task, race
 from privet.sim.tuning import Axis, Budget, axes, fixed, hypercube, moduli_of, tune, tune_task
 from support.cli import privet
+from support.every_algorithm import EVERY_ALGORITHM
 from support.federations import logistic_agents
 from support.paths import ROOT
 
@@ -137,7 +138,7 @@ def test_active_agents_alone_cost() -> None:
     assert one.gradients == 4 * one.messages
 
 
-@pytest.mark.parametrize("name", sorted(algorithms()))
+@pytest.mark.parametrize("name", EVERY_ALGORITHM)
 def test_the_budget_is_the_same_for_all_and_the_search_reproducible(name: str) -> None:
     moduli, kind = moduli_of(PROBLEMS), algorithm(name).load_strategy()
     searched, given = axes(name, moduli, 3), fixed(name, moduli, 3)

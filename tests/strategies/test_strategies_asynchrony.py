@@ -12,16 +12,30 @@ import pytest
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
-from privet.core import ConfigError
+from privet.core import ConfigError, algorithm
+from privet.core.registry import BUILT_IN
 from privet.problems import L2, BinaryLogistic, RidgeRegression
 from privet.problems.reference import minimize
 from privet.sim.inline import grid_of
-from privet.strategies import DPIADMM, FedPD, FedPLT, FedSplit, PrimalDualStrategy, Scaffold
+from privet.strategies import (
+    AREA,
+    DPIADMM,
+    FedAsync,
+    FedBuff,
+    FedPD,
+    FedPDM,
+    FedPLT,
+    FedSplit,
+    PrimalDualStrategy,
+    Scaffold,
+)
 from privet.strategies.run.checkpoint import load
 from privet.strategies.run.stop import Stop
 from privet.testing import logistic_federation
 
+Vector = NDArray[np.float64]
 PROBLEMS = logistic_federation()
+ODD: dict[str, Any] = {"asynchronous": True, "speeds": "lognormal", "speed_spread": 1.0}
 START = ArrayRecord({"x": Array(np.zeros(4))})
 STEADY = {"strong_convexity": 0.5, "smoothness": 1.6}
 
@@ -54,20 +68,32 @@ def test_a_buffer_of_all_agents_at_equal_speeds_is_the_synchronous_run(engine: s
     assert comes.history[-1].versions == (12,) * count
 
 
+def fed_pdm(**more: Any) -> FedPDM:
+    return FedPDM(**more, aggregation="latest", step_size_base=0.3, max_local_steps=5, rho=1.0)
+
+
 STRATEGIES: dict[str, Callable[..., PrimalDualStrategy]] = {
     "fed-plt": lambda **more: FedPLT(**more, local_epochs=5),
     "fed-split": lambda **more: FedSplit(**more, local_epochs=60),
     "fed-pd": lambda **more: FedPD(**more, local_epochs=20),
     "dp-iadmm": lambda **more: DPIADMM(**more, rho=0.5, perturbation="none", eta_rule="smooth"),
     "scaffold": lambda **more: Scaffold(**more, step_size_base=0.2, server_step_size=1.0),
+    "fed-pdm": lambda **more: fed_pdm(**more, sparsifier="rand-k", uplink_k=2, dual="public"),
+    "fed-pdm, coded": lambda **more: fed_pdm(**more, value_bits="8", dual="public"),
+    "fed-pdm, private dual": fed_pdm,
+    "area": lambda **more: AREA(**more, step_size=1.0),
+    "fed-buff": lambda **more: FedBuff(**more, step_size=0.3),
+    "fed-async": lambda **more: FedAsync(**more, step_size=0.3),
 }
-
+QUICK = ("fed-plt", "fed-pd", "dp-iadmm", "scaffold", "fed-pdm")
+"""Of the others the runs of every engine are slow tests."""
+EVERY = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in STRATEGIES]
 
 SLOW = [
     pytest.param(name, buffer, marks=pytest.mark.slow)
     for name in STRATEGIES
     for buffer in (1, 3)
-    if (name, buffer) != ("fed-plt", 3)
+    if (name, buffer) != ("fed-plt", 3) and name not in ("fed-buff", "fed-async")
 ]
 
 
@@ -90,7 +116,7 @@ def test_the_limit_is_exact_where_one_agent_is_ten_times_slower(
     assert counts[0] * 5 < counts[-1]  # so the limit has no bias to the fast
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", EVERY)
 def test_agents_that_work_together_give_the_same_bits(name: str) -> None:
     runs = [
         play(STRATEGIES[name](asynchronous=True, buffer=2, speeds="lognormal"), 40, engine=engine)[
@@ -104,7 +130,7 @@ def test_agents_that_work_together_give_the_same_bits(name: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ["inline", "cohort"])
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", EVERY)
 def test_a_resume_in_the_middle_of_tasks_gives_the_same_bits(
     name: str, engine: str, tmp_path: Path
 ) -> None:
@@ -119,6 +145,105 @@ def test_a_resume_in_the_middle_of_tasks_gives_the_same_bits(
     np.testing.assert_array_equal(vector(whole), vector(rest))
     first, second = ([{**d.to_dict(), "seconds": 0} for d in r.history] for r in (whole, rest))
     assert first == second
+
+
+def buff(sent: list[Vector], ends: list[Vector], ages: list[int], x: Vector) -> Vector:
+    """FedBuff's Algorithm 1, from the differences."""
+    moves = [(1 + a) ** -0.5 * (w - v) for a, w, v in zip(ages, ends, sent, strict=True)]
+    return x + 0.7 * sum(moves) / len(moves)
+
+
+def mixed(sent: list[Vector], ends: list[Vector], ages: list[int], x: Vector) -> Vector:
+    """FedAsync's Algorithm 1 with one upload a version."""
+    ((age, end),) = zip(ages, ends, strict=True)
+    share = 0.6 * (1 + age) ** -0.5
+    return (1 - share) * x + share * end
+
+
+@pytest.mark.parametrize(
+    ("strategy", "fold", "proximal"),
+    [
+        (FedBuff(step_size=0.3, local_epochs=4, server_step_size=0.7, **ODD, buffer=3), buff, 0.0),
+        (FedAsync(step_size=0.3, local_epochs=4, fed_async_rho=0.5, **ODD, buffer=1), mixed, 0.5),
+    ],
+    ids=["fed-buff", "fed-async"],
+)
+def test_a_rival_is_its_papers_recursion(
+    strategy: PrimalDualStrategy, fold: Callable[..., Vector], proximal: float
+) -> None:
+    """Over the history's agents and the versions that they were sent, which are of all ages."""
+    result, _ = play(strategy, 20)
+    models, seen = [np.zeros(4)], set()
+    for done in result.history:
+        sent, ends = [models[version - 1] for version in done.versions], []
+        for name, start in zip(done.participants, sent, strict=True):
+            w = start
+            for _ in range(4):
+                w = w - 0.3 * (PROBLEMS[int(name)].gradient(w) + proximal * (w - start))
+            ends.append(w)
+        ages = [done.round - version for version in done.versions]
+        seen.update(ages)
+        models.append(fold(sent, ends, ages, models[-1]))
+    assert len(seen) > 3
+    assert np.abs(vector(result) - models[-1]).max() < 1e-12
+
+
+def test_area_is_its_papers_recursion() -> None:
+    result, _ = play(AREA(step_size=0.4, **ODD, buffer=2), 20)
+    z, models = np.zeros((len(PROBLEMS), 4)), [np.zeros(4)]
+    for done in result.history:
+        for name, version in zip(done.participants, done.versions, strict=True):
+            x = models[version - 1]
+            z[int(name)] = x - 0.4 * PROBLEMS[int(name)].gradient(x)
+        models.append(z.mean(axis=0))
+    assert np.abs(vector(result) - models[-1]).max() < 1e-12
+
+
+@pytest.mark.parametrize("dual", ["private", "public"])
+def test_fed_pdm_with_the_latest_uploads_is_its_recursion(dual: str) -> None:
+    """With the duals of the paper, of which the public one is the same where all is sent."""
+    result, _ = play(fed_pdm(dual=dual, step_size_rule="constant", **ODD, buffer=2), 20)
+    lam, y, models = np.zeros((len(PROBLEMS), 4)), np.zeros((len(PROBLEMS), 4)), [np.zeros(4)]
+    for done in result.history:
+        for name, version in zip(done.participants, done.versions, strict=True):
+            i, sent = int(name), models[version - 1]
+            x = sent
+            for _ in range(5):
+                x = x - 0.3 * (PROBLEMS[i].gradient(x) - lam[i] + (x - sent))
+            lam[i] = lam[i] + (sent - x)
+            y[i] = x - lam[i]
+        models.append(y.mean(axis=0))
+    assert np.abs(vector(result) - models[-1]).max() < 1e-12
+
+
+def test_fed_buff_and_fed_async_stop_where_fast_agents_pull_and_others_do_not(
+    tmp_path: Path,
+) -> None:
+    """One of four agents is five times slower and holds other data."""
+    trace = tmp_path / "trace.csv"
+    trace.write_text("agent,seconds\n0,50\n1,9\n2,10\n3,11\n")
+    run: dict[str, Any] = {"asynchronous": True, "speeds": str(trace)}
+    rng, rows = np.random.default_rng(0), np.sqrt(2.0) * np.eye(4)  # Hessians are I
+    targets = [rng.standard_normal(4) + 6.0 * (agent == 0) for agent in range(4)]
+    problems = [RidgeRegression(rows, np.sqrt(2.0) * target) for target in targets]
+    optimum = np.mean(targets, axis=0)
+
+    def error(strategy: PrimalDualStrategy) -> float:
+        tail: list[NDArray[Any]] = []
+
+        def keep(done: Any, one: Any) -> None:
+            tail.append(one.run.model.copy())
+
+        play(strategy, 60, problems=problems, observers=[keep])
+        gap = np.mean(tail[-20:], axis=0) - optimum
+        return float(np.linalg.norm(gap) / np.linalg.norm(optimum))
+
+    known = {"strong_convexity": 1.0, "smoothness": 1.0}
+    assert error(FedPLT(rho=1.0, local_epochs=3, buffer=1, **known, **run)) < 1e-6
+    assert error(AREA(step_size=1.0, buffer=1, **run)) < 1e-6
+    for step in (0.05, 0.3):
+        assert error(FedBuff(step_size=step, local_epochs=3, buffer=2, **run)) > 0.1
+        assert error(FedAsync(step_size=step, local_epochs=3, buffer=1, **run)) > 0.1
 
 
 def test_a_relaxation_of_one_diverges_at_equal_speeds_and_one_half_does_not() -> None:
@@ -278,9 +403,41 @@ def test_what_cannot_be_asynchronous_says_why(
         make()
 
 
-def test_dp_iadmm_needs_a_constant_penalty() -> None:
-    with pytest.raises(ConfigError, match="rho > 0"):
-        play(DPIADMM(asynchronous=True, perturbation="none"), 1)
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda **more: DPIADMM(**more, perturbation="none"), "rho > 0"),
+        (FedPDM, "aggregation = latest, not participants: x0 would be the mean over agents"),
+        (lambda **more: fed_pdm(**more, nu=0.1), "nu = 0, a fixed number of local steps"),
+    ],
+)
+def test_settings_that_go_with_no_old_model_are_refused_as_a_run_begins(
+    make: Callable[..., PrimalDualStrategy], why: str
+) -> None:
+    with pytest.raises(ConfigError, match=why):
+        play(make(asynchronous=True), 1)
+
+
+REASONS = {
+    "led": "an agent corrects itself by the mean of the x_i of its own round",
+    "tamuna": "those of a cohort that works on one model together",
+    "fed-dyn": "which of one upload is that agent's own",
+    "fed-lin": "an iteration is two exchanges",
+    "five-gcs": "a cohort that is drawn at random, and whoever is quickest is not",
+    "dp-fedsgd": "of uploads as they come fast agents would have more",
+    "gfl": "those that their neighbours have in the same round",
+}
+
+
+@pytest.mark.parametrize("name", [one.name for one in BUILT_IN])
+def test_an_algorithm_that_cannot_be_asynchronous_has_its_own_reason(name: str) -> None:
+    strategy = algorithm(name).load_strategy()
+    if name not in REASONS:
+        assert strategy(asynchronous=True).options.asynchronous
+        return
+    for keys in ({"asynchronous": True}, {"late_replies": "fold"}):
+        with pytest.raises(ConfigError, match=f"not with {name}: .*{REASONS[name]}"):
+            strategy(**keys)
 
 
 def test_flowers_own_loop_is_told_what_to_call() -> None:

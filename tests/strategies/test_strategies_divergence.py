@@ -14,13 +14,13 @@ import pytest
 from flwr.app import Array, ArrayRecord, Error, Message, MessageType, MetricRecord
 
 from privet.core import ConfigError, RunError
-from privet.core.registry import algorithms
 from privet.problems import L2, RidgeRegression
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
 from privet.strategies import FedDyn, FedPLT, Round
 from privet.strategies.participation import Probability
 from privet.strategies.run.divergence import Divergence
+from support.every_algorithm import EVERY_ALGORITHM
 from support.federations import app_of
 
 AGENTS, DIM = 3, 2
@@ -108,7 +108,7 @@ def test_a_first_round_in_which_nobody_is_asked_is_no_divergence() -> None:
     assert (found.stopped, found.diverged, len(found.history)) == ("rounds", "", 12)
 
 
-@pytest.mark.parametrize("name", sorted(algorithms()))
+@pytest.mark.parametrize("name", EVERY_ALGORITHM)
 def test_no_algorithm_is_complained_of_in_a_healthy_run(name: str, tmp_path: Path) -> None:
     config: dict[str, Any] = {"algorithm": name, "num-agents": 3, "num-server-rounds": 6}
     config |= {"on-divergence": "stop", "output-dir": str(tmp_path)}

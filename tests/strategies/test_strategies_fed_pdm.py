@@ -17,7 +17,7 @@ from privet.sim.engine import InlineGrid
 from privet.strategies import Balanced, FedPDM, Fraction, PrivetResult
 from privet.strategies.fed_pdm import Server, State
 from privet.strategies.half import Turn
-from privet.wire.payload import ENCODED, encoded
+from privet.wire.payload import ENCODED, encoded, opened
 from privet.wire.sparse import SparseError, decode, encode
 from support.federations import (
     FaultyGrid,
@@ -82,7 +82,8 @@ def test_threshold_of_the_l1_norm_is_gamma_over_rho() -> None:
 
 def test_broadcast_is_the_largest_coordinates_ties_to_the_smaller_index() -> None:
     half = Server(downlink_k=2)
-    state = State(np.array([1.0, -3.0, 1.0, 1.0]), np.zeros(4), np.zeros((1, 0)))
+    none = np.zeros((0, 4))
+    state = State(np.array([1.0, -3.0, 1.0, 1.0]), np.zeros(4), none, none)
     state, arrays = half.broadcast(state, Turn(1))
     assert decode(arrays[ENCODED], max_dim=4).indices.tolist() == [0, 1]
     assert state.sent.tolist() == [1.0, -3.0, 0.0, 0.0]
@@ -92,8 +93,8 @@ def test_public_dual_moves_where_something_was_sent() -> None:
     half = Server(Agent(rho=2.0, dual="public"))
     state = half.initialise(np.array([1.0, 1.0, 1.0, 1.0]), 2)
     state.lam[1] = [0.5, 0.5, 0.5, 0.5]
-    state, _ = half.broadcast(state, Turn(1))
-    state = fold(half, state, {1: upload([3.0], [2], 4)}, {})
+    state, sent = half.broadcast(state, Turn(1))
+    state = fold(half, state, {1: upload([3.0], [2], 4)}, opened(sent, 4))
     # (0.5 + 2 (1 - 3)) / 2 at the coordinate that was sent.
     assert state.lam.tolist() == [[0.0] * 4, [0.5, 0.5, -1.75, 0.5]]
     assert half.recovery(state, slice(1, 2))["lam"].tolist() == [[0.5, 0.5, -1.75, 0.5]]  # type: ignore[index]
@@ -104,10 +105,29 @@ def test_table_adds_what_the_agents_own_duals_do_not_explain() -> None:
     half = Server(Agent(rho=2.0, dual="public"), aggregation="table")
     state = half.initialise(np.array([1.0, 7.0]), 2)
     state.lam[:] = [[2.0, 0.0], [6.0, 4.0]]
-    state, _ = half.broadcast(state, Turn(1))
-    state = fold(half, state, {0: upload([3.0], [0], 2)}, {})
+    state, sent = half.broadcast(state, Turn(1))
+    state = fold(half, state, {0: upload([3.0], [0], 2)}, opened(sent, 2))
     # y + lam_0/rho - mean(lam)/rho = 3 + 1 - 2; a coordinate nobody sent stays.
     assert state.center.tolist() == [2.0, 7.0]
+
+
+def test_latest_is_the_mean_of_what_all_sent_last() -> None:
+    half = Server(Agent(rho=2.0), h=make_h("l1", **{"h-weight": 1.0}), aggregation="latest")
+    state = half.initialise(np.array([1.0, 1.0]), 4)
+    state = fold(half, state, {1: upload([9.0, 5.0], [0, 1], 2), 2: upload([3.0], [0], 2)}, {})
+    state = fold(half, state, {1: upload([-7.0], [1], 2)}, {})
+    assert state.y.tolist() == [[1.0, 1.0], [9.0, -7.0], [3.0, 1.0], [1.0, 1.0]]
+    assert state.center.tolist() == [3.0, -0.5]  # means 3.5 and -1, less 1 / rho
+    assert half.recovery(state, slice(1, 2)) is None  # an agent is not sent its own y
+
+
+def test_a_public_dual_moves_from_what_its_agent_was_sent() -> None:
+    """The model may have moved on by then."""
+    half = Server(Agent(rho=2.0, dual="public"), aggregation="latest")
+    state = half.initialise(np.array([1.0, 1.0]), 2)
+    state.sent = np.array([100.0, 100.0])
+    state = fold(half, state, {1: upload([3.0], [0], 2)}, {"x": np.array([1.0, 1.0])})
+    assert state.lam.tolist() == [[0.0, 0.0], [-2.0, 0.0]]  # (0 + 2 (1 - 3)) / 2
 
 
 def test_table_needs_public_duals() -> None:
@@ -166,13 +186,37 @@ def test_h_is_weighed_against_the_mean_of_the_losses(weight: float) -> None:
     assert (model(result) == 0).tolist() == (np.abs(best) < 1e-9).tolist()
 
 
-@pytest.mark.parametrize("participation", [Balanced(0.25), Fraction(0.25)])
+@pytest.mark.parametrize(
+    "participation", [Balanced(0.25), pytest.param(Fraction(0.25), marks=pytest.mark.slow)]
+)
 def test_table_converges_exactly_with_five_of_twenty(participation: Any) -> None:
     problems = logistic_agents(20)
     best = minimize(problems, make_h("zero")).x
     options = {"dual": "public", "participation": participation, "rho": 2.0}
     exact, _ = run(problems, 200, aggregation="table", **options)
     assert np.abs(model(exact) - best).max() < 1e-9
+    stalled, _ = run(problems, 60, aggregation="participants", **options)
+    assert np.abs(model(stalled) - best).max() > 1e-3
+
+
+SPARSE = {"sparsifier": "rand-k", "uplink_k": 2}
+
+
+@pytest.mark.parametrize(
+    ("dual", "sparse"),
+    [
+        ("private", {}),
+        pytest.param("public", {}, marks=pytest.mark.slow),
+        pytest.param("public", SPARSE, marks=pytest.mark.slow),
+    ],
+)
+def test_latest_converges_exactly_with_absent_agents(dual: str, sparse: dict[str, Any]) -> None:
+    problems = logistic_agents(4)
+    best = minimize(problems, make_h("l1", **{"h-weight": 4 * 0.05})).x
+    options: dict[str, Any] = {"dual": dual, "participation": Fraction(0.5), **sparse}
+    options["h"] = make_h("l1", **{"h-weight": 0.05})
+    exact, _ = run(problems, 600 if sparse else 120, aggregation="latest", **options)
+    assert np.abs(model(exact) - best).max() < 1e-7
     stalled, _ = run(problems, 60, aggregation="participants", **options)
     assert np.abs(model(stalled) - best).max() > 1e-3
 

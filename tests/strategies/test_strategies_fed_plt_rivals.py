@@ -18,7 +18,10 @@ from privet.problems import make_h, minimize
 from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
 from privet.strategies import (
+    AREA,
     LED,
+    FedAsync,
+    FedBuff,
     FedLin,
     FedPD,
     FedPLT,
@@ -66,7 +69,7 @@ def play(strategy: PrimalDualStrategy, rounds: int = ROUNDS, start: Vector = ZER
 
 def build(kind: type[RivalStrategy], fraction: float = 1.0, **own: Any) -> RivalStrategy:
     who = Fraction(fraction) if fraction < 1 else None
-    return kind(**{**SETTINGS[kind], "num_agents": COUNT, "participation": who, **own})
+    return kind(**{**SETTINGS.get(kind, {}), "num_agents": COUNT, "participation": who, **own})
 
 
 @pytest.mark.parametrize("kind", EXACT)
@@ -150,14 +153,14 @@ class Counted:
         return self.problem.gradient(x, rows)
 
 
-@pytest.mark.parametrize("kind", [*RIVALS, FedPLT])
+@pytest.mark.parametrize("kind", [*RIVALS, FedPLT, FedBuff, FedAsync])
 def test_stated_costs_are_what_a_run_costs(kind: Any) -> None:
     """Gradients and vectors per iteration, vectors kept by an agent and by the coordinator."""
     dim, count, iterations = 1000, 3, 4
     problems = [Counted(one) for one in logistic_agents(count, dim=dim, rows=5)]
     app = app_of(problems, kind.algorithm)
     grid = InlineGrid(app, count)
-    own = SETTINGS.get(kind, {"rho": 1.0, "local_epochs": 3})
+    own = SETTINGS.get(kind, {"local_epochs": 3})
     strategy = kind(**{**own, "num_agents": count})
     cost, epochs = kind.cost, own["local_epochs"]
     rounds = iterations * cost.exchanges
@@ -224,7 +227,7 @@ def test_mini_batches_and_accelerated_steps(kind: type[RivalStrategy]) -> None:
             build(kind, local_solver="agd")
 
 
-@pytest.mark.parametrize("kind", RIVALS)
+@pytest.mark.parametrize("kind", [*RIVALS, FedBuff, FedAsync, AREA])
 def test_what_a_rival_has_not_is_refused(kind: type[RivalStrategy], caplog: Any) -> None:
     for key, value in (("h", "l1"), ("clip", 1.0)):
         with pytest.raises(

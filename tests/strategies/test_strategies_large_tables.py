@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from flwr.app import Message
 
-from privet.core import algorithms, mapped
+from privet.core import mapped
 from privet.server_apps.model_file import load_model
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
 from privet.strategies.run.checkpoint import load
 from privet.wire import AGENT_RECORD
+from support.every_algorithm import EVERY_ALGORITHM
 from support.federations import app_of, logistic_agents, model, train
 
 RUN: dict[str, Any] = {
@@ -44,7 +45,7 @@ def files(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-@pytest.mark.parametrize("name", sorted(algorithms()))
+@pytest.mark.parametrize("name", EVERY_ALGORITHM)
 def test_runs_have_the_same_bits(name: str, tmp_path: Path, request: Any) -> None:
     raw = {**RUN, **OWN.get(name, {}), "algorithm": name}
     usual = run_inline({**raw, "output-dir": str(tmp_path / "usual")}, "run")

@@ -127,6 +127,19 @@ CASES = {
         "alpha",
     ),
     "tamuna": Case("tamuna", THREE, recursions.tamuna, TAMUNA, 0.3, "gamma"),
+    "fed-buff": Case(
+        "fed-buff",
+        {"step_size": 0.3, "server_step_size": 0.8, **THREE},
+        recursions.fed_buff,
+        {"step": recursions.constant(0.3), "epochs": 3, "server_step": 0.8},
+    ),
+    "fed-async": Case(
+        "fed-async",
+        {"step_size": 0.3, "fed_async_alpha": 0.8, "fed_async_rho": 0.5, **THREE},
+        recursions.fed_buff,
+        {"step": recursions.constant(0.3), "epochs": 3, "server_step": 0.8, "proximal": 0.5},
+    ),
+    "area": Case("area", {"step_size": 0.3}, recursions.area, {"gamma": 0.3}),
     "five-gcs": Case(
         "five-gcs",
         {"rho": 1.1, "common_convexity": 0.3, **GCS},

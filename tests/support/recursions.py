@@ -117,6 +117,40 @@ def dp_fedsgd(
     return x
 
 
+def fed_buff(
+    problems: list[Any],
+    start: Vector,
+    active: Active,
+    *,
+    step: Steps,
+    epochs: int,
+    server_step: float,
+    proximal: float = 0.0,
+) -> Vector:
+    """FedAvg with a step of the server, and steps on a proximal term: FedBuff's and FedAsync's
+    algorithms where nobody is sent an old model."""
+    x = start
+    for t, round_ in enumerate(active, 1):
+        moves = []
+        for i in round_:
+            w = x
+            for _ in range(epochs):
+                w = w - step(t) * (problems[i].gradient(w) + proximal * (w - x))
+            moves.append(w - x)
+        x = x + server_step * sum(moves) / len(moves)
+    return x
+
+
+def area(problems: list[Any], start: Vector, active: Active, *, gamma: float) -> Vector:
+    """The mean over all agents of their last step."""
+    x, z = start, [start] * len(problems)
+    for round_ in active:
+        for i in round_:
+            z[i] = x - gamma * problems[i].gradient(x)
+        x = sum(z) / len(z)
+    return x
+
+
 def scaffold(
     problems: list[Any],
     start: Vector,

@@ -10,6 +10,7 @@ import pytest
 from privet.core import ConfigError, algorithms
 from privet.testing import Check, CheckFailed, check_algorithm, checks, kit
 from privet.testing.sharded import kept_actors
+from support.every_algorithm import SLOW
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {"gfl": {"units": 2}}
 """Of un-noised runs, where the defaults do not fit six agents."""
@@ -78,7 +79,8 @@ CODED_QUICKLY = ("dp-iadmm", "fed-pdm", "fed-plt", "scaffold")
 
 
 def marked(check: Check) -> Any:
-    seldom = check.name == CODED and check.algorithm not in CODED_QUICKLY
+    coded = check.name == CODED and check.algorithm not in CODED_QUICKLY
+    seldom = coded or check.algorithm in SLOW
     return pytest.param(check, marks=[pytest.mark.slow] if seldom else [], id=str(check))
 
 

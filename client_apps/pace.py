@@ -1,0 +1,117 @@
+"""Privacy-critical: when a node computes, and when its reply leaves.
+
+Where uploads are folded as they come, the time of a reply decides which model it is combined with,
+so it must be no function of the records. The steps of this library's own problems are the same
+whatever the records are. Those of others take a time that their node declares: every reply is held
+back until then, and one that took longer is replaced by an error.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context, Message
+
+from privet.core import ConfigError
+from privet.core.files import write_whole
+from privet.kernel import BudgetRefused, NodeRules, Problem
+from privet.wire import RECORD
+from privet.wire.contract import decode_settings
+
+from .state import state_path
+from .terms import ARRIVAL_TIMES
+
+OWN_PROBLEMS = "privet.problems."
+"""The modules of problems whose steps take the same time whatever the records are."""
+TOO_LONG = "the task took longer than this node's reply-seconds"
+
+
+def require_fixed_time(
+    problem: Problem, settings: Mapping[str, Any], private: bool, seconds: float
+) -> None:
+    """Refuse a private task whose run time may depend on the records, before it is charged.
+
+    Parameters
+    ----------
+    problem
+        A problem of another module than this library's may take as long as it likes.
+    settings
+        Those of the message, which say whether the time of a reply counts.
+    private
+        Whether the reply is charged.
+    seconds
+        The declared time of every reply; 0 where none is declared.
+
+    Raises
+    ------
+    BudgetRefused
+    """
+    if not (private and settings.get(ARRIVAL_TIMES)) or seconds:
+        return
+    if not type(problem).__module__.startswith(OWN_PROBLEMS):
+        raise BudgetRefused(
+            "this run folds uploads as they come, so the time of a reply must not depend on the "
+            "records: a problem or loop of your own needs reply-seconds (docs/privacy-proofs.md)"
+        )
+
+
+def counts_time(message: Message) -> bool:
+    """Whether a training message says that the time of its reply counts."""
+    if not message.metadata.message_type.startswith("train"):
+        return False
+    try:
+        return _counts_time(str(message.content[RECORD]["settings"]))
+    except Exception:  # of a message that nothing is computed for
+        return False
+
+
+@lru_cache(maxsize=64)
+def _counts_time(settings: str) -> bool:
+    return bool(decode_settings(settings).get(ARRIVAL_TIMES))
+
+
+class Pace:
+    """The time between the tasks of a node, kept in a file beside its ``state-path``.
+
+    Raises
+    ------
+    ConfigError
+        If the node has a ``min-seconds-between`` and no ``state-path``, or its file is damaged.
+    """
+
+    def __init__(self, rules: NodeRules, context: Context) -> None:
+        self._rules, self._file = rules, Path()
+        if rules.min_seconds_between:
+            if (path := state_path(context)) is None:
+                raise ConfigError(
+                    "node-config: min-seconds-between needs state-path, beside which the time of "
+                    "the last task is kept"
+                )
+            self._file = path.with_name(f"{path.name}.ended")
+
+    def wait(self, message: Message) -> None:
+        """Wait until another task may be computed, and note that one is.
+
+        Raises
+        ------
+        BudgetRefused
+            If its message expires before that.
+        """
+        if not self._rules.min_seconds_between:
+            return
+        try:
+            ended = float(self._file.read_text()) if self._file.exists() else 0.0
+        except ValueError:
+            raise ConfigError(f"{self._file} is damaged: it holds no time") from None
+        sent, now = message.metadata, time.time()
+        time.sleep(self._rules.wait(ended, now, sent.created_at + sent.ttl - now))
+        self.note()
+
+    def note(self) -> None:
+        """Write down that a task ends now, or begins: one that fails counts as well."""
+        if self._rules.min_seconds_between:
+            write_whole(self._file, repr(time.time()).encode())

@@ -1,0 +1,152 @@
+"""Play the history of a run again whose uploads were folded as they came.
+
+``history.jsonl`` says of every upload which version folded it and which one its agent had been
+sent. That is all that such a run depends on beside its config: agents are asked in the versions
+recorded, and their uploads come when the recorded version ends. Tasks that were lost or withdrawn
+moved nothing, and are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from privet.core import ConfigError, RunError
+from privet.server_apps.build import build_federation, build_strategy, starting_model
+from privet.server_apps.config import read_config
+from privet.server_apps.model_file import load_model
+from privet.sim.engine import InlineGrid
+from privet.sim.inline import configured_app
+from privet.strategies import Round
+from privet.strategies.run.options import RunOptions
+from privet.strategies.run.round import Pending
+from privet.strategies.run.run import Run
+from privet.strategies.run.session import Session
+from privet.strategies.run.tasks import Tasks
+from privet.wire.contract import means_privacy
+
+PLACES = ("output-dir", "resume", "track")
+"""Keys of a run that its replay has no use for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What came of a replay.
+
+    Attributes
+    ----------
+    folder : Path
+        The run's.
+    algorithm : str
+    versions : int
+        The number of them.
+    max_abs_error : float
+        The largest absolute difference of the last models, and of the residuals of all versions.
+    """
+
+    folder: Path
+    algorithm: str
+    versions: int
+    max_abs_error: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the line that ``privet replay`` prints."""
+        error = self.max_abs_error
+        return {
+            "file": str(self.folder),
+            "algorithm": self.algorithm,
+            "rounds": self.versions,
+            "max-abs-error": error if np.isfinite(error) else "inf",
+        }
+
+
+def replay_run(folder: Path) -> Recorded:
+    """Play a run's history again in this process.
+
+    Raises
+    ------
+    ConfigError
+        If the run was private, or waited for all replies: there is nothing to be played again.
+    RunError
+        If its folder lacks a history, a summary or a model, or its agents another name.
+    """
+    try:
+        summary = json.loads((folder / "summary.json").read_text())
+        lines = (folder / "history.jsonl").read_text().splitlines()
+        history = [Round.from_dict(json.loads(line)) for line in lines]
+        config = read_config({k: v for k, v in summary["config"].items() if k not in PLACES})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise RunError(
+            f"{folder} cannot be played again: {type(error).__name__}: {error}"
+        ) from None
+    if not history or not all(done.versions for done in history):
+        raise ConfigError(f"{folder}: its rounds waited for all replies: there is no schedule")
+    strategy = build_strategy(config)
+    if means_privacy(strategy.half.settings()):
+        raise ConfigError(f"{folder}: a private run's noise cannot be drawn again")
+    strategy.options = replace(strategy.options, round_timeout=float("inf"))
+    grid = InlineGrid(configured_app(), int(config["num-agents"]), config)
+    run = strategy.run = Run.begin(
+        strategy.half,
+        replace(strategy.options, rounds=len(history)),
+        grid,
+        starting_model(config, build_federation(config).dim),
+    )
+    unknown = {
+        name for done in history for name in done.participants
+    } - run.session.roster.agents.keys()
+    if unknown:
+        raise RunError(f"{folder}: no agent of the replay is called {', '.join(sorted(unknown))}")
+    run.collector = _Schedule(run.options, history)
+    differences = []
+    for done in history:
+        again = strategy.play_round(grid, done.round)
+        pair = np.array([done.residual, again.residual])
+        if np.isnan(pair).all():
+            continue
+        differences.append(abs(float(pair[0] - pair[1])))
+    model, recorded = run.session.restore(run.model), load_model(folder).arrays
+    for name, array in model.items():
+        difference = np.abs(recorded[name] - array.numpy())
+        differences.append(float(np.max(difference, initial=0.0)))
+    return Recorded(folder, strategy.half.name, len(history), float(np.max(differences)))
+
+
+class _Ends:
+    """In place of `Speeds`: an agent's upload comes when the version ends that folded it."""
+
+    def __init__(self, names: Sequence[str], folded: Mapping[str, list[int]]) -> None:
+        self.names, self._folded = names, folded
+
+    def finish(self, name: str, number: int, begun: float, steps: int) -> float:
+        return float(self._folded[name][number - 1])
+
+
+class _Schedule(Tasks):
+    """Tasks by a recorded history; the clock counts versions."""
+
+    def __init__(self, options: RunOptions, history: Sequence[Round]) -> None:
+        super().__init__(options)
+        self._asked: dict[int, set[str]] = {}
+        self._folded: dict[str, list[int]] = {}
+        self._count = {done.round: len(done.participants) for done in history}
+        for done in history:
+            for name, sent in zip(done.participants, done.versions, strict=True):
+                self._asked.setdefault(sent, set()).add(name)
+                self._folded.setdefault(name, []).append(done.round)
+
+    def choose(self, options: RunOptions, session: Session, number: int) -> list[str]:
+        names = session.roster.names
+        self._available = len(names)
+        self._speeds = cast(Any, _Ends(names, self._folded))
+        return [name for name in names if name in self._asked.get(number, ())]
+
+    def _missing(self, pending: Pending) -> int:
+        return min(len(pending.session.tasks), self._count[pending.round] - len(self.ended))

@@ -270,7 +270,7 @@ class ModuleParameters(Parameters):
         self.torch._foreach_add_(targets, terms, alpha=factor)
 
     def terms(self, names: Collection[str]) -> list[Any]:
-        return [self.parameters[name] for name in names]  # detaching each would take longer
+        return [self.parameters[name].data for name in names]  # to detach each takes longer
 
     def trained(self, names: Collection[str]) -> Collection[str]:
         return [name for name in names if self.parameters[name].requires_grad]
@@ -278,12 +278,12 @@ class ModuleParameters(Parameters):
     def correct(
         self, gradients: Mapping[str, Any] | None, names: Collection[str] | None = None
     ) -> None:
+        first = self.names[0]  # of all, which are moved together
         for placed in (self._fixed, self._slopes):
-            for name, term in (placed or {}).items():
-                if term.device != (device := self.parameters[name].device):
-                    placed[name] = term.to(device)  # a trainer has moved the model
-        with self.torch.no_grad():
-            super().correct(gradients, names)
+            if placed and placed[first].device != self.parameters[first].device:
+                for name, term in placed.items():  # a trainer has moved the model
+                    placed[name] = term.to(self.parameters[name].device)
+        super().correct(gradients, names)
 
     def objective(self, loss: Any, names: Collection[str]) -> Any:
         """Return weight f + <shift, w> + ||w - center||^2 / (2 rho) of f, as `correct` has it.

@@ -304,8 +304,9 @@ def test_the_page_on_rivals_states_the_costs_of_the_code() -> None:
     text = (ROOT / "docs" / "rivals.md").read_text()
     section = text.split("## What they cost")[1].split("\n## ")[0]
     lines = [line.strip("| ").split(" | ") for line in section.splitlines() if " | N_e" in line]
-    assert {line[0] for line in lines} == set(RIVALS)
-    for name, *numbers, gradients in lines:
+    rows = [(name, *line[1:]) for line in lines for name in line[0].split(", ")]
+    assert {name for name, *_ in rows} >= set(RIVALS)
+    for name, *numbers, gradients in rows:
         cost = algorithm(name).load_strategy().cost
         stated = (cost.agent, cost.coordinator, cost.shared, cost.exchanges, cost.up, cost.down)
         assert tuple(map(int, numbers)) == stated, name

@@ -136,8 +136,8 @@ CASES = {
     "fed-async": Case(
         "fed-async",
         {"step_size": 0.3, "fed_async_alpha": 0.8, "fed_async_rho": 0.5, **THREE},
-        recursions.fed_buff,
-        {"step": recursions.constant(0.3), "epochs": 3, "server_step": 0.8, "proximal": 0.5},
+        recursions.fed_async,
+        {"step": recursions.constant(0.3), "epochs": 3, "alpha": 0.8, "proximal": 0.5},
     ),
     "area": Case("area", {"step_size": 0.3}, recursions.area, {"gamma": 0.3}),
     "five-gcs": Case(

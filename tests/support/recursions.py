@@ -125,19 +125,40 @@ def fed_buff(
     step: Steps,
     epochs: int,
     server_step: float,
-    proximal: float = 0.0,
 ) -> Vector:
-    """FedAvg with a step of the server, and steps on a proximal term: FedBuff's and FedAsync's
-    algorithms where nobody is sent an old model."""
+    """FedBuff where nobody is sent an old model: FedAvg with a step of the server."""
     x = start
     for t, round_ in enumerate(active, 1):
         moves = []
         for i in round_:
             w = x
             for _ in range(epochs):
-                w = w - step(t) * (problems[i].gradient(w) + proximal * (w - x))
+                w = w - step(t) * problems[i].gradient(w)
             moves.append(w - x)
         x = x + server_step * sum(moves) / len(moves)
+    return x
+
+
+def fed_async(
+    problems: list[Any],
+    start: Vector,
+    active: Active,
+    *,
+    step: Steps,
+    epochs: int,
+    alpha: float,
+    proximal: float,
+) -> Vector:
+    """FedAsync where nobody is sent an old model: the mean of mixtures with each new model."""
+    x = start
+    for t, round_ in enumerate(active, 1):
+        mixtures = []
+        for i in round_:
+            w = x
+            for _ in range(epochs):
+                w = w - step(t) * (problems[i].gradient(w) + proximal * (w - x))
+            mixtures.append((1 - alpha) * x + alpha * w)
+        x = sum(mixtures) / len(mixtures)
     return x
 
 

@@ -105,10 +105,11 @@ def test_a_reply_that_came_in_a_round_that_was_cut_off_counts_after_a_resume(
             raise Stopped
         return check(tasks, pending)
 
-    with monkeypatch.context() as patch, pytest.raises(Stopped):
+    with monkeypatch.context() as patch:
         patch.setattr(Tasks, "_check", fail)
-        path = tmp_path / "checkpoint.npz"
-        play(fed_plt(), grid, 20, checkpoint=path, checkpoint_every=0)
+        where = {"checkpoint": tmp_path / "checkpoint.npz", "checkpoint_every": 0}
+        with pytest.raises(Stopped):
+            play(fed_plt(), grid, 20, **where)
     later = LateGrid(PROBLEMS, lambda agent, number: 500.0 if str(agent) in old else 5.0)
     strategy = fed_plt()
     play(strategy, later, load(tmp_path).manifest["round"] + 2, resume=load(tmp_path))

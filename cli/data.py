@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -85,6 +86,8 @@ def data(
         else:
             _list_faults(f"{given['data-path']} cannot be used as it is:", faults, left)
             _print_next(files, given, keys, left)
+        if schema:
+            print(f"{schema} is not written before the table can be read", file=sys.stderr)
         raise typer.Exit(2) from None
     except DataError as error:
         # Show the table even if it cannot be partitioned as requested.
@@ -176,8 +179,11 @@ def _next_private(config: Mapping[str, Any], schema: Path) -> str:
     keys = {"data-path": config["data-path"], **changes, "schema": schema, "target-epsilon": 4}
     words = [f"{key}={value}" for key, value in keys.items()]
     commands = [shlex.join(["privet", "run", "--preset", name, *words]) for name in fitting]
+    unlabelled = config.get("missing-labels") == "drop"
+    first = ["Take the rows without a label or id out of the file: a private run reads them all."]
     return "\n".join(
         [
+            *(first if unlabelled else []),
             "Put ranges and categories into it that are publicly known, take out the line "
             "from-records = true, and then, such as for epsilon 4:",
             *commands,

@@ -324,11 +324,25 @@ class Participant:
         mean = self.settings(instruction).get(MEAN_EXAMPLES, 0.0)
         return half, *self.prepared_problem(half, context, mean)
 
+    def served(self, protocol: str) -> type[Half]:
+        """Return the half of an algorithm that this participant serves.
+
+        Raises
+        ------
+        WireError
+            If it serves another one.
+        ConfigError
+            If there is none of this name.
+        """
+        if self._protocol not in (None, protocol):
+            raise WireError(f"serves {self._protocol}, not {protocol}")
+        half: type[Half] = algorithm(protocol).load_agent()
+        return half
+
     def half(self, instruction: Instruction, context: Context) -> Half:
         """Return the half that an instruction names (raises ``WireError``)."""
         protocol = instruction.protocol
-        if self._protocol not in (None, protocol):
-            raise WireError(f"serves {self._protocol}, not {protocol}")
+        self.served(protocol)
         own_settings = self._own_settings(context)
         typed = tuple([(key, value, type(value)) for key, value in own_settings.items()])
         half = _agent_half(protocol, instruction.settings, typed)
@@ -372,9 +386,7 @@ class Participant:
         if not isinstance(question, ConfigRecord) or question.get("contract") != CONTRACT_VERSION:
             raise WireError(f"enrolment question is not of contract version {CONTRACT_VERSION}")
         protocol, experiment = str(question["protocol"]), read_experiment(question)
-        half = algorithm(protocol).load_agent()
-        if self._protocol not in (None, protocol):
-            raise WireError(f"serves {self._protocol}, not {protocol}")
+        half = self.served(protocol)
         if question.get("quiet") or question.get("secure-sum"):
             context.state[PRIVATE_RECORD] = ConfigRecord()
         problem = self._problem(context)

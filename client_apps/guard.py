@@ -38,7 +38,7 @@ from privet.kernel.node_rules import OF_NODES
 from privet.wire import Layout, magnitude_bound
 from privet.wire.contract import LONGEST_ABOUT, RECORD, decode_settings, means_privacy
 from privet.wire.magnitude import LARGEST
-from privet.wire.payload import BUFFERS, ENCODED
+from privet.wire.payload import BUFFERS, ENCODED, OF_LOOP
 
 from .half import Half
 from .state import PRIVATE_RECORD, read_state
@@ -225,7 +225,7 @@ def require_vectors(arrays: Mapping[str, NDArray[Any]], problem: Problem) -> Non
         shape = () if name in _NUMBERS else vector
         if array.shape == shape and (not shape or array.dtype == dtype):
             continue
-        if name not in (ENCODED, BUFFERS):
+        if name not in (ENCODED, BUFFERS) and not name.startswith(OF_LOOP):
             raise WireError(
                 f"array {name!r} is of shape {array.shape} in {array.dtype}, expected {shape}"
                 + (f" in {problem.dtype}" if shape else "")
@@ -243,6 +243,17 @@ def require_buffers(arrays: Mapping[str, NDArray[Any]], buffers: Layout | None) 
             f"array {BUFFERS!r} is of shape {received.shape} in {received.dtype}, "
             f"expected {expected}"
         )
+
+
+def require_none_of_loop(state: Mapping[str, NDArray[Any]]) -> None:
+    """Refuse a state from the server with what only a training loop's agent keeps.
+
+    Raises
+    ------
+    WireError
+    """
+    if name := next((name for name in state if name.startswith(OF_LOOP)), ""):
+        raise WireError(f"the state that was sent holds {name!r}, which no server has")
 
 
 def require_tame(arrays: Iterable[NDArray[Any]]) -> None:

@@ -28,6 +28,7 @@ from .guard import (
     is_private,
     node_rules,
     require_buffers,
+    require_none_of_loop,
     require_tame,
     require_vectors,
 )
@@ -113,6 +114,7 @@ class MessageRound(Round[Local, RecordDict]):
         base, self._public = _base_state(instruction, held), instruction.recovery is not None
         if base is not None and self._public:
             require_buffers(base, None)  # an agent's buffers are never sent back to it
+            require_none_of_loop(base)
         if base is None:
             if instruction.tag:
                 self._ask_for_state()

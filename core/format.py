@@ -53,6 +53,15 @@ def number(value: Number) -> str:
     return shown.replace("-", MINUS, 1) if value < 0 else shown
 
 
+def measure(value: Number) -> str:
+    """Return a measured number with four significant digits, zeros at the end among them."""
+    if value == 0 or not math.isfinite(value):
+        return number(value)
+    mantissa, _, exponent = f"{value:#.4g}".partition("e")
+    power = f"{TIMES}{power_of_ten(int(exponent))}" if exponent else ""
+    return f"{mantissa.removesuffix('.')}{power}".replace("-", MINUS, 1)
+
+
 def byte_count(value: Number) -> str:
     """Return a number of bytes in the unit that fits."""
     unit, scale = byte_unit(value)

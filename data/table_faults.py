@@ -109,7 +109,7 @@ def of_names(
             Fault(
                 f"several columns are called {name!r}{', with equal values' if alike else ''} "
                 f"({keep})",
-                drop=tuple(again) if alike else (name,),
+                drop=tuple(again),
             )
         )
     faults += [
@@ -142,7 +142,10 @@ def of_gaps(
         (0 if ids is None else ids.null_count, f"id in column {source.id_column}"),
     ):
         if count:
-            text = f"{count} rows have no {what} (missing-labels = drop leaves them out)"
+            text = (
+                f"{count} rows have no {what} (missing-labels = drop leaves them out; for a "
+                "private run take them out of the file)"
+            )
             faults.append(Fault(text, keys={"missing-labels": "drop"}))
     if source.missing == "category" and source.alone and not source.schema:
         why = "other nodes may lack other values, and have other columns"

@@ -32,7 +32,8 @@ def remark(summary: Mapping[str, Any]) -> str:
     """Return what a run's accuracy hides, "" for nothing.
 
     Its loss is more than `WORSE` of it above that of the starting model, or of the model that says
-    the same of every row; or its accuracy is below the latter's.
+    the same of every row; or its accuracy is below the latter's, or in a private run below what an
+    agent has alone, without noise.
     """
     if summary.get("diverged") or summary.get("no-better"):
         return ""
@@ -53,6 +54,13 @@ def remark(summary: Mapping[str, Any]) -> str:
     if isinstance(accuracy, float) and accuracy < constant.get("accuracy", 0.0):
         common = constant["accuracy"]
         parts.append(f"accuracy {accuracy:.4f} is below the commonest class's {common:.4f}")
+    alone = ((summary.get("baselines") or {}).get("alone") or {}).get("accuracy")
+    worse = isinstance(accuracy, float) and isinstance(alone, float) and accuracy < alone
+    if worse and summary.get("private"):
+        parts.append(
+            f"accuracy {accuracy:.4f} is below {alone:.4f}, the mean of agents that train alone "
+            "without noise: at this epsilon more rows or agents are needed"
+        )
     if parts and summary.get("private"):
         keys = [key for key in STEP_KEYS if key in summary.get("config", {})]
         parts.append(remedy(keys, private=True))

@@ -433,7 +433,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         result.diverged, result.no_better = run.diverged, run.no_better
         result.late, result.residual_unknown = late_agents(result.history), unknown_residual(run)
         if result.residual_unknown:
-            log.info("the residual is unknown: %s", result.residual_unknown)
+            log.warning("the residual is unknown: %s", result.residual_unknown)
         for name in METRICS:
             for done in (run.session.initial, *result.history):
                 if metrics := getattr(done, name):

@@ -20,6 +20,9 @@ from .sparse import codec
 ENCODED = "encoded"
 BUFFERS = "buffers"
 """Name of the array beside a half's own that holds a model's statistics, such as BatchNorm's."""
+OF_LOOP = "loop."
+"""Beginning of the names of bytes in an agent's state that its own training loop keeps there, such
+as a personal layer. They never travel."""
 
 
 def encoded(data: bytes) -> dict[str, NDArray[Any]]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Literal, get_args
+
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
@@ -17,7 +20,8 @@ from .parameters import (
     parameters_of,
 )
 
-BUFFERS_ARE = ("average", "local", "constant")
+BuffersAre = Literal["average", "local", "constant"]
+BUFFERS_ARE = get_args(BuffersAre)
 """The treatments of a module's buffers. Average: a round begins with the mean of the
 buffers that the agents ended the round before with, as in FedAvg. Local: an agent goes on from its
 own, as in M. Andreux et al., "Siloed Federated Learning for Multi-Centric Histopathology Datasets"
@@ -36,7 +40,7 @@ def initial_arrays(model: Model) -> ArrayRecord:
 class Buffers:
     """The persistent buffers of a model that a run treats.
 
-    Those of floats, and with "local" also those of integers.
+    Those of floats, and with "local" also those of integers; none of personal layers.
 
     Attributes
     ----------
@@ -46,7 +50,7 @@ class Buffers:
         Of those that come from the server.
     """
 
-    def __init__(self, model: Model, kind: str) -> None:
+    def __init__(self, model: Model, kind: BuffersAre, personal: Collection[str] = ()) -> None:
         if kind not in BUFFERS_ARE:
             raise ConfigError(f"buffers is {kind!r}, expected {', '.join(BUFFERS_ARE)}")
         saved = model.state_dict() if hasattr(model, "named_buffers") else {}
@@ -54,6 +58,7 @@ class Buffers:
             name: buffer
             for name, buffer in (model.named_buffers() if saved else ())
             if name in saved
+            and name not in personal
             and (buffer.is_floating_point() or (kind == "local" and not buffer.is_complex()))
         }
         self.shared: Layout | None = None

@@ -67,6 +67,14 @@ class Parameters(ABC):
     def add(self, targets: list[Any], terms: list[Any], factor: float = 1.0) -> None:
         """Add factor times each term to its target, in place."""
 
+    def terms(self, names: Collection[str]) -> list[Any]:
+        """Return parameters as they are now, as terms of `add`."""
+        return [self.value(name) for name in names]
+
+    def trained(self, names: Collection[str]) -> Collection[str]:
+        """Return those of the parameters that are not frozen now."""
+        return names
+
     @abstractmethod
     def coarseness(self) -> float:
         """Return the largest relative rounding error of a parameter."""
@@ -131,6 +139,8 @@ class Parameters(ABC):
         its own rounding does.
         """
         names = self.names if names is None else names
+        if not names:
+            return
         held = [self.gradient(name, gradients) for name in names]
         if self._weight != 1:
             self.add(held, held, self._weight - 1.0)
@@ -139,7 +149,7 @@ class Parameters(ABC):
         if self._fixed is not None:
             self.add(held, [self._fixed[name] for name in names], self._factor)
         if self._pull:
-            self.add(held, [self.value(name) for name in names], self._pull)
+            self.add(held, self.terms(names), self._pull)
 
     def walk(self, steps: int) -> Walk:
         """Return the walk that ends where the model is now."""
@@ -210,13 +220,34 @@ class ArrayParameters(Parameters):
 
 
 class ModuleParameters(Parameters):
-    """The parameters of a ``torch.nn.Module`` with ``requires_grad``, on its device."""
+    """The parameters of a ``torch.nn.Module`` that travel, on its device.
 
-    def __init__(self, model: Any) -> None:
+    Parameters
+    ----------
+    model : torch.nn.Module
+    expected : collection of str, optional
+        The names of those that travel: frozen ones, which stay as they are, among them. By default
+        all with ``requires_grad`` travel.
+    personal : collection of str
+        The names of those that stay with the agent.
+
+    Raises
+    ------
+    ConfigError
+        If the model trains another parameter, or none.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        expected: Collection[str] | None = None,
+        personal: Collection[str] = (),
+    ) -> None:
         self.parameters = {
             name: parameter
             for name, parameter in model.named_parameters()
-            if parameter.requires_grad
+            if name not in personal
+            and (parameter.requires_grad or (expected is not None and name in expected))
         }
         if not self.parameters:
             raise ConfigError("module has no trainable parameters")
@@ -237,6 +268,22 @@ class ModuleParameters(Parameters):
 
     def add(self, targets: list[Any], terms: list[Any], factor: float = 1.0) -> None:
         self.torch._foreach_add_(targets, terms, alpha=factor)
+
+    def terms(self, names: Collection[str]) -> list[Any]:
+        return [self.parameters[name].data for name in names]  # to detach each takes longer
+
+    def trained(self, names: Collection[str]) -> Collection[str]:
+        return [name for name in names if self.parameters[name].requires_grad]
+
+    def correct(
+        self, gradients: Mapping[str, Any] | None, names: Collection[str] | None = None
+    ) -> None:
+        first = self.names[0]  # of all, which are moved together
+        for placed in (self._fixed, self._slopes):
+            if placed and placed[first].device != self.parameters[first].device:
+                for name, term in placed.items():  # a trainer has moved the model
+                    placed[name] = term.to(self.parameters[name].device)
+        super().correct(gradients, names)
 
     def objective(self, loss: Any, names: Collection[str]) -> Any:
         """Return weight f + <shift, w> + ||w - center||^2 / (2 rho) of f, as `correct` has it.
@@ -291,18 +338,28 @@ def as_numpy(values: Any) -> Vector:
 def require_same(layout: Layout, expected: Layout) -> None:
     """Refuse the model of a round that is not the participant's (raises ``ConfigError``)."""
     if len(layout.names) != len(expected.names):
+        other = sorted({*layout.names} ^ {*expected.names})[0]
         raise ConfigError(
             f"the model of this round has {len(layout.names)} trained parameters, the "
-            f"participant's {len(expected.names)}: requires_grad must not change between rounds"
+            f"participant's {len(expected.names)}, which differ in {other!r}: what is trained in "
+            "any round has requires_grad where the participant is made"
         )
     if difference := layout.difference(expected):
         raise ConfigError(f"the model of this round has {difference} by the participant")
 
 
-def parameters_of(model: Model) -> Parameters:
-    """Return the parameters of a model (raises ``ConfigError`` for what is none)."""
+def parameters_of(
+    model: Model, expected: Collection[str] | None = None, personal: Collection[str] = ()
+) -> Parameters:
+    """Return the parameters of a model that travel, as `ModuleParameters` has them.
+
+    Raises
+    ------
+    ConfigError
+        For what is no model.
+    """
     if hasattr(model, "named_parameters"):
-        return ModuleParameters(model)
+        return ModuleParameters(model, expected, personal)
     if isinstance(model, MutableMapping):
         return ArrayParameters(model)
     raise ConfigError(

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from privet.core import ConfigError, algorithm
+from privet.core import ConfigError
 from privet.kernel.exits import Exits
 from privet.kernel.programs.steps import LocalTask, Walk
 from privet.kernel.round import Ended
 from privet.wire import RECORD, unpack
 from privet.wire.contract import decode_settings, means_privacy, read_instruction
-from privet.wire.payload import BUFFERS
+from privet.wire.payload import BUFFERS, OF_LOOP
 
 from ..base import Participant, agent_name
 from ..guard import is_private
@@ -23,24 +23,34 @@ from ..half import Half, Local
 from ..measures import METRICS
 from ..message_round import MessageRound
 from ..state import read_state
-from .buffers import Buffers
+from .buffers import Buffers, BuffersAre
+from .kept_optimizers import KeptOptimizers
 from .parameters import (
     Model,
     ModuleParameters,
     parameters_of,
     require_same,
 )
-from .private_steps import LossFn, dry_run, require_runs
+from .personal import Personal
+from .private_steps import LossFn, dry_run, require_runs, require_trained
 from .problem import ClippableLoopProblem, LoopProblem
 from .round import LocalRound
 from .tied import tied_names
+from .trainers import chosen, require_one_process
 
 NOT_SENT = {
     "arrays": "participant.round(...) gives the model its start",
     "config": "take local.step_size, or a key of context.run_config",
 }
 """Records that only training messages of Flower's own strategies have, with their replacement."""
+NO_PERSONAL = (
+    "personal: layers that stay with an agent are trained without noise, and all that a private "
+    "round sends depends on them: make the participant without them"
+)
 
+PERSONAL = OF_LOOP + "personal"
+OPTIMIZERS = {False: OF_LOOP + "optimizers", True: OF_LOOP + "noised-optimizers"}
+"""Names in an agent's state: of personal layers, and of optimizers, in a private round or not."""
 
 Count = Callable[[Context], int]
 
@@ -81,8 +91,9 @@ class LoopParticipant(Participant):
 
     Parameters
     ----------
-    protocol : str
-        Name of the algorithm, whose local work must be a local task and nothing else.
+    protocol : str or None
+        Name of the algorithm, whose local work must be a local task and nothing else; None serves
+        every such algorithm, as the run's strategy has it.
         ``scaffold``, ``led`` and ``tamuna`` need plain gradient steps of exactly ``steps`` and
         ``step_size``.
     model : callable or model
@@ -95,6 +106,14 @@ class LoopParticipant(Participant):
         Treatment of a module's persistent buffers of floats, such as the running statistics of
         BatchNorm: `BUFFERS_ARE`. Buffers of integers stay as the model has them, with "local" as
         the agent has them.
+    personal : str or sequence of str
+        Layers of a module that stay with the agent, with their buffers: names of layers or of
+        parameters, or "batch-norm" for all BatchNorm layers. An agent begins with those of the
+        ``model`` given here, and goes on from its own; the run's result has those of the server's
+        start. They are no part of what the method corrects.
+    keep_optimizer : bool
+        Whether an optimizer of a module's parameters goes on from the state, such as momenta, with
+        which that of the agent's round before ended. Its settings are those of the round's own.
     reply_seconds : float
         As of `Participant`; private rounds of an asynchronous run need it.
 
@@ -106,7 +125,10 @@ class LoopParticipant(Participant):
     Notes
     -----
     Privacy: statistics are computed from the records and not noised. An agent with a budget, one in
-    a private run and one in a secure sum refuse to have theirs averaged.
+    a private run and one in a secure sum refuse to have theirs averaged. Personal layers never
+    leave the agent, but are trained without noise, and every gradient of the others depends on
+    them: a private round refuses them. Optimizers of a private round go on from those of private
+    rounds alone.
 
     Examples
     --------
@@ -126,29 +148,29 @@ class LoopParticipant(Participant):
 
     def __init__(
         self,
-        protocol: str,
+        protocol: str | None,
         model: Callable[[], Model] | Model,
         num_examples: Count,
         *,
-        buffers: str = "average",
+        buffers: BuffersAre = "average",
+        personal: str | Sequence[str] = (),
+        keep_optimizer: bool = False,
         reply_seconds: float = 0.0,
     ) -> None:
-        half = algorithm(protocol).load_agent()
-        if half.local_update is not Half.local_update and not half.custom_loop_ok:
-            raise ConfigError(
-                f"{protocol} does its local steps itself: a custom loop cannot replace them"
-            )
-        if "end_gradient" in half.needs:
-            raise ConfigError(f"{protocol} needs a gradient of all examples after its local steps")
         if not callable(num_examples):
             raise ConfigError(f"num_examples is {num_examples!r}, expected context -> int")
         self._model = model
         made = self._made()
-        parameters = parameters_of(made)
+        self._personal = (personal,) if isinstance(personal, str) else tuple(personal)
+        own = Personal(made, self._personal)
+        parameters = parameters_of(made, personal=own.tensors)
         layout = self._layout = parameters.layout()
         known: type[LoopProblem] = LoopProblem
-        held = Buffers(made, buffers)
+        held = Buffers(made, buffers, own.tensors)
         self._kind, self._shared, self._first = buffers, held.shared, held.first()
+        self._first_own, self._keeps = own.first(), keep_optimizer
+        if keep_optimizer and not isinstance(parameters, ModuleParameters):
+            raise ConfigError("keep_optimizer: a mapping of arrays has no torch.optim.Optimizer")
         tied: dict[str, str] = {}
         if isinstance(parameters, ModuleParameters):
             known = ClippableLoopProblem
@@ -160,6 +182,18 @@ class LoopParticipant(Participant):
             protocol=protocol,
             reply_seconds=reply_seconds,
         )
+        if protocol is not None:
+            self.served(protocol)
+
+    def served(self, protocol: str) -> type[Half]:
+        half = super().served(protocol)
+        if half.local_update is not Half.local_update and not half.custom_loop_ok:
+            raise ConfigError(
+                f"{protocol} does its local steps itself: a custom loop cannot replace them"
+            )
+        if "end_gradient" in half.needs:
+            raise ConfigError(f"{protocol} needs a gradient of all examples after its local steps")
+        return half
 
     def _made(self) -> Model:
         made = self._model
@@ -185,6 +219,8 @@ class LoopParticipant(Participant):
         VmapError
             A RuntimeError: for a layer or a loss that does not run under ``torch.func.vmap``.
         """
+        if self._personal:
+            raise ConfigError(NO_PERSONAL)
         parameters = parameters_of(model := self._made())
         if not isinstance(parameters, ModuleParameters):
             raise ConfigError("a private round trains a torch.nn.Module")
@@ -210,13 +246,18 @@ class LoopParticipant(Participant):
         All checks come before the work: the node's rules, the ledger, the agent's state. A round
         that ends there raises an exception, and `app` sends the right reply.
         """
-        require_same(parameters_of(model).layout(), self._layout)
-        buffers = Buffers(model, self._kind)
+        own = Personal(model, self._personal)
+        parameters = parameters_of(model, self._layout.names, own.tensors)
+        require_same(parameters.layout(), self._layout)
+        buffers = Buffers(model, self._kind, own.tensors)
         if buffers.shared != self._shared:  # not those that were checked for leaving the node
             raise ConfigError("the model of this round has other buffers than the participant's")
         settings = decode_settings(read_instruction(message.content).settings)
         call = self._calls.get(id(message), _Call(False))
-        if means_privacy(settings):
+        private = means_privacy(settings)
+        if private:
+            if self._personal:
+                raise ConfigError(NO_PERSONAL)
             if not call.quiet or call.opened:  # of several rounds a loop could choose one
                 raise ConfigError(
                     "a private round is opened once, with the message that a handler of "
@@ -224,6 +265,8 @@ class LoopParticipant(Participant):
                 )
             if hasattr(model, "named_parameters"):
                 require_runs(model)  # before anything is charged
+            if isinstance(parameters, ModuleParameters):
+                require_trained(parameters.parameters)
         call.opened = True
         name = agent_name(context)
         opened = self._round(message, context, name)
@@ -237,6 +280,7 @@ class LoopParticipant(Participant):
         task = half.task(*view)
         noise = getattr(half, half.noise_key.replace("-", "_"), 0.0) if half.noise_key else 0.0
         records, problem, weight = view.records, opened.problem, 1.0
+        private = private or records.charged
         charged = records.charged and type(half).local_update is Half.local_update
         if (noise > 0 or half.clip > 0) and not charged:
             raise ConfigError("a custom training loop needs a clip with its noise, or neither")
@@ -245,23 +289,35 @@ class LoopParticipant(Participant):
         received = view.broadcast if buffers.shared else view.state
         given = received.get(BUFFERS, self._first)
         buffers.write(given)
+        if (kept := view.state.get(PERSONAL, self._first_own)) is not None:
+            own.write(kept)
+        optimizers: KeptOptimizers | None = None
+        if self._keeps:
+            optimizers = KeptOptimizers(model, view.state.get(OPTIMIZERS[private]), private)
         if isinstance(problem, LoopProblem) and not charged:
             weight = problem.num_examples / problem.divisor
-        local = LocalRound(half, records, opened.instruction.round, task, model, weight)
+        number = opened.instruction.round
+        local = LocalRound(half, records, number, task, model, parameters, weight, optimizers)
         del task
-        with local.hooked() if hook else local._watched():
+        kept_up = nullcontext() if optimizers is None else optimizers.watched()
+        with kept_up, local.hooked() if hook else local._watched():
             yield local
 
         def left(task: LocalTask, walk: Walk) -> Local:
             state, broadcast, _, streams = view
             done: Local = half.finished(state, broadcast, task, walk, records, streams)
+            kept = {}
+            if own.tensors:
+                kept[PERSONAL] = own.read()
+            if optimizers is not None:
+                kept[OPTIMIZERS[private]] = optimizers.read()
             if self._kind == "constant":
                 buffers.write(given)
             elif self._kind == "local":
-                return done._replace(state={**done.state, **buffers.read()})
+                kept.update(buffers.read())
             else:
-                return done._replace(upload={**done.upload, **buffers.read()})
-            return done
+                done = done._replace(upload={**done.upload, **buffers.read()})
+            return done._replace(state={**done.state, **kept}) if kept else done
 
         def send(local: LocalRound, metrics: Mapping[str, float]) -> Message:
             if metrics and (half.private or call.quiet or is_private(context)):
@@ -279,14 +335,71 @@ class LoopParticipant(Participant):
 
         local._send = send
 
-    def recall(self, model: Model, context: Context) -> None:
-        """Write the agent's own buffers of its last round into a model; for ``buffers="local"``.
+    def lightning(
+        self,
+        trainer: Any,
+        message: Message,
+        context: Context,
+        model: Any,
+        *data: Any,
+        metrics: Collection[str] = (),
+        **options: Any,
+    ) -> Message:
+        """Play a round in which a PyTorch Lightning trainer trains, and return the reply.
 
-        They are not part of the run's model: an ``@app.evaluate()`` handler needs both.
+        It is `round` with ``hook``, around ``trainer.fit(model, *data, **options)``.
+
+        Parameters
+        ----------
+        trainer : lightning.Trainer
+            Of one process. Make a new one a round, as a trainer counts its epochs.
+        model : lightning.LightningModule
+        metrics : collection of str
+            Names of logged numbers that are sent for the server's log, as by `LocalRound.reply`.
+
+        Raises
+        ------
+        ConfigError
+            As `round` and `LocalRound.reply`, for several processes, and for a metric that was not
+            logged.
+        """
+        require_one_process(trainer.world_size)
+        with self.round(message, context, model, hook=True) as local:
+            trainer.fit(model, *data, **options)
+        return local.reply(chosen(trainer.callback_metrics, metrics))
+
+    def hugging_face(
+        self,
+        trainer: Any,
+        message: Message,
+        context: Context,
+        *,
+        metrics: Collection[str] = (),
+        **options: Any,
+    ) -> Message:
+        """Play a round in which a ``transformers.Trainer`` trains its model, and return the reply.
+
+        It is `round` with ``hook``, around ``trainer.train(**options)``; parameters and errors are
+        those of `lightning`. ``metrics`` are names of what ``train`` returns, such as
+        ``train_loss``.
+        """
+        require_one_process(trainer.args.world_size)
+        with self.round(message, context, trainer.model, hook=True) as local:
+            done = trainer.train(**options)
+        return local.reply(chosen(done.metrics, metrics))
+
+    def recall(self, model: Model, context: Context) -> None:
+        """Write the agent's own layers and buffers of its last round into a model.
+
+        Those of ``personal`` and ``buffers="local"`` are not part of the run's model: an
+        ``@app.evaluate()`` handler needs both.
         """
         held = read_state(context)
         state = unpack(held.states[-1]) if held.states else {}
-        Buffers(model, self._kind).write(state.get(BUFFERS))
+        own = Personal(model, self._personal)
+        Buffers(model, self._kind, own.tensors).write(state.get(BUFFERS))
+        if (kept := state.get(PERSONAL, self._first_own)) is not None:
+            own.write(kept)
 
     def _round(self, message: Message, context: Context, name: str) -> MessageRound:
         """Return the round (raises ``ConfigError`` if its buffers must not leave)."""

@@ -74,6 +74,7 @@ class PrivateSteps:
         ``correct`` adds to the parameters' ``.grad`` what does not depend on the records.
         """
         require_plain(optimizer)
+        require_trained(self._parameters)
         gradients = self._gradients(loss_fn, batch)
         self.require_kept()  # by the loss as well
         for parameter, gradient in zip(self._parameters.values(), gradients, strict=True):
@@ -262,6 +263,16 @@ def summed(
     rows = [part.to(first.device) for part in rows]
     total = clipped_gradients(loss, named, rows, clip, randomness="different", memory=memory)
     return total, named
+
+
+def require_trained(parameters: Mapping[str, Any]) -> None:
+    """Refuse frozen parameters, whose choice no noise would cover (raises ``ConfigError``)."""
+    frozen = next((name for name, each in parameters.items() if not each.requires_grad), None)
+    if frozen is not None:
+        raise ConfigError(
+            f"{frozen!r} is frozen in this round: a private round trains all that it sends; freeze "
+            "it where the participant is made"
+        )
 
 
 def require_separate(model: Any) -> None:

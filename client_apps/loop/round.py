@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,9 @@ from privet.kernel.programs.steps import LocalTask, Walk
 
 from ..half import Half, Local
 from ..inputs import parts
+from .kept_optimizers import KeptOptimizers
 from .optimizer_steps import ScaledGradients, StepHook, hooked
-from .parameters import (
-    Model,
-    ModuleParameters,
-    parameters_of,
-)
+from .parameters import Model, ModuleParameters, Parameters
 from .private_steps import LossFn, PrivateSteps
 
 MOST_APART = 2.0
@@ -52,18 +49,20 @@ class LocalRound:
         round_: int,
         task: LocalTask,
         model: Model,
+        parameters: Parameters,
         weight: float = 1.0,
+        optimizers: KeptOptimizers | None = None,
     ) -> None:
         self.round = round_
         self.step_size, self.steps = task.step_size, task.steps
         self._half, self._records, self._model = half, records, model
-        self._parameters = parameters_of(model)
-        self._parameters.begin(task, bool(task.needs) or half.steps_bind, weight)
+        self._parameters, self._optimizers = parameters, optimizers
+        parameters.begin(task, bool(task.needs) or half.steps_bind, weight)
         self._private: PrivateSteps | None = None
         if records.charged:
-            if not isinstance(self._parameters, ModuleParameters):
+            if not isinstance(parameters, ModuleParameters):
                 raise ConfigError("a private round trains a torch.nn.Module")
-            self._private = PrivateSteps(model, self._parameters.parameters, task, records)
+            self._private = PrivateSteps(model, parameters.parameters, task, records)
         # Vectors as large as the model are freed as soon as they are not needed.
         self._task = task if half.steps_bind else task._replace(shift=None, center=None)
         self._corrects = (
@@ -78,6 +77,8 @@ class LocalRound:
 
         Where the agents are weighted by their examples, the gradients are multiplied by the weight
         n_i / mean n before.
+
+        Parameters that are frozen now, without ``requires_grad``, are left alone.
 
         Between the backward pass and the optimizer's step, or at the end of its closure; with mixed
         precision after the gradients are unscaled, or the round is refused; before or after
@@ -102,6 +103,7 @@ class LocalRound:
         self, names: Collection[str], counts: bool, gradients: Mapping[str, Any] | None = None
     ) -> None:
         """Correct the gradients of some parameters, in a step of its own where it ``counts``."""
+        names = self._parameters.trained(names)
         self._parameters.correct(gradients, names)
         if counts:
             self._took.update(names)
@@ -178,7 +180,8 @@ class LocalRound:
         """
         if self._private is None:
             raise ConfigError("private_step() needs a run with noise and a clip")
-        self._private.step(loss_fn, batch, optimizer, lambda: self._parameters.correct(None))
+        with nullcontext() if self._optimizers is None else self._optimizers.allowed():
+            self._private.step(loss_fn, batch, optimizer, lambda: self._parameters.correct(None))
         self._took.update(self._parameters.names)
 
     def reply(self, metrics: Mapping[str, float] | None = None) -> Message:
@@ -214,10 +217,11 @@ class LocalRound:
             raise ConfigError(
                 f"{half.name} needs a call of correct() in every local step, this loop made none"
             )
-        if half.steps_bind and {*self._took.values()} != {task.steps}:
+        counts = sorted({self._took[name] for name in self._parameters.names})
+        if half.steps_bind and counts != [task.steps]:
             raise ConfigError(
-                f"{half.name} needs exactly {task.steps} local steps with correct(), "
-                f"this loop took {' and '.join(map(str, sorted({*self._took.values()}) or [0]))}"
+                f"{half.name} needs exactly {task.steps} local steps with correct() of every "
+                f"parameter, this loop took {' and '.join(map(str, counts))}"
             )
         walk = self._parameters.walk(self._taken)
         if half.steps_bind:

@@ -474,10 +474,37 @@ def tables(cells: Cells, file: Path) -> list[str]:
     return [*lines[1:], "", f"{said} minutes of one core."]
 
 
+def finding(cells: Cells, epsilon: float = 1.0) -> list[str]:
+    """Return what the tables amount to at one epsilon, in a sentence for each data set."""
+    said = []
+    for data in DATA:
+        found = {method: cells.get((data, method, epsilon)) for method in SHOWN}
+        if None in found.values():
+            continue
+        means = {method: one.mean for method, one in found.items() if one}
+        lost = {method: means["central"] - mean for method, mean in means.items()}
+        own = sorted(SHOWN[2:], key=lost.__getitem__)
+        best, worst = (
+            f"{_per_cent(lost[one])} ({METHODS[one].title.partition(',')[0]})"
+            for one in (own[0], own[-1])
+        )
+        said.append(
+            f"- {NAMES[data]}: {_per_cent(lost['sums'])} with noise shared over masked sums; with "
+            f"noise of each agent's own {best} to {worst}."
+        )
+    head = f"Points of accuracy lost at epsilon {epsilon:g} against all records in one place"
+    return [f"**{head}:**", "", *said] if said else []
+
+
+def _per_cent(share: float) -> str:
+    return f"{round(100 * share, 1) + 0.0:.1f}"
+
+
 def _said(found: Estimate | None) -> str:
     if found is None:
         return "not run"
-    return f"{found.mean:.3f} ± {found.half_width:.3f}".replace("0.", ".")
+    space = "\N{NO-BREAK SPACE}"
+    return f"{found.mean:.3f}{space}±{space}{found.half_width:.3f}".replace("0.", ".")
 
 
 def picture(cells: Cells, figure: Any) -> None:
@@ -488,8 +515,14 @@ def picture(cells: Cells, figure: Any) -> None:
             own = [epsilon for epsilon in EPSILONS if (shown[place], method, epsilon) in cells]
             found = [cells[shown[place], method, epsilon] for epsilon in own]
             label = METHODS[method].title.removesuffix(", momentum")
+            # What the others are compared with lies above them, and lets them be seen.
+            above = {"zorder": 5, "linestyle": "--"} if method == SHOWN[0] else {}
             axes.errorbar(
-                own, [one.mean for one in found], [one.half_width for one in found], label=label
+                own,
+                [one.mean for one in found],
+                [one.half_width for one in found],
+                label=label,
+                **above,
             )
         axes.set(title=NAMES[shown[place]], xlabel="epsilon", xscale="log")
         axes.set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS])
@@ -504,6 +537,7 @@ def write(results: Path) -> None:
     """Write the tables into the page, and the pictures."""
     file = results / "private.jsonl"
     cells = measured(file)
+    fill(results / "private.md", "finding", finding(cells))
     fill(results / "private.md", "tables", tables(cells, file))
     themed(results.parent / "images" / "private", (8.0, 3.8), partial(picture, cells))
 

@@ -22,6 +22,7 @@ from .study import (
     Options,
     Outcome,
     Panel,
+    Result,
     Results,
     Rows,
     Study,
@@ -186,14 +187,35 @@ class Claims(Rows):
 
     def outcome(self, *notes: str) -> Outcome:
         """Return the rows, with a panel for each of what comes after the names of arms."""
-        curves: dict[str, dict[str, Curve]] = {}
+        groups: dict[str, dict[str, list[Result]]] = {}
         for label, results in self.found.items():
             data, _, arm = label.partition(": ")
             name, _, under = arm.partition(", ")
-            title = f"{data}, {under}" if under else data
-            curves.setdefault(title, {})[name] = Curve.course(results)
-        panels = [Panel(title, "round", "test accuracy", own) for title, own in curves.items()]
-        return Outcome(self, panels, notes)
+            groups.setdefault(f"{data}, {under}" if under else data, {})[name] = results
+        return Outcome(self, [_panel(title, own) for title, own in groups.items()], notes)
+
+
+def _panel(title: str, arms: Mapping[str, list[Result]]) -> Panel:
+    """Return the courses of arms, or where they lie on each other their differences to dense."""
+    curves = {name: Curve.course(results) for name, results in arms.items()}
+    dense = curves.get("dense")
+    if dense is None or len(curves) == 1 or not dense.low:
+        return Panel(title, "round", "test accuracy", curves)
+    width = max(curve.high[-1] - curve.low[-1] for curve in curves.values())
+    if any(abs(curve.y[-1] - dense.y[-1]) > width for curve in curves.values()):
+        return Panel(title, "round", "test accuracy", curves)
+    gaps = {
+        name: Curve.course([_gap(*pair) for pair in zip(results, arms["dense"], strict=True)])
+        for name, results in arms.items()
+        if name != "dense"
+    }
+    return Panel(title, "round", "test accuracy, minus dense", gaps)
+
+
+def _gap(ours: Result, other: Result) -> Result:
+    """Return the course of a difference between two runs of one seed."""
+    course = [a - b for a, b in zip(ours["course"], other["course"], strict=True)]
+    return {**ours, "course": course}
 
 
 # ------------------------------------------------------------------ the figures

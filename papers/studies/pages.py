@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -25,6 +26,8 @@ from .study import Outcome, Row, Study, Verdict
 log = logging.getLogger("flwr.privet")
 
 OVERVIEW = "index.md"
+_TWO_PLOTS = 500
+"""Width in points from which a picture has two plots side by side."""
 COUNTED = tuple(Verdict)
 VERSIONS = ("flwr", "numpy", "scipy", "scikit-learn")
 
@@ -85,52 +88,113 @@ def write_pages(folder: Path) -> Path:
 
     A file that cannot be read is named in the log and left out.
     """
-    studies: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+    studies: dict[str, list[tuple[Path, Mapping[str, Any]]]] = {}
     for path in sorted(folder.glob("*.json"), key=lambda path: path.stem):
         try:
             text = json.loads(path.read_text())
             if "study" in text:
-                _part(path.stem, text)  # fails here where it would fail below
+                _part(path, text)  # fails here where it would fail below
                 paper = text["study"].partition("/")[0]
-                studies.setdefault(paper, []).append((path.stem, text))
+                studies.setdefault(paper, []).append((path, text))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             log.warning("%s is left out, no rows of a study (%s)", path, one_line(str(error)))
     lines: list[str] = []
     total = dict.fromkeys(COUNTED, 0)
+    bars = []
     for paper in [*PAPERS, *(name for name in studies if name not in PAPERS)]:
         if paper not in studies:
             continue
         title = PAPERS.get(paper, paper)
-        parts = [_part(stem, text) for stem, text in studies[paper]]
-        head = [f"# {title}: tables, figures and theorems", "", _written(studies[paper]), ""]
-        (folder / f"{paper}.md").write_text("\n".join([*head, *parts]))
-        for _, text in studies[paper]:
-            counts = _counts(text)
+        own = [text for _, text in studies[paper]]
+        entries = [line for text in own for line in text["entries"]]
+        parts = [_part(path, text) for path, text in studies[paper]]
+        head = [f"# {title}: tables, figures and theorems", "", finding(entries), ""]
+        tail = ["## How it was run", "", _written(studies[paper]), ""]
+        (folder / f"{paper}.md").write_text("\n".join([*head, *parts, *tail]))
+        bars.append(_bar(f"[{title}]({paper}.md)", _counts(entries)))
+        for text in own:
+            counts = _counts(text["entries"])
             total = {verdict: total[verdict] + counts[verdict] for verdict in COUNTED}
-            anchor = text["study"].replace("/", "").replace(".", "")
-            name = f"[{text['study']}]({paper}.md#{anchor})"
-            cells = (name, text["title"], *(str(counts[verdict]) for verdict in COUNTED))
+            name = f"[{_heading(text)}]({paper}.md#{_anchor(text)})"
+            cells = (title, name, *(str(counts[verdict] or "") for verdict in COUNTED))
             lines.append("| " + " | ".join(cells) + " |")
     target = folder / OVERVIEW
     there = {text["study"] for own in studies.values() for _, text in own}
-    target.write_text(_overview(lines, total, [name for name in names() if name not in there]))
+    absent = [name for name in names() if name not in there]
+    target.write_text(_overview(lines, total, bars, absent))
     return target
 
 
-def _overview(lines: Sequence[str], total: Mapping[Verdict, int], absent: Sequence[str]) -> str:
-    columns = ("study", "what", *map(str, COUNTED))
+def finding(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Return what the entries amount to, in two sentences at most."""
+    counts = _counts(entries)
+    tested = sum(counts[verdict] for verdict in COUNTED[:3])
+    if not tested:
+        return "None of the entries can be tested."
+    open_ones = counts[Verdict.NOT_DETERMINED]
+    why = "as a setting is not printed or was changed"
+    rest = f"; {open_ones} cannot be decided, {why}" if open_ones else ""
+    said = f"{counts[Verdict.REPRODUCED]} of {tested} entries that can be tested are reproduced"
+    wrong = [line["entry"] for line in entries if line["verdict"] == Verdict.CONTRADICTED]
+    named = f"; {len(wrong)} contradicted: {'; '.join(wrong)}" if wrong else ", none contradicted"
+    return f"**{said}{rest}{named}.**"
+
+
+def verdict_word(verdict: str) -> str:
+    """Return a verdict as a word in its colour, which the pages' style sheet knows."""
+    return f'<span class="verdict {verdict.replace(" ", "-")}">{verdict}</span>'
+
+
+def _bar(name: str, counts: Mapping[Verdict, int]) -> str:
+    """Return a row of the summary picture: a bar with a part for each verdict."""
+    parts = "".join(
+        f'<span class="{str(verdict).replace(" ", "-")}" style="flex:{count}" '
+        f'title="{count} {verdict}">{count}</span>'
+        for verdict, count in counts.items()
+        if count
+    )
+    return f'<div class="counts" markdown="span">{name}<span class="bar">{parts}</span></div>'
+
+
+def _heading(text: Mapping[str, Any]) -> str:
+    """Return a study's title in words, with the number of the table or figure it is about."""
+    kind, _, rest = text["study"].partition("/")[2].partition("-")
+    number = rest.partition("-")[0]
+    title = text["title"].partition(": ")[2] or text["title"]
+    title = f"{title[:1].upper()}{title[1:]}"
+    return f"{kind.capitalize()} {number}: {title}" if number.isdigit() else title
+
+
+def _anchor(text: Mapping[str, Any]) -> str:
+    return str(text["study"]).replace("/", "").replace(".", "")
+
+
+def _overview(
+    lines: Sequence[str], total: Mapping[Verdict, int], bars: Sequence[str], absent: Sequence[str]
+) -> str:
+    columns = ("paper", "what", *map(str, COUNTED))
     sums = ("**all**", "", *(f"**{total[verdict]}**" for verdict in COUNTED))
+    tested = sum(total[verdict] for verdict in COUNTED[:3])
     return "\n".join(
         [
             "# The papers, entry by entry",
             "",
-            "Written by `privet reproduce`. An entry is *reproduced* where ours agrees with it;",
-            "*contradicted* where everything that it depends on is printed, was run as printed,",
-            "and the 95 % interval excludes it; *not determined* where a setting is not printed or",
-            "was changed: the row says which, and what happened under each reading tried.",
+            f"**Of {tested} entries that can be tested {total[Verdict.REPRODUCED]} are reproduced "
+            f"and {total[Verdict.CONTRADICTED]} contradicted; {total[Verdict.NOT_DETERMINED]} "
+            "cannot be decided.**",
+            "",
+            *bars,
+            "",
+            f'<p class="counts-legend">{" ".join(verdict_word(str(one)) for one in COUNTED)}</p>',
+            "",
+            f"An entry is {verdict_word('reproduced')} where ours agrees with it;",
+            f"{verdict_word('contradicted')} where everything that it depends on is printed, was",
+            f"run as printed, and the 95 % interval excludes it; {verdict_word('not determined')}",
+            "where a setting is not printed or was changed: the row says which, and what happened",
+            "under each reading tried. Written by `privet reproduce`.",
             "",
             "| " + " | ".join(columns) + " |",
-            "|" + "---|" * len(columns),
+            "|---|---|" + "--:|" * len(COUNTED),
             *lines,
             "| " + " | ".join(sums) + " |",
             "",
@@ -139,7 +203,7 @@ def _overview(lines: Sequence[str], total: Mapping[Verdict, int], absent: Sequen
     )
 
 
-def _written(own: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+def _written(own: Sequence[tuple[Path, Mapping[str, Any]]]) -> str:
     places = {json.dumps(text["provenance"], sort_keys=True): text for _, text in own}
     said = []
     for text in places.values():
@@ -156,27 +220,40 @@ def _written(own: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
     )
 
 
-def _counts(text: Mapping[str, Any]) -> dict[Verdict, int]:
-    verdicts = [line["verdict"] for line in text["entries"]]
+def _counts(entries: Sequence[Mapping[str, Any]]) -> dict[Verdict, int]:
+    verdicts = [line["verdict"] for line in entries]
     return {verdict: verdicts.count(str(verdict)) for verdict in COUNTED}
 
 
-def _part(stem: str, text: Mapping[str, Any]) -> str:
-    lines = [f"## {text['study']}", "", f"{text['title']} ([rows]({stem}.csv))", ""]
+def _part(path: Path, text: Mapping[str, Any]) -> str:
+    lines = [f"## {_heading(text)} {{ #{_anchor(text)} }}", "", finding(text["entries"]), ""]
+    if text["plot"]:
+        lines += [*_picture(path.with_suffix(".svg"), text["title"]), ""]
+    lines += ["| entry | paper | ours | verdict | why |", "|---|---|---|---|---|"]
+    for line in text["entries"]:
+        said = verdict_word(line["verdict"])
+        cells = [line["entry"], number(line["paper"]), _ours(line), said, line["reason"]]
+        lines.append(_table_line(cells))
+    lines += ["", *(f"- {note}" for note in text["notes"]), ""]
     if text["settings"]:
+        lines += ['<details markdown="1">', "<summary>Settings: printed and ours</summary>", ""]
         lines += ["| setting | printed | ours | why |", "|---|---|---|---|"]
         for setting in text["settings"]:
             cells = [setting[name] for name in ("what", "printed", "ours", "why")]
             lines.append(_table_line(cells))
-        lines.append("")
-    lines += ["| entry | paper | ours | verdict | why |", "|---|---|---|---|---|"]
-    for line in text["entries"]:
-        cells = [line["entry"], number(line["paper"]), _ours(line), line["verdict"], line["reason"]]
-        lines.append(_table_line(cells))
-    lines += ["", *(f"- {note}" for note in text["notes"]), ""]
-    if text["plot"]:
-        lines += [f"![{text['title']}]({stem}.svg)", ""]
+        lines += ["", "</details>", ""]
+    lines += [f"`privet reproduce {text['study']}`; [its rows]({path.stem}.csv).", ""]
     return "\n".join(lines)
+
+
+def _picture(path: Path, title: str) -> list[str]:
+    """Return a study's picture, scrolled on pages that are narrower than two plots side by side."""
+    image = f"![{title}]({path.name})"
+    head = path.read_text()[:2000] if path.is_file() else ""
+    found = re.search(r' width="([\d.]+)pt"', head)
+    if found is None or float(found[1]) < _TWO_PLOTS:
+        return [image]
+    return ['<div class="panels" markdown="1">', "", image, "", "</div>"]
 
 
 def _table_line(cells: Sequence[str]) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,29 +37,67 @@ PRINTED = "#111111"
 
 
 def draw(path: Path, title: str, panels: Sequence[Panel]) -> None:
-    """Draw the panels one below the other, narrow enough for a telephone; legends stand outside."""
+    """Draw the panels two side by side, with one legend below that is of all their curves.
+
+    Bars, whose names stand beside them, take the whole width.
+    """
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
+    lines = [panel for panel in panels if not panel.bars]
+    bars = [panel for panel in panels if panel.bars]
+    rows = [lines[place : place + 2] for place in range(0, len(lines), 2)]
+    rows += [[panel] for panel in bars]
+    heights = [1.0 + 0.28 * len(row[0].curves) if row[0].bars else 2.8 for row in rows]
+    labels = list(dict.fromkeys(label for panel in lines for label in panel.curves))
+    colours = _colours(labels)
+    columns = min(2, max(map(len, rows)))
+    columns_of_legend = _columns(labels, columns)
+    entries = len(labels) + any(panel.printed for panel in lines)
+    below = 0.22 * math.ceil(entries / columns_of_legend) if lines else 0.0
     settings: Any = {"svg.hashsalt": "privet", "font.size": 10, "axes.spines.top": False}
     with mpl.rc_context({**settings, "axes.spines.right": False}):
-        heights = [_height(panel) for panel in panels]
-        figure = Figure(figsize=(4.6, sum(heights) + 0.4), layout="constrained")
+        size = (4.2 * columns, sum(heights) + 0.5 + below)
+        figure = Figure(figsize=size, layout="constrained")
         figure.suptitle(title, fontsize=11, wrap=True)
-        grid = figure.add_gridspec(len(panels), 1, height_ratios=heights)
-        for place, panel in enumerate(panels):
-            axes = figure.add_subplot(grid[place])
-            (_bars if panel.bars else _lines)(axes, panel)
-            # Names of bars leave their axes little room: a title in the middle would be cut off.
-            axes.set_title(panel.title, loc="right" if panel.bars else "center")
-            axes.grid(alpha=0.3)
+        grid = figure.add_gridspec(len(rows), columns, height_ratios=heights)
+        for place, row in enumerate(rows):
+            for column, panel in enumerate(row):
+                whole = len(row) == 1 and (panel.bars or len(lines) == 1)
+                axes = figure.add_subplot(grid[place, :] if whole else grid[place, column])
+                if panel.bars:
+                    _bars(axes, panel)
+                else:
+                    _lines(axes, panel, colours)
+                # Names of bars leave their axes little room: a centred title would be cut off.
+                axes.set_title(panel.title, loc="right" if panel.bars else "center")
+                axes.grid(alpha=0.3)
+        if lines:
+            figure.legend(
+                handles=_handles(colours, lines),
+                loc="outside lower center",
+                ncols=columns_of_legend,
+                frameon=False,
+                fontsize=9,
+            )
         figure.savefig(path, metadata={"Date": None})
 
 
-def _height(panel: Panel) -> float:
-    if panel.bars:
-        return 1.0 + 0.28 * len(panel.curves)
-    return 2.9 + 0.19 * (len(panel.curves) + bool(panel.printed))
+def _columns(labels: Sequence[str], columns: int) -> int:
+    """Return in how many columns the entries of a legend fit."""
+    longest = max(map(len, labels), default=1)
+    return max(1, min(len(labels), round(columns * 48 / (longest + 8))))
+
+
+def _handles(colours: Mapping[str, tuple[str, str]], panels: Sequence[Panel]) -> list[Any]:
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D([], [], color=colour, ls=style, lw=1.4, label=label)
+        for label, (colour, style) in colours.items()
+    ]
+    printed = Line2D([], [], **_mark(PRINTED), label="printed")
+    return [*handles, *([printed] if any(panel.printed for panel in panels) else [])]
 
 
 def _colours(labels: Sequence[str]) -> dict[str, tuple[str, str]]:
@@ -73,18 +112,15 @@ def _colours(labels: Sequence[str]) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _lines(axes: Any, panel: Panel) -> None:
-    colours = _colours(list(panel.curves))
-    for label, (colour, style) in colours.items():
-        curve = panel.curves[label]
+def _lines(axes: Any, panel: Panel, colours: Mapping[str, tuple[str, str]]) -> None:
+    for label, curve in panel.curves.items():
+        colour, style = colours[label]
         marker = "." if len(curve.x) < 16 else ""
-        axes.plot(curve.x, curve.y, style, label=label, lw=1.4, marker=marker, color=colour)
+        axes.plot(curve.x, curve.y, style, lw=1.4, marker=marker, color=colour)
         if len(curve.low):
             floor = [y / 10 for y in curve.y] if panel.y_log else curve.low
             low = [max(pair) for pair in zip(curve.low, floor, strict=True)]
             axes.fill_between(curve.x, low, curve.high, color=colour, alpha=0.18, lw=0)
-    if panel.printed:
-        axes.plot([], [], **_mark(PRINTED), label="printed")
     for label, curve in panel.printed.items():
         axes.plot(curve.x, curve.y, **_mark(colours.get(label, (PRINTED, ""))[0]))
     axes.set(xlabel=panel.x_label, ylabel=panel.y_label)
@@ -92,9 +128,6 @@ def _lines(axes: Any, panel: Panel) -> None:
         axes.set_xscale("log")
     if panel.y_log:
         axes.set_yscale("log")
-    axes.legend(
-        frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(0.0, -0.2), borderaxespad=0.0
-    )
 
 
 def _mark(colour: str) -> dict[str, Any]:

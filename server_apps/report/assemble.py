@@ -15,9 +15,10 @@ from privet.kernel.programs.custom import custom_in
 from privet.server_apps.advice import advice, remark
 from privet.server_apps.config import changed
 from privet.server_apps.report import plots, tables
-from privet.server_apps.report.baselines import baselines_table
+from privet.server_apps.report.baselines import baselines_of, baselines_table
 from privet.server_apps.report.document import document
 from privet.server_apps.report.files import PAGE, write_outputs
+from privet.server_apps.report.headline import broken_promise, headline, swing
 from privet.server_apps.report.rows import csv_table, parquet_table
 from privet.server_apps.report.runs import PLACES, ReportError, Run, read_runs, settings_of
 from privet.server_apps.report.statement import in_words, statement_page
@@ -37,7 +38,13 @@ _DEFINITIONS = (
     "rounded up, and means something only with its δ and the assumptions beside it; it is the "
     "largest of any agent, over all the runs that its ledger knows."
 )
-_STAR = '<p class="soft">\N{BLACK STAR} the best of a row, of the runs that did not fail.</p>'
+_STAR = (
+    '<p class="soft">\N{BLACK STAR} the best, of the runs that neither failed nor diverged, where '
+    "their numbers are of the same quantity: the same data and objective, of a residual the same "
+    "algorithm.</p>"
+)
+MANY = plots.COLOURS
+"""Of more runs than there are colours each has a row of a table in place of a column."""
 
 
 def write_report(
@@ -51,9 +58,10 @@ def write_report(
     """Write one self-contained HTML file about the runs and return its path.
 
     Reads ``history.jsonl`` of each folder and, where present, ``summary.json`` and
-    ``privacy.json``. The file loads nothing, contains no script, and needs no JavaScript; every
-    final number is in an element ``#run-<position>-<metric>`` with its exact value in
-    ``data-value``, and a point of a curve says its value where it is hovered.
+    ``privacy.json``. The file loads nothing. Its one script smooths and scales curves, and sorts
+    and filters the table of many runs; without JavaScript everything can be read. Every final
+    number is in an element ``#run-<position>-<metric>`` with its exact value in ``data-value``, and
+    a point of a curve says its value where it is hovered.
     Curves need matplotlib (the ``plots`` extra); without it the page says so and has everything
     else. Equal run folders give an equal file, byte for byte, on one version of matplotlib.
 
@@ -91,6 +99,7 @@ def write_report(
 def page(runs: Sequence[Run], *, refresh: int = 0) -> bytes:
     """Return the HTML report of the runs; ``refresh`` as in `document`."""
     names = [text(run.label) for run in runs]
+    many = len(runs) > MANY
     title = _title(runs)
 
     def each(table: Callable[[Run, int], str]) -> str:
@@ -107,17 +116,22 @@ def page(runs: Sequence[Run], *, refresh: int = 0) -> bytes:
             if run.rounds and (content := table(run, number))
         )
 
+    def kept(content: str) -> str:
+        """Fold what has a part for each of many runs."""
+        summary = f"<summary>of each of the {len(runs)} runs</summary>"
+        return f"<details>{summary}{content}</details>" if many and content else content
+
     parts = [
         f"<header><h1>{text(title)}</h1>\n{_outcomes(runs)}</header>",
-        _section("Final numbers", tables.final_table(runs, names) + _STAR if len(runs) > 1 else ""),
-        _section("Baselines", each(baselines_table)),
+        _section("Final numbers", _final(runs, names)),
+        _section("Baselines", _baselines(runs, names)),
         _section("Curves", _curves(runs)),
-        _section("Failures and notes", each(tables.incidents_table)),
-        _section("Privacy account", tables.privacy_table(runs, names)),
-        _section("Settings", tables.settings_table(runs, names)),
-        _section("Run it again", each(_command)),
-        _section("Agents", folded("what each agent did", tables.agents_table)),
-        _section("Rounds", folded("rounds at a glance", tables.rounds_table)),
+        _section("Failures and notes", kept(each(tables.incidents_table))),
+        _section("Privacy account", kept(_account(runs, names))),
+        _section("Settings", tables.settings_table(runs, names, different=not many)),
+        _section("Run it again", kept(each(_command))),
+        _section("Agents", kept(folded("what each agent did", tables.agents_table))),
+        _section("Rounds", kept(folded("rounds at a glance", tables.rounds_table))),
         f"<footer><p>{_DEFINITIONS}</p></footer>",
     ]
     return document(title, "\n".join(filter(None, parts)), refresh=refresh).encode()
@@ -142,19 +156,48 @@ def _outcomes(runs: Sequence[Run]) -> str:
         described = _described(runs[0])
         parts = [
             f'<p class="soft">{_about(runs[0])}</p>{described}',
-            tables.tiles(runs[0]),
+            headline(runs[0]),
             *remarks[0],
         ]
         return f'<div class="outcome">{"".join(parts)}</div>'
     common = [remark for remark in remarks[0] if all(remark in other for other in remarks)]
     boxes = [
-        f'<div class="outcome"><h3>{_swatch(number)} {text(run.label)}</h3>'
-        f'<p class="soft">{_about(run)}</p>{_described(run)}'
-        + "".join(remark for remark in remarks[number] if remark not in common)
-        + "</div>"
+        f'<div class="outcome"><h3>{_swatch(number)} {text(run.label)}</h3>{content}</div>'
         for number, run in enumerate(runs)
+        if (
+            content := _described(run)
+            + "".join(remark for remark in remarks[number] if remark not in common)
+        )
     ]
+    if len(boxes) > MANY:
+        summary = f"<summary>Remarks on {len(boxes)} runs</summary>"
+        boxes = [f"<details>{summary}{''.join(boxes)}</details>"]
     return "\n".join([*(["<p>All runs:</p>"] if common else []), *common, *boxes])
+
+
+def _final(runs: Sequence[Run], names: Sequence[str]) -> str:
+    """Return the final numbers of a comparison, and which folder each run is."""
+    if len(runs) == 1:
+        return ""
+    heads = [f"{_swatch(number)}{name}" for number, name in enumerate(names)]
+    table = (tables.sortable_table if len(runs) > MANY else tables.final_table)(runs, heads)
+    folders = "".join(
+        f'<li>{_swatch(number)}<span>{name}: <span class="soft">{_about(run)}</span></span></li>'
+        for number, (name, run) in enumerate(zip(names, runs, strict=True))
+    )
+    return (
+        f"{table}{_STAR}<details><summary>Run folders</summary>"
+        f'<ul class="folders">{folders}</ul></details>'
+    )
+
+
+def _baselines(runs: Sequence[Run], names: Sequence[str]) -> str:
+    if len(runs) == 1:
+        return baselines_table(runs[0], 0)
+    table = baselines_of(runs, names)
+    if len(runs) > MANY and table:
+        return f"<details><summary>of each of the {len(runs)} runs</summary>{table}</details>"
+    return table
 
 
 def _about(run: Run) -> str:
@@ -199,14 +242,19 @@ def _remarks(run: Run) -> list[str]:
             f'<p class="soft" data-residual="unknown">The residual is unknown: {text(what)}.</p>'
         )
     if what := run.summary.get("plan"):
-        result.append(f'<p class="warn" data-plan>Noise: {text(what)}.</p>')
+        result.append(f'<p class="note" data-plan>Noise: {text(what)}.</p>')
     if what := remark(run.summary):
         result.append(f'<p class="warn" data-remark>Beware: {text(what)}.</p>')
     if hint := advice({**run.summary, "run-folder": str(run.folder)}):
         result.append(f"<p data-advice>{text(hint)}</p>")
     if best := run.summary.get("best"):
         result.append(f"<p data-best>{text(fmt.kept(best))}.</p>")
-    result.append(_privacy_statement(run))
+    if what := broken_promise(run):
+        result.append(f'<p class="warn" data-privacy="broken">Privacy: {text(what)}.</p>')
+    if run.privacy.private is None or not (run.privacy.entries or run.privacy.private is False):
+        result.append(
+            '<p class="soft" data-privacy="none">No privacy account: no privacy is claimed.</p>'
+        )
     result += [f'<p class="soft">History: {text(note)}.</p>' for note in run.notes]
     return result
 
@@ -216,18 +264,28 @@ def _infinite_loss(run: Run) -> str:
     return "its last loss is infinite" if loss is not None and math.isinf(loss[1]) else ""
 
 
-def _privacy_statement(run: Run) -> str:
-    privacy = run.privacy
-    if privacy.private is False:
-        why = privacy.reason.removeprefix("not private: ")
-        reason = f": {text(why)}" if why else ""
-        return (
-            f'<p class="warn" data-privacy="not-private"><strong>Not private</strong>{reason}</p>'
-        )
-    if not privacy.entries:
-        return '<p class="soft" data-privacy="none">No privacy account: no privacy is claimed.</p>'
+def _account(runs: Sequence[Run], names: Sequence[str]) -> str:
+    """Return what is promised: in words, as a table, and the technical lines folded."""
+    table = tables.privacy_table(runs, names, technical=False)
+    if not table:
+        return ""
+    technical = tables.privacy_table(runs, names, technical=True)
+    words = [_in_words(run) for run in runs]
+    many = len(runs) > 1
+    said = "".join(
+        (f"<h3>{name}</h3>" if many else "") + claim
+        for name, claim in zip(names, words, strict=True)
+        if claim
+    )
+    return f"{said}{table}<details><summary>Technical lines</summary>{technical}</details>"
+
+
+def _in_words(run: Run) -> str:
+    """Return the claims of a private run in words."""
+    if run.privacy.private is False:
+        return ""
     claims = []
-    for entry in tables.entries_of(privacy):
+    for entry in tables.entries_of(run.privacy):
         shown = fmt.epsilon(entry["epsilon"])
         towards = f"towards the {text(entry['to'])}"
         if shown == "∞":
@@ -268,18 +326,23 @@ def _curves(runs: Sequence[Run]) -> str:
             if not any(run.incidents for run in runs):
                 notes.append("No failure in any recorded round.")
         elif panel.key == "participants" and len(set(recorded)) == 1:
-            notes.append(f"{recorded[0]} agents in every round.")
+            agents = "agent" if recorded[0] == 1 else "agents"
+            notes.append(f"{recorded[0]} {agents} in every round.")
         elif not any(plots.drawable(panel, one)[0] for one in series):
-            notes.append(f"{panel.title}: {_undrawn(panel, runs)}")
+            if hidden := _undrawn(panel, runs):
+                notes.append(f"{panel.title}: {hidden}")
         else:
             figures.append(_figure(panel, runs, choices))
     if missing:
         notes.append(f"Not recorded: {', '.join(missing)}.")
-    parts = [f'<p class="soft">{note}</p>' for note in notes]
-    if figures:
-        drawn = f'<div class="plots">{"".join(figures)}</div>'
-        parts.insert(0, f'<div class="curves">{_switch(choices)}{drawn}</div>')
-    return "".join(parts)
+    remarks = "".join(f'<p class="soft">{note}</p>' for note in notes)
+    if not figures:
+        return remarks
+    # An odd number of figures leaves a place beside the last, which the notes take.
+    aside = f'<div class="aside">{remarks}</div>' if remarks else ""
+    drawn = f'<div class="plots">{"".join(figures)}{aside}</div>'
+    controls = '<div class="controls"></div>'
+    return f'<div class="curves">{_switch(choices)}{controls}{_legend(runs)}{drawn}</div>'
 
 
 def _figure(panel: plots.Panel, runs: Sequence[Run], choices: Sequence[str]) -> str:
@@ -287,11 +350,19 @@ def _figure(panel: plots.Panel, runs: Sequence[Run], choices: Sequence[str]) -> 
         f'<div class="over over-{over}">{plots.draw(panel, runs, over)}</div>'
         for over in (choices if panel.switched else ())
     )
-    hidden = _undrawn(panel, runs)
-    remark = f'<p class="soft"><small>{hidden}</small></p>' if hidden else ""
+    swings = [(run, swing(run, panel.key)) for run in runs]
+    several = len(runs) > 1
+    notes = [
+        f"{text(run.label)}: {text(what)}" if several else text(what)
+        for run, what in swings
+        if what
+    ]
+    remark = "".join(f'<p class="note" data-swing>{note}</p>' for note in notes)
+    if hidden := _undrawn(panel, runs):
+        remark += f'<p class="soft"><small>{hidden}</small></p>'
     return (
         f'<figure id="figure-{panel.key}"><figcaption><h3>{panel.title}</h3></figcaption>'
-        f"{_legend(panel, runs)}{drawn or plots.draw(panel, runs)}{remark}</figure>"
+        f"{_styles(panel, runs)}{drawn or plots.draw(panel, runs)}{remark}</figure>"
     )
 
 
@@ -312,16 +383,24 @@ def _switch(choices: Sequence[str]) -> str:
     return f'<span class="switch soft">Over </span>{"".join(inputs)}'
 
 
-def _legend(panel: plots.Panel, runs: Sequence[Run]) -> str:
-    entries = []
-    if len(runs) > 1:
-        entries += [f"{_swatch(number)}{text(run.label)}" for number, run in enumerate(runs)]
-    if len(panel.curves) > 1:
-        entries += [
-            f"{plots.swatch(style=style, colour='--ink' if len(runs) > 1 else '--run-0')}{name}"
-            for style, (name, _) in enumerate(panel.curves)
-        ]
-    items = "".join(f"<li>{entry}</li>" for entry in entries)
+def _legend(runs: Sequence[Run]) -> str:
+    """Return the legend of all figures; of many runs the table of final numbers is one."""
+    if not 1 < len(runs) <= MANY:
+        return ""
+    items = "".join(
+        f"<li>{_swatch(number)}{text(run.label)}</li>" for number, run in enumerate(runs)
+    )
+    return f'<ul class="legend">{items}</ul>'
+
+
+def _styles(panel: plots.Panel, runs: Sequence[Run]) -> str:
+    """Return the legend of a figure with several curves of each run."""
+    ink = "--ink" if len(runs) > 1 else "--run-0"
+    items = "".join(
+        f"<li>{plots.swatch(style=style, colour=ink)}{name}</li>"
+        for style, (name, _) in enumerate(panel.curves)
+        if len(panel.curves) > 1
+    )
     return f'<ul class="legend">{items}</ul>' if items else ""
 
 
@@ -333,6 +412,8 @@ def _undrawn(panel: plots.Panel, runs: Sequence[Run]) -> str:
     """Return a note on the values that the axes cannot show."""
     notes = []
     for run in runs:
+        if panel.key == "epsilon" and run.privacy.private is False:
+            continue  # the page says already that nothing is promised
         for _, read in panel.curves:
             series = read(run)
             hidden = len(series[0]) - len(plots.drawable(panel, series)[0])

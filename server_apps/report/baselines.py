@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from privet.core import format as fmt
@@ -13,6 +13,10 @@ from privet.server_apps.report.tables import html_table
 
 UN_NOISED = "baselines without noise, which epsilon does not cover"
 
+_OUTSIDE = (
+    "The baselines are fitted on the records without noise, as only a simulation can: no epsilon "
+    "covers these figures, and they are no part of what it promises."
+)
 _TITLES = {
     known.POOLED: "All rows in one place",
     known.FED_AVG: "FedAvg with the same work",
@@ -46,11 +50,15 @@ def _left_out(summary: Mapping[str, Any]) -> dict[str, str]:
     return {_TITLES[name]: str(why) for name, why in left.items() if name in _TITLES}
 
 
-def baselines_line(summary: Mapping[str, Any]) -> str:
+def baselines_line(
+    summary: Mapping[str, Any],
+    accuracy: Callable[[float], str] = "{:.4f}".format,
+    loss: Callable[[float], str] = fmt.loss,
+) -> str:
     """Return test accuracies, or of a regression losses, in one line, "" without any."""
     parts = []
     for name, one in _found(summary).items():
-        key, show = ("accuracy", "{:.4f}".format) if "accuracy" in one else ("loss", fmt.loss)
+        key, show = ("accuracy", accuracy) if "accuracy" in one else ("loss", loss)
         if isinstance(one.get(key), int | float):
             title = _title(name, one)
             parts.append(f"{title[0].lower()}{title[1:]} {_figure(one, show, key)}")
@@ -71,20 +79,47 @@ def baselines_table(run: Run, number: int) -> str:
         *((name, _title(name, one), one) for name, one in found.items()),
     ):
         cells = ""
-        for key, show in (("accuracy", fmt.fraction), ("loss", fmt.number)):
+        for key, show in (("accuracy", fmt.fraction), ("loss", fmt.measure)):
             value = one.get(key)
             if not isinstance(value, int | float):
                 cells += "<td>-</td>"
                 continue
             where = f'id="run-{number}-baseline-{name}-{key}" data-value="{value!r}"'
-            cells += f"<td {where}>{text(_figure(one, show, key))}</td>"
+            figure, _, spread = text(_figure(one, show, key)).partition(" (")
+            figure += f" <small>({spread}</small>" if spread else ""
+            cells += f"<td {where}>{figure}</td>"
         rows.append(f'<tr><th scope="row">{text(title)}</th>{cells}</tr>')
     table = html_table(["", "Test accuracy", "Test loss"], rows, "numbers")
     notes = [f"{name}: {why}." for name, why in left.items()]
-    if run.summary.get("private"):
-        notes.insert(
-            0,
-            "All but this run are fitted on the records without noise, as only a simulation can: "
-            "no epsilon covers these figures, and they are no part of what it promises.",
-        )
+    if _is_private(run):
+        notes.insert(0, _OUTSIDE)
     return table + "".join(f'<p class="soft">{text(note)}</p>' for note in notes)
+
+
+def baselines_of(runs: Sequence[Run], names: Sequence[str]) -> str:
+    """Return the table of several runs' baselines, test accuracies or losses; "" without any."""
+    found = [_found(run.summary) for run in runs]
+    rows = []
+    for name in _TITLES:
+        entries = [one.get(name) for one in found]
+        known = next(filter(None, entries), None)
+        if known is None:
+            continue
+        cells = "".join(_cell(number, name, one) for number, one in enumerate(entries))
+        rows.append(f'<tr><th scope="row">{text(_title(name, known))}</th>{cells}</tr>')
+    if not rows:
+        return ""
+    note = f'<p class="soft">{_OUTSIDE}</p>' if any(map(_is_private, runs)) else ""
+    return html_table(["", *names], rows, "numbers") + note
+
+
+def _cell(number: int, name: str, one: Mapping[str, Any] | None) -> str:
+    key, show = ("accuracy", fmt.fraction) if one and "accuracy" in one else ("loss", fmt.measure)
+    if not one or not isinstance(one.get(key), int | float):
+        return "<td>-</td>"
+    where = f'id="run-{number}-baseline-{name}-{key}" data-value="{one[key]!r}"'
+    return f"<td {where}>{text(show(one[key]))}</td>"
+
+
+def _is_private(run: Run) -> bool:
+    return bool(run.summary.get("private"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from privet.core.format import text
+from privet.server_apps.report.script import HASH, SCRIPT
 
 # Okabe and Ito's colours, which most colour-blind readers can distinguish, in two brightnesses.
 _LIGHT = ("0072b2", "d55e00", "009e73", "b0528c", "8a6d00", "3f8fc4", "5b5b5b", "7a3b00")
@@ -15,10 +16,10 @@ def _palette(colours: tuple[str, ...]) -> str:
 
 _STYLE = f"""
 :root{{color-scheme:light dark;--ink:#1d2420;--soft:#59645e;--paper:#f7f8f6;--card:#fff;
---grid:#dfe4e0;--edge:#0003;--warn:#9a2c16;--warn-paper:#fdece7;
+--grid:#dfe4e0;--edge:#0003;--warn:#9a2c16;--warn-paper:#fdece7;--note-paper:#eef1ef;
 --font:system-ui,-apple-system,"Segoe UI",Roboto,"Liberation Sans",sans-serif;{_palette(_LIGHT)}}}
 @media (prefers-color-scheme:dark){{:root{{--ink:#e6ebe7;--soft:#a3aea7;--paper:#131714;
---card:#1c211e;--grid:#353d38;--edge:#000a;--warn:#ffb09c;--warn-paper:#3a1f18;
+--card:#1c211e;--grid:#353d38;--edge:#000a;--warn:#ffb09c;--warn-paper:#3a1f18;--note-paper:#29302c;
 {_palette(_DARK)}}}}}
 """
 
@@ -34,23 +35,36 @@ p{margin:.4rem 0;max-width:46rem;overflow-wrap:anywhere}
 small,.soft{color:var(--soft)}
 .outcome{background:var(--card);border:1px solid var(--grid);border-radius:.6rem;
 padding:.9rem 1rem;margin:.8rem 0}
-.tiles{display:grid;grid-template-columns:repeat(auto-fill,minmax(8.3rem,1fr));gap:.8rem 1rem;
-margin:.7rem 0 .2rem}
-.tiles div{min-width:0}
-.tiles dt{font-size:.8rem;color:var(--soft);margin:0}
-.tiles dd{font-size:1.3rem;line-height:1.25;margin:0;font-variant-numeric:tabular-nums}
-.tiles dd small{display:block;font-size:.75rem}
+.large{display:flex;flex-wrap:wrap;gap:.9rem 2.4rem;margin:.7rem 0}
+.large>div{flex:0 1 auto;max-width:24rem;min-width:6rem}
+.large dt{font-size:.85rem;color:var(--soft)}
+.large dd{margin:0;font-size:2.3rem;line-height:1.15;font-variant-numeric:tabular-nums}
+.large dd.soft{font-size:1.6rem;line-height:1.65}
+.large dd small{display:block;font-size:.82rem;line-height:1.4}
+.tiles{display:flex;flex-wrap:wrap;gap:.15rem 1.6rem;margin:.9rem 0 .5rem;padding-top:.7rem;
+border-top:1px solid var(--grid);font-size:.87rem}
+.tiles div{display:flex;gap:.4rem;min-width:0}
+.tiles dt{color:var(--soft)}
+.tiles dd{margin:0;font-variant-numeric:tabular-nums}
 .warn{background:var(--warn-paper);color:var(--warn);border-radius:.4rem;padding:.45rem .7rem;
 overflow-wrap:anywhere}
+.note{background:var(--note-paper);border-radius:.4rem;padding:.45rem .7rem}
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:1rem}
 figure{margin:0;background:var(--card);border:1px solid var(--grid);border-radius:.6rem;
-padding:.8rem .7rem .5rem;min-width:0;max-width:40rem}
+padding:.8rem .7rem .5rem;min-width:0}
 figure svg{display:block;width:100%;height:auto}
+.plots>:last-child:nth-child(odd){grid-column:1/-1}
+.plots>figure:last-child:nth-child(odd){max-width:none}
+figure:last-child:nth-child(odd)>svg,figure:last-child:nth-child(odd) .over>svg{max-width:36rem;
+margin:0 auto}
+.aside{align-self:center;padding:0 .7rem}
 figure svg text{font-family:var(--font)!important}
 .legend{display:flex;flex-wrap:wrap;gap:.1rem .9rem;list-style:none;margin:0 0 .3rem;padding:0;
 font-size:.85rem}
+.curves>.legend{position:sticky;top:0;z-index:1;background:var(--paper);padding:.4rem 0}
 .legend li{display:flex;align-items:center;gap:.4rem;min-width:0;overflow-wrap:anywhere}
-h3>svg,.legend svg{flex:none;width:1.9rem;height:.6rem}
+h3>svg,th>svg,.legend svg{flex:none;width:1.9rem;height:.6rem}
+th>svg{margin-right:.4rem}
 .scroll{overflow-x:auto;border:1px solid var(--grid);border-radius:.6rem;
 background:linear-gradient(to left,var(--card) 40%,transparent) right/1.5rem 100% no-repeat local,
 linear-gradient(to left,var(--edge),transparent) right/1rem 100% no-repeat scroll,var(--card)}
@@ -66,12 +80,25 @@ tbody th{font-weight:400;color:var(--soft);overflow-wrap:break-word}
 min-width:6.5rem;max-width:11rem}
 .settings td{overflow-wrap:anywhere;min-width:7rem}
 .account ul{margin:0;padding-left:1.1rem}
+.numbers.sortable tbody th{white-space:nowrap;max-width:none}
+.sortable thead th{min-width:4.5rem}
+.sortable th[aria-sort=ascending] button::after{content:" \2191"}
+.sortable th[aria-sort=descending] button::after{content:" \2193"}
+th button{all:unset;cursor:pointer}
+th button:focus-visible{outline:2px solid var(--run-0);outline-offset:2px}
+input[type=search],select{font:inherit;font-size:.9rem;padding:.2rem .4rem;border-radius:.3rem;
+border:1px solid var(--grid);background:var(--card);color:var(--ink);max-width:100%}
+.controls label{margin-right:1.4rem;white-space:nowrap}
+.controls input{vertical-align:middle;width:8rem}
+.folders{list-style:none;margin:.2rem 0;padding:0;font-size:.9rem;overflow-wrap:anywhere}
+.folders svg{width:1.9rem;height:.6rem;margin-right:.4rem}
 .absent{color:var(--soft)}
 .best{font-weight:700}
 .best::after{content:" \2605";color:var(--run-0)}
 .spot{fill:transparent}
 .spot:hover{fill:currentColor;fill-opacity:.45}
-.switch{font-size:.9rem}
+.controls{font-size:.9rem;margin:.2rem 0 .6rem;color:var(--soft)}
+.switch-name{font-size:.9rem}
 .over{display:none}
 #over-round:checked~.plots .over-round,#over-clock:checked~.plots .over-clock,
 #over-uploads:checked~.plots .over-uploads,#over-bytes:checked~.plots .over-bytes,
@@ -87,6 +114,7 @@ table{font-size:.82rem}
 th,td{padding:.35rem .4rem}
 thead th{min-width:5.2rem}
 .numbers tbody th{min-width:5rem;max-width:8rem}
+.numbers.sortable tbody th{white-space:normal;min-width:9.5rem;max-width:9.5rem}
 .settings tbody th{min-width:5rem;max-width:10rem}
 .account thead{display:none}
 .account tr{display:block;padding:.5rem .2rem;border-top:1px solid var(--grid)}
@@ -105,15 +133,16 @@ def document(title: str, body: str, *, refresh: int = 0) -> str:
     ``refresh`` is the interval in seconds at which a browser reloads it, 0 for never.
     """
     again = f'<meta http-equiv="refresh" content="{refresh}">\n' if refresh else ""
-    return _whole(title, body, f"{_STYLE}{_RULES}", again)
+    return _whole(title, f"{body}\n<script>{SCRIPT}</script>", f"{_STYLE}{_RULES}", again, HASH)
 
 
-def _whole(title: str, body: str, style: str, head: str = "") -> str:
+def _whole(title: str, body: str, style: str, head: str = "", script: str = "") -> str:
+    allowed = f"; script-src 'sha256-{script}'" if script else ""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
-        "style-src 'unsafe-inline'\">\n"
+        f"style-src 'unsafe-inline'{allowed}\">\n"
         f"{head}<title>{text(title)}</title>\n<style>{style}</style>\n</head>\n"
         f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
     )

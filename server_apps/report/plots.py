@@ -51,7 +51,10 @@ Series = tuple[list[int], list[Number]]
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One set of axes: which curves it shows and how the y axis is drawn."""
+    """One set of axes: which curves it shows and how the y axis is drawn.
+
+    ``label`` is what the title does not say of the y axis.
+    """
 
     key: str
     title: str
@@ -82,14 +85,14 @@ _BYTES: tuple[tuple[str, Callable[[Run], Series]], ...] = (
     ("down", lambda run: run.cumulative("bytes-down")),
 )
 PANELS: tuple[Panel, ...] = (
-    _panel("loss", "Loss", "loss", "auto"),
-    _panel("accuracy", "Accuracy", "accuracy", "percent"),
-    _panel("stationarity", "Stationarity", "stationarity", "log"),
-    _panel("residual", "Fixed-point residual", "squared residual", "log"),
-    Panel("bytes", "Bytes up and down, cumulative", "total", _BYTES, "bytes"),
-    _panel("epsilon", "Privacy spend", "ε spent so far", "linear", "steps-post"),
-    _panel("participants", "Participation", "agents in the round", "count", "steps-mid"),
-    _panel("failures", "Failures", "failures in the round", "count", "steps-mid"),
+    _panel("loss", "Loss", "", "auto"),
+    _panel("accuracy", "Accuracy", "", "percent"),
+    _panel("stationarity", "Stationarity", "", "log"),
+    _panel("residual", "Fixed-point residual", "squared", "log"),
+    Panel("bytes", "Bytes up and down, cumulative", "", _BYTES, "bytes"),
+    _panel("epsilon", "Privacy spent so far", "ε", "linear", "steps-post"),
+    _panel("participants", "Participation", "agents", "count", "steps-mid"),
+    _panel("failures", "Failures", "agents", "count", "steps-mid"),
 )
 
 
@@ -99,7 +102,7 @@ def panels(runs: Sequence[Run]) -> list[Panel]:
 
 
 def _added(key: str) -> Panel:
-    return Panel(f"added-{key}", title(key), key, (("", lambda run: run.series(key)),), "auto")
+    return Panel(f"added-{key}", title(key), "", (("", lambda run: run.series(key)),), "auto")
 
 
 def have_matplotlib() -> bool:
@@ -175,6 +178,8 @@ def draw(panel: Panel, runs: Sequence[Run], over: str = "round") -> str:
         figure = Figure(figsize=(_WIDTH, _HEIGHT))
         axes = figure.add_axes((0.155, 0.175, 0.815, 0.7))
         _style(axes, panel, values, unit)
+        if not axes.get_title("left"):
+            axes.set_position((0.155, 0.175, 0.815, 0.79))
         axes.set_xlabel(label, color=_INK, labelpad=3)
         axes.xaxis.set_major_locator(
             MaxNLocator(6, steps=[1, 2, 5, 10], integer=over in ("round", "uploads"))
@@ -193,13 +198,27 @@ def draw(panel: Panel, runs: Sequence[Run], over: str = "round") -> str:
             transparent=True,
             metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")),
         )
+        most = max(2, min(_SPOTS, _SPOTS * COLOURS // len(lines)))
         spots = "".join(
             _spot(axes, index, (x, y), tooltip)
             for (index, _, _), place, texts in zip(lines, scaled, tooltips, strict=True)
-            for x, y, tooltip in _some(list(zip(*place, texts, strict=True)))
+            for x, y, tooltip in _some(list(zip(*place, texts, strict=True)), most)
         )
+        axis = _axis(axes) if panel.switched else ""
+    return _inline(file.getvalue(), axis).removesuffix("</svg>") + spots + "</svg>"
+
+
+def _axis(axes: Axes) -> str:
+    """Return what the page's script needs to draw the y axis anew.
+
+    Its limits, whether it is logarithmic, and where it lies in the picture: left, top, bottom.
+    """
+    low, high = axes.get_ylim()
+    box = axes.get_position()
     width, height = _WIDTH * _POINTS, _HEIGHT * _POINTS
-    return _inline(file.getvalue(), width, height).removesuffix("</svg>") + spots + "</svg>"
+    place = (box.x0 * width, (1 - box.y1) * height, (1 - box.y0) * height)
+    numbers = (low, high, axes.get_yscale() == "log", *place)
+    return f' data-axis="{" ".join(f"{float(one):.10g}" for one in numbers)}"'
 
 
 def _along(over: str, largest: Number) -> tuple[str, float]:
@@ -210,9 +229,9 @@ def _along(over: str, largest: Number) -> tuple[str, float]:
     return f"bytes up and down ({unit})", scale
 
 
-def _some(points: list[Any]) -> list[Any]:
-    """Return at most `_SPOTS` of the points and the last, evenly spaced."""
-    return [*points[: -1 : math.ceil(len(points) / _SPOTS)], points[-1]]
+def _some(points: list[Any], most: int) -> list[Any]:
+    """Return at most so many of the points and the last, evenly spaced."""
+    return [*points[: -1 : math.ceil(len(points) / most)], points[-1]]
 
 
 def _spot(axes: Axes, index: int, point: tuple[float, float], tooltip: str) -> str:
@@ -224,7 +243,7 @@ def _spot(axes: Axes, index: int, point: tuple[float, float], tooltip: str) -> s
         return ""
     place = f'cx="{x * width:.1f}" cy="{(1 - y) * height:.1f}"'
     return (
-        f'<circle class="spot" {place} r="6" style="color:var({colour(index)})">'
+        f'<circle class="spot" data-run="{index}" {place} r="6" style="color:var({colour(index)})">'
         f"<title>{text(tooltip)}</title></circle>"
     )
 
@@ -238,8 +257,8 @@ def _unit(panel: Panel, largest: Number) -> tuple[str, float]:
 
 
 def _is_log(panel: Panel, values: list[Number]) -> bool:
-    wide = 0 < min(values) <= max(values) / 30
-    return panel.scale == "log" or (panel.scale == "auto" and wide)
+    least = {"log": 3, "auto": 30}.get(panel.scale, math.inf)
+    return 0 < min(values) <= max(values) / least
 
 
 def _style(axes: Axes, panel: Panel, values: list[Number], unit: str) -> None:
@@ -247,13 +266,9 @@ def _style(axes: Axes, panel: Panel, values: list[Number], unit: str) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     logarithmic = _is_log(panel, values)
-    details = ", ".join(part for part in (unit, "log scale" if logarithmic else "") if part)
+    details = (panel.label, unit, "log scale" if logarithmic else "")
     axes.set_title(
-        f"{panel.label} ({details})" if details else panel.label,
-        loc="left",
-        fontsize=11.5,
-        color=_INK,
-        pad=7,
+        ", ".join(filter(None, details)), loc="left", fontsize=11.5, color=_INK, pad=7, gid="scale"
     )
     if logarithmic:
         axes.set_yscale("log")
@@ -299,6 +314,7 @@ def _line(
         marker="o" if len(points[0]) <= _MARKERS_UP_TO else "",
         markersize=max(2.6, (5.0 if several else 4.0) - index),
         drawstyle=panel.steps,
+        gid=f"curve-{index}",
         clip_on=False,
     )
 
@@ -316,12 +332,15 @@ def _placeholder(index: int) -> str:
     return f"#0a0a{index % COLOURS:02x}"
 
 
-def _inline(svg: str, width: float, height: float) -> str:
+def _inline(svg: str, axis: str) -> str:
     """Return matplotlib's document as an element of a page, which decides its size and colours."""
     _, _, content = svg[svg.index("<svg") :].partition(">")
     # Group ids are counters that restart in every figure, but ids must be unique in a page.
+    content = re.sub(r'<g id="curve-(\d+)"', r'<g class="curve" data-run="\1"', content)
+    content = re.sub(r'<g id="(ytick|scale)[^"]*"', r'<g class="\1"', content)
     content = re.sub(r'<g id="[^"]*"', "<g", content)
     runs = {_placeholder(index): colour(index) for index in range(COLOURS)}
     for placeholder, variable in {_INK: "--ink", _GRID: "--grid", **runs}.items():
         content = content.replace(placeholder, f"var({variable})")
-    return f'<svg viewBox="0 0 {width:g} {height:g}" aria-hidden="true">{content.strip()}'
+    box = f"0 0 {_WIDTH * _POINTS:g} {_HEIGHT * _POINTS:g}"
+    return f'<svg viewBox="{box}"{axis} aria-hidden="true">{content.strip()}'

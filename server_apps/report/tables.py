@@ -12,17 +12,23 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from privet.core import format as fmt
+from privet.core.errors import PrivetError
 from privet.core.format import Number, text
 from privet.core.library import LIBRARY_VERSION
+from privet.core.registry import algorithm
+from privet.server_apps.account import ASSUMPTIONS
 from privet.server_apps.config import changed
 from privet.server_apps.report.runs import (
     COUNTS,
     MEASURES,
+    PLACES,
     Privacy,
     Run,
     differing,
     extras_of,
+    settings_of,
 )
+from privet.strategies.half import STEP_KEYS
 
 _SHOWN_ROUNDS = 20
 _SHOWN_INCIDENTS = 30
@@ -42,10 +48,15 @@ _PRIVACY = {
     "to": "Towards",
     "epsilon": "ε",
     "delta": "δ",
-    "method": "Method",
-    "assumptions": "Assumptions",
-    "as-printed": "ε as printed in the paper",
+    "assumptions": "Provided that",
 }
+_TECHNICAL = {
+    "observer": "Towards",
+    "method": "Method",
+    "as-printed": "ε by the paper's formula, which is no promise",
+    "sampler": "The sampler of the noise",
+}
+_LISTS = ("assumptions", "sampler")
 
 Show = Callable[[Number], str]
 
@@ -53,11 +64,11 @@ FINAL: tuple[tuple[str, str, Show], ...] = (
     ("rounds", "Rounds finished", fmt.number),
     ("participants", "Agents per round, mean", fmt.number),
     ("failures", "Failures, total", fmt.number),
-    ("loss", "Loss", fmt.number),
+    ("loss", "Loss", fmt.measure),
     ("accuracy", "Accuracy", fmt.fraction),
-    ("stationarity", "Stationarity", fmt.number),
-    ("residual", "Fixed-point residual", fmt.number),
-    ("distance", "Distance to the optimum", fmt.number),
+    ("stationarity", "Stationarity", fmt.measure),
+    ("residual", "Fixed-point residual", fmt.measure),
+    ("distance", "Distance to the optimum", fmt.measure),
     ("bytes-up", "Bytes up, total", fmt.byte_count),
     ("bytes-down", "Bytes down, total", fmt.byte_count),
     ("seconds", "Time in rounds", fmt.duration),
@@ -69,6 +80,16 @@ _BEST: Mapping[str, Callable[[Sequence[Number]], Number]] = {
     **dict.fromkeys((*_LEAST, "seconds", "epsilon"), min),
 }
 """The best of a metric's values, over the runs that did not fail."""
+_DATA = ("dataset", "data-path", "data-seed", "label-column")
+_OBJECTIVE = (*_DATA, "loss", "regularizer", "regularizer-weight")
+_COMPARABLE: Mapping[str, tuple[str, ...]] = {
+    "accuracy": _DATA,
+    **dict.fromkeys(("loss", "stationarity", "distance"), _OBJECTIVE),
+    # It measures how far an algorithm is from its own fixed point.
+    "residual": ("algorithm", *_OBJECTIVE),
+    "epsilon": ("delta", "relation"),
+}
+"""Settings in which runs must agree for a metric to mean the same in all of them."""
 _SHOW: Mapping[str, Show] = {key: show for key, _, show in FINAL}
 
 
@@ -121,38 +142,98 @@ def _distance(summary: Mapping[str, Any]) -> tuple[Number, str] | None:
     return None
 
 
-def tiles(run: Run) -> str:
-    """Return the recorded final numbers of one run as an HTML list."""
-    entries = []
-    for key, label in _metrics([run]):
-        result = final(run, key)
-        if result is not None and not (key == "epsilon" and _is_claimed(run, result[0])):
-            content = f"<dd {_attributes(0, key, result)}>{_written(key, result)}</dd>"
-            entries.append(f"<div><dt>{label}</dt>{content}</div>")
-    return f'<dl class="tiles">{"".join(entries)}</dl>'
+def figure(run: Run, key: str) -> str:
+    """Return the final number of one run as a term and its value, "" where it was not recorded."""
+    result = final(run, key)
+    label = dict(_metrics([run]))[key]
+    if result is None:
+        return ""
+    return f"<dt>{label}</dt><dd {attributes(0, key, result)}>{_written(key, result)}</dd>"
 
 
-def _is_claimed(run: Run, epsilon: Number) -> bool:
-    """Return whether the privacy account of a run states the same epsilon."""
+def figures(run: Run, without: Sequence[str]) -> str:
+    """Return the final numbers of one run as entries of an HTML list, but those of some keys."""
+    shown = [figure(run, key) for key, _ in _metrics([run]) if key not in without]
+    return "".join(f"<div>{one}</div>" for one in shown if one)
+
+
+def is_claimed(run: Run) -> bool:
+    """Return whether the privacy account of a run states the epsilon of its history."""
+    spent = run.last("epsilon")
     stated = {fmt.epsilon(entry.get("epsilon")) for entry in run.privacy.entries}
-    return run.privacy.private is True and fmt.epsilon(epsilon) in stated
+    return run.privacy.private is True and spent is not None and fmt.epsilon(spent[1]) in stated
 
 
 def final_table(runs: Sequence[Run], names: Sequence[str]) -> str:
     """Return the table of final numbers: one column per run, the best of a row marked."""
-    rows = []
-    for key, label in _metrics(runs):
+    cells = _final_cells(runs)
+    rows = [f'<tr><th scope="row">{label}</th>{"".join(row)}</tr>' for label, row in cells.items()]
+    return html_table(["", *names], rows, "numbers")
+
+
+def sortable_table(runs: Sequence[Run], names: Sequence[str]) -> str:
+    """Return the table of final numbers of many runs: one row per run, with what differs.
+
+    The script of the page sorts it by the ``data-value`` of cells, or else by their text.
+    """
+    settings = [settings_of(run) for run in runs]
+    chosen = {key for one in settings for key in changed(one)} - {*PLACES, "algorithm"}
+    cells = {
+        text(key): [
+            f'<td data-key="{text(key)}">{text(fmt.setting(one[key])) if key in one else "-"}</td>'
+            for one in settings
+        ]
+        for key in differing(settings)
+        if key in chosen
+    }
+    cells |= _final_cells(runs, first=("accuracy", "loss", "epsilon"))
+    rows = [
+        f'<tr data-run="{number}"><th scope="row">{name}</th>'
+        + "".join(column[number] for column in cells.values())
+        + "</tr>"
+        for number, name in enumerate(names)
+    ]
+    return html_table(["Run", *cells], rows, "numbers sortable")
+
+
+def _final_cells(runs: Sequence[Run], first: Sequence[str] = ()) -> dict[str, list[str]]:
+    """Return the cells of the final numbers, a list over the runs by each label."""
+    found: dict[str, list[str]] = {}
+    labels = dict(_metrics(runs))
+    for key in dict.fromkeys((*first, *labels)):
+        label = labels[key]
         numbers = [final(run, key) for run in runs]
+        if not any(numbers):
+            continue
         best = _best(key, runs, numbers)
         cells = []
         for number, result in enumerate(numbers):
             kind = "absent" if result is None else "best" if result[0] == best else ""
             marked = f' class="{kind}"' if kind else ""
             content = "not recorded" if result is None else _written(key, result)
-            cells.append(f"<td {_attributes(number, key, result)}{marked}>{content}</td>")
-        if any(numbers):
-            rows.append(f'<tr><th scope="row">{label}</th>{"".join(cells)}</tr>')
-    return html_table(["", *names], rows, "numbers")
+            cells.append(f"<td {attributes(number, key, result)}{marked}>{content}</td>")
+        found[label] = cells
+    if any(tuned := [_tuned(run) for run in runs]):
+        found["Method's settings"] = [
+            f'<td data-run="{number}" data-tuned>{text(one) or "-"}</td>'
+            for number, one in enumerate(tuned)
+        ]
+    return found
+
+
+def _tuned(run: Run) -> str:
+    """Return which of the settings that `tune` searches a run was given, "" where unknown."""
+    config = run.summary.get("config")
+    if not isinstance(config, dict):
+        return ""
+    try:
+        searched = algorithm(str(config.get("algorithm"))).load_strategy().search
+    except PrivetError:
+        return ""
+    keys = (*STEP_KEYS, *(axis.key for axis in searched))
+    given = {key: value for key, value in changed(config).items() if key in keys}
+    settings = ", ".join(f"{key}={fmt.setting(value)}" for key, value in given.items())
+    return settings or "defaults, not tuned"
 
 
 def _metrics(runs: Sequence[Run]) -> list[tuple[str, str]]:
@@ -163,22 +244,31 @@ def _metrics(runs: Sequence[Run]) -> list[tuple[str, str]]:
 def _best(
     key: str, runs: Sequence[Run], numbers: Sequence[tuple[Number, str] | None]
 ) -> Number | None:
-    """Return the best number of a row, None if all are equal or the metric has no best."""
+    """Return the best number of a row.
+
+    None if all are equal, the metric has no best, or the numbers are not of the same quantity.
+    """
+    settings = [settings_of(run) for run in runs]
+    if any(same in _COMPARABLE.get(key, ()) for same in differing(settings)):
+        return None
     known = [
         result[0]
         for run, result in zip(runs, numbers, strict=True)
-        if result is not None and run.summary.get("status") != "failed"
+        if result is not None and run.summary.get("status") not in ("failed", "diverged")
     ]
     return _BEST[key](known) if key in _BEST and len(set(known)) > 1 else None
 
 
-def _attributes(number: int, key: str, result: tuple[Number, str] | None) -> str:
+def attributes(number: int, key: str, result: tuple[Number, str] | None) -> str:
+    """Return the attributes of the element that shows a final number, its exact value in them."""
     stored = "" if result is None else f' data-value="{text(_exact(result[0]))}"'
     return f'id="run-{number}-{key}" data-run="{number}" data-metric="{key}"{stored}'
 
 
 def _written(key: str, result: tuple[Number, str]) -> str:
     value, remark = result
+    if key == "epsilon" and remark == "not private" and math.isinf(value):
+        return "not private"
     return text(shown(key, value)) + (f" <small>({text(remark)})</small>" if remark else "")
 
 
@@ -186,14 +276,16 @@ def _exact(value: Number) -> str:
     return repr(value) if math.isfinite(value) else str(float(value))
 
 
-def privacy_table(runs: Sequence[Run], names: Sequence[str]) -> str:
-    """Return the table of privacy statements, or "" when no run folder has an account."""
+def privacy_table(runs: Sequence[Run], names: Sequence[str], *, technical: bool) -> str:
+    """Return the table of what is promised, or of its technical lines; "" without an account."""
+    columns = _TECHNICAL if technical else _PRIVACY
     rows = [
-        _privacy_row(number, position, name, entry, run.privacy)
+        _privacy_row(number, position, name, entry, run.privacy, columns)
         for number, (name, run) in enumerate(zip(names, runs, strict=True))
         for position, entry in enumerate(entries_of(run.privacy))
     ]
-    return html_table(["Run", *_PRIVACY.values()], rows, "account") if rows else ""
+    heads = ["Run", *columns.values()]
+    return html_table(heads, rows, "account") if rows else ""
 
 
 def entries_of(privacy: Privacy) -> list[dict[str, Any]]:
@@ -209,51 +301,78 @@ def entries_of(privacy: Privacy) -> list[dict[str, Any]]:
 
 
 def _privacy_row(
-    number: int, position: int, name: str, entry: Mapping[str, Any], privacy: Privacy
+    number: int,
+    position: int,
+    name: str,
+    entry: Mapping[str, Any],
+    privacy: Privacy,
+    columns: Mapping[str, str],
 ) -> str:
     cells = [f'<th scope="row">{name}</th>']
-    for key, head in _PRIVACY.items():
+    entry = {**entry, "observer": entry.get("to"), **_assumptions(entry.get("assumptions"))}
+    for key, head in columns.items():
         value = entry.get(key)
         where = f'id="run-{number}-privacy-{position}-{key}" data-label="{head}"'
         if key in {"epsilon", "as-printed"}:
             content = text(fmt.epsilon(value))
             void = key == "epsilon" and privacy.private is False
             content += " <small>(not private)</small>" if void else ""
-        elif key == "assumptions" and isinstance(value, list):
+        elif key in _LISTS and isinstance(value, list):
             content = f"<ul>{''.join(f'<li>{text(item)}</li>' for item in value)}</ul>"
         else:
             content = text(fmt.stated(value) if key == "delta" else fmt.setting(value))
         exact = value if isinstance(value, str) or value is None else repr(value)
-        stored = "" if key == "assumptions" or exact is None else f' data-value="{text(exact)}"'
+        stored = "" if key in _LISTS or exact is None else f' data-value="{text(exact)}"'
         cells.append(f"<td {where}{stored}>{content}</td>")
     return f"<tr>{''.join(cells)}</tr>"
 
 
-def settings_table(runs: Sequence[Run], names: Sequence[str]) -> str:
-    """Return the settings: those that differ, those not at their default, the rest folded."""
+def _assumptions(lines: Any) -> dict[str, Any]:
+    """Return an account's assumptions, those on the noise's sampler apart."""
+    if not isinstance(lines, list):
+        return {}
+    return {
+        "assumptions": [line for line in lines if line not in ASSUMPTIONS[-1:]],
+        "sampler": [line for line in lines if line in ASSUMPTIONS[-1:]],
+    }
+
+
+def settings_table(runs: Sequence[Run], names: Sequence[str], *, different: bool = True) -> str:
+    """Return the settings: those that differ, those not at their default, the rest folded.
+
+    Without ``different`` those that differ and are not defaults are left out: they have columns in
+    `sortable_table`.
+    """
     columns = [_settings(run) for run in runs]
+    several = len(runs) > 1
     chosen = {key for run in runs for key in _chosen(run)}
-    different_keys = set(differing(columns)) if len(runs) > 1 else set()
-    parts: list[list[str]] = [[], [], []]
+    unequal = set(differing(columns)) if several else set()
+    parts: defaultdict[tuple[bool, bool], list[str]] = defaultdict(list)
     for key in dict.fromkeys(key for column in columns for key in column):
-        values = [fmt.setting(column[key]) if key in column else "absent" for column in columns]
+        if several and key.removeprefix("config.") in PLACES:
+            continue
+        values = [fmt.setting(column[key]) if key in column else "-" for column in columns]
         cells = "".join(
             f'<td data-run="{number}" data-key="{text(key)}">{text(value)}</td>'
-            for number, value in enumerate(values)
+            for number, value in enumerate(values if key in unequal else values[:1])
         )
-        rank = 0 if key in different_keys else 1 if key in chosen else 2
         name = text(key.removeprefix("config."))
-        parts[rank].append(f'<tr><th scope="row">{name}</th>{cells}</tr>')
-    different, given, others = parts
+        row = f'<tr><th scope="row">{name}</th>{cells}</tr>'
+        parts[key in unequal, key in chosen].append(row)
+    equal = ["", "All runs" if several else names[0]]
     result = []
-    if different:
-        result.append(f"<h3>Different</h3>{html_table(['', *names], different, 'settings')}")
-    if given:
-        heading = "<h3>The same, and not the defaults</h3>" if len(runs) > 1 else ""
-        result.append(f"{heading}{html_table(['', *names], given, 'settings')}")
-    if others:
-        table = html_table(["", *names], others, "settings")
-        result.append(f"<details><summary>{len(others)} others</summary>{table}</details>")
+    if different and (rows := parts[True, True]):
+        result.append(f"<h3>Different</h3>{html_table(['', *names], rows, 'settings')}")
+    if rows := parts[False, True]:
+        heading = "<h3>The same in all, and not the defaults</h3>" if several else ""
+        result.append(f"{heading}{html_table(equal, rows, 'settings')}")
+    for differ, heads, what in (
+        (True, ["", *names], "others that differ"),
+        (False, equal, "others that are the same" if several else "others"),
+    ):
+        if rows := parts[differ, False]:
+            table = html_table(heads, rows, "settings")
+            result.append(f"<details><summary>{len(rows)} {what}</summary>{table}</details>")
     return "\n".join(result)
 
 

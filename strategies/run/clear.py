@@ -176,7 +176,7 @@ def _closed(half: ServerHalf[Any], pending: Pending, together: Together) -> Roun
         log.warning("round %d: agent %s absent: %s", pending.round, name, reason)
     pending.outcome.require(len(together.names), pending.absent)
     pending.outcome.bytes += together.size
-    updates = together.updates(pending.round)
+    updates = together.updates([pending.round] * len(together.names))
     for name, update in updates.items():
         pending.outcome.note_cost(name, update)
         pending.outcome.note_remark(name, update)

@@ -93,6 +93,8 @@ class Speeds:
     names: Sequence[str]
     _seconds: dict[str, list[float]] = field(default_factory=dict, init=False)
     _away: dict[str, list[tuple[float, float]]] = field(default_factory=dict, init=False)
+    _factors: dict[str, float] = field(default_factory=dict, init=False)
+    _jitters: dict[str, list[float]] = field(default_factory=dict, init=False)
     _slow: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -104,6 +106,11 @@ class Speeds:
 
     def factor(self, name: str) -> float:
         """Return f_i."""
+        if name not in self._factors:
+            self._factors[name] = self._drawn(name)
+        return self._factors[name]
+
+    def _drawn(self, name: str) -> float:
         settings = self.settings
         if settings.speeds == "lognormal":
             draw = stream(self.seed, "speed", name).standard_normal()
@@ -111,6 +118,14 @@ class Speeds:
         if settings.speeds == "stragglers" and name in self._slow:
             return settings.slow_factor
         return 1.0
+
+    def _jitter(self, name: str, number: int) -> float:
+        """Return the logarithm of u of an agent's ``number``-th task, in deviations."""
+        drawn = self._jitters.get(name, ())
+        if number > len(drawn):  # a longer draw of a stream begins with the shorter ones
+            drawn = stream(self.seed, "task", name).standard_normal(2 * number + 14).tolist()
+            self._jitters[name] = drawn
+        return drawn[number - 1]
 
     def finish(self, name: str, number: int, begun: float, steps: int) -> float:
         """Return when an agent's task ends, its ``number``-th, counted from 1.
@@ -123,8 +138,7 @@ class Speeds:
         else:
             seconds = (settings.task_latency + steps * settings.step_seconds) * self.factor(name)
             if settings.speeds in ("lognormal", "stragglers"):
-                draw = stream(self.seed, "task", name, number).standard_normal()
-                seconds *= math.exp(settings.speed_jitter * draw)
+                seconds *= math.exp(settings.speed_jitter * self._jitter(name, number))
         if settings.absences:
             coin = stream(self.seed, "absence", name, number)
             if coin.random() < settings.absences:

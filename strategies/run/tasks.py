@@ -18,6 +18,7 @@ says when their uploads come (`Speeds`); so a run is the same on every engine an
 
 from __future__ import annotations
 
+import heapq
 import logging
 import math
 import time
@@ -75,6 +76,7 @@ class Tasks(ClearUploads):
         self._speeds: Speeds | None = None
         self._began: float | None = None
         self._available = 0
+        self._came = 0
 
     # ------------------------------------------------------------------ who is asked
 
@@ -95,8 +97,8 @@ class Tasks(ClearUploads):
             rng = stream(options.seed, "participation", round_=number)
             places = rng.choice(len(idle), size=min(free, len(idle)), replace=False)
             return [idle[place] for place in sorted(places)]
-        chosen = who.select(number, roster.names, options.seed)
-        return [name for name in chosen if name in set(idle)]
+        free_now = set(idle)
+        return [one for one in who.select(number, roster.names, options.seed) if one in free_now]
 
     def _is_here(self, session: Session, name: str) -> bool:
         roster = session.roster
@@ -150,7 +152,7 @@ class Tasks(ClearUploads):
         session = pending.session
         if messages:
             journal(messages)
-        self.ended, self.checked = {}, Checked()
+        self.ended, self.checked, self._came = {}, Checked(), 0
         if isinstance(grid, EngineGrid):
             wait = partial(self._wait_simulated, pending, session.clock)
             self._give_simulated(pending, grid, messages)
@@ -162,6 +164,8 @@ class Tasks(ClearUploads):
             self._give(pending, push(grid, messages, self.ttl, pending.outgoing.states))
         wait()
         while self._check(pending):  # others take the places of those that were dropped
+            failed = self.checked.failures
+            self._came = sum(t.has_upload and name not in failed for name, t in self.ended.items())
             wait()
         if not self.options.folds_old:
             for name in list(session.tasks):
@@ -226,31 +230,29 @@ class Tasks(ClearUploads):
             return len(session.tasks)
         if self._available < options.min_agents:
             return 0
-        most = options.max_delay
-        old = pending.round - most if most else 0
-        late = sum(task.version <= old for task in session.tasks.values())
-        failed = self.checked.failures
-        came = sum(task.has_upload and name not in failed for name, task in self.ended.items())
+        late = 0
+        if options.max_delay:
+            old = pending.round - options.max_delay
+            late = sum(task.version <= old for task in session.tasks.values())
         buffer = options.uploads_of_version(len(session.roster.agents))
-        return min(len(session.tasks), max(late, buffer - came))
+        return min(len(session.tasks), max(late, buffer - self._came))
 
     def _wait_simulated(self, pending: Pending, opened: float) -> None:
         """Move the clock from one end of a task to the next, until a round has its replies."""
         session, until = pending.session, self._until(opened)
-        places = session.roster.positions
-
-        def end(name: str) -> tuple[float, int]:
-            task = session.tasks[name]
-            return min(task.due, task.begun + self.ttl), places[name]
-
+        places, ttl = session.roster.positions, self.ttl
+        ends = [
+            (min(task.due, task.begun + ttl), places[name], name)
+            for name, task in session.tasks.items()
+        ]
+        heapq.heapify(ends)
         while self._missing(pending):
-            name = min(session.tasks, key=end)
-            task, when = session.tasks[name], end(name)[0]
+            when, _, name = heapq.heappop(ends)
             if when > until:
                 session.clock = until
                 break
             session.clock = max(session.clock, when)
-            self._end(session, name, withdrawn=task.due > when)
+            self._end(session, name, withdrawn=session.tasks[name].due > when)
 
     def _wait(self, pending: Pending, grid: Grid, opened: float) -> None:
         """Wait for the replies of nodes, and withdraw tasks whose time is over."""
@@ -277,6 +279,7 @@ class Tasks(ClearUploads):
     def _end(self, session: Session, name: str, *, withdrawn: bool = False) -> None:
         self.ended[name] = task = session.tasks.pop(name)
         task.withdrawn = withdrawn
+        self._came += task.has_upload
 
     # ------------------------------------------------------------------ folding
 
@@ -388,9 +391,7 @@ class Tasks(ClearUploads):
                 log.debug("round %d: uploads are checked one by one: %r", pending.round, error)
                 return None
         pending.outcome.bytes += together.size
-        updates = {
-            name: together.update(row, tasks[name].version) for row, name in enumerate(names)
-        }
+        updates = together.updates([tasks[name].version for name in names])
         for name, update in updates.items():
             pending.outcome.note_cost(name, update)
         (block,) = uploads

@@ -184,13 +184,17 @@ class Together(NamedTuple):
         update = self.update(row, round_, to_payload(row_of(self.upload, row)))
         return Reply(record_dict({RECORD: update_record(protocol, version, update)}))
 
-    def updates(self, round_: int) -> dict[str, Update]:
-        """Return the uploads' metadata, without arrays; agents of one account share an object."""
-        shared: dict[int, Update] = {}
-        for row, one in enumerate(self.costs):
-            if id(one) not in shared:
-                shared[id(one)] = self.update(row, round_)
-        return {name: shared[id(one)] for name, one in zip(self.names, self.costs, strict=True)}
+    def updates(self, rounds: Sequence[int]) -> dict[str, Update]:
+        """Return the uploads' metadata, without arrays, by the round of each.
+
+        Agents of one account and round share an object.
+        """
+        shared: dict[tuple[int, int], Update] = {}
+        for row, (one, round_) in enumerate(zip(self.costs, rounds, strict=True)):
+            if (id(one), round_) not in shared:
+                shared[id(one), round_] = self.update(row, round_)
+        each = zip(self.names, self.costs, rounds, strict=True)
+        return {name: shared[id(one), round_] for name, one, round_ in each}
 
     def update(self, row: int, round_: int, arrays: bytes = b"") -> Update:
         """Return an upload's metadata, and its arrays if they are given."""

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -108,6 +108,7 @@ def bench_cohort(show: Show, *, quick: bool = False) -> None:
         show(Figure("engine", str(case), "inline, us an update", alone * updates))
         show(Figure("engine", str(case), "cohort, us an update", together * updates))
         show(Figure("engine", str(case), "cohort against inline", alone / together, case.goal))
+    _bench_asynchronous(show, quick)
     count = MANY // 10 if quick else MANY
     done = subprocess.run(
         [sys.executable, "-c", _MANY.format(count)],
@@ -119,6 +120,25 @@ def bench_cohort(show: Show, *, quick: bool = False) -> None:
     title = f"{count} agents, d 5, 3 rounds"
     show(Figure("engine", title, "seconds of one core", found["seconds"], 20.0, at_least=False))
     show(Figure("engine", title, "peak MB", found["megabytes"], 2048.0, at_least=False))
+
+
+def _bench_asynchronous(show: Show, quick: bool) -> None:
+    """Compare an update of an asynchronous run with one of a synchronous run, in turns."""
+    case = CASES[0]
+    problems = case.problems()
+    late = replace(case, settings={"asynchronous": True, "speeds": "stragglers", "relaxation": 1.0})
+    rounds, versions = _Rounds(case, problems, "cohort"), _Rounds(late, problems, "cohort")
+    alone: list[float] = []
+    together: list[float] = []
+    for _ in range(2 if quick else 10):
+        alone.append(best_seconds(rounds.play, 1) / case.agents)
+        begun = versions.session.uploads
+        seconds = best_seconds(lambda: versions.play(10), 1)
+        together.append(seconds / (versions.session.uploads - begun))
+    title, ratio = f"{case}, asynchronous", min(together) / min(alone)
+    show(Figure("engine", title, "cohort, us an update", min(together) * 1e6))
+    name = "an update / one of a synchronous run"
+    show(Figure("engine", title, name, ratio, 3.0, at_least=False))
 
 
 def bench_peers(show: Show, *, quick: bool = False, interpreters: Sequence[str] = ()) -> None:
@@ -225,8 +245,9 @@ class _Rounds:
         self.session = self.strategy.begin(self.grid, start)
         self.play()  # the first sends everybody a state
 
-    def play(self) -> None:
-        self.strategy.play_round(self.grid, self.session.round + 1)
+    def play(self, rounds: int = 1) -> None:
+        for _ in range(rounds):
+            self.strategy.play_round(self.grid, self.session.round + 1)
 
 
 def many(count: int) -> dict[str, float]:

@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import shlex
+import subprocess
 import sys
 import tomllib
 import zipfile
@@ -27,7 +28,14 @@ from support.cli import privet
 from support.messy import LABEL, write_messy
 from support.processes import Deployment
 from support.simulation import run_simulation
-from support.wheel import Built, bare_environment, install, run
+from support.wheel import (
+    Built,
+    bare_environment,
+    clean_environ,
+    install,
+    install_with_dependencies,
+    run,
+)
 
 Make = Callable[..., Path]
 ROOT = Path(__file__).parents[2]
@@ -191,17 +199,28 @@ def test_a_fresh_superlink_installs_what_it_needs(
 @pytest.mark.deployment
 @pytest.mark.slow
 def test_a_messy_table_is_trained_on_and_predicted_by_the_app_with_scikit_learn(
-    make: Make, tmp_path: Path
+    built: Built, tmp_path: Path
 ) -> None:
+    """In a fresh environment, with the wheel."""
+    python = bare_environment(tmp_path / "venv")
+    install_with_dependencies(python, built.wheel)
+    command, clean = python.with_name("privet"), clean_environ()
     table, new, labels = write_messy(tmp_path)
-    out = privet("data", table, f"label-column={LABEL}").out
-    printed = parse_assignments(shlex.split(out.splitlines()[-1])[2:])
-    folder = make("sklearn")
+    listed = subprocess.run(
+        [command, "data", table, f"label-column={LABEL}"],
+        env=clean,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    printed = parse_assignments(shlex.split(listed.stdout.splitlines()[-1])[2:])
+    folder = tmp_path / "my-app-sklearn"
+    run(command, "new", folder, "--model", "sklearn", env=clean)
     model = folder / "my_app_sklearn" / "model.py"
     digits = '{"dataset": "digits"}'
     assert digits in model.read_text()
     model.write_text(model.read_text().replace(digits, repr(printed), 1))
-    with Deployment(tmp_path) as deployment:
+    with Deployment(tmp_path, None, None, python.parent) as deployment:
         deployment.start_superlink()
         for node in range(2):
             deployment.start_node(str(node), {"partition-id": node, "num-partitions": 2})
@@ -210,7 +229,7 @@ def test_a_messy_table_is_trained_on_and_predicted_by_the_app_with_scikit_learn(
     assert verdict.completed, verdict
     (saved,) = (folder / "runs").iterdir()
     script = "import sys; from my_app_sklearn.model import predict; print(*predict(*sys.argv[1:]))"
-    said = run(sys.executable, "-c", script, saved, new, cwd=folder).stdout
+    said = run(python, "-c", script, saved, new, cwd=folder, env=clean).stdout
     assert said.split() == labels
 
 

@@ -17,6 +17,8 @@ import pytest
 from flwr.app import Context, Message
 
 from privet.client_apps import LoopParticipant, initial_arrays
+from privet.client_apps.loop.parameters import parameters_of
+from privet.kernel.programs.steps import LocalTask
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedDyn, FedPDM, FedPLT, PrimalDualStrategy, Scaffold
 
@@ -237,3 +239,20 @@ def test_a_private_step_crosses_with_its_clipped_sum_alone(monkeypatch: Any) -> 
         assert parts["steps"]["looks"] == STEPS * (1 + tensors) + mean
         assert parts["reply"]["out"] == dim
     assert same_arrays(result, near)
+
+
+def test_what_is_added_follows_a_model_that_a_trainer_has_moved() -> None:
+    """As Lightning does within ``fit``: the round began where the model lay before."""
+    model = network()
+    parameters = parameters_of(model)
+    dim = sum(each.numel() for each in model.parameters())
+    shift = np.arange(dim, dtype="f4")
+    task = LocalTask(np.zeros(dim, "f4"), 0.1, 1, shift=shift)
+    parameters.begin(task, False)
+    parameters._fixed = {name: Far(term) for name, term in (parameters._fixed or {}).items()}
+    crossed.clear()
+    for _ in range(2):
+        parameters.correct(None)
+    found = torch.cat([each.grad.reshape(-1) for each in model.parameters()])
+    assert np.array_equal(found.numpy(), 2 * shift)
+    assert crossed == Counter(out=dim)  # once

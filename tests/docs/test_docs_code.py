@@ -35,8 +35,18 @@ def title(page: Path) -> str:
     return str(page.relative_to(DOCS))
 
 
-@pytest.mark.parametrize("page", [p for p in OURS if blocks(p, "python")], ids=title)
+def run_of(page: Path) -> Any:
+    """Return a page as a parameter; what loads Lightning and transformers is slow."""
+    if page.stem != "own-loop":
+        return pytest.param(page, id=title(page))
+    others = pytest.mark.filterwarnings("ignore")
+    return pytest.param(page, id=title(page), marks=[pytest.mark.slow, others])
+
+
+@pytest.mark.parametrize("page", [run_of(p) for p in OURS if blocks(p, "python")])
 def test_python_blocks_run_one_after_the_other(page: Path) -> None:
+    if page.stem == "own-loop":
+        pytest.importorskip("lightning", reason="needs the group torch")
     names: dict[str, Any] = {"__name__": "page"}
     for block in blocks(page, "python"):
         exec(compile(block, str(page), "exec"), names)

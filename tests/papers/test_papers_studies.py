@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 
@@ -35,6 +37,7 @@ from studies import (
 )
 from studies.execute import run_studies
 from studies.pages import write_pages, write_study
+from studies.plots import draw
 from studies.statistics import Estimate, difference
 from studies.study import ADULT, FEMNIST, MNIST, Results, Rows, said_of
 
@@ -200,13 +203,33 @@ def test_what_is_written(tmp_path: Path) -> None:
     assert set(text["provenance"]) == {"machine", "python", "versions", "date", "full"}
     assert (tmp_path / "a-one.svg").read_text().startswith("<?xml")
     overview = write_pages(tmp_path).read_text()
-    assert "| [a/one](a.md#aone) | Squares | 1 | 1 | 1 | 1 | 0 |" in overview
+    assert "| a | [Squares](a.md#aone) | 1 | 1 | 1 | 1 |  |" in overview
+    assert "**Of 3 entries that can be tested 1 are reproduced and 1 contradicted;" in overview
+    assert '<span class="contradicted" style="flex:1" title="1 contradicted">1</span>' in overview
     assert "Not run, and left out: fed-plt/table-2" in overview
     page = (tmp_path / "a.md").read_text()
     assert "| rho | not printed | 1.3, **fitted** | not printed |" in page
-    assert "| open | 20 | 16 | not determined | rho is not printed |" in page
-    assert page.index("| setting |") < page.index("| entry |")
+    verdict = '<span class="verdict not-determined">not determined</span>'
+    assert f"| open | 20 | 16 | {verdict} | rho is not printed |" in page
+    parts = ("**1 of 3 entries", "## Squares { #aone }", "(a-one.svg)", "| entry |", "| setting |")
+    places = [page.index(part) for part in (*parts, "Seeds are 0, 1, 2")]
+    assert places == sorted(places), "the finding first, how it was run last"
     assert "- a remark" in page
+
+
+def test_plots_are_side_by_side_under_one_legend(tmp_path: Path) -> None:
+    curves = {
+        label: Curve([1, 2, 3], [1, 2, 3], [0, 1, 2], [2, 3, 4]) for label in ("led", "dense")
+    }
+    panels = [Panel(f"panel {number}", "n", "y", curves) for number in range(3)]
+    bars = Panel("bars", "", "rounds", {"led": Curve([0], [3])}, bars=True)
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        draw(tmp_path / "a.svg", "Three", [*panels, bars])
+    drawn = (tmp_path / "a.svg").read_text()
+    assert drawn.count(">dense</text>") == 1
+    (width, height) = map(float, re.findall(r' (?:width|height)="([\d.]+)pt"', drawn)[:2])
+    assert 550 < width < 650
+    assert height < width, "two rows of plots and one of bars"
 
 
 def test_files_that_cannot_be_read_are_named_and_left_out(

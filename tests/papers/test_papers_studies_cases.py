@@ -245,6 +245,19 @@ def test_arms_under_other_noise_or_loss_have_a_panel_of_their_own() -> None:
     }
 
 
+def test_arms_that_lie_on_each_other_are_drawn_as_differences_to_the_dense_one() -> None:
+    """By hand: .01 and .03 above dense, whose own runs are .2 apart."""
+    dense = [{"value": 0.0, "rounds": [5], "course": [one]} for one in (0.5, 0.7)]
+    near = [{"value": 0.0, "rounds": [5], "course": [one]} for one in (0.51, 0.73)]
+    far = [{"value": 0.0, "rounds": [5], "course": [one]} for one in (8.5, 8.7)]
+    (panel,) = fed_pdm.Claims({"MNIST: dense": dense, "MNIST: near": near}).outcome().panels
+    assert panel.y_label == "test accuracy, minus dense"
+    assert list(panel.curves) == ["near"]
+    np.testing.assert_allclose(panel.curves["near"].y, [0.02])
+    (panel,) = fed_pdm.Claims({"MNIST: dense": dense, "MNIST: far": far}).outcome().panels
+    assert list(panel.curves) == ["dense", "far"]
+
+
 @DATA
 def test_a_private_run_is_the_same_again() -> None:
     case = fed_pdm.arm(OPTIONS, "", "Adult", epsilon=0.5)[1]

@@ -26,6 +26,7 @@ from privet.server_apps.config import read_config
 from privet.server_apps.report import ReportError, write_report
 from privet.server_apps.report.rows import csv_table
 from privet.server_apps.report.runs import read_runs
+from privet.server_apps.report.script import HASH, SCRIPT
 from privet.server_apps.report.statement import in_words
 from privet.sim.inline import run_inline
 from privet.strategies import Failure, FailureCode
@@ -156,17 +157,18 @@ class TestCurves:
     def test_label_axes_with_units_and_scale(self, tmp_path: Path) -> None:
         history = rounds(10, **{"bytes-up": 3_000_000})
         page = render(run_folder(tmp_path / "run", history))
-        for label in ("accuracy (%)", "stationarity (log scale)", "total (MB)", ">round</text>"):
+        for label in (">%</text>", ">log scale</text>", ">MB</text>", ">round</text>"):
             assert label in page.html
+        assert ">accuracy</text>" not in page.html, "the title of the card says it"
 
     def test_of_several_runs_share_axes_and_have_a_legend(self, tmp_path: Path) -> None:
         folders = [run_folder(tmp_path / f"run{i}", rounds(30, seed=i)) for i in range(3)]
         page = render(*folders)
         start = page.html.index('id="figure-accuracy"')
         figure = page.html[start : page.html.index("</figure>", start)]
-        assert figure.count("</svg>") == 7, "three swatches, and plots over four axes"
+        assert figure.count("</svg>") == 4, "plots over four axes"
         for i in range(3):
-            assert f">run{i}</li>" in figure.replace("</svg>", ">")
+            assert page.html.count(f"</svg>run{i}</li>") == 1, "one legend for all figures"
             assert f"stroke: var(--run-{i})" in figure
 
     def test_may_be_looked_at_over_rounds_bytes_seconds_and_epsilon(self, tmp_path: Path) -> None:
@@ -230,7 +232,8 @@ class TestCurves:
         start = page.html.index('id="figure-accuracy"')
         figure = page.html[start : page.html.index('class="over over-bytes"', start)]
         spots = re.findall(
-            r'<circle class="spot" cx="([\d.]+)" cy="([\d.]+)".*?<title>(.*?)</title>', figure
+            r'<circle class="spot" data-run="0" cx="([\d.]+)" cy="([\d.]+)".*?<title>(.*?)</title>',
+            figure,
         )
         line = self.coordinates(page, "accuracy")
         np.testing.assert_allclose([(float(x), float(y)) for x, y, _ in spots], line, atol=0.06)
@@ -241,7 +244,7 @@ class TestCurves:
     def test_empty_ones_are_left_out_and_said(self, tmp_path: Path) -> None:
         page = render(run_folder(tmp_path / "run", rounds(3, epsilon="inf", participants=["a"])))
         assert not {"figure-failures", "figure-epsilon", "figure-participants"} & page.ids.keys()
-        assert "1 agents in every round" in page.html
+        assert "1 agent in every round" in page.html
 
     def test_ten_thousand_rounds_stay_small(self, tmp_path: Path) -> None:
         page = render(run_folder(tmp_path / "run", rounds(10_000)))
@@ -278,6 +281,102 @@ class TestCurves:
 def summary_of(**config: Any) -> dict[str, Any]:
     full = read_config({"dataset": "digits", **config})
     return {"algorithm": full["algorithm"], "dataset": "digits", "config": full}
+
+
+class TestHeadline:
+    def test_is_accuracy_beside_its_baselines_privacy_and_rounds(self, tmp_path: Path) -> None:
+        baselines = {"pooled": {"loss": 0.1, "accuracy": 0.975}}
+        summary = {"baselines": baselines, "config": {"num-server-rounds": 40}}
+        entry = {"to": "coordinator", "epsilon": 2.0, "delta": 1e-5, "method": "pld"}
+        account = {"private": True, "reason": "", "accounts": [entry]}
+        history = rounds(3, epsilon=2.0, accuracy=0.96, loss=1.0)
+        page = render(run_folder(tmp_path / "run", history, summary=summary, privacy=account))
+        large = page.html[page.html.index('<dl class="large">') :].partition('<dl class="tiles">')[
+            0
+        ]
+        shown = unescape(re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", large)))
+        assert "96.00 %" in shown
+        assert "all rows in one place 97.50 %" in shown
+        assert "Privacy spent, ε 2 at δ = 10⁻⁵, against the coordinator" in shown
+        assert "Rounds finished 3 of 40 at most" in shown
+        assert page.texts["run-0-loss"] == "1.000", "digits are not dropped"
+
+    def test_red_is_a_broken_promise_alone(self, tmp_path: Path) -> None:
+        account = {"private": False, "reason": "not private: noise-seed is set", "accounts": []}
+        for name, target in (("none", 0.0), ("broken", 4.0)):
+            summary = {"config": {"target-epsilon": target}}
+            page = render(run_folder(tmp_path / name, rounds(2), summary=summary, privacy=account))
+            red = re.findall(r'<p class="warn" data-privacy="broken">(.*?)</p>', page.html)
+            said = "Privacy: target-epsilon = 4 was asked for, and the run is not private."
+            assert red == ([said] if target else [])
+
+    @pytest.mark.curves
+    def test_a_private_curve_that_swings_is_said_to_be_noise(self, tmp_path: Path) -> None:
+        account = {"private": True, "reason": "", "accounts": []}
+        calm, wild = rounds(20), rounds(20)
+        for t in range(20):
+            calm[t] |= {"accuracy": 0.5 + 0.01 * t, "loss": 1.0}
+            wild[t] |= {"accuracy": 0.5 + 0.04 * (-1) ** t, "loss": 1.0}
+        (quiet, noisy) = (
+            render(run_folder(tmp_path / name, history, privacy=account)).html
+            for name, history in (("calm", calm), ("wild", wild))
+        )
+        assert "data-swing" not in quiet
+        assert "Noise dominates: the accuracy moves by 8.0 points" in noisy
+        open_run = render(run_folder(tmp_path / "open", wild)).html
+        assert "data-swing" not in open_run, "without noise it is something else"
+
+
+class TestManyRuns:
+    @pytest.mark.curves
+    def test_have_a_row_each_that_sorts_by_exact_values(self, tmp_path: Path) -> None:
+        folders = [
+            run_folder(tmp_path / f"r{n}", rounds(2, seed=n), summary=summary_of(rho=n + 0.5))
+            for n in range(10)
+        ]
+        page = render(*folders)
+        start = page.html.index('class="numbers sortable"')
+        table = page.html[start : page.html.index("</table>", start)]
+        rows = re.findall(r'<tr data-run="(\d+)">(.*?)</tr>', table)
+        assert [int(number) for number, _ in rows] == list(range(10))
+        assert all(f'<td data-key="rho">{n + 0.5:g}</td>' in rows[n][1] for n in range(10))
+        heads = re.findall(r'<th scope="col">(.*?)</th>', table)
+        assert heads[:5] == ["Run", "rho", "Accuracy", "Loss", "Privacy spent, ε"]
+        for n in range(10):
+            assert f'id="run-{n}-loss"' in rows[n][1]
+            assert page.value(n, "loss") == rounds(2, seed=n)[-1]["loss"]
+        start = page.html.index('<div class="plots">')
+        assert 'class="legend"' not in page.html[page.html.index('class="curves"') : start]
+        assert re.search(r'<g class="curve" data-run="9"', page.html), "a filter hides it"
+
+    def test_a_star_is_for_numbers_of_the_same_quantity(self, tmp_path: Path) -> None:
+        def starred(*configs: dict[str, Any]) -> set[str]:
+            folders = [
+                run_folder(
+                    tmp_path / f"{len(list(tmp_path.iterdir()))}",
+                    rounds(1, loss=1.0 + n, accuracy=0.9 - n / 10, residual=1.0 + n),
+                    summary=summary_of(**config) | {"dataset": config.get("dataset", "digits")},
+                )
+                for n, config in enumerate(configs)
+            ]
+            ids = render(*folders).ids
+            best = {name for name, cell in ids.items() if cell.get("class") == "best"}
+            return {name.removeprefix("run-0-") for name in best} & {"loss", "accuracy", "residual"}
+
+        assert starred({}, {"rho": 2.0}) == {"loss", "accuracy", "residual"}
+        assert starred({}, {"algorithm": "led"}) == {"loss", "accuracy"}
+        assert starred({}, {"regularizer-weight": 1.0}) == {"accuracy"}
+        assert starred({}, {"dataset": "breast-cancer"}) == set()
+
+    def test_defaults_are_said_to_be_defaults(self, tmp_path: Path) -> None:
+        folders = [
+            run_folder(tmp_path / name, rounds(1), summary=summary_of(**config))
+            for name, config in (("a", {}), ("b", {"step-size": 0.5}))
+        ]
+        html = render(*folders).html
+        tuned = re.findall(r"<td data-run=\"\d\" data-tuned>(.*?)</td>", html)
+        assert tuned == ["defaults, not tuned", "step-size=0.5"]
+        assert '<div class="outcome"><h3>' not in html.replace("No privacy", ""), "no empty cards"
 
 
 class TestSettings:
@@ -438,8 +537,10 @@ class TestPrivacy:
             "accounts": list(self.ACCOUNT),
         }
         page = render(run_folder(tmp_path / "run", rounds(2), privacy=account))
-        assert "<strong>Not private</strong>: noise-seed is set" in page.html
-        for cell in ("run-0-epsilon", "run-0-privacy-0-epsilon", "run-0-privacy-1-epsilon"):
+        assert page.texts["run-0-epsilon"] == "Not private"
+        assert page.html.count("noise-seed is set") == 1
+        assert 'class="warn" data' not in page.html, "nothing was promised"
+        for cell in ("run-0-privacy-0-epsilon", "run-0-privacy-1-epsilon"):
             assert "(not private)" in page.texts[cell]
         assert "ε = 3.15 at" not in page.html
 
@@ -514,7 +615,10 @@ class TestSafety:
         second = run_folder(tmp_path / "$\\frac{1}{0}$", history, **files)
         for folders in ([first], [first, second]):
             page = render(*folders)
-            assert not {"img", "b", "script"} & page.names
+            assert not {"img", "b"} & page.names
+            assert re.findall(r"<script.*?</script>", page.html, re.DOTALL) == [
+                f"<script>{SCRIPT}</script>"
+            ]
             assert not [name for _, a in page.tags for name in a if name.startswith("on")]
             assert evil in "".join(page.texts.values()) or evil in [
                 value for _, a in page.tags for value in a.values()
@@ -525,7 +629,7 @@ class TestSafety:
         page = render(*folders)
         assert "http://" not in page.html
         assert "https://" not in page.html
-        assert not {"script", "link", "img", "iframe", "object", "embed", "base"} & page.names
+        assert not {"link", "img", "iframe", "object", "embed", "base"} & page.names
         for _, attributes in page.tags:
             for name, value in attributes.items():
                 assert name != "src"
@@ -534,6 +638,7 @@ class TestSafety:
                     assert (value or "")[1:] in page.ids
         assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)\)", page.html))
         assert "@import" not in page.html
+        assert f"script-src 'sha256-{HASH}'" in page.html
 
     def test_fits_phones(self, tmp_path: Path) -> None:
         page = render(run_folder(tmp_path / "run", rounds(3)))
@@ -589,7 +694,10 @@ class TestReading:
     def test_runs_of_one_name_are_told_apart(self, tmp_path: Path) -> None:
         folders = [run_folder(tmp_path / parent / "run", rounds(3)) for parent in "ab"]
         page = render(*folders)
-        assert '<th scope="col">a/run</th><th scope="col">b/run</th>' in page.html
+        assert re.findall(r'<th scope="col"><svg.*?</svg>(.*?)</th>', page.html) == [
+            "a/run",
+            "b/run",
+        ]
 
     def test_a_folder_as_target_gets_report_html(self, tmp_path: Path) -> None:
         folder = run_folder(tmp_path / "run", rounds(3))
@@ -650,7 +758,7 @@ def test_runs_named_by_the_command_get_short_labels(
     tmp_path: Path, names: list[str], labels: list[str]
 ) -> None:
     page = render(*(run_folder(tmp_path / name, rounds(2)) for name in names))
-    heads = re.findall(r'<th scope="col">([^<]+)</th>', page.html)
+    heads = re.findall(r'<th scope="col"><svg.*?</svg>(.*?)</th>', page.html)
     assert heads[: len(labels)] == labels
     assert all(name in page.html for name in names)
 

@@ -11,6 +11,7 @@ from html import escape, unescape
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from privet.server_apps.report import write_report
@@ -38,22 +39,24 @@ FLAGS = (
     "--hide-scrollbars",
     "--force-device-scale-factor=1",
 )
-# The page itself has no script, and a policy that forbids one: the copy that is measured has both
-# changed. Only a script knows the width of the contents.
+# The page's policy allows its own script alone: the copy that is measured has none. Only a script
+# knows the width of the contents.
 PROBE = """
 <script>addEventListener("load", () => {
   const box = node => { const r = node.getBoundingClientRect();
     return {left: r.left, right: r.right, width: r.width, height: r.height}; };
   const all = (node, query) => [...node.querySelectorAll(query)];
   const seen = {inner: innerWidth, content: document.documentElement.scrollWidth,
+    legend: all(document, ".curves > .legend li").map(item => item.innerText),
     cells: {}, figures: {}, outside: [], words: {}};
   for (const cell of all(document, "td[id]")) seen.cells[cell.id] = cell.innerText;
   for (const head of all(document, "th")) {
-    if (!head.firstChild || !head.checkVisibility()) continue;
+    const said = [...head.childNodes].find(node => node.nodeType === Node.TEXT_NODE);
+    if (!said || !head.checkVisibility()) continue;
     const part = document.createRange();
-    for (const word of head.firstChild.data.matchAll(/[\\p{L}.]+-?/gu)) {
-      part.setStart(head.firstChild, word.index);
-      part.setEnd(head.firstChild, word.index + word[0].length);
+    for (const word of said.data.matchAll(/[\\p{L}.]+-?/gu)) {
+      part.setStart(said, word.index);
+      part.setEnd(said, word.index + word[0].length);
       const lines = new Set([...part.getClientRects()].map(line => line.top)).size;
       seen.words[word[0]] = Math.max(lines, seen.words[word[0]] || 0);
     }
@@ -70,6 +73,17 @@ PROBE = """
     if (!node.closest(".scroll") && box(node).right > innerWidth + 0.5)
       seen.outside.push(node.tagName);
   const place = document.createElement("pre");
+  const smoothing = document.querySelector("#smoothing"), scale = document.querySelector("#scale");
+  const ticks = () => all(document, "#figure-loss .over-round .ytick text").map(t => t.textContent);
+  const change = (node, value, what) => {
+    node.value = value; node.dispatchEvent(new Event(what)); };
+  seen.before = ticks();
+  change(smoothing, "0.5", "input");
+  seen.smooth = document.querySelectorAll("#figure-loss .over-round .smooth").length;
+  change(scale, "linear", "change");
+  seen.linear = [ticks(), document.querySelector("#figure-loss .over-round .scale").textContent];
+  change(scale, "", "change"); change(smoothing, "0", "input");
+  seen.after = ticks();
   place.id = "seen"; place.textContent = JSON.stringify(seen); parent.document.body.append(place);
 });</script>"""
 HEIGHT = 6_000
@@ -87,13 +101,18 @@ class Shown:
     windows: dict[int, dict[str, Any]]
 
 
-def chromium(html: str, width: int, folder: Path, *arguments: str) -> str:
-    """Show a page in a frame of that width: Chromium's own window is never below 500 pixels."""
+def chromium(html: str, width: int, folder: Path, *arguments: str, script: str = "") -> str:
+    """Show a page in a frame of that width: Chromium's own window is never below 500 pixels.
+
+    The script is outside the page and its policy, and has the page as ``inside``.
+    """
     assert CHROMIUM is not None
     frame, profile = folder / "frame.html", folder / "profile"
+    acting = f"""<script>addEventListener("load", () => {{
+      const inside = document.querySelector("iframe").contentDocument; {script}}});</script>"""
     frame.write_text(
         f'<!doctype html><meta charset="utf-8"><body style="margin:0"><iframe style="border:0;'
-        f'width:{width}px;height:{HEIGHT}px" srcdoc="{escape(html)}"></iframe>'
+        f'width:{width}px;height:{HEIGHT}px" srcdoc="{escape(html)}"></iframe>{acting}'
     )
     size = f"--window-size={max(width, 500)},{HEIGHT}"
     try:
@@ -155,7 +174,7 @@ def test_nothing_is_wider_than_the_window(shown: Shown, width: int) -> None:
 @pytest.mark.parametrize("width", [390, 1280])
 def test_words_of_headings_are_whole(shown: Shown, width: int) -> None:
     words = shown.windows[width]["words"]
-    assert {"Disagreement", "Stationarity", "weight"} <= set(words)
+    assert {"Disagreement", "Stationarity", "residual"} <= set(words)
     assert {word for word, lines in words.items() if lines > 1} <= {"long" * 12}
 
 
@@ -165,8 +184,8 @@ def test_the_numbers_on_the_screen_are_those_of_the_histories(shown: Shown) -> N
         last = history[-1]
         assert cells[f"run-{run}-rounds"] == str(len(history))
         assert cells[f"run-{run}-accuracy"] == f"{100 * last['accuracy']:.2f} %"
-        assert cells[f"run-{run}-loss"] == f"{last['loss']:.4g}"
-        mantissa, _, exponent = f"{last['stationarity']:.4g}".partition("e")
+        assert cells[f"run-{run}-loss"] == f"{last['loss']:#.4g}"
+        mantissa, _, exponent = f"{last['stationarity']:#.4g}".partition("e")
         if exponent:
             raised = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
             mantissa += f" \N{MULTIPLICATION SIGN} 10{raised}"
@@ -185,12 +204,12 @@ def test_the_numbers_on_the_screen_are_those_of_the_histories(shown: Shown) -> N
 @pytest.mark.parametrize("width", [390, 1280])
 def test_every_run_has_a_curve_in_its_colour_in_every_figure(shown: Shown, width: int) -> None:
     figures = shown.windows[width]["figures"]
+    assert shown.windows[width]["legend"] == ["plain", "private", "long" * 12]
     for key in CURVES:
         figure = figures[f"figure-{key}"]
         plot = figure["plot"]
         assert 250 <= plot["width"] <= width
         assert plot["height"] > 150
-        assert [item.strip() for item in figure["legend"]][:3] == ["plain", "private", "long" * 12]
         for run, colour in enumerate(COLOURS):
             share = len(shown.histories[run]) / 30
             # The axes are about four fifths of the picture; a swatch or a marker is no curve.
@@ -201,6 +220,49 @@ def test_every_run_has_a_curve_in_its_colour_in_every_figure(shown: Shown, width
     private = [curve["stroke"] for curve in figures["figure-epsilon"]["curves"]]
     assert COLOURS[1] in private
     assert COLOURS[0] not in private, "its epsilon is infinite"
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_curves_are_smoothed_and_scaled(shown: Shown, width: int) -> None:
+    window = shown.windows[width]
+    assert window["smooth"] == 3, "a smooth curve for every run"
+    ticks, title = window["linear"]
+    assert title.strip() == ""
+    steps = np.diff([float(tick) for tick in ticks])
+    np.testing.assert_allclose(steps, steps[0])
+    assert ticks != window["before"], "the losses are drawn on a log scale"
+    assert window["after"] == window["before"]
+
+
+def test_many_runs_sort_by_value_and_filter(tmp_path: Path) -> None:
+    """By the page's script, under its policy: largest exact loss first, all but three hidden."""
+    losses = [0.1 * (7 * n % 12) + 0.05 for n in range(12)]
+    folders = [
+        run_folder(tmp_path / f"run-{n}", rounds(1, loss=loss)) for n, loss in enumerate(losses)
+    ]
+    text = write_report(folders, tmp_path / "report.html").read_text()
+    act = """
+      const all = query => [...inside.querySelectorAll(query)];
+      const loss = all(".sortable button").find(one => one.textContent === "Loss");
+      loss.click(); loss.click();
+      const rows = all(".sortable tbody tr"), box = inside.querySelector("#filter");
+      box.value = "RUN-1 run-"; box.dispatchEvent(new Event("input"));
+      const place = document.createElement("pre");
+      place.id = "seen"; place.textContent = JSON.stringify({
+        order: rows.map(row => Number(row.dataset.run)),
+        kept: rows.filter(row => row.checkVisibility()).map(row => Number(row.dataset.run)),
+        drawn: all("#figure-bytes .curve").filter(one => one.style.visibility !== "hidden")
+          .map(one => one.dataset.run),
+        said: inside.querySelector("#shown").textContent.trim()});
+      document.body.append(place);"""
+    dom = chromium(text, 1280, tmp_path, "--dump-dom", script=act)
+    found = re.search(r'<pre id="seen">(.*?)</pre>', dom, re.DOTALL)
+    assert found, "the script did not run"
+    seen = json.loads(unescape(found[1]))
+    assert seen["order"] == sorted(range(12), key=lambda n: -losses[n])
+    assert set(seen["kept"]) == {1, 10, 11}
+    assert set(seen["drawn"]) == {"1", "10", "11"}
+    assert seen["said"] == "3 of 12 runs"
 
 
 def test_the_page_is_painted_as_it_is_measured(shown: Shown) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from privet.server_apps.account import privacy_account
+from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT
 from privet.strategies.run.checkpoint import load
 from privet.strategies.run.tasks import Tasks
-from support.federations import logistic_agents, zeros
+from support.federations import app_of, logistic_agents, zeros
 from support.late_grid import LateGrid
 
 pytestmark = pytest.mark.usefixtures("clock")
@@ -147,3 +148,16 @@ def test_the_lost_task_before_a_resume_costs_what_its_operator_had_set(tmp_path:
     strategy = fed_plt()
     play(strategy, later, 5, resume=load(tmp_path))
     assert 50 in steps_of(strategy, "0")
+
+
+def test_a_resume_with_no_round_left_states_what_was_out(tmp_path: Path) -> None:
+    """Simulated agents have done their tasks, and nobody folds them any more."""
+
+    def resumed(**start: Any) -> dict[str, int]:
+        grid, strategy = InlineGrid(app_of(PROBLEMS), AGENTS), fed_plt(speeds="stragglers")
+        play(strategy, grid, 3, **start)
+        return stated(strategy)
+
+    before = resumed(checkpoint=tmp_path / "checkpoint.npz")
+    after = resumed(resume=load(tmp_path))
+    assert all(after[name] >= count for name, count in before.items())

@@ -82,7 +82,7 @@ def client_app(
     train_metrics : bool
         Whether uploads come with the loss of the received model, as in `Participant`.
     reply_seconds : float
-        Seconds that every reply takes in a run in which that counts, as in `Participant`.
+        Seconds that every reply to a training message takes, as in `Participant`.
     mods : list of Flower mods, optional
         Not those for clipping, noise or secure aggregation, which do not see what is sent here.
 

@@ -70,7 +70,7 @@ from .half import Half
 from .masking import MaskFactory, new_keys
 from .measures import METRICS, measures, sent_model
 from .message_round import MessageRound
-from .pace import TOO_LONG, Pace, counts_time
+from .pace import TOO_LONG, Pace
 from .state import LARGE, PRIVATE_RECORD, read_state
 from .terms import MEAN_EXAMPLES
 
@@ -127,9 +127,9 @@ class Participant:
         Whether an upload comes with a MetricRecord ``metrics``: ``num-examples``, and ``loss`` and
         the problem's own metrics at the model that was received. Never from a private agent.
     reply_seconds : float
-        Seconds that every reply takes in a run in which the time of a reply counts, an
-        asynchronous one for example: a reply is held back until then, and one that takes longer is
-        not sent. A private agent with a problem of its own takes part in such a run only with it. A
+        Seconds that every reply to a training message takes: it is held back until then, and one
+        that takes longer is not sent. A private agent with a problem of its own takes part only
+        with it in a run in which the time of a reply counts, an asynchronous one for example. A
         node's ``reply-seconds`` goes before it; 0 declares none.
     """
 
@@ -226,7 +226,7 @@ class Participant:
 
         The error leaves at a multiple of that time.
         """
-        if not counts_time(message):
+        if not message.metadata.message_type.startswith("train"):
             return reply
         try:
             seconds = node_rules(context).reply_seconds or self.reply_seconds

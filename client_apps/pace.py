@@ -3,14 +3,16 @@
 Where uploads are folded as they come, the time of a reply decides which model it is combined with,
 so it must be no function of the records. The steps of this library's own problems are the same
 whatever the records are. Those of others take a time that their node declares: every reply is held
-back until then, and one that took longer is replaced by an error.
+back until then, in every run, and one that took longer is replaced by an error.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
 import time
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,6 @@ from flwr.app import Context, Message
 from privet.core import ConfigError
 from privet.core.files import write_whole
 from privet.kernel import BudgetRefused, NodeRules, Problem
-from privet.wire import RECORD
-from privet.wire.contract import decode_settings
 
 from .state import state_path
 from .terms import ARRIVAL_TIMES
@@ -59,21 +59,6 @@ def require_fixed_time(
         )
 
 
-def counts_time(message: Message) -> bool:
-    """Whether a training message says that the time of its reply counts."""
-    if not message.metadata.message_type.startswith("train"):
-        return False
-    try:
-        return _counts_time(str(message.content[RECORD]["settings"]))
-    except Exception:  # of a message that nothing is computed for
-        return False
-
-
-@lru_cache(maxsize=64)
-def _counts_time(settings: str) -> bool:
-    return bool(decode_settings(settings).get(ARRIVAL_TIMES))
-
-
 class Pace:
     """The time between the tasks of a node, kept in a file beside its ``state-path``.
 
@@ -103,13 +88,29 @@ class Pace:
         """
         if not self._rules.min_seconds_between:
             return
+        sent, waited = message.metadata, None
+        with self._locked():
+            while (ended := self._ended()) != waited:  # a task may end meanwhile
+                now = time.time()
+                time.sleep(self._rules.wait(ended, now, sent.created_at + sent.ttl - now))
+                waited = ended
+            self.note()
+
+    def _ended(self) -> float:
         try:
-            ended = float(self._file.read_text()) if self._file.exists() else 0.0
+            return float(self._file.read_text()) if self._file.exists() else 0.0
         except ValueError:
             raise ConfigError(f"{self._file} is damaged: it holds no time") from None
-        sent, now = message.metadata, time.time()
-        time.sleep(self._rules.wait(ended, now, sent.created_at + sent.ttl - now))
-        self.note()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Have the processes of several runs wait one after the other."""
+        lock = os.open(f"{self._file}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
 
     def note(self) -> None:
         """Write down that a task ends now, or begins: one that fails counts as well."""

@@ -61,8 +61,7 @@ class NodeRules:
     min_seconds_between
         Seconds that pass at least between the ends of two tasks that the node computes.
     reply_seconds
-        Seconds that every reply takes in a run in which the time of a reply counts; 0 declares
-        none.
+        Seconds that every reply to a training message takes; 0 declares none.
     """
 
     max_epsilon: float | None = None

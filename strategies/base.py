@@ -424,8 +424,10 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             return self.play_round(grid, number)
 
         run = self.run
-        observe(run, watching(), num_rounds, play)
-        run.count_unfinished()
+        try:
+            observe(run, watching(), num_rounds, play)
+        finally:
+            run.count_unfinished()
         result = PrivetResult(history=History(run.session.history))
         result.stopped = run.stopped or Stop.ROUNDS
         result.diverged, result.no_better = run.diverged, run.no_better

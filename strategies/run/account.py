@@ -200,25 +200,28 @@ def expected_release(
 ) -> Release | None:
     """Return the least release of an agent's reply in a round; None if none is accounted.
 
-    The agent half computes it from the facts and settings that the agent stated. An agent that has
-    released more in one of its messages is assumed to do so again. ``agents`` is the number of
-    agents in its sum, if uploads are masked.
+    The agent half computes it from the facts and settings that were stated under the agent's name,
+    of which the dearest count. An agent that has released more in one of its messages is assumed to
+    do so again. ``agents`` is the number of agents in its sum, if uploads are masked.
     """
     if not (agent.facts and means_privacy(half.settings())):
         return None
+    releases = []
     try:
-        local = half
-        if agent.own:
-            stated = decode_settings(agent.own)
-            local = half.with_settings({key: stated[key] for key in LOCAL_KEYS if key in stated})
-        facts = replace(Facts.from_json(agent.facts), agents=agents)
-        release = local.agent.release(facts, number)
-        before = [known for known, _ in AgentLedger.joined([agent.ledger]).entries]
+        for known, own in agent.terms:
+            local = half
+            if own:
+                stated = decode_settings(own)
+                given = {key: stated[key] for key in LOCAL_KEYS if key in stated}
+                local = half.with_settings(given)
+            facts = replace(Facts.from_json(known), agents=agents)
+            releases.append(local.agent.release(facts, number))
+        if releases[0].mechanism == "none":
+            return None
+        ledger = AgentLedger.joined([*agent.former, agent.ledger])
     except (ValueError, TypeError, ArithmeticError):
         return None
-    if release.mechanism == "none":
-        return None
-    return reduce(dearer, before, release)
+    return reduce(dearer, [*releases[1:], *(one for one, _ in ledger.entries)], releases[0])
 
 
 def with_lost(account: str, release: Release) -> str:

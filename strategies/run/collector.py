@@ -18,6 +18,7 @@ from .options import RunOptions
 from .roster import Question, Recovery
 from .round import Pending
 from .session import Round, Session
+from .task import Task
 
 
 class Collector(ABC):
@@ -42,6 +43,10 @@ class Collector(ABC):
     def is_over(self, session: Session) -> bool:
         """Whether no agent will ever be asked again."""
         return False
+
+    def unfinished(self, session: Session) -> dict[str, Task]:
+        """Return the tasks that agents were given and whose cost is not in their accounts yet."""
+        return session.tasks
 
     @abstractmethod
     def recovery(self, half: ServerHalf[Any], wanted: Recovery) -> Recovery:

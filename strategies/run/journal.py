@@ -102,7 +102,8 @@ def read_journal(path: Path, after: int) -> list[Request]:
     Raises
     ------
     RunError
-        If a whole line cannot be read: the privacy cost of the agents is then unknown.
+        If a whole line cannot be read, or requests since that checkpoint were removed, as of one
+        older than the last but one: the privacy cost of the agents is then unknown.
     """
     try:
         lines = path.read_bytes().split(b"\n")
@@ -111,7 +112,7 @@ def read_journal(path: Path, after: int) -> list[Request]:
     except OSError as error:
         raise RunError(f"resume: {path}: {error.strerror}") from None
     requests: dict[tuple[int, int], Request] = {}
-    process = 0
+    process, first = 0, after
     for number, line in enumerate(lines[:-1], 1):  # what follows the last newline was cut
         try:
             entry = json.loads(line)
@@ -119,7 +120,10 @@ def read_journal(path: Path, after: int) -> list[Request]:
                 process += 1
                 continue
             if "saved" in entry:
+                if number == 1:
+                    first = int(entry["saved"])
                 if entry["saved"] == after:
+                    first = after
                     requests.clear()
                 continue
             names, agents, settings = entry["names"], entry["agents"], entry["settings"]
@@ -130,4 +134,9 @@ def read_journal(path: Path, after: int) -> list[Request]:
                 f"resume: {path}: line {number} is damaged: what the agents have spent since the "
                 "checkpoint is not known"
             ) from None
+    if first > after:
+        raise RunError(
+            f"resume: {path} begins after round {first}: what the agents have spent since round "
+            f"{after} is not known; resume from the newest checkpoint"
+        )
     return [request for request in requests.values() if request.round > after]

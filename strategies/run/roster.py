@@ -180,6 +180,9 @@ class Agent:
     """Accounts of the nodes that had this name before and whose state it was not given."""
     library: str = ""
     """The version of this library on its node; empty if it does not state one."""
+    earlier: tuple[tuple[str, str], ...] = ()
+    """Other ``facts`` and ``own`` that were stated under this name, by which a lost reply may have
+    been computed."""
     tasks: int = 0
     """The number of tasks it was given, in a run that does not wait for all replies."""
     stated: str = ""
@@ -195,6 +198,8 @@ class Agent:
             "node": self.node,
             "facts": self.facts,
             "former": list(self.former),
+            **({"own": self.own} if self.own else {}),
+            **({"earlier": self.earlier} if self.earlier else {}),
             **({"tasks": self.tasks} if self.tasks else {}),
         }
 
@@ -208,9 +213,16 @@ class Agent:
             ledger=str(entry["ledger"]),
             unit=str(entry.get("unit", "")),
             facts=str(entry.get("facts", "")),
+            own=str(entry.get("own", "")),
             former=tuple(map(str, entry.get("former", ()))),
+            earlier=tuple((str(facts), str(own)) for facts, own in entry.get("earlier", ())),
             tasks=int(entry.get("tasks", 0)),
         )
+
+    @property
+    def terms(self) -> tuple[tuple[str, str], ...]:
+        """All ``facts`` and ``own`` that were stated under this name, the present ones first."""
+        return (self.facts, self.own), *self.earlier
 
     @property
     def accounts(self) -> tuple[str, ...]:
@@ -473,6 +485,7 @@ class Roster:
             self.agents[name] = now
             return
         now.tasks = old.tasks
+        now.earlier = tuple(dict.fromkeys(one for one in old.terms if one not in now.terms))
         out = "" if old.out == refused else old.out
         same = old.node == now.node
         if not same and self.holders.get(name) == now.node:

@@ -69,7 +69,7 @@ from .calibration import TARGET, calibrated, facts_of
 from .checkpoint import Checkpoint
 from .clear import ClearUploads
 from .collector import Collector
-from .exchange import NO_REPLY, EngineGrid, Reply
+from .exchange import EngineGrid, Reply
 from .journal import Journal, Request
 from .masked import MaskedSums
 from .options import RunOptions
@@ -439,7 +439,8 @@ class Run:
         arrays = {**half.dump(session.state), **session.buffers_sent, **session.gaps.dump()}
         tasks: dict[str, bytes] = {}
         if isinstance(self.collector, Tasks):
-            entries, tasks = saved(session.tasks, half.name, half.version)
+            unfinished = self.collector.unfinished(session)
+            entries, tasks = saved(unfinished, half.name, half.version)
             manifest |= {"tasks": entries, "uploads": session.uploads, "clock": session.clock}
         return Checkpoint(manifest, arrays, node_states, tasks)
 
@@ -706,8 +707,12 @@ class Run:
 
     def count_unfinished(self) -> None:
         """Count the tasks that agents still have at a run's end as releases; nobody reads them."""
-        for name in self.session.tasks:
-            self.pending.outcome.note_lost(name, NO_REPLY)
+        roster = self.session.roster
+        for name, task in self.collector.unfinished(self.session).items():
+            agent = roster.agents[name]
+            release = expected_release(self.half, agent, task.version, 1)
+            if release is not None:
+                roster.note_ledger(name, with_lost(agent.ledger, release))
 
     def amend(self, **changes: Any) -> None:
         """Replace fields of the last round's record."""

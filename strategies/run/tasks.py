@@ -120,6 +120,11 @@ class Tasks(ClearUploads):
         agents = session.roster.agents
         return all(one.out or self._is_exhausted(session, name) for name, one in agents.items())
 
+    def unfinished(self, session: Session) -> dict[str, Task]:
+        """Return the agents' tasks, and those that ended in a round that was cut off."""
+        ended = {name: task for name, task in self.ended.items() if name not in self.checked}
+        return {**ended, **session.tasks}
+
     def sweep(self, session: Session) -> int:
         """Return the number of the sweep, as `Turn` has it."""
         if not self.options.asynchronous:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import Context, Message, RecordDict
 
 from privet.client_apps import LoopParticipant, client_app
+from privet.client_apps.pace import Pace
 from privet.core import ConfigError, RunError
 from privet.kernel import NodeRules
 from privet.problems import L2, BinaryLogistic
@@ -122,6 +125,34 @@ def test_a_pace_without_a_place_for_the_time_is_refused() -> None:
         play(InlineGrid(client_app(None, lambda _: PROBLEMS[0]), [node]), 1)
 
 
+def test_tasks_of_several_runs_wait_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All ask at once: each sees the time of the one before, not that of a common past."""
+    pause, clock, begun = 100.0, [0.0], threading.Barrier(3)
+    monkeypatch.setattr("time.time", lambda: 1e9 + clock[0])
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    monkeypatch.setattr("time.sleep", sleep)
+    rules = NodeRules(min_seconds_between=pause)
+
+    def compute() -> None:
+        context = Context(1, 1, {"state-path": str(tmp_path / "state")}, RecordDict(), {})
+        message = Message(RecordDict(), 1, "train")
+        message.metadata.__dict__["_created_at"] = time.time()
+        begun.wait()
+        Pace(rules, context).wait(message)
+
+    threads = [threading.Thread(target=compute) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert clock == [2 * pause]
+
+
 # ---------------------------------------------------------------------- a declared reply time
 
 
@@ -155,6 +186,15 @@ def test_every_reply_takes_the_declared_time_and_a_longer_task_is_refused() -> N
     with pytest.raises(RunError, match="agent a: the task took longer than this node's reply-s"):
         length(3.0, rounds=1)
     assert time.monotonic() - begun == 2 * 5.0
+
+
+def test_no_setting_of_a_run_switches_the_declared_time_off() -> None:
+    """The coordinator decides which late replies count, whatever its messages say of that."""
+    app = client_app(None, lambda _: own(1.0), reply_seconds=5.0)
+    for options in (PRIVATE, {}):
+        begun = time.monotonic()
+        play(InlineGrid(app, [{"agent": "a"}]), 2, **options)
+        assert time.monotonic() - begun == 2 * 5.0
 
 
 def test_a_loop_of_ones_own_declares_its_time_too() -> None:

@@ -316,3 +316,16 @@ def test_a_damaged_journal_is_refused_in_one_line(tmp_path: Path) -> None:
         read_journal(path, 0)
     with pytest.raises(RunError, match="asks no agent"):
         Journal(tmp_path / "nowhere" / "asked.jsonl").begin()
+
+
+def test_a_checkpoint_older_than_the_journal_is_refused(tmp_path: Path) -> None:
+    """What left between it and the first request that was kept would be spent again."""
+    journal = Journal(tmp_path / "asked.jsonl")
+    journal.begin()
+    for number in (1, 2, 3):
+        journal.add(number, Request(number, ("0",)))
+        journal.mark(number)
+    assert [request.round for request in read_journal(journal.path, 2)] == [3]
+    assert read_journal(journal.path, 3) == []
+    with pytest.raises(RunError, match="begins after round 2: what the agents have spent since"):
+        read_journal(journal.path, 1)

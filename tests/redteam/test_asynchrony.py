@@ -1,0 +1,163 @@
+"""Private asynchronous runs: every task that an agent computed is charged, whatever happens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from privet.server_apps.account import privacy_account
+from privet.sim.engine import InlineGrid
+from privet.strategies import FedPLT
+from privet.strategies.run.checkpoint import load
+from privet.strategies.run.tasks import Tasks
+from support.federations import app_of, logistic_agents, zeros
+from support.late_grid import LateGrid
+
+pytestmark = pytest.mark.usefixtures("clock")
+
+AGENTS = 3
+PROBLEMS = logistic_agents(AGENTS)
+PRIVATE: dict[str, Any] = {
+    "asynchronous": True,
+    "buffer": 1,
+    "num_agents": AGENTS,
+    "max_uploads": 9,
+    "local_solver": "noisy-gd",
+    "local_epochs": 2,
+    "clip": 1.0,
+    "row_norm": 9.0,
+    "noise_variance": 1e-2,
+    "patience": 0.0,
+}
+
+
+def fed_plt(**options: Any) -> FedPLT:
+    return FedPLT(**{**PRIVATE, **options})
+
+
+def play(strategy: FedPLT, grid: Any, rounds: int, **start: Any) -> Any:
+    return strategy.start(grid, zeros(4), num_rounds=rounds, log_rounds=False, **start)
+
+
+def seconds(agent: int, number: int) -> float:
+    return 5.0 + 7.0 * agent
+
+
+def stated(strategy: FedPLT) -> dict[str, int]:
+    """Return how many releases of each agent ``privacy.json`` would state."""
+    agents = privacy_account(strategy, {})["agents"]
+    return {
+        name: sum(release["times"] for release in one["releases"]) for name, one in agents.items()
+    }
+
+
+def steps_of(strategy: FedPLT, name: str) -> set[int]:
+    """Return of how many steps the releases are that a run states of an agent."""
+    agents = privacy_account(strategy, {})["agents"]
+    return {release["steps"] for release in agents[name]["releases"]}
+
+
+def computed(grid: LateGrid) -> dict[str, int]:
+    return {str(agent): count for agent, count in grid.computed.items()}
+
+
+class Stopped(Exception):
+    pass
+
+
+class Breaks(LateGrid):
+    """A grid that fails once this many train replies have been fetched in all."""
+
+    breaks_at = 0
+    came = 0
+
+    def pull_messages(self, message_ids: Any) -> Any:
+        replies = list(super().pull_messages(message_ids))
+        self.came += sum(reply.metadata.message_type == "train" for reply in replies)
+        if self.breaks_at and self.came >= self.breaks_at:
+            raise Stopped
+        return replies
+
+
+# ---------------------------------------------------------------------- runs that are cut off
+
+
+def test_a_run_that_fails_states_the_tasks_that_were_out() -> None:
+    grid = Breaks(PROBLEMS, seconds)
+    grid.breaks_at = 4
+    strategy = fed_plt()
+    with pytest.raises(Stopped):
+        play(strategy, grid, 20)
+    assert stated(strategy) == computed(grid)
+
+
+def test_a_reply_that_came_in_a_round_that_was_cut_off_counts_after_a_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its agent never answers again to say so itself."""
+    grid, check = LateGrid(PROBLEMS, seconds), Tasks._check
+    old: list[str] = []
+
+    def fail(tasks: Tasks, pending: Any) -> bool:
+        old.extend(name for name, task in tasks.ended.items() if task.version < pending.round)
+        if old and pending.round > 1:
+            raise Stopped
+        return check(tasks, pending)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Tasks, "_check", fail)
+        where = {"checkpoint": tmp_path / "checkpoint.npz", "checkpoint_every": 0}
+        with pytest.raises(Stopped):
+            play(fed_plt(), grid, 20, **where)
+    later = LateGrid(PROBLEMS, lambda agent, number: 500.0 if str(agent) in old else 5.0)
+    strategy = fed_plt()
+    play(strategy, later, load(tmp_path).manifest["round"] + 2, resume=load(tmp_path))
+    said, agents = stated(strategy), list(map(int, old))
+    assert agents
+    assert all(said[str(one)] >= grid.computed[one] + later.computed[one] for one in agents)
+
+
+# ---------------------------------------------------------------------- what a lost task costs
+
+
+def test_the_task_of_a_node_that_was_replaced_costs_what_that_node_took() -> None:
+    """It took fifty steps by its operator's setting; the node that has its place takes two."""
+    grid = LateGrid(PROBLEMS, lambda agent, number: 5.0 if agent else 500.0)
+    (victim,) = (context for node, context in grid.inner.contexts.items() if not grid.agents[node])
+    victim.node_config["local-epochs"] = 50
+
+    def replace(done: Any, _: Any) -> None:
+        if done.round == 2:
+            grid.kill(0)
+            victim.node_config["local-epochs"] = 2
+            grid.start_again(0)
+
+    strategy = fed_plt(recover_by_name="no")
+    play(strategy, grid, 6, observers=[replace])
+    assert 50 in steps_of(strategy, "0")
+
+
+def test_the_lost_task_before_a_resume_costs_what_its_operator_had_set(tmp_path: Path) -> None:
+    grid = LateGrid(PROBLEMS, lambda agent, number: 5.0 if agent else 500.0)
+    (own,) = (context for node, context in grid.inner.contexts.items() if not grid.agents[node])
+    own.node_config["local-epochs"] = 50
+    play(fed_plt(), grid, 3, checkpoint=tmp_path / "checkpoint.npz")
+    later = LateGrid(PROBLEMS, lambda agent, number: 5.0 if agent else 500.0)
+    strategy = fed_plt()
+    play(strategy, later, 5, resume=load(tmp_path))
+    assert 50 in steps_of(strategy, "0")
+
+
+def test_a_resume_with_no_round_left_states_what_was_out(tmp_path: Path) -> None:
+    """Simulated agents have done their tasks, and nobody folds them any more."""
+
+    def resumed(**start: Any) -> dict[str, int]:
+        grid, strategy = InlineGrid(app_of(PROBLEMS), AGENTS), fed_plt(speeds="stragglers")
+        play(strategy, grid, 3, **start)
+        return stated(strategy)
+
+    before = resumed(checkpoint=tmp_path / "checkpoint.npz")
+    after = resumed(resume=load(tmp_path))
+    assert all(after[name] >= count for name, count in before.items())

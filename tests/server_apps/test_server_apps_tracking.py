@@ -176,6 +176,7 @@ def test_mlflow_has_settings_rounds_and_files(
 ) -> None:
     client = pytest.importorskip("mlflow").MlflowClient
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    monkeypatch.chdir(tmp_path)  # its files are in ./mlruns
     monkeypatch.chdir(tmp_path)  # where MLflow's own default puts files
     run_inline(keys(tmp_path, track="mlflow", **TRACKED), "run")
     given = keys(tmp_path, track="mlflow", **TRACKED, num_server_rounds=5, resume="auto")

@@ -171,7 +171,7 @@ def _as_json(federation: Federation, partition: str, others: list[str]) -> dict[
 
 
 def _next_private(config: Mapping[str, Any], schema: Path) -> str:
-    """Return what to do with a schema, and a private run with it: by the presets of such data."""
+    """Return the next steps after a schema was written: private runs by presets for tables."""
     from .presets import load_preset, preset_names
 
     fitting = [name for name in preset_names() if load_preset(name).get("dataset") == "csv"]

@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 
 from privet.client_apps.state import LARGE
 from privet.core import UploadError, WireError, mapped
-from privet.wire import RECORD, content_bytes, sort_names
+from privet.wire import RECORD, Update, content_bytes, sort_names
 from privet.wire.contract import is_need_state
 from privet.wire.flower_internals import held_by
 from privet.wire.payload import BUFFERS
@@ -22,6 +22,7 @@ from ..half import ServerHalf
 from ..uploads import Block, Uploads
 from .collector import Collector
 from .exchange import Reply
+from .failure import Failure
 from .outcome import Accepted, NoReplyError
 from .roster import Question, Recovery
 from .round import Pending
@@ -142,21 +143,34 @@ class ClearUploads(Collector):
         uploads = {
             name: pending.outcome.uploads[name] for name in sort_names(pending.outcome.uploads)
         }
-        for name, one in uploads.items():
-            pending.outcome.note_remark(name, one.update)
         positions = [places[name] for name in uploads]
-        fold(half, pending, Uploads(positions, [one.folded for one in uploads.values()]))
-        pending.outcome.spool = None
-        session.average(one.statistics for one in uploads.values())
-        return pending.record({name: one.update for name, one in uploads.items()}, failures)
+        folded = Uploads(positions, [one.folded for one in uploads.values()])
+        updates = {name: one.update for name, one in uploads.items()}
+        return fold(half, pending, folded, updates, failures)
 
 
-def fold(half: ServerHalf[Any], pending: Pending, uploads: Uploads) -> None:
-    """Fold the uploads into the run's state."""
-    session = pending.session
+def fold(
+    half: ServerHalf[Any],
+    pending: Pending,
+    uploads: Uploads,
+    updates: Mapping[str, Update],
+    failures: Mapping[str, Failure],
+    **more: Any,
+) -> Round:
+    """Fold the uploads into the run's state, and record the round; ``more`` goes to its record.
+
+    ``updates`` are in folding order. Statistics of buffers come with uploads that were read one by
+    one.
+    """
+    session, outcome = pending.session, pending.outcome
+    for name, update in updates.items():
+        outcome.note_remark(name, update)
     uploads.gaps = session.gaps
     with np.errstate(over="ignore", invalid="ignore"):  # the Divergence observer reports it
         session.state = half.fold(session.state, uploads, pending.turn)
+    outcome.spool = None
+    session.average(outcome.uploads[name].statistics for name in sort_names(outcome.uploads))
+    return pending.record(updates, failures, **more)
 
 
 def _closed(half: ServerHalf[Any], pending: Pending, together: Together) -> Round | None:
@@ -179,9 +193,7 @@ def _closed(half: ServerHalf[Any], pending: Pending, together: Together) -> Roun
     updates = together.updates([pending.round] * len(together.names))
     for name, update in updates.items():
         pending.outcome.note_cost(name, update)
-        pending.outcome.note_remark(name, update)
-    fold(half, pending, uploads)
-    return pending.record(updates, pending.absent)
+    return fold(half, pending, uploads, updates, pending.absent)
 
 
 def accepted(

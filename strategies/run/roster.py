@@ -28,6 +28,7 @@ from privet.wire.flower_internals import in_flowers_simulation, without_tracebac
 from privet.wire.records import record_dict
 
 from .exchange import NO_HANDLER, NOT_OURS, EngineGrid, Reply, exchange
+from .failure import Failure, FailureCode
 
 log = logging.getLogger("flwr.privet")
 
@@ -293,6 +294,17 @@ class Roster:
     def connected(self, name: str) -> bool:
         """Whether the agent's node was connected when the nodes were last listed."""
         return self.agents[name].node in self.online
+
+    def absence(self, name: str) -> Failure | None:
+        """Return why an agent cannot be asked now; None if it can."""
+        agent = self.agents[name]
+        if name in self.excluded:
+            return Failure(FailureCode.EXCLUDED, "excluded by the operator")
+        if agent.out:
+            return Failure(FailureCode.OUT, agent.out)
+        if agent.node not in self.online:
+            return Failure(FailureCode.NOT_CONNECTED, "not connected")
+        return None
 
     def compare_libraries(self, version: str) -> None:
         """Note agents whose nodes run another version of this library than the server, once each.

@@ -156,19 +156,13 @@ class Pending:
     def note_absent(self, names: Iterable[str]) -> None:
         """Note in ``absent`` which of these agents cannot be asked now, and why."""
         roster = self.session.roster
-        agents, online, excluded = roster.agents, roster.online, roster.excluded
         for name in names:
-            agent = agents[name]
             self.absent.pop(name, None)
-            if name in excluded:  # the operator may correct it
-                self.outcome.awaited.add(name)
-                self.absent[name] = Failure(FailureCode.EXCLUDED, "excluded by the operator")
-            elif why := agent.out:
-                self.absent[name] = Failure(FailureCode.OUT, why)
-            elif agent.node not in online:
-                self.outcome.awaited.add(name)
-                self.absent[name] = Failure(FailureCode.NOT_CONNECTED, "not connected")
-            elif why := spent_up(self.half, agent, self.round, len(self.chosen)):
+            if absence := roster.absence(name):
+                self.absent[name] = absence
+                if absence.code != FailureCode.OUT:  # also an exclusion may be corrected
+                    self.outcome.awaited.add(name)
+            elif why := spent_up(self.half, roster.agents[name], self.round, len(self.chosen)):
                 self.absent[name] = Failure(FailureCode.OUT, why)
 
     def work_together(self, grid: Grid, names: list[str]) -> list[str]:

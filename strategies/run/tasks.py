@@ -89,9 +89,9 @@ class Tasks(ClearUploads):
         if not options.asynchronous:
             chosen = super().choose(options, session, number)
             return [name for name in chosen if name not in session.tasks]
-        idle = [name for name in roster.names if self._is_idle(session, name)]
-        here = {name for name in roster.names if self._is_here(session, name)}
-        self._available = len(here | session.tasks.keys())
+        here = [name for name in roster.names if roster.absence(name) is None]
+        idle = [name for name in here if self._is_free(session, name)]
+        self._available = len({*here, *session.tasks})
         if isinstance(who, Fraction):
             free = max(0, who.count(len(roster.agents)) - len(session.tasks))
             rng = stream(options.seed, "participation", round_=number)
@@ -100,14 +100,8 @@ class Tasks(ClearUploads):
         free_now = set(idle)
         return [one for one in who.select(number, roster.names, options.seed) if one in free_now]
 
-    def _is_here(self, session: Session, name: str) -> bool:
-        roster = session.roster
-        out = roster.agents[name].out
-        return roster.connected(name) and name not in roster.excluded and not out
-
-    def _is_idle(self, session: Session, name: str) -> bool:
-        free = name not in session.tasks and not self._is_exhausted(session, name)
-        return free and self._is_here(session, name)
+    def _is_free(self, session: Session, name: str) -> bool:
+        return name not in session.tasks and not self._is_exhausted(session, name)
 
     def _is_exhausted(self, session: Session, name: str) -> bool:
         """Whether an agent has had as many tasks as a run gives one."""
@@ -308,8 +302,6 @@ class Tasks(ClearUploads):
             outcome.count = 0 if nothing_to_come else len(self.ended)
         outcome.require(len(checked.updates), failures)
         updates = {name: checked.updates[name] for name in sort_names(checked.updates)}
-        for name, update in updates.items():
-            outcome.note_remark(name, update)
         versions = tuple(self.ended[name].version for name in updates)
         ages = [pending.round - version for version in versions]
         if len(checked.joints) == 1 and not checked.blocks:
@@ -321,15 +313,14 @@ class Tasks(ClearUploads):
                 blocks |= {name: partial(_given, row) for name, row in rows}
             positions = [places[name] for name in updates]
             uploads = Uploads(positions, [blocks[name] for name in updates], ages)
-        fold(half, pending, uploads)
-        outcome.spool = None
         session.uploads += len(updates)
-        session.average(one.statistics for one in outcome.uploads.values())
-        return pending.record(updates, failures, clock=session.clock, versions=versions)
+        timed = {"clock": session.clock, "versions": versions}
+        return fold(half, pending, uploads, updates, failures, **timed)
 
     def _is_short(self, session: Session) -> bool:
         """Whether fewer agents than ``min_agents`` are there, or none of those left can work."""
-        idle = any(self._is_idle(session, name) for name in session.roster.names)
+        roster = session.roster
+        idle = any(self._is_free(session, n) and roster.absence(n) is None for n in roster.names)
         works = idle or bool(session.tasks or self.ended)
         return self._available < self.options.min_agents or not works
 

@@ -28,7 +28,7 @@ from privet.kernel.round import Ended, Round, View
 from privet.kernel.streams import StackedStreams, Streams
 from privet.problems import LinearModel
 from privet.problems.stacks import Stack, stack_key
-from privet.wire import AGENT_RECORD, RECORD, pack
+from privet.wire import AGENT_RECORD, RECORD
 from privet.wire.contract import Instruction, agent_record, read_instruction
 from privet.wire.dense import digests, joined_digest
 from privet.wire.records import record_dict
@@ -39,7 +39,8 @@ from .half import Arrays, Half, Local, Vector
 from .inputs import starting_rows
 from .masking import require_agreement
 from .pace import require_fixed_time
-from .state import AgentState, read_state, state_path, write_state
+from .state import read_state, state_path, write_state
+from .state_tables import StateTable
 
 log = logging.getLogger("flwr.privet")
 
@@ -171,15 +172,26 @@ class Cohort:
                 verified.add(one.half)
         return done
 
-    def release(self, nodes: Iterable[int] | None = None, *, keep: bool = False) -> None:
-        """Put states back into the contexts, all of them or those of some nodes.
-
-        With ``keep`` the block keeps its rows as well; otherwise they are read back from there.
-        """
+    def release(self, nodes: Iterable[int] | None = None) -> None:
+        """Move states back into the contexts, all of them or those of some nodes."""
         for node in self._where if nodes is None else nodes:
             where = self._where.get(node)
             if where is not None:
-                self._blocks[where[0]].release([where[1]], keep=keep)
+                self._blocks[where[0]].release([where[1]])
+
+    def states(self) -> tuple[list[StateTable], set[int]]:
+        """Return the states that are not in the contexts, and the nodes that hold them.
+
+        The arrays are the blocks' own, which the next round changes.
+        """
+        tables: list[StateTable] = []
+        nodes: set[int] = set()
+        for block in self._blocks:
+            rows = block.newest()
+            if rows.size:
+                tables.append(block.table(rows))
+                nodes.update(block.members[row].node for row in rows.tolist())
+        return tables, nodes
 
     # ------------------------------------------------------------------ blocks
 
@@ -312,17 +324,29 @@ class _Block:
         self._ledgers = [""] * len(members)
         self._fully_charged = np.zeros(len(members), bool)
 
-    def release(self, rows: Iterable[int], *, keep: bool = False) -> None:
-        """Write the states of rows into their contexts; with ``keep`` the rows keep them too."""
+    def newest(self) -> Places:
+        """Return the rows whose agents' states are here, and not as they were read in contexts."""
+        return np.flatnonzero(self._here & (self._tags[0] != self._tags[1]))
+
+    def table(self, rows: Places) -> StateTable:
+        """Return the states of some of the ``newest`` rows."""
+        both: list[Arrays] = [self._before, self.now]
+        return StateTable(
+            self._experiment,
+            [self.members[row].name for row in rows.tolist()],
+            self._tags[::-1, rows],
+            tuple(both if self.covers(rows) else [row_of(tables, rows) for tables in both]),
+            [self._ledgers[row] for row in rows.tolist()],
+            self._fully_charged[rows],
+        )
+
+    def release(self, rows: Iterable[int]) -> None:
+        """Move the states of rows into their contexts."""
         for row in rows:
-            if not self._here[row]:
-                continue
-            self._here[row] = keep
-            now, before = self._tags[:, row].tolist()
-            if now != before:  # otherwise it was read from there
-                states = tuple(pack(row_of(tables, row)) for tables in (self._before, self.now))
-                account = self._ledgers[row], bool(self._fully_charged[row])
-                state = AgentState(self._experiment, (before, now), states, *account)
+            is_newest = self._here[row] and self._tags[0, row] != self._tags[1, row]
+            self._here[row] = False
+            if is_newest:
+                ((_, state),) = self.table(np.array([row])).rows()
                 write_state(self.members[row].context, state)
 
     def guard(self, round_: int) -> Guard:

@@ -7,7 +7,7 @@ results are the same bits. Every process of the Ray engine runs its agents this 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from privet.client_apps.app import AgentApp
 from privet.client_apps.cohort import Cohort, Tags, Trained
+from privet.client_apps.state_tables import StateTable
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import App, NodeConfig, Nodes
 
@@ -57,20 +58,22 @@ class CohortNodes(Nodes):
         self.release([message.metadata.dst_node_id])
         return super().answer(message)
 
-    def states(self) -> dict[str, bytes]:
-        """Return the packed state of every agent that has one, by agent name."""
-        self.release(keep=True)
-        return super().states()
+    def states(self, elsewhere: Container[int] = ()) -> list[StateTable]:
+        """Return the agents' states, as `Nodes.states`; those in batches until the next round."""
+        if self._cohort is None:
+            return super().states(elsewhere)
+        tables, batched = self._cohort.states()
+        return [*tables, *super().states(batched)]
 
-    def restore(self, states: Mapping[str, bytes]) -> None:
+    def restore(self, states: Iterable[StateTable]) -> None:
         """Restore the states that ``states`` returned."""
         self.release()
         super().restore(states)
 
-    def release(self, nodes: Sequence[int] | None = None, *, keep: bool = False) -> None:
+    def release(self, nodes: Sequence[int] | None = None) -> None:
         """Move the states of the given nodes, by default all, back into their contexts."""
         if self._cohort is not None:
-            self._cohort.release(nodes, keep=keep)
+            self._cohort.release(nodes)
 
 
 class CohortGrid(InlineGrid):

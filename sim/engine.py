@@ -11,6 +11,7 @@ from typing import Any
 
 from flwr.app import Context, Message
 
+from privet.client_apps.state_tables import StateTable
 from privet.sim.grid import App, LocalGrid, NodeConfig, Nodes
 
 
@@ -56,10 +57,10 @@ class InlineGrid(LocalGrid):
             return self.not_connected(message)
         return self._nodes.answer(message)
 
-    def node_states(self) -> dict[str, bytes]:
-        """Return the packed state of every agent that has one, by agent name."""
+    def node_states(self) -> list[StateTable]:
+        """Return the state of every agent that has one; the tables may change in the next round."""
         return self._nodes.states()
 
-    def restore_node_states(self, states: Mapping[str, bytes]) -> None:
+    def restore_node_states(self, states: Sequence[StateTable]) -> None:
         """Restore the states that ``node_states`` returned."""
         self._nodes.restore(states)

@@ -9,7 +9,7 @@ import ctypes
 import itertools
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -24,11 +24,11 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
 from privet.client_apps.base import agent_name
-from privet.client_apps.state import STATE_RECORD, AgentState
+from privet.client_apps.state import STATE_RECORD, AgentState, keep_state
+from privet.client_apps.state_tables import StateTable, tabulated
 from privet.core.threads import pin_blas_threads
 from privet.kernel.node_rules import ALLOW_RUN_DATA
-from privet.wire import pack, unpack
-from privet.wire.flower_internals import empty_run, set_identity, set_message_id
+from privet.wire.flower_internals import empty_run, held_by, set_identity, set_message_id
 from privet.wire.records import own_content
 
 log = logging.getLogger("flwr.privet")
@@ -118,23 +118,24 @@ class Nodes:
         finally:
             message.content = sent
 
-    def states(self) -> dict[str, bytes]:
-        """Return the packed state of every agent that has one, by agent name."""
-        states: dict[str, bytes] = {}
-        for context in self.contexts.values():
-            record = context.state.get(STATE_RECORD)
+    def states(self, elsewhere: Container[int] = ()) -> list[StateTable]:
+        """Return the states in the nodes' contexts, but for those that are held ``elsewhere``."""
+        states: list[tuple[str, AgentState]] = []
+        for node, context in self.contexts.items():
+            if node in elsewhere:
+                continue
+            record = held_by(context.state).get(STATE_RECORD)
             if isinstance(record, ConfigRecord):
-                members = AgentState.from_record(record).to_members()
-                states[agent_name(context)] = pack(members)
-        return states
+                states.append((agent_name(context), AgentState.from_record(record)))
+        return tabulated(states)
 
-    def restore(self, states: Mapping[str, bytes]) -> None:
+    def restore(self, states: Iterable[StateTable]) -> None:
         """Restore the states, from ``states()``, that belong to these nodes."""
-        for context in self.contexts.values():
-            blob = states.get(agent_name(context))
-            if blob is not None:
-                state = AgentState.from_members(unpack(blob))
-                context.state[STATE_RECORD] = state.to_record()
+        here = {agent_name(context): context for context in self.contexts.values()}
+        for table in states:
+            for name, state in table.rows():
+                if name in here:
+                    keep_state(here[name], state)
 
 
 def raised(message: Message, error: Exception) -> Message:
@@ -190,11 +191,11 @@ class LocalGrid(Grid):
         """Deliver messages to their nodes; every reply is passed to ``arrived``, now or later."""
 
     @abstractmethod
-    def node_states(self) -> dict[str, bytes]:
-        """Return the packed state of every agent that has one, by agent name."""
+    def node_states(self) -> list[StateTable]:
+        """Return the state of every agent that has one; the tables may change in the next round."""
 
     @abstractmethod
-    def restore_node_states(self, states: Mapping[str, bytes]) -> None:
+    def restore_node_states(self, states: Sequence[StateTable]) -> None:
         """Restore the states that ``node_states`` returned."""
 
     def arrived(self, message: Message, reply: Message) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from privet.client_apps import agent_name
 from privet.client_apps.cohort import Tags, Trained, row_of
 from privet.client_apps.inputs import starting_rows
+from privet.client_apps.state_tables import StateTable
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import App, NodeConfig
@@ -106,9 +107,9 @@ class WatchedGrid(InlineGrid):
         """Empty a node's context."""
         forget_all(self.contexts[node])
 
-    def node_states(self) -> dict[str, bytes]:
-        """Return the packed state of every agent that has one, by agent name."""
-        return super().node_states() if self.keeps_states else {}
+    def node_states(self) -> list[StateTable]:
+        """Return the state of every agent that has one."""
+        return super().node_states() if self.keeps_states else []
 
     def sent_to(self, agent: str, round_: int) -> list[Instruction]:
         """Return the instructions sent to an agent in a round; two where it asked for its state."""

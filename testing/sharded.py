@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from flwr.app import Message, MessageType
 
+from privet.client_apps.state_tables import StateTable
 from privet.sim.grid import App, NodeConfig
 from privet.sim.ray.batches import pack, unpack
 from privet.sim.ray.engine import RayGrid
@@ -78,9 +79,9 @@ class WatchedRay(AskedByMessage, RayGrid):
     def _actor_of(self, node: int) -> Any:
         return self._actors.seats[self._actors.number[node]].actor
 
-    def node_states(self) -> dict[str, bytes]:
-        """Return the packed state of every agent that has one, by agent name."""
-        return super().node_states() if self.keeps_states else {}
+    def node_states(self) -> list[StateTable]:
+        """Return the state of every agent that has one."""
+        return super().node_states() if self.keeps_states else []
 
     def _start(self, nodes: list[int], address: str) -> Any:
         if not self._idle:

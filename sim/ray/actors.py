@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from privet.client_apps.state_tables import StateTable
 from privet.core import RunError
 from privet.core.errors import one_line
 from privet.sim.ray.batches import Arena, new_arena
@@ -106,8 +107,8 @@ class Actors:
             self._replace(seat, 0 if started else seat.failures + 1, why)
         return why
 
-    def states(self, busy: Container[int]) -> dict[str, bytes]:
-        """Return the packed state of every agent that has one, by agent name.
+    def states(self, busy: Container[int]) -> list[StateTable]:
+        """Return the state of every agent that has one.
 
         The agents of seats that are ``busy``, that do not answer in time, or whose actor is gone
         count as holding none; a warning says so.
@@ -119,8 +120,8 @@ class Actors:
                 without["still at work on an earlier round"] += len(seat.nodes)
             else:
                 requests[seat.actor.states.remote()] = seat
-        states: dict[str, bytes] = {}
-        for reference, error in self._answers(list(requests), states.update):
+        states: list[StateTable] = []
+        for reference, error in self._answers(list(requests), states.extend):
             without[error] += len(requests[reference].nodes)
         if without:
             log.warning(
@@ -131,9 +132,9 @@ class Actors:
             )
         return states
 
-    def restore(self, states: Mapping[str, bytes]) -> None:
+    def restore(self, states: Sequence[StateTable]) -> None:
         """Restore the states that ``states`` returned (raises ``RunError`` if an actor cannot)."""
-        sent = self._ray.put(dict(states))
+        sent = self._ray.put(list(states))
         requests = [seat.actor.restore.remote(sent) for seat in self.seats]
         for _, error in self._answers(requests, lambda _: None):
             raise RunError(f"the agents' states could not be put back: {error}")

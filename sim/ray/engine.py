@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from privet.client_apps.cohort import Tags, Trained, row_of
 from privet.client_apps.inputs import starting_rows
+from privet.client_apps.state_tables import StateTable
 from privet.core import ConfigError
 from privet.sim.grid import CRASHED, LocalGrid, NodeConfig
 from privet.sim.ray.actors import Actors, Seat
@@ -262,8 +263,8 @@ class RayGrid(LocalGrid):
 
     # ------------------------------------------------------------------ checkpoints
 
-    def node_states(self) -> dict[str, bytes]:
-        """Return the packed state of every agent that has one, by agent name.
+    def node_states(self) -> list[StateTable]:
+        """Return the state of every agent that has one.
 
         The agents of an actor that is busy, does not answer or has ended count as holding none; a
         warning gives their number.
@@ -274,7 +275,7 @@ class RayGrid(LocalGrid):
                 self._take_in(reference)
         return self._actors.states(self._busy())
 
-    def restore_node_states(self, states: Mapping[str, bytes]) -> None:
+    def restore_node_states(self, states: Sequence[StateTable]) -> None:
         """Restore the states that ``node_states`` returned (raises ``RunError`` if that fails)."""
         self._actors.restore(states)
 

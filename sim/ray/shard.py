@@ -9,6 +9,7 @@ from flwr.app import ConfigRecord, Message
 from numpy.typing import NDArray
 
 from privet.client_apps.cohort import Tags, Trained
+from privet.client_apps.state_tables import StateTable
 from privet.sim.cohort import CohortNodes
 from privet.sim.grid import App, NodeConfig, raised
 from privet.sim.ray.batches import new_arena, pack, unpack
@@ -80,11 +81,11 @@ class Shard:
         """Do a round's local work for those of the nodes that can be batched."""
         return self._nodes.train(shared, nodes, tags, states, per_agent)
 
-    def states(self) -> dict[str, bytes]:
-        """Return the packed states of the agents here, by name."""
+    def states(self) -> list[StateTable]:
+        """Return the states of the agents here."""
         return self._nodes.states()
 
-    def restore(self, states: Mapping[str, bytes]) -> None:
+    def restore(self, states: Sequence[StateTable]) -> None:
         """Restore the states of the agents here."""
         self._nodes.restore(states)
 

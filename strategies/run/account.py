@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -13,12 +13,12 @@ from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import Result
 
 from privet.client_apps import LOCAL_KEYS
-from privet.client_apps.state import AgentState
+from privet.client_apps.state_tables import StateTable, with_ledgers
 from privet.core import format as fmt
 from privet.core.errors import listed, one_line
 from privet.kernel import AgentLedger, Facts, Release
 from privet.kernel.ledger_lines import dearer
-from privet.wire import pack, sort_names, unpack
+from privet.wire import sort_names
 from privet.wire.contract import decode_settings, means_privacy
 
 from ..half import ServerHalf
@@ -238,8 +238,8 @@ def count_lost(
     half: ServerHalf[Any],
     roster: Roster,
     requests: Iterable[Request],
-    node_states: Mapping[str, bytes],
-) -> dict[str, bytes]:
+    node_states: Sequence[StateTable],
+) -> list[StateTable]:
     """Count the requests after a checkpoint as uploads that left and were lost.
 
     An agent that has kept its state reports them itself, and its next account replaces this one; an
@@ -247,7 +247,6 @@ def count_lost(
     ``node_states`` are states of the checkpoint that the engine has put back, which lack these
     uploads: returned are those that changed.
     """
-    changed: dict[str, bytes] = {}
     lost: set[str] = set()
     for request in requests:
         then = half.with_settings(decode_settings(request.settings))
@@ -260,17 +259,13 @@ def count_lost(
                 lost.add(name)
                 roster.note_ledger(name, with_lost(agent.ledger, release))
     stated = roster.join_stated(half.terms.delta)
-    for name in (lost | stated) & node_states.keys():
-        state = AgentState.from_members(unpack(node_states[name]))
-        state = state._replace(ledger=roster.agents[name].ledger)
-        changed[name] = pack(state.to_members())
     if lost:
         agents = listed(sort_names(lost))
         log.warning("resume: lost uploads of agents %s count as released", agents)
     if stated:
         agents = listed(sort_names(stated))
         log.warning("resume: the ledgers of agents %s hold more than the checkpoint", agents)
-    return changed
+    return with_ledgers(node_states, {name: roster.agents[name].ledger for name in lost | stated})
 
 
 def spent_up(half: ServerHalf[Any], agent: Agent, number: int, agents: int) -> str:

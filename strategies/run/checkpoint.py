@@ -20,7 +20,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.client_apps.state_tables import StateTable, from_members, to_members
 from privet.core import ConfigError, RunError
+from privet.core.errors import one_line
 from privet.core.files import read_npz, write_npz, write_whole
 
 from .journal import Request, read_journal
@@ -88,7 +90,7 @@ def _line(done: Round) -> bytes:
     return json.dumps(done.to_dict()).encode() + b"\n"
 
 
-FORMAT = 4
+FORMAT = 5
 FILE_NAME = "checkpoint.npz"
 
 
@@ -105,7 +107,7 @@ class Checkpoint:
 
     manifest: dict[str, Any]
     arrays: dict[str, NDArray[Any]]
-    node_states: dict[str, bytes] = field(default_factory=dict)
+    node_states: list[StateTable] = field(default_factory=list)
     tasks: dict[str, bytes] = field(default_factory=dict)
     history: list[Round] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
@@ -139,10 +141,7 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
     members: dict[str, NDArray[Any]] = {
         "manifest": np.frombuffer(json.dumps(manifest).encode(), np.uint8),
         **{f"state/{name}": array for name, array in checkpoint.arrays.items()},
-        **{
-            f"node/{name}": np.frombuffer(blob, np.uint8)
-            for name, blob in checkpoint.node_states.items()
-        },
+        **{f"node/{name}": a for name, a in to_members(checkpoint.node_states).items()},
         **{f"task/{n}": np.frombuffer(blob, np.uint8) for n, blob in checkpoint.tasks.items()},
     }
     kept = path.with_name(f".{path.name}.kept")
@@ -234,7 +233,10 @@ def _load(file: Path, path: Path) -> Checkpoint:
         raise _Damaged(f"resume: {file} is damaged ({error})") from None
     history = read_history(history_beside(path), manifest["round"])
     arrays = {n[6:]: array for n, array in members.items() if n.startswith("state/")}
-    nodes = {n[5:]: a.tobytes() for n, a in members.items() if n.startswith("node/")}
+    try:
+        nodes = from_members({n[5:]: a for n, a in members.items() if n.startswith("node/")})
+    except (ValueError, KeyError, TypeError) as error:
+        raise _Damaged(f"resume: {file} is damaged ({one_line(repr(error))})") from None
     tasks = {n[5:]: a.tobytes() for n, a in members.items() if n.startswith("task/")}
     requests = read_journal(journal_beside(path), manifest["round"])
     return Checkpoint(manifest, arrays, nodes, tasks, history, requests)

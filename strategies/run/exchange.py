@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
+from privet.client_apps.state_tables import StateTable
 from privet.core.errors import INSTEAD_OF_FLOWERS, INSTEAD_OF_OTHER_APPS, one_line
 from privet.wire import AGENT_RECORD, FAILED, NOT_FINITE, REFUSED
 from privet.wire.records import record_dict
@@ -41,11 +42,11 @@ class EngineGrid(Protocol):
         """Drop the replies to these messages, later ones included."""
         ...
 
-    def node_states(self) -> dict[str, bytes]:
-        """Return the packed state of every node by agent name."""
+    def node_states(self) -> list[StateTable]:
+        """Return the state of every agent that has one; the tables may change in the next round."""
         ...
 
-    def restore_node_states(self, states: dict[str, bytes]) -> None:
+    def restore_node_states(self, states: Sequence[StateTable]) -> None:
         """Put the states back."""
         ...
 

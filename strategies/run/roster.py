@@ -189,37 +189,6 @@ class Agent:
     stated: str = ""
     """Its account of the experiment by its node's ledger file, until that is joined."""
 
-    def entry(self) -> dict[str, Any]:
-        """Return an agent's entry in a checkpoint."""
-        return {
-            "num-examples": self.num_examples,
-            "tag": self.tag,
-            "ledger": self.ledger,
-            "unit": self.unit,
-            "node": self.node,
-            "facts": self.facts,
-            "former": list(self.former),
-            **({"own": self.own} if self.own else {}),
-            **({"earlier": self.earlier} if self.earlier else {}),
-            **({"tasks": self.tasks} if self.tasks else {}),
-        }
-
-    @classmethod
-    def from_entry(cls, entry: Mapping[str, Any]) -> Agent:
-        """Return the agent of ``entry``."""
-        return cls(
-            int(entry.get("node", 0)),
-            int(entry["num-examples"]),
-            int(entry["tag"]),
-            ledger=str(entry["ledger"]),
-            unit=str(entry.get("unit", "")),
-            facts=str(entry.get("facts", "")),
-            own=str(entry.get("own", "")),
-            former=tuple(map(str, entry.get("former", ()))),
-            earlier=tuple((str(facts), str(own)) for facts, own in entry.get("earlier", ())),
-            tasks=int(entry.get("tasks", 0)),
-        )
-
     @property
     def terms(self) -> tuple[tuple[str, str], ...]:
         """All ``facts`` and ``own`` that were stated under this name, the present ones first."""
@@ -240,6 +209,58 @@ class Agent:
             return AgentLedger.joined(self.accounts).spent(delta)
         except (ValueError, ArithmeticError):
             return math.inf
+
+
+def _texts(given: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(map(str, given))
+
+
+def _pairs(given: Iterable[tuple[Any, Any]]) -> tuple[tuple[str, str], ...]:
+    return tuple((str(facts), str(own)) for facts, own in given)
+
+
+_COLUMNS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "num-examples": ("num_examples", int),
+    "tag": ("tag", int),
+    "ledger": ("ledger", str),
+    "unit": ("unit", str),
+    "node": ("node", int),
+    "facts": ("facts", str),
+    "own": ("own", str),
+    "former": ("former", _texts),
+    "earlier": ("earlier", _pairs),
+    "tasks": ("tasks", int),
+}
+"""The columns of a checkpoint's table of agents: the attribute of each, and its type."""
+
+
+def columns(agents: Mapping[str, Agent]) -> dict[str, list[Any]]:
+    """Return a checkpoint's table of agents; a column has one entry where all agree."""
+    table: dict[str, list[Any]] = {"name": list(agents)}
+    for key, (attribute, _) in _COLUMNS.items():
+        values = [getattr(agent, attribute) for agent in agents.values()]
+        table[key] = values[:1] if values[:1] * len(values) == values else values
+    return table
+
+
+def from_columns(table: Mapping[str, list[Any]]) -> dict[str, Agent]:
+    """Return the agents of ``columns``, by name.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        If a column is missing, of another length or of another type.
+    """
+    names = list(map(str, table["name"]))
+    values = {}
+    for key, (attribute, of_type) in _COLUMNS.items():
+        column = list(map(of_type, table[key]))
+        values[attribute] = column * len(names) if len(column) == 1 else column
+    rows = zip(*values.values(), strict=True)
+    return {
+        name: Agent(**dict(zip(values, row, strict=True)))
+        for name, row in zip(names, rows, strict=True)
+    }
 
 
 @dataclass

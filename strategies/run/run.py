@@ -80,6 +80,8 @@ from .roster import (
     ENROL_TIMEOUT,
     Agent,
     Question,
+    columns,
+    from_columns,
     recovery_of,
     wait_for_nodes,
 )
@@ -263,7 +265,7 @@ class Run:
         run._resolve_open_settings()
         run._log_misfits()
         if run.private:
-            put_back = saved.node_states if isinstance(grid, EngineGrid) else {}
+            put_back = saved.node_states if isinstance(grid, EngineGrid) else []
             lost = [*saved.requests, *run._lost_tasks(saved)]
             with charged(session.tasks, run.half.name, run.half.version, roster):
                 changed = count_lost(run.half, roster, lost, put_back)
@@ -313,7 +315,7 @@ class Run:
                 f"resume: the checkpoint's model has {model.size} parameters in {model.dtype}, "
                 f"this run's {start.size} in {start.dtype}"
             )
-        agents = {str(entry["name"]): Agent.from_entry(entry) for entry in manifest["agents"]}
+        agents = from_columns(manifest["agents"])
         session.gaps = Gaps.load(gaps, len(agents))
         for name, row in self.half.rows(start).items():
             count = 0 if self.half.masked else len(agents)
@@ -433,9 +435,9 @@ class Run:
             "buffers": session.buffers.names if session.buffers else (),
             "tied": session.tied,
             LIBRARY_VERSION: library_version(),
-            "agents": [{"name": name, **roster.agents[name].entry()} for name in roster.names],
+            "agents": columns({name: roster.agents[name] for name in roster.names}),
         }
-        node_states = grid.node_states() if isinstance(grid, EngineGrid) else {}
+        node_states = grid.node_states() if isinstance(grid, EngineGrid) else []
         arrays = {**half.dump(session.state), **session.buffers_sent, **session.gaps.dump()}
         tasks: dict[str, bytes] = {}
         if isinstance(self.collector, Tasks):

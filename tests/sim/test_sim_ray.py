@@ -26,6 +26,7 @@ from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
 from privet.cli.main import main
 from privet.client_apps import client_app
+from privet.client_apps.state import AgentState
 from privet.core import ConfigError, RunError
 from privet.problems import BinaryLogistic
 from privet.server_apps.model_file import load_model
@@ -226,6 +227,11 @@ def test_asynchronous_runs_have_the_bits_of_the_inline_engine(
     assert lines[0] == lines[1] == lines[2]
 
 
+def held(grid: Any) -> dict[str, AgentState]:
+    """Return the states that the agents hold, by name."""
+    return {name: state for table in grid.node_states() for name, state in table.rows()}
+
+
 def absent(numbers: int, rounds: int, killed: int) -> Schedule:
     """Return who takes part when the first agents are away for one round."""
     return Schedule(tuple(NAMES[numbers:] if r == killed else NAMES for r in range(1, rounds + 1)))
@@ -327,7 +333,7 @@ def test_checkpoint_does_not_wait_for_agents_at_work_and_their_late_replies_are_
 ) -> None:
     strategy = FedPLT(num_agents=AGENTS, round_timeout=120.0, **PLT)
     strategy.start(grid, zeros(DIM), num_rounds=2)
-    assert sorted(grid.node_states()) == list(NAMES)
+    assert sorted(held(grid)) == list(NAMES)
     assert "holds no state" not in caplog.text
     strategy.run.options = replace(strategy.run.options, round_timeout=4.0)
     trap.touch()
@@ -336,7 +342,7 @@ def test_checkpoint_does_not_wait_for_agents_at_work_and_their_late_replies_are_
             late = strategy.play_round(grid, number)
             assert late.participants == ("3", "4")
         begun = time.monotonic()
-        assert sorted(grid.node_states()) == ["3", "4"]
+        assert sorted(held(grid)) == ["3", "4"]
         assert time.monotonic() - begun < 60.0
     finally:
         trap.unlink()
@@ -347,12 +353,12 @@ def test_checkpoint_does_not_wait_for_agents_at_work_and_their_late_replies_are_
     assert len(grid._forgotten) == 6
     late_batches = list(grid._under_way)
     session.wait(late_batches, num_returns=len(late_batches), timeout=120.0)
-    assert sorted(grid.node_states()) == list(NAMES)  # what has ended does not count as at work
+    assert sorted(held(grid)) == list(NAMES)  # what has ended does not count as at work
     strategy.run.options = replace(strategy.run.options, round_timeout=120.0)
     for number in (5, 6):
         assert strategy.play_round(grid, number).participants == NAMES
     assert (grid._replies, grid._forgotten, grid._under_way) == ({}, set(), {})
-    assert sorted(grid.node_states()) == list(NAMES)
+    assert sorted(held(grid)) == list(NAMES)
 
 
 def test_replies_that_came_too_late_for_send_and_receive_are_dropped(
@@ -382,28 +388,28 @@ def test_actor_that_does_not_answer_costs_a_checkpoint_its_agents_only(
     session: Any, grid: Killing, trap: Path, caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     FedPLT(num_agents=AGENTS, **PLT).start(grid, zeros(DIM), num_rounds=1)
-    whole = grid.node_states()
+    whole, tables = held(grid), grid.node_states()
     trap.touch()
     file = str(trap)
     blocked = grid.actors[0].__ray_call__.remote(lambda _: wait_for_the_end_of(file))
     try:
         with monkeypatch.context() as patch:
             patch.setattr(ray_actors, "STATES_PATIENCE", 3.0)
-            assert grid.node_states() == {name: whole[name] for name in ("3", "4")}
+            assert held(grid) == {name: whole[name] for name in ("3", "4")}
             with pytest.raises(RunError, match=r"could not be put back: no answer within 3 s$"):
-                grid.restore_node_states(whole)
+                grid.restore_node_states(tables)
     finally:
         trap.unlink()
     session.get(blocked)
     assert "no state of 3 of 6 agents: no answer within 3 s (3)" in caplog.text
-    with pytest.raises(RunError, match=r"could not be put back: .*not a dense payload") as caught:
-        grid.restore_node_states({"4": b"nonsense"})
+    with pytest.raises(RunError, match=r"could not be put back: .*attribute 'rows'") as caught:
+        grid.restore_node_states(["nonsense"])
     assert "\n" not in str(caught.value)
     kill(session, grid.actors[1])
-    assert grid.node_states() == {name: whole[name] for name in ("0", "1", "2")}
+    assert held(grid) == {name: whole[name] for name in ("0", "1", "2")}
     assert "no state of 3 of 6 agents: their process ended (3)" in caplog.text
     with pytest.raises(RunError, match=r"could not be put back: their process ended$"):
-        grid.restore_node_states(whole)
+        grid.restore_node_states(tables)
 
 
 def test_client_app_that_cannot_be_made_is_one_line(session: Any) -> None:
@@ -735,7 +741,7 @@ with RayGrid(echo, 4, actors=2, address=sys.argv[1]) as grid:
         ]
         replies = list(grid.send_and_receive(messages, timeout=120.0))
         assert [reply.content["own"]["own"] for reply in replies] == list(held.values())
-    assert grid.node_states() == {}
+    assert grid.node_states() == []
 try:
     RayGrid(echo, 4, num_gpus=0.25, address=sys.argv[1])
 except ConfigError as error:

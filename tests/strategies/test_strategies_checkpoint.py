@@ -195,13 +195,13 @@ def rewritten(file: Path, members: dict[str, Any], **manifest: Any) -> None:
         ({"round": -1}, "its round is -1"),
         ({"round": None}, "its round is None"),
         ({"agents": None}, "KeyError"),
-        ({"agents": [{"name": "0"}]}, "KeyError"),
+        ({"agents": {"name": ["0"]}}, "KeyError"),
         ({"agents": 3}, "TypeError"),
         ({"settings": None}, "KeyError"),
         ({"format": None}, "is damaged"),
         (
             {"format": 1},
-            "has checkpoint format 1, this version reads 4: .* keep its model, model.npz beside it",
+            "has checkpoint format 1, this version reads 5: .* keep its model, model.npz beside it",
         ),
     ],
 )

@@ -97,7 +97,7 @@ def test_states_are_in_their_messages_only_while_these_are_pushed(
     """All agents lost theirs, as after a resume on real nodes."""
     problems, file = logistic_agents(4), tmp_path / "checkpoint.npz"
     train(problems, 2, start={"checkpoint": file})
-    saved = replace(load(file), node_states={})
+    saved = replace(load(file), node_states=[])
     pushed: list[Message] = []
 
     class Counting(InlineGrid):

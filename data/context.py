@@ -9,15 +9,12 @@ from typing import Any
 
 from flwr.app import Context
 
-from privet.core.key import keys_of
 from privet.data.dataset import UNUSABLE, DataError
 from privet.data.problem import problem_from_config
-from privet.data.settings import DATA_OWNERS
+from privet.data.settings import DATA_KEYS
 from privet.kernel import NodeRules
 from privet.kernel.node_rules import ALLOW_RUN_DATA
 from privet.problems import LinearModel
-
-DATA_KEYS = {key.name for owner in DATA_OWNERS for key in keys_of(owner).values()}
 
 
 def problem_from_context(context: Context) -> LinearModel[Any]:

@@ -21,12 +21,13 @@ from privet.data.dataset import (
 )
 from privet.data.loaders import FROM_PATH, load
 from privet.data.partitions import PARTITIONS, partition
-from privet.data.settings import INTERCEPT, DataSettings
+from privet.data.settings import DATA_KEYS, INTERCEPT, DataSettings
 from privet.kernel import Facts, clip_rows
 from privet.kernel.facts import OTHER, proven_loss
 from privet.problems import BinaryLogistic, LinearModel, Regularizer, make_regularizer
 from privet.problems.linear import MatrixScoreModel
 from privet.problems.losses import LOSSES
+from privet.problems.stacks import gradients
 
 _AUTO = {"binary": "binary-logistic", "multinomial": "multinomial-logistic", "regression": "ridge"}
 """The loss of each task where ``loss`` is "auto"."""
@@ -66,7 +67,7 @@ class Federation:
 
     def gradient(self, x: FloatArray) -> FloatArray:
         """Return sum_i grad f_i(x), shape (dim,)."""
-        total: FloatArray = np.sum([problem.gradient(x) for problem in self.problems], axis=0)
+        total: FloatArray = np.sum(gradients(self.problems, x), axis=0)
         return total
 
     def evaluate(self, x: FloatArray, held_out: LinearModel[Any] | None = None) -> dict[str, float]:
@@ -110,7 +111,7 @@ def problem_from_config(
     DataError
         A key, file or agent that cannot be used: one line that names it.
     """
-    settings = DataSettings.from_config(config)
+    settings = _settings(config)
     if not 0 <= agent_index < num_agents:
         raise DataError(f"agent {agent_index}: expected 0 ... {num_agents - 1}")
     with _kept(settings):
@@ -146,6 +147,20 @@ def federation_from_config(config: Mapping[str, Any], num_agents: int) -> Federa
                 dataset.test_features, dataset.test_labels, make_regularizer("none"), divisor=None
             ),
         )
+
+
+def _settings(config: Mapping[str, Any]) -> DataSettings:
+    """Return the data settings of a config, which the agents of a process have in common."""
+    given = {key: config[key] for key in (*DATA_KEYS, "algorithm") if key in config}
+    try:
+        return _read(tuple((key, type(value), value) for key, value in given.items()))
+    except TypeError:  # a value without a hash, which is refused with the name of its key
+        return DataSettings.from_config(config)
+
+
+@lru_cache(maxsize=16)
+def _read(given: tuple[tuple[str, type, Any], ...]) -> DataSettings:
+    return DataSettings.from_config({key: value for key, _, value in given})
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from privet.core import ConfigError, algorithms
-from privet.core.key import LARGEST, read, setting
+from privet.core.key import LARGEST, keys_of, read, setting
 from privet.core.rows import owners
 from privet.data.dataset import DataError
 from privet.data.dealing import Partition
@@ -191,3 +191,5 @@ def _divisor_of(algorithm: str) -> str:
 
 DATA_OWNERS: tuple[type, ...] = (DataSettings, *OWN_KEYS)
 """Owners of all keys about data."""
+DATA_KEYS = frozenset(key.name for owner in DATA_OWNERS for key in keys_of(owner).values())
+"""Names of all keys about data."""

@@ -32,6 +32,8 @@ Vector = NDArray[Any]
 CONSTANT, POOLED, ALONE, FED_AVG = "constant", "pooled", "alone", "fed-avg"
 MOST_ALONE = 20
 """The most agents of whom each is fitted alone."""
+_FORESIGHT = 0.05
+"""Seconds of FedAvg after which its whole time is foreseen."""
 _ROUNDS, _ITERATIONS, _TOLERANCE = 20, 50, 1e-6
 """A fit takes so many times so many iterations at most, or ends at this residual."""
 
@@ -42,14 +44,18 @@ class _LeftOutError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Clock:
-    """The time that all baselines may take together."""
+    """The processor time that all baselines may take together."""
 
     seconds: float
     end: float
 
-    def check(self) -> None:
-        if time.monotonic() > self.end:
+    def check(self, needed: float = 0.0) -> None:
+        """Raise if the time is over, or ``needed`` seconds from now."""
+        now = time.process_time()
+        if now > self.end:
             raise _LeftOutError(f"left out after {self.seconds:g} s")
+        if now + needed > self.end:
+            raise _LeftOutError(f"left out, would take {needed:.2g} s")
 
 
 def baselines(
@@ -75,8 +81,8 @@ def baselines(
     strategy : PrimalDualStrategy
         After its run.
     config : mapping
-        The resolved run config; ``baseline-seconds`` is the time that they may take together. What
-        is not ready then is left out.
+        The resolved run config; ``baseline-seconds`` is the processor time that they may take
+        together. What is not ready then is left out, FedAvg as soon as that can be foreseen.
 
     Returns
     -------
@@ -84,7 +90,7 @@ def baselines(
         ``accuracy`` and ``loss`` by baseline, and the reason of each that is ``left-out``.
     """
     seconds = float(config["baseline-seconds"])
-    clock = _Clock(seconds, time.monotonic() + seconds)
+    clock = _Clock(seconds, time.process_time() + seconds)
     federation, h = evaluation.federation, evaluation.h
 
     def pooled() -> dict[str, float]:
@@ -94,8 +100,8 @@ def baselines(
     ways: dict[str, Callable[[], dict[str, float]]] = {
         CONSTANT: lambda: _constant(evaluation),
         POOLED: pooled,
-        FED_AVG: lambda: federation.evaluate(_fed_avg(evaluation, strategy, config, clock)),
         ALONE: lambda: _alone(evaluation, clock),
+        FED_AVG: lambda: federation.evaluate(_fed_avg(evaluation, strategy, config, clock)),
     }
     found: dict[str, Any] = {}
     left_out: dict[str, str] = {}
@@ -163,9 +169,11 @@ def _fed_avg(
     batch = gradients.batch_size if isinstance(gradients, Gradients) else 0
     x = starting_model(config, federation.dim)["x"].numpy()
     names = session.roster.names
+    begun = time.process_time()
     for number in range(1, session.round + 1):
-        ends = []
-        for name in strategy.participation.select(number, names, config["seed"]):
+        ends: list[Vector] = []
+        chosen = strategy.participation.select(number, names, config["seed"])
+        for name in chosen:
             problem, w = federation.problems[int(name)], x
             size = x.dtype.type(_step(strategy, problem, number))
             draws = stream(config["seed"], "baselines", name, number)
@@ -175,7 +183,11 @@ def _fed_avg(
                     rows = draws.choice(problem.num_examples, batch, replace=False)
                 w = w - size * problem.gradient(w, rows)
             ends.append(w)
-            clock.check()
+            spent = time.process_time() - begun
+            rounds = session.round - number + 1 - len(ends) / len(chosen)
+            # Of less time nothing can be foreseen.
+            each = spent / (number - 1 + len(ends) / len(chosen))
+            clock.check(each * rounds if spent > _FORESIGHT else 0.0)
         x = np.mean(ends, axis=0, dtype=np.float64).astype(x.dtype) if ends else x
         if not np.isfinite(x).all():
             raise _LeftOutError(f"FedAvg diverges at this step size, in round {number}")

@@ -96,8 +96,8 @@ class RunConfig:
         operational=True,
     )
     baseline_seconds: float = setting(
-        10.0,
-        "seconds that the baselines of a simulated run may take, after it; 0 has none",
+        2.0,
+        "processor seconds that the baselines of a simulated run may take, after it; 0 has none",
         low=0,
         operational=True,
     )

@@ -29,6 +29,7 @@ from privet.strategies import FedPLT
 
 from . import echo
 from .cohort import bench_cohort, bench_peers
+from .command import bench_command
 from .figure import Figure, Show, best_seconds, undisturbed
 from .sharded import bench_sharded, sharded_rates
 
@@ -67,6 +68,7 @@ def bench_engine(
         ratio = averaged / its_averaged
         show(Figure("engine", _case(size), "inline / Ray simulation, FedAvg", ratio))
     bench_cohort(show, quick=quick)
+    bench_command(show, quick=quick)
     bench_peers(show, quick=quick, interpreters=peers)
     _fed_plt_against_fed_avg(show, quick)
     for agents in (10, 100, 1000):

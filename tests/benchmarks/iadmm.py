@@ -2,7 +2,16 @@
 
 Ten agents of 1000 x 784 examples and ten classes, clipped gradients, system noise, account and
 messages on the in-process engine, and the same without noise; beside them, in the same process,
-the two matrix products alone, a bare float32 loop, and the float64 script one would write first.
+the two matrix products alone, bare float32 loops, and the float64 script one would write first.
+
+The goal is a quarter above the loop that computes what the proof is of. The two products are no
+measure of that: the fastest loop in numpy takes 1.2 to 1.3 times as long, for exponentials, clips
+and duals, and it is not private. The change of its float32 sum over n = 1000 examples between
+neighbours is bounded by 2 C (1 + n gamma_n), gamma_n = n 2^-24 (`clipped_sensitivity`, step 2),
+which is 6 % more noise in every run; sums of 256 rows, added up in float64, make it 0.4 %. And its
+noise is that of a generator that can be predicted, rounded to float32, so that the last bits of
+what is sent show what they were added to. `proven_loop` adds up in such blocks, takes lengths in
+float64, and draws and adds the noise in float64 as the library does, with its draws.
 """
 
 from __future__ import annotations
@@ -15,7 +24,8 @@ from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from privet.core.threads import pin_blas_threads
-from privet.kernel import stream
+from privet.kernel import SystemNoise, stream
+from privet.kernel.bounded import BLOCK
 from privet.problems import L2, MultinomialLogistic
 from privet.sim.inline import grid_of
 from privet.sim.logs import quiet
@@ -25,7 +35,7 @@ from .figure import Figure, Show, best_seconds
 
 AGENTS, ROWS, FEATURES, CLASSES = 10, 1000, 784, 10
 CLIP, EPSILON, RHO, DECAY, DEVIATION = 0.5, 0.5, 12.0, 2e-7, 1e-3
-FLOOR_GOAL, SCRIPT_GOAL = 1.25, 0.7
+PROVEN_GOAL, SCRIPT_GOAL = 1.25, 0.7
 ROW = 10
 
 Arrays = list[NDArray[Any]]
@@ -43,6 +53,8 @@ def bench_iadmm(show: Show, *, quick: bool = False) -> None:
     steps = {
         "privet, private, float32, inline": library(images, labels),
         "privet, un-noised, float32, inline": library(images, labels, noisy=False),
+        "loop of the proof, private": proven_loop(images, labels),
+        "loop of the proof, un-noised": proven_loop(images, labels, noisy=False),
         "the two GEMMs, float32": products(images),
         "bare numpy loop, float32": bare_loop(images, labels),
         "numpy script, float64": script([rows.astype(float) for rows in images], labels),
@@ -51,13 +63,14 @@ def bench_iadmm(show: Show, *, quick: bool = False) -> None:
     case = f"{AGENTS} agents of {ROWS} x {FEATURES}, {CLASSES} classes, E = 1"
     for name, seconds in best.items():
         show(Figure("iadmm", case, f"{name}, ms an iteration", seconds * 1e3))
-    private, plain, floor, loop, first = best.values()
-    for name, own in (("private", private), ("un-noised", plain)):
-        over = ("GEMMs", floor, FLOOR_GOAL), ("float64 script", first, SCRIPT_GOAL)
+    private, plain, noised, clean, floor, loop, first = best.values()
+    for name, own, proven in (("private", private, noised), ("un-noised", plain, clean)):
+        over = ("loop of the proof", proven, PROVEN_GOAL), ("float64 script", first, SCRIPT_GOAL)
         for other, seconds, goal in over:
             figure = f"privet, {name} / {other}"
             show(Figure("iadmm", case, figure, own / seconds, goal, at_least=False))
-    show(Figure("iadmm", case, "privet, private / bare numpy loop", private / loop))
+        show(Figure("iadmm", case, f"privet, {name} / GEMMs", own / floor))
+    show(Figure("iadmm", case, "bare numpy loop / GEMMs", loop / floor))
 
 
 def _in_turns(steps: Mapping[str, Callable[[], Any]], turns: int) -> dict[str, float]:
@@ -138,6 +151,51 @@ def bare_loop(images: Arrays, labels: Arrays, *, deviation: float = DEVIATION) -
             slope *= kind(1 / total)
             slope += z[p] * kind(DECAY)
             slope += rng.standard_normal(shape, kind) * kind(deviation)
+            z[p] = (kind(RHO) * w + lam[p] - slope + z[p] * near) * shrink
+            lam[p] += kind(RHO) * (w - z[p])
+        return list(z)
+
+    return step
+
+
+def proven_loop(images: Arrays, labels: Arrays, *, noisy: bool = True) -> Step:
+    """Return the iteration in numpy with the sums and the noise that the proof is of.
+
+    No messages, no account, no checks of what is sent or of rows that are not finite.
+    """
+    kind = np.float32
+    shape = (images[0].shape[1], CLASSES)
+    agents, total = len(images), sum(map(len, images))
+    z = np.zeros((agents, *shape), kind)
+    lam = np.zeros_like(z)
+    limits = [(CLIP / np.linalg.norm(rows.astype(float), axis=1)).astype(kind) for rows in images]
+    places = [own * len(own) + np.arange(len(own)) for own in labels]
+    t = 0
+
+    def step() -> Arrays:
+        nonlocal t
+        t += 1
+        w = (z.sum(axis=0) - lam.sum(axis=0) / kind(RHO)) / kind(agents)
+        near, shrink = kind(t**0.5), kind(1 / (RHO + t**0.5))
+        noise = SystemNoise().gaussian(z.shape, DEVIATION if noisy else 0.0)
+        for p, rows in enumerate(images):
+            scores = np.ascontiguousarray(z[p].T).dot(rows.T)
+            scores -= scores.max(axis=0)
+            np.exp(scores, scores)
+            scores *= np.reciprocal(scores.sum(axis=0))
+            scores.reshape(-1)[places[p]] -= 1
+            wide = scores.astype(float)
+            norms = np.sqrt(np.einsum("kn,kn->n", wide, wide))
+            scores *= (limits[p] / np.maximum(norms, limits[p])).astype(kind)
+            block = -(-len(rows) // -(-len(rows) // BLOCK))
+            whole = scores[:, :block].dot(rows[:block]).astype(float)
+            for begin in range(block, len(rows), block):
+                whole += scores[:, begin : begin + block].dot(rows[begin : begin + block])
+            slope = whole.T * (1 / total)
+            if noisy:
+                slope += noise[p]
+            slope = slope.astype(kind)
+            slope += z[p] * kind(DECAY)
             z[p] = (kind(RHO) * w + lam[p] - slope + z[p] * near) * shrink
             lam[p] += kind(RHO) * (w - z[p])
         return list(z)

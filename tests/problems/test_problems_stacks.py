@@ -11,11 +11,13 @@ from privet.problems import (
     NoRegularizer,
     OneClassLogistic,
     RidgeRegression,
+    stacks,
 )
 from privet.problems.stacks import (
     LARGEST_MEMBER,
     Observed,
     Stack,
+    gradients,
     stack_key,
     total_gradient,
 )
@@ -156,3 +158,18 @@ def test_the_total_gradient_is_the_sum_in_order(counts):
     x = np.array([0.3, -2.0])
     expected = np.sum([model.gradient(x) for model in alone], axis=0)
     assert total_gradient(alone)(x).tobytes() == expected.tobytes()
+
+
+def test_gradients_at_one_point_have_the_bits_of_each_problem_alone(monkeypatch):
+    """In stacks of two, beside problems that fit into none."""
+    counts = (6, 5, 6, 1, 6, 6, 6, 5)
+    alone = [models(BinaryLogistic, 1, n, 2, np.float64, L2(0.1))[0] for n in counts]
+    monkeypatch.setattr(stacks, "STACK_BYTES", 2 * alone[0].features.nbytes)
+    x = np.array([0.3, -2.0])
+    made = []
+    monkeypatch.setattr(stacks, "Stack", lambda group: made.append(len(group)) or Stack(group))
+    found = gradients(alone, x)
+    assert found.tobytes() == np.array([model.gradient(x) for model in alone]).tobytes()
+    assert sorted(made) == [2, 2, 2]
+    monkeypatch.setattr(Stack, "gradient", lambda stack, x: np.zeros(stack.shape))  # other sums
+    assert gradients(alone, x).tobytes() == found.tobytes()

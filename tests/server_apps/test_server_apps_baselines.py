@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -101,11 +103,24 @@ def test_they_end_with_their_time_and_change_no_bit(tmp_path: Path) -> None:
     full = run(tmp_path, "full", num_server_rounds=1)
     assert "baselines" not in none.summary
     assert late.summary["baselines"]["left-out"] == dict.fromkeys(
-        ("constant", "pooled", "fed-avg", "alone"), "left out after 1e-09 s"
+        ("constant", "pooled", "alone", "fed-avg"), "left out after 1e-09 s"
     )
     assert "each agent alone: left out after 1e-09 s" in headline(late.summary)["baselines"]
     models = [read_npz(one.folder / "model.npz")["x"] for one in (late, none, full)]
     assert all(np.array_equal(models[0], one) for one in models)
+
+
+@pytest.mark.baselines
+def test_fed_avg_is_left_out_as_soon_as_its_time_is_foreseen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every look at the clock takes a second here, and FedAvg looks twice for each agent."""
+    looks = itertools.count()
+    clock = types.SimpleNamespace(process_time=lambda: float(next(looks)))
+    monkeypatch.setattr(sys.modules["privet.server_apps.baselines"], "time", clock)
+    found = run(tmp_path, num_server_rounds=100, baseline_seconds=200).summary["baselines"]
+    assert found["left-out"] == {"fed-avg": "left out, would take 4e+02 s"}
+    assert next(looks) < 20
 
 
 @pytest.mark.baselines

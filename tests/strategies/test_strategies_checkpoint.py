@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 from flwr.app import MetricRecord
 
+from privet.client_apps import agent_name
+from privet.client_apps.state import read_state
 from privet.core import ConfigError, RunError
 from privet.core.files import read_npz, write_npz
 from privet.problems import BinaryLogistic
+from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
 from privet.strategies import Failure, FailureCode, FedPLT, Fraction
 from privet.strategies.run import Run
@@ -97,6 +100,31 @@ def test_full_disk_keeps_the_previous_checkpoint_and_the_run(
     monkeypatch.undo()
     again, _, _ = train(problems, 4, start={"resume": file})
     assert np.array_equal(model(again), model(result))
+
+
+@pytest.mark.parametrize("kind", [InlineGrid, CohortGrid])
+def test_a_checkpoint_has_as_many_arrays_for_many_agents_as_for_few(
+    tmp_path: Path, kind: type[InlineGrid]
+) -> None:
+    """What an array costs in a file is more than the round of a small agent."""
+    names = []
+    for count in (6, 18):
+        problems, file = logistic_agents(count), tmp_path / str(count) / "checkpoint.npz"
+        file.parent.mkdir()
+        grid = kind(app_of(problems), count)
+        train(problems, 3, grid=grid, start={"checkpoint": file}, participation=Fraction(0.5))
+        members = read_npz(file)
+        names.append(sorted(members))
+        seen = {name for done in load(file).history for name in done.participants}
+        held = [name for table in load(file).node_states for name in table.names]
+        assert sorted(held) == sorted(seen)  # the others are not in it
+        found = [row for table in grid.node_states() for row in table.rows()]
+        assert dict(found) == {
+            agent_name(context): read_state(context)
+            for context in grid.contexts.values()
+            if agent_name(context) in seen
+        }
+    assert names[0] == names[1]
 
 
 def test_run_stops_early_at_tolerance() -> None:

@@ -57,8 +57,8 @@ def data(
     """Show the columns, types and labels that a run would read, and what each agent would get."""
     from privet.core import ConfigError
     from privet.data import DataError, federation_from_config
-    from privet.data.context import DATA_KEYS
     from privet.data.schema import write_schema
+    from privet.data.settings import DATA_KEYS
     from privet.data.table_faults import TableError
     from privet.server_apps import read_config
     from privet.server_apps.build import agents_of

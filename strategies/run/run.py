@@ -422,7 +422,7 @@ class Run:
         """Return all that a resume needs except the history."""
         session, half = self.session, self.half
         roster = session.roster
-        manifest = {
+        manifest: dict[str, Any] = {
             "protocol": half.name,
             "version": half.version,
             "experiment": session.experiment,

@@ -11,6 +11,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -43,11 +44,8 @@ def bench_command(show: Show, *, quick: bool = False) -> None:
             raw = {**common, "num-agents": agents, "data-seed": turn + 1}
             bare.append(_processor_seconds(_bare_loop({**raw, "data-seed": turn + 101})))
             seconds.clear()
-            whole.append(
-                _processor_seconds(
-                    lambda raw=raw: run_inline(raw, f"{raw['data-seed']}", engine="cohort")
-                )
-            )
+            command = partial(run_inline, raw, f"run-{turn}", engine="cohort")
+            whole.append(_processor_seconds(command))
             written.append(sum(seconds))
     case = f"privet run, {agents} agents, d 5, {rounds} rounds"
     show(Figure("engine", case, "bare loop, seconds", min(bare)))

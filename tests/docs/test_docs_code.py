@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from privet.client_apps import LOCAL_KEYS
-from privet.data.context import DATA_KEYS
+from privet.data.settings import DATA_KEYS
 from privet.kernel.node_rules import KEYS
 from privet.server_apps.config import defaults
 from support.cli import privet

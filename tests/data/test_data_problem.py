@@ -17,6 +17,7 @@ from privet.data import (
     planned_facts,
     problem_from_config,
 )
+from privet.data.settings import DataSettings
 from privet.problems import BinaryLogistic, MultinomialLogistic, RidgeRegression, public_facts
 from privet.problems.losses import LOSSES
 from support.extras import extra
@@ -61,6 +62,25 @@ def test_only_the_agent_asked_for_is_built_and_only_once(monkeypatch: pytest.Mon
     first = problem_from_config(config, 2, 50)
     assert problem_from_config(dict(config), 2, 50) is first
     assert built == [30]
+
+
+def test_the_settings_of_all_agents_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    from_config = DataSettings.from_config
+
+    def counted(config: Any) -> DataSettings:
+        read.append(config)
+        return from_config(config)
+
+    monkeypatch.setattr(DataSettings, "from_config", counted)
+    config = {"dataset": "synthetic", "examples-per-agent": 30, "data-seed": 78}
+    for agent in range(3):
+        problem_from_config({**config, "partition-id": agent}, agent, 3)
+    assert len(read) == 1
+    with pytest.raises(DataError, match="data-seed = True"):
+        problem_from_config({**config, "data-seed": True}, 0, 3)
+    with pytest.raises(DataError, match=r"data-seed = \[78\]"):
+        problem_from_config({**config, "data-seed": [78]}, 0, 3)
 
 
 @pytest.mark.parametrize(

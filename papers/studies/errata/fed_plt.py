@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .counterexample import Counterexample, Erratum, Number
+from .counterexample import Counterexample, Erratum
 
 Vector: TypeAlias = NDArray[Any]
 Solver: TypeAlias = Callable[[Vector, Vector], Vector]
@@ -138,17 +138,17 @@ def mean_map(matrix: Vector, shares: Sequence[float]) -> Vector:
 
 def second_moment(matrix: Vector, shares: Sequence[float], start: Vector, rounds: int) -> float:
     """Return sqrt(E ||(x, z)||^2) exactly: agents are active independently of each other."""
-    p = np.tile(np.asarray(shares), 2)
-    both = np.outer(p, p)
-    agents = len(shares)
-    for place in range(agents):
-        same = np.ix_([place, place + agents], [place, place + agents])
-        both[same] = shares[place]  # an agent's x and z move together
-    moment, change = np.outer(start, start), matrix - np.eye(len(matrix))
+    p = np.asarray(shares)
+    # An agent's x and z move together.
+    spread = np.tile(np.diag(p * (1 - p)), (2, 2))
+    moment, mean, change = (
+        np.outer(start, start),
+        mean_map(matrix, shares),
+        matrix - np.eye(2 * len(p)),
+    )
     for _ in range(rounds):
-        cross = p[:, None] * (change @ moment)
-        moment = moment + cross + cross.T + both * (change @ moment @ change.T)
-    return math.sqrt(max(float(np.trace(moment)), 0.0))
+        moment = mean @ moment @ mean.T + spread * (change @ moment @ change.T)
+    return math.sqrt(float(np.trace(moment)))
 
 
 def bound_on_iterates(
@@ -159,17 +159,22 @@ def bound_on_iterates(
     shares: Sequence[float] = (0.942, 0.802, 0.949),
     rounds: int = 60,
 ) -> Counterexample:
-    """Proposition 2, (15) without noise: ||E (x, z)||, which E ||(x, z)|| is not below."""
+    """Proposition 2, (15) without noise: ||E (x, z)||, which E ||(x, z)|| is not below.
+
+    It is about contractions: where the corrected S has a norm of 1 or more it promises nothing.
+    """
     matrix = matrix_of(gradient_solver(h, rho, gamma, epochs), len(h))
     chi, low, high = step_factor(h, rho, gamma) ** epochs, min(shares), max(shares)
     start = np.linalg.svd(np.linalg.matrix_power(mean_map(matrix, shares), rounds))[2][0]
     found = float(np.linalg.norm(np.linalg.matrix_power(mean_map(matrix, shares), rounds) @ start))
 
-    def bound(constant: float) -> float:
-        sigma = math.sqrt(1 - low + low * norm(stability(h, rho, chi, constant)) ** 2)
-        return math.sqrt(high / low) * sigma**rounds
+    def bound(constant: float) -> float | None:
+        size = norm(stability(h, rho, chi, constant))
+        sigma = math.sqrt(1 - low + low * size**2)
+        return math.sqrt(high / low) * sigma**rounds if size < 1 else None
 
     claimed, corrected = bound(printed_shrink(h, rho)), bound(shrink(h, rho))
+    claimed = math.inf if claimed is None else claimed
     instance = {"h": h, "rho": rho, "gamma": gamma, "N_e": epochs, "p": shares, "k": rounds}
     measured = "||E (x_k, z_k)|| from norm 1"
     return Counterexample(instance, measured, found, claimed, corrected)

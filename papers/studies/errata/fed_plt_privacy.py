@@ -126,9 +126,16 @@ def last_model(
     claimed = clip**2 * -math.expm1(-gamma * rounds * epochs / 2)
     corrected = rounds * epochs * gamma * clip**2 / 4
     instance = {
-        **{"N": agents, "rho": rho, "gamma": gamma, "N_e": epochs, "K": rounds, "L/tau": clip},
-        **{"rows": ((220 / 221, 21 / 221), (-220 / 221, 21 / 221)), "b_1/tau": pull},
-        **{"t/(s b_1)": target, "sign changes before steps": course.flips},
+        "N": agents,
+        "rho": rho,
+        "gamma": gamma,
+        "N_e": epochs,
+        "K": rounds,
+        "L/tau": clip,
+        "rows": ((220 / 221, 21 / 221), (-220 / 221, 21 / 221)),
+        "b_1/tau": pull,
+        "t/(s b_1)": target,
+        "sign changes before steps": course.flips,
     }
     measured = "divergence of x_{1,K}, at least"
     return Counterexample(instance, measured, course.divergence(), claimed, corrected)

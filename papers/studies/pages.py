@@ -19,6 +19,7 @@ from typing import Any
 from privet.core.errors import one_line
 
 from .catalogue import PAPERS, names
+from .errata import ERRATA
 from .plots import draw
 from .statistics import Estimate
 from .study import Outcome, Row, Study, Verdict
@@ -109,6 +110,8 @@ def write_pages(folder: Path) -> Path:
         entries = [line for text in own for line in text["entries"]]
         parts = [_part(path, text) for path, text in studies[paper]]
         head = [f"# {title}: tables, figures and theorems", "", finding(entries), ""]
+        if any(name.startswith(f"{paper}/") for name in ERRATA):
+            head += [f"What is wrong in print, and what holds: [errata](errata.md#{paper}).", ""]
         tail = ["## How it was run", "", _written(studies[paper]), ""]
         (folder / f"{paper}.md").write_text("\n".join([*head, *parts, *tail]))
         bars.append(_bar(f"[{title}]({paper}.md)", _counts(entries)))
@@ -191,10 +194,10 @@ def _overview(
             f"{verdict_word('contradicted')} where everything that it depends on is printed, was",
             f"run as printed, and the 95 % interval excludes it; {verdict_word('not determined')}",
             "where a setting is not printed or was changed: the row says which, and what happened",
-            f"under each reading tried. {verdict_word('by construction')} is what follows from the",
-            f"definitions, {verdict_word('vacuous')} an assumption that nothing meets. What is wrong",
-            "in print has a proof or an example, and what holds in its place, on the page of",
-            "[errata](errata.md). Written by `privet reproduce`.",
+            f"under each reading tried. What follows from definitions is {verdict_word('by construction')},",
+            f"an assumption that nothing meets {verdict_word('vacuous')}. What is wrong in print has a proof",
+            "or an example, and what holds in its place, on the page of [errata](errata.md).",
+            "Written by `privet reproduce`.",
             "",
             "| " + " | ".join(columns) + " |",
             "|---|---|" + "--:|" * len(COUNTED),

@@ -40,7 +40,7 @@ def test_benchmarks_and_studies_are_listed_where_they_can_run() -> None:
     command = [sys.executable, "-c", installed]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "report" in listed
-    assert not {"reproduce", "replay", "bench"} & set(listed.split())
+    assert not {"reproduce", "errata", "replay", "bench"} & set(listed.split())
 
 
 @pytest.mark.parametrize(
@@ -71,6 +71,8 @@ def test_benchmarks_and_studies_are_listed_where_they_can_run() -> None:
         (["reproduce", "fedplt/table-2"], 2, "or all; did you mean 'fed-plt/table-2'?"),
         (["reproduce", "fed-pdm"], 2, "or all; did you mean 'fedpdm'?"),
         (["reproduce", "fed-plt/tabel-2"], 2, "theorems; did you mean 'fed-plt/table-2'?"),
+        (["errata", "fed-plt/prop3"], 2, "fed-plt/prop-4; did you mean 'fed-plt/prop-3'?"),
+        (["errata", "fed-pdm"], 2, "or all; did you mean 'fedpdm'?"),
         (["new", ""], 2, "new: name the folder to write, e.g. privet new my-app"),
         (["run", "rhoo=2"], 2, "unknown config key 'rhoo'; did you mean 'rho'?"),
         (["run", "rho"], 2, "'rho': expected key=value"),

@@ -434,7 +434,12 @@ def test_no_graph_of_ten_units_helps_at_the_printed_step() -> None:
     graphs = [
         nx.gnp_random_graph(10, share, seed=seed) for share in (0.3, 0.6) for seed in range(20)
     ]
-    for graph in [nx.path_graph(10), nx.cycle_graph(10), *filter(nx.is_connected, graphs)]:
+    for graph in [
+        nx.path_graph(10),
+        nx.cycle_graph(10),
+        nx.star_graph(9),
+        *filter(nx.is_connected, graphs),
+    ]:
         degree = dict(graph.degree)
         weights = np.zeros((10, 10))
         for a, b in graph.edges:

@@ -171,6 +171,13 @@ def _was_refused(folder: Path) -> bool:
     return (folder / SUMMARY).is_file() and not (folder / HISTORY).exists()
 
 
+def diverged(run: Run) -> str:
+    """Return how a run diverged, "" if it did not."""
+    loss = run.last("loss")
+    infinite = loss is not None and math.isinf(loss[1])
+    return str(run.summary.get("diverged") or ("its last loss is infinite" if infinite else ""))
+
+
 def settings_of(run: Run) -> dict[str, Any]:
     """Return the settings of a run: its configuration and the identifying keys."""
     config = run.summary.get("config")

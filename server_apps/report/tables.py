@@ -82,11 +82,13 @@ _BEST: Mapping[str, Callable[[Sequence[Number]], Number]] = {
 """The best of a metric's values, over the runs that did not fail."""
 _DATA = ("dataset", "data-path", "data-seed", "label-column")
 _OBJECTIVE = (*_DATA, "loss", "regularizer", "regularizer-weight")
+_WORK = (*_DATA, "num-agents", "num-server-rounds", "asynchronous")
 _COMPARABLE: Mapping[str, tuple[str, ...]] = {
     "accuracy": _DATA,
     **dict.fromkeys(("loss", "stationarity", "distance"), _OBJECTIVE),
     # It measures how far an algorithm is from its own fixed point.
     "residual": ("algorithm", *_OBJECTIVE),
+    **dict.fromkeys(("bytes-up", "bytes-down", "seconds"), _WORK),
     "epsilon": ("delta", "relation"),
 }
 """Settings in which runs must agree for a metric to mean the same in all of them."""

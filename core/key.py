@@ -92,8 +92,7 @@ class Key:
         if type(value) is not kind and not self.choices:
             raise ConfigError(f"{self.name} = {value!r}: expected {_KINDS[kind]}")
         if self.choices and value not in self.choices:
-            # Where there are two or three, such as gd and sgd, to list them is enough.
-            near = did_you_mean(str(value), self.choices) if len(self.choices) > 3 else ""
+            near = did_you_mean(str(value), self.choices)
             raise ConfigError(
                 f"{self.name} = {value!r}: choose one of {', '.join(self.choices)}{near}"
             )

@@ -20,7 +20,14 @@ from privet.server_apps.report.document import document
 from privet.server_apps.report.files import PAGE, write_outputs
 from privet.server_apps.report.headline import broken_promise, headline, swing
 from privet.server_apps.report.rows import csv_table, parquet_table
-from privet.server_apps.report.runs import PLACES, ReportError, Run, diverged, read_runs, settings_of
+from privet.server_apps.report.runs import (
+    PLACES,
+    ReportError,
+    Run,
+    diverged,
+    read_runs,
+    settings_of,
+)
 from privet.server_apps.report.statement import in_words, statement_page
 from privet.strategies.run.absences import late_ones
 

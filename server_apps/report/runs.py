@@ -13,7 +13,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from privet.core.errors import ConfigError, PrivetError, said_of
+from privet.core.errors import ConfigError, PrivetError, near_path, said_of
 from privet.core.format import Number, setting
 from privet.server_apps.config import changed
 from privet.strategies import Round
@@ -268,7 +268,7 @@ def _read_history(path: Path) -> tuple[list[Round], list[str]]:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (FileNotFoundError, NotADirectoryError):
         below = next(path.parent.glob(f"*/{path.name}"), None)
-        hint = f", such as {below.parent}" if below else ""
+        hint = f", such as {below.parent}" if below else near_path(path.parent)
         raise NoRunError(f"{path}: no such file; expected a run folder{hint}") from None
     history: dict[int, Round] = {}
     notes = []

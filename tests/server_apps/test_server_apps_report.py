@@ -341,7 +341,7 @@ class TestManyRuns:
         assert [int(number) for number, _ in rows] == list(range(10))
         assert all(f'<td data-key="rho">{n + 0.5:g}</td>' in rows[n][1] for n in range(10))
         heads = re.findall(r'<th scope="col">(.*?)</th>', table)
-        assert heads[:5] == ["Run", "rho", "Accuracy", "Loss", "Privacy spent, ε"]
+        assert heads[:5] == ["Run", "Accuracy", "Loss", "Privacy spent, ε", "rho"]
         for n in range(10):
             assert f'id="run-{n}-loss"' in rows[n][1]
             assert page.value(n, "loss") == rounds(2, seed=n)[-1]["loss"]

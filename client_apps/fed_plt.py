@@ -137,7 +137,7 @@ class Agent(BudgetSchedule, StepSchedule, SplittingAgent):
     )
     row_norm: float = same(DataSettings, "row_norm")
     clip: float = same(ClippedGradients, "clip", needs={"local_solver": "noisy-gd"})
-    noise_variance: float = noise(0.0, "variance tau^2 of the noisy gradient (13)")
+    noise_variance: float = noise(0.0, "variance tau^2 of the noisy gradient (13); 0: no noise")
     relation: Relation = same(ClippedGradients, "relation")
     secure_sum: bool = same(MessageTerms, "secure_sum")
 

@@ -65,7 +65,7 @@ class SolverAgent(Half):
     )
     batch_size: int = setting(32, "examples in a step", low=1, needs={"local_solver": "sgd"})
     strong_convexity: float = setting(
-        0.0, "strong convexity of every f_i", needs={"smoothness": None}
+        0.0, "strong convexity of every f_i; 0: convex, no more", needs={"smoothness": None}
     )
     smoothness: float = setting(
         0.0, "smoothness of every f_i; 0 lets each agent compute its own", low=0

@@ -712,7 +712,10 @@ class TestData:
         assert (code, err) == (2, "")
         *_, fault, left, dealing, empty, command = out.splitlines()
         assert fault.startswith("- column y: 'No' and 'no' differ by case alone: write them alike")
-        assert (left, empty) == ("- no key repairs all of it: edit the file, then check it again", "")
+        assert (left, empty) == (
+            "- no key repairs all of it: edit the file, then check it again",
+            "",
+        )
         assert dealing.startswith("rows are dealt by partition=label, the default")
         assert shlex.split(command) == ["privet", "data", "own.csv", 'drop-columns="01"']
 

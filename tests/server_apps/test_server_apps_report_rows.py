@@ -66,7 +66,9 @@ class TestRows:
         self, tmp_path: Path
     ) -> None:
         timed = rounds(3)
-        for line, names, clock in zip(timed, (["a"], ["a", "b"], ["b"]), (0.0, 2.5, 7), strict=True):
+        for line, names, clock in zip(
+            timed, (["a"], ["a", "b"], ["b"]), (0.0, 2.5, 7), strict=True
+        ):
             line |= {"participants": names, "versions": [1] * len(names), "clock": clock}
         folders = [run_folder(tmp_path / "timed", timed), run_folder(tmp_path / "waits", rounds(2))]
         rows = csv_rows(folders)

@@ -24,6 +24,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -32,10 +33,10 @@ import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from privet.core import mapped
+from privet.core import WireError, mapped
 from privet.kernel import stream
 from privet.wire import Update, sort_names
-from privet.wire.contract import decode_settings
+from privet.wire.contract import decode_settings, read_update
 
 from ..half import Arrays, ServerHalf
 from ..participation import Fraction
@@ -357,7 +358,7 @@ class Tasks(ClearUploads):
         """Return the accepted upload of one ended task (raises if it cannot be folded)."""
         half, task = pending.half, self.ended[name]
         if task.withdrawn:
-            pending.outcome.note_lost(name, NO_REPLY)
+            self._charge_withdrawn(pending, name, task)
             late = Reply(None, f"no reply within {self.ttl:g} s").failure
             raise NoReplyError(EXCLUSION if name in pending.session.roster.excluded else late)
         reply = task.answer(half.name, half.version)
@@ -366,6 +367,20 @@ class Tasks(ClearUploads):
         one = accepted(half, pending, name, place, reply, task)
         pending.outcome.uploads[name] = one
         return one.folded, one.update
+
+    def _charge_withdrawn(self, pending: Pending, name: str, task: Task) -> None:
+        """Charge a task by the account in its result if that is known, else as a lost one.
+
+        A resume has charged the tasks of simulated agents already: they would count twice.
+        """
+        half, outcome = pending.half, pending.outcome
+        content = task.answer(half.name, half.version).content if task.is_done else None
+        if content is not None:
+            with suppress(WireError):
+                outcome.note_cost(name, read_update(content, half.name, half.version, task.version))
+                outcome.awaited.add(name)
+                return
+        outcome.note_lost(name, NO_REPLY)
 
     def _joint(self, pending: Pending, ended: Iterable[str]) -> Joint | None:
         """Return the uploads of those of the agents that worked together, checked at once.

@@ -153,6 +153,24 @@ def test_the_task_of_an_agent_that_is_excluded_is_withdrawn_and_charged(
     assert spent(result) == {"0": 2, "1": 10, "2": 10}
 
 
+@pytest.mark.parametrize("why", ["excluded", "late"])
+def test_a_task_that_is_withdrawn_after_a_resume_is_charged_once(why: str, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("agent,seconds\n0,85\n1,10\n2,10\n")
+    how = {"speeds": str(trace), "buffer": 2, "max_uploads": 40, "round_timeout": 50.0}
+    strategy, grid = private(**how)
+    play(strategy, 2, grid, checkpoint=tmp_path / "checkpoint.npz")
+    strategy, grid = private(**how)
+
+    def exclude(done: Any, _: Any) -> None:
+        strategy.run.session.roster.excluded = frozenset("0" if why == "excluded" else "")
+
+    result = play(strategy, 5, grid, resume=load(tmp_path), observers=[exclude])
+    codes = {done.round: done.failures["0"].code for done in result.history if done.failures}
+    assert codes == {4 if why == "excluded" else 5: why}
+    assert spent(result) == {"0": 1, "1": 5, "2": 5}
+
+
 def test_a_run_ends_when_all_but_excluded_agents_have_had_their_tasks() -> None:
     strategy, grid = private(speeds="equal", patience=0.0)
 

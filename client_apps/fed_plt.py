@@ -63,8 +63,9 @@ class SplittingAgent(ValueBits, SolverAgent):
     rho: float = penalty(0.0, "penalty of the splitting", (3.0, 10.0))
     relaxation: float = setting(
         0.0,
-        "a in z_i + 2 a (x_i - y): 1 is the paper's; 0 is 1, or in an asynchronous run 1/2 unless "
-        "theory proves 1",
+        "a in z_i + 2 a (x_i - y): 1 is the paper's; auto is 1, or in an asynchronous run 1/2 "
+        "unless theory proves 1",
+        auto=True,
         low=0,
         floor=SMALLEST,
         high=1,

@@ -58,7 +58,8 @@ class SolverAgent(Half):
     local_epochs: int = setting(10, "local solver steps in a round (N_e)", low=1, high=MOST_STEPS)
     step_size: float = setting(
         0.0,
-        "local step size; 0 computes it from the moduli",
+        "local step size; auto computes it from the moduli",
+        auto=True,
         low=0,
         floor=SMALLEST,
         high=LARGEST,

@@ -260,8 +260,11 @@ def read_config(raw: Mapping[str, Any]) -> Config:
         if checked != own[key].default:
             given[key] = checked
     resolved = kind.filled({key: given.get(key, own[key].usual) for key in own}, given)
+    unused: dict[str, list[str]] = {}
     for key, why in (*_unused(own, given, resolved), *kind.unused(given, resolved)):
-        raise ConfigError(f"{key} = {shown(given[key])}: {why}")
+        unused.setdefault(why, []).append(f"{key} = {shown(given[key])}")
+    for why, keys in unused.items():
+        raise ConfigError(f"{', '.join(keys)}: {why}")
     return Config(resolved)
 
 

@@ -7,7 +7,7 @@ declares it. ``PrimalDualStrategy`` checks what is given.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from .base import PrimalDualStrategy
 from .configured import RunArguments
@@ -26,16 +26,16 @@ class FedPLTArguments(PrimalDualStrategy):
 
     def __init__(
         self,
-        rho: float = 0.0,
+        rho: float | Literal["auto"] = "auto",
         local_epochs: int = 10,
         local_solver: str = "gd",
-        step_size: float = 0.0,
+        step_size: float | Literal["auto"] = "auto",
         *,
         batch_size: int = 32,
         strong_convexity: float = 0.0,
         smoothness: float = 0.0,
         value_bits: str = "0",
-        relaxation: float = 0.0,
+        relaxation: float | Literal["auto"] = "auto",
         step_size_rule: str = "constant",
         step_size_rounds: int = 0,
         budget_schedule: str = "constant",
@@ -56,14 +56,14 @@ class FedPLTArguments(PrimalDualStrategy):
 
         Parameters
         ----------
-        rho : float, default 0.0
-            penalty of the splitting; 0 is 3.0, or 10.0 where no agent knows its moduli
+        rho : float | "auto", default "auto"
+            penalty of the splitting; auto is 3.0, or 10.0 where no agent knows its moduli
         local_epochs : int, default 10
             local solver steps in a round (N_e)
         local_solver : {"gd", "agd", "sgd", "noisy-gd"}, default "gd"
             local solver
-        step_size : float, default 0.0
-            local step size; 0 computes it from the moduli
+        step_size : float | "auto", default "auto"
+            local step size; auto computes it from the moduli
         batch_size : int, default 32
             examples in a step
         strong_convexity : float, default 0.0
@@ -74,9 +74,9 @@ class FedPLTArguments(PrimalDualStrategy):
             bits of a number in an upload, coded as its difference to what both sides hold; 0: not
             coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
             large as the signal
-        relaxation : float, default 0.0
-            a in z_i + 2 a (x_i - y): 1 is the paper's; 0 is 1, or in an asynchronous run 1/2 unless
-            theory proves 1
+        relaxation : float | "auto", default "auto"
+            a in z_i + 2 a (x_i - y): 1 is the paper's; auto is 1, or in an asynchronous run 1/2
+            unless theory proves 1
         step_size_rule : {"constant", "inverse-sqrt", "cosine"}, default "constant"
             constant, divided by sqrt(1 + t) in round t = 0, 1, ..., or cosine: half a wave down to
             a hundredth over step-size-rounds, which it keeps then
@@ -383,9 +383,9 @@ class FedPDMArguments(PrimalDualStrategy):
 
     def __init__(
         self,
-        rho: float = 0.0,
+        rho: float | Literal["auto"] = "auto",
         max_local_steps: int = 10,
-        step_size_base: float = 0.0,
+        step_size_base: float | Literal["auto"] = "auto",
         sparsifier: str = "none",
         dual: str = "auto",
         *,
@@ -418,12 +418,12 @@ class FedPDMArguments(PrimalDualStrategy):
 
         Parameters
         ----------
-        rho : float, default 0.0
-            penalty of the augmented Lagrangian; 0 is 1.0, or 0.1 where no agent knows its moduli
+        rho : float | "auto", default "auto"
+            penalty of the augmented Lagrangian; auto is 1.0, or 0.1 where no agent knows its moduli
         max_local_steps : int, default 10
             local steps in a round (Q)
-        step_size_base : float, default 0.0
-            local step size of the first round; 0 is 0.04, or 0.1 where no agent knows its moduli
+        step_size_base : float | "auto", default "auto"
+            local step size of the first round; auto is 0.04, or 0.1 where no agent knows its moduli
         sparsifier : {"none", "top-k", "rand-k", "public-top-k", "noisy-top-k"}, default "none"
             which coordinates an agent sends
         dual : {"auto", "private", "public"}, default "auto"
@@ -582,7 +582,7 @@ class DPFedSGDArguments(PrimalDualStrategy):
         clip: float = 0.0,
         clipping: str = "example",
         relation: str = "replace-one",
-        step_size_base: float = 0.0,
+        step_size_base: float | Literal["auto"] = "auto",
         step_size_rule: str = "auto",
         step_size_rounds: int = 0,
         noise_scale: float = 0.0,
@@ -613,8 +613,8 @@ class DPFedSGDArguments(PrimalDualStrategy):
         relation : {"replace-one", "add-remove", "replace-agent"}, default "replace-one"
             which change of the data epsilon is about: a record replaced, or added or removed, or
             all records of an agent replaced
-        step_size_base : float, default 0.0
-            local step size of the first round; 0 is 0.04, or 0.1 where no agent knows its moduli
+        step_size_base : float | "auto", default "auto"
+            local step size of the first round; auto is 0.04, or 0.1 where no agent knows its moduli
         step_size_rule : {"auto", "constant", "inverse-sqrt", "cosine"}, default "auto"
             constant, divided by sqrt(1 + t) in round t = 0, 1, ..., or cosine: half a wave down to
             a hundredth over step-size-rounds, which it keeps then; auto is inverse-sqrt, or
@@ -740,7 +740,7 @@ class FedDynArguments(PrimalDualStrategy):
         clip: float = 0.0,
         clipping: str = "example",
         relation: str = "replace-one",
-        step_size_base: float = 0.0,
+        step_size_base: float | Literal["auto"] = "auto",
         step_size_rule: str = "auto",
         step_size_rounds: int = 0,
         noise_scale: float = 0.0,
@@ -767,8 +767,8 @@ class FedDynArguments(PrimalDualStrategy):
         relation : {"replace-one", "add-remove", "replace-agent"}, default "replace-one"
             which change of the data epsilon is about: a record replaced, or added or removed, or
             all records of an agent replaced
-        step_size_base : float, default 0.0
-            local step size of the first round; 0 is 0.04, or 0.1 where no agent knows its moduli
+        step_size_base : float | "auto", default "auto"
+            local step size of the first round; auto is 0.04, or 0.1 where no agent knows its moduli
         step_size_rule : {"auto", "constant", "inverse-sqrt", "cosine"}, default "auto"
             constant, divided by sqrt(1 + t) in round t = 0, 1, ..., or cosine: half a wave down to
             a hundredth over step-size-rounds, which it keeps then; auto is inverse-sqrt, or
@@ -878,7 +878,7 @@ class ScaffoldArguments(PrimalDualStrategy):
         clip: float = 0.0,
         clipping: str = "example",
         relation: str = "replace-one",
-        step_size_base: float = 0.0,
+        step_size_base: float | Literal["auto"] = "auto",
         step_size_rule: str = "auto",
         step_size_rounds: int = 0,
         noise_scale: float = 0.0,
@@ -905,8 +905,8 @@ class ScaffoldArguments(PrimalDualStrategy):
         relation : {"replace-one", "add-remove", "replace-agent"}, default "replace-one"
             which change of the data epsilon is about: a record replaced, or added or removed, or
             all records of an agent replaced
-        step_size_base : float, default 0.0
-            local step size of the first round; 0 is 0.04, or 0.1 where no agent knows its moduli
+        step_size_base : float | "auto", default "auto"
+            local step size of the first round; auto is 0.04, or 0.1 where no agent knows its moduli
         step_size_rule : {"auto", "constant", "inverse-sqrt", "cosine"}, default "auto"
             constant, divided by sqrt(1 + t) in round t = 0, 1, ..., or cosine: half a wave down to
             a hundredth over step-size-rounds, which it keeps then; auto is inverse-sqrt, or
@@ -1013,7 +1013,7 @@ class FedLinArguments(RivalStrategy):
         *,
         local_solver: str = "gd",
         local_epochs: int = 10,
-        step_size: float = 0.1,
+        step_size: float | Literal["auto"] = 0.1,
         batch_size: int = 32,
         strong_convexity: float = 0.0,
         smoothness: float = 0.0,
@@ -1030,8 +1030,8 @@ class FedLinArguments(RivalStrategy):
             local solver
         local_epochs : int, default 10
             local solver steps in a round (N_e)
-        step_size : float, default 0.1
-            local step size; 0 computes it from the moduli
+        step_size : float | "auto", default 0.1
+            local step size; auto computes it from the moduli
         batch_size : int, default 32
             examples in a step
         strong_convexity : float, default 0.0
@@ -1126,7 +1126,7 @@ class FedPDArguments(RivalStrategy):
         *,
         local_solver: str = "gd",
         local_epochs: int = 10,
-        step_size: float = 0.0,
+        step_size: float | Literal["auto"] = "auto",
         batch_size: int = 32,
         strong_convexity: float = 0.0,
         smoothness: float = 0.0,
@@ -1145,8 +1145,8 @@ class FedPDArguments(RivalStrategy):
             local solver
         local_epochs : int, default 10
             local solver steps in a round (N_e)
-        step_size : float, default 0.0
-            local step size; 0 computes it from the moduli
+        step_size : float | "auto", default "auto"
+            local step size; auto computes it from the moduli
         batch_size : int, default 32
             examples in a step
         strong_convexity : float, default 0.0
@@ -1242,12 +1242,12 @@ class FedSplitArguments(RivalStrategy):
         *,
         local_solver: str = "gd",
         local_epochs: int = 10,
-        step_size: float = 0.0,
+        step_size: float | Literal["auto"] = "auto",
         batch_size: int = 32,
         strong_convexity: float = 0.0,
         smoothness: float = 0.0,
         value_bits: str = "0",
-        relaxation: float = 0.0,
+        relaxation: float | Literal["auto"] = "auto",
         returned_model: str = "auto",
         **run: Unpack[RunArguments],
     ) -> None:
@@ -1261,8 +1261,8 @@ class FedSplitArguments(RivalStrategy):
             local solver
         local_epochs : int, default 10
             local solver steps in a round (N_e)
-        step_size : float, default 0.0
-            local step size; 0 computes it from the moduli
+        step_size : float | "auto", default "auto"
+            local step size; auto computes it from the moduli
         batch_size : int, default 32
             examples in a step
         strong_convexity : float, default 0.0
@@ -1273,9 +1273,9 @@ class FedSplitArguments(RivalStrategy):
             bits of a number in an upload, coded as its difference to what both sides hold; 0: not
             coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
             large as the signal
-        relaxation : float, default 0.0
-            a in z_i + 2 a (x_i - y): 1 is the paper's; 0 is 1, or in an asynchronous run 1/2 unless
-            theory proves 1
+        relaxation : float | "auto", default "auto"
+            a in z_i + 2 a (x_i - y): 1 is the paper's; auto is 1, or in an asynchronous run 1/2
+            unless theory proves 1
         returned_model : {"auto", "y", "mean"}, default "auto"
             the model of a run: y, or the mean of all agents' x_i, as in the paper's figures; auto
             is y, or mean where no agent knows its moduli
@@ -1359,7 +1359,7 @@ class FiveGCSArguments(RivalStrategy):
         *,
         local_solver: str = "gd",
         local_epochs: int = 10,
-        step_size: float = 0.0,
+        step_size: float | Literal["auto"] = "auto",
         batch_size: int = 32,
         strong_convexity: float = 0.0,
         smoothness: float = 0.0,
@@ -1380,8 +1380,8 @@ class FiveGCSArguments(RivalStrategy):
             local solver
         local_epochs : int, default 10
             local solver steps in a round (N_e)
-        step_size : float, default 0.0
-            local step size; 0 computes it from the moduli
+        step_size : float | "auto", default "auto"
+            local step size; auto computes it from the moduli
         batch_size : int, default 32
             examples in a step
         strong_convexity : float, default 0.0

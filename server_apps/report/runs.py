@@ -34,13 +34,15 @@ MEASURES = tuple(
 )
 """The measures that every round has."""
 NAMES = "participant-names"
+PACE = ("clock", "uploads")
+"""What `Run.progress` has of runs with a clock: seconds, and uploads folded since the start."""
 
 PLACES = ("output-dir", "resume", "track", "tags", "notes")
 """Settings that place and describe one run, and do not affect its results."""
 _LABEL_KEYS = 3
 """Largest number of settings in a label."""
 
-_TAKEN = {"run", *IDENTITY, "round", "rounds", *COUNTS, NAMES, *MEASURES, "distance"}
+_TAKEN = {"run", *IDENTITY, "round", "rounds", *COUNTS, NAMES, *MEASURES, *PACE, "distance"}
 _EXTRA_NAME = re.compile(r"(?!privacy-)[a-z0-9][a-z0-9-]*")
 _RUN_NAME = re.compile(r"\d{8}-(\d\d)(\d\d)(\d\d)-\d+-(.+)")
 
@@ -241,7 +243,9 @@ def _read_run(folder: Path, name: str) -> Run:
     extras = tuple(dict.fromkeys(key for done in history for key in done.measures))
     keys = (*COUNTS, *MEASURES, *extras)
     times = tuple(None if math.isnan(done.clock) else done.clock for done in history)
-    clock: dict[str, tuple[Number | None, ...]] = {"clock": times} if any(times) else {}
+    clock: dict[str, tuple[Number | None, ...]] = (
+        {} if all(time is None for time in times) else {"clock": times}
+    )
     return Run(
         name=name,
         label=name,

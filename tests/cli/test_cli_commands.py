@@ -258,7 +258,7 @@ def test_help_says_what_a_key_is_to_each_algorithm() -> None:
     said = {line[line.rindex("(") + 1 : -1]: line for line in lines}
     assert said.keys() == {"fed-plt", "fed-split", "dp-iadmm", "fed-pdm", "fed-pd", "five-gcs"}
     assert "default 3.0" in said["fed-split"]
-    assert "0 is 1.0, or 0.1 where no agent knows its moduli" in said["fed-pdm"]
+    assert "auto is 1.0, or 0.1 where no agent knows its moduli" in said["fed-pdm"]
     assert "0 takes the schedule (24)" in said["dp-iadmm"]
 
 

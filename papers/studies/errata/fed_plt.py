@@ -201,7 +201,7 @@ def accuracy(
 
     def bound(constant: float) -> float:
         size = norm(stability(h, rho, chi, constant))
-        return size**rounds * first + sum(size**k for k in range(rounds)) * noise
+        return float(size**rounds * first + sum(size**k for k in range(rounds)) * noise)
 
     claimed, corrected = bound(printed_shrink(h, rho)), bound(shrink(h, rho))
     instance = {"h": h, "rho": rho, "gamma": gamma, "N_e": epochs, "tau": tau, "K": rounds}

@@ -226,6 +226,8 @@ def test_what_is_written(tmp_path: Path) -> None:
     overview = write_pages(tmp_path).read_text()
     assert "| a | [Squares](a.md#aone) | 1 | 1 | 1 | 1 |  |  |  |" in overview
     assert "**Of 3 entries that can be tested 1 are reproduced and 1 contradicted;" in overview
+    # 16 of 16 with no spread over its one seed.
+    assert "Of 1 printed numbers that are reproduced 1 lie within our 95 % interval" in overview
     assert '<span class="contradicted" style="flex:1" title="1 contradicted">1</span>' in overview
     assert "Not run, and left out: fed-plt/table-2" in overview
     page = (tmp_path / "a.md").read_text()

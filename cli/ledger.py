@@ -32,6 +32,8 @@ def ledger(
 
     if not 0 < delta < 1:
         raise click.UsageError(f"--delta {delta}: expected a number in (0, 1)")
+    if not file.is_file():
+        raise click.UsageError(f"{file}: not a regular file")
     try:
         audit = LedgerFile(file.absolute()).verify()
     except LedgerError as error:

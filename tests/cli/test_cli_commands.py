@@ -356,6 +356,14 @@ def test_completion_knows_keys_and_values() -> None:
         (["tune", "fed-pl"], ["fed-plt"]),
         (["keys", "five"], ["five-gcs"]),
         (["run", "--preset", "dp-iadmm/m"], ["dp-iadmm/mnist"]),
+        (["run", "--engine", "co"], ["cohort"]),
+        (["audit", "--preset", "dp-iadmm/m"], ["dp-iadmm/mnist"]),
+        (["export", "RUN", "--to", "s"], ["sklearn", "safetensors"]),
+        (["predict", "RUN", "ROWS", "--unknown", "m"], ["missing"]),
+        (["reproduce", "fed"], ["fed-plt", "fedpdm"]),
+        (["reproduce", "fed-plt/table-8"], ["fed-plt/table-8"]),
+        (["reproduce", "all"], ["all"]),
+        (["bench", "eng"], ["engine"]),
     ],
 )
 def test_bash_completes_words_that_it_splits_at_the_equals_sign(

@@ -26,7 +26,7 @@ TAKEN = ("flwr", "numpy", "privet", "sklearn", "torch")
 MODEL_CONFIG = {"num-server-rounds": 20, "local-epochs": 10, "min-nodes": 2, "output-dir": ""}
 """Run config of the apps that define their model."""
 RUNS_HERE = """--run-config "output-dir='$PWD/runs'\""""
-"""Puts runs into the project, as a ServerApp works in the folder in which the SuperLink was started,
+"""Puts runs into the project: a ServerApp works in the folder in which the SuperLink was started,
 maybe for another project. It is no part of the project, which may be moved."""
 
 

@@ -276,13 +276,13 @@ def table_3(found: Results) -> Outcome:
         ours = {cost: Estimate.of(_times(found, CONVEX, cost, THEORY)[name]) for cost in COSTS}
         curves[label] = Curve.of(ours)
         marks[label] = Curve(COSTS, [time_of(CONVEX, name, printed, cost) for cost in COSTS])
-    (own, ours), *rivals = curves.items()
+    (own, first), *rivals = curves.items()
     panels = [
         Panel(
             f"{own} and {label}",
             "t_C",
             "time of an agent",
-            {own: ours, label: curve},
+            {own: first, label: curve},
             {one: marks[one] for one in (own, label) if one in marks},
             x_log=True,
             y_log=True,

@@ -32,8 +32,8 @@ _DEALT = ("partition", "num-agents")
 """Keys of how rows are dealt, which a preset has values of its own for."""
 _REFUSED = {("missing", "mean"), ("missing", "drop")}
 """Values that depend on the records."""
-_TO_CHOOSE = "label-column is to be chosen first: the command below with its name for COLUMN"
-_IN_THE_FILE = "no key mends all: edit the file, then check it again"
+_TO_CHOOSE = "choose the label-column first: put its name in place of COLUMN below"
+_IN_THE_FILE = "no key repairs all of it: edit the file, then check it again"
 
 
 def data(

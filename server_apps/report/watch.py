@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from privet.core.errors import near_path
 from privet.core.format import text
 from privet.server_apps.report.assemble import page
 from privet.server_apps.report.runs import (
@@ -35,6 +36,7 @@ def newest(folder: Path) -> Path:
     if not written:
         raise ReportUsageError(
             f"{folder}: no run writes here; expected {HISTORY}, or a folder with it"
+            f"{near_path(folder)}"
         )
     if written[0] == folder / HISTORY:
         return folder

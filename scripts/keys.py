@@ -75,7 +75,7 @@ declares it. ``PrimalDualStrategy`` checks what is given.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from .base import PrimalDualStrategy
 from .configured import RunArguments
@@ -106,7 +106,7 @@ def _constructor(kind: type[PrimalDualStrategy]) -> str:
     keys = kind.argument_keys()
     base = next(each.__name__ for each in kind.__mro__ if each.__name__ in BASES)
     star = ["*"] if keys.keys() - set(kind.positional) else []
-    named = [f"{n}: {type(key.default).__name__} = {_literal(key)}" for n, key in keys.items()]
+    named = [f"{n}: {_type(key)} = {_literal(key)}" for n, key in keys.items()]
     places = len(kind.positional)
     named = [*named[:places], *star, *named[places:]]
     named += [f"{name}: {annotation} = None" for name, (annotation, _) in kind.objects.items()]
@@ -133,6 +133,12 @@ def _constructor(kind: type[PrimalDualStrategy]) -> str:
         "        )\n",
     ]
     return "\n".join(lines)
+
+
+def _type(key: Key) -> str:
+    """Return the annotation of a key's argument: its choices where it has some."""
+    choices = ", ".join(f'"{choice}"' for choice in key.choices)
+    return f"Literal[{choices}]" if choices else type(key.default).__name__
 
 
 def _literal(key: Key) -> str:

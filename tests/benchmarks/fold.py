@@ -82,8 +82,7 @@ class Server:
                             each.grad = torch.zeros_like(each)
                         local.correct(model)
                         with torch.no_grad():
-                            for each in model.parameters():
-                                each -= local.step_size * each.grad
+                            model.weight -= local.step_size * model.weight.grad
                 model.weight.grad = None
                 return local.reply()
 

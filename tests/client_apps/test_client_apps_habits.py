@@ -1,4 +1,4 @@
-"""Habits of PyTorch users: the loop that ran under Flower's FedAvg runs unchanged, in no more lines."""
+"""Habits of PyTorch users: loops that ran under Flower's FedAvg, unchanged, in no more lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from privet.client_apps import LoopParticipant, initial_arrays
 from privet.sim.engine import InlineGrid
-from privet.strategies import FedDyn
+from privet.strategies import FedPLT
 
 torch = pytest.importorskip("torch", reason="needs the group torch")
 nn = torch.nn
@@ -170,7 +170,7 @@ HABITS = (
 
 @pytest.mark.parametrize("loop", HABITS, ids=lambda loop: loop.__name__)
 def test_a_habit_is_kept(loop: Loop) -> None:
-    strategy: Any = FedDyn(num_agents=2, step_size_base=0.2)
+    strategy: Any = FedPLT(num_agents=2)
     result = strategy.start(InlineGrid(privets(loop), 2), initial_arrays(make()), num_rounds=3)
     assert not any(each.failures for each in result.history)
     model = make()

@@ -1,4 +1,4 @@
-"""What the fold of large uploads costs: no copies of rows, one decoding, nothing kept afterwards."""
+"""What the fold of large uploads costs: no copies of rows, one decoding, nothing kept."""
 
 from __future__ import annotations
 

@@ -174,9 +174,9 @@ def test_a_habit_is_kept(loop: Loop) -> None:
     result = strategy.start(InlineGrid(privets(loop), 2), initial_arrays(make()), num_rounds=3)
     assert not any(each.failures for each in result.history)
     model = make()
-    before = float(loss_of(model(INPUTS), LABELS))
+    before = loss_of(model(INPUTS), LABELS).item()
     model.load_state_dict(result.arrays.to_torch_state_dict())
-    assert float(loss_of(model(INPUTS), LABELS)) < before
+    assert loss_of(model(INPUTS), LABELS).item() < before
 
 
 @pytest.mark.filterwarnings("ignore")

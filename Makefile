@@ -88,6 +88,7 @@ links:
 	@ln -s "$(CURDIR)/tests/benchmarks" "$(LINKS)/benchmarks"
 	@ln -s "$(CURDIR)/tests/support" "$(LINKS)/support"
 	@ln -s "$(CURDIR)/papers/studies" "$(LINKS)/studies"
+	@ln -s "$(CURDIR)/papers/results" "$(LINKS)/results"
 	@for entry in $(ENTRIES); do ln -s "$(CURDIR)/$$entry.py" "$(LINKS)/$$entry.py"; done
 
 docs: $(DEV) links ## build the documentation into build/site, warnings as errors

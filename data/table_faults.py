@@ -54,7 +54,7 @@ class TableError(DataError):
             self.keys, keys = {"label-column": CHOSEN}, ""
         texts = "; ".join(fault.text for fault in stopping)
         super().__init__(
-            f"{source.path}: {texts}{f': set {keys}' if keys else ''}; all that is to be mended: "
+            f"{source.path}: {texts}{f': set {keys}' if keys else ''}; to list all faults: "
             f"privet data {shlex.quote(source.path)}"
         )
 
@@ -142,11 +142,12 @@ def of_gaps(
         (0 if ids is None else ids.null_count, f"id in column {source.id_column}"),
     ):
         if count:
-            text = (
-                f"{count} rows have no {what} (missing-labels = drop leaves them out; for a "
-                "private run take them out of the file)"
-            )
-            faults.append(Fault(text, keys={"missing-labels": "drop"}))
+            text = f"{count} rows have no {what}: take them out of the file, for a private run"
+            if source.schema:  # as private runs have, which refuse the key
+                faults.append(Fault(f"{text} (for others missing-labels = drop leaves them out)"))
+            else:
+                text = f"{text}; for others missing-labels = drop leaves them out"
+                faults.append(Fault(text, keys={"missing-labels": "drop"}))
     if source.missing == "category" and source.alone and not source.schema:
         why = "other nodes may lack other values, and have other columns"
         text = f"missing = category needs schema where a node reads its own file: {why}"

@@ -24,8 +24,10 @@ from .study import (
     Panel,
     Result,
     Results,
+    Row,
     Rows,
     Study,
+    Verdict,
     said_of,
     settings_of,
     tuned,
@@ -195,21 +197,26 @@ class Claims(Rows):
         return Outcome(self, [_panel(title, own) for title, own in groups.items()], notes)
 
 
+DENSE = ("dense", "alpha_D 1")
+"""Names of the arm without compression."""
+
+
 def _panel(title: str, arms: Mapping[str, list[Result]]) -> Panel:
     """Return the courses of arms, or where they lie on each other their differences to dense."""
     curves = {name: Curve.course(results) for name, results in arms.items()}
-    dense = curves.get("dense")
+    reference = next((name for name in DENSE if name in arms), "")
+    dense = curves.get(reference)
     if dense is None or len(curves) == 1 or not dense.low:
         return Panel(title, "round", "test accuracy", curves)
     width = max(curve.high[-1] - curve.low[-1] for curve in curves.values())
     if any(abs(curve.y[-1] - dense.y[-1]) > width for curve in curves.values()):
         return Panel(title, "round", "test accuracy", curves)
     gaps = {
-        name: Curve.course([_gap(*pair) for pair in zip(results, arms["dense"], strict=True)])
+        name: Curve.course([_gap(*pair) for pair in zip(results, arms[reference], strict=True)])
         for name, results in arms.items()
-        if name != "dense"
+        if name != reference
     }
-    return Panel(title, "round", "test accuracy, minus dense", gaps)
+    return Panel(title, "round", f"test accuracy, minus {reference}", gaps)
 
 
 def _gap(ours: Result, other: Result) -> Result:
@@ -245,7 +252,7 @@ def figure_2(found: Results) -> Outcome:
             sent, dense = (found[f"{data}: {label}"] for label in (f"top-k {share:g}", "dense"))
             ours = [one["bytes"] / all_["bytes"] for one, all_ in zip(sent, dense, strict=True)]
             what = f"{data}: uplink of top-k {share:g} over the dense one"
-            rows.number(what, share, Estimate.of(ours), why=BYTES)
+            rows.append(Row(what, share, Estimate.of(ours), Verdict.CONSTRUCTION, BYTES))
     rows.more_lost("MNIST loses more than Adult", "dense", "top-k 0.05", ".05")
     return rows.outcome()
 
@@ -343,6 +350,7 @@ def figure_6(found: Results) -> Outcome:
         rows.rising(data, ", noise: the larger gamma the better", labels)
         what = ": the printed weights (.5, .5), loss (41), start N(0, I) train as well as gamma = 0"
         rows.above(data, what, "as printed, (41)", "gamma 0, (41)")
+        rows.beyond()
     return rows.outcome()
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from privet.client_apps.state_tables import StateTable, from_members, to_members
 from privet.core import ConfigError, RunError
-from privet.core.errors import one_line
+from privet.core.errors import near_path, one_line
 from privet.core.files import read_npz, write_npz, write_whole
 
 from .journal import Request, read_journal
@@ -160,7 +160,7 @@ def located(where: Path) -> Path:
     """Return the checkpoint of a run folder, or the file itself (``ConfigError`` without one)."""
     path = where / FILE_NAME if where.is_dir() else where
     if not path.exists():
-        raise ConfigError(f"resume: no checkpoint at {path}")
+        raise ConfigError(f"resume: no checkpoint at {path}{near_path(where)}")
     return path
 
 

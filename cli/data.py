@@ -180,7 +180,7 @@ def _next_private(config: Mapping[str, Any], given: Mapping[str, Any], schema: P
     They read and deal the table as it was shown here where keys say so, but take no key that
     private runs refuse; what a preset says otherwise is named.
     """
-    from privet.data.context import DATA_KEYS
+    from privet.data.settings import DATA_KEYS
 
     from .presets import load_preset, preset_names
 

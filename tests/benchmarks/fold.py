@@ -20,6 +20,7 @@ import time
 import tracemalloc
 import zlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -81,8 +82,7 @@ class Server:
                         for each in model.parameters():
                             each.grad = torch.zeros_like(each)
                         local.correct(model)
-                        with torch.no_grad():
-                            model.weight -= local.step_size * model.weight.grad
+                        torch.optim.SGD(model.parameters(), lr=local.step_size).step()
                 model.weight.grad = None
                 return local.reply()
 
@@ -163,19 +163,20 @@ def bare(name: str, agents: int, numbers: int) -> Callable[[], object]:
         for upload in uploads:
             zlib.crc32(upload.data)
 
-    loops: dict[str, Callable[[], object]] = {
-        "fed-plt": lambda: (
-            check(True),
-            write(True, x),
-            distances(),
-            np.add.reduce(row, axis=0),
-            np.add.reduce(x, axis=0),
-        ),
-        "fed-dyn": lambda: (check(True), write(True, None), add()),
-        "fed-pdm": lambda: (checksums(), check(False), add()),
-        "scaffold": lambda: (check(False), np.add.reduce(row, axis=0), add(), write(False, row)),
+    sums = partial(np.add.reduce, axis=0)
+    loops: dict[str, list[Callable[[], object]]] = {
+        "fed-plt": [
+            partial(check, True),
+            partial(write, True, x),
+            distances,
+            partial(sums, row),
+            partial(sums, x),
+        ],
+        "fed-dyn": [partial(check, True), partial(write, True, None), add],
+        "fed-pdm": [checksums, partial(check, False), add],
+        "scaffold": [partial(check, False), partial(sums, row), add, partial(write, False, row)],
     }
-    return loops[name]
+    return lambda: [step() for step in loops[name]]
 
 
 def bench_fold(show: Show, *, quick: bool = False) -> None:

@@ -19,7 +19,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -175,8 +175,8 @@ SETTINGS: Mapping[str, Setting] = {
         tick=10.0, guess=12.0,
     ),
     "network": Setting(
-        "MNIST network", small_network, 10, (0.2, 0.1, 0.05), 0.1,
-        {"equal": 800.0, "stragglers": 3000.0}, 1, tick=10.0, guess=15.0,
+        "MNIST network", small_network, 10, (0.2, 0.1), 0.1,
+        {"equal": 600.0, "stragglers": 4000.0}, 2, tick=10.0, guess=15.0,
         agents=10, trials=5, race=True,
     ),
 }  # fmt: skip
@@ -263,6 +263,11 @@ METHODS: Mapping[str, Method] = {
 }  # fmt: skip
 
 
+WAITING, BOLD, SAFE = (
+    "Fed-PLT, waits, a = 1", "Fed-PLT, asynchronous, a = 1", "Fed-PLT, asynchronous, a = 1/2",
+)  # fmt: skip
+
+
 def _network(name: str, way: str, grid: Mapping[str, float], **own: Any) -> Method:
     """Return a method of the network, whose moduli nobody knows: every step size is searched."""
     steps_key = "max_local_steps" if name == "fed-pdm" else "local_epochs"
@@ -276,22 +281,29 @@ _LATEST = {"aggregation": "latest", "step_size_rule": "constant"}
 NETWORK: Mapping[str, Method] = {
     "Fed-PLT, waits, a = 1": _network("fed-plt", "wait", _PLT, relaxation=1.0),
     "Fed-PLT, asynchronous, a = 1": _network("fed-plt", "asynchronous", _PLT, relaxation=1.0),
-    "Fed-PLT, asynchronous, a = 1/2": _network("fed-plt", "asynchronous", _PLT, relaxation=0.5),
     "FedBuff": _network("fed-buff", "asynchronous", {"step_size": 0.2, "server_step_size": 0.5}),
     "FedAsync": _network("fed-async", "asynchronous", {"step_size": 0.2, "fed_async_alpha": 0.5}),
-    "FedPDM (latest), waits": _network("fed-pdm", "wait", _PDM, **_LATEST),
     "FedPDM (latest), asynchronous": _network("fed-pdm", "asynchronous", _PDM, **_LATEST),
+    "Fed-PLT, asynchronous, a = 1/2": _network("fed-plt", "asynchronous", _PLT, relaxation=0.5),
 }
+
+
+SEARCHED: Mapping[str, Method] = {
+    f"{name}, own step": replace(
+        METHODS[name], grid={"rho": 1.5, "step_size": 3.0}, by_curvature=("step_size",)
+    )
+    for name in (BOLD, WAITING)
+}
+"""Fed-PLT with a local step size that is searched, where the moduli's bounds are loose."""
 
 
 def methods_of(data: str) -> Mapping[str, Method]:
     """Return the methods that a problem is played with."""
-    return NETWORK if data == "network" else METHODS
-
-
-WAITING, BOLD, SAFE = (
-    "Fed-PLT, waits, a = 1", "Fed-PLT, asynchronous, a = 1", "Fed-PLT, asynchronous, a = 1/2",
-)  # fmt: skip
+    return {
+        "logistic": METHODS,
+        "softmax": {**METHODS, **SEARCHED},
+        "network": NETWORK,
+    }[data]
 
 
 # ------------------------------------------------------------------ runs
@@ -464,6 +476,48 @@ def claims(runs: Runs) -> Iterator[list[str]]:
             yield [f"logistic, stragglers, {method}: error at the end", f"{end:.1e}", asked]
 
 
+def finding(runs: Runs) -> Iterator[str]:
+    """Yield a sentence or two on each problem and model of speeds: who is first, and who stops."""
+    for data, speeds in (*PARTS, *NIGHT):
+        setting, studies = SETTINGS[data], dict[str, Study]()
+        for method in methods_of(data):
+            with suppress(LookupError):
+                studies[method] = Study(runs, data, method, speeds)
+        times = {method: study.times() for method, study in studies.items()}
+        if WAITING not in times or BOLD not in times:
+            continue
+        parts = []
+        for at in (0, len(setting.levels) - 1):
+            there = {method: each[at] for method, each in times.items() if each[at] is not None}
+            if not there:
+                parts.append(f"to {setting.levels[at]:g} nobody comes")
+                continue
+            first = min(there, key=lambda method: there[method])
+            own = [there[one] for one in (BOLD, SAFE) if one in there]
+            others = {"Fed-PLT, asynchronous": min(own, default=None), WAITING: there.get(WAITING)}
+            beside = ", ".join(
+                f"{method.removesuffix(', a = 1')} {_seconds(value)}"
+                for method, value in others.items()
+                if not first.startswith(method)
+            )
+            parts.append(
+                f"to {setting.levels[at]:g} {first} is first ({_seconds(there[first])}; {beside})"
+            )
+        ends = [
+            f"{method} at {studies[method].end():.1e}"
+            for method, each in times.items()
+            if each[-1] is None
+        ]
+        stops = (
+            f" By then these have not come to the last level: {'; '.join(ends)}." if ends else ""
+        )
+        yield f"- **{setting.title}, {speeds}**: {'; '.join(parts)}.{stops}"
+
+
+def _seconds(value: float | None) -> str:
+    return "does not come there" if value is None else f"{value:.0f} s"
+
+
 def shorter(runs: Runs) -> Iterator[list[str]]:
     """Yield the times with shorter tasks for the slow agents, and a latency of 1 s."""
     with suppress(LookupError):
@@ -501,37 +555,48 @@ def tables(runs: Runs) -> list[str]:
     return lines
 
 
-COLOURS = ("fed-plt", "dp-iadmm", "fed-pdm", "fed-buff", "fed-async", "area")
+COLOURS = {
+    "fed-plt": "#2a8fd6",
+    "dp-iadmm": "#e08214",
+    "fed-pdm": "#35a853",
+    "fed-buff": "#e0443e",
+    "fed-async": "#a06cd5",
+    "area": "#a8795c",
+}
 DASHES = {"asynchronous": "-", "fold": "-.", "wait": "--", "deadline": ":"}
 
 
 def _look(method: Method) -> dict[str, Any]:
     """Return a line's colour, the algorithm's, its dashes, the way's, and its width."""
     width = 1.0 if method.own.get("relaxation") == 0.5 else 1.8
-    color = f"C{COLOURS.index(method.algorithm)}"
-    return {"color": color, "linestyle": DASHES[method.way], "linewidth": width}
+    dashes = DASHES[method.way]
+    return {"color": COLOURS[method.algorithm], "linestyle": dashes, "linewidth": width}
 
 
-def figure(stem: Path, runs: Runs, parts: Sequence[tuple[str, str]]) -> None:
-    """Draw error over the clock of all methods, a panel a problem."""
+def figure(stem: Path, runs: Runs, speeds: str) -> None:
+    """Draw error over the clock of all methods, a panel a problem that was played."""
+    curves: dict[str, dict[str, Any]] = {}
+    for data in SETTINGS:
+        for method in methods_of(data):
+            with suppress(LookupError):
+                curve = Study(runs, data, method, speeds).runs()[0]["curve"]
+                curves.setdefault(data, {})[method] = np.array(curve[1:]).T
 
     def draw(picture: Any) -> None:
-        panels = np.atleast_1d(picture.subplots(1, len(parts)))
-        for panel, (data, speeds) in zip(panels, parts, strict=True):
-            for method in methods_of(data):
-                try:
-                    curve = Study(runs, data, method, speeds).runs()[0]["curve"]
-                except LookupError:
-                    continue
-                clock, error = np.array(curve).T
-                look = _look(methods_of(data)[method])
-                panel.plot(clock, error, label=method, **look)
-            panel.set(yscale="log", xlabel="virtual seconds", title=SETTINGS[data].title)
-            panel.set_ylim(SETTINGS[data].levels[-1] / 2, 2.0)
+        panels = np.atleast_1d(picture.subplots(1, len(curves)))
+        drawn: dict[str, Any] = {}
+        for panel, (data, found) in zip(panels, curves.items(), strict=True):
+            for method, (clock, error) in found.items():
+                (line,) = panel.plot(clock, error, **_look(methods_of(data)[method]))
+                drawn.setdefault(method, line)
+            panel.set(xscale="log", yscale="log", xlabel="virtual seconds")
+            panel.set(title=SETTINGS[data].title, ylim=(SETTINGS[data].levels[-1] / 2, 1.2))
         panels[0].set_ylabel("error")
-        panels[-1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        picture.legend(
+            drawn.values(), drawn, fontsize=9, loc="outside lower center", ncols=4, frameon=False
+        )
 
-    themed(stem, (11.0, 4.2), draw)
+    themed(stem, (11.0, 5.2), draw)
 
 
 PARTS: Sequence[tuple[str, str]] = (
@@ -580,9 +645,10 @@ def main() -> None:
     found = Runs(file, missing)
     lines = tables(found)
     print("\n".join(lines))
-    fill(arguments.results / "asynchrony.md", "tables", lines[:-1])
-    shown = (("logistic", "stragglers"), ("softmax", "stragglers"))
-    figure(arguments.results.parent / "images" / "asynchrony", found, shown)
+    page = arguments.results / "asynchrony.md"
+    fill(page, "finding", list(finding(found)))
+    fill(page, "tables", lines[:-1])
+    figure(arguments.results.parent / "images" / "asynchrony", found, "stragglers")
 
 
 def missing(**run: Any) -> dict[str, Any]:

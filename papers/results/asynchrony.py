@@ -487,7 +487,8 @@ def finding(runs: Runs) -> Iterator[str]:
         if WAITING not in times or BOLD not in times:
             continue
         parts = []
-        for at in (0, len(setting.levels) - 1):
+        levels = (setting.target, setting.levels[-1])
+        for at in sorted({setting.levels.index(level) for level in levels}):
             there = {method: each[at] for method, each in times.items() if each[at] is not None}
             if not there:
                 parts.append(f"to {setting.levels[at]:g} nobody comes")

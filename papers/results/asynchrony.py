@@ -491,7 +491,7 @@ def finding(runs: Runs) -> Iterator[str]:
         for at in sorted({setting.levels.index(level) for level in levels}):
             there = {method: each[at] for method, each in times.items() if each[at] is not None}
             if not there:
-                parts.append(f"to {setting.levels[at]:g} nobody comes")
+                parts.append(f"to {_level(setting.levels[at])} nobody comes")
                 continue
             first = min(there, key=lambda method: there[method])
             own = [there[one] for one in (BOLD, SAFE) if one in there]
@@ -502,17 +502,19 @@ def finding(runs: Runs) -> Iterator[str]:
                 if not first.startswith(method)
             )
             parts.append(
-                f"to {setting.levels[at]:g} {first} is first ({_seconds(there[first])}; {beside})"
+                f"to {_level(setting.levels[at])} {first} is first ({_seconds(there[first])}; {beside})"
             )
         ends = [
             f"{method} at {studies[method].end():.1e}"
             for method, each in times.items()
             if each[-1] is None
         ]
-        stops = (
-            f" By then these have not come to the last level: {'; '.join(ends)}." if ends else ""
-        )
+        stops = f" Not there by the end: {'; '.join(ends)}." if ends else ""
         yield f"- **{setting.title}, {speeds}**: {'; '.join(parts)}.{stops}"
+
+
+def _level(value: float) -> str:
+    return f"{value:g}" if value >= 1e-3 else f"{value:.0e}".replace("e-0", "e-")
 
 
 def _seconds(value: float | None) -> str:
@@ -544,7 +546,7 @@ def tables(runs: Runs) -> list[str]:
     ]
     for data, speeds in (*PARTS, *NIGHT):
         setting = SETTINGS[data]
-        levels = [f"to {level:g}" for level in setting.levels]
+        levels = [f"to {_level(level)}" for level in setting.levels]
         title = f"{setting.title}, {speeds}, {setting.horizon[speeds]:g} s at most"
         head = ["method", *levels, "error at the end", "chosen, of tried"]
         parts.append((title, head, list(rows(runs, data, speeds))))

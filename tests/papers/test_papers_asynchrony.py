@@ -57,7 +57,7 @@ def test_what_is_found_names_the_first_and_those_that_stop() -> None:
         return {"times": [time] * 4, "end": end, "curve": [[0.0, 1.0], [100.0, end]]}
 
     assert list(finding(runs)) == [
-        "- **Logistic regression, equal**: to 0.0001 AREA is first (90 s; Fed-PLT, asynchronous "
-        "100 s, Fed-PLT, waits 300 s); to 1e-08 AREA is first (90 s; Fed-PLT, asynchronous 100 s, "
-        "Fed-PLT, waits 300 s). By then these have not come to the last level: FedBuff at 5.0e-02."
+        "- **Logistic regression, equal**: to 1e-4 AREA is first (90 s; Fed-PLT, asynchronous "
+        "100 s, Fed-PLT, waits 300 s); to 1e-8 AREA is first (90 s; Fed-PLT, asynchronous 100 s, "
+        "Fed-PLT, waits 300 s). Not there by the end: FedBuff at 5.0e-02."
     ]

@@ -483,34 +483,32 @@ def finding(runs: Runs) -> Iterator[str]:
         for method in methods_of(data):
             with suppress(LookupError):
                 studies[method] = Study(runs, data, method, speeds)
+                studies[method].runs()
         times = {method: study.times() for method, study in studies.items()}
         if WAITING not in times or BOLD not in times:
             continue
-        parts = []
-        levels = (setting.target, setting.levels[-1])
-        for at in sorted({setting.levels.index(level) for level in levels}):
-            there = {method: each[at] for method, each in times.items() if each[at] is not None}
-            if not there:
-                parts.append(f"to {_level(setting.levels[at])} nobody comes")
-                continue
-            first = min(there, key=lambda method: there[method])
-            own = [there[one] for one in (BOLD, SAFE) if one in there]
-            others = {"Fed-PLT, asynchronous": min(own, default=None), WAITING: there.get(WAITING)}
-            beside = ", ".join(
-                f"{method.removesuffix(', a = 1')} {_seconds(value)}"
-                for method, value in others.items()
-                if not first.startswith(method)
-            )
-            parts.append(
-                f"to {_level(setting.levels[at])} {first} is first ({_seconds(there[first])}; {beside})"
-            )
+        levels = dict.fromkeys((setting.target, setting.levels[-1]))
+        firsts = [
+            _first(level, {one: each[setting.levels.index(level)] for one, each in times.items()})
+            for level in levels
+        ]
         ends = [
-            f"{method} at {studies[method].end():.1e}"
-            for method, each in times.items()
-            if each[-1] is None
+            f"{one} at {studies[one].end():.1e}" for one, each in times.items() if each[-1] is None
         ]
         stops = f" Not there by the end: {'; '.join(ends)}." if ends else ""
-        yield f"- **{setting.title}, {speeds}**: {'; '.join(parts)}.{stops}"
+        yield f"- **{setting.title}, {speeds}**: {'; '.join(firsts)}.{stops}"
+
+
+def _first(level: float, times: Mapping[str, float | None]) -> str:
+    """Return who comes to a level first, beside Fed-PLT's times."""
+    there = {method: time_ for method, time_ in times.items() if time_ is not None}
+    if not there:
+        return f"to {_level(level)} nobody comes"
+    first = min(there, key=lambda method: there[method])
+    bold = min((there[one] for one in (BOLD, SAFE) if one in there), default=None)
+    own = {"Fed-PLT, asynchronous": bold, "Fed-PLT, waits": there.get(WAITING)}
+    others = [f"{one} {_seconds(time_)}" for one, time_ in own.items() if not first.startswith(one)]
+    return f"to {_level(level)} {first} is first ({'; '.join([_seconds(there[first]), *others])})"
 
 
 def _level(value: float) -> str:

@@ -58,6 +58,6 @@ def test_what_is_found_names_the_first_and_those_that_stop() -> None:
 
     assert list(finding(runs)) == [
         "- **Logistic regression, equal**: to 1e-4 AREA is first (90 s; Fed-PLT, asynchronous "
-        "100 s, Fed-PLT, waits 300 s); to 1e-8 AREA is first (90 s; Fed-PLT, asynchronous 100 s, "
+        "100 s; Fed-PLT, waits 300 s); to 1e-8 AREA is first (90 s; Fed-PLT, asynchronous 100 s; "
         "Fed-PLT, waits 300 s). Not there by the end: FedBuff at 5.0e-02."
     ]

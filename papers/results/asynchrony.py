@@ -84,8 +84,8 @@ class Setting:
 
     ``levels`` are errors whose times are measured; a search ends at ``target``, and a run at
     ``horizon`` seconds of the clock. ``tick`` is the time between looks at the error. A search
-    tries ``trials`` settings, in runs of half the horizon, or with ``race`` as long as the best
-    so far took.
+    tries ``trials`` settings, in runs of half the horizon; with ``race`` they last as long as the
+    best so far, asynchronous ones ``race`` seconds at most.
     """
 
     title: str
@@ -99,7 +99,7 @@ class Setting:
     guess: float = 2.0
     agents: int = AGENTS
     trials: int = TRIALS
-    race: bool = False
+    race: float = 0.0
 
 
 def slow_agents(speeds: str, seed: int) -> list[int]:
@@ -177,7 +177,7 @@ SETTINGS: Mapping[str, Setting] = {
     "network": Setting(
         "MNIST network", small_network, 10, (0.2, 0.1), 0.1,
         {"equal": 600.0, "stragglers": 4000.0}, 2, tick=10.0, guess=15.0,
-        agents=10, trials=5, race=True,
+        agents=10, trials=5, race=1000.0,
     ),
 }  # fmt: skip
 
@@ -276,15 +276,16 @@ def _network(name: str, way: str, grid: Mapping[str, float], **own: Any) -> Meth
     return Method(name, way, grid, own, steps_key, most={"fed_async_alpha": 1.0})
 
 
-_PLT, _PDM = {"rho": 10.0, "step_size": 0.16}, {"rho": 0.1, "step_size_base": 0.1}
+_PLT, _LATER = {"rho": 10.0, "step_size": 0.16}, {"rho": 30.0, "step_size": 0.16}
+_PDM = {"rho": 0.1, "step_size_base": 0.1}
 _LATEST = {"aggregation": "latest", "step_size_rule": "constant"}
 NETWORK: Mapping[str, Method] = {
     "Fed-PLT, waits, a = 1": _network("fed-plt", "wait", _PLT, relaxation=1.0),
-    "Fed-PLT, asynchronous, a = 1": _network("fed-plt", "asynchronous", _PLT, relaxation=1.0),
+    "Fed-PLT, asynchronous, a = 1": _network("fed-plt", "asynchronous", _LATER, relaxation=1.0),
     "FedBuff": _network("fed-buff", "asynchronous", {"step_size": 0.2, "server_step_size": 0.5}),
     "FedAsync": _network("fed-async", "asynchronous", {"step_size": 0.2, "fed_async_alpha": 0.5}),
     "FedPDM (latest), asynchronous": _network("fed-pdm", "asynchronous", _PDM, **_LATEST),
-    "Fed-PLT, asynchronous, a = 1/2": _network("fed-plt", "asynchronous", _PLT, relaxation=0.5),
+    "Fed-PLT, asynchronous, a = 1/2": _network("fed-plt", "asynchronous", _LATER, relaxation=0.5),
 }
 
 
@@ -404,7 +405,10 @@ class Study:
         self.setting, chosen = SETTINGS[data], methods_of(data)[method]
         self._run = partial(runs, data=data, method=method, speeds=speeds)
         self.limit = self.setting.horizon[speeds]
-        self._longest = self.limit if self.setting.race else self.limit / 2.0
+        self._longest = self.limit / 2.0
+        if self.setting.race:
+            most = math.inf if chosen.way == "wait" else self.setting.race
+            self._longest = min(self.limit, most)
         self.values, self.trials = searched(
             chosen.grid, chosen.most, self._score, self.setting.trials
         )

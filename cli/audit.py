@@ -114,6 +114,7 @@ def _verdict(result: Audit, *, broken: bool, promised: float) -> str:
 def _run(folder: Path) -> tuple[Mapping[str, Any], float]:
     """Return the settings of a run and its recorded epsilon, infinity if there is none."""
     from privet.core import ConfigError
+    from privet.core.errors import near_path
     from privet.server_apps.config import changed, is_idle
 
     try:
@@ -125,5 +126,6 @@ def _run(folder: Path) -> tuple[Mapping[str, Any], float]:
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         raise ConfigError(
             f"{folder}: expected the folder of a finished run, with summary.json and privacy.json"
+            f"{near_path(folder)}"
         ) from None
     return {key: value for key, value in changed(config).items() if not is_idle(key)}, epsilon

@@ -106,12 +106,13 @@ def read_config_file(path: Path) -> dict[str, Any]:
     import tomllib
 
     from privet.core import ConfigError
+    from privet.core.errors import near_path
     from privet.server_apps.config import without_stand_ins
 
     try:
         content: Any = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
+        raise ConfigError(f"{path}: {error.strerror}{near_path(path)}") from None
     except RecursionError:
         raise ConfigError(f"{path}: expected a flat table, found nested ones") from None
     except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits

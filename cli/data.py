@@ -28,8 +28,8 @@ _DEALING = (
     "rows are dealt by partition=label, the default: each agent gets few of the labels; "
     "partition=iid deals them at random"
 )
-_TO_CHOOSE = "label-column is to be chosen first: the command below with its name for COLUMN"
-_IN_THE_FILE = "no key mends all: edit the file, then check it again"
+_TO_CHOOSE = "choose the label-column first: put its name in place of COLUMN below"
+_IN_THE_FILE = "no key repairs all of it: edit the file, then check it again"
 
 
 def data(

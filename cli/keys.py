@@ -98,7 +98,7 @@ def _assigned(name: str) -> list[str]:
         values = sorted(algorithms())
     elif isinstance(entry.default, bool):
         values = ["false", "true"]
-    default = [] if entry.default == "" else [shown(entry.default)]
+    default = [] if entry.default == "" else [_default(entry)]
     return [f"{name}={value}" for value in values or default]
 
 
@@ -212,8 +212,13 @@ def keys(
             if topic:
                 print(f"{topic}:")
             for entry in entries:
-                default = "-" if entry.default == "" else shown(entry.default)
+                default = "-" if entry.default == "" else _default(entry)
                 print(f"{'  ' * bool(topic)}{entry.name:20} {default:>14}  {_meaning(entry)}")
+
+
+def _default(entry: Entry) -> str:
+    texts = {key.default_text for key in entry.owners.values()}
+    return texts.pop() if len(texts) == 1 else shown(entry.default)
 
 
 def _meaning(entry: Entry) -> str:
@@ -283,7 +288,7 @@ def show(names: Sequence[str]) -> None:
 
 def described(key: Key) -> str:
     """Return a key in one line: meaning, values, default, where it is used."""
-    default = "empty" if key.default == "" else shown(key.default)
+    default = "empty" if key.default == "" else key.default_text
     parts = [key.doc, values(key), f"default {default}"]
     return "; ".join(part for part in [*parts, *uses(key)] if part)
 
@@ -304,6 +309,7 @@ def values(key: Key) -> str:
         return "true, false"
     if isinstance(key.default, str):
         return "text"
+    word = ["auto or"] if key.auto else []
     bounds = [f"{'>' if key.open_low else '>='} {key.low:g}"] if key.low > -math.inf else []
     bounds += [f"<= {key.high:g}"] if key.high < math.inf else []
-    return " ".join(["whole number" if type(key.default) is int else "number", *bounds])
+    return " ".join([*word, "whole number" if type(key.default) is int else "number", *bounds])

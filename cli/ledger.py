@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 
-from privet.core import PrivetError
+from privet.core import ConfigError, PrivetError
+from privet.core.errors import near_path
 
 from .keys import JsonOption
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 def ledger(
     file: Annotated[
         Path,
-        typer.Argument(metavar="FILE", help="The ledger-path of a node's config.", exists=True),
+        typer.Argument(metavar="FILE", help="The ledger-path of a node's config."),
     ],
     delta: Annotated[float, typer.Option(help="The delta at which epsilon is given.")] = 1e-5,
     as_json: JsonOption = False,
@@ -32,6 +33,8 @@ def ledger(
 
     if not 0 < delta < 1:
         raise click.UsageError(f"--delta {delta}: expected a number in (0, 1)")
+    if not file.exists():
+        raise ConfigError(f"{file}: no such file; expected a node's ledger{near_path(file)}")
     try:
         audit = LedgerFile(file.absolute()).verify()
     except LedgerError as error:

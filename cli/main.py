@@ -24,6 +24,7 @@ from .audit import audit
 from .bench import bench
 from .checkout import in_checkout
 from .data import data
+from .errata import errata
 from .keys import KeysCommand, as_key, completed_value, keys, keys_to_explain, show
 from .ledger import ledger
 from .new import new
@@ -92,6 +93,7 @@ _add(
     panel=RESEARCH,
     hidden=not in_checkout(),
 )
+_add("errata", errata, panel=RESEARCH, hidden=not in_checkout())
 _add("replay", replay, panel=RESEARCH, hidden=not in_checkout())
 _add("bench", bench, panel=RESEARCH, hidden=not in_checkout())
 

@@ -42,6 +42,7 @@ def new(
 ) -> None:
     """Write a Flower app that depends on Privet and runs with `flwr run`."""
     from privet.core import ConfigError
+    from privet.core.errors import did_you_mean
     from privet.server_apps.config import defaults
 
     if not where.strip():
@@ -50,7 +51,8 @@ def new(
     name = folder.resolve().name
     module = name.lower().replace("-", "_")
     if model not in MODELS:
-        raise ConfigError(f"--model {model!r}: choose one of {', '.join(MODELS)}")
+        near = did_you_mean(model, MODELS)
+        raise ConfigError(f"--model {model!r}: choose one of {', '.join(MODELS)}{near}")
     if not NAME.fullmatch(name) or module in TAKEN:
         raise ConfigError(
             f"{folder}: the folder's name is the app's, for Flower at most 32 letters, digits and "

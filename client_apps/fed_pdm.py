@@ -91,7 +91,9 @@ class Agent(ValueBits, BudgetSchedule, GradientAgent):
     rho: float = penalty(0.0, "penalty of the augmented Lagrangian", (1.0, 0.1))
     max_local_steps: int = same(SeveralStepsAgent, "max_local_steps")
     nu: float = setting(
-        0.0, "local steps end when the squared gradient norm is at most this", low=0
+        0.0,
+        "local steps end when the squared gradient norm is at most this; 0 takes them all",
+        low=0,
     )
     dual: str = setting(
         "private",

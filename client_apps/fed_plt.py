@@ -63,8 +63,9 @@ class SplittingAgent(ValueBits, SolverAgent):
     rho: float = penalty(0.0, "penalty of the splitting", (3.0, 10.0))
     relaxation: float = setting(
         0.0,
-        "a in z_i + 2 a (x_i - y): 1 is the paper's; 0 is 1, or in an asynchronous run 1/2 unless "
-        "theory proves 1",
+        "a in z_i + 2 a (x_i - y): 1 is the paper's; auto is 1, or in an asynchronous run 1/2 "
+        "unless theory proves 1",
+        auto=True,
         low=0,
         floor=SMALLEST,
         high=1,
@@ -137,7 +138,7 @@ class Agent(BudgetSchedule, StepSchedule, SplittingAgent):
     )
     row_norm: float = same(DataSettings, "row_norm")
     clip: float = same(ClippedGradients, "clip", needs={"local_solver": "noisy-gd"})
-    noise_variance: float = noise(0.0, "variance tau^2 of the noisy gradient (13)")
+    noise_variance: float = noise(0.0, "variance tau^2 of the noisy gradient (13); 0: no noise")
     relation: Relation = same(ClippedGradients, "relation")
     secure_sum: bool = same(MessageTerms, "secure_sum")
 

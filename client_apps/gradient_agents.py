@@ -92,7 +92,7 @@ class GradientAgent(ClippedGradients):
     )
     step_size_rule: str = step_rule("auto", ("inverse-sqrt", "constant"))
     step_size_rounds: int = step_rounds()
-    noise_scale: float = noise(0.0, "standard deviation of the noise")
+    noise_scale: float = noise(0.0, "standard deviation of the noise; 0: no noise")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -58,14 +58,15 @@ class SolverAgent(Half):
     local_epochs: int = setting(10, "local solver steps in a round (N_e)", low=1, high=MOST_STEPS)
     step_size: float = setting(
         0.0,
-        "local step size; 0 computes it from the moduli",
+        "local step size; auto computes it from the moduli",
+        auto=True,
         low=0,
         floor=SMALLEST,
         high=LARGEST,
     )
     batch_size: int = setting(32, "examples in a step", low=1, needs={"local_solver": "sgd"})
     strong_convexity: float = setting(
-        0.0, "strong convexity of every f_i", needs={"smoothness": None}
+        0.0, "strong convexity of every f_i; 0: convex, no more", needs={"smoothness": None}
     )
     smoothness: float = setting(
         0.0, "smoothness of every f_i; 0 lets each agent compute its own", low=0

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
 
 LONGEST_LINE = 300
+_NEIGHBOURS = 1000
 INSTEAD_OF_FLOWERS = (
     "take it off, and use an algorithm's own clip with target-epsilon (or its noise), and "
     "secure-sum where the coordinator is to see sums alone"
@@ -68,6 +71,21 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of a line on an unknown name: the nearest known one, or nothing."""
     near = nearest(name, known)
     return f"; did you mean {near!r}?" if near else ""
+
+
+def near_path(path: Path) -> str:
+    """Return the end of a line on a path that is not there: the nearest in its folder, or nothing.
+
+    It looks at no more than 1,000 names.
+    """
+    try:
+        if path.exists():
+            return ""
+        names = [one.name for one in islice(path.parent.iterdir(), _NEIGHBOURS)]
+    except OSError:
+        return ""
+    near = nearest(path.name, names)
+    return f"; did you mean {str(path.with_name(near))!r}?" if near else ""
 
 
 def listed(reasons: Iterable[str], most: int = 3) -> str:

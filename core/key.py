@@ -20,6 +20,9 @@ from .errors import ConfigError, did_you_mean
 Scalar = bool | int | float | str
 T = TypeVar("T")
 
+AUTO = "auto"
+"""How a value that the library chooses is written."""
+
 SMALLEST, LARGEST = 1e-100, 1e100
 """Step sizes, penalties, clips and noise are 0 or in between: beyond, products with them under- or
 overflow."""
@@ -45,8 +48,10 @@ class Key:
         Smallest value above 0, where 0 itself has a meaning of its own.
     needs : mapping of str to tuple or None
         Other keys, and the values at which this one is used at all; None is any but empty or 0.
+    auto : bool
+        Of a number: whether the library chooses the value of 0, which is written ``auto``.
     automatic : tuple of two values, optional
-        What 0 or "auto" stands for: in general, and where no agent knows its problem's moduli.
+        What ``auto`` stands for: in general, and where no agent knows its problem's moduli.
     operational : bool
         Whether it says how a run is operated, and not what is computed.
     path : tuple of str, optional
@@ -65,6 +70,7 @@ class Key:
     open_low: bool = False
     floor: float = 0.0
     needs: Mapping[str, tuple[Scalar, ...] | None] = field(default_factory=dict)
+    auto: bool = False
     automatic: tuple[Scalar, Scalar] | None = None
     operational: bool = False
     path: tuple[str, ...] | None = None
@@ -81,6 +87,8 @@ class Key:
         kind = type(self.default)
         if isinstance(value, np.generic):
             value = value.item()
+        if self.auto and isinstance(value, str) and value == AUTO:
+            value = kind(0)
         if type(value) is int and not -(2**63) <= value < 2**63:
             raise ConfigError(f"{self.name}: a whole number of more than 64 bits")
         if kind is float and type(value) is int:
@@ -92,8 +100,7 @@ class Key:
         if type(value) is not kind and not self.choices:
             raise ConfigError(f"{self.name} = {value!r}: expected {_KINDS[kind]}")
         if self.choices and value not in self.choices:
-            # Where there are two or three, such as gd and sgd, to list them is enough.
-            near = did_you_mean(str(value), self.choices) if len(self.choices) > 3 else ""
+            near = did_you_mean(str(value), self.choices)
             raise ConfigError(
                 f"{self.name} = {value!r}: choose one of {', '.join(self.choices)}{near}"
             )
@@ -101,6 +108,11 @@ class Key:
             self._check_range(value)
         checked: Scalar = value
         return checked
+
+    @property
+    def default_text(self) -> str:
+        """The default as it is written in a config."""
+        return AUTO if self.auto and self.default == 0 else shown(self.default)
 
     @property
     def usual(self) -> Scalar:
@@ -111,7 +123,7 @@ class Key:
 
     def left_open(self, value: Any) -> bool:
         """Whether a value leaves the choice to the library."""
-        return self.automatic is not None and value in (0, "auto")
+        return self.automatic is not None and value in (0, AUTO)
 
     def is_relative(self, value: Any) -> bool:
         """Whether a value is a path that means another file in another working directory."""
@@ -158,6 +170,7 @@ def setting(
     open_low: bool = False,
     floor: float = 0.0,
     needs: Mapping[str, Scalar | tuple[Scalar, ...] | None] | None = None,
+    auto: bool = False,
     automatic: tuple[Scalar, Scalar] | None = None,
     operational: bool = False,
     path: tuple[str, ...] | None = None,
@@ -169,11 +182,11 @@ def setting(
     """
     if automatic:
         usual, other = map(shown, automatic)
-        open_value = "auto" if isinstance(default, str) else "0"
-        doc = f"{doc}; {open_value} is {usual}, or {other} where no agent knows its moduli"
+        doc = f"{doc}; {AUTO} is {usual}, or {other} where no agent knows its moduli"
+        auto = not isinstance(default, str)
     needed = _needs(needs or {})
     key = Key(
-        *("", default, doc, tuple(choices), low, high, open_low, floor, needed),
+        *("", default, doc, tuple(choices), low, high, open_low, floor, needed, auto),
         automatic=automatic,
         operational=operational,
         path=path,

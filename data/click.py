@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.core.errors import near_path
 from privet.data import hub
 from privet.data.dataset import (
     DENSE_BYTES,
@@ -83,7 +84,7 @@ def _from_files(source: Source) -> tuple[Part, Part]:
     elif path.is_file():
         files = [path]
     else:
-        raise DataError(f"{path}: no such file; {_EXPECTED}")
+        raise DataError(f"{path}: no such file; {_EXPECTED}{near_path(path)}")
     read = _read(files, 0 if source.hashing else source.columns)
     parts = [
         Part(_hash(_pairs(matrix), source.columns) if source.hashing else _dense(path, matrix), y)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.core.errors import near_path
 from privet.data import hub
 from privet.data.dataset import DataError, Dataset, Part, Source
 from privet.data.held_out import split
@@ -78,7 +79,7 @@ def _writers(file: Path) -> list[tuple[str, NDArray[np.float32], NDArray[np.int6
     try:
         content = json.loads(file.read_bytes())
     except FileNotFoundError:
-        raise DataError(f"{file}: no such file; {_EXPECTED}") from None
+        raise DataError(f"{file}: no such file; {_EXPECTED}{near_path(file)}") from None
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{file}: {_EXPECTED} ({error})") from None
     if not isinstance(content, dict):

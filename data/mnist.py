@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.core.errors import near_path
 from privet.core.files import read_npz
 from privet.data import hub
 from privet.data.dataset import DataError, Dataset, LabelArray, Part, Source, brief
@@ -61,7 +62,8 @@ def load_mnist(source: Source) -> Dataset:
 def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
     expected = f"expected an .npz file with uint8 arrays {', '.join(KEYS)}"
     if not path.is_file():
-        raise DataError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}; {expected}")
+        what = "is a folder" if path.is_dir() else "no such file"
+        raise DataError(f"{path}: {what}; {expected}{near_path(path)}")
     try:
         arrays = read_npz(path)
     except (OSError, ValueError, MemoryError) as error:

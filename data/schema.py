@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from privet.core.errors import near_path
 from privet.data.dataset import DataError, SourceColumn, brief
 from privet.data.table_values import normal
 
@@ -38,7 +39,7 @@ def read_schema(path: str) -> Schema:
     try:
         document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise DataError(f"schema {path}: {error.strerror}") from None
+        raise DataError(f"schema {path}: {error.strerror}{near_path(Path(path))}") from None
     except ValueError as error:
         raise DataError(f"schema {path}: expected TOML ({brief(error)})") from None
     columns, mark = document.get("columns"), document.get(MARK, False)

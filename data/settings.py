@@ -41,7 +41,7 @@ class DataSettings:
     dataset: str = setting("breast-cancer", "name of the data set", choices=NAMES)
     data_path: str = setting(
         "",
-        "path of the data, where the data set needs one; absolute, but on the command line",
+        "path of the data, where the data set needs one; absolute, or relative on the command line",
         needs={"dataset": tuple(FROM_PATH)},
         path=(PREFIX,),
     )
@@ -73,8 +73,8 @@ class DataSettings:
     )
     schema: str = setting(
         "",
-        "TOML file with the public ranges and categories of the columns; absolute, but on the "
-        "command line",
+        "TOML file with the public ranges and categories of the columns; absolute, or relative "
+        "on the command line",
         needs={"dataset": "csv"},
         path=(),
     )
@@ -97,7 +97,9 @@ class DataSettings:
         choices=DATES,
         needs={"dataset": "csv"},
     )
-    intercept: str = setting("auto", "whether to add a column of ones", choices=INTERCEPT)
+    intercept: str = setting(
+        "auto", "whether to add a column of ones; auto: as the data set has it", choices=INTERCEPT
+    )
     partition: str = setting("label", "how the examples are dealt to the agents", choices=SCHEMES)
     partition_seed: int = setting(
         0,
@@ -105,7 +107,12 @@ class DataSettings:
         low=0,
         needs={"partition": tuple(name for name, row in PARTITIONS.items() if row.seeded)},
     )
-    loss: str = setting("auto", "loss function of every agent", choices=("auto", *LOSSES))
+    loss: str = setting(
+        "auto",
+        "loss function of every agent; auto: binary-logistic for two classes, multinomial-logistic "
+        "for more, ridge for numbers",
+        choices=("auto", *LOSSES),
+    )
     regularizer: str = setting(
         "l2", "smooth regulariser of each agent's loss", choices=REGULARIZER_NAMES
     )
@@ -117,7 +124,7 @@ class DataSettings:
     )
     beta: float = setting(
         0.0,
-        "weight of ||x||^2 in the sum: regularizer-weight is 2 beta / agents",
+        "weight of ||x||^2 in the sum; sets regularizer-weight to 2 beta / agents; 0 keeps that",
         low=0,
         needs={"regularizer": "l2"},
     )

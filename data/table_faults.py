@@ -54,7 +54,7 @@ class TableError(DataError):
             self.keys, keys = {"label-column": CHOSEN}, ""
         texts = "; ".join(fault.text for fault in stopping)
         super().__init__(
-            f"{source.path}: {texts}{f': set {keys}' if keys else ''}; all that is to be mended: "
+            f"{source.path}: {texts}{f': set {keys}' if keys else ''}; to list all faults: "
             f"privet data {shlex.quote(source.path)}"
         )
 

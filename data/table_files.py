@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from privet.core.errors import near_path
 from privet.data import hub
 from privet.data.dataset import DataError, LabelArray, brief
 from privet.data.table_values import normal
@@ -124,7 +125,7 @@ def _tables(source: str) -> Iterator[tuple[str, Any]]:
         yield "", _read(path)
     else:
         what = "is of another kind" if path.exists() else "no such file"
-        raise DataError(f"{path}: {what}; expected {EXPECTED}")
+        raise DataError(f"{path}: {what}; expected {EXPECTED}{near_path(path)}")
 
 
 def _name(file: Path) -> str:

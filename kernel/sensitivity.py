@@ -216,9 +216,10 @@ def fed_pdm_gain(
     With k = 1 - (1 - rho eta)^Q and gbar the weighted mean of the Q inner gradients, an agent
     uploads y = x0hat - (2 k gbar + (1 - 2k) lam) / rho. With the *public dual* both sides compute
     lam from what was released, so only gbar differs between neighbours and y moves by 2 |x - x'|.
-    With the *private dual* of the paper lam is hidden state that differs as well: the paper's own
-    sensitivity (35), 4 eta G (1 - |1 - rho eta|^Q) / (1 - |1 - rho eta|), is too small for it by
-    the factor 1 / (2k) for k < 1/2, and no certificate is given here.
+    With the *private dual* of the paper lam is hidden state that differs as well, by twice the
+    bound on gradients after many rounds: y moves by (4k + 2 |1 - 2k|) / rho times that bound. The
+    paper's own sensitivity of y, (35), is 4k / rho times it, too small by 1 / (2k) for k < 1/2 and
+    by 2 - 1 / (2k) for k > 1/2; no certificate is given here.
 
     G = 2 eta sum_{j<Q} q^j, where q bounds how one common step scales a difference (`_scaling`),
     with c = 1 - (rho + beta) eta:

@@ -1,4 +1,7 @@
-"""A hook of the documentation's build: cells know their column; phones show rows as cards."""
+"""A hook of the documentation's build: cells know their column; phones show rows as cards.
+
+Short names in code, such as ``fed-plt``, are not broken at their hyphens.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,12 @@ from typing import Any
 _TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 _HEAD = re.compile(r"<th[^>]*>(.*?)</th>", re.DOTALL)
 _TAG = re.compile(r"<[^>]+>")
+_NAME = re.compile(r"<code>(?=[^<\s]{1,20}</code>)")
 
 
 def on_page_content(html: str, **_: Any) -> str:
     """Name each cell's column in ``data-label``, which ``assets/pages.css`` shows on phones."""
-    return _TABLE.sub(lambda found: _labelled(found[0]), html)
+    return _TABLE.sub(lambda found: _labelled(_NAME.sub('<code class="name">', found[0])), html)
 
 
 def _labelled(table: str) -> str:

@@ -22,7 +22,7 @@ with warnings.catch_warnings():
     from privet.cli.keys import by_topic, uses, values
     from privet.cli.new import toml
     from privet.core import algorithms
-    from privet.core.key import Key, keys_of, shown
+    from privet.core.key import Key, keys_of
     from privet.server_apps.config import Entry, defaults
     from privet.strategies import PrimalDualStrategy
     from privet.strategies.run.options import RunOptions
@@ -56,7 +56,7 @@ def _table(entries: Iterable[Entry]) -> list[str]:
 
 
 def _row(key: Key) -> str:
-    default = "empty" if key.default == "" else f"`{shown(key.default)}`"
+    default = "empty" if key.default == "" else f"`{key.default_text}`"
     meaning = "; ".join((key.doc, *uses(key))).replace("|", "\\|")  # norms are no cells
     return f"{default} | {values(key)} | {meaning}"
 
@@ -75,7 +75,7 @@ declares it. ``PrimalDualStrategy`` checks what is given.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from .base import PrimalDualStrategy
 from .configured import RunArguments
@@ -106,7 +106,7 @@ def _constructor(kind: type[PrimalDualStrategy]) -> str:
     keys = kind.argument_keys()
     base = next(each.__name__ for each in kind.__mro__ if each.__name__ in BASES)
     star = ["*"] if keys.keys() - set(kind.positional) else []
-    named = [f"{n}: {type(key.default).__name__} = {_literal(key)}" for n, key in keys.items()]
+    named = [f"{n}: {_annotation(key)} = {_literal(key)}" for n, key in keys.items()]
     places = len(kind.positional)
     named = [*named[:places], *star, *named[places:]]
     named += [f"{name}: {annotation} = None" for name, (annotation, _) in kind.objects.items()]
@@ -135,9 +135,14 @@ def _constructor(kind: type[PrimalDualStrategy]) -> str:
     return "\n".join(lines)
 
 
+def _annotation(key: Key) -> str:
+    kind = type(key.default).__name__
+    return f'{kind} | Literal["auto"]' if key.auto else kind
+
+
 def _literal(key: Key) -> str:
-    if isinstance(key.default, str):
-        return f'"{key.default}"'
+    if isinstance(key.default, str) or key.default_text == "auto":
+        return f'"{key.default_text}"'
     return "math.inf" if key.default == math.inf else repr(key.default)
 
 
@@ -146,7 +151,7 @@ def _kind(key: Key) -> str:
     return (
         f"{{{choices}}}, default {_literal(key)}"
         if choices
-        else (f"{type(key.default).__name__}, default {_literal(key)}")
+        else (f"{_annotation(key)}, default {_literal(key)}".replace('Literal["auto"]', '"auto"'))
     )
 
 

@@ -45,7 +45,7 @@ class RunConfig:
     )
     evaluate_sweeps: float = setting(
         0.0,
-        "sweeps between evaluations on the server, in place of evaluate-every",
+        "sweeps between evaluations on the server, in place of evaluate-every; 0 takes that",
         low=0,
         needs={"asynchronous": True},
         operational=True,
@@ -65,21 +65,21 @@ class RunConfig:
     )
     output_dir: str = setting(
         "",
-        "folder for run folders; absolute, but on the command line; empty is ./runs where the "
-        "server runs",
+        "folder for run folders; absolute, or relative on the command line; empty is ./runs where "
+        "the server runs",
         operational=True,
         path=(),
     )
     resume: str = setting(
         "",
-        "run folder to resume from; absolute, but on the command line; auto: the newest good one "
-        "in output-dir, or a new run where there is none",
+        "run folder to resume from; absolute, or relative on the command line; auto: the newest "
+        "good one in output-dir, or a new run where there is none",
         operational=True,
         path=(NEWEST,),
     )
     exclude: str = setting(
         "",
-        "agents to leave out, as a,b,c; control.toml in the run folder changes it",
+        "agents to leave out, as a,b,c; empty: nobody; control.toml in the run folder changes it",
         operational=True,
     )
     metrics_port: int = setting(
@@ -260,8 +260,11 @@ def read_config(raw: Mapping[str, Any]) -> Config:
         if checked != own[key].default:
             given[key] = checked
     resolved = kind.filled({key: given.get(key, own[key].usual) for key in own}, given)
+    unused: dict[str, list[str]] = {}
     for key, why in (*_unused(own, given, resolved), *kind.unused(given, resolved)):
-        raise ConfigError(f"{key} = {shown(given[key])}: {why}")
+        unused.setdefault(why, []).append(f"{key} = {shown(given[key])}")
+    for why, keys in unused.items():
+        raise ConfigError(f"{', '.join(keys)}: {why}")
     return Config(resolved)
 
 

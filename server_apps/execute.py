@@ -27,6 +27,7 @@ from privet.strategies.run.asynchrony import AsynchronySettings
 from privet.strategies.run.checkpoint import Checkpoint, read_manifest
 from privet.strategies.run.roster import in_simulation
 from privet.strategies.run.stop import Stop
+from privet.strategies.run.tasks import Tasks
 from privet.strategies.run.views import table
 from privet.wire.contract import means_privacy
 
@@ -294,12 +295,12 @@ def bad_ends(run: Run) -> dict[str, Any]:
 
 
 def pace(run: Run) -> dict[str, Any]:
-    """Return the summary's entries on a run that folds uploads as they come; else none.
+    """Return the summary's entries on a run that has a clock; else none.
 
     A sweep is an upload of every agent in the mean; the clock is in seconds since the start.
     """
     session = run.session
-    if not run.options.folds_old:
+    if not isinstance(run.collector, Tasks):
         return {}
     sweeps = session.uploads / max(1, len(session.roster.agents))
     return {"uploads": session.uploads, "sweeps": sweeps, "clock": session.clock}

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from privet.core import ConfigError
 from privet.core import format as fmt
-from privet.core.errors import did_you_mean
+from privet.core.errors import did_you_mean, near_path
 from privet.core.files import read_npz, write_npz
 from privet.core.library import LIBRARY_VERSION, library_version
 from privet.data import Federation
@@ -220,7 +220,7 @@ def load_model(path: str | Path) -> Model:
         arrays = read_npz(file)
     except OSError as error:
         raise ConfigError(
-            f"{file}: {error.strerror}; a run that is over has it in its folder"
+            f"{file}: {error.strerror}; a run that is over has it in its folder{near_path(file)}"
         ) from None
     except ValueError as error:
         raise ConfigError(f"{file} cannot be read as a model ({error})") from None

@@ -33,6 +33,8 @@ def line(done: Round, total: int) -> str:
     if done.failures:
         parts.append(f"{len(done.failures)} failed")
     parts.append(f"{done.seconds:.2f} s")
+    if not math.isnan(done.clock):
+        parts.append(f"clock {done.clock:.6g} s")
     return " | ".join(parts)
 
 

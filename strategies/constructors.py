@@ -7,7 +7,7 @@ declares it. ``PrimalDualStrategy`` checks what is given.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from .base import PrimalDualStrategy
 from .configured import RunArguments
@@ -26,16 +26,16 @@ class FedPLTArguments(PrimalDualStrategy):
 
     def __init__(
         self,
-        rho: float = 0.0,
+        rho: float | Literal["auto"] = "auto",
         local_epochs: int = 10,
         local_solver: str = "gd",
-        step_size: float = 0.0,
+        step_size: float | Literal["auto"] = "auto",
         *,
         batch_size: int = 32,
         strong_convexity: float = 0.0,
         smoothness: float = 0.0,
         value_bits: str = "0",
-        relaxation: float = 0.0,
+        relaxation: float | Literal["auto"] = "auto",
         step_size_rule: str = "constant",
         step_size_rounds: int = 0,
         budget_schedule: str = "constant",
@@ -56,26 +56,27 @@ class FedPLTArguments(PrimalDualStrategy):
 
         Parameters
         ----------
-        rho : float, default 0.0
-            penalty of the splitting; 0 is 3.0, or 10.0 where no agent knows its moduli
+        rho : float | "auto", default "auto"
+            penalty of the splitting; auto is 3.0, or 10.0 where no agent knows its moduli
         local_epochs : int, default 10
             local solver steps in a round (N_e)
         local_solver : {"gd", "agd", "sgd", "noisy-gd"}, default "gd"
             local solver
-        step_size : float, default 0.0
-            local step size; 0 computes it from the moduli
+        step_size : float | "auto", default "auto"
+            local step size; auto computes it from the moduli
         batch_size : int, default 32
             examples in a step
         strong_convexity : float, default 0.0
-            strong convexity of every f_i
+            strong convexity of every f_i; 0: convex, no more
         smoothness : float, default 0.0
             smoothness of every f_i; 0 lets each agent compute its own
         value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; noise:
-            half the charged noise is the step, about 3.7 bits where it is as large as the signal
-        relaxation : float, default 0.0
-            a in z_i + 2 a (x_i - y): 1 is the paper's; 0 is 1, or in an asynchronous run 1/2 unless
-            theory proves 1
+            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
+            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
+            large as the signal
+        relaxation : float | "auto", default "auto"
+            a in z_i + 2 a (x_i - y): 1 is the paper's; auto is 1, or in an asynchronous run 1/2
+            unless theory proves 1
         step_size_rule : {"constant", "inverse-sqrt", "cosine"}, default "constant"
             constant, divided by sqrt(1 + t) in round t = 0, 1, ..., or cosine: half a wave down to
             a hundredth over step-size-rounds, which it keeps then
@@ -95,7 +96,7 @@ class FedPLTArguments(PrimalDualStrategy):
         clip : float, default 0.0
             gradient norm bound; 0 does not clip
         noise_variance : float, default 0.0
-            variance tau^2 of the noisy gradient (13)
+            variance tau^2 of the noisy gradient (13); 0: no noise
         relation : {"replace-one", "add-remove", "replace-agent"}, default "replace-one"
             which change of the data epsilon is about: a record replaced, or added or removed, or
             all records of an agent replaced
@@ -252,8 +253,9 @@ class DPIADMMArguments(PrimalDualStrategy):
             noise of a round over that of the round before; 0 takes the root of the rate at which
             the algorithm contracts, where theory knows it
         value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; noise:
-            half the charged noise is the step, about 3.7 bits where it is as large as the signal
+            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
+            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
+            large as the signal
         strong_convexity : float, default 0.0
             strong convexity of every f_p (alpha); 0 takes the problem's
         smoothness : float, default 0.0
@@ -381,9 +383,9 @@ class FedPDMArguments(PrimalDualStrategy):
 
     def __init__(
         self,
-        rho: float = 0.0,
+        rho: float | Literal["auto"] = "auto",
         max_local_steps: int = 10,
-        step_size_base: float = 0.0,
+        step_size_base: float | Literal["auto"] = "auto",
         sparsifier: str = "none",
         dual: str = "auto",
         *,
@@ -416,12 +418,12 @@ class FedPDMArguments(PrimalDualStrategy):
 
         Parameters
         ----------
-        rho : float, default 0.0
-            penalty of the augmented Lagrangian; 0 is 1.0, or 0.1 where no agent knows its moduli
+        rho : float | "auto", default "auto"
+            penalty of the augmented Lagrangian; auto is 1.0, or 0.1 where no agent knows its moduli
         max_local_steps : int, default 10
             local steps in a round (Q)
-        step_size_base : float, default 0.0
-            local step size of the first round; 0 is 0.04, or 0.1 where no agent knows its moduli
+        step_size_base : float | "auto", default "auto"
+            local step size of the first round; auto is 0.04, or 0.1 where no agent knows its moduli
         sparsifier : {"none", "top-k", "rand-k", "public-top-k", "noisy-top-k"}, default "none"
             which coordinates an agent sends
         dual : {"auto", "private", "public"}, default "auto"
@@ -446,7 +448,7 @@ class FedPDMArguments(PrimalDualStrategy):
         step_size_rounds : int, default 0
             rounds over which the step size falls
         noise_scale : float, default 0.0
-            standard deviation of the noise
+            standard deviation of the noise; 0: no noise
         budget_schedule : {"constant", "geometric"}, default "constant"
             noise over the rounds: the same in all, or geometric, where noise and its key are those
             of round 1 and each later round has budget-ratio times that before
@@ -454,10 +456,11 @@ class FedPDMArguments(PrimalDualStrategy):
             noise of a round over that of the round before; 0 takes the root of the rate at which
             the algorithm contracts, where theory knows it
         value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; noise:
-            half the charged noise is the step, about 3.7 bits where it is as large as the signal
+            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
+            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
+            large as the signal
         nu : float, default 0.0
-            local steps end when the squared gradient norm is at most this
+            local steps end when the squared gradient norm is at most this; 0 takes them all
         uplink_k : int, default 0
             coordinates an agent sends; 0 takes alpha-u
         alpha_u : float, default 1.0
@@ -579,7 +582,7 @@ class DPFedSGDArguments(PrimalDualStrategy):
         clip: float = 0.0,
         clipping: str = "example",
         relation: str = "replace-one",
-        step_size_base: float = 0.0,
+        step_size_base: float | Literal["auto"] = "auto",
         step_size_rule: str = "auto",
         step_size_rounds: int = 0,
         noise_scale: float = 0.0,
@@ -610,8 +613,8 @@ class DPFedSGDArguments(PrimalDualStrategy):
         relation : {"replace-one", "add-remove", "replace-agent"}, default "replace-one"
             which change of the data epsilon is about: a record replaced, or added or removed, or
             all records of an agent replaced
-        step_size_base : float, default 0.0
-            local step size of the first round; 0 is 0.04, or 0.1 where no agent knows its moduli
+        step_size_base : float | "auto", default "auto"
+            local step size of the first round; auto is 0.04, or 0.1 where no agent knows its moduli
         step_size_rule : {"auto", "constant", "inverse-sqrt", "cosine"}, default "auto"
             constant, divided by sqrt(1 + t) in round t = 0, 1, ..., or cosine: half a wave down to
             a hundredth over step-size-rounds, which it keeps then; auto is inverse-sqrt, or
@@ -619,7 +622,7 @@ class DPFedSGDArguments(PrimalDualStrategy):
         step_size_rounds : int, default 0
             rounds over which the step size falls
         noise_scale : float, default 0.0
-            standard deviation of the noise
+            standard deviation of the noise; 0: no noise
         budget_schedule : {"constant", "geometric"}, default "constant"
             noise over the rounds: the same in all, or geometric, where noise and its key are those
             of round 1 and each later round has budget-ratio times that before
@@ -627,8 +630,9 @@ class DPFedSGDArguments(PrimalDualStrategy):
             noise of a round over that of the round before; 0 takes the root of the rate at which
             the algorithm contracts, where theory knows it
         value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; noise:
-            half the charged noise is the step, about 3.7 bits where it is as large as the signal
+            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
+            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
+            large as the signal
         noise_sharing : bool, default False
             agents share out the noise of their masked sum: noise-scale is one agent's share, and
             each node's trust-colluders say how many shares may be missing
@@ -736,7 +740,7 @@ class FedDynArguments(PrimalDualStrategy):
         clip: float = 0.0,
         clipping: str = "example",
         relation: str = "replace-one",
-        step_size_base: float = 0.0,
+        step_size_base: float | Literal["auto"] = "auto",
         step_size_rule: str = "auto",
         step_size_rounds: int = 0,
         noise_scale: float = 0.0,
@@ -763,8 +767,8 @@ class FedDynArguments(PrimalDualStrategy):
         relation : {"replace-one", "add-remove", "replace-agent"}, default "replace-one"
             which change of the data epsilon is about: a record replaced, or added or removed, or
             all records of an agent replaced
-        step_size_base : float, default 0.0
-            local step size of the first round; 0 is 0.04, or 0.1 where no agent knows its moduli
+        step_size_base : float | "auto", default "auto"
+            local step size of the first round; auto is 0.04, or 0.1 where no agent knows its moduli
         step_size_rule : {"auto", "constant", "inverse-sqrt", "cosine"}, default "auto"
             constant, divided by sqrt(1 + t) in round t = 0, 1, ..., or cosine: half a wave down to
             a hundredth over step-size-rounds, which it keeps then; auto is inverse-sqrt, or
@@ -772,12 +776,13 @@ class FedDynArguments(PrimalDualStrategy):
         step_size_rounds : int, default 0
             rounds over which the step size falls
         noise_scale : float, default 0.0
-            standard deviation of the noise
+            standard deviation of the noise; 0: no noise
         max_local_steps : int, default 10
             local steps in a round (Q)
         value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; noise:
-            half the charged noise is the step, about 3.7 bits where it is as large as the signal
+            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
+            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
+            large as the signal
         fed_dyn_alpha : float, default 0.1
             weight of the proximal term
         delta : float, default 1e-05
@@ -873,7 +878,7 @@ class ScaffoldArguments(PrimalDualStrategy):
         clip: float = 0.0,
         clipping: str = "example",
         relation: str = "replace-one",
-        step_size_base: float = 0.0,
+        step_size_base: float | Literal["auto"] = "auto",
         step_size_rule: str = "auto",
         step_size_rounds: int = 0,
         noise_scale: float = 0.0,
@@ -900,8 +905,8 @@ class ScaffoldArguments(PrimalDualStrategy):
         relation : {"replace-one", "add-remove", "replace-agent"}, default "replace-one"
             which change of the data epsilon is about: a record replaced, or added or removed, or
             all records of an agent replaced
-        step_size_base : float, default 0.0
-            local step size of the first round; 0 is 0.04, or 0.1 where no agent knows its moduli
+        step_size_base : float | "auto", default "auto"
+            local step size of the first round; auto is 0.04, or 0.1 where no agent knows its moduli
         step_size_rule : {"auto", "constant", "inverse-sqrt", "cosine"}, default "auto"
             constant, divided by sqrt(1 + t) in round t = 0, 1, ..., or cosine: half a wave down to
             a hundredth over step-size-rounds, which it keeps then; auto is inverse-sqrt, or
@@ -909,12 +914,13 @@ class ScaffoldArguments(PrimalDualStrategy):
         step_size_rounds : int, default 0
             rounds over which the step size falls
         noise_scale : float, default 0.0
-            standard deviation of the noise
+            standard deviation of the noise; 0: no noise
         max_local_steps : int, default 10
             local steps in a round (Q)
         value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; noise:
-            half the charged noise is the step, about 3.7 bits where it is as large as the signal
+            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
+            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
+            large as the signal
         server_step_size : float, default 1.0
             eta_g, step of the server along the agents' mean move
         delta : float, default 1e-05
@@ -1007,7 +1013,7 @@ class FedLinArguments(RivalStrategy):
         *,
         local_solver: str = "gd",
         local_epochs: int = 10,
-        step_size: float = 0.1,
+        step_size: float | Literal["auto"] = 0.1,
         batch_size: int = 32,
         strong_convexity: float = 0.0,
         smoothness: float = 0.0,
@@ -1024,12 +1030,12 @@ class FedLinArguments(RivalStrategy):
             local solver
         local_epochs : int, default 10
             local solver steps in a round (N_e)
-        step_size : float, default 0.1
-            local step size; 0 computes it from the moduli
+        step_size : float | "auto", default 0.1
+            local step size; auto computes it from the moduli
         batch_size : int, default 32
             examples in a step
         strong_convexity : float, default 0.0
-            strong convexity of every f_i
+            strong convexity of every f_i; 0: convex, no more
         smoothness : float, default 0.0
             smoothness of every f_i; 0 lets each agent compute its own
         step_size_rule : {"constant", "inverse-sqrt", "cosine"}, default "constant"
@@ -1038,8 +1044,9 @@ class FedLinArguments(RivalStrategy):
         step_size_rounds : int, default 0
             rounds over which the step size falls
         value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; noise:
-            half the charged noise is the step, about 3.7 bits where it is as large as the signal
+            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
+            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
+            large as the signal
         asynchronous : bool, default False
             fold uploads as they come: a round is a version of the model, and an upload is combined
             with the model that its agent was sent
@@ -1119,7 +1126,7 @@ class FedPDArguments(RivalStrategy):
         *,
         local_solver: str = "gd",
         local_epochs: int = 10,
-        step_size: float = 0.0,
+        step_size: float | Literal["auto"] = "auto",
         batch_size: int = 32,
         strong_convexity: float = 0.0,
         smoothness: float = 0.0,
@@ -1138,12 +1145,12 @@ class FedPDArguments(RivalStrategy):
             local solver
         local_epochs : int, default 10
             local solver steps in a round (N_e)
-        step_size : float, default 0.0
-            local step size; 0 computes it from the moduli
+        step_size : float | "auto", default "auto"
+            local step size; auto computes it from the moduli
         batch_size : int, default 32
             examples in a step
         strong_convexity : float, default 0.0
-            strong convexity of every f_i
+            strong convexity of every f_i; 0: convex, no more
         smoothness : float, default 0.0
             smoothness of every f_i; 0 lets each agent compute its own
         step_size_rule : {"constant", "inverse-sqrt", "cosine"}, default "constant"
@@ -1152,8 +1159,9 @@ class FedPDArguments(RivalStrategy):
         step_size_rounds : int, default 0
             rounds over which the step size falls
         value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; noise:
-            half the charged noise is the step, about 3.7 bits where it is as large as the signal
+            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
+            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
+            large as the signal
         asynchronous : bool, default False
             fold uploads as they come: a round is a version of the model, and an upload is combined
             with the model that its agent was sent
@@ -1234,12 +1242,12 @@ class FedSplitArguments(RivalStrategy):
         *,
         local_solver: str = "gd",
         local_epochs: int = 10,
-        step_size: float = 0.0,
+        step_size: float | Literal["auto"] = "auto",
         batch_size: int = 32,
         strong_convexity: float = 0.0,
         smoothness: float = 0.0,
         value_bits: str = "0",
-        relaxation: float = 0.0,
+        relaxation: float | Literal["auto"] = "auto",
         returned_model: str = "auto",
         **run: Unpack[RunArguments],
     ) -> None:
@@ -1253,20 +1261,21 @@ class FedSplitArguments(RivalStrategy):
             local solver
         local_epochs : int, default 10
             local solver steps in a round (N_e)
-        step_size : float, default 0.0
-            local step size; 0 computes it from the moduli
+        step_size : float | "auto", default "auto"
+            local step size; auto computes it from the moduli
         batch_size : int, default 32
             examples in a step
         strong_convexity : float, default 0.0
-            strong convexity of every f_i
+            strong convexity of every f_i; 0: convex, no more
         smoothness : float, default 0.0
             smoothness of every f_i; 0 lets each agent compute its own
         value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; noise:
-            half the charged noise is the step, about 3.7 bits where it is as large as the signal
-        relaxation : float, default 0.0
-            a in z_i + 2 a (x_i - y): 1 is the paper's; 0 is 1, or in an asynchronous run 1/2 unless
-            theory proves 1
+            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
+            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
+            large as the signal
+        relaxation : float | "auto", default "auto"
+            a in z_i + 2 a (x_i - y): 1 is the paper's; auto is 1, or in an asynchronous run 1/2
+            unless theory proves 1
         returned_model : {"auto", "y", "mean"}, default "auto"
             the model of a run: y, or the mean of all agents' x_i, as in the paper's figures; auto
             is y, or mean where no agent knows its moduli
@@ -1350,7 +1359,7 @@ class FiveGCSArguments(RivalStrategy):
         *,
         local_solver: str = "gd",
         local_epochs: int = 10,
-        step_size: float = 0.0,
+        step_size: float | Literal["auto"] = "auto",
         batch_size: int = 32,
         strong_convexity: float = 0.0,
         smoothness: float = 0.0,
@@ -1371,12 +1380,12 @@ class FiveGCSArguments(RivalStrategy):
             local solver
         local_epochs : int, default 10
             local solver steps in a round (N_e)
-        step_size : float, default 0.0
-            local step size; 0 computes it from the moduli
+        step_size : float | "auto", default "auto"
+            local step size; auto computes it from the moduli
         batch_size : int, default 32
             examples in a step
         strong_convexity : float, default 0.0
-            strong convexity of every f_i
+            strong convexity of every f_i; 0: convex, no more
         smoothness : float, default 0.0
             smoothness of every f_i; 0 lets each agent compute its own
         step_size_rule : {"constant", "inverse-sqrt", "cosine"}, default "constant"
@@ -1385,10 +1394,11 @@ class FiveGCSArguments(RivalStrategy):
         step_size_rounds : int, default 0
             rounds over which the step size falls
         value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; noise:
-            half the charged noise is the step, about 3.7 bits where it is as large as the signal
+            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
+            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
+            large as the signal
         common_convexity : float, default 0.0
-            strong convexity that every f_i has (mu)
+            strong convexity that every f_i has (mu); 0: not known
         server_step_size : float, default 1.0
             gamma of the paper
         asynchronous : bool, default False
@@ -1495,7 +1505,7 @@ class LEDArguments(RivalStrategy):
         batch_size : int, default 32
             examples in a step
         strong_convexity : float, default 0.0
-            strong convexity of every f_i
+            strong convexity of every f_i; 0: convex, no more
         smoothness : float, default 0.0
             smoothness of every f_i; 0 lets each agent compute its own
         step_size_rule : {"constant", "inverse-sqrt", "cosine"}, default "constant"
@@ -1504,8 +1514,9 @@ class LEDArguments(RivalStrategy):
         step_size_rounds : int, default 0
             rounds over which the step size falls
         value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; noise:
-            half the charged noise is the step, about 3.7 bits where it is as large as the signal
+            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
+            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
+            large as the signal
         dual_step_size : float, default 0.0
             beta, the weight of y_i in a local step; 0 is 1 / local-epochs
         asynchronous : bool, default False
@@ -1610,7 +1621,7 @@ class TamunaArguments(RivalStrategy):
         batch_size : int, default 32
             examples in a step
         strong_convexity : float, default 0.0
-            strong convexity of every f_i
+            strong convexity of every f_i; 0: convex, no more
         smoothness : float, default 0.0
             smoothness of every f_i; 0 lets each agent compute its own
         step_size_rule : {"constant", "inverse-sqrt", "cosine"}, default "constant"
@@ -1619,8 +1630,9 @@ class TamunaArguments(RivalStrategy):
         step_size_rounds : int, default 0
             rounds over which the step size falls
         value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; noise:
-            half the charged noise is the step, about 3.7 bits where it is as large as the signal
+            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
+            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
+            large as the signal
         dual_step_size : float, default 0.0
             eta; 0 is the largest that theory allows
         asynchronous : bool, default False
@@ -1723,12 +1735,13 @@ class FedBuffArguments(RivalStrategy):
         batch_size : int, default 32
             examples in a step
         strong_convexity : float, default 0.0
-            strong convexity of every f_i
+            strong convexity of every f_i; 0: convex, no more
         smoothness : float, default 0.0
             smoothness of every f_i; 0 lets each agent compute its own
         value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; noise:
-            half the charged noise is the step, about 3.7 bits where it is as large as the signal
+            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
+            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
+            large as the signal
         server_step_size : float, default 1.0
             eta_g, step of the server along the agents' mean move
         asynchronous : bool, default False
@@ -1831,14 +1844,15 @@ class FedAsyncArguments(RivalStrategy):
         batch_size : int, default 32
             examples in a step
         strong_convexity : float, default 0.0
-            strong convexity of every f_i
+            strong convexity of every f_i; 0: convex, no more
         smoothness : float, default 0.0
             smoothness of every f_i; 0 lets each agent compute its own
         value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; noise:
-            half the charged noise is the step, about 3.7 bits where it is as large as the signal
+            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
+            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
+            large as the signal
         fed_async_rho : float, default 0.0
-            weight of the proximal term
+            weight of the proximal term; 0: no such term
         fed_async_alpha : float, default 0.6
             share of an upload in the next model
         staleness_exponent : float, default 0.5
@@ -1929,8 +1943,9 @@ class AREAArguments(RivalStrategy):
         Parameters
         ----------
         value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; noise:
-            half the charged noise is the step, about 3.7 bits where it is as large as the signal
+            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
+            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
+            large as the signal
         step_size : float, default 0.1
             step size, the same for all
         asynchronous : bool, default False
@@ -2043,7 +2058,7 @@ class GFLArguments(PrimalDualStrategy):
         perturbation : {"auto", "none", "random", "homomorphic"}, default "auto"
             noise on a message between servers; auto: homomorphic where there is a variance
         noise_variance : float, default 0.0
-            sigma_g^2 of a message between servers
+            sigma_g^2 of a message between servers; 0: no noise
         batch : {"full", "sample"}, default "full"
             examples in a step: all or batch-size
         batch_size : int, default 32
@@ -2068,7 +2083,7 @@ class GFLArguments(PrimalDualStrategy):
         mechanism : {"gaussian", "laplace"}, default "gaussian"
             distribution of the noise
         closing_rounds : int, default 0
-            exchanges without noise after the last round, towards the mean of the models
+            exchanges without noise after the last round, towards the mean of the models; 0: none
         delta : float, default 1e-05
             delta at which epsilon is stated
         noise_seed : int, default -1

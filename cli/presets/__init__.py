@@ -47,7 +47,7 @@ def load_preset(name: str, algorithm: str = "") -> dict[str, Any]:
     if len(matches) != 1:
         several = f"several algorithms have it: {', '.join(matches)}"
         offered = [one for one in known if one.startswith(prefix)]
-        near = did_you_mean(name, offered) or did_you_mean(f"{prefix}{name}", offered)
+        near = did_you_mean(name, [*offered, *(one.partition("/")[2] for one in offered)])
         none = f"known are {', '.join(offered) or 'none'}{near}"
         raise ConfigError(f"preset {name!r}: {several if matches else none}")
     owner, _, preset = matches[0].partition("/")

@@ -23,7 +23,9 @@ class Agent(AveragedAgent):
 
     name: ClassVar[str] = "fed-async"
 
-    fed_async_rho: float = setting(0.0, "weight of the proximal term", low=0, high=LARGEST)
+    fed_async_rho: float = setting(
+        0.0, "weight of the proximal term; 0: no such term", low=0, high=LARGEST
+    )
 
     def task(
         self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams

@@ -254,6 +254,9 @@ def figure_2(half: Half, found: Results) -> Outcome:
     return Outcome(rows, [Panel(*labels, curves, marks, x_log=True)])
 
 
+AUTHORS_NOISE = "OutP's is that of the authors' code, which takes sigma^2 for sigma"
+
+
 def figure_3(half: Half, found: Results) -> Outcome:
     """Conclude Figure 3: mean magnitude of the noise that arrives in z_p."""
     epsilons, rows = epsilons_of(found), Rows(_open(half))
@@ -271,7 +274,8 @@ def figure_3(half: Half, found: Results) -> Outcome:
         gap = difference(size["ObjP", epsilon], size["OutP, authors", epsilon])
         pair = [Estimate.of(size[name, epsilon]) for name in ("ObjP", "OutP, authors")]
         what = f"noise of ObjP above OutP's at epsilon {epsilon:g}"
-        rows.claim(what, gap, f"{pair[0]} against {pair[1]}")
+        why = f"{AUTHORS_NOISE}; {rows.unprinted}"
+        rows.claim(what, gap, f"{pair[0]} against {pair[1]}", why=why)
     return Outcome(rows, _panels(found, METHODS, "noise", "mean |noise|", True))
 
 

@@ -24,8 +24,10 @@ from .study import (
     Panel,
     Result,
     Results,
+    Row,
     Rows,
     Study,
+    Verdict,
     said_of,
     settings_of,
     tuned,
@@ -245,7 +247,7 @@ def figure_2(found: Results) -> Outcome:
             sent, dense = (found[f"{data}: {label}"] for label in (f"top-k {share:g}", "dense"))
             ours = [one["bytes"] / all_["bytes"] for one, all_ in zip(sent, dense, strict=True)]
             what = f"{data}: uplink of top-k {share:g} over the dense one"
-            rows.number(what, share, Estimate.of(ours), why=BYTES)
+            rows.append(Row(what, share, Estimate.of(ours), Verdict.CONSTRUCTION, BYTES))
     rows.more_lost("MNIST loses more than Adult", "dense", "top-k 0.05", ".05")
     return rows.outcome()
 
@@ -343,6 +345,7 @@ def figure_6(found: Results) -> Outcome:
         rows.rising(data, ", noise: the larger gamma the better", labels)
         what = ": the printed weights (.5, .5), loss (41), start N(0, I) train as well as gamma = 0"
         rows.above(data, what, "as printed, (41)", "gamma 0, (41)")
+        rows.beyond()
     return rows.outcome()
 
 

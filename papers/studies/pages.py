@@ -19,6 +19,7 @@ from typing import Any
 from privet.core.errors import one_line
 
 from .catalogue import PAPERS, names
+from .errata import ERRATA
 from .plots import draw
 from .statistics import Estimate
 from .study import Outcome, Row, Study, Verdict
@@ -109,6 +110,8 @@ def write_pages(folder: Path) -> Path:
         entries = [line for text in own for line in text["entries"]]
         parts = [_part(path, text) for path, text in studies[paper]]
         head = [f"# {title}: tables, figures and theorems", "", finding(entries), ""]
+        if any(name.startswith(f"{paper}/") for name in ERRATA):
+            head += [f"What is wrong in print, and what holds: [errata](errata.md#{paper}).", ""]
         tail = ["## How it was run", "", _written(studies[paper]), ""]
         (folder / f"{paper}.md").write_text("\n".join([*head, *parts, *tail]))
         bars.append(_bar(f"[{title}]({paper}.md)", _counts(entries)))
@@ -121,7 +124,8 @@ def write_pages(folder: Path) -> Path:
     target = folder / OVERVIEW
     there = {text["study"] for own in studies.values() for _, text in own}
     absent = [name for name in names() if name not in there]
-    target.write_text(_overview(lines, total, bars, absent))
+    every = [line for own in studies.values() for _, text in own for line in text["entries"]]
+    target.write_text(_overview(lines, total, bars, _precision(every), absent))
     return target
 
 
@@ -138,6 +142,22 @@ def finding(entries: Sequence[Mapping[str, Any]]) -> str:
     wrong = [line["entry"] for line in entries if line["verdict"] == Verdict.CONTRADICTED]
     named = f"; {len(wrong)} contradicted: {'; '.join(wrong)}" if wrong else ", none contradicted"
     return f"**{said}{rest}{named}.**"
+
+
+def _precision(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many of the reproduced numbers lie in our interval too, as a sentence."""
+    numbers = [
+        line
+        for line in entries
+        if line["verdict"] == Verdict.REPRODUCED
+        and isinstance(line["paper"], int | float)
+        and line.get("half-width") is not None
+    ]
+    inside = sum(abs(line["ours"] - line["paper"]) <= line["half-width"] for line in numbers)
+    return (
+        f"Of {len(numbers)} printed numbers that are reproduced {inside} lie within our 95 % "
+        f"interval; ours are off by up to 20 % in the other {len(numbers) - inside}."
+    )
 
 
 def verdict_word(verdict: str) -> str:
@@ -170,7 +190,11 @@ def _anchor(text: Mapping[str, Any]) -> str:
 
 
 def _overview(
-    lines: Sequence[str], total: Mapping[Verdict, int], bars: Sequence[str], absent: Sequence[str]
+    lines: Sequence[str],
+    total: Mapping[Verdict, int],
+    bars: Sequence[str],
+    precision: str,
+    absent: Sequence[str],
 ) -> str:
     columns = ("paper", "what", *map(str, COUNTED))
     sums = ("**all**", "", *(f"**{total[verdict]}**" for verdict in COUNTED))
@@ -182,6 +206,7 @@ def _overview(
             f"**Of {tested} entries that can be tested {total[Verdict.REPRODUCED]} are reproduced "
             f"and {total[Verdict.CONTRADICTED]} contradicted; {total[Verdict.NOT_DETERMINED]} "
             "cannot be decided.**",
+            precision,
             "",
             *bars,
             "",
@@ -191,7 +216,11 @@ def _overview(
             f"{verdict_word('contradicted')} where everything that it depends on is printed, was",
             f"run as printed, and the 95 % interval excludes it; {verdict_word('not determined')}",
             "where a setting is not printed or was changed: the row says which, and what happened",
-            "under each reading tried. Written by `privet reproduce`.",
+            "under each reading tried. What follows from definitions is",
+            f"{verdict_word('by construction')}, an assumption that nothing meets",
+            f"{verdict_word('vacuous')}. What is wrong in print has a proof or an example, and",
+            "what holds in its place, on the page of [errata](errata.md).",
+            "Written by `privet reproduce`.",
             "",
             "| " + " | ".join(columns) + " |",
             "|---|---|" + "--:|" * len(COUNTED),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -31,13 +32,16 @@ class Verdict(StrEnum):
 
     Reproduced: ours agrees. Contradicted: everything that the entry depends on is printed, was run
     as printed, and the interval excludes it. Not determined: neither; the row says which setting is
-    not printed or was changed, and what happened under each reading tried.
+    not printed or was changed, and what happened under each reading tried. By construction: it
+    follows from the definitions in a line. Vacuous: an assumption that nothing meets.
     """
 
     REPRODUCED = "reproduced"
     CONTRADICTED = "contradicted"
     NOT_DETERMINED = "not determined"
     NOT_TESTABLE = "not testable"
+    CONSTRUCTION = "by construction"
+    VACUOUS = "vacuous"
     BEYOND = "not in the paper"
 
 
@@ -200,14 +204,33 @@ class Rows(list[Row]):
         self, what: str, gap: Estimate, ours: str = "", *, printed: str = "yes", why: str = ""
     ) -> None:
         """Add a claim that says that a difference is positive, reproduced where its interval is."""
-        verdict = Verdict.REPRODUCED
-        if gap.high < 0 and not self.unprinted:
+        self.readings(what, {"": gap}, ours or f"difference {gap}", printed=printed, why=why)
+
+    def readings(
+        self,
+        what: str,
+        gaps: Mapping[str, Estimate],
+        ours: str,
+        *,
+        printed: str = "yes",
+        why: str = "",
+    ) -> None:
+        """Add a claim that says that a difference is positive, under each reading of a setting.
+
+        It is reproduced, or contradicted, where it is so under all of them; otherwise the row says
+        what was found under which.
+        """
+        verdict = Verdict.NOT_DETERMINED
+        if all(gap.low > 0 for gap in gaps.values()):
+            verdict = Verdict.REPRODUCED
+        elif all(gap.high < 0 for gap in gaps.values()) and not self.unprinted:
             verdict = Verdict.CONTRADICTED
-        elif not gap.low > 0:
-            verdict = Verdict.NOT_DETERMINED
-            found = "the opposite was measured" if gap.high < 0 else "alike within the spread"
-            why = "; ".join(part for part in (found, why or self.unprinted) if part)
-        self.append(Row(what, printed, ours or f"difference {gap}", verdict, why))
+        else:
+            found = {name: _found(gap) for name, gap in gaps.items()}
+            said = set(found.values())
+            parts = [f"{name}: {one}" for name, one in found.items()] if len(said) > 1 else [*said]
+            why = "; ".join(part for part in (*parts, why or self.unprinted) if part)
+        self.append(Row(what, printed, ours, verdict, why))
 
     def falling(self, what: str, values: Sequence[Sequence[float | None]]) -> None:
         """Add the claim that values, by seed, fall from each place to the next."""
@@ -219,6 +242,15 @@ class Rows(list[Row]):
         """Say of the last row that it is not in the paper, and what its verdict would be."""
         why = "; ".join(part for part in (self[-1].verdict, self[-1].why) if part)
         self[-1] = replace(self[-1], verdict=Verdict.BEYOND, why=why)
+
+
+def _found(gap: Estimate) -> str:
+    """Return in words what became of a difference that a claim says is positive."""
+    if math.isnan(gap.mean):
+        return "not all arrive"
+    if gap.low > 0:
+        return "as printed"
+    return "the opposite was measured" if gap.high < 0 else "alike within the spread"
 
 
 @dataclass(frozen=True, slots=True)

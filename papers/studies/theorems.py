@@ -37,9 +37,11 @@ class Statement:
     stream : int
         Of the random numbers.
     held : Verdict
-        Where every instance holds.
+        Where every instance holds, or where there is no check.
     count : int
         Instances.
+    ratio : bool
+        Whether a check returns left over right side, minus 1: how tight the bound is, is printed.
     """
 
     what: str
@@ -49,23 +51,28 @@ class Statement:
     stream: int = 0
     held: Verdict = Verdict.REPRODUCED
     count: int = 100
+    ratio: bool = False
 
     @classmethod
     def read(cls, paper: str) -> tuple[Statement, ...]:
         """Return the statements of a paper's data file; ``{name}`` is one of its reasons."""
         said = said_of(paper)
 
-        def filled(why: str = "", held: str = Verdict.REPRODUCED, **own: Any) -> Statement:
-            return cls(why=why.format(**said["reasons"]), held=Verdict(held), **own)
+        def filled(why: str = "", held: str = "", **own: Any) -> Statement:
+            otherwise = Verdict.REPRODUCED if "check" in own else Verdict.NOT_TESTABLE
+            verdict = Verdict(held) if held else otherwise
+            return cls(why=why.format(**said["reasons"]), held=verdict, **own)
 
         return tuple(filled(**own) for own in said["statements"])
 
     def row(self, found: Results) -> Row:
         """Return the verdict; a counterexample that was found is named."""
         if not self.check:
-            return Row(self.what, "-", "-", Verdict.NOT_TESTABLE, self.why)
+            return Row(self.what, "-", "-", self.held, self.why)
         (result,) = found[self.what]
         ours = f"holds on {result['held']} of {result['tried']}"
+        if self.ratio:
+            ours = f"{ours}; left over right at most {result['worst'] + 1:.3g}"
         if result["held"] == result["tried"]:
             return Row(self.what, "yes", ours, self.held, self.why)
         refuted = self.held is Verdict.REPRODUCED

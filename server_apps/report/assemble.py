@@ -20,7 +20,14 @@ from privet.server_apps.report.document import document
 from privet.server_apps.report.files import PAGE, write_outputs
 from privet.server_apps.report.headline import broken_promise, headline, swing
 from privet.server_apps.report.rows import csv_table, parquet_table
-from privet.server_apps.report.runs import PLACES, ReportError, Run, read_runs, settings_of
+from privet.server_apps.report.runs import (
+    PLACES,
+    ReportError,
+    Run,
+    diverged,
+    read_runs,
+    settings_of,
+)
 from privet.server_apps.report.statement import in_words, statement_page
 from privet.strategies.run.absences import late_ones
 
@@ -39,9 +46,10 @@ _DEFINITIONS = (
     "largest of any agent, over all the runs that its ledger knows."
 )
 _STAR = (
-    '<p class="soft">\N{BLACK STAR} the best, of the runs that neither failed nor diverged, where '
-    "their numbers are of the same quantity: the same data and objective, of a residual the same "
-    "algorithm.</p>"
+    '<p class="soft">\N{BLACK STAR} marks the best of the runs that neither failed nor diverged. A '
+    "row has none where its numbers do not compare: accuracies need the same data, losses and "
+    "gradients also the same objective, residuals also the same algorithm; bytes and times need "
+    "the same data, agents and most rounds.</p>"
 )
 MANY = plots.COLOURS
 """Of more runs than there are colours each has a row of a table in place of a column."""
@@ -226,7 +234,7 @@ def _remarks(run: Run) -> list[str]:
         result.append('<p class="warn" data-status="interrupted">The run was interrupted.</p>')
     if not run.summary and run.rounds:
         result.append('<p class="soft" data-status="open">The run has not ended.</p>')
-    if what := run.summary.get("diverged") or _infinite_loss(run):
+    if what := diverged(run):
         result.append(f'<p class="warn">The run diverged: {text(what)}.</p>')
     if what := run.summary.get("no-better"):
         result.append(
@@ -257,11 +265,6 @@ def _remarks(run: Run) -> list[str]:
         )
     result += [f'<p class="soft">History: {text(note)}.</p>' for note in run.notes]
     return result
-
-
-def _infinite_loss(run: Run) -> str:
-    loss = run.last("loss")
-    return "its last loss is infinite" if loss is not None and math.isinf(loss[1]) else ""
 
 
 def _account(runs: Sequence[Run], names: Sequence[str]) -> str:
@@ -411,12 +414,13 @@ def _swatch(number: int) -> str:
 def _undrawn(panel: plots.Panel, runs: Sequence[Run]) -> str:
     """Return a note on the values that the axes cannot show."""
     notes = []
+    most = plots.ceiling(panel, runs)
     for run in runs:
         if panel.key == "epsilon" and run.privacy.private is False:
             continue  # the page says already that nothing is promised
         for _, read in panel.curves:
             series = read(run)
-            hidden = len(series[0]) - len(plots.drawable(panel, series)[0])
+            hidden = len(series[0]) - len(plots.drawable(panel, series, most)[0])
             if hidden:
                 prefix = f"{text(run.label)}: " if len(runs) > 1 else ""
                 notes.append(

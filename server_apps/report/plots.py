@@ -22,7 +22,7 @@ from privet.core.format import (
     power_of_ten,
     text,
 )
-from privet.server_apps.report.runs import Run, extras_of
+from privet.server_apps.report.runs import Run, diverged, extras_of
 from privet.server_apps.report.tables import shown, title
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ _MARKERS_UP_TO = 25
 _SPOTS = 30
 _POINTS = 72
 _LARGEST = 1e300  # Ticks and margins of larger values overflow.
+_ABOVE = 1000
 _DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 1.5)))
 
 Series = tuple[list[int], list[Number]]
@@ -129,10 +130,27 @@ def swatch(*, style: int, colour: str) -> str:
     )
 
 
-def drawable(panel: Panel, series: Series) -> Series:
-    """Keep the points the axis can show: not too large, and positive on a log axis."""
-    floor = 0.0 if panel.scale == "log" else -_LARGEST
-    kept = [(t, value) for t, value in zip(*series, strict=True) if floor < value < _LARGEST]
+def ceiling(panel: Panel, runs: Sequence[Run]) -> float:
+    """Return the value below which the panel shows points.
+
+    A run that diverged leaves the picture, so that the others can be compared: where several are
+    drawn, at a thousand times the largest value of those that did not diverge.
+    """
+    largest = [
+        value
+        for run in runs
+        if not diverged(run)
+        for _, read in panel.curves
+        for value in drawable(panel, read(run))[1]
+    ]
+    known = len(runs) > 1 and any(value > 0 for value in largest)
+    return min(_LARGEST, _ABOVE * max(largest)) if known else _LARGEST
+
+
+def drawable(panel: Panel, series: Series, most: float = _LARGEST) -> Series:
+    """Keep the points the axis can show: below ``most``, and positive on a log axis."""
+    floor = 0.0 if panel.scale == "log" else -most
+    kept = [(t, value) for t, value in zip(*series, strict=True) if floor < value < most]
     return [t for t, _ in kept], [value for _, value in kept]
 
 
@@ -147,11 +165,14 @@ def draw(panel: Panel, runs: Sequence[Run], over: str = "round") -> str:
 
     lines: list[tuple[int, int, tuple[list[Number], list[Number]]]] = []
     tooltips = []
+    most = ceiling(panel, runs)
     for index, run in enumerate(runs):
         places = {t: x for t, x in run.progress(over).items() if x < _LARGEST}
         for style, (name, read) in enumerate(panel.curves):
             points = [
-                (t, y) for t, y in zip(*drawable(panel, read(run)), strict=True) if t in places
+                (t, y)
+                for t, y in zip(*drawable(panel, read(run), most), strict=True)
+                if t in places
             ]
             if not points:
                 continue
@@ -198,11 +219,11 @@ def draw(panel: Panel, runs: Sequence[Run], over: str = "round") -> str:
             transparent=True,
             metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")),
         )
-        most = max(2, min(_SPOTS, _SPOTS * COLOURS // len(lines)))
+        spotted = max(2, min(_SPOTS, _SPOTS * COLOURS // len(lines)))
         spots = "".join(
             _spot(axes, index, (x, y), tooltip)
             for (index, _, _), place, texts in zip(lines, scaled, tooltips, strict=True)
-            for x, y, tooltip in _some(list(zip(*place, texts, strict=True)), most)
+            for x, y, tooltip in _some(list(zip(*place, texts, strict=True)), spotted)
         )
         axis = _axis(axes) if panel.switched else ""
     return _inline(file.getvalue(), axis).removesuffix("</svg>") + spots + "</svg>"

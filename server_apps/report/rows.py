@@ -13,13 +13,14 @@ from privet.server_apps.report.runs import (
     IDENTITY,
     MEASURES,
     NAMES,
+    PACE,
     Run,
     differing,
     extras_of,
     settings_of,
 )
 
-_WHOLE = {"round", *COUNTS, "bytes-up", "bytes-down"}
+_WHOLE = {"round", *COUNTS, "bytes-up", "bytes-down", "uploads"}
 _TEXTS = {"run", "algorithm", "dataset", "partition"}
 
 Columns = dict[str, list[Any]]
@@ -32,15 +33,18 @@ def history_columns(runs: Sequence[Run]) -> Columns:
     num-agents, partition, partition-seed, seed`` and, as ``config.KEY``, every other key in which
     the runs differ; ``round``; ``participants, failures`` (counts), ``loss, accuracy,
     stationarity, residual, bytes-up, bytes-down`` (of the round, not running totals), ``seconds,
-    epsilon``; the algorithms' additional measures; ``participant-names``. None is a value
+    epsilon``; the algorithms' additional measures; where a run has a clock, ``clock`` (seconds
+    since the run began) and ``uploads`` (folded since then); ``participant-names``. None is a value
     that was not recorded.
     """
     settings = [settings_of(run) for run in runs]
     keys = (*COUNTS, *MEASURES, *extras_of(runs))
     columns: Columns = {"run": [], **{key: [] for key in IDENTITY}}
     others = [f"config.{key}" for key in differing(settings) if key not in IDENTITY]
-    columns |= {key: [] for key in (*others, "round", *keys, NAMES)}
-    for run, known in zip(runs, settings, strict=True):
+    paces = [{key: run.progress(key) for key in PACE} for run in runs]
+    timed = [key for key in PACE if any(pace[key] for pace in paces)]
+    columns |= {key: [] for key in (*others, "round", *keys, *timed, NAMES)}
+    for run, known, pace in zip(runs, settings, paces, strict=True):
         count = len(run.rounds)
         columns["run"] += [run.name] * count
         for key in IDENTITY:
@@ -50,6 +54,8 @@ def history_columns(runs: Sequence[Run]) -> Columns:
         columns["round"] += run.rounds
         for key in keys:
             columns[key] += run.columns.get(key, (None,) * count)
+        for key in timed:
+            columns[key] += [pace[key].get(number) for number in run.rounds]
         columns[NAMES] += run.participants
     return columns
 

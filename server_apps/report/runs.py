@@ -13,7 +13,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from privet.core.errors import ConfigError, PrivetError, said_of
+from privet.core.errors import ConfigError, PrivetError, near_path, said_of
 from privet.core.format import Number, setting
 from privet.server_apps.config import changed
 from privet.strategies import Round
@@ -34,13 +34,15 @@ MEASURES = tuple(
 )
 """The measures that every round has."""
 NAMES = "participant-names"
+PACE = ("clock", "uploads")
+"""What `Run.progress` has of runs with a clock: seconds, and uploads folded since the start."""
 
 PLACES = ("output-dir", "resume", "track", "tags", "notes")
 """Settings that place and describe one run, and do not affect its results."""
 _LABEL_KEYS = 3
 """Largest number of settings in a label."""
 
-_TAKEN = {"run", *IDENTITY, "round", "rounds", *COUNTS, NAMES, *MEASURES, "distance"}
+_TAKEN = {"run", *IDENTITY, "round", "rounds", *COUNTS, NAMES, *MEASURES, *PACE, "distance"}
 _EXTRA_NAME = re.compile(r"(?!privacy-)[a-z0-9][a-z0-9-]*")
 _RUN_NAME = re.compile(r"\d{8}-(\d\d)(\d\d)(\d\d)-\d+-(.+)")
 
@@ -171,6 +173,13 @@ def _was_refused(folder: Path) -> bool:
     return (folder / SUMMARY).is_file() and not (folder / HISTORY).exists()
 
 
+def diverged(run: Run) -> str:
+    """Return how a run diverged, "" if it did not."""
+    loss = run.last("loss")
+    infinite = loss is not None and math.isinf(loss[1])
+    return str(run.summary.get("diverged") or ("its last loss is infinite" if infinite else ""))
+
+
 def settings_of(run: Run) -> dict[str, Any]:
     """Return the settings of a run: its configuration and the identifying keys."""
     config = run.summary.get("config")
@@ -234,7 +243,9 @@ def _read_run(folder: Path, name: str) -> Run:
     extras = tuple(dict.fromkeys(key for done in history for key in done.measures))
     keys = (*COUNTS, *MEASURES, *extras)
     times = tuple(None if math.isnan(done.clock) else done.clock for done in history)
-    clock: dict[str, tuple[Number | None, ...]] = {"clock": times} if any(times) else {}
+    clock: dict[str, tuple[Number | None, ...]] = (
+        {} if all(time is None for time in times) else {"clock": times}
+    )
     return Run(
         name=name,
         label=name,
@@ -261,7 +272,7 @@ def _read_history(path: Path) -> tuple[list[Round], list[str]]:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (FileNotFoundError, NotADirectoryError):
         below = next(path.parent.glob(f"*/{path.name}"), None)
-        hint = f", such as {below.parent}" if below else ""
+        hint = f", such as {below.parent}" if below else near_path(path.parent)
         raise NoRunError(f"{path}: no such file; expected a run folder{hint}") from None
     history: dict[int, Round] = {}
     notes = []

@@ -82,11 +82,14 @@ _BEST: Mapping[str, Callable[[Sequence[Number]], Number]] = {
 """The best of a metric's values, over the runs that did not fail."""
 _DATA = ("dataset", "data-path", "data-seed", "label-column")
 _OBJECTIVE = (*_DATA, "loss", "regularizer", "regularizer-weight")
+_FIRST = ("Accuracy", "Loss", "Privacy spent, ε")
+_WORK = (*_DATA, "num-agents", "num-server-rounds", "asynchronous")
 _COMPARABLE: Mapping[str, tuple[str, ...]] = {
     "accuracy": _DATA,
     **dict.fromkeys(("loss", "stationarity", "distance"), _OBJECTIVE),
     # It measures how far an algorithm is from its own fixed point.
     "residual": ("algorithm", *_OBJECTIVE),
+    **dict.fromkeys(("bytes-up", "bytes-down", "seconds"), _WORK),
     "epsilon": ("delta", "relation"),
 }
 """Settings in which runs must agree for a metric to mean the same in all of them."""
@@ -178,7 +181,7 @@ def sortable_table(runs: Sequence[Run], names: Sequence[str]) -> str:
     """
     settings = [settings_of(run) for run in runs]
     chosen = {key for one in settings for key in changed(one)} - {*PLACES, "algorithm"}
-    cells = {
+    given = {
         text(key): [
             f'<td data-key="{text(key)}">{text(fmt.setting(one[key])) if key in one else "-"}</td>'
             for one in settings
@@ -186,7 +189,10 @@ def sortable_table(runs: Sequence[Run], names: Sequence[str]) -> str:
         for key in differing(settings)
         if key in chosen
     }
-    cells |= _final_cells(runs, first=("accuracy", "loss", "epsilon"))
+    # What is read first stands where a phone shows it, before the settings.
+    numbers = _final_cells(runs)
+    leading = {label: numbers[label] for label in _FIRST if label in numbers}
+    cells = leading | given | numbers
     rows = [
         f'<tr data-run="{number}"><th scope="row">{name}</th>'
         + "".join(column[number] for column in cells.values())
@@ -196,12 +202,10 @@ def sortable_table(runs: Sequence[Run], names: Sequence[str]) -> str:
     return html_table(["Run", *cells], rows, "numbers sortable")
 
 
-def _final_cells(runs: Sequence[Run], first: Sequence[str] = ()) -> dict[str, list[str]]:
+def _final_cells(runs: Sequence[Run]) -> dict[str, list[str]]:
     """Return the cells of the final numbers, a list over the runs by each label."""
     found: dict[str, list[str]] = {}
-    labels = dict(_metrics(runs))
-    for key in dict.fromkeys((*first, *labels)):
-        label = labels[key]
+    for key, label in _metrics(runs):
         numbers = [final(run, key) for run in runs]
         if not any(numbers):
             continue

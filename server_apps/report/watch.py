@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from privet.core.errors import near_path
 from privet.core.format import text
 from privet.server_apps.report.assemble import page
 from privet.server_apps.report.runs import HISTORY, SUMMARY, NoRunError, ReportError, read_runs
@@ -27,7 +28,10 @@ def newest(folder: Path) -> Path:
     candidates = [folder / HISTORY, *folder.glob(f"*/{HISTORY}")]
     written = [path for path in candidates if path.is_file()]
     if not written:
-        raise NoRunError(f"{folder}: no run writes here; expected {HISTORY}, or a folder with it")
+        raise NoRunError(
+            f"{folder}: no run writes here; expected {HISTORY}, or a folder with it"
+            f"{near_path(folder)}"
+        )
     if written[0] == folder / HISTORY:
         return folder
     return max(written, key=lambda path: path.stat().st_mtime).parent

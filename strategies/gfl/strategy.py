@@ -80,10 +80,10 @@ class GraphSettings:
     mechanism: str = setting(
         "gaussian", "distribution of the noise", choices=("gaussian", "laplace")
     )
-    noise_variance: float = noise(0.0, "sigma_g^2 of a message between servers")
+    noise_variance: float = noise(0.0, "sigma_g^2 of a message between servers; 0: no noise")
     closing_rounds: int = setting(
         0,
-        "exchanges without noise after the last round, towards the mean of the models",
+        "exchanges without noise after the last round, towards the mean of the models; 0: none",
         low=0,
     )
 

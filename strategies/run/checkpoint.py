@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.core import ConfigError, RunError
+from privet.core.errors import near_path
 from privet.core.files import read_npz, write_npz, write_whole
 
 from .journal import Request, read_journal
@@ -161,7 +162,7 @@ def located(where: Path) -> Path:
     """Return the checkpoint of a run folder, or the file itself (``ConfigError`` without one)."""
     path = where / FILE_NAME if where.is_dir() else where
     if not path.exists():
-        raise ConfigError(f"resume: no checkpoint at {path}")
+        raise ConfigError(f"resume: no checkpoint at {path}{near_path(where)}")
     return path
 
 

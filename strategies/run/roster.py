@@ -45,6 +45,8 @@ FIRST_PAUSE, LAST_PAUSE = 60.0, 3600.0
 """Seconds after which a node that was turned away or did not answer is asked again, at first and at
 most; they double. One that was gone in between is asked at once."""
 
+EXCLUSION = Failure(FailureCode.EXCLUDED, "excluded by the operator")
+
 STABLE = 1.0
 """Seconds without a new node after which the connected nodes are taken to be all."""
 
@@ -299,7 +301,7 @@ class Roster:
         """Return why an agent cannot be asked now; None if it can."""
         agent = self.agents[name]
         if name in self.excluded:
-            return Failure(FailureCode.EXCLUDED, "excluded by the operator")
+            return EXCLUSION
         if agent.out:
             return Failure(FailureCode.OUT, agent.out)
         if agent.node not in self.online:

@@ -11,9 +11,10 @@ bound. What it was sent stays in the session until the task ends:
               what its agent was sent, and wait for others in place of those that are dropped
     close     fold the uploads in the agents' order
 
-A task that is older than the round-timeout is withdrawn: it counts as released, and its upload is
-dropped should it still come. Simulated agents compute at once, and a clock that belongs to the run
-says when their uploads come (`Speeds`); so a run is the same on every engine and after a resume.
+A task that is older than the round-timeout, or whose agent the operator excludes, is withdrawn: it
+counts as released, and its upload is dropped should it still come. Simulated agents compute at
+once, and a clock that belongs to the run says when their uploads come (`Speeds`); so a run is the
+same on every engine and after a resume.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -31,10 +33,10 @@ import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from privet.core import mapped
+from privet.core import WireError, mapped
 from privet.kernel import stream
 from privet.wire import Update, sort_names
-from privet.wire.contract import decode_settings
+from privet.wire.contract import decode_settings, read_update
 
 from ..half import Arrays, ServerHalf
 from ..participation import Fraction
@@ -44,7 +46,7 @@ from .exchange import NO_REPLY, EngineGrid, Reply, gather, push, sort_replies
 from .failure import Failure
 from .options import RunOptions
 from .outcome import NoReplyError
-from .roster import Agent, Question
+from .roster import EXCLUSION, Agent, Question
 from .round import Pending
 from .session import Round, Session
 from .speeds import Speeds
@@ -91,7 +93,7 @@ class Tasks(ClearUploads):
             return [name for name in chosen if name not in session.tasks]
         here = [name for name in roster.names if roster.absence(name) is None]
         idle = [name for name in here if self._is_free(session, name)]
-        self._available = len({*here, *session.tasks})
+        self._available = len({*here, *session.tasks} - roster.excluded)
         if isinstance(who, Fraction):
             free = max(0, who.count(len(roster.agents)) - len(session.tasks))
             rng = stream(options.seed, "participation", round_=number)
@@ -108,11 +110,15 @@ class Tasks(ClearUploads):
         return 0 < self.options.max_uploads <= session.roster.agents[name].tasks
 
     def is_over(self, session: Session) -> bool:
-        """Whether every agent has had all its tasks or is out, and nothing is to come."""
+        """Whether every agent has had all its tasks or is out, and nothing is to come.
+
+        Excluded agents are not waited for.
+        """
         if session.tasks or not self.options.max_uploads:
             return False
         agents = session.roster.agents
-        return all(one.out or self._is_exhausted(session, name) for name, one in agents.items())
+        left = agents.keys() - session.roster.excluded
+        return bool(left) and all(agents[n].out or self._is_exhausted(session, n) for n in left)
 
     def unfinished(self, session: Session) -> dict[str, Task]:
         """Return the agents' tasks, and those that ended in a round that was cut off."""
@@ -156,6 +162,8 @@ class Tasks(ClearUploads):
             session.clock = time.monotonic() - self._began
             wait = partial(self._wait, pending, grid, session.clock)
             self._give(pending, push(grid, messages, self.ttl, pending.outgoing.states))
+        for name in session.tasks.keys() & session.roster.excluded:
+            self._end(session, name, withdrawn=True)
         wait()
         while self._check(pending):  # others take the places of those that were dropped
             failed = self.checked.failures
@@ -350,14 +358,29 @@ class Tasks(ClearUploads):
         """Return the accepted upload of one ended task (raises if it cannot be folded)."""
         half, task = pending.half, self.ended[name]
         if task.withdrawn:
-            pending.outcome.note_lost(name, NO_REPLY)
-            raise NoReplyError(Reply(None, f"no reply within {self.ttl:g} s").failure)
+            self._charge_withdrawn(pending, name, task)
+            late = Reply(None, f"no reply within {self.ttl:g} s").failure
+            raise NoReplyError(EXCLUSION if name in pending.session.roster.excluded else late)
         reply = task.answer(half.name, half.version)
         if reply.content is None and not reply.is_from_agent:
             pending.outcome.note_lost(name, reply.code)
         one = accepted(half, pending, name, place, reply, task)
         pending.outcome.uploads[name] = one
         return one.folded, one.update
+
+    def _charge_withdrawn(self, pending: Pending, name: str, task: Task) -> None:
+        """Charge a task by the account in its result if that is known, else as a lost one.
+
+        A resume has charged the tasks of simulated agents already: they would count twice.
+        """
+        half, outcome = pending.half, pending.outcome
+        content = task.answer(half.name, half.version).content if task.is_done else None
+        if content is not None:
+            with suppress(WireError):
+                outcome.note_cost(name, read_update(content, half.name, half.version, task.version))
+                outcome.awaited.add(name)
+                return
+        outcome.note_lost(name, NO_REPLY)
 
     def _joint(self, pending: Pending, ended: Iterable[str]) -> Joint | None:
         """Return the uploads of those of the agents that worked together, checked at once.

@@ -40,7 +40,7 @@ def test_benchmarks_and_studies_are_listed_where_they_can_run() -> None:
     command = [sys.executable, "-c", installed]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "report" in listed
-    assert not {"reproduce", "replay", "bench"} & set(listed.split())
+    assert not {"reproduce", "errata", "replay", "bench"} & set(listed.split())
 
 
 @pytest.mark.parametrize(
@@ -71,6 +71,8 @@ def test_benchmarks_and_studies_are_listed_where_they_can_run() -> None:
         (["reproduce", "fedplt/table-2"], 2, "or all; did you mean 'fed-plt/table-2'?"),
         (["reproduce", "fed-pdm"], 2, "or all; did you mean 'fedpdm'?"),
         (["reproduce", "fed-plt/tabel-2"], 2, "theorems; did you mean 'fed-plt/table-2'?"),
+        (["errata", "fed-plt/prop3"], 2, "fed-plt/prop-4; did you mean 'fed-plt/prop-3'?"),
+        (["errata", "fed-pdm"], 2, "or all; did you mean 'fedpdm'?"),
         (["new", ""], 2, "new: name the folder to write, e.g. privet new my-app"),
         (["run", "rhoo=2"], 2, "unknown config key 'rhoo'; did you mean 'rho'?"),
         (["run", "rho"], 2, "'rho': expected key=value"),
@@ -84,7 +86,19 @@ def test_benchmarks_and_studies_are_listed_where_they_can_run() -> None:
         (["bench", "wire", "--peers", "python"], 2, "--peers: bench wire has none"),
         (["report", "/nowhere"], 2, "/nowhere"),
         (["watch", "/nowhere"], 2, "/nowhere: no run writes here"),
-        (["ledger", "/nowhere"], 2, "'/nowhere' does not exist"),
+        (["ledger", "/nowhere"], 2, "/nowhere: no such file; expected a node's ledger"),
+        (["ledger", "oditties.py"], 2, "a node's ledger; did you mean 'oddities.py'?"),
+        (["run", "--config", "odities.py"], 2, "; did you mean 'oddities.py'?"),
+        (["run", "resume=rnus"], 2, "/runs'?"),
+        (["data", "odities.py"], 2, "/oddities.py'?"),
+        (["predict", "rnus", "oddities.py"], 2, "; did you mean 'runs'?"),
+        (["audit", "rnus"], 2, "; did you mean 'runs'?"),
+        (["watch", "rnus"], 2, "; did you mean 'runs'?"),
+        (["report", "rnus"], 2, "a run folder; did you mean 'runs'?"),
+        (["replay", "odities.py"], 2, "; did you mean 'oddities.py'?"),
+        (["new", "app", "--model", "torhc"], 2, "torch; did you mean 'torch'?"),
+        (["run", "--preset", "mnits"], 2, "; did you mean 'mnist'?"),
+        (["run", "relation=replaceone"], 2, "; did you mean 'replace-one'?"),
         (["run", "resume=/nowhere"], 2, "no checkpoint at /nowhere"),
         (["run", "row-norm=0.0", "target-epsilon=1.0"], 2, "target-epsilon needs clip > 0"),
         (["run", "delta=0.1"], 2, "delta = 0.1: not used without noise"),
@@ -246,7 +260,7 @@ def test_help_says_what_a_key_is_to_each_algorithm() -> None:
     said = {line[line.rindex("(") + 1 : -1]: line for line in lines}
     assert said.keys() == {"fed-plt", "fed-split", "dp-iadmm", "fed-pdm", "fed-pd", "five-gcs"}
     assert "default 3.0" in said["fed-split"]
-    assert "0 is 1.0, or 0.1 where no agent knows its moduli" in said["fed-pdm"]
+    assert "auto is 1.0, or 0.1 where no agent knows its moduli" in said["fed-pdm"]
     assert "0 takes the schedule (24)" in said["dp-iadmm"]
 
 
@@ -700,7 +714,10 @@ class TestData:
         assert (code, err) == (2, "")
         *_, fault, left, dealing, empty, command = out.splitlines()
         assert fault.startswith("- column y: 'No' and 'no' differ by case alone: write them alike")
-        assert (left, empty) == ("- no key mends all: edit the file, then check it again", "")
+        assert (left, empty) == (
+            "- no key repairs all of it: edit the file, then check it again",
+            "",
+        )
         assert dealing.startswith("rows are dealt by partition=label, the default")
         assert shlex.split(command) == ["privet", "data", "own.csv", 'drop-columns="01"']
 

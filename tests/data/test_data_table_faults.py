@@ -59,7 +59,7 @@ def test_a_messy_table_becomes_a_model_by_what_is_printed(
     command, run, *words = shlex.split(out.splitlines()[-1])
     assert (command, run) == ("privet", "run")
     keys = dict(word.split("=", 1) for word in words)
-    with pytest.raises(DataError, match="all that is to be mended: privet data '"):
+    with pytest.raises(DataError, match="to list all faults: privet data '"):
         read(path, label_column=LABEL)
     folder = run_inline({**keys, "num-server-rounds": 3, "num-agents": 3}, "run").folder
     assert load_model(folder).columns == ("Größe, cm", "BMI", "Geschlecht")

@@ -18,6 +18,7 @@ from privet.core.library import library_version
 from privet.server_apps.config import defaults
 from support.paths import ROOT
 
+NAME = '<code class="name">'
 REMOTE = re.compile(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
 
 
@@ -123,14 +124,43 @@ def test_snippets_came_in(site: Path) -> None:
 
 
 def test_every_key_is_in_the_table(site: Path) -> None:
-    page = (site / "reference" / "keys.html").read_text()
+    page = (site / "reference" / "keys.html").read_text().replace(NAME, "<code>")
     for name in defaults():
         assert f"><code>{name}</code></td>" in page, name
 
 
 def test_every_algorithm_is_in_the_table_with_what_is_searched(site: Path) -> None:
-    page = (site / "reference" / "algorithms.html").read_text()
+    page = (site / "reference" / "algorithms.html").read_text().replace(NAME, "<code>")
     for name, algorithm in algorithms().items():
         assert f"><code>{name}</code></td>" in page, name
         for axis in algorithm.load_strategy().search:
             assert f"<code>{axis.key}</code> {axis.low:g} to {axis.high:g}" in page, axis
+
+
+def test_short_names_in_tables_are_not_broken_at_hyphens(site: Path) -> None:
+    page = (site / "which-algorithm.html").read_text()
+    table = page[page.index("<table>") : page.index("</table>")]
+    assert '<code class="name">fed-plt</code>' in table
+    assert ".md-typeset table code.name { white-space: nowrap; }" in (
+        (site / "assets" / "pages.css").read_text()
+    )
+
+
+def test_every_key_says_what_its_special_default_means(site: Path) -> None:
+    """Where 0, -1, auto or an empty text stands for something, or other keys must be given too."""
+    page = (site / "reference" / "keys.html").read_text()
+    special = {"0": r"\b0\b", "0.0": r"\b0\b", "-1": "-1", "auto": "auto", "empty": "empty|where"}
+    # What they stand for is their own value: a seed, a probability, names that are none.
+    plain = {"seed", "absences", "tags", "notes"}
+    unsaid = []
+    for row in re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL):
+        cells = [
+            re.sub("<[^>]+>", "", cell).strip()
+            for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)
+        ]
+        if len(cells) < 5 or cells[1] not in special or cells[0] in plain:
+            continue
+        meaning = cells[3]
+        if not re.search(special[cells[1]], meaning) and "used with" not in meaning:
+            unsaid.append(cells[0])
+    assert not unsaid

@@ -123,6 +123,27 @@ def test_a_claim_is_judged_by_the_interval(
         assert row.why.startswith(("the opposite was measured", "alike within the spread"))
 
 
+@pytest.mark.parametrize(
+    ("gaps", "unprinted", "verdict", "why"),
+    [
+        ((1.0, 1.0), "rho", Verdict.REPRODUCED, ""),
+        ((1.0, -1.0), "", Verdict.NOT_DETERMINED, "theory: as printed; free: the opposite was "),
+        ((1.0, math.nan), "", Verdict.NOT_DETERMINED, "theory: as printed; free: not all arrive"),
+        ((-1.0, -1.0), "rho", Verdict.NOT_DETERMINED, "the opposite was measured; rho"),
+        ((-1.0, -1.0), "", Verdict.CONTRADICTED, ""),
+    ],
+)
+def test_a_claim_is_judged_under_every_reading(
+    gaps: tuple[float, float], unprinted: str, verdict: Verdict, why: str
+) -> None:
+    rows = Rows(unprinted)
+    readings = {name: Estimate(gap) for name, gap in zip(("theory", "free"), gaps, strict=True)}
+    rows.readings("a is faster than b", readings, "both")
+    assert rows[0].verdict is verdict
+    assert rows[0].why.startswith(why)
+    assert bool(rows[0].why) is bool(why)
+
+
 def test_a_number_is_contradicted_only_where_everything_is_printed() -> None:
     far, wide = Estimate(30.0, 1.0, 5, 5), Estimate(30.0, 12.0, 5, 5)
     lost = Estimate(20.0, 1.0, 4, 5)
@@ -203,8 +224,10 @@ def test_what_is_written(tmp_path: Path) -> None:
     assert set(text["provenance"]) == {"machine", "python", "versions", "date", "full"}
     assert (tmp_path / "a-one.svg").read_text().startswith("<?xml")
     overview = write_pages(tmp_path).read_text()
-    assert "| a | [Squares](a.md#aone) | 1 | 1 | 1 | 1 |  |" in overview
+    assert "| a | [Squares](a.md#aone) | 1 | 1 | 1 | 1 |  |  |  |" in overview
     assert "**Of 3 entries that can be tested 1 are reproduced and 1 contradicted;" in overview
+    # 16 of 16 with no spread over its one seed.
+    assert "Of 1 printed numbers that are reproduced 1 lie within our 95 % interval" in overview
     assert '<span class="contradicted" style="flex:1" title="1 contradicted">1</span>' in overview
     assert "Not run, and left out: fed-plt/table-2" in overview
     page = (tmp_path / "a.md").read_text()

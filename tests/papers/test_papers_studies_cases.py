@@ -384,15 +384,23 @@ def test_the_printed_stability_matrix_has_a_counterexample() -> None:
     [
         ("Proposition 1 with 1/(1 + rho lambda) in S", True),
         ("Lemma 8 with the root", True),
+        ("Proposition 2 with 1/(1 + rho lambda) in S", True),
+        ("Proposition 3: where S' is stable Fed-PLT with (12) contracts", True),
+        ("Proposition 3 with the root and 1/(1 + rho lambda) in S'", True),
+        ("Theorem 1: the sensitivity (35), first round", True),
+        ("Theorem 1 with the part of the duals in s", True),
         ("Corollary 1 with 1/(1 + rho lambda) in S", True),
         ("Lemma 1: the second moment (28) of the gradient noise", True),
         ("Proposition 2: the bound (15)", False),
         ("Proposition 4: a bounded Renyi divergence", False),
         ("Corollary 1: the bound (16)", False),
         ("Proposition 1: where S is stable Fed-PLT contracts", False),
-        ("Proposition 3, Lemma 8: contraction of the accelerated solver", False),
+        ("Proposition 3: the rate ||S'||, as (15) has it", False),
+        ("Lemma 8: contraction of the accelerated solver", False),
+        ("Remark 1: eps-DP for the entire process", False),
         ("Proposition 2, Theorem 1: every step is eps-DP", False),
         ("Theorem 1: the sensitivity (35), later rounds", False),
+        ("Theorem 1, later rounds, rho eta < 1", False),
     ],
 )
 def test_refuted_statements_keep_a_counterexample_and_corrected_ones_hold(
@@ -402,6 +410,30 @@ def test_refuted_statements_keep_a_counterexample_and_corrected_ones_hold(
     assert found["tried"] >= 100
     assert (found["held"] == found["tried"]) is holds
     assert bool(found["instance"]) is not holds
+
+
+def test_the_sensitivity_is_that_of_what_is_sent() -> None:
+    """y = x - lambda / rho: in the first round it attains s, in later ones it moves further.
+
+    x alone moves by s / 2 in the first round.
+    """
+    what = "Theorem 1: the sensitivity (35), first round"
+    assert judged(what, 0)["worst"] == pytest.approx(0, abs=1e-12)
+    later = judged("Theorem 1, later rounds, rho eta < 1", 0)
+    assert later["held"] < 5
+    assert 1.5 < 1 + later["worst"] < 3
+
+
+def test_rows_without_a_check_and_of_bounds() -> None:
+    rows = {one.what: one for own in STATEMENTS.values() for one in own}
+    assert rows["Table I"].row({}).verdict == "not testable"  # a list of symbols
+    assert STATEMENTS["fed-plt"][0].row({}).verdict == "by construction"
+    name = "Theorem 2: the bound (16a)"
+    found = {name: [{"held": 100, "tried": 100, "worst": -0.9, "instance": {}}]}
+    assert rows[name].row(found).ours == "holds on 100 of 100; left over right at most 0.1"
+    (assumed,) = (one for one in rows.values() if one.what.startswith("Assumption 1"))
+    found = {assumed.what: [{"held": 0, "tried": 9, "worst": 1.0, "instance": {"rho": 1.0}}]}
+    assert assumed.row(found).verdict == "vacuous"
 
 
 def test_estimates_of_what_never_arrives_are_not_numbers() -> None:

@@ -114,6 +114,20 @@ def test_a_default_is_its_owners() -> None:
     assert defaults()["rho"] == 0.0
 
 
+@pytest.mark.parametrize("name", ["relaxation", "rho", "step-size"])
+def test_a_number_that_the_library_chooses_is_written_auto(name: str) -> None:
+    assert read_config({name: "auto"}) == read_config({})
+    key = keys_of_algorithm("fed-plt")[name]
+    assert (key.check("auto"), key.default_text) == (0.0, "auto")
+    with pytest.raises(ConfigError, match=f"{name} = 'own': expected a number"):
+        read_config({name: "own"})
+
+
+def test_other_numbers_are_not_written_auto() -> None:
+    with pytest.raises(ConfigError, match="tolerance = 'auto': expected a number"):
+        read_config({"tolerance": "auto"})
+
+
 @pytest.mark.parametrize(
     ("config", "line"),
     [
@@ -143,6 +157,10 @@ def test_a_default_is_its_owners() -> None:
         ({"algorithm": "dp-iadmm", "rho": 1.0, "rho-c1": 3.0}, "rho-c1 = 3.0: not used with rho"),
         ({"algorithm": "gfl", "graph-edges": "0-1"}, "graph-edges = 0-1: not used with graph = "),
         ({"algorithm": "gfl", "peer-bind": "127.0.0.1:1"}, "peer-bind = 127.0.0.1:1: not used "),
+        (
+            {"buffer": 3, "num-sweeps": 9.0, "evaluate-sweeps": 2.0, "fraction": 0.5},
+            "buffer = 3, num-sweeps = 9.0, evaluate-sweeps = 2.0: not used with asynchronous = ",
+        ),
     ],
 )
 def test_a_key_that_is_not_used_is_refused_and_says_why(config: dict[str, Any], line: str) -> None:

@@ -133,3 +133,15 @@ def test_a_batch_above_what_agents_have_is_said_once(
     lines = [line for line in caplog.messages if line.startswith("batch-size = ")]
     said = f"batch-size = {size}: {fewer} of 4 agents have fewer examples, 113 at least, and take"
     assert [line[: len(said)] for line in lines] == ([said] if fewer else [])
+
+
+def test_a_run_that_waits_for_slow_agents_says_how_long_by_their_clock(
+    tmp_path: Path, caplog: Any
+) -> None:
+    keys = settings(tmp_path, speeds="equal", task_latency=7.0, local_epochs=5)
+    with caplog.at_level(logging.INFO, "flwr.privet"):
+        finished = run_inline(keys, "run")
+    assert (finished.summary["clock"], finished.summary["uploads"]) == (36.0, 12)
+    assert "uploads: 12, 3 sweeps in 36 s" in str(finished)
+    shown = [line.split(" | ")[-1] for line in caplog.messages if line.startswith("round ")]
+    assert shown == ["clock 12 s", "clock 24 s", "clock 36 s"]

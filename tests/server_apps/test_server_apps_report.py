@@ -341,7 +341,7 @@ class TestManyRuns:
         assert [int(number) for number, _ in rows] == list(range(10))
         assert all(f'<td data-key="rho">{n + 0.5:g}</td>' in rows[n][1] for n in range(10))
         heads = re.findall(r'<th scope="col">(.*?)</th>', table)
-        assert heads[:5] == ["Run", "rho", "Accuracy", "Loss", "Privacy spent, ε"]
+        assert heads[:5] == ["Run", "Accuracy", "Loss", "Privacy spent, ε", "rho"]
         for n in range(10):
             assert f'id="run-{n}-loss"' in rows[n][1]
             assert page.value(n, "loss") == rounds(2, seed=n)[-1]["loss"]
@@ -354,18 +354,25 @@ class TestManyRuns:
             folders = [
                 run_folder(
                     tmp_path / f"{len(list(tmp_path.iterdir()))}",
-                    rounds(1, loss=1.0 + n, accuracy=0.9 - n / 10, residual=1.0 + n),
+                    rounds(
+                        1,
+                        accuracy=0.9 - n / 10,
+                        **dict.fromkeys(("loss", "residual", "bytes-up", "seconds"), 1.0 + n),
+                    ),
                     summary=summary_of(**config) | {"dataset": config.get("dataset", "digits")},
                 )
                 for n, config in enumerate(configs)
             ]
             ids = render(*folders).ids
             best = {name for name, cell in ids.items() if cell.get("class") == "best"}
-            return {name.removeprefix("run-0-") for name in best} & {"loss", "accuracy", "residual"}
+            kinds = {name.split("-", 2)[2] for name in best}
+            return kinds & {"loss", "accuracy", "residual", "bytes-up", "seconds"}
 
-        assert starred({}, {"rho": 2.0}) == {"loss", "accuracy", "residual"}
-        assert starred({}, {"algorithm": "led"}) == {"loss", "accuracy"}
-        assert starred({}, {"regularizer-weight": 1.0}) == {"accuracy"}
+        work = {"bytes-up", "seconds"}
+        assert starred({}, {"rho": 2.0}) == {"loss", "accuracy", "residual"} | work
+        assert starred({}, {"algorithm": "led"}) == {"loss", "accuracy"} | work
+        assert starred({}, {"regularizer-weight": 1.0}) == {"accuracy"} | work
+        assert starred({}, {"num-server-rounds": 9}) == {"loss", "accuracy", "residual"}
         assert starred({}, {"dataset": "breast-cancer"}) == set()
 
     def test_defaults_are_said_to_be_defaults(self, tmp_path: Path) -> None:
@@ -812,6 +819,27 @@ def test_a_diverged_run_has_its_page(tmp_path: Path, values: list[float]) -> Non
     assert ("negative, infinite or too large, not drawn" in page.html) == any(
         not 0 < value < 1e300 for value in values
     )
+
+
+@pytest.mark.curves
+def test_a_diverged_run_does_not_flatten_the_curves_of_the_others(tmp_path: Path) -> None:
+    steady = [1.0, 0.5, 0.25]
+    folders = [
+        run_folder(
+            tmp_path / name,
+            [line | {"loss": value} for line, value in zip(rounds(3), losses, strict=True)],
+            summary={"diverged": name if name == "up" else ""},
+        )
+        for name, losses in (("down", steady), ("up", [2.0, 1e20, 1e200]))
+    ]
+    html = render(*folders).html
+    figure = html[html.index('id="figure-loss"') :]
+    low, high = map(float, figure.split('data-axis="')[1].split()[:2])
+    assert low < 0.25
+    assert 2.0 < high < 10
+    assert "up: infinite or too large, not drawn: 2 of 3 rounds" in figure
+    alone = render(folders[1]).html
+    assert "not drawn" not in alone[alone.index('id="figure-loss"') :].split("</figure>")[0]
 
 
 @pytest.mark.parametrize(

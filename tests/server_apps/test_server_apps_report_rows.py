@@ -62,6 +62,27 @@ class TestRows:
         assert {row["config.rho"] for row in rows[:4]} == {"1"}
         assert "config.h" not in rows[0], "the same in both runs"
 
+    def test_runs_with_a_clock_have_columns_of_it_and_of_their_uploads(
+        self, tmp_path: Path
+    ) -> None:
+        timed = rounds(3)
+        for line, names, clock in zip(
+            timed, (["a"], ["a", "b"], ["b"]), (0.0, 2.5, 7), strict=True
+        ):
+            line |= {"participants": names, "versions": [1] * len(names), "clock": clock}
+        folders = [run_folder(tmp_path / "timed", timed), run_folder(tmp_path / "waits", rounds(2))]
+        rows = csv_rows(folders)
+        assert [row["clock"] for row in rows] == ["0.0", "2.5", "7.0", "", ""]
+        assert [row["uploads"] for row in rows] == ["1", "3", "4", "", ""]
+        assert "clock" not in csv_rows(folders[1:])[0]
+        table = parquet.read_table(io.BytesIO(parquet_table(read_runs(folders))))
+        assert table.column("clock").to_pylist() == [0.0, 2.5, 7.0, None, None]
+        assert table.column("uploads").to_pylist() == [1, 3, 4, None, None]
+        assert [str(table.schema.field(key).type) for key in ("clock", "uploads")] == [
+            "double",
+            "int64",
+        ]
+
     def test_parquet_has_the_same_rows_in_types(self, tmp_path: Path) -> None:
         folders, lines = self.folders(tmp_path)
         table = parquet.read_table(io.BytesIO(parquet_table(read_runs(folders))))

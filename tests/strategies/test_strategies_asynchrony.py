@@ -283,6 +283,7 @@ def test_the_relaxation_is_one_where_theory_proves_it(
         local_epochs=steps,
         strong_convexity=convexity,
         smoothness=smoothness,
+        relaxation="auto",
         asynchronous=True,
     )
     play(strategy, 1)

@@ -89,16 +89,8 @@ def private(**more: Any) -> tuple[FedPLT, Any]:
         rows = rng.standard_normal((20, 4))
         rows /= np.maximum(1.0, np.linalg.norm(rows, axis=1, keepdims=True))
         problems.append(BinaryLogistic(rows, np.sign(rows[:, 0]), regularizer=L2(0.5)))
-    strategy = FedPLT(
-        asynchronous=True,
-        buffer=1,
-        max_uploads=4,
-        local_solver="noisy-gd",
-        clip=1.0,
-        row_norm=1.0,
-        target_epsilon=2.0,
-        **more,
-    )
+    how: dict[str, Any] = {"asynchronous": True, "buffer": 1, "max_uploads": 4, **more}
+    strategy = FedPLT(local_solver="noisy-gd", clip=1.0, row_norm=1.0, target_epsilon=2.0, **how)
     return strategy, grid_of("fed-plt", problems, engine="inline")
 
 
@@ -120,6 +112,74 @@ def test_a_run_whose_last_tasks_are_lost_ends_and_has_charged_them(
     assert result.stopped == Stop.UPLOADS
     assert spent(result) == {"0": 4, "1": 4, "2": 4}
     assert "0" not in {name for done in result.history for name in done.participants}
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "asynchronous": {"buffer": 2, "max_uploads": 40},
+    "late-replies": {
+        "asynchronous": False,
+        "buffer": 0,
+        "max_uploads": 0,
+        "late_replies": "fold",
+        "round_timeout": 10.0,
+    },
+}
+
+
+@pytest.mark.parametrize("how", WAYS.values(), ids=WAYS)
+def test_the_task_of_an_agent_that_is_excluded_is_withdrawn_and_charged(
+    how: dict[str, Any], tmp_path: Path
+) -> None:
+    """Agent 0's first task would end in round 4, and its second one does in round 10."""
+    trace = tmp_path / "trace.csv"
+    trace.write_text("agent,seconds\n0,35\n1,10\n2,10\n")
+    strategy, grid = private(speeds=str(trace), **how)
+    idle = []
+
+    def exclude(done: Any, _: Any) -> None:
+        session = strategy.run.session
+        if done.round in (2, 6):
+            session.roster.excluded = frozenset("0" if done.round == 2 else "")
+        if "0" not in session.tasks:
+            idle.append(done.round)
+
+    result = play(strategy, 10, grid, observers=[exclude])
+    third = result.history[2].failures["0"]
+    assert (third.code, third.text) == ("excluded", "excluded by the operator")
+    assert [done.clock for done in result.history] == [10.0 * n for n in range(1, 11)]
+    assert idle == [3, 4, 5, 6, 10]
+    folded = [(done.round, done.versions[0]) for done in result.history if "0" in done.participants]
+    assert folded == [(10, 7)]
+    assert spent(result) == {"0": 2, "1": 10, "2": 10}
+
+
+@pytest.mark.parametrize("why", ["excluded", "late"])
+def test_a_task_that_is_withdrawn_after_a_resume_is_charged_once(why: str, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("agent,seconds\n0,85\n1,10\n2,10\n")
+    how = {"speeds": str(trace), "buffer": 2, "max_uploads": 40, "round_timeout": 50.0}
+    strategy, grid = private(**how)
+    play(strategy, 2, grid, checkpoint=tmp_path / "checkpoint.npz")
+    strategy, grid = private(**how)
+
+    def exclude(done: Any, _: Any) -> None:
+        strategy.run.session.roster.excluded = frozenset("0" if why == "excluded" else "")
+
+    result = play(strategy, 5, grid, resume=load(tmp_path), observers=[exclude])
+    codes = {done.round: done.failures["0"].code for done in result.history if done.failures}
+    assert codes == {4 if why == "excluded" else 5: why}
+    assert spent(result) == {"0": 1, "1": 5, "2": 5}
+
+
+def test_a_run_ends_when_all_but_excluded_agents_have_had_their_tasks() -> None:
+    strategy, grid = private(speeds="equal", patience=0.0)
+
+    def exclude(done: Any, _: Any) -> None:
+        strategy.run.session.roster.excluded = frozenset("0")
+
+    result = play(strategy, 1000, grid, observers=[exclude])
+    assert result.stopped == Stop.UPLOADS
+    assert spent(result) == {"0": 1, "1": 4, "2": 4}
 
 
 def test_tasks_of_a_server_that_was_killed_count_for_the_cap(tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ def test_every_argument_is_named_and_defaults_are_those_of_the_run_config(
     assert not any(entry.kind is entry.VAR_POSITIONAL for entry in taken.values())
     keys = kind.config_keys()
     for name in keys.keys() & taken.keys() - {"h"}:
-        assert taken[name].default == keys[name].default, name
+        assert keys[name].check(taken[name].default) == keys[name].default, name
     said = inspect.getdoc(kind.__init__) or ""
     assert all(f"\n{name} : " in said for name in taken.keys() - {rest.name})
     assert "\nnum_agents : int, default 0\n" in said

@@ -14,6 +14,7 @@ from privet.core import ConfigError
 from privet.problems.reference import minimize
 from privet.strategies import FailureCode, FedPLT
 from privet.strategies.run.checkpoint import load
+from privet.strategies.run.roster import EXCLUSION
 from privet.testing import logistic_federation
 from privet.wire import RECORD, REFUSED
 from privet.wire.contract import need_state_record
@@ -231,6 +232,25 @@ def test_every_task_of_a_private_run_is_charged_folded_or_not(victim: int | None
     }
     assert spent == {str(agent): count for agent, count in grid.computed.items()}
     assert sum(spent.values()) > sum(len(done.participants) for done in result.history)
+
+
+def test_the_upload_of_an_agent_that_was_excluded_meanwhile_is_dropped_and_charged() -> None:
+    strategy, grid = fed_plt(max_uploads=12, max_delay=3, **NOISY), LateGrid(PROBLEMS, seconds)
+
+    def exclude(done: Any, _: Any) -> None:
+        strategy.run.session.roster.excluded = frozenset(SLOW if 2 <= done.round < 6 else "")
+
+    result = play(strategy, grid, 10, observers=[exclude])
+    assert {done.round: dict(done.failures) for done in result.history if done.failures} == {
+        3: {SLOW: EXCLUSION}
+    }
+    assert max(np.diff([done.clock for done in result.history[:6]])) < 4.0  # nobody waits for it
+    assert [sent for _, sent in asked(result, SLOW)] == [7]
+    spent = {
+        name: sum(times for _, times in ledger.entries)
+        for name, ledger in result.privacy.agents.items()
+    }
+    assert spent == {str(agent): count for agent, count in grid.computed.items()}
 
 
 def test_a_resume_charges_what_was_out_as_lost_and_sends_it_anew(tmp_path: Path) -> None:

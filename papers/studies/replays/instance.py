@@ -22,6 +22,7 @@ from privet.client_apps import agent_name
 from privet.client_apps.guard import NoiseFactory
 from privet.client_apps.state import STATE_RECORD, AgentState
 from privet.core import ConfigError
+from privet.core.errors import near_path
 from privet.kernel import Problem
 from privet.problems import (
     BinaryLogistic,
@@ -150,7 +151,7 @@ def load_instance(path: Path) -> Instance:
     try:
         raw = json.loads(path.read_text())
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
+        raise ConfigError(f"{path}: {error.strerror}{near_path(path)}") from None
     except ValueError as error:
         raise ConfigError(f"{path}: not JSON ({error})") from None
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:

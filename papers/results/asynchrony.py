@@ -567,6 +567,7 @@ COLOURS = {
     "fed-buff": "#e0443e",
     "fed-async": "#a06cd5",
     "area": "#a8795c",
+    "own step": "#17b8a6",
 }
 DASHES = {"asynchronous": "-", "fold": "-.", "wait": "--", "deadline": ":"}
 
@@ -575,7 +576,8 @@ def _look(method: Method) -> dict[str, Any]:
     """Return a line's colour, the algorithm's, its dashes, the way's, and its width."""
     width = 1.0 if method.own.get("relaxation") == 0.5 else 1.8
     dashes = DASHES[method.way]
-    return {"color": COLOURS[method.algorithm], "linestyle": dashes, "linewidth": width}
+    colour = COLOURS["own step" if method in SEARCHED.values() else method.algorithm]
+    return {"color": colour, "linestyle": dashes, "linewidth": width}
 
 
 def figure(stem: Path, runs: Runs, speeds: str) -> None:

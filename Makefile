@@ -8,7 +8,7 @@ JOBS ?= 2
 GOLDEN ?= --write
 # What a second version of Python need not say again: pages, wheels, searches, every algorithm's promises.
 QUICK := $(addprefix --ignore=tests/,docs/test_docs_code.py docs/test_docs_site.py examples packaging sim cli papers \
-	testing foreign kernel/test_kernel_sensitivity_search.py kernel/test_kernel_update.py \
+	testing foreign client_apps/test_client_apps_habits.py kernel/test_kernel_sensitivity_search.py kernel/test_kernel_update.py \
 	strategies/test_strategies_no_better.py)
 BIN := $(VENV)/bin
 PARALLEL := -n $(JOBS) --dist worksteal
@@ -88,6 +88,7 @@ links:
 	@ln -s "$(CURDIR)/tests/benchmarks" "$(LINKS)/benchmarks"
 	@ln -s "$(CURDIR)/tests/support" "$(LINKS)/support"
 	@ln -s "$(CURDIR)/papers/studies" "$(LINKS)/studies"
+	@ln -s "$(CURDIR)/papers/results" "$(LINKS)/results"
 	@for entry in $(ENTRIES); do ln -s "$(CURDIR)/$$entry.py" "$(LINKS)/$$entry.py"; done
 
 docs: $(DEV) links ## build the documentation into build/site, warnings as errors

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .config import given_keys
+from .keys import ConfigOption, JsonOption, PresetOption, completed
 
 if TYPE_CHECKING:
     from privet.sim.audit import Audit
@@ -23,14 +24,11 @@ def audit(
             metavar="[RUN_FOLDER] [KEY=VALUE]...",
             help="A run to audit the settings of, and run-config keys over it.",
             show_default=False,
+            autocompletion=completed,
         ),
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", help="TOML file of run-config keys.")
-    ] = None,
-    preset: Annotated[
-        str, typer.Option(help="Preset to start from, e.g. private-tabular or dp-iadmm/mnist.")
-    ] = "",
+    config: ConfigOption = None,
+    preset: PresetOption = "",
     canaries: Annotated[
         int, typer.Option(help="Canaries, at least; half of them are guessed on.", min=20)
     ] = 2000,
@@ -44,7 +42,7 @@ def audit(
             min=0,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Attack a private run with canaries, and print the epsilon that is proven beside its own.
 

@@ -11,7 +11,7 @@ import typer
 from privet.core import ConfigError
 from privet.core.errors import did_you_mean
 
-from .checkout import from_checkout
+from .checkout import from_checkout, in_checkout
 from .keys import JsonLinesOption
 
 
@@ -19,7 +19,8 @@ def bench(
     name: Annotated[
         str,
         typer.Argument(
-            help="Benchmark: engine, clipping, gfl, iadmm, masks, privacy, torch, wire."
+            help="Benchmark: engine, clipping, gfl, iadmm, masks, privacy, torch, wire.",
+            autocompletion=lambda: list(_benchmarks()) if in_checkout() else [],
         ),
     ],
     json_lines: JsonLinesOption = False,

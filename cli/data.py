@@ -28,6 +28,10 @@ _DEALING = (
     "rows are dealt by partition=label, the default: each agent gets few of the labels; "
     "partition=iid deals them at random"
 )
+_DEALT = ("partition", "num-agents")
+"""Keys of how rows are dealt, which a preset has values of its own for."""
+_REFUSED = {("missing", "mean"), ("missing", "drop")}
+"""Values that depend on the records."""
 _TO_CHOOSE = "choose the label-column first: put its name in place of COLUMN below"
 _IN_THE_FILE = "no key repairs all of it: edit the file, then check it again"
 
@@ -118,7 +122,7 @@ def data(
             raise ConfigError(f"--schema {schema}: {error.strerror}") from None
         if not as_json:
             print(schema.resolve())
-            print(_next_private(resolved, schema.resolve()))
+            print(_next_private(resolved, given, schema.resolve()))
     elif dataset.name == "csv" and not as_json:
         _print_next(files, given, _without_doubts(resolved, agents, {}, dataset.doubts))
 
@@ -170,25 +174,42 @@ def _as_json(federation: Federation, partition: str, others: list[str]) -> dict[
     }
 
 
-def _next_private(config: Mapping[str, Any], schema: Path) -> str:
-    """Return the next steps after a schema was written: private runs by presets for tables."""
+def _next_private(config: Mapping[str, Any], given: Mapping[str, Any], schema: Path) -> str:
+    """Return the next steps after a schema was written: private runs by presets for tables.
+
+    They read and deal the table as it was shown here where keys say so, but take no key that
+    private runs refuse; what a preset says otherwise is named.
+    """
+    from privet.data.context import DATA_KEYS
+
     from .presets import load_preset, preset_names
 
-    fitting = [name for name in preset_names() if load_preset(name).get("dataset") == "csv"]
-    changes = {key: config[key] for key in ("label-column", "drop-columns") if config[key]}
-    keys = {"data-path": config["data-path"], **changes, "schema": schema, "target-epsilon": 4}
-    words = [f"{key}={value}" for key, value in keys.items()]
-    commands = [shlex.join(["privet", "run", "--preset", name, *words]) for name in fitting]
-    unlabelled = config.get("missing-labels") == "drop"
-    first = ["Take the rows without a label or id out of the file: a private run reads them all."]
-    return "\n".join(
-        [
-            *(first if unlabelled else []),
-            "Put ranges and categories into it that are publicly known, take out the line "
-            "from-records = true, and then, such as for epsilon 4:",
-            *commands,
-        ]
+    fitting = {name: load_preset(name) for name in preset_names()}
+    fitting = {name: keys for name, keys in fitting.items() if keys.get("dataset") == "csv"}
+    own = {
+        key: value
+        for key, value in given.items()
+        if key in {"num-agents", *DATA_KEYS} - {"dataset", "schema", "missing-labels"}
+        and (key, value) not in _REFUSED
+    }
+    keys = {"data-path": config["data-path"], **own, "schema": str(schema), "target-epsilon": 4}
+    words = [_assignment(key, value) for key, value in keys.items()]
+    lines = []
+    if config["missing-labels"] == "drop":
+        lines.append(
+            "Take the rows without a label or id out of the file: a private run reads them all."
+        )
+    lines.append(
+        "Put ranges and categories into it that are publicly known, take out the line "
+        "from-records = true, and then, such as for epsilon 4:"
     )
+    for name, preset in fitting.items():
+        changed = [key for key in _DEALT if key not in given and preset[key] != config[key]]
+        if changed:
+            said = " ".join(_assignment(key, preset[key]) for key in changed)
+            lines.append(f"(dealt by {said} of the preset, not as above)")
+        lines.append(shlex.join(["privet", "run", "--preset", name, *words]))
+    return "\n".join(lines)
 
 
 def _is_file(word: str) -> bool:

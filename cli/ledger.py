@@ -35,6 +35,8 @@ def ledger(
         raise click.UsageError(f"--delta {delta}: expected a number in (0, 1)")
     if not file.exists():
         raise ConfigError(f"{file}: no such file; expected a node's ledger{near_path(file)}")
+    if not file.is_file():
+        raise ConfigError(f"{file}: not a regular file; expected a node's ledger")
     try:
         audit = LedgerFile(file.absolute()).verify()
     except LedgerError as error:

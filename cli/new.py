@@ -23,8 +23,11 @@ NAME = re.compile(r"[a-z][a-z0-9-]{,31}", re.IGNORECASE)
 TAKEN = ("flwr", "numpy", "privet", "sklearn", "torch")
 """Names of packages that the app imports itself."""
 
-MODEL_CONFIG = {"num-server-rounds": 20, "local-epochs": 10, "min-nodes": 2}
+MODEL_CONFIG = {"num-server-rounds": 20, "local-epochs": 10, "min-nodes": 2, "output-dir": ""}
 """Run config of the apps that define their model."""
+RUNS_HERE = """--run-config "output-dir='$PWD/runs'\""""
+"""Puts runs into the project: a ServerApp works in the folder in which the SuperLink was started,
+maybe for another project. It is no part of the project, which may be moved."""
 
 
 def new(
@@ -65,10 +68,8 @@ def new(
         _library("simulation,plots"),
         *(["torch>=2.4"] if model == "torch" else []),
     ]
-    # Its ServerApp runs in the folder in which the SuperLink was started, maybe another project's.
-    runs = str(folder.resolve() / "runs")
-    table = {**defaults(), "num-agents": 2, "output-dir": runs}
-    config: Mapping[str, Any] = table if model == "table" else {**MODEL_CONFIG, "output-dir": runs}
+    table = {**defaults(), "num-agents": 2}
+    config: Mapping[str, Any] = table if model == "table" else MODEL_CONFIG
     substitutions = {
         "name": name.lower(),
         "module": module,
@@ -92,7 +93,7 @@ def new(
         is_code = path.endswith(".py")
         (folder / path).write_text(text if is_code else Template(text).substitute(substitutions))
     there = quote(str(folder))
-    command = f"cd {there} && pip install -e . && flwr run . --stream"
+    command = f"cd {there} && pip install -e . && flwr run . --stream {RUNS_HERE}"
     if as_json:
         print(
             json.dumps({"folder": str(folder.resolve()), "files": sorted(texts), "next": command})

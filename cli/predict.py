@@ -29,7 +29,8 @@ def predict(
         str,
         typer.Option(
             help="What a category is that the training did not have, or a number outside of the "
-            "schema's range: refuse, or missing (read as a missing value)."
+            "schema's range: refuse, or missing (read as a missing value).",
+            autocompletion=lambda: ("refuse", "missing"),
         ),
     ] = "refuse",
 ) -> None:
@@ -56,7 +57,10 @@ def predict(
     if out is None:
         print(text, end="")
         return
-    write_whole(out, text.encode())
+    try:
+        write_whole(out, text.encode())
+    except OSError as error:
+        raise ConfigError(f"--out {out}: {error.strerror}") from None
     print(out.resolve())
 
 
@@ -68,13 +72,20 @@ def _csv(columns: Mapping[str, Any]) -> str:
     return file.getvalue()
 
 
+def _formats() -> list[str]:
+    from privet.server_apps.model_export import FORMATS
+
+    return list(FORMATS)
+
+
 def export(
     run: RunArgument,
     to: Annotated[
         str,
         typer.Option(
             help="sklearn (a skops file of a scikit-learn pipeline), joblib (the same as a pickle: "
-            "whoever loads one runs its code), safetensors (the arrays) or onnx."
+            "whoever loads one runs its code), safetensors (the arrays) or onnx.",
+            autocompletion=_formats,
         ),
     ],
     out: Annotated[

@@ -8,14 +8,29 @@ from typing import Annotated
 
 import typer
 
-from .checkout import from_checkout
+from .checkout import from_checkout, in_checkout
+
+
+def completed_study(incomplete: str) -> list[str]:
+    """Return the papers and studies that a word may become: studies of the one paper it names."""
+    if not in_checkout():
+        return []
+    from_checkout("reproduce")
+    from studies.catalogue import PAPERS, studies_of
+
+    papers = [one for one in (*PAPERS, "all") if one.startswith(incomplete.partition("/")[0])]
+    if len(papers) > 1:  # no module of a paper is imported for its name alone
+        return papers
+    own = [one.name for paper in papers if paper in PAPERS for one in studies_of(paper)]
+    return [one for one in (*papers, *own) if one.startswith(incomplete)]
 
 
 def reproduce(
     studies: Annotated[
         list[str] | None,
         typer.Argument(
-            help="e.g. fed-plt/table-2, a paper (fed-plt, dp-iadmm, fedpdm, gfl), or all."
+            help="e.g. fed-plt/table-2, a paper (fed-plt, dp-iadmm, fedpdm, gfl), or all.",
+            autocompletion=completed_study,
         ),
     ] = None,
     output: Annotated[

@@ -25,7 +25,8 @@ def run(
         str,
         typer.Option(
             help="inline (this process), cohort (this process, agents of one shape together), ray "
-            "(one process per core) or auto (cohort where there are enough agents)."
+            "(one process per core) or auto (cohort where there are enough agents).",
+            autocompletion=lambda: ENGINES,
         ),
     ] = "auto",
     actors: Annotated[

@@ -142,11 +142,12 @@ def of_gaps(
         (0 if ids is None else ids.null_count, f"id in column {source.id_column}"),
     ):
         if count:
-            text = (
-                f"{count} rows have no {what} (missing-labels = drop leaves them out; for a "
-                "private run take them out of the file)"
-            )
-            faults.append(Fault(text, keys={"missing-labels": "drop"}))
+            text = f"{count} rows have no {what}: take them out of the file, for a private run"
+            if source.schema:  # as private runs have, which refuse the key
+                faults.append(Fault(f"{text} (for others missing-labels = drop leaves them out)"))
+            else:
+                text = f"{text}; for others missing-labels = drop leaves them out"
+                faults.append(Fault(text, keys={"missing-labels": "drop"}))
     if source.missing == "category" and source.alone and not source.schema:
         why = "other nodes may lack other values, and have other columns"
         text = f"missing = category needs schema where a node reads its own file: {why}"

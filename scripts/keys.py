@@ -136,6 +136,9 @@ def _constructor(kind: type[PrimalDualStrategy]) -> str:
 
 
 def _annotation(key: Key) -> str:
+    """Return the annotation of a key's argument: its choices where it has some."""
+    if key.choices:
+        return "Literal[" + ", ".join(f'"{choice}"' for choice in key.choices) + "]"
     kind = type(key.default).__name__
     return f'{kind} | Literal["auto"]' if key.auto else kind
 

@@ -210,8 +210,8 @@ def export_model(model: Model, to: str, out: Path | None = None) -> Path:
     Raises
     ------
     ConfigError
-        Another format, a missing package (with the command that installs it), or a model that the
-        format has no room for: one line.
+        Another format, a missing package (with the command that installs it), a model that the
+        format has no room for, or a file that cannot be written: one line.
     """
     if to not in FORMATS:
         near = did_you_mean(to, FORMATS)
@@ -220,5 +220,9 @@ def export_model(model: Model, to: str, out: Path | None = None) -> Path:
     path = model.path.with_suffix(suffix) if out is None else out
     if path.resolve() == model.path.resolve():
         raise ConfigError(f"--out {path}: that is the model itself")
-    write_whole(path, make(model))
+    content = make(model)
+    try:
+        write_whole(path, content)
+    except OSError as error:
+        raise ConfigError(f"--out {path}: {error.strerror}") from None
     return path

@@ -9,7 +9,7 @@ strategies are written out in ``constructors.py``, by ``make keys``.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, Literal, NoReturn
 
 from privet.client_apps.half import Half
 from privet.client_apps.value_bits import NOISE
@@ -86,16 +86,16 @@ class RunArguments(FlowerArguments, total=False):
     wait_timeout: float
     round_timeout: float
     fraction_evaluate: float
-    agent_weights: str
+    agent_weights: Literal["equal", "examples"]
     monitor: Monitor | None
     secure_sum: bool
-    recover_by_name: str
-    on_divergence: str
+    recover_by_name: Literal["auto", "yes", "no", "node-key"]
+    on_divergence: Literal["warn", "stop"]
     asynchronous: bool
     buffer: int
     max_delay: int
     max_uploads: int
-    late_replies: str
+    late_replies: Literal["drop", "fold"]
     speeds: str
     speed_spread: float
     speed_jitter: float

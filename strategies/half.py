@@ -38,7 +38,7 @@ from privet.wire import Settings
 from privet.wire.payload import ENCODED
 
 from .method import UNSAVED, Arrays, HalfState, Positions, S, ServerMethod, Turn, Vector
-from .uploads import Block, ClearSums, Uploads, decoded, followed, in_part, sum_in_order
+from .uploads import LARGE, Block, ClearSums, Uploads, decoded, followed, in_part, sum_in_order
 
 
 def _saved(state: HalfState | type[HalfState]) -> list[str]:
@@ -363,9 +363,13 @@ def grouped(half: ServerHalf[S]) -> GroupedHalf[S] | None:
 
 def mean_rows(table: Vector, positions: Sequence[int]) -> Vector:
     """Return the mean of some rows of a table (N, d), added in this order, one at a time."""
-    starts = range(0, len(positions), _ROWS_AT_ONCE)
-    some = (table[list(positions[first : first + _ROWS_AT_ONCE])] for first in starts)
-    total = sum_in_order(some, table[0])
+    if table[:1].nbytes > LARGE:  # views
+        rows = (table[position : position + 1] for position in positions)
+        total = sum_in_order(rows if table.nbytes > mapped.LIMIT else list(rows), table[0])
+    else:
+        starts = range(0, len(positions), _ROWS_AT_ONCE)
+        some = (table[list(positions[first : first + _ROWS_AT_ONCE])] for first in starts)
+        total = sum_in_order(some, table[0])
     total /= total.dtype.type(len(positions))
     return total
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from privet.client_apps.half import Arrays, Half
 from privet.client_apps.inputs import Vector, parts, starting_rows
 from privet.client_apps.method import agreed_on
-from privet.client_apps.sparsifiers import VALUES, sparse_arrays, sparse_vector
+from privet.client_apps.sparsifiers import PLACES, VALUES, sparse_arrays, sparse_vector
 from privet.core import NotFiniteError, UploadError, WireError
 from privet.core.mapped import release
 from privet.wire import finite
@@ -122,6 +122,8 @@ class Uploads:
     ----------
     gaps : Gaps, optional
         The last gaps of all enrolled agents. Without them these agents are taken to be all.
+    held : bool
+        Whether all blocks are in memory anyway; otherwise one at a time is.
     """
 
     def __init__(
@@ -129,10 +131,13 @@ class Uploads:
         positions: Sequence[int],
         makers: Sequence[Callable[[], Block]],
         ages: Sequence[int] = (),
+        *,
+        held: bool = False,
     ) -> None:
         self.positions = tuple(positions)
         self.ages = tuple(ages) or (0,) * len(self.positions)
         self._makers = makers
+        self.held = held
         self.gaps: Gaps | None = None
 
     @classmethod
@@ -140,7 +145,7 @@ class Uploads:
         """Return some blocks as the uploads of a round."""
         positions = [position for block in blocks for position in block.positions.tolist()]
         makers: Any = [lambda block=block: block for block in blocks]
-        return cls(positions, makers, ages)
+        return cls(positions, makers, ages, held=True)
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -172,8 +177,9 @@ class Uploads:
                 yield position, block.sparse(row, like)
 
     def total(self, name: str, like: Vector) -> Vector:
-        """Return the sum of one array over the uploads, in order, one at a time."""
-        return sum_in_order((block.upload[name] for block in self), like)
+        """Return the sum of one array over the uploads, in order."""
+        tables = (block.upload[name] for block in self)
+        return sum_in_order(list(tables) if self.held else tables, like)
 
     def moved(
         self, name: str, center: str | Vector, weight: Callable[[int], float], like: Vector
@@ -203,11 +209,13 @@ class Uploads:
         the name of a broadcast array. A half asks once a round for the gap of an array x.
         """
         squares, at = np.empty(len(self)), 0
+        gap: Vector | None = None
         for block in self:
             near = block.sent[center] if isinstance(center, str) else center
             rows = block.upload[name]
             if len(rows) == 1:
-                squares[at] = squared_gap(rows[0], near.reshape(rows[0].shape))
+                gap = np.empty_like(rows[0]) if gap is None else gap
+                squares[at] = squared_gap(rows[0], near.reshape(rows[0].shape), gap)
             else:
                 gaps = rows - near
                 squares[at : at + len(rows)] = np.matmul(gaps[:, None], gaps[:, :, None])[:, 0, 0]
@@ -231,8 +239,17 @@ class Uploads:
 
 
 def sum_in_order(tables: Iterable[Vector], like: Vector) -> Vector:
-    """Return the sum of the rows of tables (k, ...), as if they were added one at a time."""
+    """Return the sum of the rows of tables (k, ...), as if they were added one at a time.
+
+    Long rows that are all in memory, in a list of tables, are added part by part.
+    """
     total: Vector = np.zeros_like(like)
+    if isinstance(tables, list) and like.ndim == 1 and like.nbytes > LARGE:
+        for part in parts(like.size):
+            some = total[part]
+            for row in (row for rows in tables for row in rows):
+                some += row[part]
+        return total
     for number, rows in enumerate(tables):
         if not number and len(rows) > 1 and like.size > 1:  # numpy adds single numbers in pairs
             total = np.add.reduce(rows, axis=0, initial=0)
@@ -500,7 +517,8 @@ def _followed_sparse(
 ) -> tuple[Block, NDArray[np.uint64]]:
     """As `followed`, for sparse vectors, agent by agent; the uploads are kept as they came.
 
-    That is as a view on the message, whatever d and k are; coded vectors are kept decoded.
+    That is as a view on the message, whatever d and k are; vectors that are coded or whole are kept
+    decoded.
     """
     digests_of = []
     for row in range(len(block.positions)):
@@ -511,7 +529,8 @@ def _followed_sparse(
         agreed = agreed_on(new, {VALUES: upload[VALUES]}, coded=half.codes)
         require_all_finite(agreed, {VALUES: upload[VALUES]})
         digests_of.append(joined_digest(map(digest, agreed)))
-        if half.codes:  # in a message of its own
+        # One in a message of its own; places that are decoded take more memory than their code.
+        if half.codes or (PLACES not in upload and len(block.positions) == 1):
             block = block._replace(upload={name: array[None] for name, array in upload.items()})
     return block, np.array(digests_of, np.uint64)
 

@@ -124,6 +124,37 @@ def hooked(hook: Callable[..., Any]) -> Iterator[None]:
         handle.remove()
 
 
+class PlainSteps:
+    """Notes the optimizers that step some parameters: has one steps that are not plain ones?
+
+    An optimizer whose step is more than its gradient times a learning rate keeps momenta, second
+    moments or former steps; how far it came says nothing, as that may fit by chance. Of PyTorch's
+    own, `torch.optim.SGD` alone has plain steps.
+    """
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        self._names = {id(parameter): name for name, parameter in parameters.items()}
+        self._seen: list[Any] = []
+
+    def __call__(self, optimizer: Any, *_: Any) -> None:
+        """Note an optimizer; torch's pre-hook."""
+        if owned(optimizer, self._names) and not any(optimizer is each for each in self._seen):
+            self._seen.append(optimizer)
+
+    def other(self) -> str:
+        """Return the name of an optimizer whose steps were not plain; empty if there was none."""
+        sgd = importlib.import_module("torch.optim").SGD
+        for each in self._seen:
+            own = type(each).__module__.startswith("torch.optim.") and not isinstance(each, sgd)
+            if own or any(map(_holds_arrays, each.state.values())):
+                return f"{type(each).__name__}{' with momentum' if isinstance(each, sgd) else ''}"
+        return ""
+
+
+def _holds_arrays(state: Mapping[str, Any]) -> bool:
+    return any(getattr(value, "ndim", 0) > 0 for value in state.values())
+
+
 class ScaledGradients:
     """Refuses a correction that a gradient scaler would divide by its scale afterwards."""
 

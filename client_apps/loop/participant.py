@@ -300,7 +300,7 @@ class LoopParticipant(Participant):
         local = LocalRound(half, records, number, task, model, parameters, weight, optimizers)
         del task
         kept_up = nullcontext() if optimizers is None else optimizers.watched()
-        with kept_up, local.hooked() if hook else local._watched():
+        with kept_up, local.watched(hook=hook):
             yield local
 
         def left(task: LocalTask, walk: Walk) -> Local:

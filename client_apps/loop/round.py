@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from privet.kernel.programs.steps import LocalTask, Walk
 from ..half import Half, Local
 from ..inputs import parts
 from .kept_optimizers import KeptOptimizers
-from .optimizer_steps import ScaledGradients, StepHook, hooked
+from .optimizer_steps import PlainSteps, ScaledGradients, StepHook, hooked
 from .parameters import Model, ModuleParameters, Parameters
 from .private_steps import LossFn, PrivateSteps
 
@@ -69,6 +69,7 @@ class LocalRound:
             bool(task.needs) or task.shift is not None or task.rho < math.inf or weight != 1
         )
         self._took: Counter[str] = Counter()
+        self._plain: PlainSteps | None = None
         self._scaled: ScaledGradients | None = None
         self._send: Callable[[LocalRound, Mapping[str, float]], Message] | None = None
 
@@ -114,17 +115,26 @@ class LocalRound:
         return max(self._took.values(), default=0)
 
     @contextmanager
-    def _watched(self) -> Iterator[None]:
-        """Watch for scaled gradients, which would make the loop's own corrections wrong."""
-        if isinstance(self._parameters, ModuleParameters) and self._private is None:
-            self._scaled = ScaledGradients(self._parameters.parameters)
-            with self._scaled.watched():
-                yield
-        else:
+    def watched(self, *, hook: bool) -> Iterator[None]:
+        """Watch the module's optimizers; with ``hook`` their steps begin with the correction.
+
+        Without it, for scaled gradients, which would make the loop's own corrections wrong.
+        """
+        with ExitStack() as stack:
+            if isinstance(self._parameters, ModuleParameters):
+                parameters = self._parameters.parameters
+                if self._half.steps_bind:
+                    self._plain = PlainSteps(parameters)
+                    stack.enter_context(hooked(self._plain))
+                if self._private is None and not hook:
+                    self._scaled = ScaledGradients(parameters)
+                    stack.enter_context(self._scaled.watched())
+            if hook:
+                stack.enter_context(self._hooked())
             yield
 
     @contextmanager
-    def hooked(self) -> Iterator[None]:
+    def _hooked(self) -> Iterator[None]:
         """Let every optimizer of the module begin its steps with the correction."""
         if not isinstance(self._parameters, ModuleParameters):
             raise ConfigError("hook = True corrects the gradients of a torch.nn.Module")
@@ -224,6 +234,11 @@ class LocalRound:
                 f"parameter, this loop took {' and '.join(map(str, counts))}"
             )
         walk = self._parameters.walk(self._taken)
+        if self._plain is not None and (other := self._plain.other()):
+            raise ConfigError(
+                f"{half.name} counts on plain gradient steps, those of {other} are not: train with "
+                "torch.optim.SGD without momentum"
+            )
         if half.steps_bind:
             ratio = length(task, walk, self._parameters.coarseness())
             if ratio > MOST_APART or ratio < 1.0 / MOST_APART:

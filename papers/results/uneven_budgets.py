@@ -4,7 +4,7 @@
 
 FOLDER has the files of Adult and mnist_20k.npz. Every finished run is a line of
 docs/results/uneven-budgets.jsonl; a command that was interrupted goes on where it was. It ends with
-the tables of docs/results/uneven-budgets.md.
+finding, tables and pictures of docs/results/uneven-budgets.md.
 
 All problems are strongly convex and no gradient is as long as the clip, so that a run without noise
 shows the rate c of a round: it brings e_0, the squared distance at the start, down to c^(2 K) e_0.
@@ -36,9 +36,13 @@ from privet.problems import L2, LinearModel, RidgeRegression, minimize
 from privet.server_apps import read_config
 from privet.sim.inline import grid_of
 from privet.sim.logs import quiet
+from results.dots import Interval, Panel, draw
 from results.marked import fill
 from results.private_accuracy import adult, dp_iadmm, fed_pdm, fed_plt, mnist, sgd
 from results.resumable import Runs
+from results.themes import themed
+from results.verdicts import BETTER, UNDECIDED, WORSE, judged
+from studies.pages import verdict_word
 from studies.statistics import Estimate, student
 
 DELTA = 1e-5
@@ -188,6 +192,15 @@ class Choice:
         return float(self.rounds * (powers**2).sum() / powers.sum() ** 2)
 
 
+@dataclass(frozen=True)
+class Line:
+    """A line of the tables: its cells, and the gain at the best with what theory foresees."""
+
+    cells: list[str]
+    gain: Interval
+    theory: float
+
+
 class Study:
     """The runs of one method on one problem."""
 
@@ -221,8 +234,8 @@ class Study:
 
         return min(self.choices, key=score)
 
-    def row(self, epsilon: float) -> list[str]:
-        """Return the cells of a line: what either side reached, and the gains beside theory's."""
+    def line(self, epsilon: float) -> Line:
+        """Return what either side reached, and the gains beside theory's."""
         seeds = range(1, SETTINGS[self.data].seeds + 1)
         even, uneven = (self.best(epsilon, uneven=one) for one in (False, True))
         found = self.played(epsilon, even, uneven=False, seeds=seeds)
@@ -230,12 +243,15 @@ class Study:
         alike = self.played(epsilon, uneven, uneven=False, seeds=seeds)
         cells = [f"{epsilon:g}", *(f"{one.pace:g}, {one.rounds}" for one in (even, uneven))]
         cells += [f"{_mean(runs, 'error'):.3g}" for runs in (found, other)]
-        cells += [_gain(found, other), f"{self._foreseen(found, even):.2f}"]
-        cells += [_gain(alike, other, uneven.left), f"{uneven.theory():.2f}"]
+        gain, theory = _gain(found, other), self._foreseen(found, even)
+        assert gain is not None
+        word = verdict_word(judged(gain[0], gain[2], equal=1.0))
+        cells += [f"{word} {_range(gain)}", f"{theory:.2f}"]
+        cells += [_range(_gain(alike, other, uneven.left)), f"{uneven.theory():.2f}"]
         if found[0]["accuracy"] is not None:
             each = (Estimate.of([one["accuracy"] for one in runs]) for runs in (found, other))
             cells += [f"{one.mean:.3f} ± {one.half_width:.3f}".replace("0.", ".") for one in each]
-        return cells
+        return Line(cells, gain, theory)
 
     def _foreseen(self, found: list[dict[str, Any]], even: Choice) -> float:
         """Return the gain that theory foresees where either side has its best rounds, this step.
@@ -258,17 +274,28 @@ def _mean(runs: list[dict[str, Any]], key: str) -> float:
     return float(np.mean([one[key] for one in runs]))
 
 
-def _gain(found: list[dict[str, Any]], other: list[dict[str, Any]], left: float = 0.0) -> str:
-    """Return a ratio of mean errors, less what is left without noise, with its 95 % interval."""
+def _gain(
+    found: list[dict[str, Any]], other: list[dict[str, Any]], left: float = 0.0
+) -> Interval | None:
+    """Return a ratio of mean errors, less what is left without noise, with its 95 % interval.
+
+    None where nothing exceeds what is left.
+    """
     logs, spread = 0.0, 0.0
     for runs, sign in ((found, 1.0), (other, -1.0)):
         errors = np.array([one["error"] for one in runs]) - left
         if errors.mean() <= 0.0:
-            return "no noise to see"
+            return None
         logs += sign * math.log(errors.mean())
         spread += errors.var(ddof=1) / len(errors) / errors.mean() ** 2
     half = student(len(found)) * math.sqrt(spread)
-    low, middle, high = (math.exp(logs + side * half) for side in (-1.0, 0.0, 1.0))
+    return math.exp(logs - half), math.exp(logs), math.exp(logs + half)
+
+
+def _range(gain: Interval | None) -> str:
+    if gain is None:
+        return "no noise to see"
+    low, middle, high = gain
     return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
 
@@ -278,32 +305,96 @@ HEAD = (
 )  # fmt: skip
 
 
-def table(runs: Runs, data: str) -> list[str]:
-    """Return the table of a problem; plays what is missing."""
-    rows = [
-        [title, *Study(runs, data, method).row(epsilon)]
-        for (method, (title, _)), epsilon in product(METHODS.items(), EPSILONS)
-    ]
+Lines = Mapping[tuple[str, float], Line]
+
+
+def lines_of(runs: Runs, data: str) -> Lines:
+    """Return the lines of a problem by method and epsilon; plays what is missing."""
+    return {
+        (method, epsilon): Study(runs, data, method).line(epsilon)
+        for method, epsilon in product(METHODS, EPSILONS)
+    }
+
+
+def table(data: str, lines: Lines) -> list[str]:
+    """Return the table of a problem."""
+    rows = [[METHODS[method][0], *line.cells] for (method, _), line in lines.items()]
     head = [*HEAD, "accuracy: equal", "geometric"][: len(rows[0])]
-    lines = [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]
-    return ["", f"### {SETTINGS[data].title}", "", *lines]
+    texts = [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]
+    return [f"### {SETTINGS[data].title}", "", *texts, ""]
 
 
-def measured(file: Path) -> list[str]:
-    """Return the tables of the problems whose runs are all in the file."""
+def measured(file: Path) -> dict[str, Lines]:
+    """Return the lines of the problems whose runs are all in the file."""
 
     def missing(**run: Any) -> dict[str, Any]:
         raise LookupError
 
-    lines = []
+    found = {}
     for data in SETTINGS:
         with suppress(LookupError):
-            lines += table(Runs(file, missing), data)
-    return lines[1:]
+            found[data] = lines_of(Runs(file, missing), data)
+    return found
+
+
+def finding(found: Mapping[str, Lines]) -> list[str]:
+    """Return where the schedule gains, by problem, from the intervals of the gains."""
+    said, total = [], dict.fromkeys((BETTER, UNDECIDED, WORSE), 0)
+    for data, lines in found.items():
+        gains: dict[str, list[float]] = {word: [] for word in total}
+        for line in lines.values():
+            low, middle, high = line.gain
+            gains[judged(low, high, equal=1.0)].append(middle)
+        parts = []
+        for word, own in gains.items():
+            total[word] += len(own)
+            if own:
+                times = f"{min(own):.2f}" + (f" to {max(own):.2f}" if len(own) > 1 else "")
+                parts.append(f"{verdict_word(word)} in {len(own)} ({times} times)")
+        said.append(f"- {SETTINGS[data].title}: {', '.join(parts)}.")
+    head = (
+        f"**At the same epsilon the schedule ends nearer to the optimum than equal noise in "
+        f"{total[BETTER]} of {sum(total.values())} comparisons, and farther in {total[WORSE]}; "
+        f"{total[UNDECIDED]} are undecided.**"
+    )
+    return [head, "", *said]
+
+
+def picture(found: Mapping[str, Lines], figure: Any) -> None:
+    """Draw the gains beside theory's, a panel for each problem."""
+    panels = [
+        Panel(
+            SETTINGS[data].title,
+            "gain in squared distance",
+            {
+                "measured, 95 % interval": [line.gain for line in lines.values()],
+                "theory": [(line.theory,) * 3 for line in lines.values()],
+            },
+            equal=1.0,
+            log=True,
+        )
+        for data, lines in found.items()
+    ]
+    rows = [
+        f"{title}, epsilon {epsilon:g}"
+        for (title, _), epsilon in product(METHODS.values(), EPSILONS)
+    ]
+    draw(rows, panels, figure, alike=True)
+
+
+def write(results: Path) -> None:
+    """Write finding, tables and pictures from the runs that are there."""
+    found = measured(results / "uneven-budgets.jsonl")
+    page = results / "uneven-budgets.md"
+    fill(page, "finding", finding(found))
+    texts = [line for data, lines in found.items() for line in table(data, lines)]
+    fill(page, "tables", texts[:-1])
+    target = results.parent / "images" / "uneven-budgets"
+    themed(target, (10.0, 4.2), partial(picture, found))
 
 
 def main() -> None:
-    """Play what is missing, and write the tables."""
+    """Play what is missing, and write the page's parts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("results", type=Path, help="docs/results")
     parser.add_argument("folder", type=Path, help="of the data")
@@ -312,8 +403,8 @@ def main() -> None:
     quiet()
     file = arguments.results / "uneven-budgets.jsonl"
     for data in arguments.data:
-        table(Runs(file, partial(play, arguments.folder)), data)
-    fill(arguments.results / "uneven-budgets.md", "tables", measured(file))
+        lines_of(Runs(file, partial(play, arguments.folder)), data)
+    write(arguments.results)
 
 
 if __name__ == "__main__":

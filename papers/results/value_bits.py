@@ -4,7 +4,7 @@
 
 Softmax regression on 10,000 digits (d = 7,850, float32) through the real messages of the in-process
 engine. Every finished run is a line of the ``.jsonl``; a command that was interrupted goes on where
-it was. It ends with the tables of the page.
+it was. It ends with finding, tables and pictures of the page.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import logging
 import math
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -35,9 +36,13 @@ from privet.strategies import FedPDM, SparseUplink
 from privet.testing.subject import logistic_federation
 from privet.wire import content_bytes
 from privet.wire.value_coding import decode_values, encode_values
+from results.dots import Interval, Panel, draw, interval
 from results.marked import fill
 from results.resumable import Runs
-from studies.statistics import Estimate
+from results.themes import themed
+from results.verdicts import BETTER, WORSE, judged
+from studies.pages import verdict_word
+from studies.statistics import Estimate, difference
 
 AGENTS, FRACTION, ROUNDS, SEEDS = 100, 0.3, 50, range(1, 6)
 LOCAL: Mapping[str, Any] = {"batch": "sample", "batch_size": 10, "max_local_steps": 10}
@@ -58,6 +63,7 @@ METHODS: Mapping[str, tuple[str, float, tuple[str, ...]]] = {
     "FedPDM, private, rand-k .1": ("private", 0.1, ("0", "8", "4", "noise")),
 }
 """Title to method, share of the coordinates, and the values of value-bits."""
+WIDTHS = {"0": "uncoded", "8": "8 bits", "4": "4 bits", "noise": "as coarse as the noise"}
 
 
 @lru_cache
@@ -194,34 +200,121 @@ def slope_of(name: str, rounds: int, **settings: Any) -> float:
     return float(np.linalg.norm(sum(one.gradient(x) for one in problems)))
 
 
-def upload_rows(runs: Runs) -> list[str]:
+@dataclass(frozen=True)
+class Upload:
+    """Runs of a method at one value of value-bits.
+
+    Attributes
+    ----------
+    size, share : float
+        Bytes of an upload, also as a share of the uncoded one.
+    accuracy : Estimate
+        In %.
+    gap : Estimate
+        Points above the uncoded runs of the same seeds.
+    """
+
+    size: float
+    share: float
+    accuracy: Estimate
+    gap: Estimate
+
+
+Uploads = Mapping[str, Mapping[str, Upload]]
+
+
+def measured(runs: Runs) -> Uploads:
+    """Return what was measured by method and value-bits; plays what is missing."""
+    return {
+        title: _uploads(
+            {
+                bits: [runs(method=method, share=share, bits=bits, seed=seed) for seed in SEEDS]
+                for bits in widths
+            }
+        )
+        for title, (method, share, widths) in METHODS.items()
+    }
+
+
+def _uploads(found: Mapping[str, list[dict[str, Any]]]) -> dict[str, Upload]:
+    sizes = {bits: float(np.mean([one["bytes"] for one in own])) for bits, own in found.items()}
+    scores = {bits: [100 * one["accuracy"] for one in own] for bits, own in found.items()}
+    return {
+        bits: Upload(
+            sizes[bits],
+            sizes[bits] / sizes["0"],
+            Estimate.of(scores[bits]),
+            difference(scores[bits], scores["0"]),
+        )
+        for bits in found
+    }
+
+
+def finding(found: Uploads) -> list[str]:
+    """Return what each value of value-bits makes of the bytes, and of the accuracy."""
+    lines = []
+    for bits, name in WIDTHS.items():
+        own = {title: widths[bits] for title, widths in found.items() if bits in widths}
+        if bits == "0" or not own:
+            continue
+        shares = [f"{100 * one.share:.0f} %" for one in _ends(own, key=lambda one: one.share)]
+        gaps = [f"{one.gap.mean:+.2f}" for one in _ends(own, key=lambda one: one.gap.mean)]
+        words = [judged(one.gap.low, one.gap.high) for one in own.values()]
+        counts = ", ".join(
+            f"{verdict_word(word)} in {words.count(word)}"
+            for word in (BETTER, WORSE)
+            if word in words
+        )
+        lines.append(
+            f"- `value-bits = {bits}` ({name}): {' to '.join(shares)} of the bytes; accuracy "
+            f"{' to '.join(gaps)} points, {counts or 'no difference beyond the 95 % interval'}."
+        )
+    head = (
+        f"**Uploads of a few bits a number, against uncoded ones, in {len(found)} settings of "
+        "FedAvg and FedPDM:**"
+    )
+    return [head, "", *lines]
+
+
+def _ends(own: Mapping[str, Upload], key: Callable[[Upload], float]) -> list[Upload]:
+    """Return the least and the largest, once where there is one."""
+    ordered = sorted(own.values(), key=key)
+    return [ordered[0], ordered[-1]] if len(ordered) > 1 else ordered
+
+
+def upload_rows(found: Uploads) -> list[str]:
     """Return the table of coded uploads."""
     head = ("method", "value-bits", "bytes of an upload", "share", "accuracy, %")
     rows = [f"| {' | '.join(head)} | against uncoded, points |", "|---" * 6 + "|"]
-    for title, (method, share, widths) in METHODS.items():
-        found = {
-            bits: [runs(method=method, share=share, bits=bits, seed=seed) for seed in SEEDS]
-            for bits in widths
-        }
-        plain = found["0"]
-        for bits, some in found.items():
-            size = float(np.mean([one["bytes"] for one in some]))
-            whole = float(np.mean([one["bytes"] for one in plain]))
-            score = Estimate.of([100 * one["accuracy"] for one in some])
-            gaps = [
-                100 * (one["accuracy"] - other["accuracy"])
-                for one, other in zip(some, plain, strict=True)
-            ]
-            gap = "" if bits == "0" else f"{Estimate.of(gaps)}"
-            width = "none" if bits == "0" else bits
-            rows.append(
-                f"| {title} | {width} | {size:,.0f} | {size / whole:.3f} | {score} | {gap} |"
-            )
+    for title, widths in found.items():
+        for bits, one in widths.items():
+            gap, width = ("", "none") if bits == "0" else (f"{one.gap}", bits)
+            cells = (title, width, f"{one.size:,.0f}", f"{one.share:.3f}", f"{one.accuracy}", gap)
+            rows.append(f"| {' | '.join(cells)} |")
     return rows
 
 
+def picture(found: Uploads, figure: Any) -> None:
+    """Draw bytes and accuracy of the methods by the value of value-bits."""
+    names = [name for bits, name in WIDTHS.items() if bits != "0"]
+    sizes: dict[str, list[Interval | None]] = {name: [] for name in names}
+    gaps: dict[str, list[Interval | None]] = {name: [] for name in names}
+    for widths in found.values():
+        for bits, name in WIDTHS.items():
+            if bits == "0":
+                continue
+            one = widths.get(bits)
+            sizes[name].append(None if one is None else (one.share,) * 3)
+            gaps[name].append(None if one is None else interval(one.gap))
+    panels = [
+        Panel("Bytes of an upload", "share of the uncoded", sizes, equal=1.0),
+        Panel("Accuracy", "points above uncoded", gaps, equal=0.0),
+    ]
+    draw(list(found), panels, figure, alike=False)
+
+
 def main() -> None:
-    """Play what is missing, and fill the tables of the page."""
+    """Play what is missing, and write the page's parts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("results", type=Path, help="docs/results")
     parser.add_argument("data_path", type=Path, help="MNIST's file")
@@ -229,7 +322,11 @@ def main() -> None:
     logging.disable(logging.ERROR)
     file = arguments.results / "value-bits.jsonl"
     runs, page = Runs(file, partial(play, arguments.data_path)), file.with_suffix(".md")
-    fill(page, "uploads", upload_rows(runs))
+    found = measured(runs)
+    fill(page, "finding", finding(found))
+    fill(page, "uploads", upload_rows(found))
+    target = arguments.results.parent / "images" / "value-bits"
+    themed(target, (9.0, 3.4), partial(picture, found))
     fill(page, "limit", limit_rows())
     fill(page, "normal vectors", normal_rows())
 

@@ -197,21 +197,26 @@ class Claims(Rows):
         return Outcome(self, [_panel(title, own) for title, own in groups.items()], notes)
 
 
+DENSE = ("dense", "alpha_D 1")
+"""Names of the arm without compression."""
+
+
 def _panel(title: str, arms: Mapping[str, list[Result]]) -> Panel:
     """Return the courses of arms, or where they lie on each other their differences to dense."""
     curves = {name: Curve.course(results) for name, results in arms.items()}
-    dense = curves.get("dense")
+    reference = next((name for name in DENSE if name in arms), "")
+    dense = curves.get(reference)
     if dense is None or len(curves) == 1 or not dense.low:
         return Panel(title, "round", "test accuracy", curves)
     width = max(curve.high[-1] - curve.low[-1] for curve in curves.values())
     if any(abs(curve.y[-1] - dense.y[-1]) > width for curve in curves.values()):
         return Panel(title, "round", "test accuracy", curves)
     gaps = {
-        name: Curve.course([_gap(*pair) for pair in zip(results, arms["dense"], strict=True)])
+        name: Curve.course([_gap(*pair) for pair in zip(results, arms[reference], strict=True)])
         for name, results in arms.items()
-        if name != "dense"
+        if name != reference
     }
-    return Panel(title, "round", "test accuracy, minus dense", gaps)
+    return Panel(title, "round", f"test accuracy, minus {reference}", gaps)
 
 
 def _gap(ours: Result, other: Result) -> Result:

@@ -284,12 +284,24 @@ def table_3(found: Results) -> Outcome:
         ours = {cost: Estimate.of(_times(found, CONVEX, cost, THEORY)[name]) for cost in COSTS}
         curves[label] = Curve.of(ours)
         marks[label] = Curve(COSTS, [time_of(CONVEX, name, printed, cost) for cost in COSTS])
-    panel = Panel("", "t_C", "time of an agent", curves, marks, x_log=True, y_log=True)
+    (own, first), *rivals = curves.items()
+    panels = [
+        Panel(
+            f"{own} and {label}",
+            "t_C",
+            "time of an agent",
+            {own: first, label: curve},
+            {one: marks[one] for one in (own, label) if one in marks},
+            x_log=True,
+            y_log=True,
+        )
+        for label, curve in rivals
+    ]
     note = (
         "With N_e fixed the time is a constant times the iterations, so that the settings that are "
         "best at one t_C are best at each; Table III has no tuning of its own to do."
     )
-    return Outcome(rows, [panel], [note])
+    return Outcome(rows, panels, [note])
 
 
 def _longer(times: Mapping[str, list[float | None]], slower: str, quicker: str) -> str:

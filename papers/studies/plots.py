@@ -39,7 +39,8 @@ PRINTED = "#111111"
 def draw(path: Path, title: str, panels: Sequence[Panel]) -> None:
     """Draw the panels two side by side, with one legend below that is of all their curves.
 
-    Bars, whose names stand beside them, take the whole width.
+    Bars, whose names stand beside them, take the whole width. The title stands above them where it
+    is not that of the one panel.
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -52,14 +53,16 @@ def draw(path: Path, title: str, panels: Sequence[Panel]) -> None:
     labels = list(dict.fromkeys(label for panel in lines for label in panel.curves))
     colours = _colours(labels)
     columns = min(2, max(map(len, rows)))
+    width = max(4.2 * columns, 6.3 if bars else 0.0)
     columns_of_legend = _columns(labels, columns)
     entries = len(labels) + any(panel.printed for panel in lines)
-    below = 0.22 * math.ceil(entries / columns_of_legend) if lines else 0.0
+    below = 0.22 * math.ceil(entries / columns_of_legend) if lines else 0.25
     settings: Any = {"svg.hashsalt": "privet", "font.size": 10, "axes.spines.top": False}
     with mpl.rc_context({**settings, "axes.spines.right": False}):
-        size = (4.2 * columns, sum(heights) + 0.5 + below)
+        size = (width, sum(heights) + 0.5 + below)
         figure = Figure(figsize=size, layout="constrained")
-        figure.suptitle(title, fontsize=11, wrap=True)
+        if [panel.title for panel in panels] != [title]:
+            figure.suptitle(title, fontsize=11, wrap=True)
         grid = figure.add_gridspec(len(rows), columns, height_ratios=heights)
         for place, row in enumerate(rows):
             for column, panel in enumerate(row):
@@ -72,9 +75,9 @@ def draw(path: Path, title: str, panels: Sequence[Panel]) -> None:
                 # Names of bars leave their axes little room: a centred title would be cut off.
                 axes.set_title(panel.title, loc="right" if panel.bars else "center")
                 axes.grid(alpha=0.3)
-        if lines:
+        if lines or any(panel.printed for panel in bars):
             figure.legend(
-                handles=_handles(colours, lines),
+                handles=_handles(colours, panels),
                 loc="outside lower center",
                 ncols=columns_of_legend,
                 frameon=False,
@@ -126,8 +129,24 @@ def _lines(axes: Any, panel: Panel, colours: Mapping[str, tuple[str, str]]) -> N
     axes.set(xlabel=panel.x_label, ylabel=panel.y_label)
     if panel.x_log:
         axes.set_xscale("log")
+        _plain(axes.xaxis, axes.get_xlim())
     if panel.y_log:
         axes.set_yscale("log")
+        _plain(axes.yaxis, axes.get_ylim())
+
+
+def _plain(axis: Any, limits: tuple[float, float]) -> None:
+    """Label a logarithmic axis of few decades with plain numbers, less than two also between."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    low, high = limits
+    if low >= 1e-3 and high <= 1e4:
+        axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    if high / low < 30.0:
+        axis.set_minor_locator(LogLocator(subs=(2.0, 3.0, 5.0)))
+        axis.set_minor_formatter(StrMethodFormatter("{x:g}"))
+    else:
+        axis.set_minor_formatter(NullFormatter())
 
 
 def _mark(colour: str) -> dict[str, Any]:
@@ -146,4 +165,4 @@ def _bars(axes: Any, panel: Panel) -> None:
             axes.plot(panel.printed[label].y[0], place, **_mark(PRINTED))
     axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
-    axes.set(xlabel=f"{panel.y_label} (diamond: printed)")
+    axes.set(xlabel=panel.y_label)

@@ -234,8 +234,8 @@ def _remarks(run: Run) -> list[str]:
         result.append('<p class="warn" data-status="interrupted">The run was interrupted.</p>')
     if not run.summary and run.rounds:
         result.append('<p class="soft" data-status="open">The run has not ended.</p>')
-    if what := diverged(run):
-        result.append(f'<p class="warn">The run diverged: {text(what)}.</p>')
+    if measure := diverged(run):
+        result.append(f'<p class="warn">The run diverged: {text(measure)}.</p>')
     if what := run.summary.get("no-better"):
         result.append(
             f'<p class="warn" data-no-better>The run is no better than its start: {text(what)}.</p>'
@@ -251,14 +251,14 @@ def _remarks(run: Run) -> list[str]:
         )
     if what := run.summary.get("plan"):
         result.append(f'<p class="note" data-plan>Noise: {text(what)}.</p>')
-    if what := remark(run.summary):
-        result.append(f'<p class="warn" data-remark>Beware: {text(what)}.</p>')
+    if remarked := remark(run.summary):
+        result.append(f'<p class="warn" data-remark>Beware: {text(remarked)}.</p>')
     if hint := advice({**run.summary, "run-folder": str(run.folder)}):
         result.append(f"<p data-advice>{text(hint)}</p>")
     if best := run.summary.get("best"):
         result.append(f"<p data-best>{text(fmt.kept(best))}.</p>")
-    if what := broken_promise(run):
-        result.append(f'<p class="warn" data-privacy="broken">Privacy: {text(what)}.</p>')
+    if promise := broken_promise(run):
+        result.append(f'<p class="warn" data-privacy="broken">Privacy: {text(promise)}.</p>')
     if run.privacy.private is None or not (run.privacy.entries or run.privacy.private is False):
         result.append(
             '<p class="soft" data-privacy="none">No privacy account: no privacy is claimed.</p>'

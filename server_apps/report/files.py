@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from privet.core.files import write_whole
-from privet.server_apps.report.runs import HISTORY, SUMMARY, ReportError
+from privet.server_apps.report.runs import HISTORY, SUMMARY, ReportUsageError
 
 PAGE, STATEMENT = "report.html", "statement.html"
 _RUN_FILES = (HISTORY, SUMMARY, "privacy.json", "model.npz", "checkpoint.npz")
@@ -23,7 +23,7 @@ def write_outputs(outputs: Mapping[str, tuple[Path, bytes]], folders: Sequence[P
 
     Raises
     ------
-    ReportError
+    ReportUsageError
         If a path is given twice, would overwrite a file of one of the run ``folders`` (a page may
         replace an older page), or has the wrong suffix; nothing is written then. Also if a file
         cannot be written.
@@ -40,7 +40,7 @@ def write_outputs(outputs: Mapping[str, tuple[Path, bytes]], folders: Sequence[P
         if path.suffix.lower() not in ("", *suffixes):
             why = why or f"expected a name in {' or '.join(suffixes)}"
         if why:
-            raise ReportError(f"{option} {path}: {why}")
+            raise ReportUsageError(f"{option} {path}: {why}")
         taken[where] = f"choose another file than {option}'s"
     for option, (path, content) in outputs.items():
         try:
@@ -50,4 +50,4 @@ def write_outputs(outputs: Mapping[str, tuple[Path, bytes]], folders: Sequence[P
             else:
                 write_whole(path, content)
         except OSError as error:
-            raise ReportError(f"{option} {path}: {error.strerror}") from None
+            raise ReportUsageError(f"{option} {path}: {error.strerror}") from None

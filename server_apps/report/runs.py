@@ -51,8 +51,8 @@ class ReportError(PrivetError, ValueError):
     """A report cannot be made; the text names the file or option and what is wrong."""
 
 
-class NoRunError(ReportError, ConfigError):
-    """A path at which there is no run."""
+class ReportUsageError(ReportError, ConfigError):
+    """A path or option that no report can be made of, or written to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
         If no folder is given, a folder has no ``history.jsonl``, or a file is malformed.
     """
     if not folders:
-        raise ReportError("expected at least one run folder")
+        raise ReportUsageError("expected at least one run folder")
     refused = [folder for folder in folders if _was_refused(folder)]
     if len(refused) < len(folders):
         for folder in refused:
@@ -273,7 +273,7 @@ def _read_history(path: Path) -> tuple[list[Round], list[str]]:
     except (FileNotFoundError, NotADirectoryError):
         below = next(path.parent.glob(f"*/{path.name}"), None)
         hint = f", such as {below.parent}" if below else near_path(path.parent)
-        raise NoRunError(f"{path}: no such file; expected a run folder{hint}") from None
+        raise ReportUsageError(f"{path}: no such file; expected a run folder{hint}") from None
     history: dict[int, Round] = {}
     notes = []
     for number, line in enumerate(lines, start=1):

@@ -11,7 +11,7 @@ from privet.core.format import text
 from privet.core.library import LIBRARY_VERSION
 from privet.kernel import UNITS
 from privet.server_apps.report.document import printed
-from privet.server_apps.report.runs import ReportError, Run, settings_of
+from privet.server_apps.report.runs import ReportUsageError, Run, settings_of
 from privet.server_apps.report.tables import entries_of
 
 _SCALE = "As a scale, ε = 0 gives nothing away, around 1 protects strongly, above 10 weakly."
@@ -62,15 +62,17 @@ def statement_page(runs: Sequence[Run]) -> bytes:
 
     Raises
     ------
-    ReportError
+    ReportUsageError
         If there are several runs, or the run is not private: nothing can be stated of it then.
     """
     if len(runs) != 1:
-        raise ReportError(f"--statement: a statement is about one run, found {len(runs)}")
+        raise ReportUsageError(f"--statement: a statement is about one run, found {len(runs)}")
     (run,) = runs
     if run.privacy.private is not True or not run.privacy.entries:
         why = run.privacy.reason.removeprefix("not private: ") or "it has no privacy account"
-        raise ReportError(f"--statement: {run.name} is not private: {why}; there is none to state")
+        raise ReportUsageError(
+            f"--statement: {run.name} is not private: {why}; there is none to state"
+        )
     blocks = [_claim(run, entry) for entry in entries_of(run.privacy)]
     signed = "".join(f"<tr><th>{line}</th><td></td></tr>" for line in _LINES)
     body = (

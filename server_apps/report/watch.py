@@ -10,7 +10,13 @@ from pathlib import Path
 from privet.core.errors import near_path
 from privet.core.format import text
 from privet.server_apps.report.assemble import page
-from privet.server_apps.report.runs import HISTORY, SUMMARY, NoRunError, ReportError, read_runs
+from privet.server_apps.report.runs import (
+    HISTORY,
+    SUMMARY,
+    ReportError,
+    ReportUsageError,
+    read_runs,
+)
 
 REFRESH = 3
 """Seconds between reloads by the browser, until the run has ended."""
@@ -22,13 +28,13 @@ def newest(folder: Path) -> Path:
 
     Raises
     ------
-    NoRunError
+    ReportUsageError
         If there is no history in it or below it.
     """
     candidates = [folder / HISTORY, *folder.glob(f"*/{HISTORY}")]
     written = [path for path in candidates if path.is_file()]
     if not written:
-        raise NoRunError(
+        raise ReportUsageError(
             f"{folder}: no run writes here; expected {HISTORY}, or a folder with it"
             f"{near_path(folder)}"
         )

@@ -12,7 +12,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from privet.client_apps.state import LARGE
-from privet.core import UploadError, WireError, mapped
+from privet.core import RunError, UploadError, WireError, mapped
 from privet.wire import RECORD, Update, content_bytes, sort_names
 from privet.wire.contract import is_need_state
 from privet.wire.flower_internals import held_by
@@ -144,7 +144,8 @@ class ClearUploads(Collector):
             name: pending.outcome.uploads[name] for name in sort_names(pending.outcome.uploads)
         }
         positions = [places[name] for name in uploads]
-        folded = Uploads(positions, [one.folded for one in uploads.values()])
+        held = pending.outcome.spool is None
+        folded = Uploads(positions, [one.folded for one in uploads.values()], held=held)
         updates = {name: one.update for name, one in uploads.items()}
         return fold(half, pending, folded, updates, failures)
 
@@ -170,7 +171,13 @@ def fold(
         session.state = half.fold(session.state, uploads, pending.turn)
     outcome.spool = None
     session.average(outcome.uploads[name].statistics for name in sort_names(outcome.uploads))
+    for name, one in outcome.uploads.items():  # frees the arrays
+        outcome.uploads[name] = one._replace(folded=_is_folded, statistics=None)
     return pending.record(updates, failures, **more)
+
+
+def _is_folded() -> Block:
+    raise RunError("an upload is folded once")
 
 
 def _closed(half: ServerHalf[Any], pending: Pending, together: Together) -> Round | None:

@@ -1,21 +1,20 @@
-"""Accuracy and bytes of the methods on a small network: the table of docs/results/deep.md.
+"""Accuracy and bytes of the methods on a small network: the page docs/results/deep.md.
 
-``PYTHONPATH=tests python -m benchmarks.deep mnist_20k.npz docs/results/deep`` plays what is not yet
-in ``deep.csv``, a line a run, and writes the table into ``deep.md``. Every method has the same
-training loop, batches and starts; Privet's run through `LoopParticipant`, FedAvg, FedProx and
-FedAdam are Flower's own.
+``PYTHONPATH=tests:papers python -m benchmarks.deep mnist_20k.npz docs/results`` plays what is not
+yet in ``deep.csv``, a line a run, and writes the page. Every method has the same training loop,
+batches and starts; Privet's run through `LoopParticipant`, FedAvg, FedProx and FedAdam are Flower's
+own.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -28,13 +27,12 @@ from privet.sim.engine import InlineGrid
 from privet.sim.logs import quiet
 from privet.strategies import FedDyn, FedPDM, FedPLT, Scaffold, SparseUplink
 from privet.wire import content_bytes
+from results.deep import LOOKS, write
 from studies.small_network import Digits, network
-from studies.statistics import Estimate
 
-from .lines import append, between, read
+from .lines import append, read
 
 AGENTS, STEPS, ROUNDS, SEEDS = 10, 10, 20, range(5)
-LOOKS = (5, 10, 15, 20)
 FIELDS = ("method", "settings", "seed", *(f"round {look}" for look in LOOKS), "up", "down")
 
 
@@ -190,33 +188,11 @@ def play(entry: Entry, seed: int, data: Digits) -> dict[str, Any]:
     return {"method": entry.method, "settings": entry.settings, "seed": seed, **accuracies, **moved}
 
 
-def page(rows: list[dict[str, str]]) -> str:
-    """Return the table: mean accuracy with half a 95 % interval, and bytes, by method."""
-    looks = " | ".join(f"round {look}" for look in LOOKS)
-    lines = [f"| method | settings | seeds | {looks} | least at the end | MB up | MB down |"]
-    lines.append("|---" * (len(LOOKS) + 6) + "|")
-    groups: dict[tuple[str, str], list[Mapping[str, str]]] = {}
-    for row in rows:
-        groups.setdefault((row["method"], row["settings"]), []).append(row)
-    for entry in ENTRIES:
-        own = groups.get((entry.method, entry.settings), [])
-        if not own:
-            continue
-        cells = [str(len(own))]
-        for look in LOOKS:
-            found = Estimate.of([100 * float(row[f"round {look}"]) for row in own])
-            spread = f" ± {found.half_width:.1f}" if len(own) > 1 else ""
-            cells.append(f"{found.mean:.1f}{spread}")
-        cells.append(f"{min(100 * float(row[f'round {LOOKS[-1]}']) for row in own):.1f}")
-        cells += [f"{np.mean([int(row[way]) for row in own]) / 1e6:.2f}" for way in ("up", "down")]
-        lines.append(f"| {entry.method} | {entry.settings} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def main(source: str, target: str, *seeds: str) -> None:
-    """Play what is missing (of some seeds), a line a run, and write the table into the page."""
+def main(source: str, folder: str, *seeds: str) -> None:
+    """Play what is missing (of some seeds), a line a run, and write the page's parts."""
     quiet()
-    lines = Path(f"{target}.csv")
+    results = Path(folder)
+    lines = results / "deep.csv"
     data, rows = Digits(Path(source)), read(lines)
     there = {(row["method"], row["settings"], row["seed"]) for row in rows}
     for seed in map(int, seeds or SEEDS):
@@ -226,7 +202,7 @@ def main(source: str, target: str, *seeds: str) -> None:
             row = play(entry, seed, data)
             append(lines, FIELDS, row)
             print(*row.values(), flush=True)
-    between(Path(f"{target}.md"), page(read(lines)))
+    write(results)
 
 
 if __name__ == "__main__":

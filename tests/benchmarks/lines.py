@@ -1,4 +1,4 @@
-"""Runs kept as lines of a CSV, so that a measurement can be stopped, and the table of a page."""
+"""Runs kept as lines of a CSV, so that a measurement can be stopped."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-MARKS = ("<!-- table -->\n", "<!-- end of the table -->\n")
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -26,10 +24,3 @@ def append(path: Path, fields: Sequence[str], line: Mapping[str, Any]) -> None:
         if begins:
             writer.writeheader()
         writer.writerow(line)
-
-
-def between(page: Path, table: str) -> None:
-    """Write a table between the marks of a page."""
-    before, rest = page.read_text().split(MARKS[0])
-    _, after = rest.split(MARKS[1])
-    page.write_text(before + MARKS[0] + "\n" + table + "\n" + MARKS[1] + after)

@@ -28,6 +28,7 @@ from privet.sim.logs import quiet
 from privet.strategies import FedDyn, FedPLT, Scaffold
 
 from .figure import Figure, Show
+from .fold import bench_fold
 from .peer_rows import Peers, show_difference
 from .peers.torch_model import network, parts, vector
 from .peers.work import Work
@@ -77,6 +78,7 @@ def bench_torch(show: Show, *, quick: bool = False, peers: Sequence[str] = ()) -
             more = (peaks[name] - peaks["fed-avg"]) / (size * agents)
             figure = f"{name}, vectors an agent (keeps {HELD[name]})"
             show(Figure("torch", case, figure, more))
+    bench_fold(show, quick=quick)
     clipped = _clipping(torch, 3 if quick else 10)
     if clipped is not None:
         figure = "clipped gradient / Opacus's step"

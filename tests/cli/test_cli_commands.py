@@ -192,6 +192,23 @@ def test_a_private_run_on_a_table_names_all_that_is_missing_with_the_schema(
     assert privet(*private[1:], "num-server-rounds=1", "num-agents=3").code == 0
 
 
+def test_the_private_run_that_a_schema_ends_with_deals_as_it_says(tmp_path: Path) -> None:
+    table = tmp_path / "a.csv"
+    rows = [f"{n % 50},{n % 2}" for n in range(90)]
+    table.write_text("\n".join(["x,y", *rows, ",1"]) + "\n")
+    keys = ["num-agents=3", "missing=mean"]
+    out = privet("data", table, *keys, "--schema", tmp_path / "one.toml").out
+    *_, note, command = out.splitlines()
+    assert "3 agents, partition = label" in out
+    assert note == "(dealt by partition=iid of the preset, not as above)"
+    words = shlex.split(command)
+    assert "num-agents=3" in words
+    assert not [word for word in words if word.startswith("missing=")], "a private run refuses it"
+    out = privet("data", table, *keys, "partition=iid", "--schema", tmp_path / "two.toml").out
+    assert "not as above" not in out
+    assert "partition=iid" in shlex.split(out.splitlines()[-1])
+
+
 @pytest.mark.parametrize("command", [["account"], ["run", "num-server-rounds=2"]])
 def test_private_runs_on_a_table_without_schema_are_refused_at_once(
     tmp_path: Path, monkeypatch: Any, command: list[str]
@@ -370,6 +387,14 @@ def test_completion_knows_keys_and_values() -> None:
         (["tune", "fed-pl"], ["fed-plt"]),
         (["keys", "five"], ["five-gcs"]),
         (["run", "--preset", "dp-iadmm/m"], ["dp-iadmm/mnist"]),
+        (["run", "--engine", "co"], ["cohort"]),
+        (["audit", "--preset", "dp-iadmm/m"], ["dp-iadmm/mnist"]),
+        (["export", "RUN", "--to", "s"], ["sklearn", "safetensors"]),
+        (["predict", "RUN", "ROWS", "--unknown", "m"], ["missing"]),
+        (["reproduce", "fed"], ["fed-plt", "fedpdm"]),
+        (["reproduce", "fed-plt/table-8"], ["fed-plt/table-8"]),
+        (["reproduce", "all"], ["all"]),
+        (["bench", "eng"], ["engine"]),
     ],
 )
 def test_bash_completes_words_that_it_splits_at_the_equals_sign(

@@ -105,7 +105,8 @@ def test_entries_without_noise_cost_infinity(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "named"),
     [(["missing.jsonl"], 2, "missing.jsonl"), ([], 2, "FILE"),
-     (["/dev/null", "--delta", "2"], 2, "delta"), (["/dev/null"], 1, "not a regular file")],
+     (["/dev/null", "--delta", "2"], 2, "delta"), (["/dev/null"], 2, "not a regular file"),
+     (["."], 2, "not a regular file")],
 )  # fmt: skip
 def test_what_cannot_be_read_is_named(tmp_path: Path, monkeypatch, arguments, code, named) -> None:
     monkeypatch.chdir(tmp_path)

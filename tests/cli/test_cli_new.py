@@ -73,7 +73,7 @@ def test_flower_bundles_it_with_what_it_needs(make: Make, model: str) -> None:
         names = set(archive.namelist())
     package = project["name"].replace("-", "_")
     assert {f"{package}/client_app.py", f"{package}/server_app.py", "pyproject.toml"} <= names
-    assert "$" not in (folder / "README.md").read_text()
+    assert "$" not in (folder / "README.md").read_text().replace("$PWD", "")
 
 
 @pytest.mark.parametrize("model", ["sklearn", "torch"])
@@ -85,6 +85,7 @@ def test_a_model_of_ones_own_is_trained(
     folder = make(model)
     package = f"my_app_{model}"
     monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.chdir(folder)
     client = importlib.import_module(f"{package}.client_app")
     server = importlib.import_module(f"{package}.server_app")
     context = Context(0, 0, {}, RecordDict(), config_of(folder))
@@ -139,18 +140,21 @@ def test_the_library_is_asked_for_as_it_was_installed(
     assert new._library("a") == expected
 
 
-def test_the_table_app_writes_its_runs_into_its_own_folder(make: Make) -> None:
-    """Flower runs a ServerApp where the SuperLink was started, maybe for another project."""
-    folder = make("table")
-    assert config_of(folder)["output-dir"] == str(folder / "runs")
-    assert "output-dir" in (folder / "README.md").read_text()
+@pytest.mark.parametrize("model", MODELS)
+def test_a_project_may_be_moved(make: Make, model: str) -> None:
+    """It has no path of this machine but the library's, and its runs go where it is run from."""
+    folder = make(model)
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert not [path for path in files if str(folder.parent) in path.read_text()]
+    assert config_of(folder)["output-dir"] == ""
+    assert "output-dir='$PWD/runs'" in (folder / "README.md").read_text()
 
 
 def test_the_table_app_takes_every_key(make: Make) -> None:
     from privet.server_apps.config import defaults
 
     found = config_of(make("table"))
-    assert found == {**defaults(), "num-agents": 2, "output-dir": found["output-dir"]}
+    assert found == {**defaults(), "num-agents": 2}
 
 
 @pytest.mark.ray
@@ -225,7 +229,8 @@ def test_a_messy_table_is_trained_on_and_predicted_by_the_app_with_scikit_learn(
         for node in range(2):
             deployment.start_node(str(node), {"partition-id": node, "num-partitions": 2})
         deployment.wait_for_nodes()
-        verdict = deployment.submit(folder, {"num-server-rounds": 3}).wait(400.0)
+        given = {"num-server-rounds": 3, "output-dir": str(folder / "runs")}
+        verdict = deployment.submit(folder, given).wait(400.0)
     assert verdict.completed, verdict
     (saved,) = (folder / "runs").iterdir()
     script = "import sys; from my_app_sklearn.model import predict; print(*predict(*sys.argv[1:]))"

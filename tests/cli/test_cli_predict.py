@@ -79,6 +79,7 @@ def test_what_cannot_be_predicted_is_one_line(tmp_path: Path) -> None:
         (("predict", tmp_path, table), "model.npz: No such file"),
         (("predict", old, table), "is of an older format"),
         (("predict", model.path, table, "--unknown", "zero"), "unknown = 'zero': expected one of"),
+        (("export", model.path, "--to", "joblib", "--out", "/proc/no/m"), "--out /proc/no/m: No"),
         (("export", model.path, "--to", "pmml"), "--to 'pmml': choose one of sklearn, joblib"),
     ):
         code, out, err = privet(*words)

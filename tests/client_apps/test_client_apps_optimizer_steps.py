@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -258,3 +259,33 @@ def test_a_correction_of_scaled_gradients_is_refused(fused: bool) -> None:
     with pytest.raises(RunError, match=r"correct\(\) came before the gradients were unscaled"):
         played("fed-dyn", lambda *given: scaled("wrong", *given), hook=False)
     assert torch.amp.GradScaler.unscale_ is unscale
+
+
+@pytest.mark.parametrize("hook", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "options", "said"),
+    [
+        ("Adam", {}, "Adam"),
+        ("SGD", {"momentum": 0.2}, "SGD with momentum"),
+        ("Derived", {}, ""),
+    ],
+)
+def test_steps_that_are_not_plain_are_refused_by_name_whatever_their_length(
+    kind: str, options: dict[str, Any], said: str, hook: bool
+) -> None:
+    """At one of these steps each agent comes about as far as by gradient steps."""
+
+    def loop(step: float, local: Any, model: Point, agent: int) -> None:
+        optimizer = getattr(torch.optim, kind, Derived)(model.parameters(), lr=step, **options)
+        for _ in range(local.steps):
+            closure_of(optimizer, model, agent)()
+            if not hook:
+                local.correct(model)
+            optimizer.step()
+
+    for step in (0.05,) if kind != "Adam" else (0.02, 0.05, 0.1, 0.2, 0.4):
+        if said:
+            with pytest.raises(RunError, match=f"scaffold counts on plain .* those of {said} are"):
+                played("scaffold", partial(loop, step), hook)
+        else:
+            played("scaffold", partial(loop, step), hook)

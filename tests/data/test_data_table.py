@@ -510,8 +510,7 @@ def test_all_that_is_wrong_is_said_at_once_with_the_keys_that_mend_it(tmp_path: 
         "several columns are called 'BMI'",
         "column Notiz: 101 different texts in 101 rows",
         "column Aufnahme: dates or times",
-        "1 rows have no label in column y (missing-labels = drop leaves them out; for a private "
-        "run take them out of the file)",
+        "1 rows have no label in column y: take them out of the file",
     ]
     keys = {"drop-columns": "ward,BMI.1,Notiz,Aufnahme", "missing-labels": "drop"}
     assert {key: caught.value.keys[key] for key in keys} == keys

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from privet import load_model
 from privet.data import DataError, Dataset, load
 from privet.data.table_dates import DATES
-from privet.data.table_faults import dropped, listed
+from privet.data.table_faults import TableError, dropped, listed
 from privet.sim.inline import run_inline
 from support.cli import privet
 from support.messy import LABEL, write_messy
@@ -189,10 +189,18 @@ def test_rows_without_a_label_or_an_id_are_left_out_and_gaps_are_not(tmp_path: P
     assert "missing-labels = drop makes" in _with_schema(tmp_path, path).data_dependent
 
 
-def _with_schema(folder: Path, path: Path) -> Dataset:
+def test_no_key_is_offered_that_private_runs_refuse(tmp_path: Path) -> None:
+    path = table(tmp_path, "a,y", "1,0", "2,1", "3,", "4,1")
+    with pytest.raises(TableError, match="take them out of the file, for a private run") as caught:
+        _with_schema(tmp_path, path, missing_labels="refuse")
+    assert caught.value.keys == {}
+    assert ": set " not in str(caught.value)
+
+
+def _with_schema(folder: Path, path: Path, missing_labels: str = "drop") -> Dataset:
     schema = folder / "schema.toml"
     schema.write_text("[columns]\na = [0, 9]\ny = ['0', '1']\n")
-    return read(path, missing_labels="drop", missing="zero", schema=str(schema), whole=True)
+    return read(path, missing_labels=missing_labels, missing="zero", schema=str(schema), whole=True)
 
 
 def test_one_of_several_columns_of_a_name_may_be_kept(tmp_path: Path) -> None:

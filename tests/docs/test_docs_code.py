@@ -73,6 +73,16 @@ def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert privet(*arguments).code == 0, command
 
 
+@pytest.mark.parametrize("name", ["tutorial", "how-to/private-run", "how-to/budget", "how-to/csv"])
+def test_the_private_example_is_that_of_the_readme(name: str) -> None:
+    text = (ROOT / "README.md").read_text()
+    example = re.search(r"^privet run (algorithm=.*target-epsilon.*)\n +(.*?) *#", text, re.M)
+    assert example is not None
+    one, another = example.groups()
+    page = " ".join((DOCS / f"{name}.md").read_text().split())
+    assert f"privet run {one} {another}" in page
+
+
 @pytest.mark.parametrize("page", OURS, ids=title)
 def test_keys_in_the_commands_exist(page: Path) -> None:
     of_nodes = {"partition-id", "num-partitions", "agent", *KEYS, *LOCAL_KEYS, *DATA_KEYS}

@@ -255,6 +255,21 @@ def test_plots_are_side_by_side_under_one_legend(tmp_path: Path) -> None:
     assert height < width, "two rows of plots and one of bars"
 
 
+def test_bars_are_wide_enough_for_their_axis_and_numbers_are_plain(tmp_path: Path) -> None:
+    bars = Panel(
+        "of all", "", "rounds", {"led": Curve([0], [3])}, {"led": Curve([0], [4])}, bars=True
+    )
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        draw(tmp_path / "bars.svg", "of all", [bars])
+        few = Panel("", "n", "y", {"led": Curve([1, 2], [20, 90])}, y_log=True)
+        draw(tmp_path / "few.svg", "Few", [few])
+    drawn = (tmp_path / "bars.svg").read_text()
+    assert drawn.count(">of all</text>") == 1, "no title twice"
+    assert drawn.count(">printed</text>") == 1
+    assert float(re.findall(r' width="([\d.]+)pt"', drawn)[0]) > 450
+    assert ">50</text>" in (tmp_path / "few.svg").read_text()
+
+
 def test_files_that_cannot_be_read_are_named_and_left_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -254,6 +254,9 @@ def test_arms_that_lie_on_each_other_are_drawn_as_differences_to_the_dense_one()
     assert panel.y_label == "test accuracy, minus dense"
     assert list(panel.curves) == ["near"]
     np.testing.assert_allclose(panel.curves["near"].y, [0.02])
+    down = {"MNIST: alpha_D 0.5, (41)": near, "MNIST: alpha_D 1, (41)": dense}
+    (panel,) = fed_pdm.Claims(down).outcome().panels
+    assert (panel.y_label, *panel.curves) == ("test accuracy, minus alpha_D 1", "alpha_D 0.5")
     (panel,) = fed_pdm.Claims({"MNIST: dense": dense, "MNIST: far": far}).outcome().panels
     assert list(panel.curves) == ["dense", "far"]
 

@@ -883,7 +883,7 @@ def test_a_target_that_cannot_be_is_one_line(
     (tmp_path / "link.csv").symlink_to(folder / "history.jsonl")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     code, _, err = privet("report", "run", *arguments)
-    assert code == 1
+    assert code == 2
     assert said in err
     assert err.count("\n") == 1
     assert before.items() <= {path.name: path.read_bytes() for path in folder.iterdir()}.items()

@@ -179,6 +179,9 @@ def test_every_argument_is_named_and_defaults_are_those_of_the_run_config(
     keys = kind.config_keys()
     for name in keys.keys() & taken.keys() - {"h"}:
         assert keys[name].check(taken[name].default) == keys[name].default, name
+        if choices := keys[name].choices:  # for editors and type checkers
+            annotation = str(taken[name].annotation).replace('"', "'")
+            assert annotation == f"Literal{list(choices)}", name
     said = inspect.getdoc(kind.__init__) or ""
     assert all(f"\n{name} : " in said for name in taken.keys() - {rest.name})
     assert "\nnum_agents : int, default 0\n" in said

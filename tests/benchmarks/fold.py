@@ -1,0 +1,231 @@
+"""What a server does with the replies of a round, beside Flower's FedAvg with as many numbers.
+
+The agents reply with their model as it was sent and a little more; they take no gradients, and only
+`aggregate_train` is timed. A round in which all agents reply must read every upload and every
+agent's row of the method's tables, and write these rows: the bare loop does that and no more, in
+blocks that fit into the cache, so that the rest of the fold can be seen beside it.
+
+It is also why no fold of these methods takes 1.2 times FedAvg's time. FedAvg reads a vector an
+agent, copies, scales and adds it. Fed-PLT has to read two an agent to know that a reply may be
+folded, and to read both again and to write two once all replies are known; and to read what it
+wrote for their sums.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import tracemalloc
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg
+
+from privet.client_apps import LoopParticipant, initial_arrays
+from privet.client_apps.inputs import PART
+from privet.sim.engine import InlineGrid
+from privet.sim.logs import quiet
+from privet.strategies import FedDyn, FedPDM, FedPLT, Scaffold
+
+from .figure import Figure, Show
+
+AGENTS, NUMBERS = 20, 5_000_000
+LOCAL: Any = {"step_size_base": 0.1, "step_size_rule": "constant", "max_local_steps": 1}
+STRATEGIES: dict[str, Callable[[int], Any]] = {
+    "fed-avg": lambda agents: FedAvg(
+        fraction_evaluate=0.0, min_train_nodes=agents, min_available_nodes=agents
+    ),
+    "fed-plt": lambda agents: FedPLT(num_agents=agents, step_size=0.1, local_epochs=1),
+    "fed-dyn": lambda agents: FedDyn(num_agents=agents, **LOCAL),
+    "fed-pdm": lambda agents: FedPDM(num_agents=agents, **LOCAL),
+    "scaffold": lambda agents: Scaffold(num_agents=agents, **LOCAL),
+}
+
+
+class Server:
+    """A run that plays round after round, and says what the last step of each took."""
+
+    def __init__(self, name: str, agents: int, numbers: int) -> None:
+        import torch
+
+        quiet()
+        torch.set_num_threads(1)
+        model = torch.nn.Linear(numbers // 10, 10, bias=False)
+        app = ClientApp() if name == "fed-avg" else None
+        if app is not None:
+            self.arrays = ArrayRecord(model.state_dict())
+
+            @app.train()
+            def average(message: Message, context: Context) -> Message:
+                arrays: Any = message.content["arrays"]
+                model.load_state_dict(arrays.to_torch_state_dict())
+                content: Any = {
+                    "arrays": ArrayRecord(model.state_dict()),
+                    "metrics": MetricRecord({"num-examples": 1}),
+                }
+                return Message(RecordDict(content), reply_to=message)
+        else:
+            participant = LoopParticipant(name, model, lambda context: 1)
+            app, self.arrays = participant.app(), initial_arrays(model)
+
+            @app.train()
+            def correct(message: Message, context: Context) -> Message:
+                with participant.round(message, context, model) as local:
+                    for _ in range(local.steps):
+                        for each in model.parameters():
+                            each.grad = torch.zeros_like(each)
+                        local.correct(model)
+                        with torch.no_grad():
+                            model.weight -= local.step_size * model.weight.grad
+                model.weight.grad = None
+                return local.reply()
+
+        self.grid: Any = InlineGrid(app, agents)
+        self.strategy: Any = STRATEGIES[name](agents)
+        self.round = 0
+
+    def replies(self) -> list[Message]:
+        """Play a round up to the replies."""
+        self.round += 1
+        config = ConfigRecord()
+        messages = self.strategy.configure_train(self.round, self.arrays, config, self.grid)
+        return list(self.grid.send_and_receive(messages))
+
+    def fold(self, replies: list[Message]) -> float:
+        """End the round, and return the CPU seconds that this took."""
+        begin = time.process_time()
+        self.arrays, _ = self.strategy.aggregate_train(self.round, replies)
+        return time.process_time() - begin
+
+    def peak(self, replies: list[Message]) -> int:
+        """End the round, and return the most bytes that the server held meanwhile."""
+        for context in self.grid.contexts.values():
+            context.state.clear()
+        tracemalloc.reset_peak()
+        self.fold(replies)
+        return tracemalloc.get_traced_memory()[1]
+
+
+def bare(name: str, agents: int, numbers: int) -> Callable[[], object]:
+    """Return a loop over uploads and rows that does what no fold of the method can leave out.
+
+    An upload is read to check that it is finite, and with the agent's row to compare the digest of
+    the row that follows: a reply may be refused, so nothing is written before all are checked. Then
+    uploads and rows are read again, and the rows written. A row that is in use on both sides is
+    that of the method's ``follow``; what is broadcast stays in the cache.
+    """
+    uploads = [np.full(numbers, 1.0, np.float32) for _ in range(agents)]
+    model, total = np.zeros(numbers, np.float32), np.zeros(numbers, np.float32)
+    row, x = (np.ones((agents, numbers), np.float32) for _ in range(2))
+    parts = [slice(at, at + PART) for at in range(0, numbers, PART)]
+
+    def followed(agent: int, part: slice) -> Any:
+        new = uploads[agent][part] - model[part]
+        new *= 0.5
+        new += row[agent, part]
+        return new
+
+    def check(follow: bool) -> None:
+        for agent in range(agents):
+            for part in parts:
+                new = followed(agent, part) if follow else uploads[agent][part]
+                np.vdot(uploads[agent][part], uploads[agent][part])
+                np.vdot(new, new)
+                np.add.reduce(new.view(np.uint64))
+
+    def write(follow: bool, copy: Any) -> None:
+        for agent in range(agents):
+            for part in parts:
+                if follow:
+                    row[agent, part] = followed(agent, part)
+                if copy is not None:
+                    copy[agent, part] = uploads[agent][part]
+
+    def add() -> None:
+        total[:] = 0
+        for part in parts:
+            for upload in uploads:
+                total[part] += upload[part]
+
+    def distances() -> None:
+        gap = np.empty_like(model)
+        for upload in uploads:
+            np.subtract(upload, model, out=gap)
+            gap.dot(gap)
+
+    def checksums() -> None:
+        for upload in uploads:
+            zlib.crc32(upload.data)
+
+    loops: dict[str, Callable[[], object]] = {
+        "fed-plt": lambda: (
+            check(True),
+            write(True, x),
+            distances(),
+            np.add.reduce(row, axis=0),
+            np.add.reduce(x, axis=0),
+        ),
+        "fed-dyn": lambda: (check(True), write(True, None), add()),
+        "fed-pdm": lambda: (checksums(), check(False), add()),
+        "scaffold": lambda: (check(False), np.add.reduce(row, axis=0), add(), write(False, row)),
+    }
+    return loops[name]
+
+
+def bench_fold(show: Show, *, quick: bool = False) -> None:
+    """Time the folds in turns, each in a process of its own, and measure peaks of memory."""
+    agents, numbers = (4, 1_000_000) if quick else (AGENTS, NUMBERS)
+    case = f"fold of {agents} x {numbers / 1e6:g}M"
+    least: dict[str, list[float]] = {}
+    for _ in range(1 if quick else 2):
+        for name in STRATEGIES:
+            times = _played(name, "time", agents, numbers)
+            least[name] = list(map(min, times, least.get(name, times)))
+    peaks = {name: _played(name, "peak", agents, numbers)[0] for name in STRATEGIES}
+    (average, _), vector = least.pop("fed-avg"), 4 * numbers
+    show(Figure("torch", case, "CPU seconds, fed-avg", average))
+    for name, (folded, loop) in least.items():
+        show(Figure("torch", case, f"{name} / fed-avg", folded / average))
+        show(Figure("torch", case, f"{name} / bare loop", folded / loop))
+        show(Figure("torch", case, f"{name}, bare loop / fed-avg", loop / average))
+    for name, peak in peaks.items():
+        show(Figure("torch", case, f"{name}, peak of the server in vectors", peak / vector))
+
+
+def _played(name: str, what: str, agents: int, numbers: int) -> list[float]:
+    command = [sys.executable, "-m", "benchmarks.fold", name, what, str(agents), str(numbers)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found: list[float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _measured(name: str, what: str, agents: int, numbers: int) -> list[float]:
+    """Return the least seconds of a fold and of the bare loop, or the peak of the last fold."""
+    import torch  # noqa: F401  # what it allocates is not counted
+
+    if what == "peak":
+        tracemalloc.start()
+        server = Server(name, agents, numbers)
+        server.fold(server.replies())
+        return [server.peak(server.replies())]
+    server = Server(name, agents, numbers)
+    folds = [server.fold(server.replies()) for _ in range(4)]
+    del server
+    loops = [0.0]
+    if name != "fed-avg":
+        loop, loops = bare(name, agents, numbers), []
+        for _ in range(4):
+            begin = time.process_time()
+            loop()
+            loops.append(time.process_time() - begin)
+    return [min(folds), min(loops)]
+
+
+if __name__ == "__main__":
+    print(json.dumps(_measured(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))))

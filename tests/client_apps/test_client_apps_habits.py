@@ -1,0 +1,191 @@
+"""Habits of PyTorch users: loops that ran under Flower's FedAvg, unchanged, in no more lines."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg
+
+from privet.client_apps import LoopParticipant, initial_arrays
+from privet.sim.engine import InlineGrid
+from privet.strategies import FedPLT
+
+torch = pytest.importorskip("torch", reason="needs the group torch")
+nn = torch.nn
+loss_of = nn.functional.cross_entropy
+INPUTS = torch.randn(96, 8, generator=torch.Generator().manual_seed(0))
+LABELS = (INPUTS.sum(1) > 0).long()
+Loop = Callable[[Any, int], None]
+
+
+def make() -> Any:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
+
+
+def batches() -> Any:
+    return zip(INPUTS.split(16), LABELS.split(16), strict=True)
+
+
+def flowers(loop: Loop) -> Any:
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        model = make()
+        model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        loop(model, message.content["config"]["server-round"])
+        metrics = MetricRecord({"num-examples": 96})
+        content = {"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}
+        return Message(RecordDict(content), reply_to=message)
+
+    return app
+
+
+def privets(loop: Loop) -> Any:
+    participant = LoopParticipant(None, make, lambda context: 96)
+    app = participant.app()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        model = make()
+        with participant.round(message, context, model, hook=True) as local:
+            loop(model, local.round)
+        return local.reply()
+
+    return app
+
+
+def adam(model: Any, number: int) -> None:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.03)
+    for inputs, labels in batches():
+        optimizer.zero_grad()
+        loss_of(model(inputs), labels).backward()
+        optimizer.step()
+
+
+def schedules(model: Any, number: int) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2 * 0.9**number)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 6)
+    for inputs, labels in batches():
+        optimizer.zero_grad()
+        loss_of(model(inputs), labels).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+
+
+def accumulation(model: Any, number: int) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
+    for place, (inputs, labels) in enumerate(batches()):
+        (loss_of(model(inputs), labels) / 2).backward()
+        if place % 2:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def half_precision(model: Any, number: int) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
+    for inputs, labels in batches():
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = loss_of(model(inputs), labels)
+        loss.backward()
+        optimizer.step()
+
+
+def sharpness_aware(model: Any, number: int) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
+    for inputs, labels in batches():
+        optimizer.zero_grad()
+        loss_of(model(inputs), labels).backward()
+        moves = [0.01 * each.grad.sign() for each in model.parameters()]
+        with torch.no_grad():
+            torch._foreach_add_(list(model.parameters()), moves)
+        optimizer.zero_grad()
+        loss_of(model(inputs), labels).backward()
+        with torch.no_grad():
+            torch._foreach_sub_(list(model.parameters()), moves)
+        optimizer.step()
+
+
+def two_optimizers(model: Any, number: int) -> None:
+    first = torch.optim.SGD(model[0].parameters(), lr=0.2)
+    last = torch.optim.Adam(model[2].parameters(), lr=0.03)
+    for inputs, labels in batches():
+        model.zero_grad()
+        loss_of(model(inputs), labels).backward()
+        first.step()
+        last.step()
+
+
+def teacher(model: Any, number: int) -> None:
+    """The one it learns from is another network, with an optimizer of its own."""
+    other = copy.deepcopy(model)
+    optimizers = [torch.optim.SGD(each.parameters(), lr=0.2) for each in (other, model)]
+    for inputs, labels in batches():
+        other.zero_grad()
+        model.zero_grad()
+        loss_of(other(inputs), labels).backward()
+        soft = other(inputs).detach().softmax(1)
+        (loss_of(model(inputs), labels) + loss_of(model(inputs), soft)).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+
+
+def unfreezing(model: Any, number: int) -> None:
+    model[0].requires_grad_(number > 1)
+    adam(model, number)
+
+
+def class_weights(model: Any, number: int) -> None:
+    loss, optimizer = (
+        nn.CrossEntropyLoss(weight=torch.tensor([0.5, 2.0])),
+        torch.optim.SGD(model.parameters(), lr=0.2),
+    )
+    for inputs, labels in batches():
+        optimizer.zero_grad()
+        loss(model(inputs), labels).backward()
+        optimizer.step()
+
+
+HABITS = (
+    adam,
+    schedules,
+    accumulation,
+    half_precision,
+    sharpness_aware,
+    two_optimizers,
+    teacher,
+    unfreezing,
+    class_weights,
+)
+
+
+@pytest.mark.parametrize("loop", HABITS, ids=lambda loop: loop.__name__)
+def test_a_habit_is_kept(loop: Loop) -> None:
+    strategy: Any = FedPLT(num_agents=2)
+    result = strategy.start(InlineGrid(privets(loop), 2), initial_arrays(make()), num_rounds=3)
+    assert not any(each.failures for each in result.history)
+    model = make()
+    before = loss_of(model(INPUTS), LABELS).item()
+    model.load_state_dict(result.arrays.to_torch_state_dict())
+    assert loss_of(model(INPUTS), LABELS).item() < before
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_no_habit_takes_more_lines_than_under_fed_avg() -> None:
+    """Both apps take each loop as it is, so that what is around it decides."""
+    ours, theirs = (len(inspect.getsource(each).splitlines()) for each in (privets, flowers))
+    assert ours <= theirs
+    strategy: Any = FedAvg(fraction_evaluate=0.0, min_train_nodes=2, min_available_nodes=2)
+    start = ArrayRecord(make().state_dict())
+    for loop in HABITS:
+        grid = InlineGrid(flowers(loop), 2)
+        assert strategy.start(grid, start, num_rounds=1).arrays

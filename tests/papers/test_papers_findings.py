@@ -1,0 +1,84 @@
+"""Pages of results begin with what was found, and say what the kept runs say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from results import deep, deep_private, uneven_budgets, value_bits
+from results.dots import Panel, draw
+from results.resumable import Runs
+from results.verdicts import by_verdict, judged
+from studies.statistics import Estimate
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+PAGES = sorted(page for page in RESULTS.glob("*.md") if page.stem != "asynchrony")
+
+
+def between(page: str, name: str) -> str:
+    text = (RESULTS / page).read_text()
+    return text.split(f"<!-- begin {name} -->")[1].split(f"<!-- end {name} -->")[0].strip()
+
+
+def said(lines: list[str]) -> str:
+    return "\n".join(lines).strip()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_begins_with_its_finding(page: Path) -> None:
+    blocks = [block for block in page.read_text().split("\n\n") if not block.startswith("<!--")]
+    assert blocks[0].startswith("# ")
+    assert blocks[1].startswith("**")
+
+
+def test_the_page_on_uneven_budgets_is_that_of_its_runs() -> None:
+    found = uneven_budgets.measured(RESULTS / "uneven-budgets.jsonl")
+    assert list(found) == list(uneven_budgets.SETTINGS)
+    assert between("uneven-budgets.md", "finding") == said(uneven_budgets.finding(found))
+    tables = [line for data, lines in found.items() for line in uneven_budgets.table(data, lines)]
+    assert between("uneven-budgets.md", "tables") == said(tables)
+
+
+def test_the_page_on_value_bits_is_that_of_its_runs() -> None:
+    def play(**run: Any) -> dict[str, Any]:
+        raise AssertionError(run)
+
+    found = value_bits.measured(Runs(RESULTS / "value-bits.jsonl", play))
+    assert between("value-bits.md", "finding") == said(value_bits.finding(found))
+    assert between("value-bits.md", "uploads") == said(value_bits.upload_rows(found))
+
+
+@pytest.mark.parametrize("page", [deep, deep_private])
+def test_pages_on_networks_are_those_of_their_runs(page: Any) -> None:
+    found, stem = page.Measured(page.runs_of(RESULTS)), page.__name__.rpartition(".")[2]
+    text = f"{stem.replace('_', '-')}.md"
+    assert between(text, "finding") == said(found.finding())
+    assert between(text, "table") == said(found.table())
+
+
+def test_a_verdict_is_that_of_the_interval() -> None:
+    gaps = {"up": Estimate(2.0, 1.0), "down": Estimate(-2.0, 1.0), "open": Estimate(1.0, 1.5)}
+    verdicts = {name: judged(gap.low, gap.high) for name, gap in gaps.items()}
+    assert verdicts == {"up": "better", "down": "worse", "open": "undecided"}
+    assert judged(0.5, 0.9, equal=1.0) == "worse"
+    better, undecided, worse = by_verdict(gaps.items())
+    assert better.endswith("up +2.0 ± 1.0")
+    assert undecided.endswith("open +1.0 ± 1.5")
+    assert worse.endswith("down -2.0 ± 1.0")
+
+
+def test_panels_share_rows_and_one_legend() -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    one = {"a": [(0.0, 1.0, 2.0), None], "b": [(1.0, 1.0, 1.0)] * 2}
+    panels = [Panel("first", "x", one), Panel("second", "x", {"b": one["b"]}, log=True)]
+    draw(["top", "bottom"], panels, figure, alike=False)
+    first, second = figure.axes
+    assert [label.get_text() for label in first.get_yticklabels()] == ["top", "bottom"]
+    assert first.get_ylim() == second.get_ylim() == (1.5, -0.5)
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["a", "b"]
+    assert second.get_lines()[0].get_color() == first.get_lines()[1].get_color() == "C1"

@@ -2,7 +2,8 @@
 
     PYTHONPATH=papers .venv/bin/python -m results.asynchrony docs/results FOLDER
 
-FOLDER has mnist_20k.npz. Every finished run is a line of docs/results/asynchrony.jsonl; a command
+FOLDER has mnist_20k.npz. With ``--night`` the runs of the network are played, and no others; they
+need PyTorch. Every finished run is a line of docs/results/asynchrony.jsonl; a command
 that was interrupted goes on where it was. It begins with an estimate of its time, and ends with the
 tables and figures of docs/results/asynchrony.md.
 
@@ -18,7 +19,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from numpy.typing import NDArray
 from privet.core import RunError, algorithm
 from privet.kernel import Problem, stream
 from privet.problems import L2, BinaryLogistic, MultinomialLogistic, minimize
+from privet.sim.engine import InlineGrid
 from privet.sim.inline import grid_of
 from privet.sim.logs import quiet
 from privet.strategies.run.speeds import Speeds, SpeedSettings
@@ -37,7 +39,7 @@ from results.marked import fill
 from results.resumable import Runs
 from results.themes import themed
 
-AGENTS, BUFFER, LATENCY = 100, 10, 10.0
+AGENTS, LATENCY = 100, 10.0
 TRIALS, WIDEST = 7, 8
 TUNING = 1000
 """Seed of the runs that choose a method's parameters."""
@@ -57,11 +59,23 @@ SPEEDS: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class Data:
-    """Agents, and how far a model is from the optimum, 1 at the start."""
+    """Agents and the model they begin with, and how far a model is from the optimum.
 
-    problems: Sequence[Problem]
+    ``grid`` is the engine of an algorithm and the agents' node configs; L is ``curvature``.
+    """
+
+    grid: Callable[[str, Sequence[Mapping[str, Any]]], InlineGrid]
+    start: ArrayRecord
     error: Callable[[NDArray[Any]], float]
-    curvature: float
+    curvature: float = 1.0
+
+
+def of_problems(problems: Sequence[Problem], error: Callable[[NDArray[Any]], float]) -> Data:
+    """Return agents that hold a problem each and begin at 0."""
+    first = problems[0]
+    start = ArrayRecord({"x": Array(np.zeros(first.dim, first.dtype))})
+    curvature = max(one.moduli.smoothness for one in problems)
+    return Data(lambda name, nodes: grid_of(name, problems, nodes), start, error, curvature)
 
 
 @dataclass(frozen=True)
@@ -69,7 +83,9 @@ class Setting:
     """A problem, what is measured, and how long runs are.
 
     ``levels`` are errors whose times are measured; a search ends at ``target``, and a run at
-    ``horizon`` seconds of the clock. ``tick`` is the time between looks at the error.
+    ``horizon`` seconds of the clock. ``tick`` is the time between looks at the error. A search
+    tries ``trials`` settings, in runs of half the horizon; with ``race`` they last as long as the
+    best so far, asynchronous ones ``race`` seconds at most.
     """
 
     title: str
@@ -81,6 +97,9 @@ class Setting:
     seeds: int
     tick: float = 0.0
     guess: float = 2.0
+    agents: int = AGENTS
+    trials: int = TRIALS
+    race: float = 0.0
 
 
 def slow_agents(speeds: str, seed: int) -> list[int]:
@@ -103,8 +122,7 @@ def logistic(_: Path, speeds: str, seed: int) -> Data:
         problems.append(BinaryLogistic(rows, np.where(likely, 1, -1), regularizer=L2(0.5)))
     optimum = minimize(problems).x
     size = float(np.linalg.norm(optimum))
-    curvature = max(one.moduli.smoothness for one in problems)
-    return Data(problems, lambda x: float(np.linalg.norm(x - optimum)) / size, curvature)
+    return of_problems(problems, lambda x: float(np.linalg.norm(x - optimum)) / size)
 
 
 def softmax(folder: Path, speeds: str, seed: int) -> Data:
@@ -125,8 +143,7 @@ def softmax(folder: Path, speeds: str, seed: int) -> Data:
         return float(np.mean([one.value(x) for one in problems]))
 
     begin = value(np.zeros(problems[0].dim, "f4"))
-    curvature = max(one.moduli.smoothness for one in problems)
-    return Data(problems, lambda x: (value(x) - least) / (begin - least), curvature)
+    return of_problems(problems, lambda x: (value(x) - least) / (begin - least))
 
 
 @lru_cache(maxsize=1)
@@ -139,6 +156,14 @@ def _least(problems: Sequence[Problem]) -> float:
     return _minimum(*problems)
 
 
+def small_network(folder: Path, _: str, seed: int) -> Data:
+    """Return the agents of docs/results/deep.md; the error is the share of wrong test images."""
+    from results.asynchrony_network import Network
+
+    made = Network(folder / "mnist_20k.npz", SETTINGS["network"].agents, seed)
+    return Data(lambda name, _: made.grid(name), made.start, made.error)
+
+
 SETTINGS: Mapping[str, Setting] = {
     "logistic": Setting(
         "Logistic regression", logistic, 5, (1e-1, 1e-2, 1e-4, 1e-8), 1e-4,
@@ -148,6 +173,11 @@ SETTINGS: Mapping[str, Setting] = {
         "MNIST softmax", softmax, 20, (1e-1, 1e-2), 1e-1,
         {"equal": 1500.0, "lognormal": 2000.0, "stragglers": 4000.0, "absences": 2000.0}, 1,
         tick=10.0, guess=12.0,
+    ),
+    "network": Setting(
+        "MNIST network", small_network, 10, (0.2, 0.1), 0.1,
+        {"equal": 600.0, "stragglers": 4000.0}, 2, tick=10.0, guess=15.0,
+        agents=10, trials=5, race=1000.0,
     ),
 }  # fmt: skip
 
@@ -180,7 +210,7 @@ class Method:
         self, setting: Setting, curvature: float, values: Mapping[str, float], slow_task: float
     ) -> dict[str, Any]:
         """Return the Strategy's arguments; a deadline is ``slow_task`` seconds."""
-        found: dict[str, Any] = {**self.own, **WAYS[self.way]}
+        found: dict[str, Any] = {**WAYS[self.way], **self.own}
         found["round_timeout"] = slow_task if self.way in ("deadline", "fold") else NEVER
         for key, value in values.items():
             found[key] = value / curvature if key in self.by_curvature else value
@@ -193,7 +223,7 @@ WAYS: Mapping[str, Mapping[str, Any]] = {
     "wait": {},
     "deadline": {"late_replies": "drop"},
     "fold": {"late_replies": "fold"},
-    "asynchronous": {"asynchronous": True, "buffer": BUFFER},
+    "asynchronous": {"asynchronous": True},
 }
 
 
@@ -229,14 +259,52 @@ METHODS: Mapping[str, Method] = {
     "FedPDM (latest), asynchronous": _pdm("asynchronous"),
     "FedBuff": _local("fed-buff", "server_step_size", {}),
     "FedAsync": _local("fed-async", "fed_async_alpha", {"fed_async_alpha": 1.0}),
-    "AREA": Method(
-        "area", "asynchronous", {"step_size": 1.0}, {}, "", ("step_size",)
-    ),
+    "AREA": Method("area", "asynchronous", {"step_size": 1.0}, {}, "", ("step_size",)),
 }  # fmt: skip
+
 
 WAITING, BOLD, SAFE = (
     "Fed-PLT, waits, a = 1", "Fed-PLT, asynchronous, a = 1", "Fed-PLT, asynchronous, a = 1/2",
 )  # fmt: skip
+
+
+def _network(name: str, way: str, grid: Mapping[str, float], **own: Any) -> Method:
+    """Return a method of the network, whose moduli nobody knows: every step size is searched."""
+    steps_key = "max_local_steps" if name == "fed-pdm" else "local_epochs"
+    if way == "asynchronous":
+        own["buffer"] = 2
+    return Method(name, way, grid, own, steps_key, most={"fed_async_alpha": 1.0})
+
+
+_PLT, _LATER = {"rho": 10.0, "step_size": 0.16}, {"rho": 30.0, "step_size": 0.16}
+_PDM = {"rho": 0.1, "step_size_base": 0.1}
+_LATEST = {"aggregation": "latest", "step_size_rule": "constant"}
+NETWORK: Mapping[str, Method] = {
+    "Fed-PLT, waits, a = 1": _network("fed-plt", "wait", _PLT, relaxation=1.0),
+    "Fed-PLT, asynchronous, a = 1": _network("fed-plt", "asynchronous", _LATER, relaxation=1.0),
+    "FedBuff": _network("fed-buff", "asynchronous", {"step_size": 0.2, "server_step_size": 0.5}),
+    "FedAsync": _network("fed-async", "asynchronous", {"step_size": 0.2, "fed_async_alpha": 0.5}),
+    "FedPDM (latest), asynchronous": _network("fed-pdm", "asynchronous", _PDM, **_LATEST),
+    "Fed-PLT, asynchronous, a = 1/2": _network("fed-plt", "asynchronous", _LATER, relaxation=0.5),
+}
+
+
+SEARCHED: Mapping[str, Method] = {
+    f"{name}, own step": replace(
+        METHODS[name], grid={"rho": 1.5, "step_size": 3.0}, by_curvature=("step_size",)
+    )
+    for name in (BOLD, WAITING)
+}
+"""Fed-PLT with a local step size that is searched, where the moduli's bounds are loose."""
+
+
+def methods_of(data: str) -> Mapping[str, Method]:
+    """Return the methods that a problem is played with."""
+    return {
+        "logistic": METHODS,
+        "softmax": {**METHODS, **SEARCHED},
+        "network": NETWORK,
+    }[data]
 
 
 # ------------------------------------------------------------------ runs
@@ -247,18 +315,16 @@ def play(
     limit: float, values: Mapping[str, float], own_steps: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the error of a run over the clock; the slow agents may have steps of their own."""
-    began, setting, chosen = time.process_time(), SETTINGS[data], METHODS[method]
+    began, setting, chosen = time.process_time(), SETTINGS[data], methods_of(data)[method]
     found = data_of(folder, data, speeds, seed)
     steps = setting.steps if chosen.steps_key else 1
     latency = 1.0 if own_steps else LATENCY
     arguments = chosen.arguments(setting, found.curvature, values, 1.5 * (latency + steps))
     strategy = algorithm(chosen.algorithm).load_strategy()(
-        num_agents=AGENTS, seed=seed, task_latency=latency, **SPEEDS[speeds], **arguments
+        num_agents=setting.agents, seed=seed, task_latency=latency, **SPEEDS[speeds], **arguments
     )
     slow = set(slow_agents(speeds, seed)) if own_steps else ()
     nodes = [{"local-epochs": own_steps} if agent in slow else {} for agent in range(AGENTS)]
-    first = found.problems[0]
-    start = ArrayRecord({"x": Array(np.zeros(first.dim, first.dtype))})
     clock, errors = [0.0], [1.0]
 
     def over(done: Any) -> bool:
@@ -269,9 +335,9 @@ def play(
         errors.append(error if error < 1e3 else 1e3)  # also where it is not a number
         return errors[-1] <= until or errors[-1] >= 1e3 or done.clock >= limit
 
-    grid = grid_of(chosen.algorithm, found.problems, nodes)
+    grid = found.grid(chosen.algorithm, nodes)
     try:
-        strategy.start(grid, start, num_rounds=10**6, log_rounds=False, should_stop=over)
+        strategy.start(grid, found.start, num_rounds=10**6, log_rounds=False, should_stop=over)
     except RunError:  # numbers without end
         clock.append(clock[-1])
         errors.append(1e3)
@@ -290,12 +356,15 @@ def play(
 
 
 def searched(
-    grid: Mapping[str, float], most: Mapping[str, float], score: Callable[[dict[str, float]], float]
+    grid: Mapping[str, float],
+    most: Mapping[str, float],
+    score: Callable[[dict[str, float]], float],
+    trials: int = TRIALS,
 ) -> tuple[dict[str, float], int]:
     """Return the best of a compass search on a grid of powers, and how many were tried.
 
     From the middle it goes to the better neighbour, a factor 3 on a key; where none is, by its
-    root, and so on. It ends after `TRIALS`, but not before the best has worse ones on all sides.
+    root, and so on. It ends after ``trials``, but not before the best has worse ones on all sides.
     """
     keys, tried = list(grid), {}
 
@@ -316,11 +385,11 @@ def searched(
     while True:
         around = [near for near in beside(best, width) if near not in tried]
         if not around:
-            if len(tried) >= TRIALS or width == 1:
+            if len(tried) >= trials or width == 1:
                 break
             bracketed, width = True, width // 2
             continue
-        if bracketed and len(tried) >= TRIALS:
+        if bracketed and len(tried) >= trials:
             break
         near = around[0]
         tried[near] = score(value(near))
@@ -333,16 +402,24 @@ class Study:
     """The runs of one method under one model of speeds."""
 
     def __init__(self, runs: Runs, data: str, method: str, speeds: str) -> None:
-        self.setting, chosen = SETTINGS[data], METHODS[method]
+        self.setting, chosen = SETTINGS[data], methods_of(data)[method]
         self._run = partial(runs, data=data, method=method, speeds=speeds)
         self.limit = self.setting.horizon[speeds]
-        self.values, self.trials = searched(chosen.grid, chosen.most, self._score)
+        self._longest = self.limit / 2.0
+        if self.setting.race:
+            most = math.inf if chosen.way == "wait" else self.setting.race
+            self._longest = min(self.limit, most)
+        self.values, self.trials = searched(
+            chosen.grid, chosen.most, self._score, self.setting.trials
+        )
 
     def _score(self, values: dict[str, float]) -> float:
         """Return the time to the target, or more where a run does not come there."""
         setting = self.setting
-        found = self._run(seed=TUNING, until=setting.target, limit=self.limit / 2.0, values=values)
+        found = self._run(seed=TUNING, until=setting.target, limit=self._longest, values=values)
         time_ = found["times"][setting.levels.index(setting.target)]
+        if setting.race and time_ is not None:
+            self._longest = min(self._longest, float(time_))
         return NEVER * (1.0 + found["end"]) if time_ is None else float(time_)
 
     def runs(self) -> list[dict[str, Any]]:
@@ -374,7 +451,7 @@ def rows(runs: Runs, data: str, speeds: str) -> Iterator[list[str]]:
 
     Methods whose runs are not there are left out where nothing is played.
     """
-    for method in METHODS:
+    for method in methods_of(data):
         with suppress(LookupError):
             study = Study(runs, data, method, speeds)
             cells = ["-" if one is None else f"{one:.0f}" for one in study.times()]
@@ -403,6 +480,49 @@ def claims(runs: Runs) -> Iterator[list[str]]:
             yield [f"logistic, stragglers, {method}: error at the end", f"{end:.1e}", asked]
 
 
+def finding(runs: Runs) -> Iterator[str]:
+    """Yield a sentence or two on each problem and model of speeds: who is first, and who stops."""
+    for data, speeds in (*PARTS, *NIGHT):
+        setting, studies = SETTINGS[data], dict[str, Study]()
+        for method in methods_of(data):
+            with suppress(LookupError):
+                studies[method] = Study(runs, data, method, speeds)
+                studies[method].runs()
+        times = {method: study.times() for method, study in studies.items()}
+        if WAITING not in times or BOLD not in times:
+            continue
+        levels = dict.fromkeys((setting.target, setting.levels[-1]))
+        firsts = [
+            _first(level, {one: each[setting.levels.index(level)] for one, each in times.items()})
+            for level in levels
+        ]
+        ends = [
+            f"{one} at {studies[one].end():.1e}" for one, each in times.items() if each[-1] is None
+        ]
+        stops = f" Not there by the end: {'; '.join(ends)}." if ends else ""
+        yield f"- **{setting.title}, {speeds}**: {'; '.join(firsts)}.{stops}"
+
+
+def _first(level: float, times: Mapping[str, float | None]) -> str:
+    """Return who comes to a level first, beside Fed-PLT's times."""
+    there = {method: time_ for method, time_ in times.items() if time_ is not None}
+    if not there:
+        return f"to {_level(level)} nobody comes"
+    first = min(there, key=lambda method: there[method])
+    bold = min((there[one] for one in (BOLD, SAFE) if one in there), default=None)
+    own = {"Fed-PLT, asynchronous": bold, "Fed-PLT, waits": there.get(WAITING)}
+    others = [f"{one} {_seconds(time_)}" for one, time_ in own.items() if not first.startswith(one)]
+    return f"to {_level(level)} {first} is first ({'; '.join([_seconds(there[first]), *others])})"
+
+
+def _level(value: float) -> str:
+    return f"{value:g}" if value >= 1e-3 else f"{value:.0e}".replace("e-0", "e-")
+
+
+def _seconds(value: float | None) -> str:
+    return "does not come there" if value is None else f"{value:.0f} s"
+
+
 def shorter(runs: Runs) -> Iterator[list[str]]:
     """Yield the times with shorter tasks for the slow agents, and a latency of 1 s."""
     with suppress(LookupError):
@@ -426,9 +546,9 @@ def tables(runs: Runs) -> list[str]:
             list(shorter(runs)),
         ),
     ]
-    for data, speeds in PARTS:
+    for data, speeds in (*PARTS, *NIGHT):
         setting = SETTINGS[data]
-        levels = [f"to {level:g}" for level in setting.levels]
+        levels = [f"to {_level(level)}" for level in setting.levels]
         title = f"{setting.title}, {speeds}, {setting.horizon[speeds]:g} s at most"
         head = ["method", *levels, "error at the end", "chosen, of tried"]
         parts.append((title, head, list(rows(runs, data, speeds))))
@@ -440,26 +560,50 @@ def tables(runs: Runs) -> list[str]:
     return lines
 
 
-def figure(stem: Path, runs: Runs, parts: Sequence[tuple[str, str]]) -> None:
-    """Draw error over the clock of all methods, a panel a problem."""
+COLOURS = {
+    "fed-plt": "#2a8fd6",
+    "dp-iadmm": "#e08214",
+    "fed-pdm": "#35a853",
+    "fed-buff": "#e0443e",
+    "fed-async": "#a06cd5",
+    "area": "#a8795c",
+    "own step": "#17b8a6",
+}
+DASHES = {"asynchronous": "-", "fold": "-.", "wait": "--", "deadline": ":"}
+
+
+def _look(method: Method) -> dict[str, Any]:
+    """Return a line's colour, the algorithm's, its dashes, the way's, and its width."""
+    width = 1.0 if method.own.get("relaxation") == 0.5 else 1.8
+    dashes = DASHES[method.way]
+    colour = COLOURS["own step" if method in SEARCHED.values() else method.algorithm]
+    return {"color": colour, "linestyle": dashes, "linewidth": width}
+
+
+def figure(stem: Path, runs: Runs, speeds: str) -> None:
+    """Draw error over the clock of all methods, a panel a problem that was played."""
+    curves: dict[str, dict[str, Any]] = {}
+    for data in SETTINGS:
+        for method in methods_of(data):
+            with suppress(LookupError):
+                curve = Study(runs, data, method, speeds).runs()[0]["curve"]
+                curves.setdefault(data, {})[method] = np.array(curve[1:]).T
 
     def draw(picture: Any) -> None:
-        panels = np.atleast_1d(picture.subplots(1, len(parts)))
-        for panel, (data, speeds) in zip(panels, parts, strict=True):
-            for place, method in enumerate(METHODS):
-                try:
-                    curve = Study(runs, data, method, speeds).runs()[0]["curve"]
-                except LookupError:
-                    continue
-                clock, error = np.array(curve).T
-                dashed = "--" if METHODS[method].way != "asynchronous" else "-"
-                panel.plot(clock, error, dashed, color=f"C{place % 10}", label=method, lw=1.5)
-            panel.set(yscale="log", xlabel="virtual seconds", title=SETTINGS[data].title)
-            panel.set_ylim(SETTINGS[data].levels[-1] / 2, 2.0)
+        panels = np.atleast_1d(picture.subplots(1, len(curves)))
+        drawn: dict[str, Any] = {}
+        for panel, (data, found) in zip(panels, curves.items(), strict=True):
+            for method, (clock, error) in found.items():
+                (line,) = panel.plot(clock, error, **_look(methods_of(data)[method]))
+                drawn.setdefault(method, line)
+            panel.set(xscale="log", yscale="log", xlabel="virtual seconds")
+            panel.set(title=SETTINGS[data].title, ylim=(SETTINGS[data].levels[-1] / 2, 1.2))
         panels[0].set_ylabel("error")
-        panels[-1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        picture.legend(
+            drawn.values(), drawn, fontsize=9, loc="outside lower center", ncols=4, frameon=False
+        )
 
-    themed(stem, (11.0, 4.2), draw)
+    themed(stem, (11.0, 5.2), draw)
 
 
 PARTS: Sequence[tuple[str, str]] = (
@@ -468,15 +612,18 @@ PARTS: Sequence[tuple[str, str]] = (
 )
 
 
-def estimate(file: Path) -> str:
-    """Return how many runs are missing at most, and about how long they take."""
+NIGHT: Sequence[tuple[str, str]] = tuple(("network", name) for name in ("stragglers", "equal"))
+
+
+def estimate(file: Path, parts: Sequence[tuple[str, str]]) -> str:
+    """Return how many runs of some parts are missing at most, and about how long they take."""
     found = list(Runs(file, play).found.values())
     minutes, missing = 0.0, 0
-    for data, speeds in PARTS:
+    for data, speeds in parts:
         setting = SETTINGS[data]
         whole = [one for one in found if one["run"]["data"] == data]
         done = sum(one["run"]["speeds"] == speeds for one in whole)
-        left = max(0, len(METHODS) * (TRIALS + setting.seeds) - done)
+        left = max(0, len(methods_of(data)) * (setting.trials + setting.seeds) - done)
         each = np.mean([one["seconds"] for one in whole]) if whole else setting.guess
         missing, minutes = missing + left, minutes + left * each / 60.0
     return f"about {missing} runs to play, {minutes:.0f} minutes of one core"
@@ -489,22 +636,26 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="of the data")
     parser.add_argument("--write", action="store_true", help="play nothing, write what is there")
     parser.add_argument("--claims", action="store_true", help="play the claims' runs alone")
+    parser.add_argument("--night", action="store_true", help="play the network's runs alone")
     arguments = parser.parse_args()
     quiet()
     logging.getLogger("flwr").setLevel(logging.ERROR)  # a deadline names every late agent
     file = arguments.results / "asynchrony.jsonl"
     if not arguments.write:
-        print(estimate(file), flush=True)
+        parts = NIGHT if arguments.night else PARTS
+        print(estimate(file, parts), flush=True)
         runs = Runs(file, partial(play, arguments.folder))
-        print(*claims(runs), *shorter(runs), sep="\n", flush=True)
-        if not arguments.claims:
-            tables(runs)
+        if not arguments.night:
+            print(*claims(runs), *shorter(runs), sep="\n", flush=True)
+        for data, speeds in () if arguments.claims else parts:
+            print(*rows(runs, data, speeds), sep="\n", flush=True)
     found = Runs(file, missing)
     lines = tables(found)
     print("\n".join(lines))
-    fill(arguments.results / "asynchrony.md", "tables", lines[:-1])
-    shown = (("logistic", "stragglers"), ("softmax", "stragglers"))
-    figure(arguments.results.parent / "images" / "asynchrony", found, shown)
+    page = arguments.results / "asynchrony.md"
+    fill(page, "finding", list(finding(found)))
+    fill(page, "tables", lines[:-1])
+    figure(arguments.results.parent / "images" / "asynchrony", found, "stragglers")
 
 
 def missing(**run: Any) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -23,17 +22,17 @@ from flwr.serverapp.strategy import FedAdam, FedAvg, FedProx
 
 from privet.client_apps import LoopParticipant, initial_arrays
 from privet.client_apps.sparse_mod import sparse_mod
-from privet.data.partitions import partition
 from privet.kernel import stream
 from privet.sim.engine import InlineGrid
 from privet.sim.logs import quiet
 from privet.strategies import FedDyn, FedPDM, FedPLT, Scaffold, SparseUplink
 from privet.wire import content_bytes
 from results.deep import LOOKS, write
+from studies.small_network import Digits, network
 
 from .lines import append, read
 
-AGENTS, STEPS, BATCH, ROUNDS, SEEDS = 10, 10, 32, 20, range(5)
+AGENTS, STEPS, ROUNDS, SEEDS = 10, 10, 20, range(5)
 FIELDS = ("method", "settings", "seed", *(f"round {look}" for look in LOOKS), "up", "down")
 
 
@@ -117,46 +116,10 @@ ENTRIES = (
 longer ones."""
 
 
-def network(seed: int) -> torch.nn.Module:
-    """Return a network of two convolutions, 20,522 parameters."""
-    torch.manual_seed(seed)
-    nn = torch.nn
-    return nn.Sequential(
-        *(nn.Conv2d(1, 8, 5), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Conv2d(8, 16, 5), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Flatten(), nn.Linear(256, 64), nn.ReLU(), nn.Linear(64, 10)),
-    )
-
-
-class Data:
-    """MNIST's images and labels as tensors, and who holds what."""
-
-    def __init__(self, path: Path) -> None:
-        with np.load(path) as held:
-            self.inputs = {p: self._images(held[f"x_{p}"]) for p in ("train", "test")}
-            self.labels = {p: torch.tensor(held[f"y_{p}"].astype("i8")) for p in ("train", "test")}
-
-    @staticmethod
-    def _images(rows: Any) -> torch.Tensor:
-        return torch.tensor(rows.astype("f4") / 255).reshape(-1, 1, 28, 28)
-
-    def parts(self, seed: int) -> list[Any]:
-        """Return the rows of each agent."""
-        labels = self.labels["train"].numpy()
-        return list(partition(labels, AGENTS, "dirichlet", seed=seed, dirichlet_alpha=0.3))
-
-    def accuracy(self, model: torch.nn.Module) -> float:
-        """Return the share of the test images that the model names."""
-        with torch.no_grad():
-            images: Any = self.inputs["test"]
-            outputs = [model(part) for part in images.split(1000)]
-        return float((torch.cat(outputs).argmax(1) == self.labels["test"]).float().mean())
-
-
-def play(entry: Entry, seed: int, data: Data) -> dict[str, Any]:
+def play(entry: Entry, seed: int, data: Digits) -> dict[str, Any]:
     """Play one run and return its line of the table."""
     torch.set_num_threads(1)
-    parts, made = data.parts(seed), network(seed)
+    parts, made = data.parts(AGENTS, seed), network(seed)
     model = network(seed)  # one for all agents: they are asked one after the other
     moved = {"up": 0, "down": 0}
 
@@ -170,15 +133,7 @@ def play(entry: Entry, seed: int, data: Data) -> dict[str, Any]:
     def steps(context: Context, number: int, step: float, change: Callable[[], object]) -> None:
         own = int(context.node_config["partition-id"])
         draw = stream(seed, "batches", str(own), round_=number)
-        optimizer = torch.optim.SGD(model.parameters(), lr=step)
-        for _ in range(STEPS):
-            rows = draw.choice(parts[own], BATCH, replace=len(parts[own]) < BATCH)
-            optimizer.zero_grad()
-            outputs = model(data.inputs["train"][rows])
-            loss: Any = torch.nn.functional.cross_entropy(outputs, data.labels["train"][rows])
-            loss.backward()
-            change()
-            optimizer.step()
+        data.train(model, parts[own], draw, STEPS, step, change)
 
     def size(context: Context) -> int:
         return len(parts[int(context.node_config["partition-id"])])
@@ -238,7 +193,7 @@ def main(source: str, folder: str, *seeds: str) -> None:
     quiet()
     results = Path(folder)
     lines = results / "deep.csv"
-    data, rows = Data(Path(source)), read(lines)
+    data, rows = Digits(Path(source)), read(lines)
     there = {(row["method"], row["settings"], row["seed"]) for row in rows}
     for seed in map(int, seeds or SEEDS):
         for entry in ENTRIES:

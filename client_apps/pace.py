@@ -69,14 +69,14 @@ class Pace:
     """
 
     def __init__(self, rules: NodeRules, context: Context) -> None:
-        self._rules, self._file = rules, Path()
+        self._rules = rules
         if rules.min_seconds_between:
             if (path := state_path(context)) is None:
                 raise ConfigError(
                     "node-config: min-seconds-between needs state-path, beside which the time of "
                     "the last task is kept"
                 )
-            self._file = path.with_name(f"{path.name}.ended")
+            self._file: Path = path.with_name(f"{path.name}.ended")
 
     def wait(self, message: Message) -> None:
         """Wait until another task may be computed, and note that one is.

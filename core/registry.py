@@ -148,6 +148,7 @@ def registered(algorithm: Algorithm) -> Iterator[None]:
         _available.cache_clear()
 
 
+@lru_cache(maxsize=256)
 def _load(dotted: str | type) -> Any:
     if isinstance(dotted, type):
         return dotted

@@ -1,0 +1,155 @@
+"""Synchronous rounds of this checkout against another one's, in turns: what a change has cost.
+
+``PYTHONPATH=tests:papers python -m benchmarks.earlier OTHER/.venv/bin/python`` starts a process of
+each interpreter, which holds the agents of all cases and plays rounds when it is asked to. The two
+are asked in turns, first one and then the other, the next time the other way round, so that other
+work on the machine disturbs both alike. A figure is the median of the ratios of processor time,
+with its 95 % interval (bootstrap).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+GOAL = 1.03
+"""No interval lies above this ratio as a whole."""
+
+CASES: dict[str, dict[str, Any]] = {
+    "Fed-PLT, inline, 100 agents, d 5": {"agents": 100},
+    "Fed-PLT, cohort, 1000 agents, d 5": {"agents": 1000, "engine": "cohort"},
+    "Fed-PLT, private, inline, 100 agents, d 5": {
+        "agents": 100,
+        "settings": {
+            "local_solver": "noisy-gd",
+            "noise_variance": 0.1,
+            "clip": 1.0,
+            "row_norm": 4.0,
+        },
+    },
+    "Fed-PLT, inline, 50 agents, d 10000": {"agents": 50, "dim": 10_000, "examples": 4},
+    "SCAFFOLD, cohort, 1000 agents, d 5": {
+        "algorithm": "scaffold",
+        "agents": 1000,
+        "engine": "cohort",
+    },
+}
+
+
+def player(
+    algorithm: str = "fed-plt",
+    agents: int = 100,
+    dim: int = 5,
+    examples: int = 250,
+    engine: str = "inline",
+    settings: dict[str, Any] | None = None,
+) -> Callable[[int], float]:
+    """Return what plays some rounds and returns the processor seconds of them."""
+    from flwr.app import Array, ArrayRecord
+
+    from privet.problems import L2, BinaryLogistic
+    from privet.sim.inline import grid_of
+    from privet.strategies import FedPLT, Scaffold
+
+    rng = np.random.default_rng(0)
+    problems = [
+        BinaryLogistic(
+            rng.standard_normal((examples, dim)),
+            np.where(rng.random(examples) < 0.5, -1, 1),
+            regularizer=L2(0.5),
+        )
+        for _ in range(agents)
+    ]
+    grid = grid_of(algorithm, problems, engine=engine)
+    if algorithm == "fed-plt":
+        strategy: Any = FedPLT(num_agents=agents, local_epochs=5, **settings or {})
+    else:
+        strategy = Scaffold(num_agents=agents)
+    session = strategy.begin(grid, ArrayRecord({"x": Array(np.zeros(dim))}))
+
+    def play(rounds: int) -> float:
+        begin = time.process_time()
+        for _ in range(rounds):
+            strategy.play_round(grid, session.round + 1)
+        return time.process_time() - begin
+
+    return play
+
+
+def answer() -> None:
+    """Play the rounds that each line of the input asks for, and write the seconds."""
+    from privet.sim.logs import quiet
+
+    quiet()
+    players: dict[str, Callable[[int], float]] = {}
+    for line in sys.stdin:
+        case, rounds = json.loads(line)
+        if case not in players:
+            players[case] = player(**CASES[case])
+        print(json.dumps(players[case](rounds)), flush=True)
+
+
+class Checkout:
+    """A process of one interpreter that plays rounds."""
+
+    def __init__(self, python: str) -> None:
+        self.process = subprocess.Popen(
+            [python, __file__, "--answer"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def seconds(self, case: str, rounds: int) -> float:
+        """Return what the rounds took."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps([case, rounds]) + "\n")
+        self.process.stdin.flush()
+        return float(json.loads(self.process.stdout.readline()))
+
+    def close(self) -> None:
+        """End the process."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def interval(ratios: Any) -> tuple[float, float, float]:
+    """Return the median and its 95 % interval by bootstrap."""
+    drawn = np.random.default_rng(0).choice(ratios, (4000, len(ratios)))
+    low, high = np.quantile(np.median(drawn, axis=1), (0.025, 0.975))
+    return float(np.median(ratios)), float(low), float(high)
+
+
+def main(other: str, turns: int = 60) -> None:
+    """Print a line a case."""
+    here, there = Checkout(sys.executable), Checkout(other)
+    try:
+        for case in CASES:
+            once = [each.seconds(case, 3) for each in (here, there)]
+            rounds = max(1, round(0.3 / (max(once) / 3)))
+            ratios = []
+            for turn in range(turns):
+                order = (here, there) if turn % 2 else (there, here)
+                took = {each: each.seconds(case, rounds) for each in order}
+                ratios.append(took[here] / took[there])
+            middle, low, high = interval(ratios)
+            verdict = "holds" if low <= GOAL else "does not hold"
+            print(f"{case}: {middle:.3f} [{low:.3f}, {high:.3f}], at most {GOAL}: {verdict}")
+    finally:
+        here.close()
+        there.close()
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--answer":
+        answer()
+    else:
+        main(sys.argv[1], *map(int, sys.argv[2:]))

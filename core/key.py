@@ -100,7 +100,8 @@ class Key:
         if type(value) is not kind and not self.choices:
             raise ConfigError(f"{self.name} = {value!r}: expected {_KINDS[kind]}")
         if self.choices and value not in self.choices:
-            near = did_you_mean(str(value), self.choices)
+            # Short ones such as gd and sgd resemble each other, and are not meant for each other.
+            near = did_you_mean(str(value), [one for one in self.choices if len(one) > 3])
             raise ConfigError(
                 f"{self.name} = {value!r}: choose one of {', '.join(self.choices)}{near}"
             )

@@ -208,8 +208,8 @@ def check_categories(categories: list[str], rows: int) -> None:
         )
     if len({re.sub(r"\d+([.,]\d+)*", "", text) for text in categories}) == 1:
         raise UnfitError(
-            f"many numbers with a text, such as {first}: write the numbers alone, list the texts "
-            "in a schema if they are categories, or leave it out if it tells whose a row is"
+            f"texts that differ in a number, such as {first}: leave them out if they are ids, "
+            "write the numbers alone if they are quantities, or list them in a schema if categories"
         )
     if len(categories) > min(MOST_CATEGORIES, rows / 2):
         what = " (an id, or notes?)" if len(categories) == rows else ""

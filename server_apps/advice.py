@@ -54,14 +54,24 @@ def remark(summary: Mapping[str, Any]) -> str:
     if isinstance(accuracy, float) and accuracy < constant.get("accuracy", 0.0):
         common = constant["accuracy"]
         parts.append(f"accuracy {accuracy:.4f} is below the commonest class's {common:.4f}")
+    if not summary.get("private"):
+        return "; ".join(parts)
+    keys = [key for key in STEP_KEYS if key in summary.get("config", {})]
     alone = ((summary.get("baselines") or {}).get("alone") or {}).get("accuracy")
-    worse = isinstance(accuracy, float) and isinstance(alone, float) and accuracy < alone
-    if worse and summary.get("private"):
+    if isinstance(accuracy, float) and isinstance(alone, float) and accuracy < alone:
         parts.append(
             f"accuracy {accuracy:.4f} is below {alone:.4f}, the mean of agents that train alone "
-            "without noise: at this epsilon more rows or agents are needed"
+            "without noise"
         )
-    if parts and summary.get("private"):
-        keys = [key for key in STEP_KEYS if key in summary.get("config", {})]
+        averaged = ((summary.get("baselines") or {}).get("fed-avg") or {}).get("accuracy")
+        if isinstance(averaged, float) and averaged < alone:
+            steps = " or ".join(keys)
+            parts.append(
+                f"FedAvg with the same work has {averaged:.4f} without noise, so noise is not "
+                f"the only cause: try a larger {steps or 'step'} while the loss still falls"
+            )
+            return "; ".join(parts)
+        parts.append("at this epsilon more rows or agents are needed")
+    if parts:
         parts.append(remedy(keys, private=True))
     return "; ".join(parts)

@@ -18,14 +18,19 @@ log = logging.getLogger("flwr.privet")
 def _deal(pool: Pool, _: NoKeys) -> list[Indices]:
     parts, num_agents = by_id(pool.values), pool.num_agents
     if len(parts) < num_agents:
-        raise DataError(f"partition natural-id: {len(parts)} ids for {num_agents} agents")
+        raise DataError(
+            f"partition natural-id: {len(parts)} ids for {num_agents} agents: "
+            f"num-agents={len(parts)} gives each id an agent"
+        )
     if len(parts) > num_agents:
         left = sum(map(len, parts[num_agents:]))
         log.warning(
-            "partition natural-id: %d ids for %d agents, %d examples are not used",
+            "partition natural-id: %d ids for %d agents, %d examples are not used; num-agents=%d "
+            "uses all",
             len(parts),
             num_agents,
             left,
+            len(parts),
         )
     return parts[:num_agents]
 

@@ -73,7 +73,7 @@ def test_an_agent_is_a_writer(tmp_path: Path) -> None:
         np.testing.assert_allclose(problem.features, data[writer]["x"], atol=1e-7)
         assert problem.labels.tolist() == data[writer]["y"]
     assert federation.dim == 784 * 62
-    with pytest.raises(DataError, match="natural-id: 3 ids for 4 agents"):
+    with pytest.raises(DataError, match="3 ids for 4 agents: num-agents=3 gives"):
         federation_from_config(config, 4)
 
 

@@ -147,7 +147,9 @@ def test_natural_ids_without_an_agent_are_said_to_be_left_out(
 ) -> None:
     parts = partition(np.zeros(5), 2, "natural-id", ids=np.array([3, 1, 2, 3, 1]))
     assert [part.tolist() for part in parts] == [[1, 4], [2]]
-    assert caplog.messages == ["partition natural-id: 3 ids for 2 agents, 2 examples are not used"]
+    assert caplog.messages == [
+        "partition natural-id: 3 ids for 2 agents, 2 examples are not used; num-agents=3 uses all"
+    ]
 
 
 def test_none_gives_a_node_all_of_its_own_file() -> None:

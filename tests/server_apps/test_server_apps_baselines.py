@@ -162,3 +162,19 @@ def test_a_loss_that_ends_far_above_its_start_is_mentioned() -> None:
     said = remark(summary(0.6, 0.75, baselines=common))
     assert "0.5, that of a model that says the same of every row" in said
     assert "accuracy 0.7500 is below the commonest class's 0.8000" in said
+
+
+@pytest.mark.parametrize(("averaged", "cause"), [(0.9, "noise"), (0.6, "work"), (None, "noise")])
+def test_noise_is_blamed_only_where_the_same_work_without_it_is_better(
+    averaged: float | None, cause: str
+) -> None:
+    found = {
+        "alone": {"accuracy": 0.8},
+        **({"fed-avg": {"accuracy": averaged}} if averaged else {}),
+    }
+    said = remark(summary(0.6, 0.75, baselines=found, config={"step-size-base": 1.0}))
+    assert "accuracy 0.7500 is below 0.8000, the mean of agents that train alone" in said
+    assert ("more rows or agents" in said, "fewer rounds" in said) == (cause == "noise",) * 2
+    assert ("0.6000 without noise" in said, "a larger step-size-base" in said) == (
+        (cause == "work",) * 2
+    )

@@ -29,8 +29,8 @@ def from_checkout(command: str) -> None:
     """
     if not in_checkout():
         raise ConfigError(
-            f"{command}: what it runs is in a checkout only: `make venv` there, then "
-            f".venv/bin/privet {command}"
+            f"{command}: what it runs is in a checkout only, and the installed copy is not the "
+            f"checkout: `pip install -e .` there, then privet {command}"
         )
     # At the front, as installed packages may have these names: Opacus has one of benchmarks.
     folders = [str(ROOT / folder) for folder in FOLDERS]

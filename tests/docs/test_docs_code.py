@@ -14,6 +14,7 @@ from privet.client_apps import LOCAL_KEYS
 from privet.data.settings import DATA_KEYS
 from privet.kernel.node_rules import KEYS
 from privet.server_apps.config import defaults
+from support.absent import hide
 from support.cli import privet
 from support.paths import ROOT
 
@@ -44,12 +45,21 @@ def run_of(page: Path) -> Any:
 
 
 @pytest.mark.parametrize("page", [run_of(p) for p in OURS if blocks(p, "python")])
-def test_python_blocks_run_one_after_the_other(page: Path) -> None:
+def test_python_blocks_run_one_after_the_other(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if page.stem == "own-loop":
         pytest.importorskip("lightning", reason="needs the group torch")
+    elif page.stem != "pandas":
+        # Nothing that they have the reader install brings it.
+        hide(monkeypatch, "pandas")
     names: dict[str, Any] = {"__name__": "page"}
     for block in blocks(page, "python"):
         exec(compile(block, str(page), "exec"), names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=title)
+def test_a_checkout_is_installed_editable(page: Path) -> None:
+    """A copy of it in the environment would take the place of what `make venv` installed."""
+    assert not re.findall(r"pip install ['\"]?\.(?=[\[\s'\"])", page.read_text())
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=title)

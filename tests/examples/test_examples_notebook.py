@@ -13,6 +13,7 @@ from privet.server_apps import Finished
 from privet.server_apps.account import Account
 from privet.server_apps.config import defaults
 from privet.strategies.run.views import History
+from support.absent import hide
 from support.notebooks import cells, run
 from support.paths import ROOT
 
@@ -40,6 +41,7 @@ def test_the_notebook_runs_and_shows_tables_and_curves(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    hide(monkeypatch, "pandas")  # its first lines name no extra that has it
     values: list[Any] = run(NOTEBOOK)
     tables = {type(value): value._repr_html_() for value in values if _is_table(value)}
     assert set(tables) >= {History, Account, Finished}

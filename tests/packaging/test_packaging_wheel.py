@@ -122,7 +122,7 @@ def test_the_benchmarks_stay_with_the_source(installed: Installed) -> None:
         check=False,
     )
     said = (
-        "privet: bench: what it runs is in a checkout only: `make venv` there, then "
-        ".venv/bin/privet bench\n"
+        "privet: bench: what it runs is in a checkout only, and the installed copy is not the "
+        "checkout: `pip install -e .` there, then privet bench\n"
     )
     assert (done.returncode, done.stdout, done.stderr) == (2, "", said)

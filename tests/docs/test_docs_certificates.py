@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -40,6 +41,15 @@ def run(script: str, folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def not_ignored(folder: Path) -> list[str]:
+    """Return the files that git would offer to commit if the folder were a checkout."""
+    shutil.copy2(ROOT / ".gitignore", folder)
+    subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
+    command = ["git", "ls-files", "--others", "--exclude-standard", "--exclude=/flwr/"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    return [name for name in done.stdout.splitlines() if name != ".gitignore"]
+
+
 @pytest.mark.parametrize("text", [DEPLOY, EXAMPLE], ids=["page", "example"])
 def test_of_the_coordinator(text: str, tmp_path: Path) -> None:
     (script,) = re.findall(
@@ -47,6 +57,9 @@ def test_of_the_coordinator(text: str, tmp_path: Path) -> None:
     )
     run(script, tmp_path)
     verify(tmp_path, "ca.crt", "server.pem")
+    for name in ("node0", "node1.pub", "state.db", "ledger.jsonl", "superlink.log"):
+        (tmp_path / name).touch()
+    assert not not_ignored(tmp_path)
 
 
 def test_of_servers_of_a_graph(tmp_path: Path) -> None:
@@ -58,6 +71,7 @@ def test_of_servers_of_a_graph(tmp_path: Path) -> None:
     verify(tmp_path, "peer-ca.crt", *(f"unit-{unit}.pem" for unit in range(3)))
     for unit in range(3):
         verify(tmp_path / f"hospital-{unit}", "ca.crt", "link.pem")
+    assert not not_ignored(tmp_path)
 
 
 def test_of_the_tests(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from privet.server_apps.config import defaults
 from support.absent import hide
 from support.cli import privet
 from support.paths import ROOT
+from support.wheel import run
 
 DOCS = ROOT / "docs"
 OURS = [DOCS / f"{name}.md" for name in ("index", "tutorial", "fed-plt", "sparse-messages")]
@@ -54,6 +56,19 @@ def test_python_blocks_run_one_after_the_other(page: Path, monkeypatch: pytest.M
     names: dict[str, Any] = {"__name__": "page"}
     for block in blocks(page, "python"):
         exec(compile(block, str(page), "exec"), names)
+
+
+def test_the_files_of_the_page_on_projects_make_an_app(tmp_path: Path) -> None:
+    page = DOCS / "how-to" / "flower-project.md"
+    project = tmp_path / "my-app"
+    module = project / "my_app"
+    module.mkdir(parents=True)
+    (project / "pyproject.toml").write_text(blocks(page, "toml")[0])
+    (module / "__init__.py").touch()
+    for name, block in zip(("client", "server"), blocks(page, "python"), strict=True):
+        (module / f"{name}.py").write_text(block)
+    run(Path(sys.executable).with_name("flwr"), "build", cwd=project)
+    assert list(project.glob("*.fab"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=title)

@@ -22,7 +22,7 @@ from .torch_model import parts, vector
 from .work import Work
 
 
-class _Module(torch.nn.Module):
+class _Module(torch.nn.Module):  # type: ignore[misc]
     def __init__(self, module: Any, loss: Any) -> None:
         super().__init__()
         self.module, self.criterion = module, loss

@@ -1,6 +1,7 @@
 # `make help` lists the targets. Overridable: VENV (the environment's folder), PYTHON (the
 # interpreter that creates it), PYTEST_ARGS (more arguments for pytest), JOBS (tests at a time that
-# start no processes), GOLDEN (--compare says what differs; names of cases may follow).
+# start no processes), GOLDEN (--compare says what differs; names of cases may follow), FLOWER (a
+# version of Flower, such as 1.41, for an environment of its own), COMPILE (no: when imported).
 
 VENV ?= .venv
 PYTEST_ARGS ?=
@@ -10,13 +11,17 @@ GOLDEN ?= --write
 QUICK := $(addprefix --ignore=tests/,docs/test_docs_code.py docs/test_docs_site.py examples packaging sim cli papers \
 	testing foreign client_apps/test_client_apps_habits.py kernel/test_kernel_sensitivity_search.py kernel/test_kernel_update.py \
 	strategies/test_strategies_no_better.py)
+# The files with tests that start processes: reading all the others takes as long as some of these tests.
+PROCESSES = $(shell grep -rlE --include='test_*.py' 'mark\.(ray|deployment)' tests)
 BIN := $(VENV)/bin
 PARALLEL := -n $(JOBS) --dist worksteal
 ROOMS := core kernel problems wire data strategies client_apps server_apps sim cli testing
 ENTRIES := $(basename $(wildcard flower_server.py flower_client.py))
 LINKS := build/typed
 
-DEV := $(VENV)/.installed-dev
+export FLOWER ?=
+export COMPILE ?= yes
+DEV := $(VENV)/.installed-dev$(FLOWER:%=-flwr-%)
 RUN := $(VENV)/.installed-run
 
 # One BLAS thread: the engines are bit-identical only then, and the agents share the cores anyway.
@@ -50,16 +55,16 @@ run: $(RUN) ## train Fed-PLT over 10 agents in Flower's simulation
 # processes want the cores for themselves.
 test: lint ## lint, types and every test that is not slow
 	$(BIN)/pytest $(PARALLEL) -m "not slow and not ray and not deployment" $(PYTEST_ARGS)
-	$(BIN)/pytest -m "not slow and (ray or deployment)" $(PYTEST_ARGS)
+	$(BIN)/pytest -m "not slow and (ray or deployment)" $(PROCESSES) $(PYTEST_ARGS)
 
 # Five minutes: no other processes, no wheels and pages, not the papers' experiments.
 test-quick: $(DEV) ## the tests of one version of Python besides the first: VENV=.venv-3.13
-	$(BIN)/python -VV
+	@$(BIN)/python -c 'import sys, flwr; print("Python", sys.version, "Flower", flwr.__version__)'
 	$(BIN)/pytest -m "not slow and not ray and not deployment" $(QUICK) $(PYTEST_ARGS)
 
 test-all: lint ## lint, types and every test
 	$(BIN)/pytest $(PARALLEL) -m "not ray and not deployment" $(PYTEST_ARGS)
-	$(BIN)/pytest -m "ray or deployment" $(PYTEST_ARGS)
+	$(BIN)/pytest -m "ray or deployment" $(PROCESSES) $(PYTEST_ARGS)
 
 keys: $(DEV) ## write the run-config keys into pyproject.toml and the strategies' constructors
 	@$(BIN)/python scripts/keys.py

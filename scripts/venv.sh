@@ -4,6 +4,8 @@
 # first) and install the project into it, editable, with the comma-separated EXTRAS; with "dev" among
 # them the dependency group "torch" too, where it can be had. Each STAMP is a file that says for which
 # dependencies this was done: nothing is installed where the first of them says those of today.
+# $FLOWER, such as 1.41, puts that version of Flower in the place of the newest, without what it
+# depends on. $COMPILE = no leaves modules to be compiled when they are first imported.
 set -eu
 
 venv=$1
@@ -54,7 +56,7 @@ stamp() {
     exit 0
 }
 if [ "$(cat "$1" 2>/dev/null)" = "$dependencies" ]; then stamp "$@"; fi
-rm -f "$@"
+rm -f "$venv"/.installed-*
 
 if [ -z "$uv" ]; then
     if works "$venv/bin/uv" --version || "$venv/bin/python" -m pip install --quiet uv; then
@@ -64,17 +66,28 @@ fi
 
 echo "Installing flwr-privet[$extras] into $venv"
 # Compiling once here spares every process of the first run from compiling what it imports.
+compile=--compile-bytecode
+if [ "${COMPILE:-yes}" = no ]; then compile=; fi
 with_uv() {
-    [ -n "$uv" ] && "$uv" pip install --quiet -e ".[$extras]" \
-        --python "$venv/bin/python" --compile-bytecode "$@"
+    [ -n "$uv" ] && "$uv" pip install --quiet --python "$venv/bin/python" $compile "$@"
+}
+pip_there() {
+    works "$venv/bin/python" -m pip --version || "$venv/bin/python" -m ensurepip >/dev/null
+}
+finish() {
+    if [ -n "${FLOWER:-}" ]; then
+        with_uv --no-deps "flwr==$FLOWER.*" ||
+            { pip_there && "$venv/bin/python" -m pip install --quiet --no-deps "flwr==$FLOWER.*"; }
+    fi
+    stamp "$@"
 }
 case ",$extras," in *,dev,*)
-    if why=$(with_uv --group torch 2>&1); then stamp "$@"; fi
+    if why=$(with_uv -e ".[$extras]" --group torch 2>&1); then finish "$@"; fi
     echo "$why" >&2
     echo "goes on without the group torch: the tests of PyTorch will be skipped" >&2
 esac
-if with_uv; then stamp "$@"; fi
+if with_uv -e ".[$extras]"; then finish "$@"; fi
 echo "uv could not install, trying pip, which takes longer" >&2
-works "$venv/bin/python" -m pip --version || "$venv/bin/python" -m ensurepip >/dev/null
+pip_there
 "$venv/bin/python" -m pip install --quiet -e ".[$extras]"
-stamp "$@"
+finish "$@"

@@ -1,6 +1,6 @@
 """All that this library uses of Flower beyond its public API, in one place.
 
-Written for flwr 1.41. A newer Flower may change any of it: the test of this file then fails first,
+Tested with flwr 1.41 and 1.42. Another Flower may change any of it: the test of this file then fails first,
 and names the version.
 """
 

@@ -101,6 +101,16 @@ def test_development_has_torch_unless_it_cannot_be_had(
     assert "tests of PyTorch will be skipped" in capfd.readouterr().err
 
 
+def test_an_environment_may_have_another_flower_and_leave_compiling(
+    install: Callable[..., list[str]],
+) -> None:
+    everything, flower = install(PROJECT, FLOWER="1.41", COMPILE="no")
+    assert "compile" not in everything
+    assert flower.endswith("--no-deps flwr==1.41.*")
+    *_, newest = install(PROJECT.replace("1.26", "2"))
+    assert "--compile-bytecode" in newest
+
+
 def test_the_environment_has_no_gpu_libraries() -> None:
     """The plain wheel of PyTorch for Linux would bring gigabytes of them."""
     torch = pytest.importorskip("torch")

@@ -1,7 +1,7 @@
 """All that this library uses of Flower beyond its public API, in one place.
 
-Tested with flwr 1.41 and 1.42. Another Flower may change any of it: the test of this file then fails first,
-and names the version.
+Tested with flwr 1.41 and 1.42. Another may change any of it: the test of this file then fails
+first, and names the version.
 """
 
 from __future__ import annotations

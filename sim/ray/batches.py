@@ -20,8 +20,10 @@ from flwr.app import Message
 
 LARGE = 1 << 12
 """Bytes from which a value goes to the arena."""
-SIZE = 64 << 20
-"""Bytes of an arena, which takes up as many as have been written; others stay in the pickle."""
+SIZE = 1 << 29
+"""Bytes of an arena, which takes up as many as have been written; others stay in the pickle, where
+each is copied several times more. What a round wrote stays: the next one needs as much, and pages
+that are new take longer than the copy."""
 
 
 class Arena:

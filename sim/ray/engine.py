@@ -56,7 +56,7 @@ class RayGrid(LocalGrid):
     the next one they hold no state, and the algorithm's rule for that applies.
 
     Values of more than 4 kB go to actors on this machine, and come back, in memory that they share
-    with the grid, up to 64 MB for each; to and from other machines they travel with the rest.
+    with the grid, up to 512 MB for each; to and from other machines they travel with the rest.
 
     Parameters
     ----------

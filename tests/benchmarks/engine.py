@@ -36,7 +36,7 @@ from .sharded import bench_sharded, sharded_rates
 AGENTS = 100
 SIZES = (10, 10_000, 1_000_000)
 RATIO_GOALS = {10: 30.0, 10_000: 30.0, 1_000_000: 10.0}
-SHARDED_GOALS = {10: 30.0, 10_000: 30.0}
+SHARDED_GOALS = {10: 30.0, 10_000: 30.0, 1_000_000: 10.0}
 
 
 def bench_engine(
@@ -63,7 +63,7 @@ def bench_engine(
         ratio = own / its_own
         show(Figure("engine", _case(size), "inline / Ray simulation", ratio, RATIO_GOALS[size]))
         ratio = sharded / its_own
-        goal = SHARDED_GOALS.get(size)
+        goal = SHARDED_GOALS[size]
         show(Figure("engine", _case(size), "Ray engine / Ray simulation", ratio, goal))
         ratio = averaged / its_averaged
         show(Figure("engine", _case(size), "inline / Ray simulation, FedAvg", ratio))

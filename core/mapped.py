@@ -25,6 +25,8 @@ LIMIT = 1 << 29
 """Bytes above which an array is in a file."""
 BLOCK = 1 << 24
 """Bytes that are worked on at a time."""
+SPARSE = 1 << 20
+"""Bytes from which a table takes care that rows of zeros take up no memory."""
 
 _mapped: list[ref[mmap.mmap]] = []
 """A list, which costs nothing to walk over while it is empty: every message does."""
@@ -51,6 +53,36 @@ def empty(shape: tuple[int, ...], dtype: DTypeLike, folder: Path | None) -> NDAr
     _mapped[:] = [other for other in _mapped if other() is not None]
     _mapped.append(ref(pages))
     return np.frombuffer(pages, dtype).reshape(shape)
+
+
+def repeated(row: NDArray[Any], count: int, folder: Path | None) -> NDArray[Any]:
+    """Return a table (count, ...) whose rows are this one; raises as ``empty``.
+
+    Rows of zeros take up memory when something is written to them, so that those of agents that
+    never took part are one page of the system's.
+    """
+    shape = (count, *np.atleast_1d(row).shape)
+    size = math.prod(shape) * row.itemsize
+    if size >= SPARSE and (folder is None or size <= LIMIT) and not _bits(row).any():
+        pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if hasattr(mmap, "MADV_NOHUGEPAGE"):  # where one row would take up 2 MB
+            pages.madvise(mmap.MADV_NOHUGEPAGE)
+        return np.frombuffer(pages, row.dtype).reshape(shape)
+    table = empty(shape, row.dtype, folder)
+    for part in blocks(table):
+        table[part] = row
+    return table
+
+
+def written(table: NDArray[Any]) -> NDArray[np.intp]:
+    """Return the rows of a table (N, d), d > 1, that are not zeros bit for bit."""
+    bits = _bits(table)
+    parts = [np.bitwise_or.reduce(bits[part], axis=1) != 0 for part in blocks(bits)]
+    return np.flatnonzero(np.concatenate(parts))
+
+
+def _bits(array: NDArray[Any]) -> NDArray[Any]:
+    return np.atleast_1d(array).view(f"u{array.itemsize}")
 
 
 def release() -> None:

@@ -32,13 +32,16 @@ from privet.client_apps.inputs import parts, starting_rows
 from privet.client_apps.terms import PrivacyTerms
 from privet.core import RunError, mapped
 from privet.core.key import keys_of, owned, read
-from privet.core.mapped import blocks, column_sums, empty
+from privet.core.mapped import blocks, column_sums, empty, repeated, written
 from privet.kernel import Facts
 from privet.wire import Settings
 from privet.wire.payload import ENCODED
 
 from .method import UNSAVED, Arrays, HalfState, Positions, S, ServerMethod, Turn, Vector
 from .uploads import LARGE, Block, ClearSums, Uploads, decoded, followed, in_part, sum_in_order
+
+ROWS, PLACES = ".rows", ".places"
+"""Ends of the names of what a checkpoint holds of a table of few rows that are not zeros."""
 
 
 def _saved(state: HalfState | type[HalfState]) -> list[str]:
@@ -163,11 +166,7 @@ class ServerHalf(ServerMethod[S]):
         """Return the tables (N, d) before round 1, by name; without rows if uploads are masked."""
         tables = {}
         for name, row in self.rows(start).items():
-            shape = (0 if self.masked else count, *np.atleast_1d(row).shape)
-            table = empty(shape, row.dtype, self.folder)
-            for part in blocks(table):
-                table[part] = row
-            tables[name] = table
+            tables[name] = repeated(row, 0 if self.masked else count, self.folder)
         return tables
 
     def initialise(self, start: Vector, count: int) -> S:
@@ -229,8 +228,22 @@ class ServerHalf(ServerMethod[S]):
         return state.residual
 
     def dump(self, state: S) -> Arrays:
-        """Return the state as arrays for a checkpoint: its fields, by name."""
-        return {name: np.asarray(getattr(state, name)) for name in _saved(state)}
+        """Return the state as arrays for a checkpoint: its fields, by name.
+
+        Of a large table of which most rows are zeros, as those of agents that never took part, the
+        others alone are there, as ``name.rows``, beside their places, after the number of all rows.
+        """
+        arrays: dict[str, Any] = {}
+        for name in _saved(state):
+            array = np.asarray(getattr(state, name))
+            if array.ndim == 2 and array.nbytes >= mapped.SPARSE and array.shape[1] > 1:
+                places = written(array)
+                if 2 * len(places) < len(array):
+                    arrays[name + PLACES] = np.array([len(array), *places])
+                    arrays[name + ROWS] = array[places]
+                    continue
+            arrays[name] = array
+        return arrays
 
     def load(self, arrays: Arrays) -> S:
         """Return the state of ``dump``; arrays are writable copies, but large ones are not copied.
@@ -240,18 +253,21 @@ class ServerHalf(ServerMethod[S]):
         RunError
             If these are the arrays of another state.
         """
-        names = _saved(self.state)
-        if sorted(arrays) != sorted(names):
+        names, values = _saved(self.state), dict[str, Any]()
+        for name, array in arrays.items():
+            if name.endswith(ROWS) and (table := name.removesuffix(ROWS)) + PLACES in arrays:
+                count, *places = arrays[table + PLACES].tolist()
+                values[table] = repeated(np.zeros(array.shape[1], array.dtype), count, self.folder)
+                values[table][places] = array
+            elif not array.ndim:
+                values[name] = array.item()
+            elif not (name.endswith(PLACES) and name.removesuffix(PLACES) + ROWS in arrays):
+                values[name] = array if array.nbytes > mapped.LIMIT else array.copy()
+        if sorted(values) != sorted(names):
             raise RunError(
-                f"resume: the checkpoint's state has {', '.join(sorted(arrays)) or 'nothing'}, "
+                f"resume: the checkpoint's state has {', '.join(sorted(values)) or 'nothing'}, "
                 f"{self.name} of this version {', '.join(sorted(names))}"
             )
-        values: dict[str, Any] = {
-            name: (array if array.nbytes > mapped.LIMIT else array.copy())
-            if array.ndim
-            else array.item()
-            for name, array in arrays.items()
-        }
         state: Any = self.state(**values)
         return self.completed(state)
 

@@ -51,6 +51,26 @@ def test_what_is_written_outlasts_a_release(small: None, tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []  # the file has no name and goes with the process
 
 
+def test_rows_of_zeros_take_up_no_memory_until_they_are_written() -> None:
+    before = resident_megabytes()
+    table = mapped.repeated(np.zeros(1000, np.float32), 50_000, None)  # 200 MB
+    table[7], table[40_000, 3] = np.arange(1000), -0.0
+    assert mapped.written(table).tolist() == [7, 40_000]
+    assert not np.add.reduce(table, axis=0)[0]
+    assert resident_megabytes() - before < 20
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, 0.5])
+def test_every_row_is_the_one_that_is_repeated(
+    value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mapped, "SPARSE", 1)
+    row = np.full(3, value)
+    table = mapped.repeated(row, 5, None)
+    assert table.tobytes() == np.tile(row, (5, 1)).tobytes()
+    assert mapped.repeated(row, 0, None).shape == (0, 3)
+
+
 def test_a_mapped_table_is_not_resident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mapped, "LIMIT", 1 << 20)
     before = resident_megabytes()

@@ -121,6 +121,27 @@ def test_a_state_survives_its_arrays_and_no_other_does() -> None:
         half.load(arrays)
 
 
+def test_rows_of_zeros_are_not_in_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a large table; one of which most rows were written is there as it is."""
+    monkeypatch.setattr("privet.core.mapped.SPARSE", 1)
+    half = Half()
+    state = half.initialise(np.zeros(2, np.float32), 9)
+    state.table[[2, 7]] = [[1.5, 0], [0, -0.0]]
+    arrays = half.dump(state)
+    assert arrays["table.places"].tolist() == [9, 2, 7]
+    assert arrays["table.rows"].shape == (2, 2)
+    again = half.load(arrays)
+    assert again.table.tobytes() == state.table.tobytes()
+    assert again.table.dtype == np.float32
+    again.table[0] = 1.0
+    assert half.load(arrays).table.tobytes() == state.table.tobytes()
+    state.table[3:6] = 1.0
+    assert half.dump(state)["table"] is state.table
+    del arrays["table.places"]
+    with pytest.raises(RunError, match=r"resume: the checkpoint's state has .*table\.rows"):
+        half.load(arrays)
+
+
 def test_a_checkpoint_of_another_state_is_refused_in_one_line(tmp_path: Path) -> None:
     problems = logistic_agents(2)
     app = app_of(problems)

@@ -378,6 +378,7 @@ def run(strategy: Any, name: str, problems: list[Any], rounds: int) -> Any:
 
 
 @needs_torch
+@pytest.mark.slow
 def test_digits_by_fed_plt_and_by_fed_pdm_with_a_tenth_of_the_coordinates() -> None:
     problems, accuracy = digits()
     strategies = {

@@ -79,6 +79,7 @@ def test_both_sides_hold_the_same_states_to_the_bit() -> None:
         assert own["z"].tobytes() == state.z[position].tobytes()
 
 
+@pytest.mark.slow
 def test_a_public_dual_keeps_the_limit_of_sparse_uploads_and_a_quarter_of_their_values() -> None:
     settings: dict[str, Any] = {
         "num_agents": AGENTS,

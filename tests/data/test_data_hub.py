@@ -106,6 +106,7 @@ ADULT = """age workclass fnlwgt education education.num marital.status occupatio
 sex capital.gain capital.loss hours.per.week native.country income"""
 
 
+@pytest.mark.slow
 def test_adult_is_what_its_files_are(saved: Save) -> None:
     folder = data_file("adult-train.csv.gz").parent
     splits = {}

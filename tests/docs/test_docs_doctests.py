@@ -31,9 +31,11 @@ def examples_in(module: ModuleType) -> list[doctest.DocTest]:
 
 
 NAMES = modules()
+CHECKED = pytest.param("privet.testing.kit", marks=pytest.mark.slow)
+"""Its example plays all promises of an algorithm, which tests of their own do too."""
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [CHECKED if n == CHECKED.values[0] else n for n in NAMES])
 def test_examples_give_what_they_say(name: str) -> None:
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
     runner = doctest.DocTestRunner(optionflags=flags, verbose=False)

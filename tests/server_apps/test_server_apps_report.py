@@ -34,7 +34,6 @@ from support.cli import privet
 from support.reports import Page, render, rounds, run_folder
 
 
-@pytest.mark.curves
 class TestNumbers:
     def test_are_those_of_the_history(self, tmp_path: Path) -> None:
         histories = [rounds(40, seed=1), rounds(25, seed=2)]
@@ -72,6 +71,7 @@ class TestNumbers:
         assert "(round 4)" in page.texts["run-0-accuracy"]
         assert "round" not in page.texts["run-0-stationarity"]
 
+    @pytest.mark.curves
     def test_what_was_never_recorded_is_said_and_not_invented(self, tmp_path: Path) -> None:
         bare = rounds(2, loss=None, accuracy=None)
         page = render(run_folder(tmp_path / "full", rounds(4)), run_folder(tmp_path / "bare", bare))
@@ -82,6 +82,7 @@ class TestNumbers:
         assert "run-0-loss" not in alone.ids
         assert "Not recorded: loss, accuracy" in alone.html
 
+    @pytest.mark.curves
     def test_infinity_is_kept(self, tmp_path: Path) -> None:
         history = rounds(3, epsilon="inf")
         history[-1]["loss"] = math.inf
@@ -129,22 +130,22 @@ class TestCurves:
         assert found
         return np.array([float(x) for x in re.findall(r"-?[\d.]+", found[1])]).reshape(-1, 2)
 
-    @pytest.mark.parametrize("key", ["loss", "accuracy", "stationarity", "bytes"])
-    def test_draw_the_values(self, tmp_path: Path, key: str) -> None:
+    def test_draw_the_values(self, tmp_path: Path) -> None:
         history = rounds(40)
         page = render(run_folder(tmp_path / "run", history))
-        column = {"bytes": "bytes-up"}.get(key, key)
-        values = np.array([line[column] for line in history], dtype=float)
-        if key == "bytes":
-            values = np.cumsum(values)
-        if key == "stationarity" or (key == "loss" and values.max() > 30 * values.min()):
-            values = np.log10(values)
-        x, y = self.coordinates(page, key).T
-        assert len(x) == 40
-        for drawn, data in ((x, np.arange(1, 41)), (y, values)):
-            slope, offset = np.polyfit(data, drawn, 1)
-            np.testing.assert_allclose(drawn, slope * data + offset, atol=0.02)
-        assert y[np.argmax(values)] < y[np.argmin(values)]
+        for key in ("loss", "accuracy", "stationarity", "bytes"):
+            column = {"bytes": "bytes-up"}.get(key, key)
+            values = np.array([line[column] for line in history], dtype=float)
+            if key == "bytes":
+                values = np.cumsum(values)
+            if key == "stationarity" or (key == "loss" and values.max() > 30 * values.min()):
+                values = np.log10(values)
+            x, y = self.coordinates(page, key).T
+            assert len(x) == 40, key
+            for drawn, data in ((x, np.arange(1, 41)), (y, values)):
+                slope, offset = np.polyfit(data, drawn, 1)
+                np.testing.assert_allclose(drawn, slope * data + offset, atol=0.02, err_msg=key)
+            assert y[np.argmax(values)] < y[np.argmin(values)], key
 
     def test_say_what_they_leave_out(self, tmp_path: Path) -> None:
         history = rounds(10)
@@ -557,7 +558,6 @@ class TestPrivacy:
         assert "Privacy account</h2>" not in page.html
 
 
-@pytest.mark.curves
 class TestFailures:
     def test_are_listed_with_their_reasons(self, tmp_path: Path) -> None:
         history = rounds(12)
@@ -594,7 +594,8 @@ class TestFailures:
         folder = run_folder(tmp_path / "run", rounds(2), summary={"status": "interrupted"})
         assert f"It goes on with resume={folder}." in render(folder).html
 
-    def test_none_is_saidin_words(self, tmp_path: Path) -> None:
+    @pytest.mark.curves
+    def test_none_is_said_in_words(self, tmp_path: Path) -> None:
         assert (
             "No failure in any recorded round" in render(run_folder(tmp_path / "r", rounds(3))).html
         )

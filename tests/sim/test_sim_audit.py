@@ -59,13 +59,13 @@ def test_no_more_is_proven_than_is_said_and_not_much_less(name: str) -> None:
         {"relation": "add-remove"},
         {"clipping": "batch"},
         {"relation": "replace-agent"},
-        {"relation": "replace-agent", "clipping": "batch"},
+        pytest.param({"relation": "replace-agent", "clipping": "batch"}, marks=pytest.mark.slow),
         {"participation": "fraction", "fraction": 0.5},
         {"budget-schedule": "geometric", "budget-ratio": 0.8},
         {"batch": "sample", "batch-size": 30},
-        {"value-bits": 4},
-        {"dataset": "digits", "dtype": "float32"},
-        {"dataset": "regression", "init-scale": 0.5},
+        pytest.param({"value-bits": 4}, marks=pytest.mark.slow),
+        pytest.param({"dataset": "digits", "dtype": "float32"}, marks=pytest.mark.slow),
+        pytest.param({"dataset": "regression", "init-scale": 0.5}, marks=pytest.mark.slow),
     ],
     ids=lambda changes: "-".join(map(str, changes.values())),
 )
@@ -97,7 +97,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch, kind: str, share: float) -> None:
     monkeypatch.setattr(SystemNoise, kind, less)
 
 
-@pytest.mark.parametrize(("share", "code"), [(1.0, 0), (0.9, 1), (0.5, 1), (0.0, 1)])
+@pytest.mark.parametrize(("share", "code"), [(1.0, 0), (0.9, 1), (0.0, 1)])
 def test_laplace_noise_is_measured_against_what_is_charged(
     monkeypatch: pytest.MonkeyPatch, share: float, code: int
 ) -> None:
@@ -131,7 +131,7 @@ def test_right_laplace_noise_is_measured_as_that(changes: dict[str, Any]) -> Non
     assert 0.8 * found.epsilon < found.spread <= found.epsilon
 
 
-@pytest.mark.parametrize("share", [1.0, 0.5])
+@pytest.mark.parametrize("share", [pytest.param(1.0, marks=pytest.mark.slow), 0.5])
 def test_an_audit_that_could_not_have_proven_more_says_so(
     monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
@@ -189,6 +189,7 @@ def test_a_sum_is_audited_with_its_colluders() -> None:
     assert found.bound > 0.1 * found.epsilon
 
 
+@pytest.mark.slow
 def test_a_sum_with_less_noise_than_is_charged_is_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -208,6 +209,7 @@ def test_a_sum_with_less_noise_than_is_charged_is_found_out(
     assert found.broken
 
 
+@pytest.mark.slow
 def test_the_measured_bound_is_that_of_a_known_mu() -> None:
     """Least squares with saturated records: the law of an upload is exactly Gaussian.
 
@@ -294,6 +296,7 @@ def test_no_private_preset_is_broken(name: str) -> None:
     assert found.bound > 0 or found.epsilon <= 1  # which takes more canaries to see at all
 
 
+@pytest.mark.slow
 def test_more_canaries_prove_more() -> None:
     """Of the same run, on average: the audit is not capped by how it guesses."""
     few, many = (

@@ -23,7 +23,7 @@ from privet.sim import FederatedClassifier, FederatedRegressor
 
 
 # Every check holds for a single (X, y); one data set an agent is checked below.
-@parametrize_with_checks([FederatedClassifier(rounds=40), FederatedRegressor(rounds=40)])
+@parametrize_with_checks([FederatedClassifier(rounds=15), FederatedRegressor(rounds=15)])
 def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 
@@ -50,7 +50,7 @@ def test_optimum_is_that_of_the_pooled_data(strategy: str, loader: Any, sizes: l
         "fed-plt": {"local-solver": "agd", "local-epochs": 30, "rho": 5.0},
         "dp-iadmm": {"local_updates": 20, "eta_rule": "smooth", "rho": 0.05, "smoothness": 10.0},
     }[strategy]
-    model = FederatedClassifier(strategy, LogisticRegression(C=0.05), rounds=300, settings=settings)
+    model = FederatedClassifier(strategy, LogisticRegression(C=0.05), rounds=150, settings=settings)
     model.fit(*dealt(features, labels, sizes))
     pooled = LogisticRegression(C=0.05, tol=1e-10, max_iter=10_000).fit(features, labels)
     gap = np.abs(model.predict_proba(features) - pooled.predict_proba(features)).max()
@@ -63,7 +63,7 @@ def test_optimum_is_that_of_the_pooled_data(strategy: str, loader: Any, sizes: l
 def test_other_algorithms(strategy: str) -> None:
     features, labels = scaled(load_iris)
     settings = {"step-size-base": 0.5, "step-size-rule": "constant"}
-    model = FederatedClassifier(strategy, rounds=150, settings=settings, random_state=0)
+    model = FederatedClassifier(strategy, rounds=60, settings=settings, random_state=0)
     assert model.fit(features, labels).score(features, labels) > 0.9
 
 

@@ -7,9 +7,12 @@ VENV ?= .venv
 PYTEST_ARGS ?=
 JOBS ?= 2
 GOLDEN ?= --write
-# What a second version of Python need not say again: pages, wheels, searches, every algorithm's promises.
+export FLOWER ?=
+export COMPILE ?= yes
+# What a second version of Python need not say again: pages, wheels, searches, every algorithm's promises. With another
+# version of Flower its projects are tested.
 QUICK := $(addprefix --ignore=tests/,docs/test_docs_code.py docs/test_docs_site.py examples packaging sim cli papers \
-	testing foreign client_apps/test_client_apps_habits.py kernel/test_kernel_sensitivity_search.py kernel/test_kernel_update.py \
+	testing $(if $(FLOWER),,foreign) client_apps/test_client_apps_habits.py kernel/test_kernel_sensitivity_search.py kernel/test_kernel_update.py \
 	strategies/test_strategies_no_better.py)
 # The files with tests that start processes: reading all the others takes as long as some of these tests.
 PROCESSES = $(shell grep -rlE --include='test_*.py' 'mark\.(ray|deployment)' tests)
@@ -19,8 +22,6 @@ ROOMS := core kernel problems wire data strategies client_apps server_apps sim c
 ENTRIES := $(basename $(wildcard flower_server.py flower_client.py))
 LINKS := build/typed
 
-export FLOWER ?=
-export COMPILE ?= yes
 DEV := $(VENV)/.installed-dev$(FLOWER:%=-flwr-%)
 RUN := $(VENV)/.installed-run
 

@@ -52,6 +52,7 @@ def accuracies(folder: Path) -> list[float]:
     return found
 
 
+@pytest.mark.slow
 def test_the_diff_of_the_documentation_turns_fed_avg_into_privet(tmp_path: Path) -> None:
     shutil.copytree(APP, tmp_path / "app")
     before = accuracies(tmp_path / "app")

@@ -105,7 +105,7 @@ def test_a_variant_may_refuse_un_noised_runs_alone() -> None:
         check_of(name, settings=noised["coded by the noise"])()
 
 
-@pytest.mark.parametrize("bits", ["4", "32"])
+@pytest.mark.parametrize("bits", ["4", pytest.param("32", marks=pytest.mark.slow)])
 def test_coding_may_be_among_the_settings(bits: str) -> None:
     """Coded messages are compared with plain ones all the same, and engines with each other."""
     settings, problems = {"value-bits": bits, "share": 1.0}, logistic_federation(dim=40)

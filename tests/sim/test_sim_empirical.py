@@ -74,6 +74,7 @@ def test_the_bound_is_where_the_chance_is_the_error() -> None:
         guessing_bound(11, 10, 100, DELTA, error=0.01)
 
 
+@pytest.mark.slow
 def test_false_alarms_of_both_bounds_are_as_rare_as_they_say() -> None:
     """The Gaussian mechanism of mu, attacked by its best statistic, 400 times.
 

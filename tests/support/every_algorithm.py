@@ -6,7 +6,7 @@ import pytest
 
 from privet.core import algorithms
 
-SLOW = ("area", "fed-async", "fed-buff")
+SLOW = ("area", "fed-async", "fed-buff", "fed-split", "led")
 """Played in slow tests: servers of a few lines whose agents are like those of others."""
 
 

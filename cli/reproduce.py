@@ -72,7 +72,7 @@ def reproduce(
     from studies import Options
     from studies.catalogue import chosen
     from studies.execute import run_studies
-    from studies.pages import number, row_line, write_pages, write_study
+    from studies.pages import number, row_line, summary, write_pages, write_study
 
     if list_only:
         print("\n".join(study.name for study in chosen(studies or ["all"], full=True)))
@@ -100,4 +100,4 @@ def reproduce(
             print(f"  {row.what:58} paper {number(row.printed):>12}  ours {ours}  {row.verdict}")
     page = write_pages(output)
     if not json_lines:
-        print(f"\n{page.resolve()}")
+        print(f"\n{summary(output)}\n{page.resolve()}")

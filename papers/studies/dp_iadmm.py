@@ -205,7 +205,7 @@ def _open(half: Half) -> str:
 
 def figure_1(half: Half, found: Results) -> Outcome:
     """Conclude Figure 1: who has the smaller error, and what epsilon does to it."""
-    epsilons, rows = epsilons_of(found), Rows(_open(half))
+    epsilons, rows = epsilons_of(found), Rows("dp-iadmm", _open(half))
     for method in METHODS[:3]:
         errors = [_of(found, method, epsilon) for epsilon in epsilons]
         rows.falling(f"errors of {method} grow as epsilon shrinks", errors)
@@ -220,16 +220,17 @@ def figure_1(half: Half, found: Results) -> Outcome:
     for method, name in (("ObjPM", "close to"), ("ObjP", "not close to")):
         free = found[_label(method, math.inf)][0]["value"]
         gap = Estimate.of([value - free for value in _of(found, method, 1.0)])
-        why = f'"close" is no number; points above {free:.2f} %; {rows.unprinted}'
+        why = f'"close" is no number; points above {free:.2f} %; {rows.changed}'
         what = f"{method} at epsilon 1 is {name} the run without noise"
         rows.append(Row(what, "yes", gap, Verdict.NOT_DETERMINED, why))
-    rows.number("error without noise, %", half.free, Estimate(_of(found, "ObjP", math.inf)[0]))
+    free = Estimate(_of(found, "ObjP", math.inf)[0])
+    rows.number("error without noise, %", half.free, free, exact=True)
     return Outcome(rows, _panels(found, METHODS, "course", "test error, %", True))
 
 
 def figure_2(half: Half, found: Results) -> Outcome:
     """Conclude Figure 2: the best error of each method."""
-    epsilons, rows = epsilons_of(found), Rows(_open(half))
+    epsilons, rows = epsilons_of(found), Rows("dp-iadmm", _open(half))
     best = {
         (name, epsilon): _of(found, name, epsilon, "best")
         for name in METHODS
@@ -240,12 +241,16 @@ def figure_2(half: Half, found: Results) -> Outcome:
         "OutP, authors": Curve([0.05], [half.best_of_outp]),
     }
     for name, printed in marks.items():
-        ours = Estimate(min(best[name, 0.05]))
-        rows.number(f"best error of {name} at epsilon .05, %", printed.y[0], ours)
+        ours, why = Estimate(min(best[name, 0.05])), "the least of some runs has no interval"
+        rows.number(f"best error of {name} at epsilon .05, %", printed.y[0], ours, why=why)
     for epsilon in epsilons:
-        second = min(("ObjP", "OutP, authors"), key=lambda name: min(best[name, epsilon]))
-        gap = difference(best[second, epsilon], best["ObjPM", epsilon])
-        rows.claim(f"ObjPM is best of all at epsilon {epsilon:g}", gap, printed="ObjPM")
+        gaps = [
+            difference(best[name, epsilon], best["ObjPM", epsilon])
+            for name in ("ObjP", "OutP, authors")
+        ]
+        said = f"differences {gaps[0]} (ObjP), {gaps[1]} (OutP)"
+        what = f"ObjPM is best of all at epsilon {epsilon:g}"
+        rows.readings(what, {"": gaps}, said, printed="ObjPM")
     curves = {
         name: Curve(epsilons, [min(best[name, epsilon]) for epsilon in epsilons])
         for name in METHODS
@@ -259,7 +264,7 @@ AUTHORS_NOISE = "OutP's is that of the authors' code, which takes sigma^2 for si
 
 def figure_3(half: Half, found: Results) -> Outcome:
     """Conclude Figure 3: mean magnitude of the noise that arrives in z_p."""
-    epsilons, rows = epsilons_of(found), Rows(_open(half))
+    epsilons, rows = epsilons_of(found), Rows("dp-iadmm", _open(half))
     size = {
         (method, epsilon): [
             sum(one["noise"]) / len(one["noise"]) for one in found[_label(method, epsilon)]
@@ -274,8 +279,11 @@ def figure_3(half: Half, found: Results) -> Outcome:
         gap = difference(size["ObjP", epsilon], size["OutP, authors", epsilon])
         pair = [Estimate.of(size[name, epsilon]) for name in ("ObjP", "OutP, authors")]
         what = f"noise of ObjP above OutP's at epsilon {epsilon:g}"
-        why = f"{AUTHORS_NOISE}; {rows.unprinted}"
-        rows.claim(what, gap, f"{pair[0]} against {pair[1]}", why=why)
+        rows.claim(what, gap, f"{pair[0]} against {pair[1]}", why=AUTHORS_NOISE)
+        fair = difference(size["ObjP", epsilon], size["OutP, fair", epsilon])
+        what = f"noise of ObjP above that of a fair OutP at epsilon {epsilon:g}"
+        rows.claim(what, fair, f"{pair[0]} against {Estimate.of(size['OutP, fair', epsilon])}")
+        rows.beyond()
     return Outcome(rows, _panels(found, METHODS, "noise", "mean |noise|", True))
 
 
@@ -298,7 +306,7 @@ def figure_4(half: Half, found: Results) -> Outcome:
     )
     by_rho = np.ptp(errors, axis=0).max(axis=0).tolist()
     by_epsilon = np.ptp(errors, axis=1).min(axis=0).tolist()
-    rows = Rows(_open(half))
+    rows = Rows("dp-iadmm", _open(half))
     said = f"{Estimate.of(by_rho)} points over rho, {Estimate.of(by_epsilon)} over epsilon"
     rows.claim("the choice of rho matters less than epsilon", difference(by_epsilon, by_rho), said)
     return Outcome(rows, _panels(found, tuple(FIGURE_4), "course", "test error, %", False))
@@ -318,14 +326,15 @@ def at_length(half: Half, runs: Runs, options: Options) -> Sequence[Case]:
 
 def errors_at_length(half: Half, runs: Runs, found: Results) -> Outcome:
     """Conclude the single runs at the printed horizon."""
-    rows, marks = Rows(f"{half.fewer}; one run"), {}
+    rows, marks = Rows("dp-iadmm", half.fewer), {}
     for method, epsilon in runs:
         label, kind = _label(method, epsilon), "value" if math.isinf(epsilon) else "best"
         printed = half.best if method == "ObjPM" else half.best_of_outp
         what = f"best error of {method} at epsilon .05, %"
         if math.isinf(epsilon):
             what, printed = "error without noise, %", half.free
-        rows.number(what, printed, Estimate(found[label][0][kind]))
+        own, exact = Estimate(found[label][0][kind]), math.isinf(epsilon)
+        rows.number(what, printed, own, exact=exact)
         marks[label] = Curve([FULL_ROUNDS], [printed])
     curves = {label: Curve.course(results) for label, results in found.items()}
     return Outcome(rows, [Panel("", "round", "test error, %", curves, marks, x_log=True)])

@@ -121,9 +121,36 @@ def test_tuning_takes_draws_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "search" not in found.options
     assert {one.workload["draw"] for one in seen} == {FIRST_TUNING_DRAW, FIRST_TUNING_DRAW + 1}
     assert found.workload["draw"] == 103
-    asked = {"points": [{"step_size": 2.0}, {"step_size": 0.5}], "draws": 1}
-    pointed = replace(case, options={"tolerance": 1e-5, "search": asked})
-    assert searched(pointed).settings == {"step_size": 0.5}
+    asked = {"grid": {"step_size": [2.0, 0.5, 1.0]}, "draws": 1}
+    gridded = replace(case, options={"tolerance": 1e-5, "search": asked})
+    assert searched(gridded).settings == {"step_size": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("axis", "best", "ended"),
+    [([2.0, 8.0], 0.5, []), ([0.01, 0.1], 1.0, []), ([0.0, 0.5], 0.5, ["step_size"])],
+)
+def test_a_grid_goes_on_until_the_best_is_at_neither_end(
+    axis: list[float], best: float, ended: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from studies import search
+
+    def scored(case: Case) -> dict[str, Any]:
+        return {"smooth": abs(case.settings["step_size"] - 0.7), "value": 1}
+
+    monkeypatch.setattr(search, "play", scored)
+    case = Case("", 0, {"name": "logistic"}, "fed-lin", {}, 50, "iterations", {})
+    found, grid = search.widened(case, {"grid": {"step_size": axis}, "draws": 1})
+    assert found == {"step_size": best}
+    assert search.ends(found, grid) == ended
+
+
+def test_ends_of_a_box_are_its_outer_twentieths() -> None:
+    from studies.search import near_ends
+
+    axes = [["rho", 0.1, 10.0], ["step_size", 0.1, 1.0]]
+    assert near_ends({"rho": 1.0, "step_size": 0.95}, axes) == ["step_size"]
+    assert near_ends({"rho": 0.12, "step_size": 0.2}, axes) == ["rho"]
 
 
 def test_measures_and_workloads_are_named() -> None:

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from .fed_plt import DRAWS, FIRST_DRAW, MONTE_CARLO, TOLERANCE, values
+from .search import near_ends
 from .statistics import Estimate, difference
 from .study import (
     Case,
@@ -110,11 +111,31 @@ def case_of(one: Comparison, algorithm: str, kind: str, draw: int, *, search: bo
         axes = [axis for axis in AXES[algorithm] if axis[0] not in given]
         options["search"] = {**SEARCH, "axes": axes}
     else:
-        name = one.name.split(", from ")[0]  # nonconvex starts share the search from N(0, I)
-        settings |= tuned("fed-plt", f"{name}, {kind}" if kind == THEORY else name, algorithm)
+        settings |= _found(one, algorithm, kind)
     workload = {"name": "logistic", "draw": FIRST_DRAW + draw, **one.workload}
     label = _label(one, algorithm, kind)
     return Case(label, draw, workload, algorithm, settings, ROUNDS, "iterations", options)
+
+
+def _found(one: Comparison, algorithm: str, kind: str) -> dict[str, Any]:
+    """Return what a search found; nonconvex starts share the one from N(0, I)."""
+    name = one.name.split(", from ")[0]
+    return tuned("fed-plt", f"{name}, {kind}" if kind == THEORY else name, algorithm)
+
+
+def untuned(one: Comparison, *algorithms: str) -> str:
+    """Say which settings lie at an end of the box they were searched in; empty where none does."""
+    said = []
+    for algorithm in algorithms or one.printed:
+        for kind in kinds(algorithm):
+            if (kind, algorithm) == (THEORY, "fed-lin"):
+                continue  # 1 / (L N_e), not searched
+            found = _found(one, algorithm, kind)
+            axes = [axis for axis in AXES[algorithm] if axis[0] in found]
+            said += [
+                f"{algorithm}'s {key} is at the end of its box" for key in near_ends(found, axes)
+            ]
+    return "; ".join(dict.fromkeys(said))
 
 
 def _label(one: Comparison, algorithm: str, kind: str) -> str:
@@ -170,7 +191,8 @@ def numbers(found: Results, one: Comparison) -> Rows:
         why = "; ".join([first, *(f"{kind} {ours[kind]}" for kind in others)]) if others else ""
         readings = {kind: ours[kind] for kind in others}
         what = f"{algorithm}, {one.name}: iterations"
-        rows.number(what, printed, ours[first], readings=readings, why=why)
+        ended = untuned(one, algorithm)
+        rows.number(what, printed, ours[first], readings=readings, why=why, untuned=ended)
     return rows
 
 
@@ -179,7 +201,7 @@ def fastest(rows: Rows, found: Results, one: Comparison, cost: float) -> None:
     first = _order(one, cost)[0]
     gaps, said = _leads(found, one, cost, first)
     what = f"{first} is fastest at t_C = {cost:g}, {one.name}"
-    rows.readings(what, gaps, said, printed=first)
+    rows.readings(what, gaps, said, printed=first, untuned=untuned(one))
 
 
 def _leads(
@@ -217,7 +239,8 @@ def order(rows: Rows, found: Results, one: Comparison, cost: float) -> None:
         said.append(f"{kind}: {' < '.join(sorted(means, key=means.__getitem__))}")
         gaps[kind] = [difference(times[after], times[name]) for name, after in pairwise(printed)]
     what = f"order at t_C = {cost:g}, {one.name}"
-    rows.readings(what, gaps, "; ".join(said), printed=" < ".join(printed))
+    ours, orders = "; ".join(said), " < ".join(printed)
+    rows.readings(what, gaps, ours, printed=orders, untuned=untuned(one))
 
 
 def bars(found: Results, one: Comparison) -> Panel:
@@ -286,7 +309,7 @@ def table_3(found: Results) -> Outcome:
         said = [f"{kind}: {slower} {_longer(own, slower, quicker)}" for kind, own in both.items()]
         gaps = {kind: [difference(own[slower], own[quicker])] for kind, own in both.items()}
         what = f"{quicker} is faster than {slower} at t_C = {cost:g}"
-        rows.readings(what, gaps, "; ".join(said))
+        rows.readings(what, gaps, "; ".join(said), untuned=untuned(CONVEX, quicker, slower))
     curves, marks = {}, {}
     for name, printed in CONVEX.printed.items():
         label = f"{name}, {THEORY}" if name in IN_THEORY else name

@@ -453,7 +453,8 @@ def figure_8(found: Results) -> Outcome:
         for up, down in SPARSE:
             for name in RIVALS[:2]:
                 what = f": FedPDM above {name} at alpha_U {up:g}"
-                rows.above(data, what, f"fed-pdm {up:g}/{down:g}", f"{name} {up:g}")
+                at = untuned(data, "fed-pdm", name)
+                rows.above(data, what, f"fed-pdm {up:g}/{down:g}", f"{name} {up:g}", at)
     return rows.outcome()
 
 

@@ -195,13 +195,17 @@ def summary(folder: Path) -> str:
 def _said(counts: Mapping[Verdict, int]) -> str:
     """Return the counts in words; what is not there is left out, but for contradictions."""
     words = {
-        Verdict.REPRODUCED: "reproduced",
-        Verdict.AGREES: "agree under changed settings",
-        Verdict.DIFFERS: "differ under changed settings",
-        Verdict.NOT_DETERMINED: "are not determined",
-        Verdict.CONTRADICTED: "contradicted",
+        Verdict.REPRODUCED: ("is reproduced", "are reproduced"),
+        Verdict.AGREES: ("agrees under changed settings", "agree under changed settings"),
+        Verdict.DIFFERS: ("differs under changed settings", "differ under changed settings"),
+        Verdict.NOT_DETERMINED: ("is not determined", "are not determined"),
+        Verdict.CONTRADICTED: ("is contradicted", "are contradicted"),
     }
-    parts = [f"{counts[verdict]} {word}" for verdict, word in words.items() if counts[verdict]]
+    parts = [
+        f"{counts[verdict]} {many if counts[verdict] > 1 else one}"
+        for verdict, (one, many) in words.items()
+        if counts[verdict]
+    ]
     if not counts[Verdict.CONTRADICTED]:
         parts.append("none is contradicted")
     return ", ".join(parts[:-1]) + f" and {parts[-1]}" if len(parts) > 1 else parts[0]

@@ -90,6 +90,21 @@ def student(count: int, chance: float = 1 - LEVEL) -> float:
     return float(t.isf(chance / 2, count - 1))
 
 
+def welch(ours: Sequence[float], other: Sequence[float], chance: float = 1 - LEVEL) -> Estimate:
+    """Return the mean of ours - other of independent runs, by Welch's t at 1 - ``chance``."""
+    from scipy.stats import t
+
+    shares = [float(np.var(one, ddof=1)) / len(one) for one in (ours, other)]
+    spread, count = sum(shares), min(len(ours), len(other))
+    gap = float(np.mean(ours) - np.mean(other))
+    if spread <= 0:
+        return Estimate(gap, 0.0, count, count)
+    pairs = zip(shares, (ours, other), strict=True)
+    degrees = spread**2 / sum(share**2 / (len(one) - 1) for share, one in pairs)
+    half = float(t.isf(chance / 2, degrees)) * math.sqrt(spread)
+    return Estimate(gap, half, count, count)
+
+
 def difference(ours: Sequence[float | None], other: Sequence[float | None]) -> Estimate:
     """Return the mean of ours - other over the same seeds, paired; absent pairs count as tried."""
     return Estimate.of(

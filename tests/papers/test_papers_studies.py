@@ -38,7 +38,7 @@ from studies import (
     theorems,
 )
 from studies.execute import run_studies
-from studies.pages import write_pages, write_study
+from studies.pages import summary, write_pages, write_study
 from studies.plots import draw
 from studies.rule import Gap, Side, all_of
 from studies.statistics import Estimate, difference
@@ -198,6 +198,21 @@ def test_the_mirror_image_of_a_claim_has_the_opposite_verdict(
     assert not (side is Side.INSIDE and other is Side.INSIDE)
 
 
+@pytest.mark.parametrize("paper", catalogue.PAPERS)
+def test_no_paper_has_more_judged_entries_than_it_states(paper: str) -> None:
+    folder = Path(__file__).parents[2] / "docs" / "results"
+    texts = [json.loads(path.read_text()) for path in folder.glob(f"{paper}-*.json")]
+    judged = [line for text in texts for line in text["entries"] if line["judged"]]
+    assert 0 < len(judged) <= said_of(paper)["entries"]
+
+
+def test_the_readme_counts_entries_by_kind_as_the_pages_do() -> None:
+    root = Path(__file__).parents[2]
+    said = summary(root / "docs" / "results")
+    assert said in " ".join((root / "README.md").read_text().replace("> ", "").split())
+    assert f"**{said}**" in (root / "docs" / "results" / "index.md").read_text()
+
+
 # ------------------------------------------------------------------ running
 
 
@@ -270,8 +285,9 @@ def test_what_is_written(tmp_path: Path) -> None:
     overview = write_pages(tmp_path).read_text()
     assert "| a | [Squares](a.md#aone) | 1 | 1 | 1 | 1 | 1 | 1 |  |  |  |" in overview
     said = (
-        "Of 5 entries of tables and figures that can be tested 1 reproduced, 1 agree under changed "
-        "settings, 1 differ under changed settings, 1 are not determined and 1 contradicted."
+        "Of 5 entries of tables and figures that can be tested 1 is reproduced, 1 agrees under "
+        "changed settings, 1 differs under changed settings, 1 is not determined and 1 is "
+        "contradicted."
     )
     assert f"**{said}**" in overview
     assert text["entries"][0]["judged"] == [

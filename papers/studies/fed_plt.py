@@ -152,6 +152,9 @@ def table_7(found: Results) -> Outcome:
         readings = {name: one for name, one in there.items() if name != MAIN}
         what = f"variance {variance:g}: ||x - x*||"
         rows.number(what, printed, there[MAIN], readings=readings, why=why)
+    own = [values(found[f"variance {variance:g}, {MAIN}"]) for variance in TABLE_VII]
+    what = "the larger the variance the larger the error"
+    rows.falling(what, own[::-1])
     note = (
         "The noise of (13) is sqrt(2 gamma) tau, so the error depends on the step, which is not "
         "printed; the data do not single out one of the readings."

@@ -370,6 +370,8 @@ def table_5(found: Results) -> Outcome:
     rows = numbers(found, LARGE)
     for cost in LARGE.costs:
         fastest(rows, found, LARGE, cost)
+    for cost in LARGE.costs:
+        order(rows, found, LARGE, cost)
     return Outcome(rows, [bars(found, LARGE)])
 
 

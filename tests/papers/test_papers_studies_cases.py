@@ -14,7 +14,18 @@ from privet.core import ConfigError
 from privet.problems import L2, BinaryLogistic, LinearModel
 from privet.strategies import Balanced
 from privet.strategies.gfl.graph import graph_edges, metropolis
-from studies import Case, Options, catalogue, dp_iadmm, fed_pdm, fed_plt, fed_plt_rivals, gfl
+from studies import (
+    Case,
+    Options,
+    Verdict,
+    catalogue,
+    checks,
+    dp_iadmm,
+    fed_pdm,
+    fed_plt,
+    fed_plt_rivals,
+    gfl,
+)
 from studies.checks import fed_plt_matrix, radius, stability_matrix
 from studies.noises import authors_deviation, penalty
 from studies.runner import FLOWER, build_strategy, play
@@ -468,3 +479,25 @@ def test_rows_without_a_check_and_of_bounds() -> None:
 
 def test_estimates_of_what_never_arrives_are_not_numbers() -> None:
     assert math.isnan(Estimate.of([None, None]).mean)
+
+
+def test_orders_in_the_network_are_those_that_two_units_have() -> None:
+    """With A = (1 + c, 1 - c; 1 - c, 1 + c) / 2, h = 1 and optima +-1 there are closed forms.
+
+    w = (1, -1) s with s = c (s - mu (s - 1)), so s = c mu / (1 - c + c mu): of order mu. Noise has
+    the variance v / (1 - (1 - mu)^2) along (1, 1), of order 1 / mu, and v / (1 - c^2 (1 - mu)^2)
+    along (1, -1), of order 1. Five units of any curvature have the same orders.
+    """
+    generator = np.random.default_rng(5)
+    of = {name: checks.order_in_the_network(generator, of=name)[1] for name in checks.ORDERS}
+    assert of["disagreement"]["without noise"] == pytest.approx(2, abs=0.05)
+    assert of["disagreement"]["of the noise"] == pytest.approx(0, abs=0.05)
+    assert of["errors"]["without noise"] == pytest.approx(2, abs=0.05)
+    assert of["errors"]["of the noise"] == pytest.approx(-1, abs=0.05)
+
+
+def test_a_statement_may_rest_on_an_erratum() -> None:
+    (one,) = [one for one in STATEMENTS["fed-plt"] if one.erratum == "fed-plt/eq-11"]
+    row = one.row({})
+    assert row.verdict is Verdict.CONTRADICTED
+    assert "errata.md#fed-plteq-11" in row.why

@@ -18,6 +18,7 @@ import numpy as np
 from .noises import DELTA, STRETCH
 from .statistics import Estimate, difference
 from .study import (
+    WHOLE,
     Case,
     Curve,
     Options,
@@ -111,10 +112,13 @@ def case_of(
 
     ``rho`` is fixed, ``of_rho`` what (24) is multiplied by.
     """
-    own = epsilon * half.ratio
+    workload = {"name": half.workload, "folder": str(options.data_path)}
+    whole = options.all_digits and half is MNIST_HALF
+    if whole:
+        workload["file"] = WHOLE[0]
+    own = epsilon * (1.0 if whole else half.ratio)
     settings: dict[str, Any] = {**half.rho, "epsilon": own}
     extras: dict[str, Any] = {}
-    workload = {"name": half.workload, "folder": str(options.data_path)}
     if math.isinf(epsilon):
         settings |= {"perturbation": "none", "epsilon": "inf"}
     elif method == "OutP, fair":
@@ -135,7 +139,7 @@ def case_of(
     settings["local_updates"] = 10 if method == "ObjPM" else 1
     if rho:
         settings["rho"] = rho
-    rounds = FULL_ROUNDS if options.full else half.rounds
+    rounds = FULL_ROUNDS if options.long else half.rounds
     return Case(
         label or _label(method, epsilon),
         seed,
@@ -199,13 +203,17 @@ def epsilons_of(found: Results) -> list[float]:
     return sorted(epsilon for epsilon in own if math.isfinite(epsilon))
 
 
-def _open(half: Half) -> str:
-    return f"{half.fewer}, and a shorter horizon"
+def _open(half: Half, found: Results) -> str:
+    """Return what ours changes, as the runs' examples and rounds say."""
+    one = next(iter(found.values()))[0]
+    fewer = half.fewer if one.get("examples", half.examples) < half.examples_printed else ""
+    short = "a shorter horizon" if one["rounds"][-1] < FULL_ROUNDS else ""
+    return ", and ".join(part for part in (fewer, short) if part)
 
 
 def figure_1(half: Half, found: Results) -> Outcome:
     """Conclude Figure 1: who has the smaller error, and what epsilon does to it."""
-    epsilons, rows = epsilons_of(found), Rows("dp-iadmm", _open(half))
+    epsilons, rows = epsilons_of(found), Rows("dp-iadmm", _open(half, found))
     for method in METHODS[:3]:
         errors = [_of(found, method, epsilon) for epsilon in epsilons]
         rows.falling(f"errors of {method} grow as epsilon shrinks", errors)
@@ -230,7 +238,7 @@ def figure_1(half: Half, found: Results) -> Outcome:
 
 def figure_2(half: Half, found: Results) -> Outcome:
     """Conclude Figure 2: the best error of each method."""
-    epsilons, rows = epsilons_of(found), Rows("dp-iadmm", _open(half))
+    epsilons, rows = epsilons_of(found), Rows("dp-iadmm", _open(half, found))
     best = {
         (name, epsilon): _of(found, name, epsilon, "best")
         for name in METHODS
@@ -264,7 +272,7 @@ AUTHORS_NOISE = "OutP's is that of the authors' code, which takes sigma^2 for si
 
 def figure_3(half: Half, found: Results) -> Outcome:
     """Conclude Figure 3: mean magnitude of the noise that arrives in z_p."""
-    epsilons, rows = epsilons_of(found), Rows("dp-iadmm", _open(half))
+    epsilons, rows = epsilons_of(found), Rows("dp-iadmm", _open(half, found))
     size = {
         (method, epsilon): [
             sum(one["noise"]) / len(one["noise"]) for one in found[_label(method, epsilon)]
@@ -306,7 +314,7 @@ def figure_4(half: Half, found: Results) -> Outcome:
     )
     by_rho = np.ptp(errors, axis=0).max(axis=0).tolist()
     by_epsilon = np.ptp(errors, axis=1).min(axis=0).tolist()
-    rows = Rows("dp-iadmm", _open(half))
+    rows = Rows("dp-iadmm", _open(half, found))
     said = f"{Estimate.of(by_rho)} points over rho, {Estimate.of(by_epsilon)} over epsilon"
     rows.claim("the choice of rho matters less than epsilon", difference(by_epsilon, by_rho), said)
     return Outcome(rows, _panels(found, tuple(FIGURE_4), "course", "test error, %", False))
@@ -320,13 +328,13 @@ Runs = Sequence[tuple[str, float]]
 
 def at_length(half: Half, runs: Runs, options: Options) -> Sequence[Case]:
     """Return single runs at the printed horizon."""
-    long = replace(options, full=True)
+    long = replace(options, night=True)
     return [case_of(long, half, method, epsilon, 0) for method, epsilon in runs]
 
 
 def errors_at_length(half: Half, runs: Runs, found: Results) -> Outcome:
     """Conclude the single runs at the printed horizon."""
-    rows, marks = Rows("dp-iadmm", half.fewer), {}
+    rows, marks = Rows("dp-iadmm", _open(half, found)), {}
     for method, epsilon in runs:
         label, kind = _label(method, epsilon), "value" if math.isinf(epsilon) else "best"
         printed = half.best if method == "ObjPM" else half.best_of_outp

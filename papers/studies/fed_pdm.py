@@ -132,7 +132,7 @@ def arm(
             {"name": DATA[data], "folder": folder, "draw": seed, "loss": loss, **workload},
             algorithm,
             {**own, "noise_seed": seed} if epsilon else own,
-            FULL_ROUNDS if options.full else ROUNDS,
+            FULL_ROUNDS if options.long else ROUNDS,
             "accuracy",
             run,
         )

@@ -22,7 +22,8 @@ Result: TypeAlias = Mapping[str, Any]
 Results: TypeAlias = Mapping[str, list[Result]]
 """The results of a study by label, one for each seed, in the order of the seeds."""
 
-MNIST = ("mnist_20k.npz",)
+MNIST, WHOLE = ("mnist_20k.npz",), ("mnist.npz",)
+"""10,000 training digits, and 60,000."""
 ADULT = ("adult-train.csv.gz", "adult-test.csv.gz")
 FEMNIST = ("femnist_114_writers.npz",)
 
@@ -55,10 +56,24 @@ class Options:
         The papers' own horizons and repetitions in place of shorter ones and five seeds.
     data_path : Path or None
         Folder with ``mnist_20k.npz``, ``femnist_114_writers.npz`` and the Adult files.
+    night : bool
+        The papers' own horizons with the seeds of a short run, and MNIST whole if ``data_path`` has
+        ``mnist.npz``.
     """
 
     full: bool = False
     data_path: Path | None = None
+    night: bool = False
+
+    @property
+    def long(self) -> bool:
+        """Whether horizons are the papers' own."""
+        return self.full or self.night
+
+    @property
+    def all_digits(self) -> bool:
+        """Whether a night run has MNIST whole, 60,000 digits."""
+        return self.night and self.data_path is not None and (self.data_path / WHOLE[0]).is_file()
 
     def seeds(self, printed: int, least: int = 5) -> range:
         """Return at least five seeds, or in a full run as many as the paper has, if more."""

@@ -88,19 +88,23 @@ def run_studies(
 def foreseen(cases: Sequence[Case], folder: Path) -> list[tuple[str, int, float]]:
     """Return for each label how many cases are missing, and their seconds of a core.
 
-    A case of each is played for two rounds and for ten; what is kept counts nothing.
+    A case of each is played for two rounds, twice, as the first loads data, and for ten.
     """
     missing: dict[str, dict[str, Case]] = {}
     for case in cases:
         if _read(folder / CASES, case.key) is None:
-            missing.setdefault(case.label, {})[case.key] = case
+            label = f"{case.label} ({case.workload['name']})" if case.workload else case.label
+            missing.setdefault(label, {})[case.key] = case
     found = []
     for label, own in missing.items():
         one = next(iter(own.values()))
         options = {**one.options, "every": 1} if "every" in one.options else one.options
-        short = [timed(replace(one, rounds=rounds, options=options))[1] for rounds in PROBES]
-        per_round = max(short[1] - short[0], 0.0) / (PROBES[1] - PROBES[0])
-        each = short[0] + per_round * (one.rounds - PROBES[0])
+        _, few, many = (
+            timed(replace(one, rounds=rounds, options=options))[1]
+            for rounds in (PROBES[0], *PROBES)
+        )
+        per_round = max(many - few, 0.0) / (PROBES[1] - PROBES[0])
+        each = few + per_round * (one.rounds - PROBES[0])
         found.append((label, len(own), len(own) * each))
     return found
 

@@ -33,8 +33,8 @@ TABLE_VII = {
     10.0: 85.273,
 }
 TABLE_VIII = {0.1: 123, 1.0: 39, 10.0: 162}
-TABLE_IX: Mapping[int, float] = {1: 29, 2: 15, 5: 9, 8: 8, 10: 8, 20: 8}
-BEST_EPOCHS: Mapping[float, int] = {0.1: 2, 1.0: 2, 10.0: 5, 100.0: 8}
+TABLE_IX: Mapping[float, float] = {1: 29, 2: 15, 5: 9, 8: 8, 10: 8, 20: 8}
+BEST_EPOCHS: Mapping[float, float] = {0.1: 2, 1.0: 2, 10.0: 5, 100.0: 8}
 """t_C -> N_e with the least time in Table IX."""
 
 COMMON = ("data", "start", "solver", "fitted", "draws")
@@ -226,7 +226,7 @@ def table_9(found: Results) -> Outcome:
     return Outcome(rows, [_panel("local epochs", "iterations", TABLE_IX, {"ours": ours})])
 
 
-def _times(found: Results, count: int, cost: float) -> list[float | None]:
+def _times(found: Results, count: float, cost: float) -> list[float | None]:
     """Return the time of an agent by draw."""
     own = values(found[f"N_e = {count}"])
     return [None if value is None else value * (count + cost) for value in own]

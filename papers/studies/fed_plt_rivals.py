@@ -232,7 +232,8 @@ def _order(one: Comparison, cost: float) -> list[str]:
 
 def order(rows: Rows, found: Results, one: Comparison, cost: float) -> None:
     """Add whether the printed order of all algorithms, by time, comes out."""
-    printed, gaps, said = _order(one, cost), {}, []
+    printed, said = _order(one, cost), list[str]()
+    gaps: dict[str, list[Estimate]] = {}
     for kind in (THEORY, FREE):
         times = _times(found, one, cost, kind)
         means = {name: Estimate.of(own).mean for name, own in times.items()}
@@ -282,7 +283,7 @@ def _nonconvex(found: Results) -> Rows:
         ]
         what = f"{algorithm}, nonconvex: iterations"
         rows.number(what, printed, first[1], readings=dict(others), why="; ".join(said))
-    readings, texts = {}, []
+    readings, texts = dict[str, list[Estimate]](), list[str]()
     for one in NONCONVEX:
         gaps, text = _leads(found, one, 10.0, "fed-plt")
         readings |= {f"{_start(one)}, {kind}": own for kind, own in gaps.items()}

@@ -45,6 +45,14 @@ def reproduce(
             "--full", help="Use the papers' own horizons and repetitions; takes many hours."
         ),
     ] = False,
+    night: Annotated[
+        bool,
+        typer.Option(
+            "--night",
+            help="Use the papers' own horizons with few seeds, and MNIST whole if --data-path has "
+            "mnist.npz; says first how long it takes, and goes on where it was.",
+        ),
+    ] = False,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Run cases again even if their results exist.")
     ] = False,
@@ -70,26 +78,37 @@ def reproduce(
     from privet.core import ConfigError
     from privet.sim.logs import plain, quiet
     from studies import Options
-    from studies.catalogue import chosen
-    from studies.execute import run_studies
-    from studies.pages import number, row_line, write_pages, write_study
+    from studies.catalogue import NIGHT, chosen
+    from studies.execute import foreseen, run_studies
+    from studies.pages import number, row_line, summary, write_pages, write_study
 
     if list_only:
         print("\n".join(study.name for study in chosen(studies or ["all"], full=True)))
         return
+    if night and full:
+        raise ConfigError("--night and --full: give one of them")
     if not studies:
-        raise ConfigError("name a study, a paper or all; --list prints the names")
+        if not night:
+            raise ConfigError("name a study, a paper or all; --list prints the names")
+        studies = list(NIGHT)
     quiet() if json_lines else plain()
     wanted = chosen(studies, full=full)
     if data_path is not None and not data_path.is_dir():
         raise ConfigError(f"--data-path {data_path}: no such folder")
-    options = Options(full, None if data_path is None else data_path.resolve())
+    options = Options(full, None if data_path is None else data_path.resolve(), night)
+    if night:
+        planned = {case.key: case for study in wanted for case in study.cases(options)}
+        total = 0.0
+        for label, count, seconds in foreseen(list(planned.values()), output):
+            total += seconds
+            hours = f"{seconds / 3600:7.2f} h, {total / 3600:8.2f} h in all"
+            print(f"{label:58} {count:4} runs {hours}", flush=True)
     outcomes = run_studies(
         wanted, options, output, workers=workers, address=ray_address or None, fresh=fresh
     )
     for study in wanted:
         outcome = outcomes[study.name]
-        write_study(study, outcome, output, full=full)
+        write_study(study, outcome, output, full=full or night)
         if not json_lines:
             print(f"\n{study.name}: {study.title}")
         for row in outcome.rows:
@@ -100,4 +119,4 @@ def reproduce(
             print(f"  {row.what:58} paper {number(row.printed):>12}  ours {ours}  {row.verdict}")
     page = write_pages(output)
     if not json_lines:
-        print(f"\n{page.resolve()}")
+        print(f"\n{summary(output)}\n{page.resolve()}")

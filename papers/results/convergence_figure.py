@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp.strategy import FedAvg
+from flwr.serverapp.strategy import FedAvg, FedAvgM
 from numpy.typing import NDArray
 
 from privet.client_apps import client_app
@@ -25,6 +26,10 @@ from privet.strategies import FedPLT, Fraction, Participation, PrimalDualStrateg
 from results.themes import themed
 
 AGENTS, ROUNDS, LOCAL_STEPS = 10, 60, 10
+STEPS = (0.01, 0.03, 0.1, 0.3, 1.0, 1.9, 3.0)
+"""Steps of FedAvg that are tried, in units of 1/L; beyond 2 a gradient step alone diverges."""
+MOMENTA = (0.0, 0.5, 0.8, 0.9, 0.95)
+"""Server momenta that are tried with each; 0 is FedAvg."""
 
 
 def fed_plt(
@@ -43,8 +48,13 @@ def fed_plt(
     return found
 
 
-def fed_avg(federation: Federation, optimum: NDArray[Any], step: float) -> list[float]:
-    """Return ||x - x*|| after every round of Flower's FedAvg with as many local gradient steps."""
+def fed_avg(
+    federation: Federation, optimum: NDArray[Any], step: float, momentum: float
+) -> list[float]:
+    """Return ||x - x*|| after every round of Flower's FedAvg with as many local gradient steps.
+
+    With a server momentum it is FedAvgM (T.-M. H. Hsu, H. Qi, M. Brown, 2019).
+    """
     app = ClientApp()
 
     @app.train()
@@ -63,7 +73,12 @@ def fed_avg(federation: Federation, optimum: NDArray[Any], step: float) -> list[
         if number:
             found.append(float(np.linalg.norm(arrays["x"].numpy() - optimum)))
 
-    strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=AGENTS, min_available_nodes=AGENTS)
+    common: dict[str, Any] = {
+        "fraction_evaluate": 0.0,
+        "min_train_nodes": AGENTS,
+        "min_available_nodes": AGENTS,
+    }
+    strategy = FedAvgM(server_momentum=momentum, **common) if momentum else FedAvg(**common)
     strategy.start(
         InlineGrid(app, AGENTS), _zeros(federation), num_rounds=ROUNDS, evaluate_fn=evaluate
     )
@@ -85,15 +100,21 @@ def draw(folder: Path) -> None:
     optimum = Evaluation(federation, Zero()).optimum()
     assert optimum is not None
     smoothness = max(problem.moduli.smoothness for problem in federation.problems)
-    # FedAvg gets the best of a grid of steps, judged by its own last distance.
-    averaged = min(
-        (fed_avg(federation, optimum, factor / smoothness) for factor in (0.03, 0.1, 0.3, 1.0)),
-        key=lambda curve: curve[-1],
-    )
+    # Rivals get the best of a grid, judged by their own last distance.
+    tried = {
+        (factor, momentum): fed_avg(federation, optimum, factor / smoothness, momentum)
+        for factor, momentum in product(STEPS, MOMENTA)
+    }
+    plain = min((one for one in tried if not one[1]), key=lambda one: tried[one][-1])
+    heavy = min((one for one in tried if one[1]), key=lambda one: tried[one][-1])
+    for factor, momentum in (plain, heavy):
+        ended = factor in (STEPS[0], STEPS[-1]) or momentum == MOMENTA[-1]
+        print(f"step {factor:g} / L, momentum {momentum:g}{', the end of the grid' * ended}")
     curves = {
         "Fed-PLT, all agents every round": fed_plt(federation, optimum, None),
         "Fed-PLT, half of the agents": fed_plt(federation, optimum, Fraction(0.5)),
-        "FedAvg, all agents, best of 4 steps": averaged,
+        f"FedAvg, all agents, best of {len(STEPS)} steps": tried[plain],
+        "FedAvgM, all agents, best of 28 settings": tried[heavy],
     }
 
     def plot(figure: Any) -> None:

@@ -40,8 +40,7 @@ from results.dots import Interval, Panel, draw, interval
 from results.marked import fill
 from results.resumable import Runs
 from results.themes import themed
-from results.verdicts import BETTER, WORSE, judged
-from studies.pages import verdict_word
+from results.verdicts import BETTER, UNDECIDED, WORSE, judged
 from studies.statistics import Estimate, difference
 
 AGENTS, FRACTION, ROUNDS, SEEDS = 100, 0.3, 50, range(1, 6)
@@ -250,6 +249,11 @@ def _uploads(found: Mapping[str, list[dict[str, Any]]]) -> dict[str, Upload]:
     }
 
 
+LEVEL, UNRESOLVED = "level", "unresolved"
+MARGIN = 0.5
+"""Points of accuracy within which coded uploads count as level."""
+
+
 def finding(found: Uploads) -> list[str]:
     """Return what each value of value-bits makes of the bytes, and of the accuracy."""
     lines = []
@@ -259,21 +263,31 @@ def finding(found: Uploads) -> list[str]:
             continue
         shares = [f"{100 * one.share:.0f} %" for one in _ends(own, key=lambda one: one.share)]
         gaps = [f"{one.gap.mean:+.2f}" for one in _ends(own, key=lambda one: one.gap.mean)]
-        words = [judged(one.gap.low, one.gap.high) for one in own.values()]
-        counts = ", ".join(
-            f"{verdict_word(word)} in {words.count(word)}"
-            for word in (BETTER, WORSE)
-            if word in words
-        )
+        words = {title: _word(one.gap) for title, one in own.items()}
+        counts = [
+            f"{word} in {list(words.values()).count(word)}"
+            for word in (LEVEL, BETTER, WORSE)
+            if word in words.values()
+        ]
+        open_ones = [f"{title} ({own[title].gap})" for title in words if words[title] == UNRESOLVED]
+        if open_ones:
+            counts.append(f"{UNRESOLVED} in {'; '.join(open_ones)}")
         lines.append(
             f"- `value-bits = {bits}` ({name}): {' to '.join(shares)} of the bytes; accuracy "
-            f"{' to '.join(gaps)} points, {counts or 'no difference beyond the 95 % interval'}."
+            f"{' to '.join(gaps)} points, {', '.join(counts)}."
         )
     head = (
         f"**Uploads of a few bits a number, against uncoded ones, in {len(found)} settings of "
-        "FedAvg and FedPDM:**"
+        f"FedAvg and FedPDM; level is an interval within {MARGIN:g} points:**"
     )
     return [head, "", *lines]
+
+
+def _word(gap: Estimate) -> str:
+    """Return what a difference shows: a wide interval around 0 shows nothing."""
+    if max(abs(gap.low), abs(gap.high)) < MARGIN:
+        return LEVEL
+    return {UNDECIDED: UNRESOLVED}.get(found := judged(gap.low, gap.high), found)
 
 
 def _ends(own: Mapping[str, Upload], key: Callable[[Upload], float]) -> list[Upload]:

@@ -24,6 +24,14 @@ MODULES = {
 }
 
 
+NIGHT = (
+    "dp-iadmm/horizon", "dp-iadmm/horizon-femnist", "dp-iadmm/horizon-objpm",
+    *(f"fedpdm/figure-{number}" for number in range(2, 9)),
+    *(f"dp-iadmm/figure-{number}" for number in range(1, 4)),
+)  # fmt: skip
+"""What ``--night`` runs where no study is named: what a horizon decides, short ones first."""
+
+
 def names() -> list[str]:
     """Return the names of all studies, in the papers' order."""
     return [study.name for paper in PAPERS for study in studies_of(paper)]

@@ -706,6 +706,87 @@ def steady_noise(rng: Generator, *, homomorphic: bool) -> Gap:
     return -exponent if homomorphic else abs(exponent + 1) - 0.2, {"exponent": exponent}
 
 
+SMALL = (1e-4, 4e-4)
+ORDERS: Mapping[str, tuple[float, float]] = {"disagreement": (2.0, 0.0), "errors": (1.0, -1.0)}
+"""Least exponents of mu without noise, and of what is left of the noise: (41) and (61)."""
+
+
+def order_in_the_network(rng: Generator, *, of: str) -> Gap:
+    """What is left is of no lower order in mu than printed: without noise, and of the noise.
+
+    Quadratic units of unlike curvature h_p and optima o_p, w <- A (w - mu h (w - o)) + noise: the
+    fixed point and the noise's covariance are exact.
+    """
+    from scipy.linalg import solve_discrete_lyapunov
+
+    units = 5
+    weights, h, optima = (
+        _connected(rng, units),
+        rng.uniform(0.5, 1.5, units),
+        rng.standard_normal(units),
+    )
+    off = weights - np.diag(np.diag(weights))
+    added, best = np.diag((off**2).sum(axis=1)), float(h @ optima / h.sum())
+    centred = np.eye(units) - 1 / units
+    found = []
+    for mu in SMALL:
+        step = weights @ np.diag(1 - mu * h)
+        fixed = np.linalg.solve(np.eye(units) - step, weights @ (mu * h * optima))
+        covariance = solve_discrete_lyapunov(step, added)
+        if of == "disagreement":
+            covariance = centred @ covariance @ centred
+        gap = fixed - (fixed.mean() if of == "disagreement" else best)
+        found.append((float(gap @ gap), float(np.trace(covariance))))
+    exponents = [math.log(high / low) / math.log(4.0) for low, high in zip(*found, strict=True)]
+    short = [least - own for least, own in zip(ORDERS[of], exponents, strict=True)]
+    return max(short) - 0.2, {"without noise": exponents[0], "of the noise": exponents[1]}
+
+
+def order_of_local_steps(rng: Generator) -> Gap:
+    """Lemma 2: the second moment of the incremental noise is O(mu), for E_k gradient steps."""
+    h, optima = rng.uniform(0.5, 1.5, 6), rng.standard_normal(6)
+    steps, w, found = rng.integers(2, 8, 6), rng.standard_normal(), []
+    for mu in SMALL:
+        noise = 0.0
+        for curvature, optimum, count in zip(h, optima, steps, strict=True):
+            own, mean = w, 0.0
+            for _ in range(count):
+                slope = curvature * (own - optimum)
+                mean += (slope - curvature * (w - optimum)) / count
+                own -= mu / count * slope
+            noise += mean / len(h)
+        found.append(noise**2)
+    exponent = math.log(found[1] / max(found[0], 1e-300)) / math.log(4.0)
+    return 1.0 - exponent - 0.2, {"exponent": exponent}
+
+
+def order_of_the_largest_error(rng: Generator) -> Gap:
+    """Theorem 4: from w^o no unit's error grows as mu falls; the largest of 1,000 rounds."""
+    units = 5
+    weights, h, optima = (
+        _connected(rng, units),
+        rng.uniform(0.5, 1.5, units),
+        rng.standard_normal(units),
+    )
+    best, found = float(h @ optima / h.sum()), []
+    for mu in SMALL:
+        w, largest = np.full(units, best), 0.0
+        for _ in range(1000):
+            w = weights @ (w - mu * h * (w - optima))
+            largest = max(largest, float(np.abs(w - best).max()))
+        found.append(largest)
+    exponent = math.log(found[1] / found[0]) / math.log(4.0)
+    return -exponent - 0.2, {"exponent": exponent}
+
+
+def _connected(rng: Generator, units: int) -> Vector:
+    """Return Metropolis weights of a connected random graph."""
+    while True:
+        weights = _metropolis(rng, units)
+        if np.sort(np.linalg.eigvalsh(weights))[-2] < 1 - 1e-6:
+            return weights
+
+
 def privacy_of_a_trajectory(rng: Generator, *, dim: int) -> Gap:
     """What i rounds of messages tell of a unit's data is at most eps(i), for gradients of norm B.
 

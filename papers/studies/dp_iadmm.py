@@ -18,6 +18,7 @@ import numpy as np
 from .noises import DELTA, STRETCH
 from .statistics import Estimate, difference
 from .study import (
+    WHOLE,
     Case,
     Curve,
     Options,
@@ -111,10 +112,13 @@ def case_of(
 
     ``rho`` is fixed, ``of_rho`` what (24) is multiplied by.
     """
-    own = epsilon * half.ratio
+    workload = {"name": half.workload, "folder": str(options.data_path)}
+    whole = options.all_digits and half is MNIST_HALF
+    if whole:
+        workload["file"] = WHOLE[0]
+    own = epsilon * (1.0 if whole else half.ratio)
     settings: dict[str, Any] = {**half.rho, "epsilon": own}
     extras: dict[str, Any] = {}
-    workload = {"name": half.workload, "folder": str(options.data_path)}
     if math.isinf(epsilon):
         settings |= {"perturbation": "none", "epsilon": "inf"}
     elif method == "OutP, fair":
@@ -135,7 +139,7 @@ def case_of(
     settings["local_updates"] = 10 if method == "ObjPM" else 1
     if rho:
         settings["rho"] = rho
-    rounds = FULL_ROUNDS if options.full else half.rounds
+    rounds = FULL_ROUNDS if options.long else half.rounds
     return Case(
         label or _label(method, epsilon),
         seed,
@@ -199,13 +203,17 @@ def epsilons_of(found: Results) -> list[float]:
     return sorted(epsilon for epsilon in own if math.isfinite(epsilon))
 
 
-def _open(half: Half) -> str:
-    return f"{half.fewer}, and a shorter horizon"
+def _open(half: Half, found: Results) -> str:
+    """Return what ours changes, as the runs' examples and rounds say."""
+    one = next(iter(found.values()))[0]
+    fewer = half.fewer if one.get("examples", half.examples) < half.examples_printed else ""
+    short = "a shorter horizon" if one["rounds"][-1] < FULL_ROUNDS else ""
+    return ", and ".join(part for part in (fewer, short) if part)
 
 
 def figure_1(half: Half, found: Results) -> Outcome:
     """Conclude Figure 1: who has the smaller error, and what epsilon does to it."""
-    epsilons, rows = epsilons_of(found), Rows(_open(half))
+    epsilons, rows = epsilons_of(found), Rows("dp-iadmm", _open(half, found))
     for method in METHODS[:3]:
         errors = [_of(found, method, epsilon) for epsilon in epsilons]
         rows.falling(f"errors of {method} grow as epsilon shrinks", errors)
@@ -220,16 +228,17 @@ def figure_1(half: Half, found: Results) -> Outcome:
     for method, name in (("ObjPM", "close to"), ("ObjP", "not close to")):
         free = found[_label(method, math.inf)][0]["value"]
         gap = Estimate.of([value - free for value in _of(found, method, 1.0)])
-        why = f'"close" is no number; points above {free:.2f} %; {rows.unprinted}'
+        why = f'"close" is no number; points above {free:.2f} %; {rows.changed}'
         what = f"{method} at epsilon 1 is {name} the run without noise"
         rows.append(Row(what, "yes", gap, Verdict.NOT_DETERMINED, why))
-    rows.number("error without noise, %", half.free, Estimate(_of(found, "ObjP", math.inf)[0]))
+    free = Estimate(_of(found, "ObjP", math.inf)[0])
+    rows.number("error without noise, %", half.free, free, exact=True)
     return Outcome(rows, _panels(found, METHODS, "course", "test error, %", True))
 
 
 def figure_2(half: Half, found: Results) -> Outcome:
     """Conclude Figure 2: the best error of each method."""
-    epsilons, rows = epsilons_of(found), Rows(_open(half))
+    epsilons, rows = epsilons_of(found), Rows("dp-iadmm", _open(half, found))
     best = {
         (name, epsilon): _of(found, name, epsilon, "best")
         for name in METHODS
@@ -240,12 +249,16 @@ def figure_2(half: Half, found: Results) -> Outcome:
         "OutP, authors": Curve([0.05], [half.best_of_outp]),
     }
     for name, printed in marks.items():
-        ours = Estimate(min(best[name, 0.05]))
-        rows.number(f"best error of {name} at epsilon .05, %", printed.y[0], ours)
+        ours, why = Estimate(min(best[name, 0.05])), "the least of some runs has no interval"
+        rows.number(f"best error of {name} at epsilon .05, %", printed.y[0], ours, why=why)
     for epsilon in epsilons:
-        second = min(("ObjP", "OutP, authors"), key=lambda name: min(best[name, epsilon]))
-        gap = difference(best[second, epsilon], best["ObjPM", epsilon])
-        rows.claim(f"ObjPM is best of all at epsilon {epsilon:g}", gap, printed="ObjPM")
+        gaps = [
+            difference(best[name, epsilon], best["ObjPM", epsilon])
+            for name in ("ObjP", "OutP, authors")
+        ]
+        said = f"differences {gaps[0]} (ObjP), {gaps[1]} (OutP)"
+        what = f"ObjPM is best of all at epsilon {epsilon:g}"
+        rows.readings(what, {"": gaps}, said, printed="ObjPM")
     curves = {
         name: Curve(epsilons, [min(best[name, epsilon]) for epsilon in epsilons])
         for name in METHODS
@@ -259,7 +272,7 @@ AUTHORS_NOISE = "OutP's is that of the authors' code, which takes sigma^2 for si
 
 def figure_3(half: Half, found: Results) -> Outcome:
     """Conclude Figure 3: mean magnitude of the noise that arrives in z_p."""
-    epsilons, rows = epsilons_of(found), Rows(_open(half))
+    epsilons, rows = epsilons_of(found), Rows("dp-iadmm", _open(half, found))
     size = {
         (method, epsilon): [
             sum(one["noise"]) / len(one["noise"]) for one in found[_label(method, epsilon)]
@@ -274,8 +287,11 @@ def figure_3(half: Half, found: Results) -> Outcome:
         gap = difference(size["ObjP", epsilon], size["OutP, authors", epsilon])
         pair = [Estimate.of(size[name, epsilon]) for name in ("ObjP", "OutP, authors")]
         what = f"noise of ObjP above OutP's at epsilon {epsilon:g}"
-        why = f"{AUTHORS_NOISE}; {rows.unprinted}"
-        rows.claim(what, gap, f"{pair[0]} against {pair[1]}", why=why)
+        rows.claim(what, gap, f"{pair[0]} against {pair[1]}", why=AUTHORS_NOISE)
+        fair = difference(size["ObjP", epsilon], size["OutP, fair", epsilon])
+        what = f"noise of ObjP above that of a fair OutP at epsilon {epsilon:g}"
+        rows.claim(what, fair, f"{pair[0]} against {Estimate.of(size['OutP, fair', epsilon])}")
+        rows.beyond()
     return Outcome(rows, _panels(found, METHODS, "noise", "mean |noise|", True))
 
 
@@ -298,7 +314,7 @@ def figure_4(half: Half, found: Results) -> Outcome:
     )
     by_rho = np.ptp(errors, axis=0).max(axis=0).tolist()
     by_epsilon = np.ptp(errors, axis=1).min(axis=0).tolist()
-    rows = Rows(_open(half))
+    rows = Rows("dp-iadmm", _open(half, found))
     said = f"{Estimate.of(by_rho)} points over rho, {Estimate.of(by_epsilon)} over epsilon"
     rows.claim("the choice of rho matters less than epsilon", difference(by_epsilon, by_rho), said)
     return Outcome(rows, _panels(found, tuple(FIGURE_4), "course", "test error, %", False))
@@ -312,20 +328,21 @@ Runs = Sequence[tuple[str, float]]
 
 def at_length(half: Half, runs: Runs, options: Options) -> Sequence[Case]:
     """Return single runs at the printed horizon."""
-    long = replace(options, full=True)
+    long = replace(options, night=True)
     return [case_of(long, half, method, epsilon, 0) for method, epsilon in runs]
 
 
 def errors_at_length(half: Half, runs: Runs, found: Results) -> Outcome:
     """Conclude the single runs at the printed horizon."""
-    rows, marks = Rows(f"{half.fewer}; one run"), {}
+    rows, marks = Rows("dp-iadmm", _open(half, found)), {}
     for method, epsilon in runs:
         label, kind = _label(method, epsilon), "value" if math.isinf(epsilon) else "best"
         printed = half.best if method == "ObjPM" else half.best_of_outp
         what = f"best error of {method} at epsilon .05, %"
         if math.isinf(epsilon):
             what, printed = "error without noise, %", half.free
-        rows.number(what, printed, Estimate(found[label][0][kind]))
+        own, exact = Estimate(found[label][0][kind]), math.isinf(epsilon)
+        rows.number(what, printed, own, exact=exact)
         marks[label] = Curve([FULL_ROUNDS], [printed])
     curves = {label: Curve.course(results) for label, results in found.items()}
     return Outcome(rows, [Panel("", "round", "test error, %", curves, marks, x_log=True)])

@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from .study import Case, Options, Outcome, Result, Study
 
 log = logging.getLogger("flwr.privet")
 
+PROBES = (2, 10)
+"""Rounds that an estimate plays."""
 CASES = "cases"
 """Folder of the kept results, inside the output folder."""
 
@@ -80,6 +83,30 @@ def run_studies(
     if failed is not None:
         raise failed
     return outcomes
+
+
+def foreseen(cases: Sequence[Case], folder: Path) -> list[tuple[str, int, float]]:
+    """Return for each label how many cases are missing, and their seconds of a core.
+
+    A case of each is played for two rounds, twice, as the first loads data, and for ten.
+    """
+    missing: dict[str, dict[str, Case]] = {}
+    for case in cases:
+        if _read(folder / CASES, case.key) is None:
+            label = f"{case.label} ({case.workload['name']})" if case.workload else case.label
+            missing.setdefault(label, {})[case.key] = case
+    found = []
+    for label, own in missing.items():
+        one = next(iter(own.values()))
+        options = {**one.options, "every": 1} if "every" in one.options else one.options
+        _, few, many = (
+            timed(replace(one, rounds=rounds, options=options))[1]
+            for rounds in (PROBES[0], *PROBES)
+        )
+        per_round = max(many - few, 0.0) / (PROBES[1] - PROBES[0])
+        each = few + per_round * (one.rounds - PROBES[0])
+        found.append((label, len(own), len(own) * each))
+    return found
 
 
 def grouped(cases: Sequence[Case], results: Mapping[str, Result]) -> dict[str, list[Result]]:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import Any
 
+from .rule import Gap, Side
+from .search import ends
 from .statistics import Estimate, difference
 from .study import (
     ADULT,
@@ -130,7 +132,7 @@ def arm(
             {"name": DATA[data], "folder": folder, "draw": seed, "loss": loss, **workload},
             algorithm,
             {**own, "noise_seed": seed} if epsilon else own,
-            FULL_ROUNDS if options.full else ROUNDS,
+            FULL_ROUNDS if options.long else ROUNDS,
             "accuracy",
             run,
         )
@@ -153,8 +155,8 @@ def _cases(arms: Callable[[str, bool], Arms], options: Options) -> Sequence[Case
 class Claims(Rows):
     """Claims about the accuracies of arms, in per cent and paired by seed."""
 
-    def __init__(self, found: Results, unprinted: str = OPEN) -> None:
-        super().__init__(unprinted)
+    def __init__(self, found: Results, changed: str = OPEN) -> None:
+        super().__init__("fedpdm", changed)
         self.found = found
 
     def scores(self, data: str, label: str) -> list[float]:
@@ -169,15 +171,15 @@ class Claims(Rows):
         """Add: accuracies do not fall along the labels, and rise over all of them."""
         own = [self.scores(data, label) for label in labels]
         steps = [difference(after, before) for before, after in pairwise(own)]
-        falls = [step for step in steps if step.high < 0]
-        gap = falls[0] if falls else difference(own[-1], own[0])
-        self.claim(f"{data}{what}", gap, f"{self.said(data, labels)} %")
+        over_all = difference(own[-1], own[0])
+        falls = [step for step in steps if Gap(step).side(self.entries * len(own)) is Side.OUTSIDE]
+        self.claim(f"{data}{what}", (falls or [over_all])[0], f"{self.said(data, labels)} %")
 
-    def above(self, data: str, what: str, ours: str, other: str) -> None:
-        """Add: one arm is above another."""
+    def above(self, data: str, what: str, ours: str, other: str, untuned: str = "") -> None:
+        """Add: one arm is above another; ``untuned`` says whose settings end their grid."""
         gap = difference(self.scores(data, ours), self.scores(data, other))
         text = f"{self.said(data, [ours])} against {self.said(data, [other])} %: {gap} points"
-        self.claim(f"{data}{what}", gap, text)
+        self.claim(f"{data}{what}", gap, text, untuned=untuned)
 
     def more_lost(self, what: str, best: str, worst: str, at: str) -> None:
         """Add: MNIST loses more from one arm to another than Adult."""
@@ -354,42 +356,29 @@ def figure_6(found: Results) -> Outcome:
     return rows.outcome()
 
 
-PLAIN_GRIDS: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]] = said_of("fedpdm")["grids"]
-"""Six settings for each by loss, without noise."""
-PRIVATE_KNOBS: Mapping[str, tuple[str, tuple[float, float]]] = {
-    "dp-fedsgd": ("momentum", (0.0, 0.9)),
-    "scaffold": ("server_step_size", (1.0, 0.3)),
-    "fed-dyn": ("fed_dyn_alpha", (0.1, 1.0)),
-}
+GRIDS: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]] = said_of("fedpdm")["grids"]
+"""What was tried for each, by comparison; a search goes on where the best is at an end."""
 
 
-def private_grid(data: str, algorithm: str) -> list[Mapping[str, Any]]:
-    """Return four settings whose model moves by ``step`` times the mean gradient a round."""
-    steps = (4.0, 10.0) if data == "MNIST" else (0.3, 1.0)
-    if algorithm == "fed-pdm":
-        return [
-            {"rho": 1.0 / step, "step_size_base": memory * step}
-            for step in steps
-            for memory in (0.1, 0.5)
-        ]
-    knob, values = PRIVATE_KNOBS[algorithm]
-    return [
-        {"step_size_base": step * (1.0 - value if knob == "momentum" else 1.0), knob: value}
-        for step in steps
-        for value in values
+def untuned(comparison: str, *algorithms: str) -> str:
+    """Say which settings are the last of their grid; empty where none is."""
+    at = [
+        f"{name}'s {key.replace('_', ' ')} is the end of its grid"
+        for name in algorithms
+        for key in ends(tuned("fedpdm", comparison, name), GRIDS[comparison][name])
     ]
+    return "; ".join(at)
 
 
 def _rivals(data: str, full: bool) -> Arms:
     arms: dict[str, Mapping[str, Any]] = {}
     epsilon = RIVAL_EPSILON[data]
     for loss, named in ON.items():
-        for name, grid in PLAIN_GRIDS[loss].items():
-            points = [dict(zip(grid, point, strict=True)) for point in product(*grid.values())]
+        for name, grid in GRIDS[f"{data}{named}"].items():
             arms[f"{name}{named}"] = {
                 "algorithm": name,
                 "settings": tuned("fedpdm", f"{data}{named}", name),
-                "search": {"points": points},
+                "search": {"grid": grid},
                 "loss": loss,
             }
         arms[f"{IN_THEORY}{named}"] = {
@@ -401,7 +390,7 @@ def _rivals(data: str, full: bool) -> Arms:
             arms[f"{name}, epsilon {epsilon:g}{named}"] = {
                 "algorithm": name,
                 "epsilon": epsilon,
-                "search": {"points": private_grid(data, name)},
+                "search": {"grid": GRIDS[f"{data}, private{named}"][name]},
                 "loss": loss,
             }
     return arms
@@ -413,32 +402,35 @@ def figure_7(found: Results) -> Outcome:
     for data in DATA:
         tail = f", epsilon {RIVAL_EPSILON[data]:g}"
         for on in ON.values():
+            plain, private = f"{data}{on}", f"{data}, private{on}"
             for name in RIVALS:
-                rows.above(data, f": FedPDM above {name}{on}", f"fed-pdm{on}", f"{name}{on}")
+                at = untuned(plain, "fed-pdm", name)
+                rows.above(data, f": FedPDM above {name}{on}", f"fed-pdm{on}", f"{name}{on}", at)
             theory = f"{IN_THEORY}{on}"
             rows.above(data, f": FedPDM above {theory}", f"fed-pdm{on}", theory)
             rows.beyond()
             for name in PRIVATE_RIVALS:
                 pair = f"fed-pdm{tail}{on}", f"{name}{tail}{on}"
-                rows.above(data, f": FedPDM above {name}{tail}{on}", *pair)
+                at = untuned(private, "fed-pdm", name)
+                rows.above(data, f": FedPDM above {name}{tail}{on}", *pair, at)
             for name in ("fed-pdm", "scaffold", "fed-dyn"):
                 what = f": {name} loses under noise{on}"
-                rows.above(data, what, f"{name}{on}", f"{name}{tail}{on}")
-    return rows.outcome(*(_chosen(found, data, loss) for data in DATA for loss in ON))
+                at = "; ".join(filter(None, (untuned(plain, name), untuned(private, name))))
+                rows.above(data, what, f"{name}{on}", f"{name}{tail}{on}", at)
+    return rows.outcome(*map(_chosen, GRIDS))
 
 
-def _chosen(found: Results, data: str, loss: str) -> str:
-    """Say which settings were tuned to, and which of them lie at an end of their grid."""
-    said, on = [], ON[loss]
-    for name, grid in PLAIN_GRIDS[loss].items():
-        settings = found[f"{data}: {name}{on}"][0]["settings"]
+def _chosen(comparison: str) -> str:
+    """Say which settings were best, and what was tried."""
+    said = []
+    for name, grid in GRIDS[comparison].items():
+        settings = tuned("fedpdm", comparison, name)
         own = [
-            f"{key.replace('_', ' ')} {settings[key]:g}"
-            + (" (end of grid)" if len(axis) > 2 and settings[key] in (axis[0], axis[-1]) else "")
+            f"{key.replace('_', ' ')} {settings[key]:g} ({min(axis):g} to {max(axis):g})"
             for key, axis in grid.items()
         ]
         said.append(f"{name} {', '.join(own)}")
-    return f"{data}, without noise{on}, tuned to: {'; '.join(said)}."
+    return f"{comparison}, tuned to: {'; '.join(said)}."
 
 
 def _sparse_rivals(data: str, full: bool) -> Arms:
@@ -461,7 +453,8 @@ def figure_8(found: Results) -> Outcome:
         for up, down in SPARSE:
             for name in RIVALS[:2]:
                 what = f": FedPDM above {name} at alpha_U {up:g}"
-                rows.above(data, what, f"fed-pdm {up:g}/{down:g}", f"{name} {up:g}")
+                at = untuned(data, "fed-pdm", name)
+                rows.above(data, what, f"fed-pdm {up:g}/{down:g}", f"{name} {up:g}", at)
     return rows.outcome()
 
 

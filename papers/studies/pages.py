@@ -21,6 +21,7 @@ from privet.core.errors import one_line
 from .catalogue import PAPERS, names
 from .errata import ERRATA
 from .plots import draw
+from .rule import TOLERANCE
 from .statistics import Estimate
 from .study import Outcome, Row, Study, Verdict
 
@@ -30,6 +31,14 @@ OVERVIEW = "index.md"
 _TWO_PLOTS = 500
 """Width in points from which a picture has two plots side by side."""
 COUNTED = tuple(Verdict)
+TESTED = COUNTED[: COUNTED.index(Verdict.NOT_DETERMINED) + 1]
+"""Verdicts of what can be tested."""
+HOLDS = {
+    Verdict.REPRODUCED: True,
+    Verdict.AGREES: True,
+    Verdict.CONTRADICTED: False,
+    Verdict.DIFFERS: False,
+}
 VERSIONS = ("flwr", "numpy", "scipy", "scikit-learn")
 
 
@@ -44,15 +53,34 @@ def row_line(name: str, row: Row) -> dict[str, Any]:
     line: dict[str, Any] = {"study": name, "entry": row.what, "paper": row.printed}
     if isinstance(ours, Estimate):
         line |= {
-            "ours": ours.mean if math.isfinite(ours.mean) else None,
-            "half-width": ours.half_width if math.isfinite(ours.half_width) else None,
+            "ours": _finite(ours.mean),
+            "half-width": _finite(ours.half_width),
             "repetitions": ours.count,
             "tried": ours.tried,
         }
     else:
         line["ours"] = ours
-    held = {Verdict.REPRODUCED: True, Verdict.CONTRADICTED: False}.get(row.verdict)
-    return line | {"verdict": str(row.verdict), "holds": held, "reason": row.why}
+    return line | {"verdict": str(row.verdict), "holds": HOLDS.get(row.verdict), "reason": row.why}
+
+
+def judged(row: Row) -> list[dict[str, Any]]:
+    """Return what was judged as JSON values: enough to judge again under another rule."""
+    return [
+        {
+            "reading": name,
+            "mean": _finite(gap.ours.mean),
+            "half-width": _finite(gap.ours.half_width),
+            "repetitions": gap.ours.count,
+            "tried": gap.ours.tried,
+            "region": [_finite(gap.low), _finite(gap.high)],
+        }
+        for name, gaps in row.gaps.items()
+        for gap in gaps
+    ]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def provenance(full: bool) -> dict[str, Any]:
@@ -76,7 +104,10 @@ def write_study(study: Study, outcome: Outcome, folder: Path, *, full: bool = Fa
         writer.writeheader()
         writer.writerows(lines)
     text: dict[str, Any] = {"study": study.name, "title": study.title}
-    text |= {"settings": [asdict(setting) for setting in study.settings], "entries": lines}
+    entries = [
+        line | {"judged": judged(row)} for line, row in zip(lines, outcome.rows, strict=True)
+    ]
+    text |= {"settings": [asdict(setting) for setting in study.settings], "entries": entries}
     text |= {"notes": list(outcome.notes), "plot": bool(outcome.panels)}
     text["provenance"] = provenance(full)
     stem.with_suffix(".json").write_text(json.dumps(text, indent=1, allow_nan=False) + "\n")
@@ -124,40 +155,60 @@ def write_pages(folder: Path) -> Path:
     target = folder / OVERVIEW
     there = {text["study"] for own in studies.values() for _, text in own}
     absent = [name for name in names() if name not in there]
-    every = [line for own in studies.values() for _, text in own for line in text["entries"]]
-    target.write_text(_overview(lines, total, bars, _precision(every), absent))
+    target.write_text(_overview(lines, total, bars, summary(folder), absent))
     return target
 
 
 def finding(entries: Sequence[Mapping[str, Any]]) -> str:
-    """Return what the entries amount to, in two sentences at most."""
+    """Return what the entries amount to, as a sentence."""
     counts = _counts(entries)
-    tested = sum(counts[verdict] for verdict in COUNTED[:3])
+    tested = sum(counts[verdict] for verdict in TESTED)
     if not tested:
         return "None of the entries can be tested."
-    open_ones = counts[Verdict.NOT_DETERMINED]
-    why = "as a setting is not printed or was changed"
-    rest = f"; {open_ones} cannot be decided, {why}" if open_ones else ""
-    said = f"{counts[Verdict.REPRODUCED]} of {tested} entries that can be tested are reproduced"
     wrong = [line["entry"] for line in entries if line["verdict"] == Verdict.CONTRADICTED]
-    named = f"; {len(wrong)} contradicted: {'; '.join(wrong)}" if wrong else ", none contradicted"
-    return f"**{said}{rest}{named}.**"
+    named = f": {'; '.join(wrong)}" if wrong else ""
+    which = "1 entry" if tested == 1 else f"{tested} entries"
+    return f"**Of {which} that can be tested {_said(counts)}{named}.**"
 
 
-def _precision(entries: Sequence[Mapping[str, Any]]) -> str:
-    """Return how many of the reproduced numbers lie in our interval too, as a sentence."""
-    numbers = [
-        line
-        for line in entries
-        if line["verdict"] == Verdict.REPRODUCED
-        and isinstance(line["paper"], int | float)
-        and line.get("half-width") is not None
+def summary(folder: Path) -> str:
+    """Return what became of all entries in a folder, by kind, as one sentence."""
+    kinds: dict[str, list[Mapping[str, Any]]] = {"statements": [], "tables and figures": []}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            text = json.loads(path.read_text())
+            name = "statements" if text["study"].endswith("/theorems") else "tables and figures"
+            kinds[name] += text["entries"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # `write_pages` names it
+    parts = []
+    for name, entries in kinds.items():
+        counts = _counts(entries)
+        tested = sum(counts[verdict] for verdict in TESTED)
+        if tested:
+            of = name if name == "statements" else f"entries of {name}"
+            parts.append(f"of {tested} {of} that can be tested {_said(counts)}")
+    said = "; ".join(parts)
+    return f"{said[:1].upper()}{said[1:]}."
+
+
+def _said(counts: Mapping[Verdict, int]) -> str:
+    """Return the counts in words; what is not there is left out, but for contradictions."""
+    words = {
+        Verdict.REPRODUCED: ("is reproduced", "are reproduced"),
+        Verdict.AGREES: ("agrees under changed settings", "agree under changed settings"),
+        Verdict.DIFFERS: ("differs under changed settings", "differ under changed settings"),
+        Verdict.NOT_DETERMINED: ("is not determined", "are not determined"),
+        Verdict.CONTRADICTED: ("is contradicted", "are contradicted"),
+    }
+    parts = [
+        f"{counts[verdict]} {many if counts[verdict] > 1 else one}"
+        for verdict, (one, many) in words.items()
+        if counts[verdict]
     ]
-    inside = sum(abs(line["ours"] - line["paper"]) <= line["half-width"] for line in numbers)
-    return (
-        f"Of {len(numbers)} printed numbers that are reproduced {inside} lie within our 95 % "
-        f"interval; ours are off by up to 20 % in the other {len(numbers) - inside}."
-    )
+    if not counts[Verdict.CONTRADICTED]:
+        parts.append("none is contradicted")
+    return ", ".join(parts[:-1]) + f" and {parts[-1]}" if len(parts) > 1 else parts[0]
 
 
 def verdict_word(verdict: str) -> str:
@@ -193,34 +244,39 @@ def _overview(
     lines: Sequence[str],
     total: Mapping[Verdict, int],
     bars: Sequence[str],
-    precision: str,
+    said: str,
     absent: Sequence[str],
 ) -> str:
     columns = ("paper", "what", *map(str, COUNTED))
     sums = ("**all**", "", *(f"**{total[verdict]}**" for verdict in COUNTED))
-    tested = sum(total[verdict] for verdict in COUNTED[:3])
+    word = {verdict: verdict_word(str(verdict)) for verdict in COUNTED}
     return "\n".join(
         [
             "# The papers, entry by entry",
             "",
-            f"**Of {tested} entries that can be tested {total[Verdict.REPRODUCED]} are reproduced "
-            f"and {total[Verdict.CONTRADICTED]} contradicted; {total[Verdict.NOT_DETERMINED]} "
-            "cannot be decided.**",
-            precision,
+            f"**{said}**",
             "",
             *bars,
             "",
-            f'<p class="counts-legend">{" ".join(verdict_word(str(one)) for one in COUNTED)}</p>',
+            f'<p class="counts-legend">{" ".join(word.values())}</p>',
             "",
-            f"An entry is {verdict_word('reproduced')} where ours agrees with it;",
-            f"{verdict_word('contradicted')} where everything that it depends on is printed, was",
-            f"run as printed, and the 95 % interval excludes it; {verdict_word('not determined')}",
-            "where a setting is not printed or was changed: the row says which, and what happened",
-            "under each reading tried. What follows from definitions is",
-            f"{verdict_word('by construction')}, an assumption that nothing meets",
-            f"{verdict_word('vacuous')}. What is wrong in print has a proof or an example, and",
-            "what holds in its place, on the page of [errata](errata.md).",
-            "Written by `privet reproduce`.",
+            "The rule was written before the runs (`papers/studies/rule.py`) and is alike on",
+            f"both sides. A printed number asks that ours is within {100 * TOLERANCE:g} %, a claim",
+            "that a difference is positive. Our interval, from the spread over the seeds, is at",
+            "the level 1 - .05/m, m the number of entries of the paper that are so judged",
+            f"(Bonferroni). An entry is {word[Verdict.REPRODUCED]} where the interval lies wholly",
+            f"inside of what is asked, {word[Verdict.CONTRADICTED]} where it lies wholly outside,",
+            "if all that it depends on is printed and was run as printed. Where a setting is not",
+            f"printed, or ours is another, that is {word[Verdict.AGREES]} or",
+            f"{word[Verdict.DIFFERS]}; of a setting with several readings, under each of them.",
+            f"Else it is {word[Verdict.NOT_DETERMINED]}: the interval crosses the end, readings",
+            "disagree, a run does not arrive or was made once, or settings were tuned to the end",
+            "of their grid. A statement is reproduced where it holds on all instances tried, which",
+            "proves nothing, and contradicted by one on which it does not. What follows from",
+            f"definitions is {word[Verdict.CONSTRUCTION]}, an assumption that nothing meets",
+            f"{word[Verdict.VACUOUS]}. What is wrong in print has a proof or an example, and",
+            "what holds in its place, on the page of [errata](errata.md). The JSON file of a study",
+            "has the intervals that were judged. Written by `privet reproduce`.",
             "",
             "| " + " | ".join(columns) + " |",
             "|---|---|" + "--:|" * len(COUNTED),

@@ -293,6 +293,7 @@ def error_and_noise(case: Case, workload: Workload) -> Result:
         "rounds": scores.rounds,
         "course": errors,
         "noise": [noise.mean(number) for number in scores.rounds],
+        "examples": sum(problem.num_examples for problem in workload.problems),
     }
 
 

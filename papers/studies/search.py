@@ -1,10 +1,11 @@
 """Tuning: the same budget for every algorithm, on draws that are not reported, without a test set.
 
-A case with ``options["search"]`` names tuning draws and what is tried: ``points``, which are
-settings, or axes ``[key, low, high]`` on logarithmic scales with a ``budget``. Half of a budget is
-a Latin hypercube over the box, the rest a box a quarter as wide around the best so far. The
-objective is the mean over the tuning draws: iterations to the tolerance, or accuracy on validation
-examples.
+A case with ``options["search"]`` names tuning draws and what is tried: a ``grid`` of values by key,
+or axes ``[key, low, high]`` on logarithmic scales with a ``budget``. Half of a budget is a Latin
+hypercube over the box, the rest a box a quarter as wide around the best so far. A grid whose best
+setting is at an end of it goes on there, `WIDER` times at most, so that it ends at neither side of
+the best; what is at an end all the same is named by `ends`. The objective is the mean over the
+tuning draws: iterations to the tolerance, or accuracy on validation examples.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from privet.core import RunError
+from privet.core import ConfigError, RunError
 from privet.kernel import stream
 from privet.sim.tuning import Axis, hypercube, placed
 
@@ -29,7 +31,9 @@ FIRST_TUNING_DRAW = 1000
 """Draws from here on are for tuning; those that are reported begin at 0."""
 FAR = 1.5
 """A run is given up at this many times the iterations of the best settings so far."""
+WIDER = 8
 Settings = dict[str, Any]
+Grid = Mapping[str, Sequence[float]]
 
 
 def searched(case: Case) -> Case:
@@ -47,8 +51,8 @@ def _best(text: str) -> Settings:
     content, plain = json.loads(text)
     search = content["options"]["search"]
     case = Case(**{**content, "options": plain})
-    if "points" in search:
-        return _least(case, search, search["points"])[1]
+    if "grid" in search:
+        return widened(case, search)[0]
     axes = [Axis(*axis) for axis in search["axes"]]
     budget, dim = search["budget"], len(axes)
     points = hypercube(stream(0, "tuning", case.algorithm), -(-budget // 2), dim)
@@ -59,6 +63,47 @@ def _best(text: str) -> Settings:
     around = (hypercube(again, budget // 2, dim) - 0.5) / 4
     closer = [placed({}, axes, point) for point in np.clip(centre + around, 0.0, 1.0)]
     return _least(case, search, closer, (score, best))[1]
+
+
+def widened(case: Case, search: Mapping[str, Any]) -> tuple[Settings, Grid]:
+    """Return the best settings of a grid, and the grid as far as it had to go."""
+    grid: dict[str, list[float]] = {key: list(axis) for key, axis in search["grid"].items()}
+    best = _least(case, search, _points(grid))
+    for _ in range(WIDER):
+        further = {key: _further(grid[key], best[1][key]) for key in ends(best[1], grid)}
+        beyond = {key: value for key, value in further.items() if value}
+        if not beyond:
+            break
+        key, value = next(iter(beyond.items()))
+        best = _least(case, search, _points({**grid, key: [value]}), best)
+        grid[key] = sorted([*grid[key], value])
+    return best[1], grid
+
+
+def ends(settings: Mapping[str, Any], grid: Mapping[str, Sequence[float]]) -> list[str]:
+    """Return the keys whose value is the last on its axis; 0 is an end by nature."""
+    return [
+        key
+        for key, axis in grid.items()
+        if any(end and math.isclose(settings[key], end) for end in (min(axis), max(axis)))
+    ]
+
+
+def near_ends(settings: Mapping[str, Any], axes: Sequence[Sequence[Any]]) -> list[str]:
+    """Return the keys whose value is in the outer twentieth of its axis, on its scale."""
+    places = {key: math.log(settings[key] / low) / math.log(high / low) for key, low, high in axes}
+    return [key for key, place in places.items() if not 0.05 < place < 0.95]
+
+
+def _further(axis: Sequence[float], end: float) -> float:
+    """Return the value beyond an end, as far as its neighbour is by ratio; 0 beside a 0."""
+    own = sorted(axis)
+    near = own[1] if math.isclose(end, own[0]) else own[-2]
+    return float(f"{end * end / near:.3g}") if own[0] else 0.0
+
+
+def _points(grid: Mapping[str, Sequence[float]]) -> list[Settings]:
+    return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
 
 
 def _least(
@@ -92,7 +137,7 @@ def _score(case: Case, search: Mapping[str, Any], settings: Settings, best: floa
         )
         try:
             found = play(tried)
-        except RunError:  # settings that overflow are part of a search
+        except (RunError, ConfigError):  # settings that overflow, or that no theory covers
             return math.inf
         score = found["smooth"] if counted else -found["value"]
         if score is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -56,6 +56,13 @@ class Estimate:
         """Upper end of the interval."""
         return self.mean + self.half_width
 
+    def at(self, chance: float) -> Estimate:
+        """Return the estimate with the interval that misses with this chance, in place of 5 %."""
+        if self.half_width <= 0 or self.count < 2:
+            return self
+        wider = student(self.count, chance) / student(self.count)
+        return replace(self, half_width=wider * self.half_width)
+
     def below(self, bound: float) -> Estimate:
         """Return how far this lies below a bound."""
         return Estimate(bound - self.mean, self.half_width, self.count, self.tried)
@@ -76,11 +83,26 @@ class Estimate:
 
 
 @cache
-def student(count: int) -> float:
-    """Return the two-sided 95 % quantile of Student's t for a mean of ``count`` values."""
+def student(count: int, chance: float = 1 - LEVEL) -> float:
+    """Return Student's t for a mean of ``count`` values, which it misses with a chance of 5 %."""
     from scipy.stats import t
 
-    return float(t.ppf(0.5 + LEVEL / 2, count - 1))
+    return float(t.isf(chance / 2, count - 1))
+
+
+def welch(ours: Sequence[float], other: Sequence[float], chance: float = 1 - LEVEL) -> Estimate:
+    """Return the mean of ours - other of independent runs, by Welch's t at 1 - ``chance``."""
+    from scipy.stats import t
+
+    shares = [float(np.var(one, ddof=1)) / len(one) for one in (ours, other)]
+    spread, count = sum(shares), min(len(ours), len(other))
+    gap = float(np.mean(ours) - np.mean(other))
+    if spread <= 0:
+        return Estimate(gap, 0.0, count, count)
+    pairs = zip(shares, (ours, other), strict=True)
+    degrees = spread**2 / sum(share**2 / (len(one) - 1) for share, one in pairs)
+    half = float(t.isf(chance / 2, degrees)) * math.sqrt(spread)
+    return Estimate(gap, half, count, count)
 
 
 def difference(ours: Sequence[float | None], other: Sequence[float | None]) -> Estimate:

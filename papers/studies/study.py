@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from .rule import TOLERANCE, Gap, Side, under_each
 from .statistics import Estimate, difference
 
 Result: TypeAlias = Mapping[str, Any]
@@ -22,22 +22,23 @@ Result: TypeAlias = Mapping[str, Any]
 Results: TypeAlias = Mapping[str, list[Result]]
 """The results of a study by label, one for each seed, in the order of the seeds."""
 
-MNIST = ("mnist_20k.npz",)
+MNIST, WHOLE = ("mnist_20k.npz",), ("mnist.npz",)
+"""10,000 training digits, and 60,000."""
 ADULT = ("adult-train.csv.gz", "adult-test.csv.gz")
 FEMNIST = ("femnist_114_writers.npz",)
 
 
 class Verdict(StrEnum):
-    """What became of a printed entry or claim.
+    """What became of a printed entry or claim; `rule` says when it is which.
 
-    Reproduced: ours agrees. Contradicted: everything that the entry depends on is printed, was run
-    as printed, and the interval excludes it. Not determined: neither; the row says which setting is
-    not printed or was changed, and what happened under each reading tried. By construction: it
-    follows from the definitions in a line. Vacuous: an assumption that nothing meets.
+    By construction: it follows from the definitions in a line. Vacuous: an assumption that nothing
+    meets.
     """
 
     REPRODUCED = "reproduced"
     CONTRADICTED = "contradicted"
+    AGREES = "agrees under changed settings"
+    DIFFERS = "differs under changed settings"
     NOT_DETERMINED = "not determined"
     NOT_TESTABLE = "not testable"
     CONSTRUCTION = "by construction"
@@ -55,14 +56,28 @@ class Options:
         The papers' own horizons and repetitions in place of shorter ones and five seeds.
     data_path : Path or None
         Folder with ``mnist_20k.npz``, ``femnist_114_writers.npz`` and the Adult files.
+    night : bool
+        The papers' own horizons with the seeds of a short run, and MNIST whole if ``data_path`` has
+        ``mnist.npz``.
     """
 
     full: bool = False
     data_path: Path | None = None
+    night: bool = False
 
-    def seeds(self, printed: int) -> range:
-        """Return five seeds, or in a full run as many as the paper has, if that is more."""
-        return range(max(5, printed) if self.full else 5)
+    @property
+    def long(self) -> bool:
+        """Whether horizons are the papers' own."""
+        return self.full or self.night
+
+    @property
+    def all_digits(self) -> bool:
+        """Whether a night run has MNIST whole, 60,000 digits."""
+        return self.night and self.data_path is not None and (self.data_path / WHOLE[0]).is_file()
+
+    def seeds(self, printed: int, least: int = 5) -> range:
+        """Return at least five seeds, or in a full run as many as the paper has, if more."""
+        return range(max(least, printed) if self.full else least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +169,8 @@ class Row:
     verdict : Verdict
     why : str
         What the verdict rests on: the open setting, the readings tried, the counterexample.
+    gaps : mapping
+        What was judged, by reading: enough to judge again.
     """
 
     what: str
@@ -161,22 +178,24 @@ class Row:
     ours: Estimate | str
     verdict: Verdict
     why: str = ""
+    gaps: Mapping[str, Sequence[Gap]] = field(default_factory=dict)
 
 
 class Rows(list[Row]):
-    """The rows of a study, judged as they are added.
+    """The rows of a study, judged by `rule` as they are added.
 
     Parameters
     ----------
-    unprinted : str
-        Settings that all entries depend on and the paper does not print or ours changes. Where
-        there are any, what is off is not determined; where there are none it is contradicted if
-        the 95 % interval, from the spread over the seeds, excludes what is printed.
+    paper : str
+        Whose data file states how many entries are judged; one entry if there is none.
+    changed : str
+        Settings that all entries depend on and the paper does not print or ours changes.
     """
 
-    def __init__(self, unprinted: str = "") -> None:
+    def __init__(self, paper: str = "", changed: str = "") -> None:
         super().__init__()
-        self.unprinted = unprinted
+        self.changed = changed
+        self.entries: int = said_of(paper)["entries"] if paper else 1
 
     def number(
         self,
@@ -184,73 +203,89 @@ class Rows(list[Row]):
         printed: float,
         ours: Estimate,
         *,
-        within: float = 0.2,
+        readings: Mapping[str, Estimate] | None = None,
+        exact: bool = False,
         why: str = "",
         fitted: str = "",
+        untuned: str = "",
     ) -> None:
-        """Add a number, reproduced where ours is within a share of it.
+        """Add a number with its tolerance.
 
-        ``fitted`` is the setting of ours that was chosen on entries like this one.
+        ``readings`` are further ones, which decide as well; ``fitted`` is the setting of ours that
+        was chosen on entries like this one.
         """
-        off, verdict = abs(ours.mean - printed), Verdict.CONTRADICTED
-        if ours.complete and off <= within * abs(printed) + 1e-12:
-            verdict, why = Verdict.REPRODUCED, why or f"within {100 * within:g} %"
-            why = f"{why}; fitted: {fitted}" if fitted else why
-        elif self.unprinted or off <= ours.half_width:
-            verdict, why = Verdict.NOT_DETERMINED, why or self.unprinted
-        self.append(Row(what, printed, ours, verdict, why))
+        gaps = {
+            name: [Gap.around(printed, one, TOLERANCE, exact=exact)]
+            for name, one in {"": ours, **(readings or {})}.items()
+        }
+        side, found = under_each(gaps, self.entries)
+        said = {
+            Side.INSIDE: f"within {100 * TOLERANCE:g} %",
+            Side.OUTSIDE: f"off by more than {100 * TOLERANCE:g} %",
+            Side.OPEN: f"the interval holds both sides of {100 * TOLERANCE:g} %",
+        }.get(side, found)
+        parts = (said, f"fitted: {fitted}" if fitted else "", why)
+        self._add(what, printed, ours, side, parts, gaps, untuned)
 
     def claim(
-        self, what: str, gap: Estimate, ours: str = "", *, printed: str = "yes", why: str = ""
+        self,
+        what: str,
+        gap: Estimate,
+        ours: str = "",
+        *,
+        printed: str = "yes",
+        why: str = "",
+        untuned: str = "",
     ) -> None:
-        """Add a claim that says that a difference is positive, reproduced where its interval is."""
-        self.readings(what, {"": gap}, ours or f"difference {gap}", printed=printed, why=why)
+        """Add a claim that says that a difference is positive."""
+        said = ours or f"difference {gap}"
+        self.readings(what, {"": [gap]}, said, printed=printed, why=why, untuned=untuned)
 
     def readings(
         self,
         what: str,
-        gaps: Mapping[str, Estimate],
+        gaps: Mapping[str, Sequence[Estimate]],
         ours: str,
         *,
         printed: str = "yes",
         why: str = "",
+        untuned: str = "",
     ) -> None:
-        """Add a claim that says that a difference is positive, under each reading of a setting.
+        """Add a claim that says that differences are positive, under each reading of a setting."""
+        own = {name: [Gap(one) for one in some] for name, some in gaps.items()}
+        side, found = under_each(own, self.entries)
+        self._add(what, printed, ours, side, (found, why), own, untuned)
 
-        It is reproduced, or contradicted, where it is so under all of them; otherwise the row says
-        what was found under which.
-        """
-        verdict = Verdict.NOT_DETERMINED
-        if all(gap.low > 0 for gap in gaps.values()):
-            verdict = Verdict.REPRODUCED
-        elif all(gap.high < 0 for gap in gaps.values()) and not self.unprinted:
-            verdict = Verdict.CONTRADICTED
-        else:
-            found = {name: _found(gap) for name, gap in gaps.items()}
-            said = set(found.values())
-            parts = [f"{name}: {one}" for name, one in found.items()] if len(said) > 1 else [*said]
-            why = "; ".join(part for part in (*parts, why or self.unprinted) if part)
-        self.append(Row(what, printed, ours, verdict, why))
+    def _add(
+        self,
+        what: str,
+        printed: float | str,
+        ours: Estimate | str,
+        side: Side,
+        why: Sequence[str],
+        gaps: Mapping[str, Sequence[Gap]],
+        untuned: str,
+    ) -> None:
+        verdicts = {
+            Side.INSIDE: Verdict.AGREES if self.changed else Verdict.REPRODUCED,
+            Side.OUTSIDE: Verdict.DIFFERS if self.changed else Verdict.CONTRADICTED,
+        }
+        verdict = verdicts.get(side, Verdict.NOT_DETERMINED)
+        if untuned:
+            verdict = Verdict.NOT_DETERMINED
+        parts = (untuned, *why, self.changed)
+        said = "; ".join(dict.fromkeys(part for part in parts if part))
+        self.append(Row(what, printed, ours, verdict, said, gaps))
 
     def falling(self, what: str, values: Sequence[Sequence[float | None]]) -> None:
         """Add the claim that values, by seed, fall from each place to the next."""
         steps = [difference(above, below) for above, below in pairwise(values)]
-        said = " > ".join(str(Estimate.of(own)) for own in values)
-        self.claim(what, min(steps, key=lambda step: step.low), said)
+        self.readings(what, {"": steps}, " > ".join(str(Estimate.of(own)) for own in values))
 
     def beyond(self) -> None:
         """Say of the last row that it is not in the paper, and what its verdict would be."""
         why = "; ".join(part for part in (self[-1].verdict, self[-1].why) if part)
-        self[-1] = replace(self[-1], verdict=Verdict.BEYOND, why=why)
-
-
-def _found(gap: Estimate) -> str:
-    """Return in words what became of a difference that a claim says is positive."""
-    if math.isnan(gap.mean):
-        return "not all arrive"
-    if gap.low > 0:
-        return "as printed"
-    return "the opposite was measured" if gap.high < 0 else "alike within the spread"
+        self[-1] = replace(self[-1], verdict=Verdict.BEYOND, why=why, gaps={})
 
 
 @dataclass(frozen=True, slots=True)

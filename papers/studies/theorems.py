@@ -15,6 +15,7 @@ import numpy as np
 
 from . import checks
 from .catalogue import PAPERS
+from .errata import ERRATA
 from .study import Case, Options, Outcome, Result, Results, Row, Setting, Study, Verdict, said_of
 
 SLACK = 1e-9
@@ -42,6 +43,8 @@ class Statement:
         Instances.
     ratio : bool
         Whether a check returns left over right side, minus 1: how tight the bound is, is printed.
+    erratum : str
+        Name in `errata.ERRATA` of the counterexample that refutes it, in place of a check.
     """
 
     what: str
@@ -52,6 +55,7 @@ class Statement:
     held: Verdict = Verdict.REPRODUCED
     count: int = 100
     ratio: bool = False
+    erratum: str = ""
 
     @classmethod
     def read(cls, paper: str) -> tuple[Statement, ...]:
@@ -67,6 +71,14 @@ class Statement:
 
     def row(self, found: Results) -> Row:
         """Return the verdict; a counterexample that was found is named."""
+        if self.erratum:
+            example = ERRATA[self.erratum].counterexample()
+            verdict = Verdict.CONTRADICTED if example.refutes else Verdict.NOT_DETERMINED
+            most, claimed = float(example.found), float(example.claimed)
+            ours = f"{example.measured}: {most:.4g}, where {claimed:.4g} is the most printed"
+            anchor = self.erratum.replace("/", "")
+            why = f"{self.why}; [erratum](errata.md#{anchor})".removeprefix("; ")
+            return Row(self.what, "yes", ours, verdict, why)
         if not self.check:
             return Row(self.what, "-", "-", self.held, self.why)
         (result,) = found[self.what]

@@ -116,7 +116,7 @@ class AuthorsLogistic(MultinomialLogistic):
         return Moduli(0.0, self.num_examples / 4.0)
 
 
-def digits_in_ten(folder: str, divisor: str = "all") -> Workload:
+def digits_in_ten(folder: str, divisor: str = "all", file: str = "mnist_20k.npz") -> Workload:
     """Return the MNIST half of the DP-IADMM paper: P = 10 iid, x/255, zero start, beta 1e-6.
 
     ``divisor`` "own" is for the authors' OutP (`AuthorsLogistic`).
@@ -124,7 +124,7 @@ def digits_in_ten(folder: str, divisor: str = "all") -> Workload:
     config = {
         "algorithm": "dp-iadmm",
         "dataset": "mnist",
-        "data-path": str(Path(folder) / "mnist_20k.npz"),
+        "data-path": str(Path(folder) / file),
         "partition": "iid",
         "dtype": "float32",
         "beta": 1e-6,

@@ -17,6 +17,8 @@ from privet.problems import L2, MultinomialLogistic
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
 from privet.strategies import DPIADMM, PrivetResult, Schedule
+from studies import Case, Options, dp_iadmm, execute
+from studies.catalogue import chosen
 from studies.replays import load_instance, replay_file
 from studies.replays.instance import build_problems
 from support.federations import FaultyGrid, app_of, lose_state
@@ -305,3 +307,42 @@ def test_without_noise_the_optimum_is_reached() -> None:
     slope = sum(problem.gradient(model) for problem in problems)
     assert np.linalg.norm(slope) < 1e-9
     assert result.history[-1].residual <= 1e-20
+
+
+# ------------------------------------------------------------------ the night's runs
+
+
+def test_a_night_has_the_printed_horizon_and_all_digits_where_they_are(tmp_path: Path) -> None:
+    (study,) = chosen(["dp-iadmm/figure-1"])
+    few = study.cases(Options(data_path=tmp_path, night=True))
+    (tmp_path / "mnist.npz").touch()
+    many = study.cases(Options(data_path=tmp_path, night=True))
+    assert {case.rounds for case in (*few, *many)} == {20_000}
+    assert len(few) == len(study.cases(Options(data_path=tmp_path))), "no more seeds"
+    (ten,), (sixty,) = (
+        [case for case in own if case.label == "ObjP, epsilon 0.05" and case.seed == 0]
+        for own in (few, many)
+    )
+    assert (ten.settings["epsilon"], sixty.settings["epsilon"]) == (pytest.approx(0.3), 0.05)
+    assert "file" not in ten.workload
+    assert sixty.workload["file"] == "mnist.npz"
+    result = {"value": 9.0, "rounds": [200, 20_000], "examples": 60_000}
+    assert dp_iadmm._open(dp_iadmm.MNIST_HALF, {"a": [result]}) == "", "as printed"
+    short = {**result, "rounds": [100], "examples": 10_000}
+    assert dp_iadmm._open(dp_iadmm.MNIST_HALF, {"a": [short]}) == (
+        "10,000 digits in place of 60,000, and a shorter horizon"
+    )
+
+
+def test_an_estimate_is_rounds_times_seconds_of_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second to begin and half a second a round: 51 s of 100 rounds, three cases; one is kept."""
+    monkeypatch.setattr(execute, "timed", lambda case: ({}, 1.0 + 0.5 * case.rounds))
+    cases = [Case("a", seed, rounds=100, measure="x") for seed in range(4)]
+    (tmp_path / "cases").mkdir()
+    kept = tmp_path / "cases" / f"{cases[0].key}.json"
+    kept.write_text('{"result": {"value": 1}}')
+    ((label, count, seconds),) = execute.foreseen(cases, tmp_path)
+    assert (label, count) == ("a", 3)
+    assert seconds == pytest.approx(3 * 51.0)

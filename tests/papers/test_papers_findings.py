@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from results import deep, deep_private, uneven_budgets, value_bits
+from results import deep, deep_private, private_accuracy, uneven_budgets, value_bits
 from results.dots import Panel, draw
 from results.resumable import Runs
 from results.verdicts import by_verdict, judged
-from studies.statistics import Estimate
+from studies.statistics import Estimate, welch
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 PAGES = sorted(page for page in RESULTS.glob("*.md") if page.stem != "asynchrony")
@@ -48,6 +48,37 @@ def test_the_page_on_value_bits_is_that_of_its_runs() -> None:
     found = value_bits.measured(Runs(RESULTS / "value-bits.jsonl", play))
     assert between("value-bits.md", "finding") == said(value_bits.finding(found))
     assert between("value-bits.md", "uploads") == said(value_bits.upload_rows(found))
+
+
+def test_the_page_on_private_accuracy_is_that_of_its_runs() -> None:
+    file = RESULTS / "private.jsonl"
+    cells = private_accuracy.measured(file)
+    assert between("private.md", "finding") == said(private_accuracy.finding(cells))
+    assert between("private.md", "tables") == said(private_accuracy.tables(cells, file))
+    assert between("private.md", "levels") == said(private_accuracy.levels(file))
+
+
+@pytest.mark.parametrize(
+    ("gap", "half", "word"),
+    [
+        (0.0, 0.009, "level"),
+        (0.0, 0.02, "undecided"),
+        (0.03, 0.02, "above"),
+        (-0.03, 0.02, "below"),
+        (-0.005, 0.002, "level"),
+    ],
+)
+def test_level_means_an_interval_within_the_margin(gap: float, half: float, word: str) -> None:
+    assert private_accuracy.level(Estimate(gap, half, 5, 5), 0.01) == word
+
+
+def test_welchs_interval_is_scipys() -> None:
+    from scipy.stats import ttest_ind
+
+    ours, other = [1.0, 2.0, 4.0, 3.0, 2.5], [0.5, 0.7, 0.4, 0.6, 0.9]
+    bounds = ttest_ind(ours, other, equal_var=False).confidence_interval(0.99)
+    found = welch(ours, other, 0.01)
+    assert (found.low, found.high) == pytest.approx((bounds.low, bounds.high))
 
 
 @pytest.mark.parametrize("page", [deep, deep_private])

@@ -14,7 +14,18 @@ from privet.core import ConfigError
 from privet.problems import L2, BinaryLogistic, LinearModel
 from privet.strategies import Balanced
 from privet.strategies.gfl.graph import graph_edges, metropolis
-from studies import Case, Options, catalogue, dp_iadmm, fed_pdm, fed_plt, fed_plt_rivals, gfl
+from studies import (
+    Case,
+    Options,
+    Verdict,
+    catalogue,
+    checks,
+    dp_iadmm,
+    fed_pdm,
+    fed_plt,
+    fed_plt_rivals,
+    gfl,
+)
 from studies.checks import fed_plt_matrix, radius, stability_matrix
 from studies.noises import authors_deviation, penalty
 from studies.runner import FLOWER, build_strategy, play
@@ -121,9 +132,36 @@ def test_tuning_takes_draws_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "search" not in found.options
     assert {one.workload["draw"] for one in seen} == {FIRST_TUNING_DRAW, FIRST_TUNING_DRAW + 1}
     assert found.workload["draw"] == 103
-    asked = {"points": [{"step_size": 2.0}, {"step_size": 0.5}], "draws": 1}
-    pointed = replace(case, options={"tolerance": 1e-5, "search": asked})
-    assert searched(pointed).settings == {"step_size": 0.5}
+    asked = {"grid": {"step_size": [2.0, 0.5, 1.0]}, "draws": 1}
+    gridded = replace(case, options={"tolerance": 1e-5, "search": asked})
+    assert searched(gridded).settings == {"step_size": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("axis", "best", "ended"),
+    [([2.0, 8.0], 0.5, []), ([0.01, 0.1], 1.0, []), ([0.0, 0.5], 0.5, ["step_size"])],
+)
+def test_a_grid_goes_on_until_the_best_is_at_neither_end(
+    axis: list[float], best: float, ended: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from studies import search
+
+    def scored(case: Case) -> dict[str, Any]:
+        return {"smooth": abs(case.settings["step_size"] - 0.7), "value": 1}
+
+    monkeypatch.setattr(search, "play", scored)
+    case = Case("", 0, {"name": "logistic"}, "fed-lin", {}, 50, "iterations", {})
+    found, grid = search.widened(case, {"grid": {"step_size": axis}, "draws": 1})
+    assert found == {"step_size": best}
+    assert search.ends(found, grid) == ended
+
+
+def test_ends_of_a_box_are_its_outer_twentieths() -> None:
+    from studies.search import near_ends
+
+    axes = [["rho", 0.1, 10.0], ["step_size", 0.1, 1.0]]
+    assert near_ends({"rho": 1.0, "step_size": 0.95}, axes) == ["step_size"]
+    assert near_ends({"rho": 0.12, "step_size": 0.2}, axes) == ["rho"]
 
 
 def test_measures_and_workloads_are_named() -> None:
@@ -441,3 +479,25 @@ def test_rows_without_a_check_and_of_bounds() -> None:
 
 def test_estimates_of_what_never_arrives_are_not_numbers() -> None:
     assert math.isnan(Estimate.of([None, None]).mean)
+
+
+def test_orders_in_the_network_are_those_that_two_units_have() -> None:
+    """With A = (1 + c, 1 - c; 1 - c, 1 + c) / 2, h = 1 and optima +-1 there are closed forms.
+
+    w = (1, -1) s with s = c (s - mu (s - 1)), so s = c mu / (1 - c + c mu): of order mu. Noise has
+    the variance v / (1 - (1 - mu)^2) along (1, 1), of order 1 / mu, and v / (1 - c^2 (1 - mu)^2)
+    along (1, -1), of order 1. Five units of any curvature have the same orders.
+    """
+    generator = np.random.default_rng(5)
+    of = {name: checks.order_in_the_network(generator, of=name)[1] for name in checks.ORDERS}
+    assert of["disagreement"]["without noise"] == pytest.approx(2, abs=0.05)
+    assert of["disagreement"]["of the noise"] == pytest.approx(0, abs=0.05)
+    assert of["errors"]["without noise"] == pytest.approx(2, abs=0.05)
+    assert of["errors"]["of the noise"] == pytest.approx(-1, abs=0.05)
+
+
+def test_a_statement_may_rest_on_an_erratum() -> None:
+    (one,) = [one for one in STATEMENTS["fed-plt"] if one.erratum == "fed-plt/eq-11"]
+    row = one.row({})
+    assert row.verdict is Verdict.CONTRADICTED
+    assert "errata.md#fed-plteq-11" in row.why

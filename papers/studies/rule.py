@@ -1,0 +1,107 @@
+"""The one rule by which an entry is judged, written before the runs it is used on.
+
+An entry says that a quantity lies in a region: a printed number v in [.8 v, 1.2 v], which is the
+tolerance; a claim that a is above b, a - b in (0, inf). Ours is an interval from the spread over
+the seeds, by Student's t, at the level 1 - .05 / m: m is the number of entries of the paper that
+are so judged (Bonferroni), which its data file states, so that of a paper's verdicts none is wrong
+by chance in 19 of 20 repetitions of them all. The interval is
+
+    inside the region                   the entry agrees,
+    outside of it                       the entry differs,
+    across an end of it, or missing     the entry is not determined.
+
+The two sides are alike, for tables, figures and numbers. An entry that agrees is *reproduced*, one
+that differs *contradicted*, where everything that it depends on is printed and was run as printed.
+Where a setting is not printed, or ours is another, it *agrees* or *differs under changed settings*,
+and no more is said. Where what is not printed has several readings, it agrees (differs) if it does
+so under each. A claim about several gaps agrees if all of them do, and differs if one does, at the
+level 1 - .05 / (m k) for k gaps. A value of one run has no interval, unless nothing in the run is
+random; a run that does not arrive has none either. What was tuned to an end of its grid is not
+tuned: the entry is not determined.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from .statistics import Estimate
+
+FAMILY = 0.05
+"""Chance of a wrong verdict among all entries of a paper."""
+TOLERANCE = 0.2
+"""Share of a printed number by which ours may be off."""
+
+
+class Side(StrEnum):
+    """Where the interval lies."""
+
+    INSIDE = "as printed"
+    OUTSIDE = "the opposite was measured"
+    OPEN = "alike within the spread"
+    MISSING = "not all arrive"
+    SINGLE = "one run has no interval"
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A quantity of ours and the region that an entry says it lies in.
+
+    Attributes
+    ----------
+    ours : Estimate
+    low, high : float
+        The region's ends.
+    exact : bool
+        Whether nothing in ours is random.
+    """
+
+    ours: Estimate
+    low: float = 0.0
+    high: float = math.inf
+    exact: bool = False
+
+    @classmethod
+    def around(cls, printed: float, ours: Estimate, within: float, *, exact: bool = False) -> Gap:
+        """Return ours beside a printed number and its tolerance."""
+        reach = within * abs(printed) + 1e-12
+        return cls(ours, printed - reach, printed + reach, exact)
+
+    def side(self, tests: int) -> Side:
+        """Return where the interval at the level 1 - .05 / ``tests`` lies."""
+        if not self.ours.complete or math.isnan(self.ours.mean):
+            return Side.MISSING
+        if self.ours.tried == 1 and not self.exact:
+            return Side.SINGLE
+        own = self.ours.at(FAMILY / tests)
+        if own.low > self.low and own.high < self.high:
+            return Side.INSIDE
+        return Side.OUTSIDE if own.high < self.low or own.low > self.high else Side.OPEN
+
+
+def all_of(gaps: Sequence[Gap], entries: int) -> Side:
+    """Return where a claim about several gaps lies."""
+    if any(gap.side(entries * len(gaps)) is Side.OUTSIDE for gap in gaps):
+        return Side.OUTSIDE
+    return _worst(gap.side(entries) for gap in gaps)
+
+
+def _worst(sides: Iterable[Side]) -> Side:
+    """Return INSIDE where all are, else what is in the way."""
+    own = list(sides)
+    for side in (Side.MISSING, Side.SINGLE, Side.OPEN, Side.OUTSIDE):
+        if side in own:
+            return Side.OPEN if side is Side.OUTSIDE else side
+    return Side.INSIDE
+
+
+def under_each(readings: Mapping[str, Sequence[Gap]], entries: int) -> tuple[Side, str]:
+    """Return where an entry lies under all readings, and in words what was found under which."""
+    sides = {name: all_of(gaps, entries) for name, gaps in readings.items()}
+    found = set(sides.values())
+    if len(found) == 1:
+        (side,) = found
+        return side, "" if side in (Side.INSIDE, Side.OUTSIDE) else str(side)
+    return Side.OPEN, "; ".join(f"{name}: {side}" for name, side in sides.items())

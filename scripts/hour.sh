@@ -1,0 +1,19 @@
+#!/bin/sh
+# Usage: hour.sh DATA FOLDER
+# What of the committed results takes an hour of two cores: run from a checkout after `make venv`.
+# FOLDER gets the results; each file of rows is compared with the committed one.
+set -eu
+
+data=$1
+out=$2
+export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+mkdir -p "$out"
+.venv/bin/privet errata all --json >"$out/errata.jsonl"
+.venv/bin/privet reproduce fed-plt dp-iadmm/theorems fedpdm/theorems gfl/theorems --data-path "$data" --output "$out"
+cp docs/identities.md "$out/identities.md"
+PYTHONPATH=papers .venv/bin/python -m results.changing_rosters "$out/identities.md"
+PYTHONPATH=papers .venv/bin/python -m results.convergence_figure "$out"
+for file in "$out"/*.csv "$out"/errata.jsonl; do
+    if cmp -s "$file" "docs/results/$(basename "$file")"; then said=same; else said=DIFFERS; fi
+    echo "$said $(basename "$file")"
+done

@@ -1,0 +1,10 @@
+#!/bin/sh
+# Usage: night.sh DATA FOLDER [STUDY...]
+# The papers' own horizons, after an estimate; interrupted, the same command goes on where it was.
+set -eu
+
+data=$1
+out=$2
+shift 2
+export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+exec .venv/bin/privet reproduce --night "$@" --data-path "$data" --output "$out"

@@ -1,0 +1,102 @@
+"""Claims have commands, and what is kept for machines is what the commands give."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import subprocess
+import tomllib
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from privet.cli.main import main
+from studies import Options
+from studies.catalogue import NIGHT, chosen, names
+from studies.execute import grouped
+from studies.pages import row_line, summary
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "docs" / "results"
+with (RESULTS / "claims.csv").open() as _file:
+    CLAIMS = list(csv.DictReader(_file))
+NUMBER = re.compile(r"(?<![\w.-])(?:\d+(?:\.\d+)?|\.\d+)(?:e-?\d+)?(?![\w-])")
+
+
+def results_in(text: str) -> set[str]:
+    """Return the numbers of a text, without commands, addresses, code and names of versions."""
+    parts = re.split(r"^```.*\n", text, flags=re.M)  # every second one is a block
+    kept = [part for place, part in enumerate(parts) if place % 2 == 0 or "test accuracy" in part]
+    said = "".join(kept).replace("Apache-2.0", "").replace("0.x", "")
+    for noise in (r"<[^>]*>", r"!\[[^\]]*\]\([^)]*\)", r"\]\([^)]*\)", r"`[^`\n]*`"):
+        said = re.sub(noise, "", said, flags=re.S)
+    return set(NUMBER.findall(said))
+
+
+def test_every_number_of_the_readme_has_its_line() -> None:
+    readme = " ".join((ROOT / "README.md").read_text().split("\n> "))
+    counts = summary(RESULTS)
+    assert counts in readme, "the row of counts by kind is about this sentence"
+    own = [line for line in CLAIMS if line["page"] == "README.md"]
+    known = {number for line in own for number in line["numbers"].split()}
+    found = results_in((ROOT / "README.md").read_text().replace("\n> ", " ").replace(counts, ""))
+    assert {"0.9737", "2e-7"} <= found
+    assert found <= known, f"no command for {sorted(found - known)}"
+    assert {number for number in known if number[0].isdigit() or number[0] == "."} <= found
+
+
+def test_every_page_of_results_has_its_row_and_every_row_its_command() -> None:
+    pages = {line["page"] for line in CLAIMS}
+    assert {f"docs/results/{page.name}" for page in RESULTS.glob("*.md")} <= pages
+    assert all((ROOT / page).is_file() for page in pages)
+    for line in CLAIMS:
+        assert all(line.values()), line
+        command = line["command"]
+        if module := re.search(r"-m (results\.\w+)", command):
+            assert find_spec(module[1]), command
+        if studies := re.match(r"privet reproduce ((?:[a-z][\w./-]* ?)+)", command):
+            for one in studies[1].split():
+                assert one == "all" or any(name.startswith(one) for name in names()), command
+
+
+def test_counterexamples_are_those_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["errata", "all", "--json"])
+    assert capsys.readouterr().out == (RESULTS / "errata.jsonl").read_text()
+
+
+def test_fed_plts_rows_follow_from_the_kept_cases() -> None:
+    lines = map(json.loads, (RESULTS / "fed-plt-cases.jsonl").read_text().splitlines())
+    kept = {line["key"]: line["result"] for line in lines}
+    for study in chosen(["fed-plt", "dp-iadmm/theorems", "fedpdm/theorems", "gfl/theorems"]):
+        cases = study.cases(Options())
+        rows = study.conclude(grouped(cases, {case.key: kept[case.key] for case in cases})).rows
+        text = json.loads((RESULTS / f"{study.name.replace('/', '-')}.json").read_text())
+        entries = [{**line} for line in text["entries"]]
+        for line in entries:
+            del line["judged"]
+        assert [row_line(study.name, row) for row in rows] == entries, study.name
+
+
+def test_the_lock_meets_what_the_project_asks() -> None:
+    lock = dict(
+        line.lower().replace("_", "-").split("==")
+        for line in (ROOT / "requirements.lock").read_text().splitlines()
+        if "==" in line and not line.startswith("#")
+    )
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for text in project["dependencies"]:
+        asked = Requirement(text)
+        assert asked.specifier.contains(lock[asked.name.lower()]), text
+
+
+@pytest.mark.parametrize("script", ["hour.sh", "night.sh"])
+def test_scripts_are_shell(script: str) -> None:
+    subprocess.run(["sh", "-n", ROOT / "scripts" / script], check=True)
+
+
+def test_a_night_names_studies_that_there_are() -> None:
+    assert set(NIGHT) <= set(names())

@@ -1,10 +1,13 @@
 """Synchronous rounds of this checkout against another one's, in turns: what a change has cost.
 
-``PYTHONPATH=tests:papers python -m benchmarks.earlier OTHER/.venv/bin/python`` starts a process of
-each interpreter, which holds the agents of all cases and plays rounds when it is asked to. The two
-are asked in turns, first one and then the other, the next time the other way round, so that other
-work on the machine disturbs both alike. A figure is the median of the ratios of processor time,
-with its 95 % interval (bootstrap).
+``PYTHONPATH=tests:papers python -m benchmarks.earlier OTHER/.venv/bin/python [TURNS [PART]]``
+starts a process of each interpreter, which holds the agents of the cases with a part in their
+names, and plays rounds when it is asked to. The two are asked in turns, first one and then the
+other, the next time the other way round, so that other work on the machine disturbs both alike. A
+figure is the median of the ratios of processor time, with its 95 % interval (bootstrap).
+
+The rounds are those of the built-in solvers, and of a training loop of one's own: ten steps of a
+perceptron, small, so that the library's own time counts, and large, so that its copies do.
 """
 
 from __future__ import annotations
@@ -39,6 +42,19 @@ CASES: dict[str, dict[str, Any]] = {
         "agents": 1000,
         "engine": "cohort",
     },
+    **{
+        f"{name}, own loop, 4 agents, d {(64 + 1 + 4) * width + 4}": {
+            "algorithm": algorithm,
+            "agents": 4,
+            "width": width,
+        }
+        for name, algorithm in (
+            ("Fed-PLT", "fed-plt"),
+            ("FedDyn", "fed-dyn"),
+            ("SCAFFOLD", "scaffold"),
+        )
+        for width in (16, 16_000)
+    },
 }
 
 
@@ -49,8 +65,14 @@ def player(
     examples: int = 250,
     engine: str = "inline",
     settings: dict[str, Any] | None = None,
+    width: int = 0,
 ) -> Callable[[int], float]:
-    """Return what plays some rounds and returns the processor seconds of them."""
+    """Return what plays some rounds and returns the processor seconds of them.
+
+    With a ``width`` they are rounds of a loop that trains a perceptron of so many hidden neurons.
+    """
+    if width:
+        return loop_player(algorithm, agents, width)
     from flwr.app import Array, ArrayRecord
 
     from privet.problems import L2, BinaryLogistic
@@ -71,7 +93,52 @@ def player(
         strategy: Any = FedPLT(num_agents=agents, local_epochs=5, **settings or {})
     else:
         strategy = Scaffold(num_agents=agents)
-    session = strategy.begin(grid, ArrayRecord({"x": Array(np.zeros(dim))}))
+    return played(strategy, grid, ArrayRecord({"x": Array(np.zeros(dim))}))
+
+
+def loop_player(algorithm: str, agents: int, width: int) -> Callable[[int], float]:
+    """Return what `player` returns, of a loop of ten steps of 16 rows in PyTorch."""
+    import torch
+
+    from privet.client_apps import LoopParticipant, initial_arrays
+    from privet.sim.engine import InlineGrid
+    from privet.strategies import FedDyn, FedPLT, Scaffold
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    nn, steps, step_size = torch.nn, 10, 0.05
+    model = nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Linear(width, 4))
+    inputs, labels = torch.randn(steps, 16, 64), torch.randint(4, (steps, 16))
+    participant = LoopParticipant(algorithm, model, lambda context: 16 * steps)
+    app = participant.app()
+
+    @app.train()
+    def train(message: Any, context: Any) -> Any:
+        with participant.round(message, context, model) as local:
+            optimizer = torch.optim.SGD(model.parameters(), lr=step_size)
+            for rows, targets in zip(inputs, labels, strict=True):
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(model(rows), targets).backward()
+                local.correct(model)
+                optimizer.step()
+        return local.reply()
+
+    fixed: Any = {
+        "step_size_base": step_size,
+        "step_size_rule": "constant",
+        "max_local_steps": steps,
+    }
+    strategy: Any = {
+        "fed-plt": lambda: FedPLT(num_agents=agents, step_size=step_size, local_epochs=steps),
+        "fed-dyn": lambda: FedDyn(num_agents=agents, **fixed),
+        "scaffold": lambda: Scaffold(num_agents=agents, **fixed),
+    }[algorithm]()
+    return played(strategy, InlineGrid(app, agents), initial_arrays(model))
+
+
+def played(strategy: Any, grid: Any, start: Any) -> Callable[[int], float]:
+    """Begin a run, and return what plays its next rounds and returns their processor seconds."""
+    session = strategy.begin(grid, start)
 
     def play(rounds: int) -> float:
         begin = time.process_time()
@@ -128,11 +195,11 @@ def interval(ratios: Any) -> tuple[float, float, float]:
     return float(np.median(ratios)), float(low), float(high)
 
 
-def main(other: str, turns: int = 60) -> None:
-    """Print a line a case."""
+def main(other: str, turns: int = 60, part: str = "") -> None:
+    """Print a line for each case with a part in its name."""
     here, there = Checkout(sys.executable), Checkout(other)
     try:
-        for case in CASES:
+        for case in (each for each in CASES if part in each):
             once = [each.seconds(case, 3) for each in (here, there)]
             rounds = max(1, round(0.3 / (max(once) / 3)))
             ratios = []
@@ -142,7 +209,10 @@ def main(other: str, turns: int = 60) -> None:
                 ratios.append(took[here] / took[there])
             middle, low, high = interval(ratios)
             verdict = "holds" if low <= GOAL else "does not hold"
-            print(f"{case}: {middle:.3f} [{low:.3f}, {high:.3f}], at most {GOAL}: {verdict}")
+            print(
+                f"{case}: {middle:.3f} [{low:.3f}, {high:.3f}], at most {GOAL}: {verdict}",
+                flush=True,
+            )
     finally:
         here.close()
         there.close()
@@ -152,4 +222,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "--answer":
         answer()
     else:
-        main(sys.argv[1], *map(int, sys.argv[2:]))
+        main(sys.argv[1], *map(int, sys.argv[2:3]), *sys.argv[3:4])

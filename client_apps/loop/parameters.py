@@ -17,6 +17,7 @@ from privet.kernel.programs.steps import LocalTask, Walk
 from privet.wire import Layout
 
 from ..half import Vector
+from .crossing import Pinned
 
 Model = Any
 """A ``torch.nn.Module``, or a mapping of names to arrays of floats that can be written into."""
@@ -47,17 +48,30 @@ class Parameters(ABC):
     def value(self, name: str) -> Any:
         """Return a parameter as it is now."""
 
+    def sent(self, vector: Vector) -> Any:
+        """Return a flat vector as it is copied from, part by part, to where the model lies."""
+        return vector
+
     @abstractmethod
-    def fill(self, name: str, part: Vector) -> None:
-        """Write a part of the flat vector into a parameter."""
+    def fill(self, name: str, part: Any) -> None:
+        """Write a part of what `sent` returned into a parameter."""
 
     @abstractmethod
     def read(self, name: str) -> Vector:
         """Return a parameter as numpy floats of 32 or 64 bits."""
 
+    def flat(self, values: list[Any], dtype: np.dtype[Any]) -> Vector:
+        """Return values of all parameters, where the model lies, as one vector of a dtype."""
+        end = np.concatenate([as_numpy(each).reshape(-1) for each in values])
+        return end.astype(dtype, copy=False)
+
     @abstractmethod
-    def like(self, part: Vector, name: str) -> Any:
-        """Return a part of the flat vector as what adds to a parameter's gradient."""
+    def like(self, part: Any, name: str) -> Any:
+        """Return a part of what `sent` returned as what adds to a parameter's gradient."""
+
+    @abstractmethod
+    def zeros(self, name: str, dtype: np.dtype[Any]) -> Any:
+        """Return zeros of a parameter's shape where it lies."""
 
     @abstractmethod
     def gradient(self, name: str, gradients: Mapping[str, Any] | None) -> Any:
@@ -99,10 +113,12 @@ class Parameters(ABC):
                 f"the model has {ends[-1]} trained parameters, the run's has {task.start.size}"
             )
 
-        def parts(vector: Vector) -> dict[str, Vector]:
-            pieces = np.split(vector, ends[:-1])
-            named = zip(shapes.items(), pieces, strict=True)
-            return {name: piece.reshape(shape) for (name, shape), piece in named}
+        def parts(vector: Vector) -> dict[str, Any]:
+            whole = self.sent(vector)
+            return {
+                name: whole[end - math.prod(shape) : end].reshape(shape)
+                for (name, shape), end in zip(shapes.items(), ends.tolist(), strict=True)
+            }
 
         def placed(vector: Vector) -> dict[str, Any]:
             return {name: self.like(part, name) for name, part in parts(vector).items()}
@@ -120,14 +136,12 @@ class Parameters(ABC):
                 pulled += fixed
                 fixed = pulled
         self._fixed, self._factor = None if fixed is None else placed(fixed), factor
-        self._total = np.zeros_like(task.start) if summed else None
-        self._totals = {} if self._total is None else parts(self._total)
-        self._slopes = None if self._total is None else placed(self._total)
+        self._slopes = {name: self.zeros(name, self._dtype) for name in shapes} if summed else None
 
     @property
     def sums(self) -> bool:
         """Whether gradients are summed up."""
-        return self._total is not None
+        return self._slopes is not None
 
     def correct(
         self, gradients: Mapping[str, Any] | None, names: Collection[str] | None = None
@@ -153,19 +167,17 @@ class Parameters(ABC):
 
     def walk(self, steps: int) -> Walk:
         """Return the walk that ends where the model is now."""
-        mean, sums = None, self._slopes
-        if sums is not None and steps:
-            for name, total in self._totals.items():
-                sums[name] /= steps
-                total[...] = as_numpy(sums[name])  # itself, but from a device
-            mean = self._total
-        end = np.concatenate([self.read(name).reshape(-1) for name in self.names])
-        return Walk(end.astype(self._dtype, copy=False), steps, mean)
+        mean = None
+        if self._slopes is not None and steps:
+            mean = self.flat(list(self._slopes.values()), self._dtype)
+            mean /= steps
+            self._slopes = None  # a vector as large as the model
+        end = self.flat([self.value(name) for name in self.names], self._dtype)
+        return Walk(end, steps, mean)
 
     def end(self) -> None:
         """Let go of the task's vectors."""
-        self._slopes = self._total = self._fixed = None
-        self._totals.clear()
+        self._slopes = self._fixed = None
 
 
 class ArrayParameters(Parameters):
@@ -194,6 +206,9 @@ class ArrayParameters(Parameters):
 
     def like(self, part: Vector, name: str) -> Any:
         return part
+
+    def zeros(self, name: str, dtype: np.dtype[Any]) -> Any:
+        return np.zeros(self.model[name].shape, dtype)
 
     def add(self, targets: list[Any], terms: list[Any], factor: float = 1.0) -> None:
         for target, term in zip(targets, terms, strict=True):
@@ -257,14 +272,29 @@ class ModuleParameters(Parameters):
     def value(self, name: str) -> Any:
         return self.parameters[name].detach()
 
-    def fill(self, name: str, part: Vector) -> None:
-        self.value(name).copy_(self._tensor(part))
+    def sent(self, vector: Vector) -> Any:
+        tensor = self._tensor(vector)
+        pinned = Pinned.where_useful(self.parameters.values())
+        self._at_once = pinned is not None
+        return tensor if pinned is None else pinned.holding(tensor)
+
+    def fill(self, name: str, part: Any) -> None:
+        self.value(name).copy_(part, non_blocking=self._at_once)
+
+    def like(self, part: Any, name: str) -> Any:
+        return part.to(self.parameters[name].device, non_blocking=self._at_once)
 
     def read(self, name: str) -> Vector:
         return as_numpy(self.parameters[name])
 
-    def like(self, part: Vector, name: str) -> Any:
-        return self._tensor(part).to(self.parameters[name].device)
+    def flat(self, values: list[Any], dtype: np.dtype[Any]) -> Vector:
+        pinned = Pinned.where_useful(values)  # a trainer may have moved the model
+        return super().flat(values, dtype) if pinned is None else pinned.gathered(values, dtype)
+
+    def zeros(self, name: str, dtype: np.dtype[Any]) -> Any:
+        kind = self.torch.float64 if dtype == np.float64 else self.torch.float32
+        held = self.parameters[name]
+        return self.torch.zeros(held.shape, dtype=kind, device=held.device)
 
     def add(self, targets: list[Any], terms: list[Any], factor: float = 1.0) -> None:
         self.torch._foreach_add_(targets, terms, alpha=factor)

@@ -4,6 +4,11 @@ A step sums the gradients of a batch's examples, each clipped to C; `Records.cli
 noised gradient of it: sensitivity, noise, grid and account are those of the built-in solvers. What
 follows the noise - shift, proximal term, optimizer - is post-processing. A step is all that may
 move the model between the start that was received and the upload.
+
+The sum is copied to the processor for its noise, and back, whatever device the model is on: the
+proof is of AES-256 in counter mode, keyed by the operating system, and of a sum on a grid, exact in
+float64 (`privet.kernel.noise`, `privet.kernel.perturb`). The generators of a GPU are counter-based
+ones of a 64-bit seed, no cryptographic streams, and its noise would be computed outside the kernel.
 """
 
 from __future__ import annotations

@@ -225,7 +225,9 @@ class LocalRound:
                 )
         if self._corrects and not self._taken:
             raise ConfigError(
-                f"{half.name} needs a call of correct() in every local step, this loop made none"
+                f"{half.name} needs a call of correct() in every local step, this loop made none: "
+                "call it before each step, or open the round with hook = True and step with a "
+                "torch optimizer of this model's parameters"
             )
         counts = sorted({self._took[name] for name in self._parameters.names})
         if half.steps_bind and counts != [task.steps]:

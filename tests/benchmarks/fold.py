@@ -5,10 +5,27 @@ The agents reply with their model as it was sent and a little more; they take no
 agent's row of the method's tables, and write these rows: the bare loop does that and no more, in
 blocks that fit into the cache, so that the rest of the fold can be seen beside it.
 
-It is also why no fold of these methods takes 1.2 times FedAvg's time. FedAvg reads a vector an
-agent, copies, scales and adds it. Fed-PLT has to read two an agent to know that a reply may be
-folded, and to read both again and to write two once all replies are known; and to read what it
-wrote for their sums.
+The goal is 1.2 times FedAvg's time, or where the bare loop alone takes more, 1.3 times the bare
+loop's; its ratio is printed as the floor. Why there is one can be counted, in operations on the
+numbers of an agent (each reads one or two vectors and writes one at most, from memory, or from the
+cache where an operation before it has just read them):
+
+======== ================================================ =========================== ===========
+method   before a reply may be folded                     once all replies are known  operations
+======== ================================================ =========================== ===========
+FedAvg   copy                                             scale, add                  3
+SCAFFOLD square, digest                                   add, add the row, write it  5
+FedPDM   CRC-32, square, digest                           add                         4
+FedDyn   3 for g_i that follows, 2 squares, digest        3 for g_i, write it, add    11
+Fed-PLT  3 for z_i that follows, 2 squares, digest        3 for z_i, write z_i and    15
+                                                          x_i, distance (2), sum z_i,
+                                                          sum x_i
+======== ================================================ =========================== ===========
+
+The squares say whether all numbers are finite, and the digest whether both sides hold the same, so
+both come before anything is written: a reply that is refused must cost nothing but itself. A state
+that follows is computed twice because to keep it between the two would take a vector an agent. The
+CRC-32 of FedPDM's sparse format takes as long as three to four of the others.
 """
 
 from __future__ import annotations
@@ -37,6 +54,8 @@ from privet.strategies import FedDyn, FedPDM, FedPLT, Scaffold
 from .figure import Figure, Show
 
 AGENTS, NUMBERS = 20, 5_000_000
+GOAL, NEAR = 1.2, 1.3
+"""Times FedAvg's CPU seconds; where the floor is above that, times the floor."""
 LOCAL: Any = {"step_size_base": 0.1, "step_size_rule": "constant", "max_local_steps": 1}
 STRATEGIES: dict[str, Callable[[int], Any]] = {
     "fed-avg": lambda agents: FedAvg(
@@ -192,9 +211,10 @@ def bench_fold(show: Show, *, quick: bool = False) -> None:
     (average, _), vector = least.pop("fed-avg"), 4 * numbers
     show(Figure("torch", case, "CPU seconds, fed-avg", average))
     for name, (folded, loop) in least.items():
-        show(Figure("torch", case, f"{name} / fed-avg", folded / average))
-        show(Figure("torch", case, f"{name} / bare loop", folded / loop))
-        show(Figure("torch", case, f"{name}, bare loop / fed-avg", loop / average))
+        floor = loop / average
+        goal = GOAL if floor <= GOAL else NEAR * floor
+        figure = f"{name} / fed-avg, floor {floor:.2f}"
+        show(Figure("torch", case, figure, folded / average, goal, at_least=False))
     for name, peak in peaks.items():
         show(Figure("torch", case, f"{name}, peak of the server in vectors", peak / vector))
 

@@ -8,15 +8,18 @@ is written down.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from flwr.app import Context, Message
 
 from privet.client_apps import LoopParticipant, initial_arrays
+from privet.client_apps.loop import parameters as of_parameters
+from privet.client_apps.loop.crossing import Pinned
 from privet.client_apps.loop.parameters import parameters_of
 from privet.kernel.programs.steps import LocalTask
 from privet.sim.engine import InlineGrid
@@ -73,6 +76,9 @@ def compute(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     elif function is aten.copy_.default:
         if far[0] != far[1]:
             crossed["in" if far[0] else "out"] += tensors[1].numel()
+        if far[1] and not far[0] and len(args) > 2 and args[2]:  # non_blocking
+            FakePinned.late.append((tensors[0], tensors[1].held.clone()))
+            return tensors[0]
     elif any(far):
         near = [each for each in tensors if not isinstance(each, Far) and each.dim()]
         assert not near, f"{function} of tensors on two devices"
@@ -180,17 +186,17 @@ def same_arrays(one: Any, other: Any) -> bool:
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize(
-    ("name", "strategy", "vectors_in", "vectors_out"),
+    ("name", "strategy", "vectors_out"),
     [
-        ("fed-plt", lambda: FedPLT(**FED_PLT), 2, 1),
-        ("fed-pdm", lambda: FedPDM(num_agents=AGENTS, **LOCAL), 2, 1),
-        ("fed-dyn", lambda: FedDyn(num_agents=AGENTS, **LOCAL), 2, 1),
-        ("scaffold", lambda: Scaffold(num_agents=AGENTS, **LOCAL), 3, 2),
+        ("fed-plt", lambda: FedPLT(**FED_PLT), 1),
+        ("fed-pdm", lambda: FedPDM(num_agents=AGENTS, **LOCAL), 1),
+        ("fed-dyn", lambda: FedDyn(num_agents=AGENTS, **LOCAL), 1),
+        ("scaffold", lambda: Scaffold(num_agents=AGENTS, **LOCAL), 2),
     ],
     ids=["fed-plt", "fed-pdm", "fed-dyn", "scaffold"],
 )
 def test_a_round_crosses_once_in_and_once_out(
-    kind: Any, name: str, strategy: Any, vectors_in: int, vectors_out: int
+    kind: Any, name: str, strategy: Any, vectors_out: int
 ) -> None:
     """Start and what every step adds in, the end out; SCAFFOLD's mean gradient too."""
 
@@ -204,7 +210,54 @@ def test_a_round_crosses_once_in_and_once_out(
     for parts in seen:
         assert parts["steps"] == Counter()
         assert parts["reply"] == Counter(out=vectors_out * dim)
-    assert {parts["begin"]["in"] / dim for parts in seen} == {vectors_in}
+    assert {parts["begin"]["in"] for parts in seen} == {2 * dim}
+    assert same_arrays(result, near)
+
+
+class FakePinned(Pinned):
+    """Pinned memory of the test's device: what is copied to it is there after `wait` alone."""
+
+    vectors: ClassVar[Counter[str]] = Counter()
+    late: ClassVar[list[tuple[Any, Any]]] = []
+
+    @classmethod
+    def where_useful(cls, tensors: Any) -> Any:
+        return cls(()) if any(isinstance(each.data, Far) for each in tensors) else None
+
+    def holding(self, vector: Any) -> Any:
+        self.vectors["in"] += 1
+        return vector.clone()
+
+    def empty(self, size: int, dtype: Any) -> Any:
+        self.vectors["out"] += 1
+        return torch.full((size,), math.nan, dtype=dtype)
+
+    def wait(self) -> None:
+        for near, far in self.late:
+            near.copy_(far)
+        self.late.clear()
+
+
+@pytest.mark.parametrize(
+    ("kind", "strategy"),
+    [
+        (torch.float64, lambda: FedPLT(**FED_PLT)),
+        (torch.bfloat16, lambda: Scaffold(num_agents=AGENTS, **LOCAL)),
+    ],
+    ids=["fed-plt", "scaffold"],
+)
+def test_copies_of_a_gpu_go_through_pinned_memory_and_are_waited_for(
+    kind: Any, strategy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device that copies later stands for one: none is at hand in the tests."""
+    make, name = lambda: network(kind), strategy().algorithm
+    near, _ = trained(strategy(), name, make, far=False)
+    monkeypatch.setattr(of_parameters, "Pinned", FakePinned)
+    FakePinned.vectors.clear()
+    result, seen = trained(strategy(), name, make, far=True)
+    assert FakePinned.vectors["in"] == 2 * len(seen), "start and what is added"
+    assert FakePinned.vectors["out"] == {"fed-plt": 1, "scaffold": 2}[name] * len(seen)
+    assert not FakePinned.late
     assert same_arrays(result, near)
 
 

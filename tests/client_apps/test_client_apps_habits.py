@@ -155,6 +155,76 @@ def class_weights(model: Any, number: int) -> None:
         optimizer.step()
 
 
+def compiled(model: Any, number: int) -> None:
+    fast = torch.compile(model, backend="eager")
+    optimizer = torch.optim.SGD(fast.parameters(), lr=0.2)
+    for inputs, labels in batches():
+        optimizer.zero_grad()
+        loss_of(fast(inputs), labels).backward()
+        optimizer.step()
+
+
+def loader_workers(model: Any, number: int) -> None:
+    rows = torch.utils.data.TensorDataset(INPUTS, LABELS)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
+    for inputs, labels in torch.utils.data.DataLoader(rows, 16, shuffle=True, num_workers=1):
+        optimizer.zero_grad()
+        loss_of(model(inputs), labels).backward()
+        optimizer.step()
+
+
+def closures(model: Any, number: int) -> None:
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3, line_search_fn="strong_wolfe")
+    for inputs, labels in batches():
+
+        def closure(inputs: Any = inputs, labels: Any = labels) -> Any:
+            optimizer.zero_grad()
+            loss = loss_of(model(inputs), labels)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+
+
+def scaled_gradients(model: Any, number: int) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
+    scaler = torch.amp.GradScaler("cpu")
+    for inputs, labels in batches():
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = loss_of(model(inputs), labels)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+
+def steps_in_the_backward_pass(model: Any, number: int) -> None:
+    """An optimizer a parameter, which steps as soon as its gradient is there."""
+    own = {each: torch.optim.SGD([each], lr=0.2) for each in model.parameters()}
+
+    def step(parameter: Any) -> None:
+        own[parameter].step()
+        own[parameter].zero_grad()
+
+    for each in own:
+        each.register_post_accumulate_grad_hook(step)
+    for inputs, labels in batches():
+        loss_of(model(inputs), labels).backward()
+
+
+def groups_and_an_average(model: Any, number: int) -> None:
+    """Layers have steps of their own, and the mean of the iterates is what is sent."""
+    groups = [{"params": model[0].parameters(), "lr": 0.1}, {"params": model[2].parameters()}]
+    optimizer = torch.optim.SGD(groups, lr=0.2, momentum=0.9, nesterov=True, weight_decay=1e-4)
+    average = torch.optim.swa_utils.AveragedModel(model)
+    for inputs, labels in batches():
+        optimizer.zero_grad()
+        loss_of(model(inputs), labels).backward()
+        optimizer.step()
+        average.update_parameters(model)
+    model.load_state_dict(average.module.state_dict())
+
+
 HABITS = (
     adam,
     schedules,
@@ -165,10 +235,20 @@ HABITS = (
     teacher,
     unfreezing,
     class_weights,
+    closures,
+    scaled_gradients,
+    steps_in_the_backward_pass,
+    groups_and_an_average,
 )
+SLOW = (compiled, loader_workers)  # what they load and start
 
 
-@pytest.mark.parametrize("loop", HABITS, ids=lambda loop: loop.__name__)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*")
+@pytest.mark.parametrize(
+    "loop",
+    [*HABITS, *(pytest.param(loop, marks=pytest.mark.slow) for loop in SLOW)],
+    ids=lambda loop: loop.__name__,
+)
 def test_a_habit_is_kept(loop: Loop) -> None:
     strategy: Any = FedPLT(num_agents=2)
     result = strategy.start(InlineGrid(privets(loop), 2), initial_arrays(make()), num_rounds=3)
@@ -189,3 +269,31 @@ def test_no_habit_takes_more_lines_than_under_fed_avg() -> None:
     for loop in HABITS:
         grid = InlineGrid(flowers(loop), 2)
         assert strategy.start(grid, start, num_rounds=1).arrays
+
+
+def test_the_best_model_and_early_stopping_on_validation_data() -> None:
+    """As under FedAvg ``evaluate_fn`` keeps the best; the record has what it returned."""
+    best: dict[str, Any] = {"accuracy": -1.0}
+
+    def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord:
+        model = make()
+        model.load_state_dict(arrays.to_torch_state_dict())
+        outputs = model(INPUTS)
+        accuracy = float((outputs.argmax(1) == LABELS).float().mean())
+        if accuracy > best["accuracy"]:
+            best.update(accuracy=accuracy, arrays=arrays, round=number)
+        return MetricRecord({"accuracy": accuracy, "loss": loss_of(outputs, LABELS).item()})
+
+    strategy: Any = FedPLT(num_agents=2)
+    result = strategy.start(
+        InlineGrid(privets(adam), 2),
+        initial_arrays(make()),
+        num_rounds=20,
+        evaluate_fn=evaluate,
+        should_stop=lambda done: done.accuracy >= 0.97,
+    )
+    last = result.history[-1]
+    assert 0 < last.round < 20
+    assert best["round"] == last.round
+    assert best["accuracy"] == last.accuracy >= 0.97
+    assert last.loss == result.evaluate_metrics_serverapp[last.round]["loss"]

@@ -49,7 +49,8 @@ def run_of(page: Path) -> Any:
 @pytest.mark.parametrize("page", [run_of(p) for p in OURS if blocks(p, "python")])
 def test_python_blocks_run_one_after_the_other(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if page.stem == "own-loop":
-        pytest.importorskip("lightning", reason="needs the group torch")
+        for library in ("torch", "lightning", "transformers"):
+            pytest.importorskip(library, reason="needs the group torch")
     elif page.stem != "pandas":
         # Nothing that they have the reader install brings it.
         hide(monkeypatch, "pandas")

@@ -314,6 +314,11 @@ class Participant:
         replaced = (self.noise_factory, self.mask_factory, self.train_metrics, self.reply_seconds)
         return type(self) is Participant and not any(replaced)
 
+    def forget(self, context: Context) -> None:
+        """Free an agent's problem."""
+        for built in (self._problems, self._prepared):
+            built.pop((context.run_id, context.node_id), None)
+
     def has_problem(self, context: Context) -> bool:
         """Whether an agent's problem has been built."""
         return (context.run_id, context.node_id) in self._problems

@@ -69,9 +69,9 @@ class ClearUploads(Collector):
         return here
 
     def timeout(self, pending: Pending) -> float:
-        """Return the round's timeout, or for a retry the rest of it."""
+        """Return what is left of the round's timeout; a retry has a second at least."""
         if pending.tries == 0:
-            return pending.options.round_timeout
+            return max(LEAST_TIMEOUT, pending.options.round_timeout - pending.used)
         return max(LEAST_TIMEOUT, pending.deadline - time.monotonic())
 
     def retry(
@@ -124,9 +124,9 @@ class ClearUploads(Collector):
             replies, pending.together = {**replies, **made}, None
         failures, places = dict(pending.absent), session.roster.positions
         with np.errstate(over="ignore", invalid="ignore"):  # of uploads that are refused then
+            asked = {*pending.outgoing.messages, *pending.missing, *replies}
             for name, place in places.items():
-                known = name in pending.outgoing.messages or name in replies
-                if not known or name in failures or name in pending.outcome.uploads:
+                if name not in asked or name in failures or name in pending.outcome.uploads:
                     continue
                 reply = pending.reply(name, replies)
                 if reply.content is None and not reply.is_from_agent:
@@ -183,7 +183,8 @@ def _is_folded() -> Block:
 def _closed(half: ServerHalf[Any], pending: Pending, together: Together) -> Round | None:
     """Fold the joint results of all agents; None if uploads must be checked one by one."""
     enough = min(pending.options.min_agents, len(pending.chosen))
-    if pending.outgoing.messages or pending.outcome.uploads or len(together.names) < enough:
+    by_message = pending.outgoing.messages or pending.missing or pending.outcome.uploads
+    if by_message or len(together.names) < enough:
         return None
     session, agents = pending.session, pending.session.roster.agents
     expected = np.array([agents[name].num_examples for name in together.names])

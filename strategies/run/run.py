@@ -662,7 +662,7 @@ class Run:
         """
         pending = self.pending
         pause = pending.pause(time.monotonic())
-        if not pause:
+        if not pause or self.stopping.is_set():
             raise few
         log.warning("%s; tried again in %.3g s", few, pause)
         if not self.stopping.wait(pause):

@@ -197,10 +197,15 @@ class Tasks(ClearUploads):
             session.tasks[name] = task
             agents[name].tasks += 1
             names.append(name)
+        for name, reply in pending.missing.items():
+            sent = pending.outgoing.sent_to(name)
+            session.tasks[name] = Task(pending.round, sent, session.clock, reply=reply)
+            agents[name].tasks += 1
+            names.append(name)
+        end = time.monotonic() + self.options.round_timeout - pending.used
         for again in (False, True):
             owners = push(grid, messages, self.ttl, pending.outgoing.states)
             self._give(pending, owners, again=again)
-            end = time.monotonic() + self.options.round_timeout
             replies = sort_replies(owners, gather(grid, owners, len(owners), end).messages)
             for name in owners.values():
                 session.tasks[name].reply = replies.get(name) or Reply(None, "no reply")

@@ -27,6 +27,7 @@ from privet.core import RunError
 from privet.sim.ray.batches import Arena, new_arena
 from privet.sim.ray.hosts import counted, living_hosts, what_is_left
 from privet.sim.ray.session import cluster_cpus, cluster_gpus, last_line
+from privet.sim.ray.waiting import Waiting
 
 log = logging.getLogger("flwr.privet")
 
@@ -46,8 +47,6 @@ LOOK_AGAIN = 1.0
 
 Start = Callable[[list[int], str], Any]
 """Makes the actor for some nodes, which finds its arena at an address ("" where there is none)."""
-Wait = Callable[[list[Any], float], tuple[list[Any], list[Any]]]
-"""Waits for references at most so many seconds, fewer where the run is to stop; as `ray.wait`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -96,8 +95,7 @@ class Actors:
     configs : mapping of node id to node config
     wanted : callable
         Returns how many actors there should be with the hosts that are there.
-    wait : callable
-        Waits for references.
+    waiting : Waiting
 
     Attributes
     ----------
@@ -115,10 +113,10 @@ class Actors:
         start: Start,
         configs: Mapping[int, Mapping[str, Any]],
         wanted: Callable[[], int],
-        wait: Wait,
+        waiting: Waiting,
     ) -> None:
         self._ray, self._start, self._configs = ray, start, configs
-        self._wanted, self._wait = wanted, wait
+        self._wanted, self._waiting = wanted, waiting
         self._seat_of: dict[int, Seat] = {}
         self._failures = 0
         self._looked = time.monotonic()
@@ -191,11 +189,25 @@ class Actors:
             If one replacement after the other has failed to start.
         """
         now = time.monotonic()
-        starting = [seat for seat in self.seats if not seat.host]
-        if not starting and now < self._looked + LOOK_AGAIN:
+        if all(seat.host for seat in self.seats) and now < self._looked + LOOK_AGAIN:
             return
-        self._looked = now
-        self._look()
+        end = now + patience
+        while True:
+            self._looked = time.monotonic()
+            self._look()
+            self._leave_lost_hosts()
+            awaited = [seat for seat in self.seats if self._is_awaited(seat)]
+            left = min(self._waiting.left(end), LOOK_AGAIN)
+            if not awaited or left <= 0:
+                break
+            if self._waiting.wait([awaited[0].ready], left)[0]:
+                self._welcome(awaited[0])
+        if self._waiting.left() > 0:
+            self._move_stranded()
+            self._seat_reserves(busy)
+
+    def _leave_lost_hosts(self) -> None:
+        """Move the nodes of actors whose hosts are gone."""
         gone = [seat for seat in self.seats if seat.host and seat.host not in self.hosts]
         working = [seat for seat in self.seats if seat.host and seat not in gone]
         for seat in gone:
@@ -203,18 +215,6 @@ class Actors:
                 self._move(seat, working)
             else:
                 self._replace(seat, 0, "")
-        end = now + patience
-        while waiting := [seat for seat in self.seats if self._is_awaited(seat)]:
-            until = min(end, *(seat.since + REPLACE_PATIENCE for seat in waiting))
-            arrived, _ = self._wait([waiting[0].ready], max(0.0, until - time.monotonic()))
-            if arrived:
-                self._welcome(waiting[0])
-            elif time.monotonic() >= until:
-                break
-            else:  # the run is to stop
-                return
-        self._move_stranded()
-        self._seat_reserves(busy)
 
     def _look(self) -> None:
         """Look at the hosts, and say who has joined."""
@@ -247,6 +247,10 @@ class Actors:
         except self._ray.exceptions.RayError as error:
             self.lost(seat, error)
 
+    def _has_arrived(self, seat: Seat) -> bool:
+        """Return whether it is known that an actor has started, or that it could not."""
+        return bool(self._ray.wait([seat.ready], num_returns=1, timeout=0.0)[0])
+
     def _replace(self, seat: Seat, failures: int, why: str) -> None:
         """Put another actor into a seat; ``why`` is empty where a line has said it."""
         place = f"process {seat.number + 1}"
@@ -270,7 +274,7 @@ class Actors:
     def _move_stranded(self) -> None:
         """Give the nodes of actors that do not start in time to those that work."""
         for seat in list(self.seats):
-            if not seat.host and not self._is_awaited(seat) and self._wait([seat.ready], 0.0)[0]:
+            if not seat.host and not self._is_awaited(seat) and self._has_arrived(seat):
                 self._welcome(seat)
         working = [seat for seat in self.seats if seat.host]
         stranded = [seat for seat in self.seats if not seat.host and not self._is_awaited(seat)]
@@ -294,15 +298,15 @@ class Actors:
         for taker, first in zip(takers, firsts, strict=False):
             self._give(taker, seat.nodes[first : first + share], None)
         log.warning(
-            "%s of process %d go to %d of the %s left, without their states",
-            *(counted(len(seat.nodes), "agent"), seat.number + 1, len(firsts)),
-            counted(len(working), "process", "processes"),
+            "%s of process %d, whose states are lost, go to %s on the hosts that are left",
+            *(counted(len(seat.nodes), "agent"), seat.number + 1),
+            counted(len(firsts), "process", "processes"),
         )
 
     def _seat_reserves(self, busy: Container[int]) -> None:
         """Give a share of the nodes to reserves that have started, and ask for as many as lack."""
         for seat in list(self.reserves):
-            if not self._wait([seat.ready], 0.0)[0]:
+            if not self._has_arrived(seat):
                 continue
             try:
                 seat.host = self._ray.get(seat.ready)

@@ -110,10 +110,10 @@ class Common:
         return self._references[id(value)]
 
 
-def _values(record: Any) -> Iterable[Any]:
+def _values(record: Any) -> list[Any]:
     if isinstance(record, ArrayRecord):
         return [array.data for array in record.values()]
-    return record.values()
+    return list(record.values())
 
 
 class _Pickler(pickle.Pickler):

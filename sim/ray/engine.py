@@ -30,6 +30,7 @@ from privet.sim.ray.batches import CROSSES_ONCE, Common, pack, unpack
 from privet.sim.ray.hosts import check_hosts, living_hosts
 from privet.sim.ray.session import cluster_cpus, cluster_gpus, ray_session
 from privet.sim.ray.shard import Factory, Shard
+from privet.sim.ray.waiting import Waiting
 from privet.strategies.run.exchange import STOPPED, Reply, late_reply
 from privet.strategies.run.outgoing import payload_bytes
 from privet.strategies.run.together import Worked
@@ -38,8 +39,6 @@ log = logging.getLogger("flwr.privet")
 
 PULL_PATIENCE = 1.0
 """Seconds a pull waits for replies under way; a deadline is overrun by that much at most."""
-STOP_PATIENCE = 5.0
-"""Seconds that a round has left when the run is to stop: then it is given up."""
 STOPS = "no reply before the run stopped"
 GPU_UNIT = 1e-4
 """The unit in which Ray counts fractions of a GPU."""
@@ -137,7 +136,6 @@ class RayGrid(LocalGrid):
         self._run_config = dict(run_config or {})
         super().__init__(nodes, self._run_config)
         self._num_gpus = num_gpus
-        self._stop_at = math.inf
         self._under_way: dict[Any, Batch] = {}
         self._training: dict[Any, Seat] = {}
         self._forgotten: set[str] = set()
@@ -145,6 +143,7 @@ class RayGrid(LocalGrid):
         try:
             session = ray_session(address=address, num_cpus=actors, runtime_env=runtime_env)
             self._ray = self._open.enter_context(session)
+            self._waiting = Waiting(self._ray, self._is_to_stop)
             self._fixed = actors
             self._sent_factory = self._ray.put(factory)  # what it holds, such as data, may be large
             count = self._wanted(require=True)
@@ -152,7 +151,7 @@ class RayGrid(LocalGrid):
                 data_path = str(self._run_config.get("data-path", ""))
                 check_hosts(self._ray, living_hosts(self._ray), data_path, log.info)
             self._actors = Actors(
-                self._ray, self._start, self.node_configs, self._wanted, self._wait
+                self._ray, self._start, self.node_configs, self._wanted, self._waiting
             )
             self._open.callback(self._actors.end)
             blocks = np.array_split(list(self.node_configs), count)
@@ -215,7 +214,7 @@ class RayGrid(LocalGrid):
         """
         wanted = list(message_ids)
         self._collect(wanted, PULL_PATIENCE)
-        if self._left(math.inf) <= 0:
+        if self._waiting.left() <= 0:
             self._give_up(set(wanted) - self._replies.keys())
         return super().pull_messages(wanted)
 
@@ -254,7 +253,7 @@ class RayGrid(LocalGrid):
         missing = set(wanted) - self._replies.keys()
         while missing and self._under_way:
             left = max(0.0, deadline - time.monotonic())
-            finished, _ = self._wait(list(self._under_way), left, 1)
+            finished, _ = self._waiting.wait(list(self._under_way), left, 1)
             if not finished:
                 return
             for reference in finished:
@@ -313,7 +312,7 @@ class RayGrid(LocalGrid):
         worked = Worked([], {})
         if not requests:
             return worked
-        arrived, late = self._wait(list(requests), timeout)
+        arrived, late = self._waiting.wait(list(requests), timeout)
         self._training |= {reference: requests[reference].seat for reference in late}
         for reference in arrived:
             seat, places = requests[reference]
@@ -326,7 +325,7 @@ class RayGrid(LocalGrid):
                 continue
             else:
                 worked.done.extend(one._replace(places=places[one.places]) for one in parts)
-        why = late_reply(timeout) if self._left(math.inf) > 0 else Reply(None, STOPS, STOPPED)
+        why = late_reply(timeout) if self._waiting.left() > 0 else Reply(None, STOPS, STOPPED)
         for reference in late:
             worked.missing.update(dict.fromkeys(requests[reference].places.tolist(), why))
         return worked
@@ -360,24 +359,8 @@ class RayGrid(LocalGrid):
         seats = (batch.seat for batch in self._under_way.values())
         return {seat.number for seat in (*seats, *self._training.values())}
 
-    def _wait(
-        self, references: list[Any], timeout: float, count: int | None = None
-    ) -> tuple[list[Any], list[Any]]:
-        """Wait for so many references, by default all, as `ray.wait`; a stop cuts that short."""
-        count, end = len(references) if count is None else count, time.monotonic() + timeout
-        while True:
-            left = max(0.0, self._left(end))
-            turn = min(left, STOP_PATIENCE / 10)
-            arrived, missing = self._ray.wait(references, num_returns=count, timeout=turn)
-            if len(arrived) >= count or left <= turn:
-                return arrived, missing
-
-    def _left(self, end: float) -> float:
-        """Return the seconds until ``end`` on the monotonic clock, or until a stopped run ends."""
-        now = time.monotonic()
-        if self.stopping.is_set():
-            self._stop_at = min(self._stop_at, now + STOP_PATIENCE)
-        return min(end, self._stop_at) - now
+    def _is_to_stop(self) -> bool:
+        return self.stopping.is_set()
 
     def _wanted(self, *, require: bool = False) -> int:
         """Return how many actors there should be.

@@ -216,9 +216,10 @@ class Pending:
             if states is not None:
                 size += len(pack(starting_rows(states, 0)))
             sent.bytes += size * asked
+        ended = set(self.missing)
         if parts:
             self.together = Together.merged(parts)
-        ended = {*(self.together.names if parts else ()), *self.missing}
+            ended.update(self.together.names)
         return [name for name in names if name not in ended]
 
     # ------------------------------------------------------------------ what comes back

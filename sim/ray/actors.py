@@ -22,7 +22,8 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from privet.client_apps.state_tables import StateTable
+from privet.client_apps.base import name_of
+from privet.client_apps.state_tables import StateTable, of_agents
 from privet.core import RunError
 from privet.sim.ray.batches import Arena, new_arena
 from privet.sim.ray.hosts import counted, living_hosts, what_is_left
@@ -384,7 +385,7 @@ class Actors:
             without[error] += len(requests[reference].nodes)
         if without:
             log.warning(
-                "the checkpoint holds no state of %d of %d agents: %s",
+                "%d of %d agents could not hand over their states: %s",
                 without.total(),
                 len(self._configs),
                 "; ".join(f"{why} ({count})" for why, count in without.items()),
@@ -393,8 +394,12 @@ class Actors:
 
     def restore(self, states: Sequence[StateTable]) -> None:
         """Restore the states that ``states`` returned (raises ``RunError`` if an actor cannot)."""
-        sent = self._ray.put(list(states))
-        requests = [seat.actor.restore.remote(sent) for seat in self.seats]
+        requests = []
+        for seat in self.seats:
+            names = {name_of(self._configs[node], node) for node in seat.nodes}
+            mine = [one for table in states if (one := of_agents(table, names)).names]
+            if mine:
+                requests.append(seat.actor.restore.remote(mine))
         for _, error in self._answers(requests, lambda _: None):
             raise RunError(f"the agents' states could not be put back: {error}")
 

@@ -147,9 +147,10 @@ class RayGrid(LocalGrid):
             self._fixed = actors
             self._sent_factory = self._ray.put(factory)  # what it holds, such as data, may be large
             count = self._wanted(require=True)
-            if address:
+            hosts = living_hosts(self._ray)
+            if address or len(hosts) > 1:
                 data_path = str(self._run_config.get("data-path", ""))
-                check_hosts(self._ray, living_hosts(self._ray), data_path, log.info)
+                check_hosts(self._ray, hosts, data_path, log.info)
             self._actors = Actors(
                 self._ray, self._start, self.node_configs, self._wanted, self._waiting
             )
@@ -179,7 +180,7 @@ class RayGrid(LocalGrid):
 
     def get_node_ids(self) -> Iterable[int]:
         """Return the nodes that are online and whose actors work, after waiting for new actors."""
-        self._actors.tend(self.round_timeout, self._busy())
+        self._actors.tend(self.round_timeout / 2, self._busy())
         return [node for node in super().get_node_ids() if self._actors.is_working(node)]
 
     # ------------------------------------------------------------------ messages

@@ -55,7 +55,8 @@ class Pending:
     tries : int
         The number of times that messages were sent and replies waited for.
     used : float
-        Seconds of the round's timeout that agents who work together have taken.
+        Seconds of the round's timeout that an engine took before messages are sent: to start
+        processes, and for agents that work together.
     missing : dict of str to Reply
         By agent, a reply without content in place of the one that did not come.
     absent : dict of str to Failure

@@ -212,7 +212,7 @@ class Tasks(ClearUploads):
             lost = [name for name in owners.values() if session.tasks[name].needs_state]
             if again or not lost:
                 break
-            messages = pending.outgoing.messages_for(lost, force=True)
+            messages = self.with_states(pending, grid, lost)
         if self._speeds is None or self._speeds.names != session.roster.names:
             self._speeds = Speeds(self.options, self.options.seed, session.roster.names)
         key = self.options.local_steps

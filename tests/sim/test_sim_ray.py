@@ -289,6 +289,23 @@ def test_actor_killed_mid_round_costs_fed_pdm_what_only_its_agents_knew(
     assert bits(ours) == bits(run(away, reference, 6))
 
 
+def test_what_only_the_agents_of_a_killed_actor_knew_is_in_the_checkpoint(
+    grid: Killing, trap: Path, tmp_path: Path
+) -> None:
+    """Also in those that are written while the agents are away."""
+    options: dict[str, Any] = {"num_agents": AGENTS, "max_local_steps": 3, "dual": "private"}
+    killed = arm(grid, trap, 3)
+    ours = run(FedPDM(**options), grid, 6, observers=[killed], checkpoint=tmp_path / "run.npz")
+    assert ours.history[2].participants == ("3", "4")
+    given = "agent {} was given its state of round 2 from the checkpoint"
+    assert ours.history[3].notes == tuple(given.format(name) for name in "012")
+    away = FedPDM(**options, participation=absent(3, 6, 3))
+    assert bits(ours) == bits(run(away, inline(), 6))
+    assert sorted(n for table in load(tmp_path / "run.npz").node_states for n in table.names) == [
+        *NAMES
+    ]
+
+
 def test_agent_that_cannot_build_its_problem_is_turned_away_by_name(grid: Killing) -> None:
     broken = max(grid.node_configs)
     grid.online.add(broken)
@@ -336,7 +353,7 @@ def test_checkpoint_does_not_wait_for_agents_at_work_and_their_late_replies_are_
     strategy = FedPLT(num_agents=AGENTS, round_timeout=120.0, **PLT)
     strategy.start(grid, zeros(DIM), num_rounds=2)
     assert sorted(held(grid)) == list(NAMES)
-    assert "holds no state" not in caplog.text
+    assert "hand over their states" not in caplog.text
     strategy.run.options = replace(strategy.run.options, round_timeout=4.0)
     trap.touch()
     try:
@@ -348,9 +365,9 @@ def test_checkpoint_does_not_wait_for_agents_at_work_and_their_late_replies_are_
         assert time.monotonic() - begun < 60.0
     finally:
         trap.unlink()
-    said = [line for line in caplog.messages if "holds no state" in line]
+    said = [line for line in caplog.messages if "hand over their states" in line]
     assert said == [
-        "the checkpoint holds no state of 3 of 6 agents: still at work on an earlier round (3)"
+        "3 of 6 agents could not hand over their states: still at work on an earlier round (3)"
     ]
     assert len(grid._forgotten) == 3  # round 3's were asked together, round 4's by message
     late_batches = list(grid._under_way)
@@ -403,13 +420,14 @@ def test_actor_that_does_not_answer_costs_a_checkpoint_its_agents_only(
     finally:
         trap.unlink()
     session.get(blocked)
-    assert "no state of 3 of 6 agents: no answer within 3 s (3)" in caplog.text
-    with pytest.raises(RunError, match=r"could not be put back: .*attribute 'rows'") as caught:
-        grid.restore_node_states(["nonsense"])
+    assert "their states: no answer within 3 s (3)" in caplog.text
+    damaged: Any = tables[0]._replace(experiment=3)
+    with pytest.raises(RunError, match=r"could not be put back: .*'int' has no len") as caught:
+        grid.restore_node_states([damaged])
     assert "\n" not in str(caught.value)
     kill(session, grid.actors[1])
     assert held(grid) == {name: whole[name] for name in ("0", "1", "2")}
-    assert "no state of 3 of 6 agents: their process ended (3)" in caplog.text
+    assert "their states: their process ended (3)" in caplog.text
     with pytest.raises(RunError, match=r"could not be put back: their process ended$"):
         grid.restore_node_states(tables)
 

@@ -72,6 +72,12 @@ class RayHosts:
                     os.kill(process.pid, signal.SIGKILL)
             time.sleep(0.02)
 
+    def signal(self, number: int, which: signal.Signals) -> None:
+        """Send a signal to all processes of a host."""
+        for process in self._hosts[number].alive():
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, which)
+
     def _start(self, *options: str, cpus: int) -> int:
         number = len(self._hosts)
         host = self._open.enter_context(Processes(self.environment))

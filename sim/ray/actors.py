@@ -158,7 +158,8 @@ class Actors:
     def end(self) -> None:
         """End the actors and let go of their memory."""
         for seat in (*self.seats, *self.reserves):
-            self._end(seat)
+            self._ray.kill(seat.actor)
+            seat.arena = None
 
     # ------------------------------------------------------------------ between two rounds
 
@@ -265,7 +266,7 @@ class Actors:
                 "%s of %d is replaced, its %d agents lost their state: %s",
                 *(place, len(self.seats), len(seat.nodes), why),
             )
-        self._end(seat)
+        self._ray.kill(seat.actor)
         successor = self._seat(seat.number, seat.nodes)
         successor.failures, successor.former_host = failures, seat.host or seat.former_host
         self.seats[self.seats.index(seat)] = successor
@@ -292,7 +293,7 @@ class Actors:
     def _move(self, seat: Seat, working: Sequence[Seat]) -> None:
         """Give the nodes of a seat, without states, to seats that work, the emptiest first."""
         self.seats.remove(seat)
-        self._end(seat)
+        self._ray.kill(seat.actor)
         share = math.ceil(len(seat.nodes) / len(working)) or 1
         firsts = range(0, len(seat.nodes), share)
         takers = sorted(working, key=lambda one: len(one.nodes))
@@ -314,7 +315,7 @@ class Actors:
             except self._ray.exceptions.RayError as error:
                 self._failures += 1
                 self.reserves.remove(seat)
-                self._end(seat)
+                self._ray.kill(seat.actor)
                 log.warning("a further process did not start: %s", last_line(error))
                 continue
             self._failures = 0
@@ -432,10 +433,6 @@ class Actors:
         seat = Seat(number, nodes, actor, actor.ready.remote(), arena, time.monotonic())
         self._seat_of.update(dict.fromkeys(nodes, seat))
         return seat
-
-    def _end(self, seat: Seat) -> None:
-        self._ray.kill(seat.actor)
-        seat.arena = None
 
     def _has_started(self, seat: Seat) -> bool:
         """Return whether an actor that is gone had made its ClientApp before."""

@@ -64,6 +64,17 @@ def wait_for_a_process_on(grid: RayGrid, count: int) -> None:
         list(grid.get_node_ids())
 
 
+def add_host(cluster: Any, num_cpus: int = 1, **options: Any) -> Any:
+    """Add a host; Ray gives it up after 30 s, in which a busy machine may not start it."""
+    for left in (2, 1, 0):
+        try:
+            return cluster.add_node(num_cpus=num_cpus, object_store_memory=STORE, **options)
+        except Exception as error:
+            if "timed out during startup" not in str(error) or not left:
+                raise
+    raise AssertionError("Ray has not started a host")
+
+
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Return a cluster of one host with one CPU, beside a head without any."""
@@ -71,12 +82,10 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests"))
     monkeypatch.setenv("RAY_raylet_start_wait_time_s", "240")
-    made = Cluster(
-        initialize_head=True,
-        head_node_args={"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False},
-    )
+    made = Cluster()
     try:
-        made.add_node(num_cpus=1, object_store_memory=STORE)
+        add_host(made, num_cpus=0, include_dashboard=False)
+        add_host(made)
         yield made
     finally:
         made.shutdown()
@@ -95,7 +104,7 @@ def test_hosts_join_and_die_and_the_bits_are_those_of_one_process(
 
         def change(done: Any, strategy: Any) -> None:
             if done.round == 4:
-                joined.append(cluster.add_node(num_cpus=1, object_store_memory=STORE))
+                joined.append(add_host(cluster))
                 wait_for_a_process_on(grid, 2)
             if done.round == 8:
                 cluster.remove_node(joined[0], allow_graceful=False)
@@ -123,7 +132,7 @@ def test_what_all_hosts_are_sent_is_put_once(cluster: Any, monkeypatch: pytest.M
     def echo() -> Any:
         return lambda message, context: Message(message.content, reply_to=message)
 
-    cluster.add_node(num_cpus=1, object_store_memory=STORE)
+    add_host(cluster)
     monkeypatch.setattr(batches.Arena, "__init__", _no_arena)
     size = 4 * batches.CROSSES_ONCE
     with ray_session(address=cluster.address) as ray, RayGrid(echo, 6) as grid:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import time
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from privet.sim.ray.engine import RayGrid
 from privet.sim.ray.session import ray_session
 from privet.strategies import FedPDM, PrivetResult
 from support.federations import logistic_agents, position, zeros
+from support.keeper import Marked
 from support.paths import ROOT
 from support.ray_hosts import LONG, STORE, RayHosts
 
@@ -82,6 +84,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests"))
     monkeypatch.setenv("RAY_raylet_start_wait_time_s", "240")
+    mark = f"PRIVET_PROCESS_{secrets.token_hex(8)}"
+    monkeypatch.setenv(mark, "1")  # what Ray starts has it: a host that it gives up stays otherwise
     made = Cluster()
     try:
         add_host(made, num_cpus=0, include_dashboard=False)
@@ -89,6 +93,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         yield made
     finally:
         made.shutdown()
+        Marked(mark).end()
 
 
 def test_hosts_join_and_die_and_the_bits_are_those_of_one_process(

@@ -19,7 +19,7 @@ def bench(
     name: Annotated[
         str,
         typer.Argument(
-            help="Benchmark: engine, clipping, gfl, iadmm, masks, privacy, torch, wire.",
+            help="Benchmark: engine, clipping, gfl, hosts, iadmm, masks, privacy, torch, wire.",
             autocompletion=lambda: list(_benchmarks()) if in_checkout() else [],
         ),
     ],

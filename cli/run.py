@@ -7,7 +7,7 @@ import os
 import shlex
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -35,6 +35,12 @@ def run(
     ray_address: Annotated[
         str, typer.Option(help="Ray cluster to run on, host:port; else Ray starts here.")
     ] = "",
+    ray_runtime_env: Annotated[
+        str,
+        typer.Option(
+            help="Ray's runtime_env for the cluster's processes: JSON, or the path of a JSON file."
+        ),
+    ] = "",
     colluders: Annotated[
         int | None,
         typer.Option(
@@ -57,8 +63,11 @@ def run(
     if engine not in ENGINES:
         near = did_you_mean(engine, ENGINES)
         raise ConfigError(f"--engine {engine!r}: choose one of {', '.join(ENGINES)}{near}")
-    if engine != "ray" and (actors or ray_address):
-        raise ConfigError("--actors and --ray-address belong to the Ray engine: give --engine ray")
+    if engine != "ray" and (actors or ray_address or ray_runtime_env):
+        raise ConfigError(
+            "--actors, --ray-address and --ray-runtime-env belong to the Ray engine: give "
+            "--engine ray"
+        )
     if engine == "ray" and colluders is not None:
         raise ConfigError("--colluders is not of the Ray engine")
     raw = given_keys(settings, config, preset)
@@ -66,7 +75,10 @@ def run(
     # The process id distinguishes runs that are started in the same second.
     name = f"{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}-{raw.get('algorithm', DEFAULT_ALGORITHM)}"
     if engine == "ray":
-        finished = run_ray(raw, name, actors=actors, address=ray_address or None)
+        environment = _runtime_env(ray_runtime_env)
+        finished = run_ray(
+            raw, name, actors=actors, address=ray_address or None, runtime_env=environment
+        )
     else:
         finished = run_inline(raw, name, engine=engine, colluders=colluders)
     if json_line:
@@ -77,3 +89,20 @@ def run(
     folder = Path(finished.folder)
     if (folder / FILE).exists():
         print(f"predict new rows: privet predict {shlex.quote(str(folder))} ROWS.csv")
+
+
+def _runtime_env(given: str) -> dict[str, Any]:
+    """Return the ``runtime_env`` of an option (raises ``ConfigError`` where it is none)."""
+    from privet.core import ConfigError
+    from privet.core.errors import one_line
+
+    if not given:
+        return {}
+    try:
+        text = given if given.lstrip().startswith("{") else Path(given).read_text()
+        environment = json.loads(text)
+        if not isinstance(environment, dict):
+            raise ValueError(f"a JSON object is needed, not {type(environment).__name__}")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--ray-runtime-env {given}: {one_line(str(error))}") from None
+    return environment

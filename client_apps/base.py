@@ -100,11 +100,15 @@ class _NoProblem(Exception):
 def agent_name(context: Context) -> str:
     """Return the agent's stable name: ``agent`` or ``partition-id`` of the node config, else its
     node id."""
-    config = context.node_config
+    return name_of(context.node_config, context.node_id)
+
+
+def name_of(config: Mapping[str, Any], node: int) -> str:
+    """Return the name of the agent on a node, by the node's config and id."""
     for key in ("agent", "partition-id"):
         if key in config:
             return str(config[key])
-    return str(context.node_id)
+    return str(node)
 
 
 class Participant:
@@ -313,6 +317,11 @@ class Participant:
         """Whether agents may be batched: no replaced noise or masks, no metrics, no reply time."""
         replaced = (self.noise_factory, self.mask_factory, self.train_metrics, self.reply_seconds)
         return type(self) is Participant and not any(replaced)
+
+    def forget(self, context: Context) -> None:
+        """Free an agent's problem."""
+        for built in (self._problems, self._prepared):
+            built.pop((context.run_id, context.node_id), None)
 
     def has_problem(self, context: Context) -> bool:
         """Whether an agent's problem has been built."""

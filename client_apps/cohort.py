@@ -179,6 +179,14 @@ class Cohort:
             if where is not None:
                 self._blocks[where[0]].release([where[1]])
 
+    def forget(self, nodes: Iterable[int]) -> None:
+        """Free the problems of nodes that leave; the blocks are formed anew in the next round."""
+        self.release()
+        self._blocks, self._where = [], {}
+        for node in nodes:
+            if (context := self._contexts.get(node)) is not None:
+                self._participant.forget(context)
+
     def states(self) -> tuple[list[StateTable], set[int]]:
         """Return the states that are not in the contexts, and the nodes that hold them.
 

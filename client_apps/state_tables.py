@@ -7,7 +7,7 @@ without a state are in none.
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -120,23 +120,39 @@ def _one(group: list[StateTable]) -> StateTable:
     )
 
 
+def of_rounds(
+    tables: Iterable[StateTable], experiment: str, rounds: Mapping[str, int]
+) -> list[StateTable]:
+    """Return the states of these agents of an experiment that are held after these rounds."""
+    found: dict[int, set[str]] = {}
+    tables = [table for table in tables if table.experiment == experiment]
+    for number, table in enumerate(tables):
+        for name, held in zip(table.names, table.rounds.T.tolist(), strict=True):
+            if rounds.get(name) in held:
+                found.setdefault(number, set()).add(name)
+    return [of_agents(tables[number], names) for number, names in found.items()]
+
+
+def of_agents(table: StateTable, names: Container[str]) -> StateTable:
+    """Return the states of these agents alone."""
+    rows = [row for row, name in enumerate(table.names) if name in names]
+    return table._replace(
+        names=[table.names[row] for row in rows],
+        rounds=table.rounds[:, rows],
+        states=tuple({key: array[rows] for key, array in each.items()} for each in table.states),
+        ledgers=[table.ledgers[row] for row in rows],
+        fully_charged=table.fully_charged[rows],
+    )
+
+
 def with_ledgers(tables: Iterable[StateTable], ledgers: Mapping[str, str]) -> list[StateTable]:
     """Return the states of these agents alone, with other accounts."""
-    changed = []
-    for table in tables:
-        rows = [row for row, name in enumerate(table.names) if name in ledgers]
-        names = [table.names[row] for row in rows]
-        states = tuple({key: array[rows] for key, array in each.items()} for each in table.states)
-        changed.append(
-            table._replace(
-                names=names,
-                rounds=table.rounds[:, rows],
-                states=states,
-                ledgers=[ledgers[name] for name in names],
-                fully_charged=table.fully_charged[rows],
-            )
-        )
-    return [table for table in changed if table.names]
+    some = (of_agents(table, ledgers) for table in tables)
+    return [
+        table._replace(ledgers=[ledgers[name] for name in table.names])
+        for table in some
+        if table.names
+    ]
 
 
 # ------------------------------------------------------------------ in a file

@@ -19,6 +19,7 @@ from privet.client_apps.cohort import Cohort, Tags, Trained
 from privet.client_apps.state_tables import StateTable
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import App, NodeConfig, Nodes
+from privet.strategies.run.together import Worked
 
 
 class CohortNodes(Nodes):
@@ -26,6 +27,8 @@ class CohortNodes(Nodes):
 
     An agent's state is in its context or, while it is in a batch, in the tables of the batch.
     """
+
+    _cohort: Cohort | None = None
 
     def __init__(
         self,
@@ -36,7 +39,6 @@ class CohortNodes(Nodes):
     ) -> None:
         super().__init__(client_app, run_id, configs, run_config)
         participant = client_app.participant if isinstance(client_app, AgentApp) else None
-        self._cohort: Cohort | None = None
         if participant is not None and participant.stackable:
             self._cohort = Cohort(participant, self.contexts)
 
@@ -52,6 +54,23 @@ class CohortNodes(Nodes):
         if self._cohort is None:
             return []
         return self._cohort.train(shared, nodes, tags, states, per_agent)
+
+    def add(self, configs: Mapping[int, NodeConfig]) -> None:
+        """Add nodes, whose agents have no state."""
+        if self._cohort is not None:  # some may have been here before
+            self._cohort.forget(configs)
+        super().add(configs)
+
+    def give_up(self, nodes: Iterable[int]) -> list[StateTable]:
+        """Give nodes to another process; return the states of their agents."""
+        self.release()
+        here = self.contexts.keys() & set(nodes)
+        states = super().states(self.contexts.keys() - here)
+        if self._cohort is not None:
+            self._cohort.forget(here)
+        for node in here:
+            del self.contexts[node]
+        return states
 
     def answer(self, message: Message) -> Message:
         """Return a node's reply to a message, as `Nodes.answer`."""
@@ -96,9 +115,9 @@ class CohortGrid(InlineGrid):
         states: Mapping[str, NDArray[Any]] | None,
         per_agent: Mapping[str, NDArray[Any]],
         timeout: float,
-    ) -> list[Trained]:
+    ) -> Worked:
         """Do a round's local work for the nodes that can be batched; ``timeout`` is not used."""
         if not self.online.issuperset(nodes):
-            return []
+            return Worked([], {})
         with np.errstate(over="ignore", invalid="ignore"):  # as for agents that are sent messages
-            return self._nodes.train(shared, nodes, tags, states, per_agent)
+            return Worked(self._nodes.train(shared, nodes, tags, states, per_agent), {})

@@ -8,6 +8,8 @@ from __future__ import annotations
 import ctypes
 import itertools
 import logging
+import math
+import threading
 from abc import abstractmethod
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -87,16 +89,20 @@ class Nodes:
     ) -> None:
         prepare_process(run_id)
         self.client_app = client_app
-        self.contexts = {
-            node: Context(
-                run_id=run_id,
+        self._run_id, self._run_config = run_id, run_config
+        self.contexts: dict[int, Context] = {}
+        self.add(configs)
+
+    def add(self, configs: Mapping[int, NodeConfig]) -> None:
+        """Add nodes, whose agents have no state."""
+        for node, config in configs.items():
+            self.contexts[node] = Context(
+                run_id=self._run_id,
                 node_id=node,
                 node_config=dict(config),
                 state=RecordDict(),
-                run_config=dict(run_config),
+                run_config=dict(self._run_config),
             )
-            for node, config in configs.items()
-        }
 
     def answer(self, message: Message) -> Message:
         """Return a node's reply to a message; the ClientApp gets a copy of the content.
@@ -179,10 +185,15 @@ class LocalGrid(Grid):
         )
         self.node_configs = {FIRST_NODE + i: dict(config) for i, config in enumerate(configs)}
         self.online = set(self.node_configs)
+        self.stopping, self.round_timeout = threading.Event(), math.inf
         self._run = empty_run(next(_run_ids))
         self._ids = itertools.count(1)
         self._replies: dict[str, Message] = {}
         prepare_process(self._run.run_id)
+
+    def serve(self, stopping: threading.Event, round_timeout: float) -> None:
+        """Serve a run: the event cuts its waits short, none takes longer than a round may."""
+        self.stopping, self.round_timeout = stopping, round_timeout
 
     # ------------------------------------------------------------------ an engine implements
 

@@ -81,12 +81,17 @@ def app_of(algorithm: str, problems: Sequence[Problem], **options: Any) -> Clien
 
 
 def run_ray(
-    raw: Mapping[str, Any], run_id: str, *, actors: int | None = None, address: str | None = None
+    raw: Mapping[str, Any],
+    run_id: str,
+    *,
+    actors: int | None = None,
+    address: str | None = None,
+    runtime_env: Mapping[str, Any] | None = None,
 ) -> Finished:
     """Run a run config on the Ray engine.
 
-    ``actors`` and ``address`` are those of ``privet.sim.ray.engine.RayGrid``. On a cluster every
-    node has this library, and the data at the same ``data-path``.
+    ``actors``, ``address`` and ``runtime_env`` are those of ``privet.sim.ray.engine.RayGrid``. On a
+    cluster every host has this library, and the data at the same ``data-path``.
 
     Raises
     ------
@@ -97,7 +102,10 @@ def run_ray(
 
     config = read_config(raw)
     agents = int(config["num-agents"])
-    with RayGrid(configured_app, agents, config, actors=actors, address=address) as grid:
+    made = RayGrid(
+        *(configured_app, agents, config), actors=actors, address=address, runtime_env=runtime_env
+    )
+    with made as grid:
         return execute(grid, config, run_id)
 
 

@@ -40,6 +40,7 @@ from .run.account import PrivetResult, privacy_of
 from .run.asynchrony import require_asynchrony
 from .run.checkpoint import Checkpoint, load
 from .run.divergence import Divergence, NoBetter
+from .run.exchange import EngineGrid
 from .run.observers import (
     Checkpoints,
     FederatedEvaluation,
@@ -391,6 +392,8 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             options = replace(options, round_timeout=timeout)
         if checkpoint:
             options = replace(options, folder=Path(checkpoint).parent)
+        if isinstance(grid, EngineGrid):
+            grid.serve(self.stopping, options.round_timeout)
         if resume:
             saved = resume if isinstance(resume, Checkpoint) else load(Path(resume))
             self.run = Run.resume(self.half, options, grid, initial_arrays, saved, self.stopping)

@@ -10,12 +10,13 @@ from flwr.app import ConfigRecord, Context, Message, MessageType
 from numpy.typing import NDArray
 
 from privet.client_apps import agent_name
-from privet.client_apps.cohort import Tags, Trained, row_of
+from privet.client_apps.cohort import Tags, row_of
 from privet.client_apps.inputs import starting_rows
 from privet.client_apps.state_tables import StateTable
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import App, NodeConfig
+from privet.strategies.run.together import Worked
 from privet.wire import AGENT_RECORD, RECORD, Instruction
 from privet.wire.contract import agent_record, read_instruction
 from privet.wire.records import record_dict
@@ -134,7 +135,7 @@ class AskedByMessage:
         states: Mapping[str, NDArray[Any]] | None,
         per_agent: Mapping[str, NDArray[Any]],
         timeout: float,
-    ) -> list[Trained]:
+    ) -> Worked:
         """Do a round's local work of the agents that meet no fate."""
         round_ = read_instruction(
             record_dict({RECORD: shared, AGENT_RECORD: agent_record(0)})
@@ -145,8 +146,9 @@ class AskedByMessage:
         some = [nodes[place] for place in places.tolist()]
         inputs = states and starting_rows(states, free), row_of(per_agent, free)
         work: Any = super()
-        done = work.train_together(shared, some, tags[free], *inputs, timeout)
-        return [one._replace(places=places[one.places]) for one in done]
+        worked = work.train_together(shared, some, tags[free], *inputs, timeout)
+        done = [one._replace(places=places[one.places]) for one in worked.done]
+        return Worked(done, {int(places[one]): why for one, why in worked.missing.items()})
 
 
 class WatchedCohort(AskedByMessage, WatchedGrid, CohortGrid):

@@ -65,7 +65,7 @@ class WatchedRay(AskedByMessage, RayGrid):
 
     def deliver_to(self, app: App, message: Message) -> Message | None:
         """Deliver a message to another ClientApp at its node."""
-        (reply,) = unpack(self._call(message, _answer_with, app, pack([message], None)), None)
+        (reply,) = unpack(self._call(message, _answer_with, app, pack([message], None).batch), None)
         return reply
 
     def lose_state(self, node: int) -> None:
@@ -77,7 +77,9 @@ class WatchedRay(AskedByMessage, RayGrid):
         return self._ray.get(actor.__ray_call__.remote(function, *arguments))
 
     def _actor_of(self, node: int) -> Any:
-        return self._actors.seats[self._actors.number[node]].actor
+        seat = self._actors.seat_of(node)
+        assert seat is not None
+        return seat.actor
 
     def node_states(self) -> list[StateTable]:
         """Return the state of every agent that has one."""
@@ -87,7 +89,7 @@ class WatchedRay(AskedByMessage, RayGrid):
         if not self._idle:
             return super()._start(nodes, address)
         actor, configs = self._idle.pop(), {node: self.node_configs[node] for node in nodes}
-        made = (self._factory, self.run.run_id, configs, self._run_config, address)
+        made = (self._sent_factory, self.run.run_id, configs, self._run_config, address)
         self._ray.get(actor.__ray_call__.remote(Shard.__init__, *made))
         return actor
 
@@ -120,7 +122,7 @@ def _answer_with(shard: Any, app: App, packed: bytes) -> bytes:
     nodes = shard._nodes
     usual, nodes.client_app = nodes.client_app, app
     try:
-        return pack([nodes.answer(message) for message in unpack(packed, None)], None)
+        return pack([nodes.answer(message) for message in unpack(packed, None)], None).batch
     finally:
         nodes.client_app = usual
 

@@ -7,29 +7,39 @@ a batch. Agents of an actor that are batched as on the cohort engine exchange ro
 
 from __future__ import annotations
 
+import logging
+import math
 import pickle
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from flwr.app import ConfigRecord, Error, Message
 from numpy.typing import NDArray
 
-from privet.client_apps.cohort import Tags, Trained, row_of
+from privet.client_apps.cohort import Tags, row_of
 from privet.client_apps.inputs import starting_rows
 from privet.client_apps.state_tables import StateTable
 from privet.core import ConfigError
 from privet.sim.grid import CRASHED, LocalGrid, NodeConfig
 from privet.sim.ray.actors import Actors, Seat
-from privet.sim.ray.batches import pack, unpack
+from privet.sim.ray.batches import CROSSES_ONCE, Common, pack, unpack
+from privet.sim.ray.hosts import check_hosts, living_hosts
 from privet.sim.ray.session import cluster_cpus, cluster_gpus, ray_session
 from privet.sim.ray.shard import Factory, Shard
+from privet.sim.ray.waiting import Waiting
+from privet.strategies.run.exchange import STOPPED, Reply, late_reply
+from privet.strategies.run.outgoing import payload_bytes
+from privet.strategies.run.together import Worked
+
+log = logging.getLogger("flwr.privet")
 
 PULL_PATIENCE = 1.0
 """Seconds a pull waits for replies under way; a deadline is overrun by that much at most."""
+STOPS = "no reply before the run stopped"
 GPU_UNIT = 1e-4
 """The unit in which Ray counts fractions of a GPU."""
 UNREADABLE = (pickle.UnpicklingError, AttributeError, ImportError)
@@ -48,15 +58,25 @@ class Batch:
         return [message.metadata.message_id for message in self.messages]
 
 
-class RayGrid(LocalGrid):
-    """Runs the agents in Ray actors, each of which holds a block of consecutive nodes.
+class Work(NamedTuple):
+    """Work that one actor was given, and the places of its agents among those chosen."""
 
-    An actor whose process ends is replaced. The messages it was working on are answered with
-    Flower's error for a crashed ClientApp, so that its agents count as absent from the round; in
-    the next one they hold no state, and the algorithm's rule for that applies.
+    seat: Seat
+    places: NDArray[np.intp]
+
+
+class RayGrid(LocalGrid):
+    """Runs the agents in Ray actors, each of which holds a block of nodes; hosts may come and go.
+
+    The agents of an actor whose process ends are absent from the round under way, and their
+    releases in it count. Another process takes the actor's place if its host lives; else its nodes
+    go to the actors that are left (``privet.sim.ray.actors``). In the next round the agents hold no
+    state, and the algorithm's rule for that applies. An actor that starts later, on a host that
+    joined, is given a share of the nodes with their states.
 
     Values of more than 4 kB go to actors on this machine, and come back, in memory that they share
-    with the grid, up to 512 MB for each; to and from other machines they travel with the rest.
+    with the grid, up to 512 MB for each. To other machines, what several actors are sent goes once
+    to each machine; all else travels with the messages.
 
     Parameters
     ----------
@@ -76,13 +96,17 @@ class RayGrid(LocalGrid):
         memory of a GPU it does not divide. With 0 every actor sees all GPUs of its machine.
     address : str, optional
         A running Ray cluster; by default Ray is started here. See ``privet.sim.ray.session``.
+    runtime_env : mapping, optional
+        Ray's ``runtime_env``, for the processes on a cluster's hosts.
 
     Raises
     ------
     ConfigError
         If Ray is not installed, ``actors`` is below 1, or Ray has no room for ``num_gpus``.
     RunError
-        If Ray does not start, or the actors do not: the line says why.
+        If Ray does not start, the actors do not, or a host of the cluster cannot run agents: it has
+        another version of Python, of this library, Flower or numpy, or no file at ``data-path``.
+        The line says why.
 
     Examples
     --------
@@ -101,6 +125,7 @@ class RayGrid(LocalGrid):
         actors: int | None = None,
         num_gpus: float = 0.0,
         address: str | None = None,
+        runtime_env: Mapping[str, Any] | None = None,
     ) -> None:
         if actors is not None and actors < 1:
             raise ConfigError(f"actors = {actors!r}: must be >= 1")
@@ -110,19 +135,28 @@ class RayGrid(LocalGrid):
             )
         self._run_config = dict(run_config or {})
         super().__init__(nodes, self._run_config)
-        self._factory = factory
         self._num_gpus = num_gpus
         self._under_way: dict[Any, Batch] = {}
+        self._training: dict[Any, Seat] = {}
         self._forgotten: set[str] = set()
         self._open = ExitStack()
         try:
-            session = ray_session(address=address, num_cpus=actors)
+            session = ray_session(address=address, num_cpus=actors, runtime_env=runtime_env)
             self._ray = self._open.enter_context(session)
-            count = min(self._most_actors(actors), max(1, len(self.node_configs)))
-            blocks = np.array_split(list(self.node_configs), count)
-            self._actors = Actors(self._ray, self._start, [block.tolist() for block in blocks])
+            self._waiting = Waiting(self._ray, self._is_to_stop)
+            self._fixed = actors
+            self._sent_factory = self._ray.put(factory)  # what it holds, such as data, may be large
+            count = self._wanted(require=True)
+            hosts = living_hosts(self._ray)
+            if address or len(hosts) > 1:
+                data_path = str(self._run_config.get("data-path", ""))
+                check_hosts(self._ray, hosts, data_path, log.info)
+            self._actors = Actors(
+                self._ray, self._start, self.node_configs, self._wanted, self._waiting
+            )
             self._open.callback(self._actors.end)
-            self._actors.wait_until_ready()
+            blocks = np.array_split(list(self.node_configs), count)
+            self._actors.begin(block.tolist() for block in blocks)
         except BaseException:
             self.close()
             raise
@@ -144,31 +178,55 @@ class RayGrid(LocalGrid):
         """The Ray actors, in the order of their nodes."""
         return [seat.actor for seat in self._actors.seats]
 
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the nodes that are online and whose actors work, after waiting for new actors."""
+        self._actors.tend(self.round_timeout / 2, self._busy())
+        return [node for node in super().get_node_ids() if self._actors.is_working(node)]
+
     # ------------------------------------------------------------------ messages
 
     def dispatch(self, messages: list[Message]) -> None:
         """Send one batch to every actor that has messages."""
-        seats, number_of = self._actors.seats, self._actors.number
-        batches: dict[int, list[Message]] = {}
+        batches: dict[Seat, list[Message]] = {}
         for message in messages:
             node = message.metadata.dst_node_id
-            if node not in self.online or node not in number_of:
+            seat = self._actors.seat_of(node)
+            if node not in self.online or seat is None:
                 self.arrived(message, self.not_connected(message))
             else:
-                batches.setdefault(number_of[node], []).append(message)
+                batches.setdefault(seat, []).append(message)
         busy = self._busy()
-        for position, batch in batches.items():
-            seat = seats[position]
+        common = Common(self._ray.put)
+        for seat, batch in batches.items():
+            if not seat.shared:
+                common.note(batch)
+        for seat, batch in batches.items():
             # An arena that is not read yet must not be overwritten.
-            free = position not in busy
-            sent = pack(batch, seat.arena if seat.shared and free else None)
-            self._under_way[seat.actor.answer.remote(sent, free)] = Batch(seat, batch)
+            free = seat.number not in busy
+            arena = seat.arena if seat.shared and free else None
+            sent, references = pack(batch, arena, None if seat.shared else common)
+            asked = seat.actor.answer.remote(sent, free, *references)
+            self._under_way[asked] = Batch(seat, batch)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Return the replies to these messages, each once, waiting for them a short while."""
+        """Return the replies to these messages, each once, waiting for them a short while.
+
+        Where the run is to stop, those that are not there in time are answered with an error.
+        """
         wanted = list(message_ids)
         self._collect(wanted, PULL_PATIENCE)
+        if self._waiting.left() <= 0:
+            self._give_up(set(wanted) - self._replies.keys())
         return super().pull_messages(wanted)
+
+    def _give_up(self, message_ids: Container[str]) -> None:
+        """Answer messages whose replies are not waited for any more."""
+        for batch in self._under_way.values():
+            for message in batch.messages:
+                message_id = message.metadata.message_id
+                if message_id in message_ids and message_id not in self._forgotten:
+                    self.arrived(message, Message(Error(STOPPED, STOPS), reply_to=message))
+                    self._forgotten.add(message_id)
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -192,11 +250,11 @@ class RayGrid(LocalGrid):
 
     def _collect(self, wanted: Iterable[str], patience: float | None) -> None:
         """Take in replies until all that are wanted are there."""
-        deadline = None if patience is None else time.monotonic() + patience
+        deadline = time.monotonic() + (math.inf if patience is None else patience)
         missing = set(wanted) - self._replies.keys()
         while missing and self._under_way:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            finished, _ = self._ray.wait(list(self._under_way), num_returns=1, timeout=left)
+            left = max(0.0, deadline - time.monotonic())
+            finished, _ = self._waiting.wait(list(self._under_way), left, 1)
             if not finished:
                 return
             for reference in finished:
@@ -232,34 +290,46 @@ class RayGrid(LocalGrid):
         states: Mapping[str, NDArray[Any]] | None,
         per_agent: Mapping[str, NDArray[Any]],
         timeout: float,
-    ) -> list[Trained]:
+    ) -> Worked:
         """Let every actor do a round's local work for those of its nodes that can be batched.
 
-        The nodes of an actor that is busy, is late or ends are left to messages, which detect the
-        cause.
+        The nodes of an actor that is late or ends are missing; those of one that is busy, or that
+        cannot do it, are left to messages, which detect the cause.
         """
-        busy, shares = self._busy(), dict[int, list[int]]()
+        busy, shares = self._busy(), dict[Seat, list[int]]()
         for place, node in enumerate(nodes):
-            number = self._actors.number.get(node)
-            if node in self.online and number is not None and number not in busy:
-                shares.setdefault(number, []).append(place)
-        requests: dict[Any, NDArray[np.intp]] = {}
-        for number, share in shares.items():
-            places = np.array(share)
+            seat = self._actors.seat_of(node)
+            if node in self.online and seat is not None and seat.number not in busy:
+                shares.setdefault(seat, []).append(place)
+        told: Any = shared
+        if len(shares) > 1 and payload_bytes(shared) >= CROSSES_ONCE:
+            told = self._ray.put(shared)
+        requests: dict[Any, Work] = {}
+        for seat, share in shares.items():
+            places, chosen = np.array(share), [nodes[one] for one in share]
             rows = states and starting_rows(states, places), row_of(per_agent, places)
-            actor = self._actors.seats[number].actor
-            chosen = [nodes[one] for one in share]
-            requests[actor.train.remote(shared, chosen, tags[places], *rows)] = places
+            sent = seat.actor.train.remote(told, chosen, tags[places], *rows)
+            requests[sent] = Work(seat, places)
+        worked = Worked([], {})
         if not requests:
-            return []
-        arrived, _ = self._ray.wait(list(requests), num_returns=len(requests), timeout=timeout)
-        done: list[Trained] = []
+            return worked
+        arrived, late = self._waiting.wait(list(requests), timeout)
+        self._training |= {reference: requests[reference].seat for reference in late}
         for reference in arrived:
-            with suppress(self._ray.exceptions.RayError, *UNREADABLE):
-                places = requests[reference]
+            seat, places = requests[reference]
+            try:
                 parts = self._ray.get(reference)
-                done += [one._replace(places=places[one.places]) for one in parts]
-        return done
+            except self._ray.exceptions.RayActorError as error:
+                lost = Reply(None, f"error {CRASHED}: {self._actors.lost(seat, error)}", CRASHED)
+                worked.missing.update(dict.fromkeys(places.tolist(), lost))
+            except (self._ray.exceptions.RayError, *UNREADABLE):
+                continue
+            else:
+                worked.done.extend(one._replace(places=places[one.places]) for one in parts)
+        why = late_reply(timeout) if self._waiting.left() > 0 else Reply(None, STOPS, STOPPED)
+        for reference in late:
+            worked.missing.update(dict.fromkeys(requests[reference].places.tolist(), why))
+        return worked
 
     # ------------------------------------------------------------------ checkpoints
 
@@ -282,29 +352,45 @@ class RayGrid(LocalGrid):
     # ------------------------------------------------------------------ actors
 
     def _busy(self) -> set[int]:
-        """Return the numbers of the seats with batches under way."""
-        return {batch.seat.number for batch in self._under_way.values()}
+        """Return the numbers of the seats at work on batches, or on results that came too late."""
+        if self._training:
+            pending = list(self._training)
+            for reference in self._ray.wait(pending, num_returns=len(pending), timeout=0.0)[0]:
+                del self._training[reference]
+        seats = (batch.seat for batch in self._under_way.values())
+        return {seat.number for seat in (*seats, *self._training.values())}
 
-    def _most_actors(self, wanted: int | None) -> int:
-        """Return the largest number of actors (raises ``ConfigError`` if there is no room).
+    def _is_to_stop(self) -> bool:
+        return self.stopping.is_set()
 
-        Ray itself would wait for GPUs that nobody has.
+    def _wanted(self, *, require: bool = False) -> int:
+        """Return how many actors there should be.
+
+        With ``require`` there must be room for them (raises ``ConfigError``): Ray itself would wait
+        for GPUs that nobody has.
         """
+        nodes, cpus = max(1, len(self.node_configs)), cluster_cpus(self._ray)
         if not self._num_gpus:
-            return wanted or cluster_cpus(self._ray)
+            return min(self._fixed or cpus, nodes)
         share, gpus = self._num_gpus, cluster_gpus(self._ray)
         on_each = int(1 / GPU_UNIT) // int(share / GPU_UNIT + 1e-6) if share < 1 else 1
         room = sum(int(gpu // max(1, share)) * on_each for gpu in gpus)
-        if room < (wanted or 1):
+        if require and room < (self._fixed or 1):
             there = f"GPUs: {sum(gpus):g}" if gpus else "no GPU"
             raise ConfigError(
-                f"num_gpus = {share:g}: Ray has {there}, room for {room} of {wanted or 1} actors"
+                f"num_gpus = {share:g}: Ray has {there}, room for {room} of {self._fixed or 1} "
+                "actors"
             )
-        return wanted or min(cluster_cpus(self._ray), room)
+        return min(self._fixed or min(cpus, room), nodes)
 
     def _start(self, nodes: list[int], address: str) -> Any:
-        """Start an actor for some nodes, which finds its arena at an address."""
+        """Start an actor for some nodes, which finds its arena at an address.
+
+        Ray spreads the actors over the hosts.
+        """
         configs = {node: self.node_configs[node] for node in nodes}
-        kind = self._ray.remote(num_cpus=1, num_gpus=self._num_gpus, max_restarts=0)
-        shard = kind(Shard)
-        return shard.remote(self._factory, self.run.run_id, configs, self._run_config, address)
+        kind = self._ray.remote(
+            num_cpus=1, num_gpus=self._num_gpus, max_restarts=0, scheduling_strategy="SPREAD"
+        )
+        shard, given = kind(Shard), (self.run.run_id, configs, self._run_config, address)
+        return shard.remote(self._sent_factory, *given)

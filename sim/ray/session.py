@@ -52,7 +52,12 @@ def import_ray() -> Any:
 
 
 @contextmanager
-def ray_session(*, address: str | None = None, num_cpus: int | None = None) -> Iterator[Any]:
+def ray_session(
+    *,
+    address: str | None = None,
+    num_cpus: int | None = None,
+    runtime_env: Mapping[str, Any] | None = None,
+) -> Iterator[Any]:
     """Yield the connected ``ray`` module; end what was started here and nothing else.
 
     Inside another session, or where the caller has connected to Ray already, that connection is
@@ -67,22 +72,26 @@ def ray_session(*, address: str | None = None, num_cpus: int | None = None) -> I
         default a local Ray is started, whatever ``RAY_ADDRESS`` says.
     num_cpus : int, optional
         Processes that a local Ray runs at a time; one per core by default.
+    runtime_env : mapping, optional
+        Ray's, for all processes of the session.
 
     Raises
     ------
     ConfigError
-        If Ray is not installed.
+        If Ray is not installed, or a ``runtime_env`` is given to a connection that is there.
     RunError
         If Ray does not start, or there is no cluster at the address.
     """
     ray = import_ray()
     if ray.is_initialized():
+        if runtime_env:
+            raise ConfigError("runtime_env: Ray is connected already; give it to ray.init")
         yield ray
         return
     folder = None if address else _short_folder()
     try:
         with _environment(_ENVIRONMENT):
-            _connect(ray, address, num_cpus, folder)
+            _connect(ray, address, num_cpus, folder, runtime_env)
         yield ray
     finally:
         started = _processes(ray)
@@ -99,6 +108,12 @@ def _processes(ray: Any) -> list[subprocess.Popen[bytes]]:
     node = ray._private.worker._global_node
     kinds = () if node is None else node.all_processes.values()
     return [each.process for kind in kinds for each in kind]
+
+
+def last_line(error: Exception) -> str:
+    """Return the last line of a Ray error, which names the cause."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return one_line(lines[-1] if lines else type(error).__name__)
 
 
 def is_connected() -> bool:
@@ -123,8 +138,16 @@ def local_cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _connect(ray: Any, address: str | None, num_cpus: int | None, folder: str | None) -> None:
+def _connect(
+    ray: Any,
+    address: str | None,
+    num_cpus: int | None,
+    folder: str | None,
+    runtime_env: Mapping[str, Any] | None,
+) -> None:
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if runtime_env:
+        options["runtime_env"] = dict(runtime_env)
     if folder is not None:
         options |= {
             "num_cpus": num_cpus or local_cpus(),

@@ -43,17 +43,20 @@ class Shard:
         self._nodes = CohortNodes(factory(), run_id, configs, run_config)
         self._arena = new_arena(address) if address else None
 
-    def ready(self) -> bool:
-        """Return once the ClientApp is built."""
-        return True
+    def ready(self) -> str:
+        """Return, once the ClientApp is built, Ray's id of the host."""
+        import ray
 
-    def answer(self, batch: bytes, free: bool) -> Answers:
+        host: str = ray.get_runtime_context().get_node_id()
+        return host
+
+    def answer(self, batch: bytes, free: bool, *common: bytes) -> Answers:
         """Run messages through their nodes and return the replies, in order.
 
-        ``free`` is true if the arena may be written. A reply that cannot be pickled becomes an
-        error of its node only.
+        ``free`` is true if the arena may be written; ``common`` are values of the messages. A reply
+        that cannot be pickled becomes an error of its node only.
         """
-        messages = list(unpack(batch, self._arena))
+        messages = list(unpack(batch, self._arena, common))
         replies: list[Message] = []
 
         def answered() -> Iterator[Message]:
@@ -63,11 +66,11 @@ class Shard:
 
         arena = self._arena if free else None
         try:
-            packed = pack(answered(), arena)
+            packed = pack(answered(), arena).batch
         except Exception:  # some reply holds a value that cannot be pickled
             replies += [self._nodes.answer(rest) for rest in messages[len(replies) :]]
             fit = [_sendable(*one) for one in zip(messages, replies, strict=True)]
-            packed = pack(fit, arena)
+            packed = pack(fit, arena).batch
         return Answers(packed, self._arena is not None)
 
     def train(
@@ -88,6 +91,15 @@ class Shard:
     def restore(self, states: Sequence[StateTable]) -> None:
         """Restore the states of the agents here."""
         self._nodes.restore(states)
+
+    def release(self, nodes: Sequence[int]) -> list[StateTable]:
+        """Give up nodes; return the states of their agents."""
+        return self._nodes.give_up(nodes)
+
+    def adopt(self, configs: Mapping[int, NodeConfig], states: Sequence[StateTable] | None) -> None:
+        """Take nodes over, with the states of their agents if there are some."""
+        self._nodes.add(configs)
+        self._nodes.restore(states or [])
 
 
 def _sendable(message: Message, reply: Message) -> Message:

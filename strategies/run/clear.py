@@ -21,7 +21,7 @@ from privet.wire.payload import BUFFERS
 from ..half import ServerHalf
 from ..uploads import Block, Uploads
 from .collector import Collector
-from .exchange import Reply
+from .exchange import EngineGrid, Reply
 from .failure import Failure
 from .outcome import Accepted, NoReplyError
 from .roster import Question, Recovery
@@ -69,9 +69,10 @@ class ClearUploads(Collector):
         return here
 
     def timeout(self, pending: Pending) -> float:
-        """Return the round's timeout, or for a retry the rest of it."""
+        """Return what is left of the round's timeout; a second at least, however late it is."""
         if pending.tries == 0:
-            return pending.options.round_timeout
+            whole = pending.options.round_timeout
+            return min(whole, max(LEAST_TIMEOUT, whole - pending.used))
         return max(LEAST_TIMEOUT, pending.deadline - time.monotonic())
 
     def retry(
@@ -87,9 +88,40 @@ class ClearUploads(Collector):
         if not need_state:
             return {}
         lost = pending.sort(need_state)
-        return pending.outgoing.messages_for(
-            filter(lost.__contains__, pending.outgoing.messages), force=True
+        return self.with_states(
+            pending, grid, list(filter(lost.__contains__, pending.outgoing.messages))
         )
+
+    def with_states(self, pending: Pending, grid: Grid, names: Sequence[str]) -> dict[str, Message]:
+        """Return messages to agents that lost their state, with it where the server knows it.
+
+        What simulated agents alone knew is put back from the newest checkpoint, if that has it
+        after the round that was accepted last; the account that goes with it is the run's, which
+        holds lost replies too. Others start again by their half's rule.
+        """
+        session, half, out = pending.session, pending.half, pending.outgoing
+        places, agents = session.roster.positions, session.roster.agents
+        unknown = {
+            name
+            for name in names
+            if half.recovery_of(session.state, places[name], session.start) is None
+        }
+        back: set[str] = set()
+        if unknown and isinstance(grid, EngineGrid):
+            tables = session.saved_of(unknown)
+            back = {name for table in tables for name in table.names}
+            try:
+                grid.restore_node_states(tables)
+            except RunError as error:
+                log.warning("round %d: %s", pending.round, error)
+                back = set()
+        out.notes += [
+            f"agent {name} was given its state of round {agents[name].tag} from the checkpoint"
+            for name in names
+            if name in back
+        ]
+        sent = out.messages_for([name for name in names if name in back])
+        return sent | out.messages_for([name for name in names if name not in back], force=True)
 
     def take(self, pending: Pending, name: str, reply: Message) -> bool:
         """Accept a reply as it comes; if it cannot be accepted, ``close`` reports why."""
@@ -124,9 +156,9 @@ class ClearUploads(Collector):
             replies, pending.together = {**replies, **made}, None
         failures, places = dict(pending.absent), session.roster.positions
         with np.errstate(over="ignore", invalid="ignore"):  # of uploads that are refused then
+            asked = {*pending.outgoing.messages, *pending.missing, *replies}
             for name, place in places.items():
-                known = name in pending.outgoing.messages or name in replies
-                if not known or name in failures or name in pending.outcome.uploads:
+                if name not in asked or name in failures or name in pending.outcome.uploads:
                     continue
                 reply = pending.reply(name, replies)
                 if reply.content is None and not reply.is_from_agent:
@@ -183,7 +215,8 @@ def _is_folded() -> Block:
 def _closed(half: ServerHalf[Any], pending: Pending, together: Together) -> Round | None:
     """Fold the joint results of all agents; None if uploads must be checked one by one."""
     enough = min(pending.options.min_agents, len(pending.chosen))
-    if pending.outgoing.messages or pending.outcome.uploads or len(together.names) < enough:
+    by_message = pending.outgoing.messages or pending.missing or pending.outcome.uploads
+    if by_message or len(together.names) < enough:
         return None
     session, agents = pending.session, pending.session.roster.agents
     expected = np.array([agents[name].num_examples for name in together.names])

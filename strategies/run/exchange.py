@@ -7,6 +7,7 @@ replies are matched by message id.
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -32,11 +33,17 @@ NO_HANDLER = "No query function registered with name 'privet'"
 """Flower's error text for a ClientApp of another library; Ray may put its own text before it."""
 NOT_OURS = -2
 """Code of the reply of such a ClientApp, not one of Flower's."""
+STOPPED = -3
+"""Code for a reply that was not waited for, as the run is to stop; not Flower's."""
 
 
 @runtime_checkable
 class EngineGrid(Protocol):
     """A grid of this library's engines, which holds replies and the agents' states in memory."""
+
+    def serve(self, stopping: threading.Event, round_timeout: float) -> None:
+        """Serve a run: the event cuts its waits short, none takes longer than a round may."""
+        ...
 
     def forget(self, message_ids: Iterable[str]) -> None:
         """Drop the replies to these messages, later ones included."""
@@ -59,6 +66,7 @@ _KINDS = {
     FAILED: FailureCode.FAILED,
     NOT_FINITE: FailureCode.SAYS_NOT_FINITE,
     NOT_OURS: FailureCode.OTHER_APP,
+    STOPPED: FailureCode.STOPPED,
 }
 """The failure of each error code; any other code is Flower's own, and a message was lost."""
 
@@ -79,6 +87,11 @@ class Reply(NamedTuple):
     def is_from_agent(self) -> bool:
         """Whether the error is the agent's own answer."""
         return self.code in (REFUSED, FAILED, NOT_FINITE)
+
+
+def late_reply(timeout: float) -> Reply:
+    """Return what stands for a reply that did not come in time."""
+    return Reply(None, f"no reply within {timeout:.4g} s", NO_REPLY)
 
 
 class Answers(NamedTuple):
@@ -128,7 +141,7 @@ def send(
     waiting = set(owners) - replies.answered
     if waiting and isinstance(grid, EngineGrid):
         grid.forget(waiting)
-    late = Reply(None, f"no reply within {timeout:g} s", NO_REPLY)
+    late = late_reply(timeout)
     unsent = Reply(None, "message could not be sent", NOT_SENT)
     missing = {owners[message_id]: late for message_id in owners if message_id in waiting}
     sent = set(owners.values())
@@ -250,7 +263,7 @@ def sort_replies(owners: Mapping[str, str], messages: Iterable[Message]) -> dict
             reply = Reply(None, stopped, REFUSED)
         elif not reply.is_from_agent and NO_HANDLER in why:
             reply = Reply(None, INSTEAD_OF_OTHER_APPS, NOT_OURS)
-        elif not reply.is_from_agent:
+        elif not reply.is_from_agent and code != STOPPED:
             reply = Reply(None, f"error {code}: {reply.reason}", code)
         by_agent[name] = reply
     return by_agent

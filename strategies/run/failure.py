@@ -22,6 +22,8 @@ class FailureCode(StrEnum):
     LATE = "late"
     LOST = "lost"
     """Flower lost the message, the node or its ClientApp."""
+    STOPPED = "stopped"
+    """The run was to stop before the reply came: the round is given up."""
     REFUSED = "refused"
     """Its budget or its rules forbid the reply."""
     FAILED = "failed"

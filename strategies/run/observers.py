@@ -19,11 +19,12 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from privet.core import RunError
+from privet.client_apps.state_tables import StateTable
+from privet.core import ConfigError, RunError
 from privet.core.errors import one_line
 
 from ..hooks import Monitor
-from .checkpoint import HistoryFile, history_beside, journal_beside, save
+from .checkpoint import HistoryFile, history_beside, journal_beside, load, save
 from .exchange import send
 from .journal import Journal
 from .outcome import TooFewError
@@ -300,6 +301,7 @@ class Checkpoints(Observer):
             raise RunError(f"{self.history.path} cannot be written: {error.strerror}") from None
         self._round = self._last = run.session.round
         run.saved = Saved(self._round)
+        run.session.saved_states = self.saved_states
         if run.private:
             run.journal = Journal(journal_beside(self.path))
             run.journal.begin()
@@ -312,6 +314,14 @@ class Checkpoints(Observer):
             if run.journal is not None and run.saved.round == done.round:
                 self._mark(run.journal, done.round)
         return None
+
+    def saved_states(self) -> list[StateTable]:
+        """Return the agents' states of the newest checkpoint; none where it cannot be read."""
+        try:
+            return load(self.path).node_states
+        except (RunError, ConfigError) as error:
+            log.debug("%s: %s", self.path, error)
+            return []
 
     def _mark(self, journal: Journal, round_: int) -> None:
         """Record that the checkpoint has the cost of every request so far, as no round is open.
@@ -331,6 +341,8 @@ class Checkpoints(Observer):
         """Write the checkpoint if a later observer has ended the run."""
         if self._round < run.session.round:
             self._write(run)
+            if run.journal is not None and run.saved.round == run.session.round:
+                self._mark(run.journal, run.saved.round)
 
     def on_abort(self, run: Run) -> None:
         """Write the checkpoint of the last finished round; no failure here hides the cause.

@@ -191,16 +191,21 @@ class Outcome:
         return Failure(FailureCode.NOT_FINITE if infinite else FailureCode.DROPPED, why)
 
     def require(self, folded: int, failures: Mapping[str, Failure]) -> None:
-        """Raise ``TooFewError`` if fewer uploads than required could be folded."""
+        """Raise ``TooFewError`` if fewer uploads than required could be folded.
+
+        A round of which replies were given up, as the run is to stop, is never folded: a resume
+        plays it again, whole.
+        """
         least = self.options.min_agents
-        if folded >= min(least, self.count):
+        given_up = any(one.code is FailureCode.STOPPED for one in failures.values())
+        if folded >= min(least, self.count) and not given_up:
             return
         self.failures = dict(failures)
         texts = {name: why.text.removeprefix(f"agent {name}: ") for name, why in failures.items()}
         reasons = listed(f"agent {name}: {text}" for name, text in texts.items())
+        below = "before the run stopped" if given_up else f"below min-agents = {least}"
         few = TooFewError(
-            f"round {self.round}: {folded} of {self.count} agents replied, below "
-            f"min-agents = {least}: {reasons}"
+            f"round {self.round}: {folded} of {self.count} agents replied, {below}: {reasons}"
         )
         few.overflowed = overflowed(failures, self.count)
         raise few

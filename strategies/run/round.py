@@ -54,6 +54,9 @@ class Pending:
         Start of the present try on the monotonic clock; the round's timeout counts from here.
     tries : int
         The number of times that messages were sent and replies waited for.
+    used : float
+        Seconds of the round's timeout that an engine took before messages are sent: to start
+        processes, and for agents that work together.
     missing : dict of str to Reply
         By agent, a reply without content in place of the one that did not come.
     absent : dict of str to Failure
@@ -66,6 +69,7 @@ class Pending:
     outcome: Outcome
     opened: float
     tries: int = 0
+    used: float = 0.0
     missing: dict[str, Reply] = field(default_factory=dict)
     absent: dict[str, Failure] = field(default_factory=dict)
     together: Together | None = None
@@ -139,7 +143,7 @@ class Pending:
 
     def begin_again(self) -> None:
         """Reset the clock and the missing replies for another try; accepted uploads stay."""
-        self.opened, self.tries = time.monotonic(), 0
+        self.opened, self.tries, self.used = time.monotonic(), 0, 0.0
         self.outcome.awaited.clear()
         self.missing.clear()
 
@@ -168,7 +172,8 @@ class Pending:
     def work_together(self, grid: Grid, names: list[str]) -> list[str]:
         """Have the grid compute the agents that need no message at once; return the others.
 
-        An agent needs no message if it holds the state that was accepted last, or is new.
+        An agent needs no message if it holds the state that was accepted last, or is new. One whose
+        result does not come is in ``missing``, and is not asked again in this round.
         """
         together = working_together(self.half, grid)
         if together is None:
@@ -194,23 +199,29 @@ class Pending:
             nodes, tags = zip(
                 *((agents[name].node, agents[name].tag) for name in batch), strict=True
             )
-            shared, timeout = sent.shared[group], self.options.round_timeout
+            shared, left = sent.shared[group], self.options.round_timeout - self.used
             rows = {
                 key: np.stack([sent.per_agent[name][key] for name in batch]) for key, _ in shapes
             }
-            done = together.train_together(shared, nodes, np.array(tags), states, rows, timeout)
-            if not done:
-                continue
-            parts.append(Together.of(batch, places, done))
+            begun = time.monotonic()
+            worked = together.train_together(
+                shared, nodes, np.array(tags), states, rows, max(0.0, left)
+            )
+            self.used += time.monotonic() - begun
+            asked = len(worked.missing)
+            self.missing |= {batch[place]: reply for place, reply in worked.missing.items()}
+            if worked.done:
+                parts.append(Together.of(batch, places, worked.done))
+                asked += len(parts[-1].names)
             size = payload_bytes(sent.record_for(batch[0]))
             if states is not None:
                 size += len(pack(starting_rows(states, 0)))
-            sent.bytes += size * len(parts[-1].names)
-        if not parts:
-            return names
-        self.together = Together.merged(parts)
-        done_names = set(self.together.names)
-        return [name for name in names if name not in done_names]
+            sent.bytes += size * asked
+        ended = set(self.missing)
+        if parts:
+            self.together = Together.merged(parts)
+            ended.update(self.together.names)
+        return [name for name in names if name not in ended]
 
     # ------------------------------------------------------------------ what comes back
 

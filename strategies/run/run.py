@@ -50,6 +50,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
+from privet.client_apps.state_tables import StateTable
 from privet.client_apps.terms import ARRIVAL_TIMES, MEAN_EXAMPLES
 from privet.core import ConfigError, PrivetError, RunError
 from privet.core.errors import listed, one_line
@@ -437,7 +438,11 @@ class Run:
             LIBRARY_VERSION: library_version(),
             "agents": columns({name: roster.agents[name] for name in roster.names}),
         }
-        node_states = grid.node_states() if isinstance(grid, EngineGrid) else []
+        node_states: list[StateTable] = []
+        if isinstance(grid, EngineGrid):
+            node_states += grid.node_states()
+            there = {name for table in node_states for name in table.names}
+            node_states += session.saved_of(session.roster.agents.keys() - there)
         arrays = {**half.dump(session.state), **session.buffers_sent, **session.gaps.dump()}
         tasks: dict[str, bytes] = {}
         if isinstance(self.collector, Tasks):
@@ -583,8 +588,12 @@ class Run:
         These are steps 1 to 3. `collect` sends the messages and waits; `close_round` folds the
         uploads and records the round.
         """
+        begun = time.monotonic()
         newcomers = self._enrol_newcomers(grid)
+        waited = time.monotonic() - begun
         self._pending = self._choose(number, newcomers)
+        if isinstance(grid, EngineGrid):  # it may have waited for processes to start
+            self._pending.used = waited
         return self._ask(self._pending, grid)
 
     def _choose(self, number: int, newcomers: Iterable[str]) -> Pending:
@@ -662,7 +671,7 @@ class Run:
         """
         pending = self.pending
         pause = pending.pause(time.monotonic())
-        if not pause:
+        if not pause or self.stopping.is_set():
             raise few
         log.warning("%s; tried again in %.3g s", few, pause)
         if not self.stopping.wait(pause):

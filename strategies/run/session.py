@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
+from privet.client_apps.state_tables import StateTable, of_rounds, with_ledgers
 from privet.core import NotFiniteError, UploadError
 from privet.core.errors import one_line
 from privet.wire import Enrolment, Layout
@@ -187,11 +188,23 @@ class Session:
     """The number of uploads folded in such a run."""
     clock: float = 0.0
     """Seconds since such a run began."""
+    saved_states: Callable[[], list[StateTable]] = list
+    """Returns the agents' states of the newest checkpoint; none where there is none."""
 
     @classmethod
     def of(cls, experiment: str, arrays: ArrayRecord) -> Session:
         """Return the session of a run that starts from a model, without state and agents."""
         return cls(experiment, Layout.of_floats(arrays), arrays, None, Roster())
+
+    def saved_of(self, names: Iterable[str]) -> list[StateTable]:
+        """Return agents' states of the newest checkpoint, those after the round accepted last.
+
+        Their accounts are the run's, which hold lost replies too.
+        """
+        agents = {name: self.roster.agents[name] for name in names}
+        rounds = {name: agent.tag for name, agent in agents.items() if agent.tag}
+        tables = of_rounds(self.saved_states(), self.experiment, rounds) if rounds else []
+        return with_ledgers(tables, {name: agent.ledger for name, agent in agents.items()})
 
     @property
     def start(self) -> NDArray[Any]:

@@ -197,17 +197,22 @@ class Tasks(ClearUploads):
             session.tasks[name] = task
             agents[name].tasks += 1
             names.append(name)
+        for name, reply in pending.missing.items():
+            sent = pending.outgoing.sent_to(name)
+            session.tasks[name] = Task(pending.round, sent, session.clock, reply=reply)
+            agents[name].tasks += 1
+            names.append(name)
+        end = time.monotonic() + self.options.round_timeout - pending.used
         for again in (False, True):
             owners = push(grid, messages, self.ttl, pending.outgoing.states)
             self._give(pending, owners, again=again)
-            end = time.monotonic() + self.options.round_timeout
             replies = sort_replies(owners, gather(grid, owners, len(owners), end).messages)
             for name in owners.values():
                 session.tasks[name].reply = replies.get(name) or Reply(None, "no reply")
             lost = [name for name in owners.values() if session.tasks[name].needs_state]
             if again or not lost:
                 break
-            messages = pending.outgoing.messages_for(lost, force=True)
+            messages = self.with_states(pending, grid, lost)
         if self._speeds is None or self._speeds.names != session.roster.names:
             self._speeds = Speeds(self.options, self.options.seed, session.roster.names)
         key = self.options.local_steps

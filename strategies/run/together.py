@@ -40,12 +40,29 @@ class WorksTogether(Protocol):
         states: Mapping[str, NDArray[Any]] | None,
         per_agent: Mapping[str, NDArray[Any]],
         timeout: float,
-    ) -> list[Trained]:
+    ) -> Worked:
         """Do the local work of a round for those of these nodes that can, as `Cohort.train`.
 
-        Nodes of other processes that take more than ``timeout`` seconds are left out.
+        Nodes that were asked in another process, and whose result did not come within ``timeout``
+        seconds, are missing.
         """
         ...
+
+
+class Worked(NamedTuple):
+    """What has come of the work of many nodes at once.
+
+    Attributes
+    ----------
+    done : list of Trained
+        The results that came.
+    missing : dict of int to Reply
+        By place among the nodes, why a result did not come. It may have left its agent, so the
+        agent is absent from the round and its release counts; all others are asked by message.
+    """
+
+    done: list[Trained]
+    missing: dict[int, Reply]
 
 
 def working_together(half: ServerHalf[Any], grid: Grid) -> WorksTogether | None:

@@ -6,6 +6,7 @@ from .clipping import bench_clipping
 from .engine import bench_engine
 from .figure import Benchmark, Figure
 from .gfl import bench_gfl
+from .hosts import bench_hosts
 from .iadmm import bench_iadmm
 from .masks import bench_masks
 from .privacy import bench_privacy
@@ -16,6 +17,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "engine": bench_engine,
     "clipping": bench_clipping,
     "gfl": bench_gfl,
+    "hosts": bench_hosts,
     "iadmm": bench_iadmm,
     "masks": bench_masks,
     "privacy": bench_privacy,

@@ -79,7 +79,12 @@ def test_benchmarks_and_studies_are_listed_where_they_can_run() -> None:
         (["run", "rho=high"], 2, "rho = 'high': expected a number"),
         (["run", "--config", "/nowhere.toml"], 2, "/nowhere.toml: No such file"),
         (["run", "--engine", "spark"], 2, "'spark': choose one of auto, inline, cohort, ray"),
-        (["run", "--actors", "2"], 2, "--actors and --ray-address belong to the Ray engine"),
+        (["run", "--actors", "2"], 2, "--ray-runtime-env belong to the Ray engine"),
+        (
+            ["run", "--engine", "ray", "--ray-runtime-env", "[1]"],
+            2,
+            "--ray-runtime-env [1]: No such file",
+        ),
         (["replay", "/nowhere.json"], 2, "/nowhere.json: No such file"),
         (["tune", "fed-avg"], 2, "unknown algorithm 'fed-avg': known are"),
         (["bench", "speed"], 2, "unknown benchmark 'speed'"),

@@ -13,7 +13,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 
 from privet.sim.engine import InlineGrid
 from privet.sim.ray import batches
-from privet.sim.ray.batches import Arena, pack, unpack
+from privet.sim.ray.batches import CROSSES_ONCE, Arena, Common, pack, unpack
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="no shared memory")
 
@@ -44,7 +44,7 @@ def test_messages_come_back_as_they_were(
         ours = Arena()
         theirs = Arena(ours.address)
     for _ in range(2):  # an arena is written again
-        packed = pack(messages, ours)
+        packed = pack(messages, ours).batch
         first, second, error = unpack(packed, theirs)
         assert first.content == messages[0].content
         assert second.content == messages[1].content
@@ -52,6 +52,40 @@ def test_messages_come_back_as_they_were(
         assert first.content["all"] is second.content["all"]
         assert (error.error.code, error.error.reason) == (101, "agent 3: no")
         assert len(packed) == pytest.approx(in_the_pickle, abs=3_000)
+
+
+def test_what_several_batches_have_in_common_is_put_once() -> None:
+    """The model that all are sent, in a record or in arrays; what one is sent stays with it."""
+    InlineGrid(lambda message, context: message, 1)
+    large = [bytes([number]) * CROSSES_ONCE for number in range(4)]
+    arrays = ArrayRecord({"x": Array(np.ones(CROSSES_ONCE // 8))})
+    all_ = ConfigRecord({"payload": large[3], "small": VALUES[0]})
+    sent = [
+        Message(
+            RecordDict({"all": all_, "x": arrays, "own": ConfigRecord({"payload": own})}),
+            *(7, "train"),
+        )
+        for own in large[:3]
+    ]
+    rounds: list[list[Message]] = [sent[:2], sent[2:], [Message(Error(1, "no"), reply_to=sent[0])]]
+    put: list[bytes] = []
+
+    def reference(value: bytes) -> int:
+        put.append(value)
+        return len(put) - 1
+
+    common = Common(reference)
+    for batch in rounds:
+        common.note(batch)
+    for batch, own in zip(rounds, (2, 1, 0), strict=True):
+        packed = pack(batch, None, common)
+        assert len(packed.batch) == pytest.approx(own * CROSSES_ONCE + 10_000, abs=15_000)
+        values = [put[number] for number in packed.references]
+        back = list(unpack(packed.batch, None, values))
+        assert [one.content for one in back if one.has_content()] == [
+            one.content for one in batch if one.has_content()
+        ]
+    assert put == [large[3], arrays["x"].data]
 
 
 def test_arena_of_another_process_or_machine_is_not_mistaken_for_ours() -> None:

@@ -439,4 +439,4 @@ def test_an_agent_enrolled_for_a_secure_sum_is_not_asked_in_the_clear_together()
     states = {"x": np.zeros(DIM), "z": np.zeros(DIM)}
     told = shared_record("fed-plt", 1, "e", 1, settings, {"y": np.zeros(DIM)})
     tags = np.zeros(5, np.int64)
-    assert grid.train_together(told, list(contexts), tags, states, {}, 1.0) == []
+    assert grid.train_together(told, list(contexts), tags, states, {}, 1.0).done == []

@@ -37,6 +37,7 @@ from privet.sim.ray.session import _processes, ray_session
 from privet.sim.sweep import SweepError, sweep
 from privet.strategies import Failure, FailureCode, FedPDM, FedPLT, Fraction, PrivetResult, Schedule
 from privet.strategies.run.checkpoint import load
+from privet.strategies.run.together import Worked
 from support.federations import FaultyGrid, logistic_agents, lose_state, position, zeros
 from support.keeper import free_ports
 from support.memory import resident_megabytes
@@ -129,7 +130,7 @@ class Killing(RayGrid):
         self.messages += sum(one.metadata.message_type == MessageType.TRAIN for one in messages)
         super().dispatch(messages)
 
-    def train_together(self, *asked: Any) -> list[Any]:
+    def train_together(self, *asked: Any) -> Worked:
         trap, self.armed = self.armed, None
         if trap is None:
             return super().train_together(*asked)
@@ -213,7 +214,7 @@ def test_asynchronous_runs_have_the_bits_of_the_inline_engine(
 ) -> None:
     """With agents that work together and by message; resumed in the middle of tasks too."""
     if by_message:
-        monkeypatch.setattr(RayGrid, "train_together", lambda *_, **__: [])
+        monkeypatch.setattr(RayGrid, "train_together", lambda *_, **__: Worked([], {}))
 
     def strategy() -> FedPLT:
         tasks: dict[str, Any] = {"asynchronous": True, "buffer": 2, "speeds": "lognormal"}
@@ -288,6 +289,23 @@ def test_actor_killed_mid_round_costs_fed_pdm_what_only_its_agents_knew(
     assert bits(ours) == bits(run(away, reference, 6))
 
 
+def test_what_only_the_agents_of_a_killed_actor_knew_is_in_the_checkpoint(
+    grid: Killing, trap: Path, tmp_path: Path
+) -> None:
+    """Also in those that are written while the agents are away."""
+    options: dict[str, Any] = {"num_agents": AGENTS, "max_local_steps": 3, "dual": "private"}
+    killed = arm(grid, trap, 3)
+    ours = run(FedPDM(**options), grid, 6, observers=[killed], checkpoint=tmp_path / "run.npz")
+    assert ours.history[2].participants == ("3", "4")
+    given = "agent {} was given its state of round 2 from the checkpoint"
+    assert ours.history[3].notes == tuple(given.format(name) for name in "012")
+    away = FedPDM(**options, participation=absent(3, 6, 3))
+    assert bits(ours) == bits(run(away, inline(), 6))
+    assert sorted(n for table in load(tmp_path / "run.npz").node_states for n in table.names) == [
+        *NAMES
+    ]
+
+
 def test_agent_that_cannot_build_its_problem_is_turned_away_by_name(grid: Killing) -> None:
     broken = max(grid.node_configs)
     grid.online.add(broken)
@@ -335,7 +353,7 @@ def test_checkpoint_does_not_wait_for_agents_at_work_and_their_late_replies_are_
     strategy = FedPLT(num_agents=AGENTS, round_timeout=120.0, **PLT)
     strategy.start(grid, zeros(DIM), num_rounds=2)
     assert sorted(held(grid)) == list(NAMES)
-    assert "holds no state" not in caplog.text
+    assert "hand over their states" not in caplog.text
     strategy.run.options = replace(strategy.run.options, round_timeout=4.0)
     trap.touch()
     try:
@@ -347,11 +365,11 @@ def test_checkpoint_does_not_wait_for_agents_at_work_and_their_late_replies_are_
         assert time.monotonic() - begun < 60.0
     finally:
         trap.unlink()
-    said = [line for line in caplog.messages if "holds no state" in line]
+    said = [line for line in caplog.messages if "hand over their states" in line]
     assert said == [
-        "the checkpoint holds no state of 3 of 6 agents: still at work on an earlier round (3)"
+        "3 of 6 agents could not hand over their states: still at work on an earlier round (3)"
     ]
-    assert len(grid._forgotten) == 6
+    assert len(grid._forgotten) == 3  # round 3's were asked together, round 4's by message
     late_batches = list(grid._under_way)
     session.wait(late_batches, num_returns=len(late_batches), timeout=120.0)
     assert sorted(held(grid)) == list(NAMES)  # what has ended does not count as at work
@@ -402,13 +420,14 @@ def test_actor_that_does_not_answer_costs_a_checkpoint_its_agents_only(
     finally:
         trap.unlink()
     session.get(blocked)
-    assert "no state of 3 of 6 agents: no answer within 3 s (3)" in caplog.text
-    with pytest.raises(RunError, match=r"could not be put back: .*attribute 'rows'") as caught:
-        grid.restore_node_states(["nonsense"])
+    assert "their states: no answer within 3 s (3)" in caplog.text
+    damaged: Any = tables[0]._replace(experiment=3)
+    with pytest.raises(RunError, match=r"could not be put back: .*'int' has no len") as caught:
+        grid.restore_node_states([damaged])
     assert "\n" not in str(caught.value)
     kill(session, grid.actors[1])
     assert held(grid) == {name: whole[name] for name in ("0", "1", "2")}
-    assert "no state of 3 of 6 agents: their process ended (3)" in caplog.text
+    assert "their states: their process ended (3)" in caplog.text
     with pytest.raises(RunError, match=r"could not be put back: their process ended$"):
         grid.restore_node_states(tables)
 
@@ -466,12 +485,10 @@ def test_gpus_that_are_not_there_are_one_line(options: Any, line: str) -> None:
 def test_a_gpu_that_others_use_ends_in_one_line(
     session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_actors, "START_PATIENCE", 5.0)
-    with (
-        RayGrid(seeing, 1, num_gpus=0.75),
-        pytest.raises(RunError, match=r"1 of 1 actors did not start .* 1 GPUs, which others may"),
-    ):
-        RayGrid(seeing, 1, num_gpus=0.5)
+    with RayGrid(seeing, 1, num_gpus=0.75):  # which may take its time
+        monkeypatch.setattr(ray_actors, "START_PATIENCE", 0.5)
+        with pytest.raises(RunError, match=r"1 of 1 actors did not start .* 1 GPUs, which others"):
+            RayGrid(seeing, 1, num_gpus=0.5)
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,11 @@ class Run:
         """Flower's id, once the SuperLink has accepted the run."""
         return self.wait_for_line(r"Successfully started run (\d+)")[1]
 
+    @property
+    def ended(self) -> bool:
+        """Whether the run, or its SuperLink, is over."""
+        return self._stream.poll() is not None
+
     def log(self) -> str:
         """Return what the run has printed so far."""
         return _read(self._log)
@@ -91,7 +96,7 @@ class Run:
 
         def look() -> bool:
             found.extend(filter(None, [re.search(pattern, self.log())]))
-            return bool(found) or self._stream.poll() is not None
+            return bool(found) or self.ended
 
         _until(look, timeout, f"no line {pattern!r} in the run's log", self._log)
         if not found:

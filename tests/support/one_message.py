@@ -1,9 +1,9 @@
 """A ClientApp process without its SuperNode: what Flower imports, an app, and one message.
 
-Run as a program it prints, as JSON, the processor's seconds that the process has taken so far and
-the packages that the app added to those of ``flwr-clientapp``. The app is Flower's FedAvg with an
-empty client, or the ClientApp of this library, which answers Fed-PLT's first message with the
-default data.
+Run as a program it prints, as JSON, the processor's seconds that the process has taken after each
+of the three, and the packages that the app added to those of ``flwr-clientapp``. The app is
+Flower's FedAvg with an empty client, or the ClientApp of this library, which answers Fed-PLT's
+first message with the default data.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from flwr.supernode.cli import flwr_clientapp  # noqa: F401
 BEFORE = frozenset(sys.modules)
 
 
-def own() -> None:
-    """Answer a message of Fed-PLT."""
+def own() -> tuple[Any, Any]:
+    """Return this library's app, and a message of Fed-PLT without its agent's half."""
     import numpy as np
     from flwr.app import RecordDict
 
@@ -28,19 +28,12 @@ def own() -> None:
     from privet.wire import AGENT_RECORD, RECORD
     from privet.wire.contract import agent_record, shared_record
 
-    shared = shared_record("fed-plt", _version(), "bench", 1, "{}", {"y": np.zeros(31)})
-    content = RecordDict({RECORD: shared, AGENT_RECORD: agent_record(0)})
-    _answer(flower_client.app, content)
+    shared = shared_record("fed-plt", 1, "bench", 1, "{}", {"y": np.zeros(31)})
+    return flower_client.app, RecordDict({RECORD: shared, AGENT_RECORD: agent_record(0)})
 
 
-def _version() -> int:
-    from privet.core import algorithm
-
-    return int(algorithm("fed-plt").load_agent().version)
-
-
-def flower() -> None:
-    """Answer a message of FedAvg with an empty client."""
+def flower() -> tuple[Any, Any]:
+    """Return an empty client, and a message of FedAvg."""
     import numpy as np
     from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
     from flwr.clientapp import ClientApp
@@ -54,10 +47,11 @@ def flower() -> None:
         return Message(RecordDict(content), reply_to=message)
 
     arrays = ArrayRecord({"x": Array(np.zeros(31))})
-    _answer(app, RecordDict({"arrays": arrays, "config": ConfigRecord({"server-round": 1})}))
+    return app, RecordDict({"arrays": arrays, "config": ConfigRecord({"server-round": 1})})
 
 
-def _answer(app: Any, content: Any) -> None:
+def answer(app: Any, content: Any) -> None:
+    """Have an app answer a training message."""
     from flwr.app import Context, Message, RecordDict
     from flwr.supercore.task_identity import TaskIdentity
 
@@ -71,7 +65,10 @@ def _answer(app: Any, content: Any) -> None:
 
 
 if __name__ == "__main__":
-    {"own": own, "flower": flower}[sys.argv[1]]()
-    spent = time.process_time()
+    seconds = [time.process_time()]
+    asked = {"own": own, "flower": flower}[sys.argv[1]]()
+    seconds.append(time.process_time())
+    answer(*asked)
+    seconds.append(time.process_time())
     added = sorted({name.partition(".")[0] for name in sys.modules.keys() - BEFORE})
-    print(json.dumps({"seconds": spent, "added": added}))
+    print(json.dumps({"seconds": seconds, "added": added}))

@@ -33,6 +33,8 @@ _QUIET = {
     # How often a SuperLink and a SuperNode look for an app process to start; one second unasked.
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
 }
+AS_INSTALLED = {"PYTHONDONTWRITEBYTECODE": "", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "1.0"}
+"""Environment of a measured deployment: compiled files are kept, and Flower's own interval."""
 
 
 class DeploymentError(AssertionError):

@@ -110,8 +110,8 @@ def bench_deployed(show: Show, *, quick: bool = False, nodes: int = NODES) -> No
             begun = time.monotonic()
             for number in range(nodes):
                 state = str(home / f"state-{number}")
-                keys = {"partition-id": number, "num-partitions": nodes, "state-path": state}
-                deployment.start_node(str(number), keys)
+                place = {"partition-id": number, "num-partitions": nodes}
+                deployment.start_node(str(number), {**place, "state-path": state})
             deployment.wait_for_nodes()
             show(Figure("deployed", case, "until all nodes are connected, s", _since(begun)))
 
@@ -131,10 +131,10 @@ def bench_deployed(show: Show, *, quick: bool = False, nodes: int = NODES) -> No
             ("CPU seconds of the SuperLink a message", None),
         )
     ):
-        fed_avg, own = ([played[at] for played in runs] for runs in (theirs, ours))
+        fed_avg, fed_plt = ([played[at] for played in runs] for runs in (theirs, ours))
         show(Figure("deployed", case, f"FedAvg, {name}", median(fed_avg)))
-        show(Figure("deployed", case, f"Fed-PLT, {name}", median(own)))
-        _ratio(show, case, f"{name}, ratio", own, fed_avg, goal)
+        show(Figure("deployed", case, f"Fed-PLT, {name}", median(fed_plt)))
+        _ratio(show, case, f"{name}, ratio", fed_plt, fed_avg, goal)
 
 
 def _processes(show: Show, pairs: int) -> None:
@@ -214,13 +214,14 @@ def _ends(deployment: Any, run: Any, file: Callable[[], Path], rounds: int) -> l
     """Return when each round ended, by the lines of a file, and what had been spent by then."""
     ends: list[Played] = []
     while len(ends) < rounds:
+        over = run.ended
         lines = 0
         with suppress(OSError):
             lines = file().read_bytes().count(b"\n")
         if lines > len(ends):
             spent = node_seconds(deployment), _cpu(deployment.superlink.pid)
             ends += [(time.monotonic(), *spent)] * (lines - len(ends))
-        elif run.ended:
+        elif over:
             raise RuntimeError(f"the run ended after {lines} of {rounds} rounds:\n{run.log()}")
         time.sleep(0.1)
     return ends

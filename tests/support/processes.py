@@ -85,8 +85,13 @@ class Run:
 
     @property
     def ended(self) -> bool:
-        """Whether the run, or its SuperLink, is over."""
-        return self._stream.poll() is not None
+        """Whether the run is over; its stream also ends when its SuperLink is slow or restarted."""
+        return self._stream.poll() is not None and self._entry()["status"].startswith("finished:")
+
+    def _entry(self) -> dict[str, Any]:
+        """Return what the SuperLink says of the run; asking takes seconds of the processor."""
+        (entry,) = self._deployment.flwr("ls", "--run-id", self.run_id)["runs"]
+        return dict(entry)
 
     def log(self) -> str:
         """Return what the run has printed so far."""
@@ -98,7 +103,7 @@ class Run:
 
         def look() -> bool:
             found.extend(filter(None, [re.search(pattern, self.log())]))
-            return bool(found) or self.ended
+            return bool(found) or self._stream.poll() is not None
 
         _until(look, timeout, f"no line {pattern!r} in the run's log", self._log)
         if not found:
@@ -117,7 +122,7 @@ class Run:
             self._stream.wait(timeout)
         # The stream also ends when its SuperLink is restarted; then the state has to be polled.
         while True:
-            (entry,) = self._deployment.flwr("ls", "--run-id", run_id)["runs"]
+            entry = self._entry()
             if (status := entry["status"]).startswith("finished:"):
                 details = entry["status-details"].removeprefix("N/A")
                 return Verdict(run_id, status, details, self.log())

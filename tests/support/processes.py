@@ -162,7 +162,7 @@ class Deployment:
         (self.port,) = free_ports(1)
         extra = {"FLWR_HOME": str(home), **(environment or {})}
         self.processes = Processes({**os.environ, **_QUIET, **extra})
-        self._submitted = 0
+        self._submitted = len(list(home.glob("run-*.toml")))
         security = (
             f'root-certificates = "{certificates.authority}"' if certificates else "insecure = true"
         )

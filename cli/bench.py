@@ -19,7 +19,7 @@ def bench(
     name: Annotated[
         str,
         typer.Argument(
-            help="Benchmark: engine, clipping, gfl, hosts, iadmm, masks, privacy, torch, wire.",
+            help="Benchmark: engine, clipping, deployed, gfl, hosts, iadmm, masks, privacy, torch, wire.",
             autocompletion=lambda: list(_benchmarks()) if in_checkout() else [],
         ),
     ],
@@ -29,6 +29,9 @@ def bench(
         str,
         typer.Option(help="MNIST's file, for bench engine; without it, random data of that size."),
     ] = "",
+    nodes: Annotated[
+        int, typer.Option(help="SuperNodes of bench deployed; 4 without it.", min=0)
+    ] = 0,
     peers: Annotated[
         list[str] | None,
         typer.Option(
@@ -57,7 +60,9 @@ def bench(
             f"{figure.case:34} {figure.figure:38} {figure.value:12.4g}{goal}{verdict}", flush=True
         )
 
-    given = {"data_path": data_path, "peers": peers}
+    if nodes and name != "deployed":
+        raise ConfigError(f"--nodes: bench {name} starts none")
+    given = {"data_path": data_path, "peers": peers, "nodes": nodes}
     known[name](show, quick=quick, **{key: value for key, value in given.items() if value})
 
 

@@ -21,6 +21,7 @@ from flwr.app import ConfigRecord, Context
 from numpy.typing import NDArray
 
 from privet.core.errors import one_line
+from privet.core.files import state_path
 from privet.kernel import Facts, NoiseSource, Perturber, Problem, Records, Release
 from privet.kernel.door import Held
 from privet.kernel.perturb import Perturbers, perturbers
@@ -39,7 +40,7 @@ from .half import Arrays, Half, Local, Vector
 from .inputs import starting_rows
 from .masking import require_agreement
 from .pace import require_fixed_time
-from .state import read_state, state_path, write_state
+from .state import read_state, write_state
 from .state_tables import StateTable
 
 log = logging.getLogger("flwr.privet")
@@ -259,7 +260,7 @@ class Cohort:
     ) -> _Member | None:
         context = self._contexts.get(node)
         try:
-            if context is None or state_path(context) is not None:
+            if context is None or state_path(context.node_config) is not None:
                 return None
             rules, name = node_rules(context), agent_name(context)
             if rules.limited or any((rules.min_seconds_between, rules.reply_seconds)):

@@ -19,10 +19,9 @@ from typing import Any
 from flwr.app import Context, Message
 
 from privet.core import ConfigError
-from privet.core.files import write_whole
+from privet.core.files import state_path, write_whole
 from privet.kernel import BudgetRefused, NodeRules, Problem
 
-from .state import state_path
 from .terms import ARRIVAL_TIMES
 
 OWN_PROBLEMS = "privet.problems."
@@ -71,7 +70,7 @@ class Pace:
     def __init__(self, rules: NodeRules, context: Context) -> None:
         self._rules = rules
         if rules.min_seconds_between:
-            if (path := state_path(context)) is None:
+            if (path := state_path(context.node_config)) is None:
                 raise ConfigError(
                     "node-config: min-seconds-between needs state-path, beside which the time of "
                     "the last task is kept"

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from flwr.app import ConfigRecord, Context
 from numpy.typing import NDArray
 
-from privet.core import ConfigError, WireError
-from privet.core.files import read_npz, write_npz
+from privet.core import WireError
+from privet.core.files import read_npz, state_path, write_npz
 from privet.wire import pack, unpack
 from privet.wire.flower_internals import held_by
 from privet.wire.records import config_record
@@ -130,7 +129,7 @@ def read_state(context: Context) -> AgentState:
     record = held_by(context.state).get(STATE_RECORD)
     if isinstance(record, ConfigRecord):
         return AgentState.from_record(record)
-    path = state_path(context)
+    path = state_path(context.node_config)
     if path is None or not path.exists():
         return AgentState()
     try:
@@ -141,7 +140,7 @@ def read_state(context: Context) -> AgentState:
 
 def write_state(context: Context, state: AgentState) -> None:
     """Store the state, in the file first: a reply is never sent before its state is safe."""
-    path = state_path(context)
+    path = state_path(context.node_config)
     if path is not None:
         write_npz(path, state.to_members())
     keep_state(context, state)
@@ -155,14 +154,3 @@ dropped once it is decoded."""
 def keep_state(context: Context, state: AgentState) -> None:
     """Store the state in the context alone."""
     held_by(context.state)[STATE_RECORD] = state.to_record()
-
-
-def state_path(context: Context) -> Path | None:
-    """Return the node config's ``state-path``, which must be absolute."""
-    text = str(context.node_config.get("state-path", ""))
-    if not text:
-        return None
-    path = Path(text)
-    if not path.is_absolute():
-        raise ConfigError(f"state-path = {text!r}: must be an absolute path")
-    return path

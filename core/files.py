@@ -20,10 +20,25 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from . import mapped
+from .errors import ConfigError
 
 _DAMAGE = (
     ValueError, KeyError, EOFError, TypeError, RuntimeError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
+
+
+def state_path(node_config: Mapping[str, Any]) -> Path | None:
+    """Return a node config's ``state-path``, None without one (raises ``ConfigError``).
+
+    What else a node keeps from message to message is beside that file.
+    """
+    text = str(node_config.get("state-path", ""))
+    if not text:
+        return None
+    path = Path(text)
+    if not path.is_absolute():
+        raise ConfigError(f"state-path = {text!r}: must be an absolute path")
+    return path
 
 
 def write_npz(path: Path, members: Mapping[str, NDArray[Any]]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,14 +37,38 @@ def _standardising(columns: FloatArray) -> tuple[FloatArray, FloatArray]:
     return columns.mean(axis=0), np.where(deviation > 0, deviation, 1.0)
 
 
-def _breast_cancer(seed: int | None) -> Dataset:
-    from sklearn.datasets import load_breast_cancer
+_CELLS = (
+    "radius", "texture", "perimeter", "area", "smoothness", "compactness", "concavity",
+    "concave points", "symmetry", "fractal dimension",
+)  # fmt: skip
+"""What was measured of each cell nucleus of ``breast-cancer``."""
 
-    table = load_breast_cancer()
+
+def _shipped(name: str, skip: int = 0) -> tuple[FloatArray, NDArray[Any]]:
+    """Return the columns and labels of a file of numbers that scikit-learn ships.
+
+    Importing scikit-learn takes longer than all else that a deployed agent does with a message.
+
+    Raises
+    ------
+    DataError
+        If the installed scikit-learn has no such file.
+    """
+    package = find_spec("sklearn")
+    path = Path(str(package and package.origin)).parent / "datasets" / "data" / name
+    if not path.is_file():
+        raise DataError(f"{path}: no such file; expected a scikit-learn below version 2")
+    table = np.loadtxt(path, delimiter=",", skiprows=skip, ndmin=2)
+    return table[:, :-1], table[:, -1].astype(np.int64)
+
+
+def _breast_cancer(seed: int | None) -> Dataset:
+    features, target = _shipped("breast_cancer.csv", skip=1)
     # scikit-learn codes malignant as 0; +1 is the finding a screening looks for.
-    train, test = split(Part(table.data, np.where(table.target == 0, 1, -1)), seed)
+    train, test = split(Part(features, np.where(target == 0, 1, -1)), seed)
+    names = (form.format(cell) for form in ("mean {}", "{} error", "worst {}") for cell in _CELLS)
     encoding = Encoding.of_numbers(
-        table.feature_names,
+        names,
         SourceColumn("diagnosis", 0, ("benign", "malignant")),
         *_standardising(train.features),
     )
@@ -58,14 +84,13 @@ def _breast_cancer(seed: int | None) -> Dataset:
 
 
 def _digits(seed: int | None) -> Dataset:
-    from sklearn.datasets import load_digits
-
-    table = load_digits()
-    label = SourceColumn("digit", 0, tuple(map(str, table.target_names)))
-    encoding = Encoding.of_numbers(table.feature_names, label, unit=16.0)
+    features, target = _shipped("digits.csv.gz")
+    label = SourceColumn("digit", 0, tuple(map(str, range(10))))
+    names = (f"pixel_{row}_{column}" for row in range(8) for column in range(8))
+    encoding = Encoding.of_numbers(names, label, unit=16.0)
     return Dataset.of(
         "digits",
-        *map(encoding.applied, split(Part(table.data, table.target), seed)),
+        *map(encoding.applied, split(Part(features, target), seed)),
         classes=10,
         task="multinomial",
         description="8 x 8 handwritten digits (scikit-learn): 64 columns in [0, 1], pixel / 16",

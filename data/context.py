@@ -5,11 +5,14 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from flwr.app import Context
 
+from privet.core.files import state_path
 from privet.data.dataset import UNUSABLE, DataError
+from privet.data.prepared import forget
 from privet.data.problem import problem_from_config
 from privet.data.settings import DATA_KEYS
 from privet.kernel import NodeRules
@@ -27,11 +30,16 @@ def problem_from_context(context: Context) -> LinearModel[Any]:
     that need no path; a path or a table of the hub only where the operator sets
     ``allow-run-data = true`` in the node config, and in simulations.
 
+    A node with a ``state-path`` keeps the examples, as they were read and dealt, in the folder of
+    that path and ``.data``, unless ``keep-data = false``, which also deletes what is there.
+
     Raises
     ------
     DataError
         If the node has no ``partition-id``, the run config names a path and may not, or data or
         keys cannot be used. Nothing is opened before the first two are checked.
+    ConfigError
+        A ``state-path`` that is not absolute.
     """
     node_config = context.node_config
     if "partition-id" not in node_config:
@@ -44,7 +52,9 @@ def problem_from_context(context: Context) -> LinearModel[Any]:
         config = {**context.run_config, **node_config}
     count = int(config.get("num-agents", 0)) or int(node_config.get("num-partitions", 0))
     problem = problem_from_config(
-        config, int(node_config["partition-id"]), count, own=bool(node_config.get("data-path"))
+        *(config, int(node_config["partition-id"]), count),
+        own=bool(node_config.get("data-path")),
+        folder=_folder(node_config),
     )
     if (
         node_config.get("data-path")
@@ -75,11 +85,26 @@ _REFUSED = (
 
 def _may_name_data(node_config: Mapping[str, Any]) -> bool:
     """Whether a run config may name the file or table of the hub that this node opens."""
+    return _rules(node_config).allow_run_data or _simulated_by_flower(node_config)
+
+
+def _rules(node_config: Mapping[str, Any]) -> NodeRules:
     try:
-        rules = NodeRules.from_node_config(node_config)
+        return NodeRules.from_node_config(node_config)
     except ValueError as error:
         raise DataError(str(error), told=UNUSABLE) from None
-    return rules.allow_run_data or _simulated_by_flower(node_config)
+
+
+def _folder(node_config: Mapping[str, Any]) -> Path | None:
+    """Return where this node keeps its prepared examples; None where it keeps none."""
+    path = state_path(node_config)
+    if path is None:
+        return None
+    folder = path.with_name(f"{path.name}.data")
+    if _rules(node_config).keep_data:
+        return folder
+    forget(folder)
+    return None
 
 
 def _simulated_by_flower(node_config: Mapping[str, Any]) -> bool:

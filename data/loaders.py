@@ -161,6 +161,11 @@ def load(
         raise DataError(f"{name}: cannot be used ({brief(error)})") from None
 
 
+def forget_loaded() -> None:
+    """Read the next data set from its files, even one that this process has read."""
+    _load.cache_clear()
+
+
 # Four covers a sweep over data sets; one MNIST in float64 is 125 MB.
 @lru_cache(maxsize=4)
 def _load(source: Source) -> Dataset:

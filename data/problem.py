@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,10 @@ from privet.data.dataset import (
     LabelArray,
     frozen,
 )
-from privet.data.loaders import FROM_PATH, load
+from privet.data.hub import PREFIX
+from privet.data.loaders import FROM_PATH, forget_loaded, load
 from privet.data.partitions import PARTITIONS, partition
+from privet.data.prepared import Share, prepared
 from privet.data.settings import DATA_KEYS, INTERCEPT, DataSettings
 from privet.kernel import Facts, clip_rows
 from privet.kernel.facts import OTHER, proven_loss
@@ -29,6 +32,10 @@ from privet.problems.linear import MatrixScoreModel
 from privet.problems.losses import LOSSES
 from privet.problems.stacks import gradients
 
+_OF_LOSS = (
+    "loss", "regularizer", "regularizer_weight", "beta", "divisor", "row_norm", "own",
+)  # fmt: skip
+"""Fields of the settings without a part in what an agent's examples are."""
 _AUTO = {"binary": "binary-logistic", "multinomial": "multinomial-logistic", "regression": "ridge"}
 """The loss of each task where ``loss`` is "auto"."""
 
@@ -86,7 +93,12 @@ class Federation:
 
 
 def problem_from_config(
-    config: Mapping[str, Any], agent_index: int, num_agents: int, *, own: bool = False
+    config: Mapping[str, Any],
+    agent_index: int,
+    num_agents: int,
+    *,
+    own: bool = False,
+    folder: Path | None = None,
 ) -> LinearModel[Any]:
     """Return the problem f_i of one agent, built from that agent's rows alone.
 
@@ -105,6 +117,8 @@ def problem_from_config(
         Whether a path in the config is of one operator's own records, not of a pool that is dealt
         to all agents of a federation. A split that goes by their labels or ids is then
         ``data_dependent``: a record that changes moves others in or out of the agent's share.
+    folder : Path, optional
+        Where the agent's share is kept from process to process (`privet.data.prepared`).
 
     Raises
     ------
@@ -114,10 +128,19 @@ def problem_from_config(
     settings = _settings(config)
     if not 0 <= agent_index < num_agents:
         raise DataError(f"agent {agent_index}: expected 0 ... {num_agents - 1}")
-    with _kept(settings):
-        return _agents(settings, num_agents, own and settings.dataset in FROM_PATH).problem(
-            agent_index
-        )
+    own = own and settings.dataset in FROM_PATH
+    with _hidden(settings):
+        if folder is None or settings.data_path.startswith(PREFIX):  # no file says if a hub changes
+            return _agents(settings, num_agents, own).problem(agent_index)
+        asked = {"settings": _of_share(settings), "agent": [agent_index, num_agents, own]}
+        sources = filter(None, (settings.data_path, settings.schema))
+
+        def make() -> Share:
+            forget_loaded()  # what this process has read may be of what the files held before
+            return _Agents(settings, num_agents, own).share(agent_index)
+
+        share = prepared(folder, asked, sources, make)
+        return _problem(settings, share, settings.make_regularizer(num_agents))
 
 
 def federation_from_config(config: Mapping[str, Any], num_agents: int) -> Federation:
@@ -134,7 +157,7 @@ def federation_from_config(config: Mapping[str, Any], num_agents: int) -> Federa
         raise DataError(
             "partition none is for a node's own config; a federation needs its examples dealt"
         )
-    with _kept(settings):
+    with _hidden(settings):
         agents = _agents(settings, num_agents, False)
         dataset = agents.dataset
         if not len(dataset.test_labels):
@@ -143,9 +166,7 @@ def federation_from_config(config: Mapping[str, Any], num_agents: int) -> Federa
             dataset=dataset,
             parts=agents.parts,
             problems=tuple(agents.problem(index) for index in range(num_agents)),
-            held_out=agents.model(
-                dataset.test_features, dataset.test_labels, make_regularizer("none"), divisor=None
-            ),
+            held_out=agents.held_out(),
         )
 
 
@@ -164,7 +185,7 @@ def _read(given: tuple[tuple[str, type, Any], ...]) -> DataSettings:
 
 
 @contextmanager
-def _kept(settings: DataSettings) -> Iterator[None]:
+def _hidden(settings: DataSettings) -> Iterator[None]:
     """Hide from the coordinator what is wrong with records that were read from a path."""
     try:
         yield
@@ -263,49 +284,64 @@ class _Agents:
             return ""
         return f"partition = {scheme} deals a node's own records by their {by}: set it to none"
 
+    def share(self, index: int) -> Share:
+        """Return the examples of an agent."""
+        rows, data = self.parts[index], self.dataset
+        return self._of(data.train_features[rows], data.train_labels[rows])
+
+    def _of(self, features: FloatArray, labels: LabelArray) -> Share:
+        data = self.dataset
+        about = (data.task, data.classes, self._data_dependent)
+        return Share(features, labels, self._dealt, *about)
+
     def problem(self, index: int) -> LinearModel[Any]:
         """Return f_index."""
         if index not in self._built:
-            rows, settings = self.parts[index], self.settings
-            labels = self.dataset.train_labels
-            self._built[index] = self.model(
-                self.dataset.train_features[rows],
-                labels[rows],
-                self._regularizer,
-                divisor=settings.divisor_of(len(rows), self._dealt),
-            )
+            self._built[index] = _problem(self.settings, self.share(index), self._regularizer)
         return self._built[index]
 
-    def model(
-        self,
-        features: FloatArray,
-        labels: LabelArray,
-        regularizer: Regularizer,
-        *,
-        divisor: int | None,
-    ) -> LinearModel[Any]:
-        """Return the loss of the settings on the given rows."""
-        dataset, settings = self.dataset, self.settings
-        task = dataset.task
-        loss = LOSSES[_AUTO[task] if settings.loss == "auto" else settings.loss]
-        if task not in loss.tasks:
-            raise DataError(
-                f"loss {settings.loss} does not fit dataset {dataset.name}, a {task} task"
-            )
-        try:
-            norm = settings.row_norm
-            rows = frozen(clip_rows(features, norm) if norm else features)
-            model = loss.build(
-                *(rows, labels, settings.keys_of_row(loss)),
-                task=task,
-                classes=dataset.classes,
-                regularizer=regularizer,
-                divisor=divisor,
-            )
-        except ValueError as error:
-            raise DataError(f"{_where(settings)}: {error}") from None
-        model.data_dependent = self._data_dependent
-        return model
+    def held_out(self) -> LinearModel[Any]:
+        """Return the mean loss over the test set, without regulariser."""
+        share = self._of(self.dataset.test_features, self.dataset.test_labels)
+        return _model(self.settings, share, make_regularizer("none"), divisor=None)
+
+
+def _of_share(settings: DataSettings) -> dict[str, Any]:
+    """Return the keys that an agent's share depends on: all but those of its loss."""
+    values = {name: value for name, value in asdict(settings).items() if name not in _OF_LOSS}
+    return {**values, **asdict(settings.keys_of_row(PARTITIONS[settings.partition]))}
+
+
+def _problem(settings: DataSettings, share: Share, regularizer: Regularizer) -> LinearModel[Any]:
+    """Return f_i of the agent with this share."""
+    divisor = settings.divisor_of(len(share.labels), share.dealt)
+    return _model(settings, share, regularizer, divisor=divisor)
+
+
+def _model(
+    settings: DataSettings, share: Share, regularizer: Regularizer, *, divisor: int | None
+) -> LinearModel[Any]:
+    """Return the loss of the settings on the examples of a share."""
+    task = share.task
+    loss = LOSSES[_AUTO[task] if settings.loss == "auto" else settings.loss]
+    if task not in loss.tasks:
+        raise DataError(
+            f"loss {settings.loss} does not fit dataset {settings.dataset}, a {task} task"
+        )
+    try:
+        norm = settings.row_norm
+        rows = frozen(clip_rows(share.features, norm) if norm else share.features)
+        model = loss.build(
+            *(rows, share.labels, settings.keys_of_row(loss)),
+            task=task,
+            classes=share.classes,
+            regularizer=regularizer,
+            divisor=divisor,
+        )
+    except ValueError as error:
+        raise DataError(f"{_where(settings)}: {error}") from None
+    model.data_dependent = share.data_dependent
+    return model
 
 
 # Bounded, so that a sweep over settings does not keep every federation it has visited.

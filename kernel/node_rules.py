@@ -20,9 +20,11 @@ LIMITS = (*BUDGET_KEYS, "min-noise", "max-clip")
 ALLOW_RUN_DATA = "allow-run-data"
 """Lets a run config say which file or table a node reads. No run config can set it; this library's
 own engines do, where one operator runs coordinator and nodes."""
+KEEP_DATA = "keep-data"
+"""Whether a node with a ``state-path`` keeps its prepared records on its disk."""
 TRUST = ("trust", "trust-colluders", "trust-key", "trust-peers")
 PACE = ("min-seconds-between", "reply-seconds")
-KEYS = (*LIMITS, "relation", "num-examples", ALLOW_RUN_DATA, *TRUST, *PACE)
+KEYS = (*LIMITS, "relation", "num-examples", ALLOW_RUN_DATA, KEEP_DATA, *TRUST, *PACE)
 _DEFAULT_DELTA = 1e-5
 _LIKENESS = 0.75
 """Similarity to a known key from which an unknown key is taken for a mistyped one."""
@@ -55,6 +57,8 @@ class NodeRules:
         and replace-agent share.
     allow_run_data
         Whether a run config may name files and hub data sets that this node reads.
+    keep_data
+        Whether the node's prepared records are kept beside its ``state-path``.
     trust_files
         (t, trust-key, trust-peers) where ``trust = "sum"``: the node counts the noise of pinned
         peers in masked sums, but for t of them. None, the default: it trusts no one.
@@ -72,6 +76,7 @@ class NodeRules:
     relation: Relation = "replace-one"
     num_examples: int = 0
     allow_run_data: bool = False
+    keep_data: bool = True
     trust_files: tuple[int, str, str] | None = None
     limited: bool = False
     min_seconds_between: float = 0.0
@@ -117,9 +122,6 @@ class NodeRules:
                 f"node-config: reply-seconds = {seconds:g}: below min-seconds-between = {pause:g}, "
                 "so that the wait alone would take longer than a reply may"
             )
-        allow = mapping.get(ALLOW_RUN_DATA, False)
-        if type(allow) is not bool:
-            raise ValueError(f"node-config: {ALLOW_RUN_DATA} = {allow!r}, expected true or false")
         return cls(
             max_epsilon=_number(mapping, "max-epsilon"),
             delta=_DEFAULT_DELTA if delta is None else delta,
@@ -128,7 +130,8 @@ class NodeRules:
             max_clip=_number(mapping, "max-clip"),
             relation=relation,
             num_examples=count,
-            allow_run_data=allow,
+            allow_run_data=_flag(mapping, ALLOW_RUN_DATA, default=False),
+            keep_data=_flag(mapping, KEEP_DATA, default=True),
             trust_files=_trust_files(mapping),
             limited=any(key in mapping for key in LIMITS),
             min_seconds_between=pause,
@@ -342,6 +345,13 @@ def _number(mapping: Mapping[str, Any], key: str) -> float | None:
     ):
         raise ValueError(f"node-config: {key} = {value!r}, expected a finite number > 0")
     return float(value)
+
+
+def _flag(mapping: Mapping[str, Any], key: str, *, default: bool) -> bool:
+    value = mapping.get(key, default)
+    if type(value) is not bool:
+        raise ValueError(f"node-config: {key} = {value!r}, expected true or false")
+    return value
 
 
 def _absolute_path(mapping: Mapping[str, Any], key: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .clipping import bench_clipping
+from .deployed import bench_deployed
 from .engine import bench_engine
 from .figure import Benchmark, Figure
 from .gfl import bench_gfl
@@ -16,6 +17,7 @@ from .wire import bench_wire
 BENCHMARKS: dict[str, Benchmark] = {
     "engine": bench_engine,
     "clipping": bench_clipping,
+    "deployed": bench_deployed,
     "gfl": bench_gfl,
     "hosts": bench_hosts,
     "iadmm": bench_iadmm,

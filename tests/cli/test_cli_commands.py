@@ -89,6 +89,7 @@ def test_benchmarks_and_studies_are_listed_where_they_can_run() -> None:
         (["tune", "fed-avg"], 2, "unknown algorithm 'fed-avg': known are"),
         (["bench", "speed"], 2, "unknown benchmark 'speed'"),
         (["bench", "wire", "--peers", "python"], 2, "--peers: bench wire has none"),
+        (["bench", "wire", "--nodes", "8"], 2, "--nodes: bench wire starts none"),
         (["report", "/nowhere"], 2, "/nowhere"),
         (["watch", "/nowhere"], 2, "/nowhere: no run writes here"),
         (["ledger", "/nowhere"], 2, "/nowhere: no such file; expected a node's ledger"),

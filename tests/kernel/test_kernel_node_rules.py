@@ -184,6 +184,7 @@ def test_budget_keys_come_together(tmp_path: Path, key: str) -> None:
         ("num-examples", [0, -1, 2.0, "9", True, None]),
         ("relation", ["zero-out", "", None, 1]),
         ("allow-run-data", [1, "true", None]),
+        ("keep-data", [0, "false", None]),
     ],
 )
 def test_bad_values_name_their_key(tmp_path: Path, key: str, values: list[Any]) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
+from support.paths import ROOT
 from support.wheel import ROOMS
 
 WHEN_USED = {
@@ -65,3 +67,18 @@ def test_the_lazy_names_are_there() -> None:
     _, loaded = imported("privet.sim.estimator")
     assert "sklearn" in loaded
     assert loaded.isdisjoint({"torch", "ray", "matplotlib"})
+
+
+def test_a_message_of_a_deployed_agent_imports_numpy_and_this_library() -> None:
+    """Flower starts a process for every message, so each pays for what it imports."""
+    done = subprocess.run(
+        [sys.executable, "-m", "support.one_message", "own"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests")))},
+    )
+    added = set(json.loads(done.stdout)["added"]) - sys.stdlib_module_names
+    public = {name for name in added if not name.startswith("_")}
+    assert "privet" in public
+    assert public <= {"flower_client", "numpy", "privet", "threadpoolctl"}

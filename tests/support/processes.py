@@ -33,6 +33,8 @@ _QUIET = {
     # How often a SuperLink and a SuperNode look for an app process to start; one second unasked.
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
 }
+AS_INSTALLED = {"PYTHONDONTWRITEBYTECODE": "", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "1.0"}
+"""Environment of a measured deployment: compiled files are kept, and Flower's own interval."""
 
 
 class DeploymentError(AssertionError):
@@ -81,6 +83,16 @@ class Run:
         """Flower's id, once the SuperLink has accepted the run."""
         return self.wait_for_line(r"Successfully started run (\d+)")[1]
 
+    @property
+    def ended(self) -> bool:
+        """Whether the run is over; its stream also ends when its SuperLink is slow or restarted."""
+        return self._stream.poll() is not None and self._entry()["status"].startswith("finished:")
+
+    def _entry(self) -> dict[str, Any]:
+        """Return what the SuperLink says of the run; asking takes seconds of the processor."""
+        (entry,) = self._deployment.flwr("ls", "--run-id", self.run_id)["runs"]
+        return dict(entry)
+
     def log(self) -> str:
         """Return what the run has printed so far."""
         return _read(self._log)
@@ -110,7 +122,7 @@ class Run:
             self._stream.wait(timeout)
         # The stream also ends when its SuperLink is restarted; then the state has to be polled.
         while True:
-            (entry,) = self._deployment.flwr("ls", "--run-id", run_id)["runs"]
+            entry = self._entry()
             if (status := entry["status"]).startswith("finished:"):
                 details = entry["status-details"].removeprefix("N/A")
                 return Verdict(run_id, status, details, self.log())
@@ -150,7 +162,7 @@ class Deployment:
         (self.port,) = free_ports(1)
         extra = {"FLWR_HOME": str(home), **(environment or {})}
         self.processes = Processes({**os.environ, **_QUIET, **extra})
-        self._submitted = 0
+        self._submitted = len(list(home.glob("run-*.toml")))
         security = (
             f'root-certificates = "{certificates.authority}"' if certificates else "insecure = true"
         )

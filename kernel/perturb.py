@@ -330,6 +330,10 @@ class Perturbers(Perturber):
         self._opened: Sequence[NoiseSource] = ()
         self._of_first: list[Vector] = []
 
+    def coins(self, count: int) -> NDArray[np.bool_]:
+        """Refuse: every agent's records need coins of their own."""
+        raise NoiseError("records of several agents at once are not sampled")
+
     def first(self) -> Perturber:
         """Return the first agent's `Perturber`, which repeats the draws that it has had here.
 

@@ -26,6 +26,7 @@ from privet.kernel import (
 from privet.kernel import noise as noise_module
 from privet.kernel.bounded import places
 from privet.kernel.door import Held, sampled_sum
+from privet.kernel.perturb import Perturbers
 from privet.kernel.programs.gradients import Gradients
 from privet.kernel.programs.steps import LocalTask
 from privet.kernel.programs.update import Update
@@ -129,6 +130,9 @@ def test_one_toss_for_one_draw() -> None:
         noise.perturb(value)
     with pytest.raises(NoiseError, match="more records are held"):
         noise.coins(COUNT + 1)
+    both = Perturbers(release, 2, lambda: [SystemNoise()] * 2, facts)
+    with pytest.raises(NoiseError, match="several agents at once"):
+        both.coins(COUNT)
     plain = Perturber(replace(release, sampling=1.0), SystemNoise(), facts)
     with pytest.raises(NoiseError, match="no sampling was charged"):
         plain.coins(COUNT)

@@ -87,7 +87,7 @@ def audit(
         if not math.isnan(result.measured):
             print(f"proven by the gap of Gaussian means: {result.measured:.4g}")
         if not math.isnan(result.spread):
-            print(f"proven by the spread of Laplace noise: {result.spread:.4g}")
+            print(f"proven by the spread of the noise: {result.spread:.4g}")
         if result.repeated:
             print("played again, the run sent an upload of the same bits: no noise is on it")
         print(_verdict(result, broken=broken, promised=promised))

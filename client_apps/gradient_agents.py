@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+from privet.core import ConfigError
 from privet.core.key import LARGEST, SMALLEST, setting
 from privet.kernel import (
     RELATIONS,
@@ -36,7 +37,12 @@ class ClippedGradients(Half):
     batch: str = setting(
         "full", "examples in a step: all or batch-size", choices=("full", "sample")
     )
-    batch_size: int = setting(32, "examples in a step", low=1, needs={"batch": "sample"})
+    batch_size: int = setting(
+        32,
+        "examples in a step, with batch = poisson on average",
+        low=1,
+        needs={"batch": ("sample", "poisson")},
+    )
     clip: float = setting(
         0.0,
         "gradient norm bound; 0 does not clip",
@@ -67,12 +73,13 @@ class ClippedGradients(Half):
 
     def _gradients(self, *, replace: bool = False, noise_scale: float = 0.0) -> Gradients:
         return Gradients(
-            self.batch_size if self.batch == "sample" else 0,
+            0 if self.batch == "full" else self.batch_size,
             replace,
             self.clip,
             self.clipping,
             self.relation,
             noise_scale,
+            self.batch == "poisson",
         )
 
 
@@ -151,9 +158,37 @@ class NoisyStepsAgent(GradientAgent):
 
     steady: ClassVar[bool] = True
 
+    batch: str = setting(
+        "full",
+        "examples in a step: all, batch-size, or poisson: each by a coin that nobody sees, which "
+        "is charged for less (relation add-remove)",
+        choices=("full", "sample", "poisson"),
+        topic="Local steps",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.batch != "poisson":
+            return
+        if self.relation != "add-remove":
+            raise ConfigError(
+                f"batch = 'poisson' has no proof under relation = {self.relation!r}: use "
+                "relation = 'add-remove', or batch = 'sample'"
+            )
+        if self.clipping != "example":
+            raise ConfigError(
+                f"batch = 'poisson' has no proof with clipping = {self.clipping!r}, which bounds "
+                "no record by itself: use clipping = 'example', or batch = 'sample'"
+            )
+        if not self.clip > 0:
+            raise ConfigError(
+                "batch = 'poisson' samples for privacy and needs clip and noise: use batch = "
+                "'sample' without"
+            )
+
     @property
     def stacks(self) -> bool:
-        return True
+        return self.batch != "poisson"  # every agent tosses coins of its own
 
     @cached_property
     def gradients(self) -> Gradients:

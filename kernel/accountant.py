@@ -2,7 +2,8 @@
 
 Gaussian releases compose to one Gaussian, adaptively and with differing scales: mu is the root of
 the sum of mu_i^2 and epsilon(delta) is known in closed form (`gaussian_epsilon`). Where Laplace
-noise takes part, the law of the privacy loss is composed on a grid, pessimistically (`laplace`).
+noise takes part, or records are sampled, the law of the privacy loss is composed on a grid,
+pessimistically (`laplace`, `sampled`).
 
 A vector Laplace release of L1 sensitivity s is dominated by the scalar one of sensitivity s
 (hybrid argument: the trade-off function of the shifted product is at least the group composition
@@ -24,9 +25,11 @@ from privet.kernel.errors import UnsupportedAccountError
 from privet.kernel.events import Release
 from privet.kernel.gaussian import gaussian_epsilon
 from privet.kernel.laplace import mixed_epsilon
+from privet.kernel.sampled import LARGEST_LOSS, SMALLEST_LOSS, Sampled, sampled_epsilon
 
 _NEGLIGIBLE, _HOPELESS = 1e-100, 1e100
-_DISTINCT_LAPLACE, _MANTISSA_BITS = 64, 10
+_NEAR_ONE = 1.0 - 2.0**-53
+_DISTINCT, _MANTISSA_BITS = 64, 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,9 @@ class Totals:
         (pure loss, count) of Laplace releases by increasing loss. Beyond 64 different ones, losses
         are rounded up to fewer significant bits (a step of 1/512 of them at first), which costs a
         little and never gains.
+    sampled
+        (mu, q, count) of Gaussian releases of sampled records, in increasing order; beyond 64
+        different ones, mu and q are rounded up alike, which no accountant can gain by.
     unnoised
         Whether anything left without noise, or with as good as none (loss above 1e100).
     colluders
@@ -55,6 +61,7 @@ class Totals:
     relation: Relation | None = None
     gaussian: tuple[float, float] = (0.0, 0.0)
     laplace: tuple[tuple[float, int], ...] = ()
+    sampled: Sampled = ()
     unnoised: bool = False
     colluders: int | None = None
 
@@ -64,8 +71,8 @@ class Totals:
         Raises
         ------
         UnsupportedAccountError
-            If the release is under another neighbouring relation than those before, or allows
-            another number of colluders.
+            If the release is under another neighbouring relation than those before, allows
+            another number of colluders, or is sampled where another is Laplace noise.
         """
         colluders = self.colluders
         if release.agents > 1:
@@ -80,20 +87,27 @@ class Totals:
                 f"releases under {self.relation!r} and {release.relation!r} cannot be composed"
             )
         count, loss = release.count * times, max(release.loss, _NEGLIGIBLE)
-        gaussian, laplace, unnoised = self.gaussian, self.laplace, self.unnoised
+        gaussian, laplace, sampled = self.gaussian, self.laplace, self.sampled
+        unnoised = self.unnoised
         if loss > _HOPELESS:
             unnoised = True
-        elif release.mechanism == "gaussian":
+        elif release.sampling < 1 and SMALLEST_LOSS <= loss <= LARGEST_LOSS:
+            sampled = _merged_sampled(sampled, loss, release.sampling, count)
+        elif release.mechanism == "gaussian":  # sampling that is not counted on costs more
             parts = (*gaussian, *_exact_square(loss, count))
             rounded = math.fsum(parts)
             gaussian = rounded, math.fsum((*parts, -rounded))
         else:
             laplace = _merged(laplace, loss, count)
-        return Totals(release.relation, gaussian, laplace, unnoised, colluders)
+        if sampled and laplace:
+            raise UnsupportedAccountError(
+                "releases of sampled records and of Laplace noise cannot be composed"
+            )
+        return Totals(release.relation, gaussian, laplace, sampled, unnoised, colluders)
 
     @property
     def mu(self) -> float:
-        """Gaussian-DP parameter of the Gaussian releases together."""
+        """Gaussian-DP parameter together of the Gaussian releases that are not sampled."""
         return math.sqrt(self.gaussian[0])
 
     @property
@@ -101,7 +115,7 @@ class Totals:
         """Method of computing epsilon: "gaussian" (exact), "pld" (an upper bound) or "none"."""
         if self.unnoised or self.relation is None:
             return "none"
-        return "pld" if self.laplace else "gaussian"
+        return "pld" if self.laplace or self.sampled else "gaussian"
 
     def epsilon(self, delta: float) -> float:
         """Return epsilon at delta in (0, 1): inf without noise, 0 of nothing."""
@@ -111,6 +125,8 @@ class Totals:
             return math.inf
         if self.laplace:
             return mixed_epsilon(self.gaussian[0], self.laplace, delta)
+        if self.sampled:
+            return sampled_epsilon(self.gaussian[0], self.sampled, delta)
         return gaussian_epsilon(self.mu, delta)
 
     def to_dict(self) -> dict[str, Any]:
@@ -122,6 +138,8 @@ class Totals:
             mapping["gaussian"] = list(self.gaussian)
         if self.laplace:
             mapping["laplace"] = [list(pair) for pair in self.laplace]
+        if self.sampled:
+            mapping["sampled"] = [list(each) for each in self.sampled]
         if self.unnoised:
             mapping["unnoised"] = True
         if self.colluders is not None:
@@ -138,6 +156,7 @@ class Totals:
                 mapping.get("relation"),
                 (high, low),
                 pairs,
+                tuple((loss, q, count) for loss, q, count in mapping.get("sampled", ())),
                 mapping.get("unnoised", False),
                 mapping.get("colluders"),
             )
@@ -151,6 +170,16 @@ class Totals:
                 )
                 and all(_NEGLIGIBLE <= loss <= _HOPELESS and count > 0 for loss, count in pairs)
                 and list(pairs) == sorted(dict(pairs).items())
+                and all(
+                    type(loss) is type(q) is float and type(count) is int
+                    for loss, q, count in totals.sampled
+                )
+                and all(
+                    SMALLEST_LOSS <= loss <= LARGEST_LOSS and 0 < q < 1 and count > 0
+                    for loss, q, count in totals.sampled
+                )
+                and list(totals.sampled)
+                == sorted({each[:2]: each for each in totals.sampled}.values())
                 and type(totals.unnoised) is bool
                 and (totals.colluders is None or type(totals.colluders) is int)
                 and (totals.colluders or 0) >= 0
@@ -204,13 +233,33 @@ def _merged(
     counts = Counter(dict(laplace))
     counts[loss] += count
     bits = _MANTISSA_BITS
-    while len(counts) > _DISTINCT_LAPLACE and bits > 1:
+    while len(counts) > _DISTINCT and bits > 1:
         bits -= 1
         rounded = Counter[float]()
         for known, uses in counts.items():
             rounded[_rounded_up(known, bits)] += uses
         counts = rounded
     return tuple(sorted(counts.items()))
+
+
+def _merged_sampled(sampled: Sampled, loss: float, q: float, count: int) -> Sampled:
+    """Add a loss and q, rounding both up to fewer bits while too many differ.
+
+    Neither rounding can be gained by: the pair of a smaller q is that of the larger one, replaced
+    by a fresh draw without the record with probability 1 - q / larger q on both sides, and the pair
+    of a smaller loss is that of the larger one scaled down, with noise added.
+    """
+    counts = Counter({(known, of): uses for known, of, uses in sampled})
+    counts[loss, q] += count
+    bits = _MANTISSA_BITS
+    while len(counts) > _DISTINCT and bits > 1:
+        bits -= 1
+        rounded = Counter[tuple[float, float]]()
+        for (known, of), uses in counts.items():
+            up = min(_rounded_up(known, bits), LARGEST_LOSS), min(_rounded_up(of, bits), _NEAR_ONE)
+            rounded[up] += uses
+        counts = rounded
+    return tuple((known, of, uses) for (known, of), uses in sorted(counts.items()))
 
 
 def _rounded_up(number: float, bits: int) -> float:

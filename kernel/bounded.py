@@ -6,7 +6,7 @@ sum comes with its sensitivity (`Clipped`), which `clipped_sensitivity` states f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial, wraps
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
@@ -14,8 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 from privet.kernel.checks import check_features, check_positive
-from privet.kernel.records import ClippableProblem, FloatArray, Norm, Problem, RowIndex
+from privet.kernel.errors import RecordsError
+from privet.kernel.records import (
+    ClippableProblem,
+    FloatArray,
+    Norm,
+    Problem,
+    RowIndex,
+    Samplable,
+)
 
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+IntArray: TypeAlias = npt.NDArray[np.int64]
 Clipping: TypeAlias = Literal["example", "batch"]
 Relation: TypeAlias = Literal["replace-one", "add-remove", "replace-agent"]
 RELATIONS: tuple[str, ...] = get_args(Relation)
@@ -230,6 +240,56 @@ def clipped_terms(
     return term
 
 
+def sampled_terms(
+    problem: Problem, clip: float, rate: float, width: int, sensitivity: float
+) -> Any:
+    """Return the function of x and of which records are kept, for their noised sum over q D.
+
+    Its value is ``Samplable.sampled_term`` divided by q, the rate. It returns what
+    `clipped_terms` does.
+
+    Raises
+    ------
+    RecordsError
+        For a problem that cannot leave records out in place.
+
+    Privacy: as of `clipped_terms`.
+    """
+    if not isinstance(problem, Samplable):
+        raise RecordsError(
+            "batch = 'poisson': this problem cannot leave records out in their place: it needs a "
+            "method sampled_term"
+        )
+
+    def term(x: FloatArray, kept: npt.NDArray[np.bool_]) -> tuple[Clipped, FloatArray | None]:
+        value, rest = problem.sampled_term(x, clip, kept, width)
+        value /= rate
+        return Clipped(value, sensitivity, "l2"), rest
+
+    return term
+
+
+def places(kept: npt.NDArray[np.bool_], width: int) -> Iterator[tuple[IntArray, BoolArray]]:
+    """Yield the kept records as batches of one shape: rows (width,), and which of them count.
+
+    Record i comes at place i mod ``width``, behind the kept records of that place before it. So the
+    place and the shape of its batch are the same whichever others are kept, and a computation
+    whose rows depend on their place, the shape and themselves alone gives it the same bits; a row
+    that does not count stands in for one that is missing. One record's coming or going moves others
+    to another batch, which is why sums over a batch are to be taken in float64.
+    """
+    rows = np.flatnonzero(kept)
+    place = rows % width
+    order = np.argsort(place, kind="stable")
+    lengths = np.bincount(place, minlength=width)
+    begin = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    for layer in range(int(lengths.max(initial=0))):
+        there = lengths > layer
+        chosen = np.zeros(width, np.int64)
+        chosen[there] = rows[order[begin[there] + layer]]
+        yield chosen, there
+
+
 def silently(method: Method) -> Method:
     """Return a method that keeps numpy's warnings of overflow off; its ``loud`` does not.
 
@@ -296,14 +356,19 @@ def _check_batch(rows: RowIndex, batch_size: int | None) -> None:
         raise ValueError("rows holds an example twice: its share would not be bounded by one clip")
 
 
-def clipped_sum(gradients: FloatArray, clip: float, norm: Norm = "l2") -> npt.NDArray[np.float64]:
+def clipped_sum(
+    gradients: FloatArray, clip: float, norm: Norm = "l2", kept: BoolArray | None = None
+) -> npt.NDArray[np.float64]:
     """Return the sum of the rows of ``gradients`` (b, d), each scaled down to norm ``clip``.
 
+    Of those that are ``kept`` (b,) alone, where given; the others count as zero in their place.
     Computed in float64. A row that is not finite, or so long that its factor would not be a
     normal number, counts as zero: what one example adds must be bounded whatever the example is.
     """
     clip = check_positive("clip", clip)
     wide = gradients.astype(np.float64, copy=False)
+    if kept is not None:
+        wide = np.where(kept[:, None], wide, 0.0)
     lengths = row_norms(wide, norm)
     weights = clip / np.maximum(lengths, clip)
     unusable = ~(weights >= _SMALLEST_FACTOR)  # NaN too

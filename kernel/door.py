@@ -10,13 +10,14 @@ well.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from privet.kernel.bounded import Clipping
+from privet.kernel.bounded import BoolArray, Clipping
 from privet.kernel.errors import NoiseError, RecordsError
 from privet.kernel.events import Release
 from privet.kernel.facts import Facts
@@ -308,6 +309,8 @@ class Records:
                 f"program {name!r} was asked for, {charged.program!r} was charged: release() "
                 "gives what the program's own release says"
             )
+        if isinstance(requested, Gradients) and requested.poisson and name != "gradients":
+            raise NoiseError(f"batch = 'poisson' has no proof in program {name!r}")
         if charged.steps > 1 and name != "iterate":
             raise NoiseError(f"program {name!r} has no steps that are not released")
         if requested.relation != charged.relation:
@@ -348,6 +351,47 @@ class Records:
         _require_plain(*_PARTS[self._streams](streams), *values)
 
 
+def sampled_sum(
+    records: Records,
+    gradients: Gradients,
+    count: int,
+    sum_of: Callable[[BoolArray], FloatArray],
+    unit: float = 1.0,
+) -> FloatArray:
+    """Return the noised gradient of a step of sampled records, of which the caller sums.
+
+    (unit total / (q D) + xi) / unit, with xi the charged noise, q the charged probability and D
+    the divisor of the facts. It is no method of `Records`, as no half may see coins.
+
+    Parameters
+    ----------
+    records : Records
+        Of an agent whose training loop holds the records.
+    gradients : Gradients
+    count : int
+        Number of examples that the caller holds, at most the declared one.
+    sum_of : callable
+        Returns the sum (d,) of the clipped gradients of the examples that are true in (count,).
+    unit : float
+        As of `Records.clipped_sum`.
+
+    Raises
+    ------
+    NoiseError
+        If other records were charged, or no draw is left.
+
+    Notes
+    -----
+    Privacy: one draw, and fresh coins for it. The caller must guarantee that example i is the same
+    record in every step, that the sum is what `privet.kernel.records.Samplable` asks for, and that
+    nothing but the sum depends on the coins.
+    """
+    _require_kind(Gradients, gradients)
+    _require_plain(gradients, unit)
+    records._require_program("gradients", gradients)
+    return gradients.sampled_sum(count, sum_of, records._noise, unit)
+
+
 _ARRAYS = (np.ndarray, np.memmap)
 _NUMBERS = frozenset({bool, int, float, str, type(None), np.float64, np.float32})
 _PARTS = {
@@ -381,6 +425,7 @@ def _plain_numbers(streams: Streams, gradients: Gradients) -> bool:
         and type(gradients.clipping) in _NUMBERS
         and type(gradients.relation) in _NUMBERS
         and type(gradients.noise_scale) in _NUMBERS
+        and type(gradients.poisson) in _NUMBERS
     )
 
 

@@ -75,6 +75,11 @@ class Release:
         each adds noise of this scale. 1 for an upload in clear; Gaussian noise in one step only.
     colluders
         Number of the other agents that may help the observer, or add no noise.
+    sampling
+        q in (0, 1]: each record takes part in a use with this probability, by a coin of its own
+        that is tossed afresh and stays on the node (`privet.kernel.sampled`). 1 for all that takes
+        every record, or rows that others know. Below 1 for Gaussian noise in one step and relation
+        "add-remove" only.
     program
         The program that is charged (`privet.kernel.programs`), and the only one that `Records` then
         runs; not written to ledgers.
@@ -98,6 +103,7 @@ class Release:
     contraction: float = 1.0
     agents: int = 1
     colluders: int = 0
+    sampling: float = 1.0
     program: str = field(default="", compare=False)
 
     @property
@@ -135,6 +141,17 @@ class Release:
                 f"gaussian noise only, not for {self.mechanism!r}"
             )
 
+        object.__setattr__(self, "sampling", _number("sampling", self.sampling))
+        if not 0 < self.sampling <= 1:
+            raise ValueError(
+                f"release field 'sampling' is {self.sampling!r}, expected a number in (0, 1]"
+            )
+        proven = self.mechanism == "gaussian" and self.steps == 1
+        if self.sampling < 1 and not (proven and self.relation == "add-remove"):
+            raise ValueError(
+                f"release field 'sampling' is {self.sampling:g}, but sampled records have a proof "
+                "for gaussian noise in one step under relation 'add-remove' only"
+            )
         if self.agents > 1 and (self.mechanism != "gaussian" or self.steps > 1):
             raise ValueError(
                 f"release field 'agents' is {self.agents}, but noise is shared out as gaussian "
@@ -153,6 +170,8 @@ class Release:
     @property
     def loss(self) -> float:
         """Privacy loss of one use: Gaussian-DP mu, or Laplace's pure epsilon; inf without noise.
+
+        Of a sampled record it is the loss given that the record takes part.
 
         With s' = sensitivity + min(sensitivity, scale) / 4096, which covers the rounding of the
         value to the grid of the noise, it is s' / scale for one step. Of n steps w <- F(w) + noise,

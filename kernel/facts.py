@@ -98,8 +98,11 @@ class Facts:
         relation: Relation,
         clipping: Literal["example", "batch"] = "example",
         batch_size: int | None = None,
+        in_place: bool = False,
     ) -> float:
         """Return how far one record can move the clipped gradient; see `clipped_sensitivity`.
+
+        ``in_place`` says that the others are computed alike whether one record counts or not.
 
         Raises
         ------
@@ -112,7 +115,7 @@ class Facts:
                 "this problem cannot clip per example, so it has no certificate: it needs a method "
                 "clipped_gradient, a CallableProblem the argument per_example_gradient"
             )
-        if relation == "add-remove" and self.dtype != "float64":
+        if relation == "add-remove" and not in_place and self.dtype != "float64":
             raise NoCertificateError(
                 "relation = 'add-remove' needs dtype = float64: in float32 the other rows are "
                 "rounded differently when one is removed"

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.kernel.gaussian import gaussian_epsilon
+from privet.kernel.loss_law import TAIL, Use, solve, solve_beside_gaussian, sum_of_losses
 
 Uses = Sequence[tuple[float, int]]
 """(pure loss, count) of Laplace uses, by increasing loss."""
@@ -30,10 +31,8 @@ _ABSURD = 1e5
 _SPREADS = 20.0
 _USUAL_POINTS, _MOST_POINTS = 2e4, 1e6
 _FEWEST_STEPS, _FINE_STEPS, _FINE = 4, 8, 0.01
-_TAIL = 1e-14
 _ROUNDING, _ROUNDING_OF_A_USE = 1e-13, 1e-15
 _ROUNDING_OF_LOSSES = 1e-11
-_ORDERS = np.geomspace(0.05, 50.0, 60)
 _LAPLACE_AS_GAUSSIAN = math.sqrt(math.pi / 2.0)
 
 
@@ -58,7 +57,7 @@ def mixed_epsilon(gaussian: float, laplace: tuple[tuple[float, int], ...], delta
     basic = pure + gaussian_epsilon(math.sqrt(gaussian), delta)
     dominated = gaussian_epsilon(math.sqrt(gaussian + _as_gaussian(laplace)), delta)
     closed = min(basic * (1.0 + 2.0**-50), dominated)
-    lost = 2.0 * _TAIL + _ROUNDING + _ROUNDING_OF_A_USE * sum(count for _, count in laplace)
+    lost = 2.0 * TAIL + _ROUNDING + _ROUNDING_OF_A_USE * sum(count for _, count in laplace)
     if not 0 < closed < _ABSURD or delta <= 10.0 * lost:
         return closed
     by_loss = _epsilon_by_loss(gaussian, laplace, delta - lost, closed)
@@ -84,10 +83,17 @@ def _epsilon_by_loss(gaussian: float, laplace: Uses, delta: float, bound: float)
     laplace = [pair for pair in laplace if pair[0] >= smallest]
     if not laplace:
         return gaussian_epsilon(math.sqrt(gaussian), delta)
-    losses, masses = _sum_of_losses(laplace, _step(laplace))
+    step = _step(laplace)
+    uses = [Use(masses, -(masses.size // 2), count) for masses, count in _masses(laplace, step)]
+    scale = math.sqrt(sum(count * loss * loss for loss, count in laplace))
+    law = sum_of_losses(uses, step, scale)
     if gaussian > 0:
-        return _solve_beside_gaussian(losses, masses, math.sqrt(gaussian), delta, bound)
-    return _solve(losses, masses, delta)
+        return solve_beside_gaussian(law, math.sqrt(gaussian), delta, bound)
+    return solve(law, delta)
+
+
+def _masses(laplace: Uses, step: float) -> list[tuple[NDArray[np.float64], int]]:
+    return [(_one_use(loss, step), count) for loss, count in laplace]
 
 
 def _step(laplace: Uses) -> float:
@@ -123,82 +129,3 @@ def _one_use(loss: float, step: float) -> NDArray[np.float64]:
         masses[cell] += weight * (1.0 - min(share, 1.0))
         masses[cell + 1] += weight * min(share, 1.0)
     return masses
-
-
-def _sum_of_losses(laplace: Uses, step: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the grid points of the summed loss and their masses; tails of 1e-14 are cut."""
-    uses = [(_one_use(loss, step), count) for loss, count in laplace]
-    span = sum(count * (masses.size // 2) for masses, count in uses)
-    scale = math.sqrt(sum(count * loss * loss for loss, count in laplace))
-    high = min(span, math.ceil(_tail_bound(uses, step, scale) / step))
-    low = -min(span, math.ceil(_tail_bound(uses, -step, scale) / step))
-    size = 1 << (high - low).bit_length()
-    transform = np.ones(size // 2 + 1, dtype=np.complex128)
-    for masses, count in uses:
-        most = masses.size // 2
-        wrapped = np.zeros(size)
-        np.add.at(wrapped, np.arange(-most, most + 1) % size, masses)
-        transform *= np.fft.rfft(wrapped) ** count
-    places = np.arange(low, high + 1, dtype=np.int64)
-    total: NDArray[np.float64] = np.fft.irfft(transform, size)[places % size]
-    return step * places.astype(np.float64), np.maximum(total, 0.0)
-
-
-def _tail_bound(
-    uses: Sequence[tuple[NDArray[np.float64], int]], step: float, scale: float
-) -> float:
-    """Return a bound that the summed loss (its negative for step < 0) exceeds with mass 1e-14.
-
-    Chernoff: the least of (log of the moment generating function - log 1e-14) / order.
-    """
-    orders = _ORDERS / scale
-    logs = np.full(orders.size, -math.log(_TAIL))
-    for masses, count in uses:
-        most = masses.size // 2
-        exponents = orders[:, None] * (step * np.arange(-most, most + 1))
-        top = exponents.max(axis=1)
-        logs += count * (top + np.log(np.exp(exponents - top[:, None]) @ masses))
-    return max(0.0, float((logs / orders).min()))
-
-
-def _solve(losses: NDArray[np.float64], masses: NDArray[np.float64], delta: float) -> float:
-    """Return the epsilon >= 0 where sum_j masses_j max(1 - e^{epsilon - losses_j}, 0) is delta."""
-
-    def above(place: int) -> tuple[float, float]:
-        """Return the mass from a point on, and what it is worth there under the neighbour."""
-        part = masses[place:]
-        return float(part.sum()), float((part * np.exp(losses[place] - losses[place:])).sum())
-
-    low, high = 0, losses.size - 1
-    while low < high:
-        middle = (low + high) // 2
-        kept, lost = above(middle)
-        low, high = (low, middle) if kept - lost <= delta else (middle + 1, high)
-    # Between two points delta is linear in e^epsilon.
-    kept, lost = above(low)
-    if kept <= delta:
-        return max(0.0, float(losses[low]))
-    return max(0.0, float(losses[low]) + min(0.0, math.log((kept - delta) / lost)))
-
-
-def _solve_beside_gaussian(
-    losses: NDArray[np.float64], masses: NDArray[np.float64], mu: float, delta: float, bound: float
-) -> float:
-    """Return the epsilon where sum_j masses_j delta_G(epsilon - losses_j) is delta, or `bound`."""
-    from scipy import optimize, special
-
-    kept = masses > 0
-    losses, masses = losses[kept], masses[kept]
-
-    def excess(epsilon: float) -> float:
-        rest = epsilon - losses
-        tail = rest + special.log_ndtr(-rest / mu - mu / 2.0)
-        values = special.ndtr(mu / 2.0 - rest / mu) - np.exp(np.minimum(tail, 0.0))
-        return float(np.log(max(float(values @ masses), 1e-300))) - math.log(delta)
-
-    if excess(0.0) <= 0:
-        return 0.0
-    if excess(bound) >= 0:
-        return bound
-    close = 1e-10 * bound
-    return float(optimize.brentq(excess, 0.0, bound, xtol=close, rtol=1e-12)) + 2.0 * close

@@ -73,10 +73,14 @@ class Running:
 
 
 def dearer(known: Release | None, release: Release) -> Release:
-    """Return the release whose message costs more, Laplace uses taken as Gaussian ones."""
-    if known is None or _weight(release) > _weight(known):
+    """Return a release that costs no less than either, Laplace uses taken as Gaussian ones.
+
+    The one of larger weight, as if every record took part where two differ and one is sampled.
+    """
+    if known is None or known == release:
         return release
-    return known
+    more = release if _weight(release) > _weight(known) else known
+    return more if known.sampling == release.sampling == 1 else replace(more, sampling=1.0)
 
 
 def _weight(release: Release) -> float:

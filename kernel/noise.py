@@ -16,6 +16,9 @@ the blocks of a cipher never repeat, where random ones might, is 2^-91 for a mil
 epsilon (Laplace) has no delta to hide this in: what holds is ``(eps, delta')``, never
 epsilon alone.
 
+The coins by which records are sampled come from words of the same kind: one of 64 bits a record,
+heads below the whole part of 2^64 q, so that their chance is never above q.
+
 Whoever adds a draw to a value *off* the grid is as exposed as before; such a sum is not private in
 all its bits.
 """
@@ -83,6 +86,10 @@ class SystemNoise:
         """Return Laplace draws of the given scale b."""
         return _draw(None, "laplace", size, scale)
 
+    def coins(self, count: int, rate: float) -> NDArray[np.bool_]:
+        """Return independent coins, each true with probability ``rate``, in (0, 1)."""
+        return _tossed(_fresh_words(count), count, rate)
+
 
 class SeededNoise:
     """Repeatable noise for simulation only: whatever it perturbs is **not private**.
@@ -97,14 +104,20 @@ class SeededNoise:
         either gives an independent stream.
     """
 
-    __slots__ = ("_words",)
+    __slots__ = ("_coins", "_label", "_words")
 
     private = False
 
     def __init__(self, seed: int, *context: str | int) -> None:
         label = json.dumps(["privet-noise", int(seed), *context], ensure_ascii=True)
+        self._label = label
+        self._coins: Words | None = None
+        self._words = self._stream(label)
+
+    @staticmethod
+    def _stream(label: str) -> Words:
         digest = hashlib.sha512(label.encode()).digest()
-        self._words = _aes_words(digest[:32], digest[32:48])
+        return _aes_words(digest[:32], digest[32:48])
 
     def gaussian(self, size: Size, scale: float) -> Draws:
         """Return the stream's next N(0, scale^2) draws; ValueError unless 0 <= scale < inf."""
@@ -113,6 +126,11 @@ class SeededNoise:
     def laplace(self, size: Size, scale: float) -> Draws:
         """Return the stream's next Laplace draws; ValueError unless 0 <= scale < inf."""
         return _draw(self._words, "laplace", size, scale)
+
+    def coins(self, count: int, rate: float) -> NDArray[np.bool_]:
+        """Return the next coins, of a stream of their own, as `SystemNoise.coins`."""
+        self._coins = self._coins or self._stream(f"coins of {self._label}")
+        return _tossed(self._coins, count, rate)
 
 
 def draw_each(
@@ -146,6 +164,14 @@ def _draw(words: Words | None, mechanism: Mechanism, size: Size, scale: float) -
         return np.zeros(size)
     count = math.prod(size) if isinstance(size, tuple) else int(size)
     return ziggurat(mechanism).draw(words or _fresh_words(count), count, scale).reshape(size)
+
+
+def _tossed(words: Words, count: int, rate: float) -> NDArray[np.bool_]:
+    if not 0 < rate < 1:
+        raise ValueError(f"the chance of a coin is {rate!r}, expected a number in (0, 1)")
+    least = np.uint64(int(math.ldexp(rate, 64)))
+    tossed: NDArray[np.bool_] = words(count).view(np.uint64) < least
+    return tossed
 
 
 def _fresh_words(count: int) -> Words:

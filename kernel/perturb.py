@@ -2,7 +2,8 @@
 
 An agent half can reach noise only through a `Perturber`, which is bound to the release that was
 charged: it adds exactly the charged noise, to a value that moves by no more than was charged, and
-counts. A reply leaves only after `settle`.
+counts. A reply leaves only after `settle`. Where records are sampled, it tosses their coins, once
+for every draw.
 
 Noise is added on a grid. With s the sensitivity, sigma the scale, d the length and D a power of two
 with D sqrt(d) <= min(s, sigma) / 8192 (D d for Laplace noise, in l1), what is released is
@@ -126,6 +127,7 @@ class Perturber:
         """Whether a mechanism was charged, so that `perturb` is the way to add noise."""
         self.taken = 0
         """Draws so far, each of the length of the model."""
+        self._tossed = 0
         self._source = source
         self._given = given
         self._spacing = self._farthest = 0.0
@@ -163,6 +165,8 @@ class Perturber:
             )
         if self.taken >= release.draws:
             raise NoiseError(f"more than the {release.draws} draws that were charged")
+        if release.sampling < 1 and self._tossed != self.taken + 1:
+            raise NoiseError("sampled records were charged, and no coins were tossed for a value")
         value = np.asarray(clipped.value, np.float64)
         if value.shape != self._shape:
             raise NoiseError(f"a value has shape {value.shape}, expected {self._shape}")
@@ -176,6 +180,32 @@ class Perturber:
         snapped += draw
         snapped *= self._unit
         return snapped
+
+    def coins(self, count: int) -> NDArray[np.bool_]:
+        """Return which of `count` records take part in the next value that is perturbed.
+
+        Fresh coins of the release's probability, from the source of the noise; the system's where
+        draws are given.
+
+        Privacy: the charge rests on nobody's knowing them, nor how many are true.
+
+        Raises
+        ------
+        NoiseError
+            If no sampling was charged, more records are held than the agent states, or the last
+            coins were not used.
+        """
+        release = self.release
+        if not release.sampling < 1:
+            raise NoiseError("coins were asked for, and no sampling was charged")
+        if count > self.facts.num_examples:
+            raise NoiseError("more records are held than the agent states")
+        if self._tossed != self.taken:
+            raise NoiseError("coins were tossed twice for one value")
+        self._tossed += 1
+        toss = getattr(self._source, "coins", SystemNoise().coins)
+        coins: NDArray[np.bool_] = toss(count, release.sampling)
+        return coins
 
     @property
     def shared(self) -> bool:
@@ -300,6 +330,10 @@ class Perturbers(Perturber):
         self._opened: Sequence[NoiseSource] = ()
         self._of_first: list[Vector] = []
 
+    def coins(self, count: int) -> NDArray[np.bool_]:
+        """Refuse: every agent's records need coins of their own."""
+        raise NoiseError("records of several agents at once are not sampled")
+
     def first(self) -> Perturber:
         """Return the first agent's `Perturber`, which repeats the draws that it has had here.
 
@@ -338,7 +372,7 @@ def perturbers(
         Of one dimension.
     """
     size = release.draws * facts[0].dim
-    if 0 < size <= _AT_ONCE:
+    if 0 < size <= _AT_ONCE and release.sampling == 1:
         scales = np.full((len(sources), 1), release.scale)
         drawn = draw_each(sources, cast(Any, release.mechanism), size, scales)
         sources = [_Again([row]) for row in drawn]

@@ -132,6 +132,21 @@ class ClippedSums(ABC):
             return value, None
         return value, self.regularizer.gradient(x)
 
+    @silently
+    def sampled_term(
+        self, x: FloatArray, clip: float, kept: npt.NDArray[np.bool_], width: int = 0
+    ) -> tuple[npt.NDArray[np.float64], FloatArray | None]:
+        """Return the clipped data term of the examples that are ``kept`` (n,), and the regulariser.
+
+        All residuals are computed, and those of the others set to zero: what an example adds is
+        the same whichever others are kept, and so is the time that it takes.
+        """
+        x = self._checked(x)
+        value = self._clipped_sum(x, clip, "l2", None, kept)
+        if isinstance(self.regularizer, NoRegularizer):
+            return value, None
+        return value, self.regularizer.gradient(x)
+
     def _joined(self, value: npt.NDArray[np.float64], rest: FloatArray | None) -> FloatArray:
         result: FloatArray = value.astype(self.dtype, copy=False)
         if rest is not None:
@@ -139,9 +154,14 @@ class ClippedSums(ABC):
         return result
 
     def _clipped_sum(
-        self, x: FloatArray, clip: float, norm: Norm, rows: RowIndex
+        self,
+        x: FloatArray,
+        clip: float,
+        norm: Norm,
+        rows: RowIndex,
+        kept: npt.NDArray[np.bool_] | None = None,
     ) -> npt.NDArray[np.float64]:
-        """Return the scaled sum of the examples' clipped gradients."""
+        """Return the scaled sum of the examples' clipped gradients, of those that are kept."""
         limits = self._residual_limits(clip, norm).of(rows)
         design, targets, scale = self._batch(rows)
         residuals = self._residuals(x, design, targets)
@@ -149,6 +169,8 @@ class ClippedSums(ABC):
         if limits.dropped is not None:
             _drop(residuals, limits.dropped)
         self._clip_residuals(residuals, limits, norm)
+        if kept is not None:
+            _drop(residuals, ~kept)
         count = design.shape[-2]
         # Blocks of one size: the kernels of a short last one are slower.
         step = count if self.dtype == np.float64 else -(-count // -(-count // BLOCK))

@@ -17,7 +17,7 @@ from privet.strategies.run.views import table
 ASSUMPTIONS = (
     "unit: {}; honest-but-curious coordinator that sees every message",
     "examples per agent, clipping and row norm are public and enforced by the agents",
-    "no amplification by sampling: the participations that happened are composed",
+    "no amplification by sampling of agents: the participations that happened are composed",
     "noise on a public grid, so that its low bits carry nothing else; AES-256 is a good generator, "
     "and the sampler adds (1 + e^epsilon) 2.4e-16 a coordinate and draw to delta at most",
 )
@@ -27,6 +27,11 @@ IN_PLACE = (
     "deleted, so that others move up and are rounded otherwise, is not covered"
 )
 
+SAMPLED = (
+    "records are sampled: each takes part in a step with probability {} by a coin of its agent's "
+    "that nobody else knows, and the divisor is the expected batch; both directions of add-remove "
+    "are composed, and the larger counts"
+)
 
 IN_SUMS = (
     "noise shared out over masked sums: epsilon holds towards {}, and no one else; each node takes "
@@ -52,6 +57,13 @@ def _against(ledger: AgentLedger) -> str:
         f"the coordinator and at most {ledger.totals.colluders} other agents, in sums of "
         f"{min(sizes)} or more"
     )
+
+
+def _rates(ledger: AgentLedger) -> str:
+    """Return the probabilities with which records are sampled, empty where none are."""
+    rates = sorted({release.sampling for release, _ in ledger.entries if release.sampling < 1})
+    ends = dict.fromkeys(f"{rate:.3g}" for rate in (*rates[:1], *rates[-1:]))
+    return " to ".join(ends)
 
 
 class Account(dict[str, Any]):
@@ -90,7 +102,9 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
     against = _against(worst)
     stated = [line.format(UNITS[result.relation]) for line in ASSUMPTIONS]
     in_sums = [IN_SUMS.format(against)] if against else []
-    assumptions = [*stated, *in_place, *in_sums, *_custom(result.agents.values())]
+    sampled = [SAMPLED.format(rates)] if (rates := _rates(worst)) else []
+    custom = _custom(result.agents.values())
+    assumptions = [*stated, *in_place, *sampled, *in_sums, *custom]
     accounts = [
         {
             "to": to,

@@ -138,6 +138,7 @@ def _squared_ratio(release: Release, facts: Facts) -> float:
         return math.inf
     units = 1 if release.relation == "replace-agent" else facts.num_examples
     reach = float(units) if release.relation == "add-remove" else units / 2.0
+    reach *= release.sampling  # a sampled record moves so much more
     # The loss of a shared noise is that of the sum, and Laplace's is in units of its scale.
     own = release.loss**2 * release.honest / (2.0 if release.mechanism == "laplace" else 1.0)
     return reach**2 * own * release.count

@@ -14,8 +14,9 @@ linear discriminant), and guesses the coins of the others. No choice of weights 
 wrong, only weak. Colluding agents of a shared noise add none.
 
 Two more checks need no guess. The first run is repeated: an upload that then has the same bits had
-no noise. And where Laplace noise is charged, the distance of each upload from the same upload
-without noise is measured in units of the charged scale (`privet.sim.residuals`).
+no noise. And where Laplace noise is charged, or records are sampled, the distance of each upload
+from the same upload without noise is measured in units of the charged scale
+(`privet.sim.residuals`).
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from privet.server_apps import read_config
 from privet.server_apps.build import build_federation, build_strategy, starting_model
 from privet.sim.empirical import (
     best_guesses,
+    deviation_bound,
     gaussian_bound,
     guessing_bound,
     numbers_of_guesses,
@@ -91,8 +93,9 @@ class Audit:
         Lower bound on epsilon by the gap of the means, exact where what is seen is Gaussian; NaN
         where the noise is not.
     spread : float
-        Epsilon of the account with the largest scale that Laplace noise may have by what was seen
-        of it; NaN where there is none, or it cannot be separated in the uploads.
+        Epsilon of the account with the largest scale that Laplace noise, or that on sampled
+        records, may have by what was seen of it; NaN where there is none, or it cannot be
+        separated in the uploads.
     repeated : bool
         True if an upload had the same bits when the first run was repeated.
     canaries, guesses, correct : int
@@ -213,7 +216,8 @@ def _spread(seen: _Seen, error: float) -> float:
     residuals = seen.residuals
     if residuals is None or not (residuals.fits and residuals.count):
         return math.nan
-    share = scale_bound(residuals.total, residuals.count, error=error)
+    bound = deviation_bound if residuals.gaussian else scale_bound
+    share = bound(residuals.total, residuals.count, error=error)
     entries = (
         (replace(release, scale=release.scale * share), times)
         for release, times in seen.ledger.entries

@@ -141,6 +141,26 @@ def scale_bound(total: float, count: int, *, error: float) -> float:
     return 2.0 * total / float(chi2.ppf(error, 2 * count))
 
 
+def deviation_bound(squares: float, count: int, *, error: float) -> float:
+    """Return the share of its charged deviation that Gaussian noise has at most, by what was drawn.
+
+    As `scale_bound`: with draws of deviation s, charged as b, the sum Q of (g_i / b)^2 has Q b^2 /
+    s^2 chi-squared with n degrees of freedom, so that s / b is at most the root of Q over its
+    quantile at ``error`` but with that probability, exactly. With s = f b it is about
+    f (1 + z / sqrt(2 n)).
+
+    Parameters
+    ----------
+    squares : float
+        Q; a larger number than the sum gives a larger bound, which is still valid.
+    count : int
+        n.
+    """
+    from scipy.stats import chi2
+
+    return math.sqrt(squares / float(chi2.ppf(error, count)))
+
+
 def numbers_of_guesses(
     canaries: int, delta: float, *, error: float, shares: Sequence[float]
 ) -> list[int]:
@@ -182,6 +202,7 @@ def best_guesses(
 
 __all__ = [
     "best_guesses",
+    "deviation_bound",
     "gaussian_bound",
     "guessing_bound",
     "guessing_chance",

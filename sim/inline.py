@@ -13,7 +13,9 @@ from privet.client_apps import client_app
 from privet.client_apps.cohort import FEWEST
 from privet.data import problem_from_context
 from privet.kernel import Problem
+from privet.kernel.node_rules import ALLOW_RUN_DATA
 from privet.server_apps import Finished, execute, read_config
+from privet.server_apps.build import build_federation
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import NodeConfig
@@ -39,11 +41,27 @@ def run_inline(
     kind = _kind(engine, agents)
     require_colluders(config, colluders)
     if colluders is None:
-        return execute(kind(configured_app(), agents, config), config, run_id)
+        return execute(kind(configured_app(), simulated(config), config), config, run_id)
     with TemporaryDirectory() as folder:
         relation = str(config["relation"])
         nodes = trusting_nodes(Path(folder), map(str, range(agents)), colluders, relation)
         return execute(kind(configured_app(), nodes, config), config, run_id)
+
+
+def simulated(config: Mapping[str, Any]) -> int | list[dict[str, Any]]:
+    """Return the nodes of a run, as `privet.sim.grid.LocalGrid` takes them.
+
+    Under ``relation = add-remove`` each declares the number of examples that it has.
+    """
+    count = int(config["num-agents"])
+    if config.get("relation") != "add-remove":
+        return count
+    problems = build_federation(config).problems
+    terms = {"num-partitions": count, ALLOW_RUN_DATA: True, "relation": "add-remove"}
+    return [
+        {"partition-id": i, "num-examples": problem.num_examples, **terms}
+        for i, problem in enumerate(problems)
+    ]
 
 
 def _kind(engine: str, agents: int) -> type[InlineGrid]:
@@ -101,9 +119,11 @@ def run_ray(
     from privet.sim.ray.engine import RayGrid
 
     config = read_config(raw)
-    agents = int(config["num-agents"])
     made = RayGrid(
-        *(configured_app, agents, config), actors=actors, address=address, runtime_env=runtime_env
+        *(configured_app, simulated(config), config),
+        actors=actors,
+        address=address,
+        runtime_env=runtime_env,
     )
     with made as grid:
         return execute(grid, config, run_id)

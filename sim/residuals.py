@@ -1,4 +1,4 @@
-"""Distances of uploads from the same uploads without noise, in units of the charged Laplace scale.
+"""Distances of uploads from the same uploads without noise, in units of the charged scale.
 
 A message is delivered once more to an agent in the state that it was in, with draws that are given:
 none (the upload u_0), the charged scale b in every coordinate (u_1), and 40 b in each with signs
@@ -13,6 +13,11 @@ ratio may be too small by 2^-13, and by the rounding of the upload's dtype: so m
 which favours the run. Where an upload is of several draws, masked, or no such function, as
 with local updates one after another, a set that models stay in, or an l1 regulariser, nothing is
 measured.
+
+Gaussian noise is measured so where records are sampled. Who takes part differs from one delivery to
+the next, so that only coordinates count that no record moves, as those of canaries that are not
+there. A message may have several draws g_1, ..., g_K: each is given by itself, which shows its
+factor c_k, and the distance in units of b sqrt(sum c_k^2) is the size of a normal number.
 """
 
 from __future__ import annotations
@@ -37,6 +42,8 @@ Vector = NDArray[np.float64]
 
 FAR = 40.0
 """Draws up to so many scales are looked at: a larger one has a chance of e^-40."""
+MOST_DRAWS = 50
+"""Draws of a message that are looked at one by one."""
 GRID_SLACK = 2.0**-13
 """Of the charged scale: the value and the draw are each rounded by half of the grid's spacing."""
 ALIKE = 2.0**-10
@@ -57,13 +64,15 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A source whose draws are these numbers (d,), whatever the scale."""
+    """A source whose draws are these numbers (d,), or rows of them, whatever the scale."""
 
     draws: Vector
     private = False
 
     def laplace(self, size: Any, scale: float) -> Vector:
         """Return the numbers, in every row of the size."""
+        if self.draws.ndim > 1 and self.draws.shape != size:
+            raise ValueError(f"{len(self.draws)} draws are given, {size[0]} are asked for at once")
         return np.broadcast_to(self.draws, size).copy()
 
     gaussian = laplace
@@ -71,14 +80,16 @@ class Given:
 
 @dataclass(slots=True)
 class Residuals:
-    """Sizes of Laplace draws in units of the charged scale: their sum, and how many they are.
+    """Sizes of draws in units of the charged scale: their sum, and how many they are.
 
-    ``fits`` is false once an upload of Laplace noise could not be measured.
+    Of Laplace noise, or, where ``gaussian``, of sampled records: then the sum of their squares.
+    ``fits`` is false once an upload of such noise could not be measured.
     """
 
     total: float = 0.0
     count: int = 0
     fits: bool = True
+    gaussian: bool = False
 
 
 class Replays:
@@ -100,6 +111,7 @@ class Replays:
         run_id: int,
         configs: Mapping[int, NodeConfig],
     ) -> None:
+        self._problems, self._configs = problems, configs
         self._source: Silence | Given = Silence()
         app = app_of(algorithm, problems, noise_factory=lambda agent, round_: self._source)
         self._nodes = Nodes(app, run_id, configs, {})
@@ -113,22 +125,32 @@ class Replays:
         instruction: Instruction,
         update: Update,
     ) -> None:
-        """Add the sizes of an upload's draws, where it is of Laplace noise.
+        """Add the sizes of an upload's draws, where it is of Laplace noise, or of sampled records.
 
         ``state`` is a copy of the node's before the message, ``update`` its reply to it.
         """
         node = message.metadata.dst_node_id
         release = _last(self._accounts.get(node, ""), update.ledger)
         self._accounts[node] = update.ledger
-        if release is not None and release.mechanism != "laplace":
+        sampled = release is not None and release.sampling < 1
+        if release is not None and release.mechanism != "laplace" and not sampled:
             return
+        into.gaussian = sampled
         sizes = None
-        if release is not None and release.draws == 1 and not instruction.attempt:
+        if (
+            sampled
+            and release is not None
+            and release.draws <= MOST_DRAWS
+            and not instruction.attempt
+        ):
+            idle = _idle(self._problems[int(self._configs[node]["partition-id"])])
+            sizes = self._normal(message, state, instruction, update, release, idle)
+        elif release is not None and release.draws == 1 and not instruction.attempt:
             sizes = self._sizes(message, state, instruction, update, release.scale)
         if sizes is None:
             into.fits = False
             return
-        into.total += float(sizes.sum())
+        into.total += float((sizes**2 if sampled else sizes).sum())
         into.count += sizes.size
 
     def _sizes(
@@ -163,6 +185,41 @@ class Replays:
         sizes: Vector = (np.abs(sent - bare) + rounding) / (np.abs(gain) - rounding)
         return (sizes + GRID_SLACK) * (1.0 + ALIKE)
 
+    def _normal(
+        self,
+        message: Message,
+        state: RecordDict,
+        instruction: Instruction,
+        update: Update,
+        release: Release,
+        idle: NDArray[np.bool_],
+    ) -> Vector | None:
+        """Return the sizes of the noise where no record moves the upload, None if it is no line."""
+        sent = _vector(update)
+        if sent is None or not idle.any():
+            return None
+        shape = release.draws, sent.size
+        far = np.where(np.arange(sent.size) % 2, FAR, -FAR) * release.scale
+        given = [np.zeros(shape), np.broadcast_to(far, shape)]
+        for step in range(release.draws):
+            alone = np.zeros(shape)
+            alone[step] = release.scale
+            given.append(alone)
+        played = [self._upload(message, state, instruction, draws) for draws in given]
+        if any(one is None or one.shape != sent.shape for one in played):
+            return None
+        bare, moved, *each = (np.asarray(one, np.float64)[idle] for one in played)
+        seen = np.asarray(sent, np.float64)[idle]
+        rounding = 8.0 * release.draws * float(np.finfo(sent.dtype).eps)
+        rounding *= max(float(np.abs(one).max()) for one in (seen, bare, moved))
+        gains = np.array([one - bare for one in each])
+        off = np.abs(moved - bare - far[idle] / release.scale * gains.sum(0))
+        gain = np.sqrt((gains**2).sum(0))
+        if (off > ALIKE * FAR * gain + FAR * rounding).any() or (gain <= 16.0 * rounding).any():
+            return None
+        sizes: Vector = (np.abs(seen - bare) + rounding) / (gain - rounding)
+        return (sizes + GRID_SLACK * np.sqrt(release.draws)) * (1.0 + ALIKE)
+
     def _upload(
         self, message: Message, state: RecordDict, instruction: Instruction, draws: Vector
     ) -> NDArray[Any] | None:
@@ -174,6 +231,14 @@ class Replays:
         return _vector(
             read_update(reply.content, instruction.protocol, instruction.version, instruction.round)
         )
+
+
+def _idle(problem: Problem) -> NDArray[np.bool_]:
+    """Return the coordinates of a linear model that none of its records moves."""
+    x = np.linspace(-1.0, 1.0, problem.dim).astype(problem.dtype)
+    regularizer: Any = getattr(problem, "regularizer", None)
+    idle: NDArray[np.bool_] = problem.gradient(x) == regularizer.gradient(x)
+    return idle
 
 
 def vectors_of(arrays: Mapping[str, NDArray[Any]], dim: int) -> list[Vector]:

@@ -433,7 +433,7 @@ class FedPDMArguments(PrimalDualStrategy):
         batch : {"full", "sample"}, default "full"
             examples in a step: all or batch-size
         batch_size : int, default 32
-            examples in a step
+            examples in a step, with batch = poisson on average
         clip : float, default 0.0
             gradient norm bound; 0 does not clip
         clipping : {"example", "batch"}, default "example"
@@ -577,7 +577,7 @@ class DPFedSGDArguments(PrimalDualStrategy):
     def __init__(
         self,
         *,
-        batch: Literal["full", "sample"] = "full",
+        batch: Literal["full", "sample", "poisson"] = "full",
         batch_size: int = 32,
         clip: float = 0.0,
         clipping: Literal["example", "batch"] = "example",
@@ -602,10 +602,11 @@ class DPFedSGDArguments(PrimalDualStrategy):
 
         Parameters
         ----------
-        batch : {"full", "sample"}, default "full"
-            examples in a step: all or batch-size
+        batch : {"full", "sample", "poisson"}, default "full"
+            examples in a step: all, batch-size, or poisson: each by a coin that nobody sees, which
+            is charged for less (relation add-remove)
         batch_size : int, default 32
-            examples in a step
+            examples in a step, with batch = poisson on average
         clip : float, default 0.0
             gradient norm bound; 0 does not clip
         clipping : {"example", "batch"}, default "example"
@@ -735,7 +736,7 @@ class FedDynArguments(PrimalDualStrategy):
     def __init__(
         self,
         *,
-        batch: Literal["full", "sample"] = "full",
+        batch: Literal["full", "sample", "poisson"] = "full",
         batch_size: int = 32,
         clip: float = 0.0,
         clipping: Literal["example", "batch"] = "example",
@@ -756,10 +757,11 @@ class FedDynArguments(PrimalDualStrategy):
 
         Parameters
         ----------
-        batch : {"full", "sample"}, default "full"
-            examples in a step: all or batch-size
+        batch : {"full", "sample", "poisson"}, default "full"
+            examples in a step: all, batch-size, or poisson: each by a coin that nobody sees, which
+            is charged for less (relation add-remove)
         batch_size : int, default 32
-            examples in a step
+            examples in a step, with batch = poisson on average
         clip : float, default 0.0
             gradient norm bound; 0 does not clip
         clipping : {"example", "batch"}, default "example"
@@ -873,7 +875,7 @@ class ScaffoldArguments(PrimalDualStrategy):
     def __init__(
         self,
         *,
-        batch: Literal["full", "sample"] = "full",
+        batch: Literal["full", "sample", "poisson"] = "full",
         batch_size: int = 32,
         clip: float = 0.0,
         clipping: Literal["example", "batch"] = "example",
@@ -894,10 +896,11 @@ class ScaffoldArguments(PrimalDualStrategy):
 
         Parameters
         ----------
-        batch : {"full", "sample"}, default "full"
-            examples in a step: all or batch-size
+        batch : {"full", "sample", "poisson"}, default "full"
+            examples in a step: all, batch-size, or poisson: each by a coin that nobody sees, which
+            is charged for less (relation add-remove)
         batch_size : int, default 32
-            examples in a step
+            examples in a step, with batch = poisson on average
         clip : float, default 0.0
             gradient norm bound; 0 does not clip
         clipping : {"example", "batch"}, default "example"
@@ -2062,7 +2065,7 @@ class GFLArguments(PrimalDualStrategy):
         batch : {"full", "sample"}, default "full"
             examples in a step: all or batch-size
         batch_size : int, default 32
-            examples in a step
+            examples in a step, with batch = poisson on average
         clip : float, default 0.0
             gradient norm bound; 0 does not clip
         clipping : {"example", "batch"}, default "example"

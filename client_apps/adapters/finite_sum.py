@@ -139,6 +139,33 @@ class FiniteSum(ABC):
             return value, None
         return value, self.regularizer.gradient(x)
 
+    def sampled_term(
+        self, x: Vector, clip: float, kept: npt.NDArray[np.bool_], width: int
+    ) -> tuple[Vector, Vector | None]:
+        """Return the clipped data term of the examples that are ``kept`` (n,), and the regulariser.
+
+        Privacy: `privet.kernel.records.Samplable`.
+        """
+        x = self._checked(x)
+        value = self._sampled_sum(x, clip, kept, width)
+        value /= self.divisor
+        if isinstance(self.regularizer, NoRegularizer):
+            return value, None
+        return value, self.regularizer.gradient(x)
+
+    def _sampled_sum(
+        self, x: Vector, clip: float, kept: npt.NDArray[np.bool_], width: int
+    ) -> Vector:
+        """Return the sum of the clipped gradients of the examples that are kept, in place."""
+        total, seen = np.zeros(self.dim), 0
+        for block in self._example_gradients(x, None):
+            rows = block.reshape(-1, self.dim)
+            total += clipped_sum(rows, clip, "l2", kept[seen : seen + len(rows)])
+            seen += len(rows)
+        if seen != self.num_examples:
+            raise ConfigError(f"{seen} per-example gradients came, expected {self.num_examples}")
+        return total
+
     def _joined(self, value: Vector, rest: Vector | None) -> Vector:
         result: Vector = value.astype(self.dtype, copy=False)
         if rest is not None:

@@ -12,13 +12,16 @@ import contextlib
 import importlib
 import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from privet.core import PrivetError
 from privet.core.errors import ModelError, one_line
 from privet.kernel import Norm
-from privet.kernel.bounded import BLOCK
+from privet.kernel.bounded import BLOCK, places
 
 from .torch_memory import Memory
 
@@ -46,6 +49,8 @@ def clipped_gradients(
     norm: Norm = "l2",
     randomness: str = "error",
     memory: Memory | None = None,
+    kept: NDArray[np.bool_] | None = None,
+    width: int = 1,
 ) -> Any:
     """Return the sum over the examples of g_i min(1, clip / ||g_i||), shape (d,), float64.
 
@@ -64,6 +69,9 @@ def clipped_gradients(
         What becomes of random operations in the loss, as ``torch.func.vmap`` has it.
     memory : Memory, optional
         Of what the loss calls; every block of examples begins with the same.
+    kept : (n,) array of bool, optional
+        The examples to sum over. They come in batches of ``width``, each at a place of its own
+        (`privet.kernel.bounded.places`), and are added up in float64.
 
     Raises
     ------
@@ -83,15 +91,31 @@ def clipped_gradients(
     total = torch.zeros(dim, dtype=torch.float64, device=first.device)
     if memory is not None:
         memory.begin()
-    for block in zip(*(part.split(rows) for part in batch), strict=True):
+    blocks: Iterator[tuple[list[Any], Any]] = (
+        ((list(block), None) for block in zip(*(part.split(rows) for part in batch), strict=True))
+        if kept is None
+        else _placed(batch, kept, min(width, rows))
+    )
+    for block, there in blocks:
         if memory is not None:
             memory.block()
-        gradients = _run(gradient, parameters, list(block), memory).values()
+        gradients = _run(gradient, parameters, block, memory).values()
         with torch.no_grad(), torch.autocast(first.device.type, enabled=False):
-            total += _clipped_block([part.reshape(len(part), -1) for part in gradients], clip, norm)
+            parts = [part.reshape(len(part), -1) for part in gradients]
+            total += _clipped_block(parts, clip, norm, there)
     if memory is not None:
         memory.require_none()
     return total
+
+
+def _placed(
+    batch: Sequence[Any], kept: NDArray[np.bool_], width: int
+) -> Iterator[tuple[list[Any], Any]]:
+    """Yield the kept examples in batches of fixed shape, and which rows of each count."""
+    torch = importlib.import_module("torch")
+    for rows, there in places(kept, width):
+        index = torch.from_numpy(rows)
+        yield [part[index.to(part.device)] for part in batch], torch.from_numpy(there)
 
 
 def _run(
@@ -127,8 +151,11 @@ def _where(error: Exception) -> str:
     return f"layer {name.removeprefix('model.')!r} ({type(inner).__name__})"
 
 
-def _clipped_block(parts: Sequence[Any], clip: float, norm: Norm) -> Any:
-    """Return the clipped sum of gradients that lie in several tensors (b, ...)."""
+def _clipped_block(parts: Sequence[Any], clip: float, norm: Norm, there: Any = None) -> Any:
+    """Return the clipped sum of gradients that lie in several tensors (b, ...).
+
+    Where ``there`` says which rows count, it is summed in float64.
+    """
     torch = importlib.import_module("torch")
     wide = [part if part.dtype == torch.float64 else part.float() for part in parts]
     order = 1 if norm == "l1" else 2
@@ -141,6 +168,9 @@ def _clipped_block(parts: Sequence[Any], clip: float, norm: Norm) -> Any:
     ]
     factors = 1.0 / torch.linalg.vector_norm(torch.stack(each), order, 0).clamp(min=1.0)
     unusable = ~(factors >= _SMALLEST_FACTOR)  # NaN too
+    if there is not None:
+        unusable |= ~there.to(unusable.device)
+        wide = [part.double() for part in wide]
     if unusable.any():
         # A factor of zero would leave NaN and infinity what they are.
         wide = [part.masked_fill(unusable[:, None], 0.0) for part in wide]

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
+from numpy.typing import NDArray
 
 from privet.client_apps.inputs import Vector
 from privet.core import ConfigError
@@ -167,10 +168,31 @@ class TorchProblem(ClippableSum):
     def _clipped_sum(self, x: Vector, clip: float, norm: Norm, rows: RowIndex) -> Vector:
         if self._per_example == "loop":
             return super()._clipped_sum(x, clip, norm, rows)
-        self._pin()
         parameters = self._parameters(self._flat(x))
         total = np.zeros(self.dim)
         count = 0
+        memory, loss = self._remembered()
+        for chunk in self._chunks(rows):
+            gradients = clipped_gradients(loss, parameters, chunk, clip, norm, memory=memory)
+            total += gradients.cpu().numpy()
+            count += len(chunk[0])
+        total *= self.num_examples / (self.divisor * count)
+        return total
+
+    def _sampled_sum(self, x: Vector, clip: float, kept: NDArray[np.bool_], width: int) -> Vector:
+        if self._per_example == "loop":
+            return super()._sampled_sum(x, clip, kept, width)
+        memory, loss = self._remembered()
+        parameters, every = self._parameters(self._flat(x)), (self._inputs, self._targets)
+        total = clipped_gradients(
+            loss, parameters, every, clip, memory=memory, kept=kept, width=width
+        )
+        gradient: Vector = total.cpu().numpy()
+        return gradient
+
+    def _remembered(self) -> tuple[Memory, Callable[..., Any]]:
+        """Return the loss of one example, and the memory that it is called with."""
+        self._pin()
         memory = Memory(self.module, self._loss)
 
         def loss(parameters: Mapping[str, Any], example: Sequence[Any]) -> Any:
@@ -178,12 +200,7 @@ class TorchProblem(ClippableSum):
             outputs = memory.call(self.module, parameters, (inputs[None],))
             return self._loss(outputs, targets[None])
 
-        for chunk in self._chunks(rows):
-            gradients = clipped_gradients(loss, parameters, chunk, clip, norm, memory=memory)
-            total += gradients.cpu().numpy()
-            count += len(chunk[0])
-        total *= self.num_examples / (self.divisor * count)
-        return total
+        return memory, loss
 
     def _example_gradients(self, x: Vector, rows: RowIndex) -> Iterator[Vector]:
         self._pin()

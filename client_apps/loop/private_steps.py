@@ -19,9 +19,14 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from privet.core import ConfigError, PrivetError
 from privet.kernel import Records
+from privet.kernel.door import sampled_sum
 from privet.kernel.programs.steps import LocalTask
+from privet.kernel.records import FloatArray
 
 from ..adapters.torch_clipping import VmapError, clipped_gradients
 from ..adapters.torch_memory import Memory, same_bits
@@ -57,15 +62,18 @@ class PrivateSteps:
             raise ConfigError("noisy steps that are not released need a built-in solver")
         self._parameters, self._records = parameters, records
         self._gradient = task.gradients
-        self._size = task.gradients.size(records.facts) or records.facts.num_examples
+        self._sampled = records.release.sampling < 1
+        declared = records.facts.num_examples
+        self._size = declared if self._sampled else task.gradients.size(records.facts) or declared
+        self._held = 0
         # Fed-PLT's noise goes onto the step, (13); that of the others onto the gradient.
         self._unit = -task.step_size if task.solver == "noisy-gd" else 1.0
         self._torch = importlib.import_module("torch")  # which the model comes from
         self._model, self._step_size = model, task.step_size
-        self._seen = [each.detach().clone() for each in self._held()]
+        self._seen = [each.detach().clone() for each in self._guarded()]
         self._begun = False
 
-    def _held(self) -> list[Any]:
+    def _guarded(self) -> list[Any]:
         """Return what nothing else may change: parameters, and buffers that they do not imply."""
         buffers = self._model.named_buffers()
         kept = [each for name, each in buffers if "parametrizations." not in name]
@@ -97,7 +105,7 @@ class PrivateSteps:
 
     def require_kept(self) -> None:
         """Refuse a model that was moved by anything else (raises ``ConfigError``)."""
-        held = self._held()
+        held = self._guarded()
         if len(held) != len(self._seen) or not all(map(same_bits, held, self._seen)):
             raise ConfigError(
                 "the model was changed outside of private_step, which no noise covers"
@@ -119,20 +127,40 @@ class PrivateSteps:
         if len(counts) != 1 or not 1 <= min(counts) <= self._size:
             raise ConfigError(
                 f"a private step takes a batch of 1 to {self._size} examples, the run's batch-size "
-                f"(with batch = 'full', all), found {sorted(counts)}"
+                f"(with batch = 'full' or 'poisson', all), found {sorted(counts)}"
             )
-        clip = self._gradient.clip
-        total, named = summed(self._model, self._parameters, loss_fn, rows, build, clip)
+        named: Mapping[str, Any] = {}
+
+        def sum_of(kept: NDArray[np.bool_] | None) -> FloatArray:
+            nonlocal named
+            arguments = self._model, self._parameters, loss_fn, rows, build, self._gradient.clip
+            total, named = summed(*arguments, kept=kept, width=self._gradient.width)
+            array: FloatArray = total.cpu().numpy()
+            return array
+
+        if self._sampled:
+            self._require_same(*counts)
+            noised = sampled_sum(self._records, self._gradient, self._held, sum_of, self._unit)
+        else:
+            noised = self._records.clipped_sum(self._gradient, sum_of(None), self._unit)
         if not self._begun:
             self._begun = True
             if warning := not_a_mean(self._model, self._parameters, loss_fn, rows, build):
                 _warn_once(warning)
-        noised = self._records.clipped_sum(self._gradient, total.cpu().numpy(), self._unit)
         parts = self._torch.from_numpy(noised).split([part.numel() for part in named.values()])
         return [
             part.reshape(value.shape).to(value.device, value.dtype)
             for part, value in zip(parts, named.values(), strict=True)
         ]
+
+    def _require_same(self, count: int) -> None:
+        """Refuse a data set that is not the one of the step before (raises ``ConfigError``)."""
+        if self._held not in (0, count):
+            raise ConfigError(
+                f"batch = 'poisson': a private step is given the whole data set, every time the "
+                f"same, found {count} examples after {self._held}"
+            )
+        self._held = count
 
 
 def require_runs(model: Any) -> None:
@@ -252,8 +280,14 @@ def summed(
     rows: list[Any],
     build: Callable[[list[Any]], Any],
     clip: float,
+    kept: NDArray[np.bool_] | None = None,
+    width: int = 1,
 ) -> tuple[Any, dict[str, Any]]:
-    """Return the sum of the examples' clipped gradients, (d,), and the parameters it is of."""
+    """Return the sum of the examples' clipped gradients, (d,), and the parameters it is of.
+
+    Of those that are ``kept``, in batches of ``width``, where given. Random layers are refused
+    then: a seed that somebody knows would tie the others' draws to whether one takes part.
+    """
     torch = importlib.import_module("torch")
     memory = Memory(model, loss_fn, "model.")
     objective = _objective(torch, model, loss_fn)
@@ -266,7 +300,14 @@ def summed(
     named = {f"model.{name}": value.detach() for name, value in parameters.items()}
     first = next(iter(named.values()))
     rows = [part.to(first.device) for part in rows]
-    total = clipped_gradients(loss, named, rows, clip, randomness="different", memory=memory)
+    randomness = "different" if kept is None else "error"
+    total = clipped_gradients(
+        *(loss, named, rows, clip),
+        randomness=randomness,
+        memory=memory,
+        kept=kept,
+        width=width,
+    )
     return total, named
 
 

@@ -164,6 +164,8 @@ class LocalRound:
         batch : tensor, or tuple, list or mapping of tensors
             One example a row of each, of which at most the run's ``batch_size`` (all, with
             ``batch="full"``), none twice. The sum is divided by that number, however many come.
+            With ``batch="poisson"`` the whole data set, in the same order in every step and every
+            round: the step tosses a coin for each example, and divides by the ``batch_size``.
         optimizer : torch.optim.Optimizer, optional
             Of this model; its step is taken with the noised gradients.
 
@@ -175,12 +177,14 @@ class LocalRound:
             of one example for others, class weights that would cancel, or an optimizer of Opacus.
         VmapError
             For a layer or a loss that does not run under ``torch.func.vmap``; `check` finds it
-            before a round is charged.
+            before a round is charged. With ``batch="poisson"`` also for random layers such as
+            dropout.
         NoiseError
             For more steps than were charged.
 
         Privacy: one of the Gaussian releases of this round's upload, of sensitivity 2 C / b in a
-        batch of b, whatever the examples are (`privet.kernel.door.Records.clipped_sum`). The
+        batch of b, whatever the examples are (`privet.kernel.door.Records.clipped_sum`); of sampled
+        records as `privet.kernel.sampled` says, with coins that nobody sees. Other
         batches are yours: no record may come twice in one, and which rows it holds must not depend
         on what these hold, as it does where the largest losses are chosen. It is yours, too, that
         frozen parts and buffers of the model were not fitted to these records, that the loss reads

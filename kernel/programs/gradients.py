@@ -8,13 +8,22 @@ mechanism, and whatever follows from several is their adaptive composition.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import repeat
 
 import numpy as np
 
-from privet.kernel.bounded import Clipped, ClippedTerms, Clipping, Relation, clipped_terms
+from privet.kernel.bounded import (
+    BoolArray,
+    Clipped,
+    ClippedTerms,
+    Clipping,
+    Relation,
+    clipped_terms,
+    sampled_terms,
+)
 from privet.kernel.errors import NoCertificateError, NoiseError, RecordsError
 from privet.kernel.events import Release
 from privet.kernel.facts import Facts
@@ -41,6 +50,9 @@ class Gradients:
     ----------
     batch_size : int
         Examples of a step, drawn afresh for each; 0 takes all.
+    poisson : bool
+        Whether each record takes part by a coin of its own, ``batch_size`` of them on average
+        (`privet.kernel.sampled`).
     replace : bool
         Whether a batch is drawn with replacement.
     clip : float
@@ -59,6 +71,16 @@ class Gradients:
     clipping: Clipping = "example"
     relation: Relation = "replace-one"
     noise_scale: float = 0.0
+    poisson: bool = False
+
+    def rate(self, facts: Facts) -> float:
+        """Return q = batch size / n, the chance by which a record takes part; 1 for all."""
+        return min(1.0, self.batch_size / facts.num_examples) if self.poisson else 1.0
+
+    @property
+    def width(self) -> int:
+        """Number of examples of a batch of fixed shape: the power of two near the root of b."""
+        return int(2 ** round(math.log2(max(self.batch_size, 1)) / 2.0))
 
     def sensitivity(self, facts: Facts) -> float:
         """Return how far one record can move a clipped gradient.
@@ -68,6 +90,8 @@ class Gradients:
         NoCertificateError
         """
         whole = not 0 < self.batch_size < facts.num_examples
+        if self.poisson and not whole:
+            return self._sampled_sensitivity(facts)
         if self.clipping == "example" and self.relation == "add-remove" and not whole:
             raise NoCertificateError(
                 "relation = 'add-remove' needs batch = 'full': a sampled batch that loses a record "
@@ -79,6 +103,23 @@ class Gradients:
             clipping=self.clipping,
             batch_size=None if whole else self.batch_size,
         )
+
+    def _sampled_sensitivity(self, facts: Facts) -> float:
+        """Return how far one record moves the sum over those that take part, divided by q D.
+
+        The sum is computed as one over all n records, of which some count as zero.
+        """
+        if self.relation != "add-remove":
+            raise NoCertificateError(
+                f"batch = 'poisson' has no proof under relation = {self.relation!r}: use add-remove"
+            )
+        if self.clipping != "example":
+            raise NoCertificateError(
+                f"batch = 'poisson' has no proof with clipping = {self.clipping!r}, which bounds "
+                "no record by itself: use example"
+            )
+        moved = facts.sensitivity(self.clip, relation=self.relation, in_place=True)
+        return moved / self.rate(facts)
 
     def release(
         self, facts: Facts, *, count: int = 1, shared: bool = False, what: str = ""
@@ -105,6 +146,7 @@ class Gradients:
             what=what,
             agents=facts.agents if shared else 1,
             colluders=facts.colluders if shared else 0,
+            sampling=self.rate(facts),
             program="gradients",
         )
 
@@ -116,6 +158,8 @@ class Gradients:
         Privacy: where a mechanism is charged, every gradient is one of its draws, with the noise on
         the clipped data term and nothing else.
         """
+        if noise.charged and (self.rate(noise.facts) < 1 or noise.release.sampling < 1):
+            return self._sampled(problem, noise)
         rows = self.rows(problem, streams, steps)
         if noise.charged:
             return self._perturbed(problem, rows, noise)
@@ -135,6 +179,8 @@ class Gradients:
         n and b count the examples that are held, of which there are no more than declared.
         """
         facts = noise.facts
+        if self.rate(facts) < 1 or noise.release.sampling < 1:
+            raise NoiseError("a batch of the caller's was summed, where records are to be sampled")
         count = min(problem.num_examples, facts.num_examples)
         size = min(self.batch_size or count, count)
         value = np.multiply(total, count / (facts.divisor * size), dtype=np.float64)
@@ -146,6 +192,8 @@ class Gradients:
 
     def size(self, held: Problem | Facts) -> int | None:
         """Return the number of examples of a step, None where it takes all."""
+        if self.poisson and self.batch_size >= held.num_examples:
+            return None
         return min(self.batch_size, held.num_examples) if self.batch_size > 0 else None
 
     def rows(self, problem: Problem, streams: Streams, steps: int) -> Iterator[RowIndex]:
@@ -153,6 +201,11 @@ class Gradients:
         count, size = problem.num_examples, self.size(problem)
         if size is None:
             return repeat(None)
+        if self.poisson:
+            raise NoiseError(
+                "batch = 'poisson' was not charged as that: it needs clip, noise and one of the "
+                "methods that noise every gradient, else take batch = 'sample'"
+            )
         if isinstance(streams, StackedStreams):
             every = [self.rows(problem, one, steps) for one in streams.each()]
             return map(np.stack, zip(*every, strict=True))
@@ -191,14 +244,52 @@ class Gradients:
             return problem.clipped_gradient(x, self.clip, rows=rows)
         raise RecordsError(f"clip = {self.clip:g}: this problem cannot clip")
 
+    def sampled_sum(
+        self, count: int, sum_of: Callable[[BoolArray], FloatArray], noise: Perturber, unit: float
+    ) -> FloatArray:
+        """Return a step's gradient of sampled records, whose clipped sum ``sum_of`` gives."""
+        rate = self._charged_rate(noise)
+        total = sum_of(noise.coins(count))
+        value = np.multiply(total, 1.0 / noise.facts.divisor, dtype=np.float64)
+        value *= unit / rate
+        moved = abs(unit) * self.sensitivity(noise.facts)
+        noised: FloatArray = noise.perturb(Clipped(value, moved, "l2"))
+        noised /= unit
+        return noised
+
+    def _charged_rate(self, noise: Perturber) -> float:
+        """Return q, which must be the charged one (raises ``NoiseError``)."""
+        rate = self.rate(noise.facts)
+        if rate != noise.release.sampling:
+            raise NoiseError(
+                f"records take part with probability {rate:g}, {noise.release.sampling:g} was "
+                "charged"
+            )
+        return rate
+
+    def _sampled(self, problem: Problem, noise: Perturber) -> Gradient:
+        rate, moved = self._charged_rate(noise), self.sensitivity(noise.facts)
+        terms = sampled_terms(problem, self.clip, rate, self.width, moved)
+
+        def gradient(x: FloatArray) -> FloatArray:
+            clipped, rest = terms(x, noise.coins(problem.num_examples))
+            return _noised(clipped, rest, x, noise)
+
+        return gradient
+
     def _perturbed(self, problem: Problem, rows: Iterator[RowIndex], noise: Perturber) -> Gradient:
         terms = self.charged_terms(problem, noise)
 
         def gradient(x: FloatArray) -> FloatArray:
-            clipped, rest = terms(x, next(rows))
-            slope: FloatArray = noise.perturb(clipped)
-            if rest is not None:
-                slope += noise.beside(rest)
-            return slope if noise.shared else slope.astype(x.dtype, copy=False)
+            return _noised(*terms(x, next(rows)), x, noise)
 
         return gradient
+
+
+def _noised(
+    clipped: Clipped, rest: FloatArray | None, x: FloatArray, noise: Perturber
+) -> FloatArray:
+    slope: FloatArray = noise.perturb(clipped)
+    if rest is not None:
+        slope += noise.beside(rest)
+    return slope if noise.shared else slope.astype(x.dtype, copy=False)

@@ -316,7 +316,8 @@ def smallest(
         return max(plan.epsilon(half, delta) for plan in distinct)
 
     try:
-        noise = smallest_noise(cost, target, exact=settings.get("mechanism") != "laplace")
+        grid = settings.get("mechanism") == "laplace" or settings.get("batch") == "poisson"
+        noise = smallest_noise(cost, target, exact=not grid)
         for plan in distinct:
             plan.require_noise(kind.from_settings(with_noise(noise)))
         return noise

@@ -453,3 +453,112 @@ def test_what_a_private_handler_says_of_its_failure_stays_with_the_agent() -> No
     with pytest.raises(RunError, match="text withheld: private run") as refused:
         play(STRATEGIES["fed-dyn"](), app, rounds=1)
     assert "Ada" not in str(refused.value)
+
+
+# ------------------------------------------------------------------ sampled records
+
+SAMPLED = {"batch": "poisson", "batch_size": 10, "relation": "add-remove"}
+DECLARED = [
+    {"partition-id": i, "num-partitions": AGENTS, "relation": "add-remove", "num-examples": ROWS}
+    for i in range(AGENTS)
+]
+
+
+@pytest.mark.parametrize("name", ["fed-dyn", "scaffold"])
+def test_sampled_private_steps_are_the_built_in_solver_and_cost_less(name: str) -> None:
+    """With a seed the coins are the same, and so are the steps but for the order of the sums."""
+    apps = client_app(name, problem), taking_part(name, all_steps)
+    built_in, own = (
+        play(STRATEGIES[name](noise_seed=3, **SAMPLED), app, nodes=DECLARED) for app in apps
+    )
+    for key, array in built_in.arrays.items():
+        assert np.abs(array.numpy() - initial_arrays(network())[key].numpy()).max() > 1e-3
+        assert np.allclose(own.arrays[key].numpy(), array.numpy(), rtol=0, atol=1e-9)
+    charged = [
+        play(STRATEGIES[name](**SAMPLED), app, nodes=DECLARED).history[-1].epsilon for app in apps
+    ]
+    assert 0 < charged[0] == charged[1] < np.inf
+    fixed = {**SAMPLED, "batch": "sample", "relation": "replace-one"}
+    whole = play(STRATEGIES[name](**fixed), apps[0]).history[-1].epsilon
+    assert charged[0] < whole
+
+
+def test_a_step_holds_as_many_records_as_coins_fall_and_tells_nobody() -> None:
+    counts: list[int] = []
+
+    def loop(local: Any, model: Any, batch: Any) -> None:
+        before = summed.calls
+        for _ in range(local.steps):
+            local.private_step(loss, batch)
+        counts.extend(summed.calls[len(before) :])
+
+    from privet.client_apps.loop import private_steps
+
+    class Recorder:
+        """What a step sums over, seen from outside."""
+
+        def __init__(self) -> None:
+            self.calls: list[int] = []
+            self.whole = private_steps.summed
+
+        def __call__(self, *arguments: Any, kept: Any = None, width: int = 1) -> Any:
+            if kept is not None:
+                self.calls = [*self.calls, int(kept.sum())]
+            return self.whole(*arguments, kept=kept, width=width)
+
+    summed = Recorder()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(private_steps, "summed", summed)
+        result = play(
+            STRATEGIES["fed-dyn"](**SAMPLED), taking_part("fed-dyn", loop), 8, nodes=DECLARED
+        )
+    # 72 binomial numbers of mean 10 and deviation 2.7: all alike have no chance.
+    assert len(counts) == 72
+    assert len(set(counts)) > 3
+    assert abs(np.mean(counts) - 10) < 6 * 2.74 / np.sqrt(72)
+    assert not any(done.failures for done in result.history)
+
+
+def test_a_sampled_step_refuses_another_data_set_and_random_layers() -> None:
+    def smaller(local: Any, model: Any, batch: Any) -> None:
+        local.private_step(loss, batch)
+        local.private_step(loss, (batch[0][:20], batch[1][:20]))
+
+    def dropping() -> Any:
+        return torch.nn.Sequential(torch.nn.Dropout(0.5), *network())
+
+    for loop, make in ((smaller, network), (all_steps, dropping)):
+        with pytest.raises(RunError):
+            play(
+                STRATEGIES["fed-dyn"](**SAMPLED), taking_part("fed-dyn", loop, make), nodes=DECLARED
+            )
+
+
+def test_a_record_in_float32_leaves_the_others_their_bits() -> None:
+    """Whichever others take part, what an example adds is the same: sums differ by it alone."""
+    from privet.client_apps.adapters.torch_clipping import clipped_gradients
+
+    model = network(torch.float32)
+    inputs, targets = data(0, torch.float32)
+
+    def one(parameters: Any, example: Any) -> Any:
+        row, target = example
+        out = torch.func.functional_call(model, parameters, (1e4 * row[None],))
+        return torch.nn.functional.cross_entropy(out, target[None])
+
+    named = {name: value.detach() for name, value in model.named_parameters()}
+    rng = np.random.default_rng(0)
+    for width in (1, 4, 8):
+        alone = None
+        for _ in range(5):
+            kept = rng.random(ROWS) < 0.4
+            kept[7] = False
+            without, kept_too = kept.copy(), kept.copy()
+            kept_too[7] = True
+            gap = (
+                clipped_gradients(one, named, (inputs, targets), 0.5, kept=kept_too, width=width)
+                - clipped_gradients(one, named, (inputs, targets), 0.5, kept=without, width=width)
+            ).numpy()
+            alone = gap if alone is None else alone
+            assert np.abs(gap - alone).max() < 1e-13
+            assert np.linalg.norm(gap) <= 0.5 * (1 + 1e-6)

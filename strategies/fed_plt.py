@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from privet.client_apps.fed_plt import Agent, SplittingAgent
+from privet.client_apps.loop_defaults import NO_LOOPS, Loops
 from privet.client_apps.terms import PrivacyTerms
 from privet.core.key import setting
 from privet.core.mapped import column_sums
@@ -81,6 +82,7 @@ class Server(ServerHalf[State]):
 
     state = State
     last: ClassVar[str] = "center"
+    no_server_optimizer: ClassVar[str] = ""
 
     agent: SplittingAgent = field(default_factory=Agent)
     h: ProximalFunction = field(default_factory=Zero)
@@ -96,9 +98,13 @@ class Server(ServerHalf[State]):
         """Return the spectral radius of the paper's Proposition 1, with the noisy step."""
         return _contraction(self.agent, facts)
 
-    def without_moduli(self) -> Self:
-        half = super().without_moduli()
-        mean = self.returned_model == "auto" and not self.masked
+    def without_moduli(self, loops: Loops = NO_LOOPS) -> Self:
+        """Return the half, whose model is the mean of x_i unless loops state their step.
+
+        Of these the mean of x_i is y at full participation; else most x_i are old, and y is not.
+        """
+        half = super().without_moduli(loops)
+        mean = self.returned_model == "auto" and not self.masked and not loops.step
         return replace(half, returned_model="mean") if mean else half
 
     def delayed(self, facts: Sequence[Facts]) -> Self:

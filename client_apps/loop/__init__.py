@@ -24,7 +24,8 @@ query of the user's either.
 """
 
 from .buffers import initial_arrays
+from .measured_step import measured_step
 from .participant import LoopParticipant
 from .round import LocalRound
 
-__all__ = ["LocalRound", "LoopParticipant", "initial_arrays"]
+__all__ = ["LocalRound", "LoopParticipant", "initial_arrays", "measured_step"]

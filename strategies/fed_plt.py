@@ -107,6 +107,17 @@ class Server(ServerHalf[State]):
         mean = self.returned_model == "auto" and not self.masked and not loops.step
         return replace(half, returned_model="mean") if mean else half
 
+    def weakness(self, loops: Loops) -> str:
+        """Return that the model is mostly of old x_i, where few agents take part."""
+        if loops.step or loops.share > 0.5 or self.returned_model != "mean":
+            return ""
+        return (
+            f"its model is the mean of all agents' x_i, and {loops.share:.2g} of them take part in "
+            "a round: the others' are old. State the step of your training loop, "
+            "LoopParticipant(step_size=...), or set returned-model = y and relaxation = 1 / that "
+            "share with rho as many times larger"
+        )
+
     def delayed(self, facts: Sequence[Facts]) -> Self:
         """Return the half with the relaxation a that is right for uploads of older models.
 

@@ -164,6 +164,13 @@ class ServerHalf(ServerMethod[S]):
         others = self.agent.around_loops(loops) if loops.step else self.agent.without_moduli
         return self.with_settings(others) if others else self
 
+    def weakness(self, loops: Loops) -> str:
+        """Return where this method is known to be weak on problems of unknown moduli, or nothing.
+
+        ``loops.step`` is 0 where no training loop states its step.
+        """
+        return ""
+
     # ------------------------------------------------------------------ the state
 
     def tables(self, start: Vector, count: int) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -66,13 +67,15 @@ class Method:
     """A method with the middle of its grid, beside the step size, whose middle is the task's.
 
     ``make`` is given the settings, a round's local steps and what every strategy takes; Flower's
-    own methods have no ``protocol``. ``most`` is a setting's largest value that is allowed.
+    own methods have no ``protocol``. ``most`` is a setting's largest value that is allowed. One
+    whose settings are ``open`` searches nothing: it takes FedAvg's step, and its defaults.
     """
 
     make: Callable[[Values, int, dict[str, Any]], Any]
     protocol: str = ""
     grid: Mapping[str, float] = field(default_factory=dict)
     most: Mapping[str, float] = field(default_factory=dict)
+    open: bool = False
 
 
 def _momentum(values: Values, steps: int, common: dict[str, Any]) -> Any:
@@ -84,21 +87,18 @@ def _penalised(name: str, kind: Callable[..., Any]) -> Callable[..., Any]:
 
     def make(values: Values, steps: int, common: dict[str, Any]) -> Any:
         own = {name: values["kappa"] / (values["step"] * steps)}
-        return kind(step_size_base=values["step"], max_local_steps=steps, **own, **common)
+        return kind(max_local_steps=steps, **own, **common)
 
     return make
 
 
 def _splitting(values: Values, steps: int, common: dict[str, Any]) -> Any:
-    rho = values["step"] * steps / values["kappa"]
-    return FedPLT(rho=rho, step_size=values["step"], local_epochs=steps, **common)
+    rho = values["step"] * steps / (values["kappa"] * common["fraction_train"])
+    return FedPLT(rho=rho, local_epochs=steps, **common)
 
 
 def _scaffold(values: Values, steps: int, common: dict[str, Any]) -> Any:
-    return Scaffold(
-        step_size_base=values["step"], max_local_steps=steps,
-        server_step_size=values["server step"], **common,
-    )  # fmt: skip
+    return Scaffold(max_local_steps=steps, server_step_size=values["server step"], **common)
 
 
 def _led(values: Values, steps: int, common: dict[str, Any]) -> Any:
@@ -123,8 +123,19 @@ METHODS: Mapping[str, Method] = {
     "FedDyn": Method(_penalised("fed_dyn_alpha", FedDyn), "fed-dyn", {"kappa": 0.2}),
     "SCAFFOLD": Method(_scaffold, "scaffold", {"server step": 1.0}),
     "LED": Method(_led, "led", {"dual step times K": 1.0}),
+    "Fed-PLT, defaults": Method(
+        lambda values, steps, common: FedPLT(local_epochs=steps, **common), "fed-plt", open=True
+    ),
+    "FedPDM, defaults": Method(
+        lambda values, steps, common: FedPDM(max_local_steps=steps, **common), "fed-pdm", open=True
+    ),
+    "FedDyn, defaults": Method(
+        lambda values, steps, common: FedDyn(max_local_steps=steps, **common), "fed-dyn", open=True
+    ),
 }  # fmt: skip
 REFERENCE = "FedAvg"
+KAPPAS: Mapping[str, Sequence[float]] = {"FedDyn": (0.1, 0.3, 0.9), "Fed-PLT": (0.07, 0.2, 0.6)}
+"""The values of the constants of `privet.client_apps.loop_defaults` that are compared."""
 
 
 # ------------------------------------------------------------------ a run
@@ -192,8 +203,9 @@ def _own_app(
     made, model = (TASKS[task].network(seed, size) for _ in range(2))
     steps = _loop(task, held, seed, values, model)
     participant = LoopParticipant(
-        method.protocol, made, lambda context: len(held.train[_number(context)][1])
-    )
+        method.protocol, made, lambda context: len(held.train[_number(context)][1]),
+        step_size=values["step"],
+    )  # fmt: skip
     app = participant.app()
 
     @app.train()
@@ -251,13 +263,22 @@ class Study:
         own = {"data": digest} if digest else {}
         self._run = partial(runs, size=size, task=task, method=method, **own)
         chosen, step = METHODS[method], TASKS[task].step
-        self.found: Found = searched(
-            {"step": step, **chosen.grid}, chosen.most, self._score, TRIALS, BOUND
-        )
+        self.found: Found
+        if chosen.open:
+            plain = Study(runs, size, task, REFERENCE, digest)
+            self.found = Found({"step": plain.found.values["step"]}, 0)
+        else:
+            self.found = searched(
+                {"step": step, **chosen.grid}, chosen.most, self._score, TRIALS, BOUND
+            )
 
     def _score(self, values: Values) -> float:
         found = self._run(seed=TUNING, part="validation", values=values)["accuracy"][-1]
         return 0.0 if found is None else -float(found)
+
+    def tuned(self, **values: float) -> float:
+        """Return the accuracy in % by which settings are chosen, of other values."""
+        return -100.0 * self._score({**self.found.values, **values})
 
     def ends(self) -> list[float]:
         """Return the accuracies in % on the test examples, by seed; of a broken run 0."""
@@ -273,7 +294,9 @@ class Study:
         """The chosen values, how many were tried, and whether the grid ended there."""
         text = ", ".join(f"{key} {value:g}" for key, value in self.found.values.items())
         edge = "" if self.found.inside else ", **at the edge of its grid**"
-        return f"{text}; {self.found.trials} tried{edge}"
+        return (
+            f"{text}; {self.found.trials} tried{edge}" if self.found.trials else f"{text}, FedAvg's"
+        )
 
 
 def digest_of(folder: Path, task: str) -> str:
@@ -286,7 +309,11 @@ def job(results: Path, folder: Path, size: str, task: str, method: str) -> None:
     quiet()
     logging.getLogger("flwr").setLevel(logging.ERROR)
     runs = Runs(results / "networks.jsonl", partial(play, folder))
-    Study(runs, size, task, method, digest_of(folder, task)).runs()
+    digest = digest_of(folder, task)
+    Study(runs, size, task, method, digest).runs()
+    name = method.removesuffix(", defaults")
+    if METHODS[method].open and name in KAPPAS:
+        list(constants(runs, size, task, name, digest))
 
 
 # ------------------------------------------------------------------ the page
@@ -306,6 +333,52 @@ def studies(runs: Runs, size: str, task: str, digest: str) -> dict[str, Study]:
             study.runs()
             found[method] = study
     return found
+
+
+def constants(runs: Runs, size: str, task: str, method: str, digest: str) -> Iterator[float]:
+    """Yield by how many points each constant is above FedAvg, on the examples held out."""
+    plain = Study(runs, size, task, REFERENCE, digest)
+    step, other = plain.found.values["step"], plain.tuned()
+    own = {"data": digest} if digest else {}
+    for kappa in KAPPAS[method]:
+        values = {"step": step, "kappa": kappa}
+        found = runs(
+            size=size,
+            task=task,
+            method=method,
+            seed=TUNING,
+            part="validation",
+            values=values,
+            **own,
+        )["accuracy"][-1]
+        yield 100.0 * (found or 0.0) - other
+
+
+def left_out(gains: Mapping[str, Sequence[float]], kappas: Sequence[float]) -> Iterator[list[str]]:
+    """Yield for each task the constant that is best on the others, and its gain on this one."""
+    for task, own in gains.items():
+        others = np.array([each for name, each in gains.items() if name != task])
+        at = int(np.argmax(others.mean(axis=0)))
+        each = ", ".join(f"{one:+.1f}" for one in own)
+        yield [task, each, f"{kappas[at]:g}", f"{own[at]:+.1f}"]
+
+
+def constants_table(
+    runs: Runs, size: str, method: str, digests: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield the lines of the table of a method's constant, each task left out once."""
+    gains: dict[str, Sequence[float]] = {}
+    for task in TASKS:
+        with suppress(LookupError):
+            gains[task] = list(constants(runs, size, task, method, digests[task]))
+    if len(gains) < 3:
+        yield "Not run."
+        return
+    head = ", ".join(f"{one:g}" for one in KAPPAS[method])
+    yield f"| task | gain at kappa {head} | best on the others | gain here |"
+    yield "| --- | --- | --- | --- |"
+    for row in left_out(gains, KAPPAS[method]):
+        yield f"| {' | '.join(row)} |"
 
 
 def gap(study: Study, other: Study) -> Estimate:
@@ -346,10 +419,14 @@ def finding(found: Mapping[str, Mapping[str, Study]]) -> Iterator[str]:
 def write(results: Path, folder: Path, size: str) -> None:
     """Write the page's parts from the runs that are there."""
     runs = Runs(results / "networks.jsonl", missing)
-    found = {task: studies(runs, size, task, digest_of(folder, task)) for task in TASKS}
+    digests = {task: digest_of(folder, task) for task in TASKS}
+    found = {task: studies(runs, size, task, digests[task]) for task in TASKS}
     lines = [f"Size **{size}**: " + "; ".join(_sized(task, size) for task in TASKS) + "."]
     for task, own in found.items():
         lines += ["", f"### {TASKS[task].title}", "", *table(own)]
+    for method in KAPPAS:
+        lines += ["", f"### The constant of {method}'s defaults", ""]
+        lines += constants_table(runs, size, method, digests)
     head = "**Points of accuracy at the end against FedAvg, all equally tuned:**"
     fill(results / "networks.md", "finding", [head, "", *finding(found)])
     fill(results / "networks.md", "tables", lines)
@@ -367,7 +444,9 @@ def estimate(file: Path, size: str, tasks: Sequence[str]) -> str:
     left, seconds = 0, 0.0
     for task in tasks:
         own = [one for one in done if one["run"]["task"] == task]
-        count = max(0, len(METHODS) * (TRIALS + 2 + SEEDS[size]) - len(own))
+        tuned = sum(not one.open for one in METHODS.values())
+        every = tuned * (TRIALS + 2) + len(METHODS) * SEEDS[size] + sum(map(len, KAPPAS.values()))
+        count = max(0, every - len(own))
         each = sum(one["seconds"] for one in own) / len(own) if own else 0.0
         left, seconds = left + count, seconds + count * (each or FIRST_GUESS[task] * LARGER[size])
     return f"about {left} runs to play, {seconds / 60:.0f} minutes of one core"
@@ -387,9 +466,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not given.write:
         tasks = given.task or list(TASKS)
         print(estimate(given.results / "networks.jsonl", given.size, tasks), flush=True)
+        order = sorted(
+            given.method or METHODS, key=lambda one: (one != REFERENCE, not METHODS[one].open)
+        )
         jobs = [
             (given.results, given.folder, given.size, task, method)
-            for method in given.method or METHODS
+            for method in order
             for task in tasks
         ]
         context = multiprocessing.get_context("spawn")

@@ -379,18 +379,19 @@ class Run:
                 else "no agent knows the moduli of its problem"
             )
             log.info("%s: %s", why, values)
+        if weak := self.half.weakness(loops):
+            log.warning("%s: %s", self.half.name, weak)
 
     def _loops(self) -> Loops:
         """Return the median step that training loops state, and the share that takes part."""
         roster, who = self.session.roster, self.options.participation
         steps = sorted(one.step_size for one in roster.agents.values() if one.step_size)
-        if not steps:
-            return Loops()
         names = roster.names
         counts = [
             len(who.select(number, names, self.options.seed)) for number in range(1, LOOKED_AT + 1)
         ]
-        return Loops(steps[len(steps) // 2], float(np.mean(counts)) / len(names))
+        middle = steps[len(steps) // 2] if steps else 0.0
+        return Loops(middle, float(np.mean(counts)) / len(names))
 
     def _log_misfits(self) -> None:
         """Log batch sizes larger than agents' data sets, and probabilities of unknown agents."""

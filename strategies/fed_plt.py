@@ -37,6 +37,9 @@ from .uploads import Sums
 
 log = logging.getLogger("flwr.privet")
 
+STALE = 0.5
+"""Share of the agents in a round from which on the mean of all x_i is mostly of old ones."""
+
 
 @dataclass(slots=True)
 class State(HalfState):
@@ -99,17 +102,18 @@ class Server(ServerHalf[State]):
         return _contraction(self.agent, facts)
 
     def without_moduli(self, loops: Loops = NO_LOOPS) -> Self:
-        """Return the half, whose model is the mean of x_i unless loops state their step.
+        """Return the half, whose model is the mean of x_i: y lies beyond it by the reflections.
 
-        Of these the mean of x_i is y at full participation; else most x_i are old, and y is not.
+        It is y where loops state their step and most agents are absent: most x_i are then old.
         """
         half = super().without_moduli(loops)
-        mean = self.returned_model == "auto" and not self.masked and not loops.step
+        fresh = not loops.step or loops.share > STALE
+        mean = self.returned_model == "auto" and not self.masked and fresh
         return replace(half, returned_model="mean") if mean else half
 
     def weakness(self, loops: Loops) -> str:
         """Return that the model is mostly of old x_i, where few agents take part."""
-        if loops.step or loops.share > 0.5 or self.returned_model != "mean":
+        if loops.step or loops.share > STALE or self.returned_model != "mean":
             return ""
         return (
             f"its model is the mean of all agents' x_i, and {loops.share:.2g} of them take part in "

@@ -24,8 +24,8 @@ query of the user's either.
 """
 
 from .buffers import initial_arrays
-from .measured_step import measured_step
 from .participant import LoopParticipant
 from .round import LocalRound
+from .step_length import measured_step
 
 __all__ = ["LocalRound", "LoopParticipant", "initial_arrays", "measured_step"]

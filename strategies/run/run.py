@@ -376,7 +376,8 @@ class Run:
                 f"the agents' training loops take steps of {loops.step:.4g}, and {loops.share:.2g} "
                 "of the agents take part in a round"
                 if loops.step
-                else "no agent knows the moduli of its problem"
+                else "no agent knows the moduli of its problem, or states the step of a training "
+                "loop (LoopParticipant's step_size)"
             )
             log.info("%s: %s", why, values)
         if weak := self.half.weakness(loops):

@@ -476,6 +476,6 @@ TASKS: Mapping[str, Task] = {
     ),
     "lora": Task(
         "Characters, LoRA on a transformer with a tied embedding, 8 files", texts, transformer,
-        1.0, 16, 0.3333, {"quick": 4, "small": 10, "full": 40},
+        1.0, 16, 1.0, {"quick": 4, "small": 10, "full": 40},
     ),
 }  # fmt: skip

@@ -12,7 +12,7 @@ from .adapters import (
 from .app import client_app
 from .base import LOCAL_KEYS, Participant, agent_name
 from .half import Half, Local, Streams
-from .loop import LocalRound, LoopParticipant, initial_arrays
+from .loop import LocalRound, LoopParticipant, initial_arrays, measured_step
 from .sparse_mod import sparse_mod
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "agent_name",
     "client_app",
     "initial_arrays",
+    "measured_step",
     "sparse_mod",
     "trainable_arrays",
 ]

@@ -396,7 +396,8 @@ class Participant:
             raise WireError(f"enrolment question is not of contract version {CONTRACT_VERSION}")
         protocol, experiment = str(question["protocol"]), read_experiment(question)
         half = self.served(protocol)
-        if question.get("quiet") or question.get("secure-sum"):
+        quiet = bool(question.get("quiet") or question.get("secure-sum"))
+        if quiet:
             context.state[PRIVATE_RECORD] = ConfigRecord()
         problem = self._problem(context)
         facts = declared_facts(problem, rules)
@@ -423,6 +424,7 @@ class Participant:
             own_settings=encode_settings(extra) if (extra := self._own_settings(context)) else "",
             library=library_version(),
             ledger=rules.released(experiment, name),
+            step_size=0.0 if quiet or rules.limited else getattr(problem, "step_size", 0.0),
         )
         return record_dict({RECORD: enrolment_record(enrolment)})
 

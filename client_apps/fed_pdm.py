@@ -17,6 +17,7 @@ fixed number of steps, with the public part of the iterate separate from the noi
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -24,7 +25,7 @@ import numpy as np
 
 from privet.client_apps.as_printed import fed_pdm_theorem_2
 from privet.core import ConfigError
-from privet.core.key import same, setting
+from privet.core.key import Scalar, same, setting
 from privet.data import DataSettings
 from privet.kernel import (
     Clipping,
@@ -42,6 +43,7 @@ from privet.wire.sparse import SparseVector, decode
 
 from .gradient_agents import GradientAgent, SeveralStepsAgent
 from .half import Arrays, Local, Streams, Vector
+from .loop_defaults import Loops, alpha
 from .solver_agents import penalty
 from .sparsifiers import VALUES, Choice, choose_shared, sparse_arrays, sparse_vector
 from .terms import BudgetSchedule, MessageTerms
@@ -134,6 +136,13 @@ class Agent(ValueBits, BudgetSchedule, GradientAgent):
     def private(self) -> bool:
         """Whether noised, and bounded: by a clip, or for some losses by the rows' norm."""
         return self.noise_scale > 0 and (self.clip > 0 or self.row_norm > 0)
+
+    def around_loops(self, loops: Loops) -> Mapping[str, Scalar]:
+        """Return rho of `loop_defaults` with the step, where they are open."""
+        values = dict(super().around_loops(loops))
+        if "rho" in values:
+            values["rho"] = alpha(loops, self.steps)
+        return values
 
     def row_bound(self, facts: Facts) -> float:
         """Return ``row-norm``, on which a certificate may rest."""

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 from privet.client_apps.as_printed import fed_plt_epsilon
 from privet.core import ConfigError
-from privet.core.key import SMALLEST, same, setting
+from privet.core.key import LARGEST, SMALLEST, Scalar, same, setting
 from privet.data import DataSettings
 from privet.kernel import (
     Facts,
@@ -41,6 +41,7 @@ from privet.wire.ring import rounded
 from .arithmetic import distance
 from .gradient_agents import ClippedGradients, noise
 from .half import Arrays, Streams, Vector
+from .loop_defaults import Loops, splitting
 from .solver_agents import SolverAgent, StepSchedule, penalty, solvers
 from .terms import BudgetSchedule, MessageTerms
 from .value_bits import ValueBits
@@ -64,11 +65,11 @@ class SplittingAgent(ValueBits, SolverAgent):
     relaxation: float = setting(
         0.0,
         "a in z_i + 2 a (x_i - y): 1 is the paper's; auto is 1, or in an asynchronous run 1/2 "
-        "unless theory proves 1",
+        "unless theory proves 1, or around training loops 1 / s, s the share that takes part",
         auto=True,
         low=0,
         floor=SMALLEST,
-        high=1,
+        high=LARGEST,
     )
 
     def task(
@@ -153,6 +154,14 @@ class Agent(BudgetSchedule, StepSchedule, SplittingAgent):
     def private(self) -> bool:
         """Whether clipped and noised; without a clip the noise proves nothing."""
         return self.noise_variance > 0 and self.clip > 0
+
+    def around_loops(self, loops: Loops) -> Mapping[str, Scalar]:
+        """Return rho, relaxation and step of `loop_defaults`, where they are open."""
+        values = dict(super().around_loops(loops))
+        for key, value in splitting(loops, self.local_epochs).items():
+            if not getattr(self, key.replace("-", "_")) or key in values:
+                values[key] = value
+        return values
 
     def row_bound(self, facts: Facts) -> float:
         """Return the public bound on the rows, in a private run that rests on one."""

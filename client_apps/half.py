@@ -18,10 +18,14 @@ from privet.kernel.streams import Streams
 from privet.wire.payload import encoded
 
 from .inputs import Arrays, Vector
+from .loop_defaults import Loops
 from .method import Local, Method, agreed_on
 from .sparsifiers import VALUES, Choice, choose, sparse_arrays
 from .terms import BudgetSchedule
 from .value_bits import NOISE, NOISE_STEPS, NONE, Coder, ValueBits
+
+STEPS = ("step-size", "step-size-base")
+"""Keys of local step sizes."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,15 @@ class Half(Method):
     def without_moduli(self) -> Mapping[str, Scalar]:
         """Values of the automatic keys where no agent knows its problem's moduli."""
         values: Mapping[str, Scalar] = self.__dict__["_without_moduli"]
+        return values
+
+    def around_loops(self, loops: Loops) -> Mapping[str, Scalar]:
+        """Return the values of open keys where agents state the step of their training loops.
+
+        By default those for unknown moduli, with the stated step where the step is open.
+        """
+        values = dict(self.without_moduli)
+        values.update({key: loops.step for key in STEPS if key in values})
         return values
 
     def noise_growth(self, round_: int) -> float:

@@ -110,13 +110,15 @@ class Federation:
             for rows in deal(y, agents, 0.3, seed)
         ]
 
-    def play(self, name: str, epsilon: float, eta: float, gradients: int) -> dict[str, Any]:
+    def play(
+        self, name: str, epsilon: float, eta: float, gradients: int, **own: Any
+    ) -> dict[str, Any]:
         """Train with an algorithm for some charged gradients an agent, and say what came of it."""
         steps, build = STRATEGIES[name]
         run = {"target_epsilon": epsilon} if np.isfinite(epsilon) else {}
         grid = InlineGrid(client_app(name, self.problem), self.agents)
         start = ArrayRecord(network(self.side).state_dict())
-        result = build(eta, **run).start(grid, start, num_rounds=gradients // steps)
+        result = build(eta, **run, **own).start(grid, start, num_rounds=gradients // steps)
         return {
             "algorithm": name,
             "epsilon": result.history[-1].epsilon,

@@ -153,6 +153,10 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             local_steps=self.local_steps,
         )
         require_weights(self.half, self.options.agent_weights)
+        steps = self.options.server_optimizer
+        if steps != "none" and self.half.no_server_optimizer:
+            why = self.half.no_server_optimizer
+            raise ConfigError(f"server-optimizer = {steps}: not with {self.half.name}: {why}")
         if self.options.folds_old:
             self.half = require_asynchrony(self.half, self.options, self.no_asynchrony)
             if self.fraction_evaluate > 0:

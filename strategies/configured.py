@@ -105,6 +105,11 @@ class RunArguments(FlowerArguments, total=False):
     step_seconds: float
     absences: float
     absence_seconds: float
+    server_optimizer: Literal["none", "momentum", "adam", "yogi"]
+    server_learning_rate: float
+    server_momentum: float
+    server_beta_2: float
+    server_tau: float
 
 
 class Configured:

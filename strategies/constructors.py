@@ -76,7 +76,7 @@ class FedPLTArguments(PrimalDualStrategy):
             large as the signal
         relaxation : float | "auto", default "auto"
             a in z_i + 2 a (x_i - y): 1 is the paper's; auto is 1, or in an asynchronous run 1/2
-            unless theory proves 1
+            unless theory proves 1, or around training loops 1 / s, s the share that takes part
         step_size_rule : {"constant", "inverse-sqrt", "cosine"}, default "constant"
             constant, divided by sqrt(1 + t) in round t = 0, 1, ..., or cosine: half a wave down to
             a hundredth over step-size-rounds, which it keeps then
@@ -144,6 +144,16 @@ class FedPLTArguments(PrimalDualStrategy):
             probability that a task ends with an absence
         absence_seconds : float, default 150.0
             mean length of an absence
+        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
+            what the server makes of a round's step: none takes it as it is
+        server_learning_rate : float, default 1.0
+            eta of the server's optimizer; adam and yogi need a small one
+        server_momentum : float, default 0.9
+            beta of the server's optimizer
+        server_beta_2 : float, default 0.99
+            decay of adam's and yogi's v
+        server_tau : float, default 0.001
+            adaptivity of adam and yogi: the least they divide by
         num_agents : int, default 0
             number of agents to wait for; 0 starts with those already connected
         min_agents : int, default 1
@@ -324,6 +334,16 @@ class DPIADMMArguments(PrimalDualStrategy):
             probability that a task ends with an absence
         absence_seconds : float, default 150.0
             mean length of an absence
+        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
+            what the server makes of a round's step: none takes it as it is
+        server_learning_rate : float, default 1.0
+            eta of the server's optimizer; adam and yogi need a small one
+        server_momentum : float, default 0.9
+            beta of the server's optimizer
+        server_beta_2 : float, default 0.99
+            decay of adam's and yogi's v
+        server_tau : float, default 0.001
+            adaptivity of adam and yogi: the least they divide by
         num_agents : int, default 0
             number of agents to wait for; 0 starts with those already connected
         min_agents : int, default 1
@@ -515,6 +535,16 @@ class FedPDMArguments(PrimalDualStrategy):
             probability that a task ends with an absence
         absence_seconds : float, default 150.0
             mean length of an absence
+        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
+            what the server makes of a round's step: none takes it as it is
+        server_learning_rate : float, default 1.0
+            eta of the server's optimizer; adam and yogi need a small one
+        server_momentum : float, default 0.9
+            beta of the server's optimizer
+        server_beta_2 : float, default 0.99
+            decay of adam's and yogi's v
+        server_tau : float, default 0.001
+            adaptivity of adam and yogi: the least they divide by
         num_agents : int, default 0
             number of agents to wait for; 0 starts with those already connected
         min_agents : int, default 1
@@ -683,6 +713,16 @@ class DPFedSGDArguments(PrimalDualStrategy):
             probability that a task ends with an absence
         absence_seconds : float, default 150.0
             mean length of an absence
+        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
+            what the server makes of a round's step: none takes it as it is
+        server_learning_rate : float, default 1.0
+            eta of the server's optimizer; adam and yogi need a small one
+        server_momentum : float, default 0.9
+            beta of the server's optimizer
+        server_beta_2 : float, default 0.99
+            decay of adam's and yogi's v
+        server_tau : float, default 0.001
+            adaptivity of adam and yogi: the least they divide by
         num_agents : int, default 0
             number of agents to wait for; 0 starts with those already connected
         min_agents : int, default 1
@@ -747,7 +787,7 @@ class FedDynArguments(PrimalDualStrategy):
         noise_scale: float = 0.0,
         max_local_steps: int = 10,
         value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
-        fed_dyn_alpha: float = 0.1,
+        fed_dyn_alpha: float | Literal["auto"] = "auto",
         delta: float = 1e-05,
         noise_seed: int = -1,
         target_epsilon: float = 0.0,
@@ -785,8 +825,8 @@ class FedDynArguments(PrimalDualStrategy):
             bits of a number in an upload, coded as its difference to what both sides hold; 0: not
             coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
             large as the signal
-        fed_dyn_alpha : float, default 0.1
-            weight of the proximal term
+        fed_dyn_alpha : float | "auto", default "auto"
+            weight of the proximal term; auto is 0.1, or 0.1 where no agent knows its moduli
         delta : float, default 1e-05
             delta at which epsilon is stated
         noise_seed : int, default -1
@@ -826,6 +866,16 @@ class FedDynArguments(PrimalDualStrategy):
             probability that a task ends with an absence
         absence_seconds : float, default 150.0
             mean length of an absence
+        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
+            what the server makes of a round's step: none takes it as it is
+        server_learning_rate : float, default 1.0
+            eta of the server's optimizer; adam and yogi need a small one
+        server_momentum : float, default 0.9
+            beta of the server's optimizer
+        server_beta_2 : float, default 0.99
+            decay of adam's and yogi's v
+        server_tau : float, default 0.001
+            adaptivity of adam and yogi: the least they divide by
         num_agents : int, default 0
             number of agents to wait for; 0 starts with those already connected
         min_agents : int, default 1
@@ -965,6 +1015,16 @@ class ScaffoldArguments(PrimalDualStrategy):
             probability that a task ends with an absence
         absence_seconds : float, default 150.0
             mean length of an absence
+        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
+            what the server makes of a round's step: none takes it as it is
+        server_learning_rate : float, default 1.0
+            eta of the server's optimizer; adam and yogi need a small one
+        server_momentum : float, default 0.9
+            beta of the server's optimizer
+        server_beta_2 : float, default 0.99
+            decay of adam's and yogi's v
+        server_tau : float, default 0.001
+            adaptivity of adam and yogi: the least they divide by
         num_agents : int, default 0
             number of agents to wait for; 0 starts with those already connected
         min_agents : int, default 1
@@ -1083,6 +1143,16 @@ class FedLinArguments(RivalStrategy):
             probability that a task ends with an absence
         absence_seconds : float, default 150.0
             mean length of an absence
+        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
+            what the server makes of a round's step: none takes it as it is
+        server_learning_rate : float, default 1.0
+            eta of the server's optimizer; adam and yogi need a small one
+        server_momentum : float, default 0.9
+            beta of the server's optimizer
+        server_beta_2 : float, default 0.99
+            decay of adam's and yogi's v
+        server_tau : float, default 0.001
+            adaptivity of adam and yogi: the least they divide by
         num_agents : int, default 0
             number of agents to wait for; 0 starts with those already connected
         min_agents : int, default 1
@@ -1198,6 +1268,16 @@ class FedPDArguments(RivalStrategy):
             probability that a task ends with an absence
         absence_seconds : float, default 150.0
             mean length of an absence
+        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
+            what the server makes of a round's step: none takes it as it is
+        server_learning_rate : float, default 1.0
+            eta of the server's optimizer; adam and yogi need a small one
+        server_momentum : float, default 0.9
+            beta of the server's optimizer
+        server_beta_2 : float, default 0.99
+            decay of adam's and yogi's v
+        server_tau : float, default 0.001
+            adaptivity of adam and yogi: the least they divide by
         num_agents : int, default 0
             number of agents to wait for; 0 starts with those already connected
         min_agents : int, default 1
@@ -1278,7 +1358,7 @@ class FedSplitArguments(RivalStrategy):
             large as the signal
         relaxation : float | "auto", default "auto"
             a in z_i + 2 a (x_i - y): 1 is the paper's; auto is 1, or in an asynchronous run 1/2
-            unless theory proves 1
+            unless theory proves 1, or around training loops 1 / s, s the share that takes part
         returned_model : {"auto", "y", "mean"}, default "auto"
             the model of a run: y, or the mean of all agents' x_i, as in the paper's figures; auto
             is y, or mean where no agent knows its moduli
@@ -1315,6 +1395,16 @@ class FedSplitArguments(RivalStrategy):
             probability that a task ends with an absence
         absence_seconds : float, default 150.0
             mean length of an absence
+        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
+            what the server makes of a round's step: none takes it as it is
+        server_learning_rate : float, default 1.0
+            eta of the server's optimizer; adam and yogi need a small one
+        server_momentum : float, default 0.9
+            beta of the server's optimizer
+        server_beta_2 : float, default 0.99
+            decay of adam's and yogi's v
+        server_tau : float, default 0.001
+            adaptivity of adam and yogi: the least they divide by
         num_agents : int, default 0
             number of agents to wait for; 0 starts with those already connected
         min_agents : int, default 1
@@ -1437,6 +1527,16 @@ class FiveGCSArguments(RivalStrategy):
             probability that a task ends with an absence
         absence_seconds : float, default 150.0
             mean length of an absence
+        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
+            what the server makes of a round's step: none takes it as it is
+        server_learning_rate : float, default 1.0
+            eta of the server's optimizer; adam and yogi need a small one
+        server_momentum : float, default 0.9
+            beta of the server's optimizer
+        server_beta_2 : float, default 0.99
+            decay of adam's and yogi's v
+        server_tau : float, default 0.001
+            adaptivity of adam and yogi: the least they divide by
         num_agents : int, default 0
             number of agents to wait for; 0 starts with those already connected
         min_agents : int, default 1
@@ -1555,6 +1655,16 @@ class LEDArguments(RivalStrategy):
             probability that a task ends with an absence
         absence_seconds : float, default 150.0
             mean length of an absence
+        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
+            what the server makes of a round's step: none takes it as it is
+        server_learning_rate : float, default 1.0
+            eta of the server's optimizer; adam and yogi need a small one
+        server_momentum : float, default 0.9
+            beta of the server's optimizer
+        server_beta_2 : float, default 0.99
+            decay of adam's and yogi's v
+        server_tau : float, default 0.001
+            adaptivity of adam and yogi: the least they divide by
         num_agents : int, default 0
             number of agents to wait for; 0 starts with those already connected
         min_agents : int, default 1
@@ -1671,6 +1781,16 @@ class TamunaArguments(RivalStrategy):
             probability that a task ends with an absence
         absence_seconds : float, default 150.0
             mean length of an absence
+        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
+            what the server makes of a round's step: none takes it as it is
+        server_learning_rate : float, default 1.0
+            eta of the server's optimizer; adam and yogi need a small one
+        server_momentum : float, default 0.9
+            beta of the server's optimizer
+        server_beta_2 : float, default 0.99
+            decay of adam's and yogi's v
+        server_tau : float, default 0.001
+            adaptivity of adam and yogi: the least they divide by
         num_agents : int, default 0
             number of agents to wait for; 0 starts with those already connected
         min_agents : int, default 1
@@ -1780,6 +1900,16 @@ class FedBuffArguments(RivalStrategy):
             probability that a task ends with an absence
         absence_seconds : float, default 150.0
             mean length of an absence
+        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
+            what the server makes of a round's step: none takes it as it is
+        server_learning_rate : float, default 1.0
+            eta of the server's optimizer; adam and yogi need a small one
+        server_momentum : float, default 0.9
+            beta of the server's optimizer
+        server_beta_2 : float, default 0.99
+            decay of adam's and yogi's v
+        server_tau : float, default 0.001
+            adaptivity of adam and yogi: the least they divide by
         num_agents : int, default 0
             number of agents to wait for; 0 starts with those already connected
         min_agents : int, default 1
@@ -1893,6 +2023,16 @@ class FedAsyncArguments(RivalStrategy):
             probability that a task ends with an absence
         absence_seconds : float, default 150.0
             mean length of an absence
+        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
+            what the server makes of a round's step: none takes it as it is
+        server_learning_rate : float, default 1.0
+            eta of the server's optimizer; adam and yogi need a small one
+        server_momentum : float, default 0.9
+            beta of the server's optimizer
+        server_beta_2 : float, default 0.99
+            decay of adam's and yogi's v
+        server_tau : float, default 0.001
+            adaptivity of adam and yogi: the least they divide by
         num_agents : int, default 0
             number of agents to wait for; 0 starts with those already connected
         min_agents : int, default 1
@@ -1984,6 +2124,16 @@ class AREAArguments(RivalStrategy):
             probability that a task ends with an absence
         absence_seconds : float, default 150.0
             mean length of an absence
+        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
+            what the server makes of a round's step: none takes it as it is
+        server_learning_rate : float, default 1.0
+            eta of the server's optimizer; adam and yogi need a small one
+        server_momentum : float, default 0.9
+            beta of the server's optimizer
+        server_beta_2 : float, default 0.99
+            decay of adam's and yogi's v
+        server_tau : float, default 0.001
+            adaptivity of adam and yogi: the least they divide by
         num_agents : int, default 0
             number of agents to wait for; 0 starts with those already connected
         min_agents : int, default 1
@@ -2132,6 +2282,16 @@ class GFLArguments(PrimalDualStrategy):
             probability that a task ends with an absence
         absence_seconds : float, default 150.0
             mean length of an absence
+        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
+            what the server makes of a round's step: none takes it as it is
+        server_learning_rate : float, default 1.0
+            eta of the server's optimizer; adam and yogi need a small one
+        server_momentum : float, default 0.9
+            beta of the server's optimizer
+        server_beta_2 : float, default 0.99
+            decay of adam's and yogi's v
+        server_tau : float, default 0.001
+            adaptivity of adam and yogi: the least they divide by
         num_agents : int, default 0
             number of agents to wait for; 0 starts with those already connected
         min_agents : int, default 1

@@ -88,6 +88,7 @@ class Server(ServerHalf[State]):
 
     state = State
     restarts: ClassVar[bool] = True
+    no_server_optimizer: ClassVar[str] = ""
     last: ClassVar[str] = "center"
 
     agent: Agent = field(default_factory=Agent)

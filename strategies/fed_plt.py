@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from privet.client_apps.fed_plt import Agent, SplittingAgent
+from privet.client_apps.loop_defaults import NO_LOOPS, Loops
 from privet.client_apps.terms import PrivacyTerms
 from privet.core.key import setting
 from privet.core.mapped import column_sums
@@ -35,6 +36,9 @@ from .shared_regularizer import RegularizerSettings
 from .uploads import Sums
 
 log = logging.getLogger("flwr.privet")
+
+STALE = 0.5
+"""Share of the agents in a round from which on the mean of all x_i is mostly of old ones."""
 
 
 @dataclass(slots=True)
@@ -81,6 +85,7 @@ class Server(ServerHalf[State]):
 
     state = State
     last: ClassVar[str] = "center"
+    no_server_optimizer: ClassVar[str] = ""
 
     agent: SplittingAgent = field(default_factory=Agent)
     h: ProximalFunction = field(default_factory=Zero)
@@ -96,10 +101,26 @@ class Server(ServerHalf[State]):
         """Return the spectral radius of the paper's Proposition 1, with the noisy step."""
         return _contraction(self.agent, facts)
 
-    def without_moduli(self) -> Self:
-        half = super().without_moduli()
-        mean = self.returned_model == "auto" and not self.masked
+    def without_moduli(self, loops: Loops = NO_LOOPS) -> Self:
+        """Return the half, whose model is the mean of x_i: y lies beyond it by the reflections.
+
+        It is y where loops state their step and most agents are absent: most x_i are then old.
+        """
+        half = super().without_moduli(loops)
+        fresh = not loops.step or loops.share > STALE
+        mean = self.returned_model == "auto" and not self.masked and fresh
         return replace(half, returned_model="mean") if mean else half
+
+    def weakness(self, loops: Loops) -> str:
+        """Return that the model is mostly of old x_i, where few agents take part."""
+        if loops.step or loops.share > STALE or self.returned_model != "mean":
+            return ""
+        return (
+            f"its model is the mean of all agents' x_i, and {loops.share:.2g} of them take part in "
+            "a round: the others' are old. State the step of your training loop, "
+            "LoopParticipant(step_size=...), or set returned-model = y and relaxation = 1 / that "
+            "share with rho as many times larger"
+        )
 
     def delayed(self, facts: Sequence[Facts]) -> Self:
         """Return the half with the relaxation a that is right for uploads of older models.

@@ -22,13 +22,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privet.client_apps.half import Half
 from privet.client_apps.inputs import parts, starting_rows
+from privet.client_apps.loop_defaults import NO_LOOPS, Loops
 from privet.client_apps.terms import PrivacyTerms
 from privet.core import RunError, mapped
 from privet.core.key import keys_of, owned, read
@@ -101,6 +102,9 @@ class ServerHalf(ServerMethod[S]):
         """Return the round to play after ``number - 1``: a later one if others are ahead."""
         return number
 
+    no_server_optimizer: ClassVar[str] = "what its server computes is no step of a model"
+    """Why no optimizer of the server may take its step; empty where it may."""
+
     # ------------------------------------------------------------------ the agents' settings
 
     def settings(self) -> Settings:
@@ -155,10 +159,20 @@ class ServerHalf(ServerMethod[S]):
         """
         return self
 
-    def without_moduli(self) -> Self:
-        """Return the half with defaults for problems of unknown moduli in its open settings."""
-        others = self.agent.without_moduli
+    def without_moduli(self, loops: Loops = NO_LOOPS) -> Self:
+        """Return the half with defaults for problems of unknown moduli in its open settings.
+
+        They follow from the step of the agents' training loops, where these state it.
+        """
+        others = self.agent.around_loops(loops) if loops.step else self.agent.without_moduli
         return self.with_settings(others) if others else self
+
+    def weakness(self, loops: Loops) -> str:
+        """Return where this method is known to be weak on problems of unknown moduli, or nothing.
+
+        ``loops.step`` is 0 where no training loop states its step.
+        """
+        return ""
 
     # ------------------------------------------------------------------ the state
 

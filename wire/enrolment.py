@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from flwr.app import ConfigRecord, RecordDict
@@ -51,6 +52,8 @@ class Enrolment:
     """The version of this library that it runs; empty where it does not say."""
     ledger: str = ""
     """Its account of the experiment by its ledger file, as JSON; empty where there is none."""
+    step_size: float = 0.0
+    """The length of a step of its training loop; 0 where it states none."""
 
 
 def enrolment_record(enrolment: Enrolment) -> ConfigRecord:
@@ -68,6 +71,7 @@ def enrolment_record(enrolment: Enrolment) -> ConfigRecord:
         "own-settings": enrolment.own_settings,
         LIBRARY_VERSION: enrolment.library,
         "ledger": enrolment.ledger,
+        "step-size": enrolment.step_size,
     }
     return config_record(
         {
@@ -112,6 +116,9 @@ def read_enrolment(content: RecordDict) -> Enrolment:
     ledger = read_field(record, "ledger", str, "")
     if len(ledger) > LONGEST_ABOUT:
         raise WireError(f"account has {len(ledger)} characters, at most {LONGEST_ABOUT} are read")
+    step_size = read_field(record, "step-size", float, 0.0)
+    if not 0.0 <= step_size < math.inf:
+        raise WireError(f"step size is {step_size}, expected a length")
     layout, buffers, tied = (
         read_field(record, name, str, "") for name in ("layout", "buffers", "tied")
     )
@@ -135,4 +142,5 @@ def read_enrolment(content: RecordDict) -> Enrolment:
         own_settings=own_settings,
         library=one_line(read_field(record, LIBRARY_VERSION, str, ""))[:LONGEST_NAME],
         ledger=ledger,
+        step_size=step_size,
     )

@@ -26,5 +26,6 @@ query of the user's either.
 from .buffers import initial_arrays
 from .participant import LoopParticipant
 from .round import LocalRound
+from .step_length import measured_step
 
-__all__ = ["LocalRound", "LoopParticipant", "initial_arrays"]
+__all__ = ["LocalRound", "LoopParticipant", "initial_arrays", "measured_step"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -53,6 +54,7 @@ OPTIMIZERS = {False: OF_LOOP + "optimizers", True: OF_LOOP + "noised-optimizers"
 """Names in an agent's state: of personal layers, and of optimizers, in a private round or not."""
 
 Count = Callable[[Context], int]
+Length = Callable[[Context], float]
 
 
 class _Call:
@@ -114,6 +116,11 @@ class LoopParticipant(Participant):
     keep_optimizer : bool
         Whether an optimizer of a module's parameters goes on from the state, such as momenta, with
         which that of the agent's round before ended. Its settings are those of the round's own.
+    step_size : float or callable
+        Length of a step of the loop, or ``context -> float``: the learning rate of plain SGD,
+        lr / (1 - momentum) with momentum, `measured_step` for other optimizers. The strategy's
+        open settings follow from it (`privet.client_apps.loop_defaults`): one value for the run,
+        the median of the agents'. 0 states none.
     reply_seconds : float
         As of `Participant`; private rounds of an asynchronous run need it.
 
@@ -124,7 +131,8 @@ class LoopParticipant(Participant):
 
     Notes
     -----
-    Privacy: statistics are computed from the records and not noised. An agent with a budget, one in
+    Privacy: private agents and secure sums do not state a step, as a measured one depends on
+    records. Statistics are computed from the records and not noised. An agent with a budget, one in
     a private run and one in a secure sum refuse to have theirs averaged. Personal layers never
     leave the agent, but are trained without noise, and every gradient of the others depends on
     them: a private round refuses them. Optimizers of a private round go on from those of private
@@ -155,6 +163,7 @@ class LoopParticipant(Participant):
         buffers: BuffersAre = "average",
         personal: str | Sequence[str] = (),
         keep_optimizer: bool = False,
+        step_size: float | Length = 0.0,
         reply_seconds: float = 0.0,
     ) -> None:
         if not callable(num_examples):
@@ -178,7 +187,9 @@ class LoopParticipant(Participant):
             tied = tied_names(made, {**parameters.parameters, **sent})
         self._calls: dict[int, _Call] = {}
         super().__init__(
-            lambda context: known(layout, num_examples(context), held.shared, tied),
+            lambda context: known(
+                layout, num_examples(context), held.shared, tied, _length(step_size, context)
+            ),
             protocol=protocol,
             reply_seconds=reply_seconds,
         )
@@ -468,3 +479,11 @@ class LoopParticipant(Participant):
         if call is not None and call.quiet:
             return Exits(private=True, quiet=True)
         return super().exits(message, context)
+
+
+def _length(given: float | Length, context: Context) -> float:
+    """Return the length of a loop's step (raises ``ConfigError``)."""
+    step = float(given(context) if callable(given) else given)
+    if not 0.0 <= step < math.inf:
+        raise ConfigError(f"step_size is {step}, expected a length or 0")
+    return step

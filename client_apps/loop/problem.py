@@ -14,7 +14,10 @@ from ..half import Vector
 
 
 class LoopProblem:
-    """The public numbers of a problem whose gradients the library never sees."""
+    """The public numbers of a problem whose gradients the library never sees.
+
+    ``step_size`` is the length of a step of its loop, 0 where that is not known.
+    """
 
     def __init__(
         self,
@@ -22,10 +25,11 @@ class LoopProblem:
         num_examples: int,
         buffers: Layout | None = None,
         tied: Mapping[str, str] | None = None,
+        step_size: float = 0.0,
     ) -> None:
         self.dim, self.dtype, self.num_examples = layout.dim, layout.dtype, num_examples
         self.layout, self.divisor, self.buffers = layout, float(num_examples), buffers
-        self.tied = tied or {}
+        self.tied, self.step_size = tied or {}, step_size
 
     def value(self, x: Vector) -> float:
         """Refuse: the loss is the user's."""

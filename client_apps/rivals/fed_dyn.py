@@ -7,17 +7,19 @@ g_i <- g_i - alpha (x_i - x). It sends x_i.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from privet.core.key import LARGEST, setting
+from privet.core.key import LARGEST, SMALLEST, Scalar, setting
 from privet.kernel import Facts, Records
 from privet.kernel.programs.steps import LocalTask, Walk
 
 from ..gradient_agents import SeveralStepsAgent
 from ..half import Arrays, Streams, Vector
+from ..loop_defaults import Loops, alpha
 from ..value_bits import ValueBits
 
 
@@ -28,8 +30,15 @@ class Agent(ValueBits, SeveralStepsAgent):
     name: ClassVar[str] = "fed-dyn"
 
     fed_dyn_alpha: float = setting(
-        0.1, "weight of the proximal term", low=0, high=LARGEST, open_low=True
+        0.0, "weight of the proximal term", low=SMALLEST, high=LARGEST, automatic=(0.1, 0.1)
     )
+
+    def around_loops(self, loops: Loops) -> Mapping[str, Scalar]:
+        """Return alpha of `loop_defaults` with the step, where they are open."""
+        values = dict(super().around_loops(loops))
+        if "fed-dyn-alpha" in values:
+            values["fed-dyn-alpha"] = alpha(loops, self.steps)
+        return values
 
     def restart(self, broadcast: Arrays, facts: Facts) -> Arrays:
         return {"g": np.zeros(facts.dim, facts.dtype)}

@@ -37,10 +37,10 @@ from privet.sim.logs import quiet
 from privet.strategies.run.speeds import Speeds, SpeedSettings
 from results.marked import fill
 from results.resumable import Runs
+from results.searched import TRIALS, searched
 from results.themes import themed
 
 AGENTS, LATENCY = 100, 10.0
-TRIALS, WIDEST = 7, 8
 TUNING = 1000
 """Seed of the runs that choose a method's parameters."""
 NEVER = 1e6
@@ -355,49 +355,6 @@ def play(
     }
 
 
-def searched(
-    grid: Mapping[str, float],
-    most: Mapping[str, float],
-    score: Callable[[dict[str, float]], float],
-    trials: int = TRIALS,
-) -> tuple[dict[str, float], int]:
-    """Return the best of a compass search on a grid of powers, and how many were tried.
-
-    From the middle it goes to the better neighbour, a factor 3 on a key; where none is, by its
-    root, and so on. It ends after ``trials``, but not before the best has worse ones on all sides.
-    """
-    keys, tried = list(grid), {}
-
-    def value(place: tuple[int, ...]) -> dict[str, float]:
-        return {
-            k: float(f"{grid[k] * 3 ** (p / WIDEST):.4g}") for k, p in zip(keys, place, strict=True)
-        }
-
-    def beside(place: tuple[int, ...], width: int) -> Iterator[tuple[int, ...]]:
-        for axis in range(len(keys)):
-            for side in (-width, width):
-                near = (*place[:axis], place[axis] + side, *place[axis + 1 :])
-                if all(one <= most.get(key, math.inf) for key, one in value(near).items()):
-                    yield near
-
-    best, width, bracketed = (0,) * len(keys), WIDEST, False
-    tried[best] = score(value(best))
-    while True:
-        around = [near for near in beside(best, width) if near not in tried]
-        if not around:
-            if len(tried) >= trials or width == 1:
-                break
-            bracketed, width = True, width // 2
-            continue
-        if bracketed and len(tried) >= trials:
-            break
-        near = around[0]
-        tried[near] = score(value(near))
-        if tried[near] < tried[best]:
-            best, bracketed = near, bracketed and width < WIDEST
-    return value(best), len(tried)
-
-
 class Study:
     """The runs of one method under one model of speeds."""
 
@@ -409,7 +366,7 @@ class Study:
         if self.setting.race:
             most = math.inf if chosen.way == "wait" else self.setting.race
             self._longest = min(self.limit, most)
-        self.values, self.trials = searched(
+        self.values, self.trials, _ = searched(
             chosen.grid, chosen.most, self._score, self.setting.trials
         )
 

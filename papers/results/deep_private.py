@@ -23,6 +23,7 @@ from studies.statistics import Estimate, difference
 EPSILONS = (2, 8, 32)
 TITLES = {
     "dp-fedsgd": "DP-FedSGD, momentum 0.9",
+    "dp-fedsgd-plain": "DP-FedSGD, no momentum",
     "fed-pdm": "FedPDM, Q = 1",
     "fed-dyn": "FedDyn, Q = 3",
     "scaffold": "SCAFFOLD, Q = 3",

@@ -38,6 +38,7 @@ class Server(ServerHalf[State]):
     """Server half of FedAsync."""
 
     state = State
+    no_server_optimizer: ClassVar[str] = ""
 
     agent: Agent = field(default_factory=Agent)
     fed_async_alpha: float = setting(

@@ -38,6 +38,7 @@ class Server(ServerHalf[State]):
     """Server half of FedBuff."""
 
     state = State
+    no_server_optimizer: ClassVar[str] = ""
 
     agent: Agent = field(default_factory=Agent)
     server_step_size: float = setting(

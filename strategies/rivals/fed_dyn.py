@@ -37,6 +37,7 @@ class Server(ServerHalf[State]):
     """Server half of FedDyn; ``agent`` has alpha."""
 
     state = State
+    no_server_optimizer: ClassVar[str] = ""
 
     agent: Agent = field(default_factory=Agent)
 

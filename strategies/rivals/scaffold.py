@@ -43,6 +43,7 @@ class Server(ServerHalf[State]):
     """Server half of SCAFFOLD."""
 
     state = State
+    no_server_optimizer: ClassVar[str] = ""
 
     agent: Agent = field(default_factory=Agent)
     server_step_size: float = setting(

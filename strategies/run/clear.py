@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -200,7 +201,8 @@ def fold(
         outcome.note_remark(name, update)
     uploads.gaps = session.gaps
     with np.errstate(over="ignore", invalid="ignore"):  # the Divergence observer reports it
-        session.state = half.fold(session.state, uploads, pending.turn)
+        fold = partial(half.fold, session.state, uploads, pending.turn)
+        session.state = session.steps.folded(half, session.state, pending.turn.t, fold)
     outcome.spool = None
     session.average(outcome.uploads[name].statistics for name in sort_names(outcome.uploads))
     for name, one in outcome.uploads.items():  # frees the arrays

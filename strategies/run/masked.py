@@ -17,6 +17,7 @@ import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 
 from flwr.app import Message
@@ -163,7 +164,8 @@ class MaskedSums(Collector):
             log.warning("round %d: agent %s is in no sum: %s", pending.round, name, reason)
         pending.outcome.require(len(self.updates), failures)
         sums = MaskedTotals.joined(self.sums, pending.outgoing.arrays, len(session.roster.agents))
-        session.state = half.fold_sums(session.state, sums, pending.turn)
+        fold = partial(half.fold_sums, session.state, sums, pending.turn)
+        session.state = session.steps.folded(half, session.state, pending.turn.t, fold)
         return pending.record(self.updates, failures)
 
     # ------------------------------------------------------------------ attempts

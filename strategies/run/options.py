@@ -14,11 +14,12 @@ from privet.wire.rosters import LEAST_ROSTER
 
 from ..participation import All, Fraction, Participation
 from .asynchrony import AsynchronySettings
+from .server_steps import ServerStepSettings
 from .speeds import SpeedSettings
 
 
 @dataclass(frozen=True)
-class RunSettings(SpeedSettings, AsynchronySettings):
+class RunSettings(ServerStepSettings, SpeedSettings, AsynchronySettings):
     """The settings of a run's waiting, seeds, sums and recovery; the fields are run-config keys."""
 
     topic: ClassVar[str] = "The run"

@@ -190,6 +190,8 @@ class Agent:
     """The number of tasks it was given, in a run that does not wait for all replies."""
     stated: str = ""
     """Its account of the experiment by its node's ledger file, until that is joined."""
+    step_size: float = 0.0
+    """The length of a step of its training loop; 0 where it states none."""
 
     @property
     def terms(self) -> tuple[tuple[str, str], ...]:
@@ -506,6 +508,7 @@ class Roster:
             own=enrolment.own_settings,
             library=enrolment.library,
             stated=enrolment.ledger,
+            step_size=enrolment.step_size,
         )
         self._place(enrolment.agent, now, question)
         if self.agents.get(enrolment.agent) is now:

@@ -51,10 +51,11 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
 from privet.client_apps.state_tables import StateTable
+from privet.client_apps.loop_defaults import Loops
 from privet.client_apps.terms import ARRIVAL_TIMES, MEAN_EXAMPLES
 from privet.core import ConfigError, PrivetError, RunError
 from privet.core.errors import listed, one_line
-from privet.core.key import keys_of, shown, values_of
+from privet.core.key import keys_of, read, shown, values_of
 from privet.core.library import LIBRARY_VERSION, library_version
 from privet.kernel import Facts
 from privet.kernel.programs.gradients import Gradients
@@ -87,6 +88,8 @@ from .roster import (
     wait_for_nodes,
 )
 from .round import Pending
+from .server_steps import SAVED as STEPS_SAVED
+from .server_steps import ServerStepSettings
 from .session import Round, Session
 from .speeds import SpeedSettings
 from .task import charged, restored, saved
@@ -94,6 +97,9 @@ from .tasks import Tasks
 from .together import WorksTogether, by_message, working_together
 
 log = logging.getLogger("flwr.privet")
+
+LOOKED_AT = 20
+"""Rounds whose participants say what share takes part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +175,7 @@ class Run:
     def __post_init__(self) -> None:
         self.half = replace(self.half, folder=self.options.folder)
         self.collector = collector_of(self.half, self.options)
+        self.session.steps.settings = read(ServerStepSettings, values_of(self.options))
         self.requested = {
             **dict(self.options.config),
             **values_of(self.half),
@@ -177,6 +184,7 @@ class Run:
             "participation": _stable_repr(self.options.participation),
             **_when_folded(self.options),
             "seed": self.options.seed,
+            **values_of(self.session.steps.settings),
             "secure-sum": self.collector.masked,
             "agent-weights": self.options.agent_weights,
         }
@@ -309,7 +317,10 @@ class Run:
             {key: manifest["settings"][key] for key in self.half.settings() if key != TARGET}
         )
         gaps = {name: arrays.pop(name) for name in list(arrays) if name.startswith(SAVED)}
+        stepped = {name: arrays.pop(name) for name in list(arrays) if name.startswith(STEPS_SAVED)}
         session.state = self.half.load(arrays)
+        session.steps.load(stepped, session.start)
+        session.steps.place(self.half, session.state)
         model, start = self.model, session.start
         if (model.shape, model.dtype) != (start.shape, start.dtype):
             raise RunError(
@@ -352,11 +363,37 @@ class Run:
             self.half = self.half.delayed(known)
         if not readable or self.private or not known or any(facts.moduli for facts in known):
             return
-        left_open = self.half.agent.without_moduli
-        self.half = self.half.without_moduli()
+        loops = self._loops()
+        left_open = (
+            self.half.agent.around_loops(loops) if loops.step else self.half.agent.without_moduli
+        )
+        self.half = self.half.without_moduli(loops)
         if left_open:
-            values = ", ".join(f"{key} is {value}" for key, value in left_open.items())
-            log.info("no agent knows the moduli of its problem: %s", values)
+            values = ", ".join(
+                f"{key} is {value:.4g}" if isinstance(value, float) else f"{key} is {value}"
+                for key, value in left_open.items()
+            )
+            why = (
+                f"the agents' training loops take steps of {loops.step:.4g}, and {loops.share:.2g} "
+                "of the agents take part in a round"
+                if loops.step
+                else "no agent knows the moduli of its problem, or states the step of a training "
+                "loop (LoopParticipant's step_size)"
+            )
+            log.info("%s: %s", why, values)
+        if weak := self.half.weakness(loops):
+            log.warning("%s: %s", self.half.name, weak)
+
+    def _loops(self) -> Loops:
+        """Return the median step that training loops state, and the share that takes part."""
+        roster, who = self.session.roster, self.options.participation
+        steps = sorted(one.step_size for one in roster.agents.values() if one.step_size)
+        names = roster.names
+        counts = [
+            len(who.select(number, names, self.options.seed)) for number in range(1, LOOKED_AT + 1)
+        ]
+        middle = steps[len(steps) // 2] if steps else 0.0
+        return Loops(middle, float(np.mean(counts)) / len(names))
 
     def _log_misfits(self) -> None:
         """Log batch sizes larger than agents' data sets, and probabilities of unknown agents."""
@@ -443,7 +480,12 @@ class Run:
             node_states += grid.node_states()
             there = {name for table in node_states for name in table.names}
             node_states += session.saved_of(session.roster.agents.keys() - there)
-        arrays = {**half.dump(session.state), **session.buffers_sent, **session.gaps.dump()}
+        arrays = {
+            **half.dump(session.state),
+            **session.buffers_sent,
+            **session.gaps.dump(),
+            **session.steps.dump(),
+        }
         tasks: dict[str, bytes] = {}
         if isinstance(self.collector, Tasks):
             unfinished = self.collector.unfinished(session)
@@ -519,6 +561,7 @@ class Run:
         """Insert a newcomer into the state."""
         session, position = self.session, self.session.roster.positions[name]
         session.state = self.half.admit(session.state, position, session.start)
+        session.steps.place(self.half, session.state)
         session.state.residual = UNKNOWN
         session.gaps.insert(position)
         self._place(position, name)
@@ -535,6 +578,7 @@ class Run:
             if release is not None:
                 agent.former = (*agent.former, with_lost("", release))
         session.state = self.collector.renew(self.half, session.state, position, session.start)
+        session.steps.place(self.half, session.state)
         session.state.residual = UNKNOWN
         session.gaps.forget(position)
         self._place(position, name)

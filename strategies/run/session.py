@@ -22,6 +22,7 @@ from privet.wire.payload import BUFFERS
 from ..gaps import Gaps
 from .failure import Failure
 from .roster import Roster
+from .server_steps import ServerSteps
 from .task import Task
 
 Metrics = Mapping[str, int | float | list[int] | list[float]]
@@ -166,6 +167,8 @@ class Session:
     roster: Roster
     gaps: Gaps = field(default_factory=lambda: Gaps(0))
     """Every agent's part of the residual."""
+    steps: ServerSteps = field(default_factory=ServerSteps)
+    """The server's optimizer."""
     round: int = 0
     history: list[Round] = field(default_factory=list)
     initial: Round = Round(0, (), epsilon=0.0)

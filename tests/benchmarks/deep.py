@@ -2,8 +2,8 @@
 
 ``PYTHONPATH=tests:papers python -m benchmarks.deep mnist_20k.npz docs/results`` plays what is not
 yet in ``deep.csv``, a line a run, and writes the page. Every method has the same training loop,
-batches and starts; Privet's run through `LoopParticipant`, FedAvg, FedProx and FedAdam are Flower's
-own.
+batches and starts; Privet's run through `LoopParticipant`, FedAvg, FedAvgM, FedProx and FedAdam are
+Flower's own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp.strategy import FedAdam, FedAvg, FedProx
+from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedProx
 
 from privet.client_apps import LoopParticipant, initial_arrays
 from privet.client_apps.sparse_mod import sparse_mod
@@ -99,6 +99,12 @@ ENTRIES = (
         "step 0.3, mu 0.01",
         lambda: FedProx(fraction_evaluate=0.0, proximal_mu=0.01),
         step=0.3,
+    ),
+    Entry(
+        "FedAvgM",
+        "step 0.2, server momentum 0.7",
+        lambda: FedAvgM(fraction_evaluate=0.0, server_momentum=0.7),
+        step=0.2,
     ),
     Entry(
         "FedAdam",

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from results.asynchrony import TRIALS, Study, finding, searched
+from results.asynchrony import Study, finding
+from results.searched import TRIALS, searched
 
 
 @pytest.mark.parametrize("best", [{"a": 1.0}, {"a": 40.0}, {"a": 0.02, "b": 9.0}])
@@ -18,7 +19,8 @@ def test_the_best_has_worse_neighbours_on_all_sides(best: dict[str, float]) -> N
         tried.append(values)
         return sum(abs(math.log(values[key] / best[key])) for key in best)
 
-    found, count = searched(dict.fromkeys(best, 1.0), {}, score)
+    found, count, inside = searched(dict.fromkeys(best, 1.0), {}, score)
+    assert inside
     assert count == len(tried) >= TRIALS
     for key, value in best.items():
         assert abs(math.log(found[key] / value)) < math.log(3.0)
@@ -27,8 +29,13 @@ def test_the_best_has_worse_neighbours_on_all_sides(best: dict[str, float]) -> N
 
 
 def test_no_value_above_what_is_allowed_is_tried() -> None:
-    found, _ = searched({"a": 0.3}, {"a": 1.0}, lambda values: -values["a"])
+    found = searched({"a": 0.3}, {"a": 1.0}, lambda values: -values["a"]).values
     assert 0.3 < found["a"] <= 1.0
+
+
+def test_a_bounded_search_says_where_the_best_is_at_its_edge() -> None:
+    found = searched({"a": 1.0}, {}, lambda values: -values["a"], bound=5)
+    assert (found.trials, found.inside, found.values) == (5, False, {"a": 27.0})
 
 
 def test_a_raced_search_plays_no_run_longer_than_its_best() -> None:

@@ -1,0 +1,66 @@
+"""The suite of networks: one task of it by its command, and what its data and networks promise."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from results import networks  # noqa: E402
+from results.network_tasks import TASKS, accuracy, transformer  # noqa: E402
+from support.paths import ROOT, data_file  # noqa: E402
+
+
+@pytest.mark.slow
+def test_one_task_is_tuned_played_and_written_by_the_command(tmp_path: Path) -> None:
+    folder = data_file("mnist_20k.npz").parent
+    shutil.copy(ROOT / "docs/results/networks.md", tmp_path)
+    networks.main([str(tmp_path), str(folder), "--size", "quick", "--task", "adult"])
+    runs = [json.loads(line) for line in (tmp_path / "networks.jsonl").read_text().splitlines()]
+    for method, made in networks.METHODS.items():
+        own = [run["run"] for run in runs if run["run"]["method"] == method]
+        tuning = [run for run in own if run["part"] == "validation"]
+        least = 0 if made.open else networks.TRIALS
+        most = 0 if made.open else networks.BOUND + len(networks.KAPPAS.get(method, ()))
+        assert least <= len(tuning) <= most
+        assert sorted(run["seed"] for run in own if run["part"] == "test") == [0, 1, 2]
+        assert {run["seed"] for run in tuning} <= {networks.TUNING}
+    page = (tmp_path / "networks.md").read_text()
+    assert all(f"| {method} | " in page for method in networks.METHODS)
+    before = len(runs)
+    networks.main([str(tmp_path), str(folder), "--size", "quick", "--task", "adult"])
+    assert len((tmp_path / "networks.jsonl").read_text().splitlines()) == before
+
+
+def test_a_task_that_is_left_out_has_the_constant_that_is_best_on_the_others() -> None:
+    gains = {"a": (9.0, 0.0), "b": (-1.0, 2.0), "c": (1.0, 2.0)}
+    assert list(networks.left_out(gains, (0.1, 0.3))) == [
+        ["a", "+9.0, +0.0", "0.3", "+0.0"],
+        ["b", "-1.0, +2.0", "0.1", "-1.0"],
+        ["c", "+1.0, +2.0", "0.1", "+1.0"],
+    ]
+
+
+def test_no_example_is_held_out_and_trained_on_and_agents_differ_in_size() -> None:
+    folder = data_file("adult-train.csv.gz").parent
+    held = TASKS["adult"].agents(folder, 0)
+    sizes = [len(labels) for _, labels in held.train]
+    assert sum(sizes) + len(held.validation[1]) == 32_561
+    assert (len(sizes), min(sizes)) == (15, 8)
+    assert len(held.test[1]) == 16_281
+
+
+def test_the_transformers_output_layer_is_its_embedding_and_the_rest_is_frozen() -> None:
+    model = transformer(0, "quick")
+    trained = {name for name, one in model.named_parameters() if one.requires_grad}
+    assert trained == {"embedding.weight"} | {
+        f"layers.0.{layer}.{matrix}" for layer in ("query", "value") for matrix in "ab"
+    }
+    assert model.head.weight is model.embedding.weight
+    held = TASKS["lora"].agents(Path(), 0)
+    assert held.digest
+    assert accuracy(model, held.test) > 1.5 / 96  # it was trained before

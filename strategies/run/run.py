@@ -50,8 +50,8 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from privet.client_apps.state_tables import StateTable
 from privet.client_apps.loop_defaults import Loops
+from privet.client_apps.state_tables import StateTable
 from privet.client_apps.terms import ARRIVAL_TIMES, MEAN_EXAMPLES
 from privet.core import ConfigError, PrivetError, RunError
 from privet.core.errors import listed, one_line

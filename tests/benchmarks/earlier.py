@@ -13,6 +13,7 @@ perceptron, small, so that the library's own time counts, and large, so that its
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -101,12 +102,11 @@ def player(
 
 def loop_player(algorithm: str, agents: int, width: int) -> Callable[[int], float]:
     """Return what `player` returns, of a loop of ten steps of 16 rows in PyTorch."""
-    import torch
-
     from privet.client_apps import LoopParticipant, initial_arrays
     from privet.sim.engine import InlineGrid
     from privet.strategies import FedDyn, FedPLT, Scaffold
 
+    torch: Any = importlib.import_module("torch")
     torch.set_num_threads(1)
     torch.manual_seed(0)
     nn, steps, step_size = torch.nn, 10, 0.05
@@ -131,11 +131,10 @@ def loop_player(algorithm: str, agents: int, width: int) -> Callable[[int], floa
         "step_size_rule": "constant",
         "max_local_steps": steps,
     }
-    strategy: Any = {
-        "fed-plt": lambda: FedPLT(num_agents=agents, step_size=step_size, local_epochs=steps),
-        "fed-dyn": lambda: FedDyn(num_agents=agents, **fixed),
-        "scaffold": lambda: Scaffold(num_agents=agents, **fixed),
-    }[algorithm]()
+    if algorithm == "fed-plt":
+        strategy: Any = FedPLT(num_agents=agents, step_size=step_size, local_epochs=steps)
+    else:
+        strategy = {"fed-dyn": FedDyn, "scaffold": Scaffold}[algorithm](num_agents=agents, **fixed)
     return played(strategy, InlineGrid(app, agents), initial_arrays(model))
 
 
@@ -243,4 +242,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "--answer":
         answer()
     else:
-        main(sys.argv[1], *map(int, sys.argv[2:3]), *sys.argv[3:4])
+        main(sys.argv[1], int("".join(sys.argv[2:3]) or 10), "".join(sys.argv[3:4]))

@@ -26,7 +26,7 @@ class Use(NamedTuple):
 
     masses: NDArray[np.float64]
     first: int
-    count: int
+    times: int
 
 
 class Law(NamedTuple):
@@ -71,8 +71,8 @@ def sum_of_losses(
     square of those of the product; their sum is at most sqrt(N) times that, and the inverse
     transform adds e times the mean magnitude of the coefficients to each of N.
     """
-    span_high = sum(use.count * (use.first + use.masses.size - 1) for use in uses)
-    span_low = sum(use.count * use.first for use in uses)
+    span_high = sum(use.times * (use.first + use.masses.size - 1) for use in uses)
+    span_low = sum(use.times * use.first for use in uses)
     high = min(span_high, math.ceil(_tail_bound(uses, step, orders / scale) / step))
     low = max(span_low, -math.ceil(_tail_bound(uses, -step, orders / scale) / step))
     size = 1 << max(high - low, 1).bit_length()

@@ -22,6 +22,7 @@ factor c_k, and the distance in units of b sqrt(sum c_k^2) is the size of a norm
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -218,7 +219,8 @@ class Replays:
         if (off > ALIKE * FAR * gain + FAR * rounding).any() or (gain <= 16.0 * rounding).any():
             return None
         sizes: Vector = (np.abs(seen - bare) + rounding) / (gain - rounding)
-        return (sizes + GRID_SLACK * np.sqrt(release.draws)) * (1.0 + ALIKE)
+        slack = GRID_SLACK * math.sqrt(release.draws)
+        return (sizes + slack) * (1.0 + ALIKE)
 
     def _upload(
         self, message: Message, state: RecordDict, instruction: Instruction, draws: Vector

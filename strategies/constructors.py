@@ -45,7 +45,7 @@ class FedPLTArguments(PrimalDualStrategy):
         clip: float = 0.0,
         noise_variance: float = 0.0,
         relation: Literal["replace-one", "add-remove", "replace-agent"] = "replace-one",
-        returned_model: Literal["auto", "y", "mean"] = "auto",
+        returned_model: Literal["auto", "y", "mean", "middle"] = "auto",
         delta: float = 1e-05,
         noise_seed: int = -1,
         target_epsilon: float = 0.0,
@@ -100,9 +100,10 @@ class FedPLTArguments(PrimalDualStrategy):
         relation : {"replace-one", "add-remove", "replace-agent"}, default "replace-one"
             which change of the data epsilon is about: a record replaced, or added or removed, or
             all records of an agent replaced
-        returned_model : {"auto", "y", "mean"}, default "auto"
-            the model of a run: y, or the mean of all agents' x_i, as in the paper's figures; auto
-            is y, or mean where no agent knows its moduli
+        returned_model : {"auto", "y", "mean", "middle"}, default "auto"
+            the model of a run: y, the mean of all agents' x_i, as in the paper's figures, or the
+            middle of y before and after the round; auto is y, or mean where no agent knows its
+            moduli
         delta : float, default 1e-05
             delta at which epsilon is stated
         noise_seed : int, default -1
@@ -1331,7 +1332,7 @@ class FedSplitArguments(RivalStrategy):
         smoothness: float = 0.0,
         value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
         relaxation: float | Literal["auto"] = "auto",
-        returned_model: Literal["auto", "y", "mean"] = "auto",
+        returned_model: Literal["auto", "y", "mean", "middle"] = "auto",
         **run: Unpack[RunArguments],
     ) -> None:
         """Take the parameters of fed-split.
@@ -1359,9 +1360,10 @@ class FedSplitArguments(RivalStrategy):
         relaxation : float | "auto", default "auto"
             a in z_i + 2 a (x_i - y): 1 is the paper's; auto is 1, or in an asynchronous run 1/2
             unless theory proves 1, or around training loops 1 / s, s the share that takes part
-        returned_model : {"auto", "y", "mean"}, default "auto"
-            the model of a run: y, or the mean of all agents' x_i, as in the paper's figures; auto
-            is y, or mean where no agent knows its moduli
+        returned_model : {"auto", "y", "mean", "middle"}, default "auto"
+            the model of a run: y, the mean of all agents' x_i, as in the paper's figures, or the
+            middle of y before and after the round; auto is y, or mean where no agent knows its
+            moduli
         asynchronous : bool, default False
             fold uploads as they come: a round is a version of the model, and an upload is combined
             with the model that its agent was sent

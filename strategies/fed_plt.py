@@ -91,8 +91,9 @@ class Server(ServerHalf[State]):
     h: ProximalFunction = field(default_factory=Zero)
     returned_model: str = setting(
         "auto",
-        "the model of a run: y, or the mean of all agents' x_i, as in the paper's figures",
-        choices=("auto", "y", "mean"),
+        "the model of a run: y, the mean of all agents' x_i, as in the paper's figures, or the "
+        "middle of y before and after the round",
+        choices=("auto", "y", "mean", "middle"),
         needs={"secure_sum": False},
         automatic=("y", "mean"),
     )
@@ -104,12 +105,15 @@ class Server(ServerHalf[State]):
     def without_moduli(self, loops: Loops = NO_LOOPS) -> Self:
         """Return the half, whose model is the mean of x_i: y lies beyond it by the reflections.
 
-        It is y where loops state their step and most agents are absent: most x_i are then old.
+        Where loops state their step and most agents are absent, most x_i are old, and it is the
+        middle of y before and after the round: at a = 1/s and h = 0 the mean of the participants'
+        x_i, since y moves by 2 a s of the way to it.
         """
         half = super().without_moduli(loops)
         fresh = not loops.step or loops.share > STALE
-        mean = self.returned_model == "auto" and not self.masked and fresh
-        return replace(half, returned_model="mean") if mean else half
+        if self.returned_model != "auto" or self.masked:
+            return half
+        return replace(half, returned_model="mean" if fresh else "middle")
 
     def weakness(self, loops: Loops) -> str:
         """Return that the model is mostly of old x_i, where few agents take part."""
@@ -201,7 +205,10 @@ class Server(ServerHalf[State]):
         return None if rows is None else dict(self.agent.held(rows))
 
     def model(self, state: State) -> Vector:
-        """Return the prox of the mean z, or the mean of x_i over all agents."""
+        """Return the prox of the mean z, the mean of x_i over all agents, or the middle of y."""
+        if self.returned_model == "middle":
+            middle: Vector = (state.y + state.center) * state.y.dtype.type(0.5)
+            return middle
         return mean_row(state.x) if self.returned_model == "mean" else state.center
 
     def models(self, state: State) -> Arrays:
@@ -212,7 +219,7 @@ class Server(ServerHalf[State]):
         if self.masked:
             return super().models(state)
         mean = mean_row(state.x)
-        return {"last": mean if self.returned_model == "mean" else state.center, "mean": mean}
+        return {"last": mean if self.returned_model == "mean" else self.model(state), "mean": mean}
 
 
 def _known_moduli(agent: SplittingAgent, facts: Sequence[Facts]) -> Moduli | None:

@@ -100,6 +100,17 @@ def test_fed_plts_limit_is_exact_whatever_share_takes_part(share: float) -> None
     assert np.allclose(result.arrays["w"].numpy(), np.mean(range(AGENTS)), atol=1e-6)
 
 
+def test_where_most_are_absent_fed_plts_model_is_the_mean_of_those_that_came() -> None:
+    strategy, agents = FedPLT(num_agents=AGENTS, fraction_train=0.25), grid(0.1)
+    strategy.begin(agents, START)
+    for number in (1, 2, 3):
+        done = strategy.play_round(agents, number)
+        rows = strategy.run.session.roster.positions
+        came = strategy.run.session.state.x[[rows[name] for name in done.participants]]
+        assert np.allclose(strategy.run.models()["last"], came.mean(axis=0), atol=1e-12)
+        assert np.array_equal(strategy.run.models()["last"], strategy.run.model)
+
+
 def test_private_agents_state_no_step() -> None:
     strategy = FedDyn(clip=1.0, noise_scale=1.0, num_agents=AGENTS)
     strategy.begin(grid(0.3), START)

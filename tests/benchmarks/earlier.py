@@ -134,7 +134,7 @@ def loop_player(algorithm: str, agents: int, width: int) -> Callable[[int], floa
     if algorithm == "fed-plt":
         strategy: Any = FedPLT(num_agents=agents, step_size=step_size, local_epochs=steps)
     else:
-        of_steps: Any = {"fed-dyn": FedDyn, "scaffold": Scaffold}[algorithm]
+        of_steps: Any = FedDyn if algorithm == "fed-dyn" else Scaffold
         strategy = of_steps(num_agents=agents, **fixed)
     return played(strategy, InlineGrid(app, agents), initial_arrays(model))
 

@@ -307,14 +307,6 @@ def test_add_remove_is_the_nodes_to_allow(tmp_path: Path) -> None:
     assert scales[0] / scales[1] == pytest.approx(0.5, rel=1e-6)
 
 
-def test_add_remove_is_refused_elsewhere(tmp_path: Path) -> None:
-    """In a simulated run, whose nodes have no config of their own."""
-    code, text = privet("run", *words(ADD_REMOVE, output_dir=tmp_path, target_epsilon=8))
-    assert code != 0
-    assert "relation = 'add-remove'" in text
-    assert rounds_of(tmp_path) == ""
-
-
 def finished(run: Callable[[], Said]) -> Said | str:
     """Return what a run says, or the line with which it ended."""
     try:

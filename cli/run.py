@@ -103,6 +103,8 @@ def _runtime_env(given: str) -> dict[str, Any]:
         environment = json.loads(text)
         if not isinstance(environment, dict):
             raise ValueError(f"a JSON object is needed, not {type(environment).__name__}")
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise ConfigError(f"--ray-runtime-env {given}: {error.strerror}") from None
+    except ValueError as error:
         raise ConfigError(f"--ray-runtime-env {given}: {one_line(str(error))}") from None
     return environment

@@ -105,11 +105,15 @@ def prepared(
     small = share.features.nbytes <= LARGEST
     if small and newest < settled and _stamps(sources) == stamps:
         _write(file, share, sources, stamps)
+    else:
+        _sweep(folder)
     return share
 
 
 def forget(folder: Path) -> None:
-    """Delete all that is kept in a folder."""
+    """Delete all that is kept in a folder; behind a link to one nothing is."""
+    if folder.is_symlink():
+        return
     for file in _kept(folder):
         file.unlink(missing_ok=True)
     with suppress(OSError):

@@ -102,9 +102,10 @@ def _tail_bound(uses: Sequence[Use], step: float, orders: NDArray[np.float64]) -
     """
     logs = np.full(orders.size, -math.log(TAIL))
     for masses, first, count in uses:
-        exponents = orders[:, None] * (step * np.arange(first, first + masses.size))
+        there = np.flatnonzero(masses)  # beside a point without mass all others could underflow
+        exponents = orders[:, None] * (step * (first + there))
         top = exponents.max(axis=1)
-        logs += count * (top + np.log(np.exp(exponents - top[:, None]) @ masses))
+        logs += count * (top + np.log(np.exp(exponents - top[:, None]) @ masses[there]))
     return max(0.0, float((logs / orders).min()))
 
 

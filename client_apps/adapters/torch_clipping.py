@@ -78,7 +78,8 @@ def clipped_gradients(
     VmapError
         If the loss does not run under ``torch.func.vmap``.
     ConfigError
-        If it keeps something of one example for others.
+        If it keeps something of one example for others, or, where examples are ``kept``, if
+        anything differs from one block to the next.
 
     Privacy: replacing one example moves the sum by at most 2 clip and the margin for rounding of
     `privet.problems.clipped_sensitivity`. Nothing is noised here.
@@ -96,15 +97,22 @@ def clipped_gradients(
         if kept is None
         else _placed(batch, kept, min(width, rows))
     )
-    for block, there in blocks:
+    sampled = memory if kept is not None else None
+    if sampled is not None:
+        sampled.begin_sampled()
+    for number, (block, there) in enumerate(blocks):
         if memory is not None:
             memory.block()
         gradients = _run(gradient, parameters, block, memory).values()
+        if sampled is not None and number == 0:
+            sampled.require_steady()
         with torch.no_grad(), torch.autocast(first.device.type, enabled=False):
             parts = [part.reshape(len(part), -1) for part in gradients]
             total += _clipped_block(parts, clip, norm, there)
     if memory is not None:
         memory.require_none()
+    if sampled is not None:
+        sampled.require_steady()
     return total
 
 

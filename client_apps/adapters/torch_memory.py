@@ -6,6 +6,11 @@ are tensors that something keeps - the module, the loss, a global name: those ma
 still batched tensors of ``torch.func.vmap`` after it, by which they are found. Attributes,
 containers and closures are searched, as they have names to give; every other tensor that torch
 returned in a block must be gone when the block ends.
+
+Where records are sampled, how many blocks there are, and which block a record is in, depends on
+coins. Then nothing may differ from block to block, be it made of examples or not: a count of calls
+or a draw of Python's or numpy's generators would let the coin of one record change what the others
+add. Numbers and generators that the module and the loss hold or name are compared.
 """
 
 from __future__ import annotations
@@ -14,6 +19,8 @@ import copy
 import functools
 import gc
 import importlib
+import itertools
+import random
 import types
 import weakref
 from collections import deque
@@ -21,11 +28,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from privet.core import ConfigError
 
 LONGEST = 4096
 """Items of a container that are looked at; nobody keeps a memory in a longer one by accident."""
-_PLAIN = (str, bytes, int, float, complex, bool, type(None), type, types.ModuleType)
+_NUMBERS = (str, bytes, int, float, complex, bool, np.generic)
+_PLAIN = (*_NUMBERS, type(None), type, types.ModuleType)
+_NAMED = (
+    *_NUMBERS, types.FunctionType, itertools.count, random.Random, np.random.Generator,
+    np.random.RandomState,
+)  # fmt: skip
 
 
 class Memory:
@@ -46,6 +60,8 @@ class Memory:
         self._module, self._loss, self._prefix, self._vmap = module, loss, prefix, vmap
         self._torch = importlib.import_module("torch")  # which the module comes from
         self._given: dict[str, Any] = {}
+        self._drawn: Any = None
+        self._kept: list[Any] = []
 
     def begin(self) -> None:
         """Let what follows from the parameters alone, as a spectral norm's vectors, take a step."""
@@ -128,6 +144,35 @@ class Memory:
         if any(map(self._batched, tensors_in(self._loss))):
             self._refuse("the loss")
 
+    def begin_sampled(self) -> None:
+        """Note the state of the generators that all code shares, before blocks of sampled rows."""
+        self._drawn, self._kept = _shared_generators(), []
+
+    def require_steady(self) -> None:
+        """Refuse what changes from one block of sampled records to the next.
+
+        To be called after the first and the last of a step: what the first one sets, as a cache
+        does, may stay.
+
+        Raises
+        ------
+        ConfigError
+        """
+        kept = list(_numbers_in([self._loss, *self._module.modules()]))
+        if self._drawn != _shared_generators():
+            self._unsteady("random numbers of Python or numpy are drawn")
+        if self._kept and kept != self._kept:
+            self._unsteady("a number or a generator changes, as a count of calls does")
+        self._kept = kept
+
+    @staticmethod
+    def _unsteady(what: str) -> None:
+        raise ConfigError(
+            f"batch = 'poisson': {what} in the module or the loss from one call to the next, so "
+            "that whether one record takes part would change what the others add: draw and count "
+            "outside, or use batch = 'sample'"
+        )
+
     def _refuse(self, what: str) -> None:
         raise ConfigError(
             f"{what} keeps what it computes from one example for others, so that none can be "
@@ -151,15 +196,58 @@ def fresh(module: Any) -> Any:
 
 def tensors_in(held: Any) -> Iterator[Any]:
     """Yield the tensors that an object holds: in attributes, containers and closures."""
+    return (one for one in _parts_of(held) if _is_tensor(one))
+
+
+def _is_tensor(one: Any) -> bool:
+    return hasattr(one, "detach") and hasattr(one, "dim")
+
+
+def _shared_generators() -> tuple[Any, ...]:
+    """Return the states of the generators of Python and numpy that all code shares."""
+    return random.getstate(), *_legacy(np.random)
+
+
+def _legacy(generator: Any) -> tuple[Any, ...]:
+    _, words, *rest = generator.get_state()
+    return words.tobytes(), *rest
+
+
+def _numbers_in(held: Any) -> Iterator[Any]:
+    """Yield what tells the numbers, texts and generators that an object holds, or names."""
+    for one in _parts_of(held, named=True):
+        if isinstance(one, np.random.Generator):
+            yield repr(one.bit_generator.state)
+        elif isinstance(one, np.random.RandomState):
+            yield _legacy(one)
+        elif isinstance(one, random.Random):
+            yield one.getstate()
+        elif isinstance(one, (*_NUMBERS, itertools.count)):
+            yield repr(one)
+        elif isinstance(one, np.ndarray) and not one.dtype.hasobject and one.size <= LONGEST:
+            yield one.tobytes()
+
+
+def _parts_of(held: Any, *, named: bool = False) -> Iterator[Any]:
+    """Yield an object and what it holds.
+
+    Where what is ``named`` counts as well, these are also plain numbers, and what classes hold and
+    functions read of their globals: numbers, generators and other functions.
+    """
     waiting, seen = [held], set[int]()
     while waiting:
         one = waiting.pop()
-        if isinstance(one, _PLAIN) or id(one) in seen:
+        if isinstance(one, _PLAIN):
+            if named:
+                yield one
+            continue
+        if id(one) in seen:
             continue
         seen.add(id(one))
-        if hasattr(one, "detach") and hasattr(one, "dim"):
-            yield one
-        elif isinstance(one, dict):
+        yield one
+        if _is_tensor(one):
+            continue
+        if isinstance(one, dict):
             if len(one) <= LONGEST:
                 waiting.extend(one.values())
         elif isinstance(one, list | tuple | set | frozenset | deque):
@@ -167,12 +255,18 @@ def tensors_in(held: Any) -> Iterator[Any]:
                 waiting.extend(one)
         elif isinstance(one, types.FunctionType):
             waiting.extend(_of_function(one))
+            if named:
+                waiting.extend(_globals_of(one))
         elif isinstance(one, types.MethodType):
             waiting += [one.__self__, one.__func__]
+        elif isinstance(one, types.BuiltinMethodType):
+            waiting.append(one.__self__)
         elif isinstance(one, functools.partial):
             waiting += [one.func, one.args, one.keywords, vars(one)]
         elif isinstance(attributes := getattr(one, "__dict__", None), dict):
             waiting.append(attributes)
+            if named:
+                waiting.extend(_of_classes(one))
 
 
 def _of_function(function: types.FunctionType) -> Iterator[Any]:
@@ -182,6 +276,23 @@ def _of_function(function: types.FunctionType) -> Iterator[Any]:
             yield cell.cell_contents
         except ValueError:  # not filled yet
             continue
+
+
+def _globals_of(function: types.FunctionType) -> Iterator[Any]:
+    if not _is_foreign(function):
+        values = map(function.__globals__.get, function.__code__.co_names)
+        yield from (one for one in values if isinstance(one, _NAMED))
+
+
+def _of_classes(one: Any) -> Iterator[Any]:
+    for kind in type(one).__mro__:
+        if not _is_foreign(kind):
+            yield from (each for each in vars(kind).values() if isinstance(each, _NAMED))
+
+
+def _is_foreign(one: Any) -> bool:
+    """Whether a class or function is of Python, torch or numpy."""
+    return str(one.__module__).partition(".")[0] in ("builtins", "torch", "numpy", "functools")
 
 
 def same_bits(one: Any, other: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 from flwr.app import Context, Error, Message, MetricRecord
 
 from privet.client_apps import LoopParticipant, TorchProblem, client_app, initial_arrays
-from privet.core import RunError
+from privet.client_apps.loop.private_steps import summed
+from privet.core import ConfigError, RunError
 from privet.kernel import clipped_sensitivity
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedDyn, FedPLT, PrimalDualStrategy, Scaffold
@@ -532,6 +534,76 @@ def test_a_sampled_step_refuses_another_data_set_and_random_layers() -> None:
             play(
                 STRATEGIES["fed-dyn"](**SAMPLED), taking_part("fed-dyn", loop, make), nodes=DECLARED
             )
+
+
+RNG = np.random.default_rng(0)
+
+
+def draw() -> float:
+    return float(RNG.random())
+
+
+@pytest.mark.parametrize("kind", ["numpy", "python", "held", "named", "closure", "class", "module"])
+def test_a_loss_that_draws_or_counts_is_refused_where_records_are_sampled(kind: str) -> None:
+    """The coin of one record moves others to another call: their numbers must not depend on it."""
+    counts, held = {"calls": 0}, np.random.default_rng(0)
+
+    class Counting:
+        calls = 0
+
+        def factor(self) -> float:
+            type(self).calls += 1
+            return 1.0 + self.calls % 2
+
+    class Growing(torch.nn.Sequential):  # type: ignore[misc]
+        steps = 0
+
+        def forward(self, x: Any) -> Any:
+            self.steps += 1
+            return super().forward(x) * self.steps
+
+    counting = Counting()
+
+    def closure() -> float:
+        counts["calls"] += 1
+        return float(counts["calls"])
+
+    factors: dict[str, Callable[[], float]] = {
+        "numpy": np.random.random,
+        "python": random.random,
+        "held": held.random,
+        "named": draw,
+        "closure": closure,
+        "class": counting.factor,
+        "module": lambda: 1.0,
+    }
+    factor = factors[kind]
+
+    def drawing(model: Any, batch: Any) -> Any:
+        return factor() * loss(model, batch)
+
+    model = Growing(*network()) if kind == "module" else network()
+    rows, build = list(data(0)), tuple
+    arguments = model, dict(model.named_parameters()), drawing, rows, build, 0.5
+    kept = np.arange(ROWS) % 2 == 0
+    summed(*arguments)  # every record has its place then
+    with pytest.raises(ConfigError, match=r"batch = 'poisson': .* change what the others add"):
+        summed(*arguments, kept=kept, width=4)
+
+
+def test_what_a_loss_keeps_from_its_first_call_on_may_stay() -> None:
+    cache: dict[str, float] = {}
+
+    def caching(model: Any, batch: Any) -> Any:
+        cache.setdefault("factor", 2.0)
+        return loss(model, batch) * cache["factor"]
+
+    model, kept = network(), np.arange(ROWS) % 2 == 0
+    arguments = dict(model.named_parameters()), caching, list(data(0)), tuple, 50.0
+    sampled, _ = summed(model, *arguments, kept=kept, width=4)
+    halves = [part[kept] for part in data(0)]
+    alone, _ = summed(model, *arguments[:2], halves, tuple, 50.0)
+    assert np.allclose(sampled, alone, rtol=0, atol=1e-12)
 
 
 def test_a_record_in_float32_leaves_the_others_their_bits() -> None:

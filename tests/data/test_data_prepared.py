@@ -184,6 +184,25 @@ def test_a_table_that_was_just_changed_is_not_kept_yet(tmp_path: Path) -> None:
     assert not files(state)
 
 
+def test_old_records_are_gone_also_where_the_new_ones_are_not_kept_yet(tmp_path: Path) -> None:
+    path, state = table(tmp_path / "t.csv"), tmp_path / "state"
+    for seed in (1, 2):
+        built(of_table(path, state, **{"data-seed": seed}))
+    assert len(files(state)) == 2
+    os.utime(table(path, seed=1))
+    built(of_table(path, state))
+    assert files(state) == []
+
+
+def test_turning_it_off_deletes_nothing_behind_a_link(tmp_path: Path) -> None:
+    path, state, other = table(tmp_path / "t.csv"), tmp_path / "state", tmp_path / "other"
+    built(of_table(path, other))
+    kept = files(other)
+    (tmp_path / "state.data").symlink_to(tmp_path / "other.data")
+    built(of_table(path, state, **{"keep-data": False}))
+    assert kept == files(other)
+
+
 @pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 no archive", None], ids=str)
 def test_a_damaged_file_is_written_anew_with_one_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: bytes | None

@@ -21,7 +21,7 @@ from privet.kernel import (
     gaussian_epsilon,
 )
 from privet.kernel.ledger_lines import dearer
-from privet.kernel.sampled import sampled_epsilon
+from privet.kernel.sampled import _by_law, sampled_epsilon
 
 DELTA = 1e-5
 NODES = np.linspace(-1.0, 1.0, 100_001)
@@ -84,8 +84,27 @@ def test_one_and_two_uses_are_bounded_closely_in_both_directions(
 
 
 @pytest.mark.parametrize(
+    ("mu", "q", "delta"),
+    [(1e-3, 0.5, 1e-9), (0.01, 0.5, 1e-6), (0.05, 0.9, 1e-9), (0.3, 0.99, 1e-3)],
+)
+def test_each_direction_alone_is_bounded_closely_where_epsilon_is_small(
+    mu: float, q: float, delta: float
+) -> None:
+    """Also of losses whose grid has points without mass far beyond those that have some."""
+    whole = gaussian_epsilon(mu, delta)
+    for direction, there in enumerate((True, False)):
+
+        def excess(epsilon: float, direction: int = direction) -> float:
+            return deltas(mu, q, 1, epsilon)[direction] - delta
+
+        exact = optimize.brentq(excess, 0.0, 2 * whole, xtol=1e-14)
+        claimed = _by_law(0.0, ((mu, q, 1),), delta, whole, there)
+        assert exact * (1 - 1e-7) <= claimed <= exact * 1.001
+
+
+@pytest.mark.parametrize(
     ("mu", "q", "uses", "delta"),
-    [(0.7, 0.05, 200, 1e-5), (0.2, 0.1, 100, 1e-6), (1.0, 0.01, 1000, 1e-5), (0.5, 0.5, 4, 1e-3)],
+    [(0.7, 0.05, 200, 1e-5), (0.2, 0.1, 100, 1e-6), (1, 0.001, 20_000, 1e-5), (0.5, 0.5, 4, 1e-3)],
 )
 def test_dp_accounting_says_the_same_of_each_direction(
     mu: float, q: float, uses: int, delta: float
@@ -96,7 +115,7 @@ def test_dp_accounting_says_the_same_of_each_direction(
         pld.from_gaussian_mechanism(
             1 / mu,
             sampling_prob=q,
-            value_discretization_interval=3e-4,
+            value_discretization_interval=1e-4,
             pessimistic_estimate=pessimistic,
             use_connect_dots=pessimistic,
         ).self_compose(uses)

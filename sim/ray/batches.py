@@ -65,7 +65,26 @@ class Arena:
             os.ftruncate(file, SIZE)
         self.address = f"/proc/{os.getpid()}/fd/{file} {name}"
         weakref.finalize(self, os.close, file)
+        self._file, self._reserved = file, 0
         self.memory = mmap.mmap(file, SIZE)
+
+    def write(self, begin: int, value: bytes) -> bool:
+        """Write a value at a place; return whether there is room for it.
+
+        Memory is reserved first. Where the system refuses it, as under strict overcommit, the write
+        itself would end the process with SIGBUS.
+        """
+        end = begin + len(value)
+        if end > len(self.memory):
+            return False
+        if end > self._reserved:
+            try:
+                os.posix_fallocate(self._file, self._reserved, end - self._reserved)
+            except OSError:
+                return False
+            self._reserved = end
+        self.memory[begin:end] = value
+        return True
 
 
 def new_arena(address: str = "") -> Arena | None:
@@ -130,10 +149,9 @@ class _Pickler(pickle.Pickler):
             return None
         if self._common is not None and (reference := self._common.reference(value)) is not None:
             return self.references.setdefault(reference, len(self.references))
-        if self._arena is None or len(value) > SIZE - self._end:
+        if self._arena is None or not self._arena.write(self._end, value):
             return None
         begin, self._end = self._end, self._end + len(value)
-        self._arena.memory[begin : self._end] = value
         return begin, self._end
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import sys
@@ -52,6 +53,24 @@ def test_messages_come_back_as_they_were(
         assert first.content["all"] is second.content["all"]
         assert (error.error.code, error.error.reason) == (101, "agent 3: no")
         assert len(packed) == pytest.approx(in_the_pickle, abs=3_000)
+
+
+def test_values_for_which_the_system_has_no_memory_stay_in_the_pickle(
+    messages: list[Message], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writing them would end the process with SIGBUS; what is reserved already is still used."""
+    ours = Arena()
+    theirs = Arena(ours.address)
+    pack(messages[1:2], ours)
+
+    def refuse(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    packed = pack(messages, ours).batch
+    back = list(unpack(packed, theirs))
+    assert [one.content for one in back[:2]] == [one.content for one in messages[:2]]
+    assert len(packed) == pytest.approx(16_000, abs=3_000)
 
 
 def test_what_several_batches_have_in_common_is_put_once() -> None:

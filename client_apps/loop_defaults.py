@@ -34,7 +34,7 @@ from privet.core.key import Scalar
 
 MOMENTUM_KAPPA = 0.3
 """kappa of FedDyn and FedPDM."""
-SPLITTING_KAPPA = 0.2
+SPLITTING_KAPPA = 0.07
 """kappa of Fed-PLT where all agents take part."""
 
 

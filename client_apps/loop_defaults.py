@@ -34,8 +34,8 @@ from privet.core.key import Scalar
 
 MOMENTUM_KAPPA = 0.3
 """kappa of FedDyn and FedPDM."""
-SPLITTING_KAPPA = 0.2
-"""kappa of Fed-PLT where all agents take part."""
+SPLITTING_KAPPA = 0.07
+"""kappa of Fed-PLT where all agents take part: the drift goes at a rate of 2 kappa s a round."""
 
 
 class Loops(NamedTuple):

@@ -51,6 +51,8 @@ Values = dict[str, float]
 TRIALS, BOUND = 7, 11
 TUNING = 1000
 """Seed of the runs that choose a method's settings."""
+CONSTANT_SEEDS = (1000, 1001, 1002)
+"""Seeds of the runs, on examples held out, that compare the constants of the defaults."""
 SEEDS: Mapping[str, int] = {"quick": 3, "small": 3, "full": 5}
 LOOKS = 4
 """Times at which the model is looked at, evenly over the rounds."""
@@ -276,10 +278,6 @@ class Study:
         found = self._run(seed=TUNING, part="validation", values=values)["accuracy"][-1]
         return 0.0 if found is None else -float(found)
 
-    def tuned(self, **values: float) -> float:
-        """Return the accuracy in % by which settings are chosen, of other values."""
-        return -100.0 * self._score({**self.found.values, **values})
-
     def ends(self) -> list[float]:
         """Return the accuracies in % on the test examples, by seed; of a broken run 0."""
         return [100.0 * (run["accuracy"][-1] or 0.0) for run in self.runs()]
@@ -337,21 +335,17 @@ def studies(runs: Runs, size: str, task: str, digest: str) -> dict[str, Study]:
 
 def constants(runs: Runs, size: str, task: str, method: str, digest: str) -> Iterator[float]:
     """Yield by how many points each constant is above FedAvg, on the examples held out."""
-    plain = Study(runs, size, task, REFERENCE, digest)
-    step, other = plain.found.values["step"], plain.tuned()
+    step = Study(runs, size, task, REFERENCE, digest).found.values["step"]
     own = {"data": digest} if digest else {}
+    one = partial(runs, size=size, task=task, part="validation", **own)
+
+    def end(method: str, values: Values) -> float:
+        found = [one(method=method, seed=seed, values=values) for seed in CONSTANT_SEEDS]
+        return 100.0 * sum(run["accuracy"][-1] or 0.0 for run in found) / len(found)
+
+    other = end(REFERENCE, {"step": step})
     for kappa in KAPPAS[method]:
-        values = {"step": step, "kappa": kappa}
-        found = runs(
-            size=size,
-            task=task,
-            method=method,
-            seed=TUNING,
-            part="validation",
-            values=values,
-            **own,
-        )["accuracy"][-1]
-        yield 100.0 * (found or 0.0) - other
+        yield end(method, {"step": step, "kappa": kappa}) - other
 
 
 def left_out(gains: Mapping[str, Sequence[float]], kappas: Sequence[float]) -> Iterator[list[str]]:
@@ -445,7 +439,8 @@ def estimate(file: Path, size: str, tasks: Sequence[str]) -> str:
     for task in tasks:
         own = [one for one in done if one["run"]["task"] == task]
         tuned = sum(not one.open for one in METHODS.values())
-        every = tuned * (TRIALS + 2) + len(METHODS) * SEEDS[size] + sum(map(len, KAPPAS.values()))
+        constant = (1 + sum(map(len, KAPPAS.values()))) * len(CONSTANT_SEEDS)
+        every = tuned * (TRIALS + 2) + len(METHODS) * SEEDS[size] + constant
         count = max(0, every - len(own))
         each = sum(one["seconds"] for one in own) / len(own) if own else 0.0
         left, seconds = left + count, seconds + count * (each or FIRST_GUESS[task] * LARGER[size])

@@ -81,7 +81,7 @@ def prepared(
     folder : Path
         Made with mode 0700; one that others may enter is not used. Files have mode 0600.
     asked : mapping
-        Everything besides files that the share depends on, as JSON has it.
+        What the share depends on other than files, as JSON has it.
     sources : iterable of str
         Paths of the files and folders that it is read from.
     make : callable

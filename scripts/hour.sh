@@ -1,7 +1,7 @@
 #!/bin/sh
 # Usage: hour.sh DATA FOLDER
 # What of the committed results takes an hour of two cores: run from a checkout after `make venv`.
-# FOLDER gets the results; each file of rows is compared with the committed one.
+# FOLDER gets the results; each file is compared with the committed one.
 set -eu
 
 data=$1
@@ -13,7 +13,4 @@ mkdir -p "$out"
 cp docs/identities.md "$out/identities.md"
 PYTHONPATH=papers .venv/bin/python -m results.changing_rosters "$out/identities.md"
 PYTHONPATH=papers .venv/bin/python -m results.convergence_figure "$out"
-for file in "$out"/*.csv "$out"/errata.jsonl; do
-    if cmp -s "$file" "docs/results/$(basename "$file")"; then said=same; else said=DIFFERS; fi
-    echo "$said $(basename "$file")"
-done
+.venv/bin/python scripts/committed.py "$out"

@@ -448,7 +448,7 @@ def _sparse_rivals(data: str, full: bool) -> Arms:
 
 def figure_8(found: Results) -> Outcome:
     """Conclude Figure 8: sparse messages, for those that have them."""
-    rows = Claims(found, EQUAL)
+    rows = Claims(found, f"tuned without sparse messages; {EQUAL}")
     for data in DATA:
         for up, down in SPARSE:
             for name in RIVALS[:2]:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from privet.core import ConfigError, RunError
-from privet.kernel import stream
+from privet.kernel import NoCertificateError, stream
 from privet.sim.tuning import Axis, hypercube, placed
 
 from .runner import play
@@ -137,7 +137,7 @@ def _score(case: Case, search: Mapping[str, Any], settings: Settings, best: floa
         )
         try:
             found = play(tried)
-        except (RunError, ConfigError):  # settings that overflow, or that no theory covers
+        except (RunError, ConfigError, NoCertificateError):  # they overflow, or have no theory
             return math.inf
         score = found["smooth"] if counted else -found["value"]
         if score is None:

@@ -9,6 +9,7 @@ import subprocess
 import tomllib
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -17,7 +18,7 @@ from privet.cli.main import main
 from studies import Options
 from studies.catalogue import NIGHT, chosen, names
 from studies.execute import grouped
-from studies.pages import row_line, summary
+from studies.pages import judged, row_line, summary
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
@@ -79,6 +80,20 @@ def test_fed_plts_rows_follow_from_the_kept_cases() -> None:
         for line in entries:
             del line["judged"]
         assert [row_line(study.name, row) for row in rows] == entries, study.name
+
+
+def test_fedpdms_rows_follow_from_the_kept_cases() -> None:
+    found: dict[str, dict[str, list[Any]]] = {}
+    for line in map(json.loads, (RESULTS / "fedpdm-cases.jsonl").read_text().splitlines()):
+        results = found.setdefault(line["study"], {}).setdefault(line["case"], [])
+        assert line["seed"] == len(results)
+        results.append(line["result"])
+    assert set(found) == {one.name for one in chosen(["fedpdm"])} - {"fedpdm/theorems"}
+    for name, results in found.items():
+        (study,) = chosen([name])
+        rows = study.conclude(results).rows
+        text = json.loads((RESULTS / f"{name.replace('/', '-')}.json").read_text())
+        assert [row_line(name, row) | {"judged": judged(row)} for row in rows] == text["entries"]
 
 
 def test_the_lock_meets_what_the_project_asks() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from privet.core import ConfigError
+from privet.kernel import NoCertificateError
 from privet.problems import L2, BinaryLogistic, LinearModel
 from privet.strategies import Balanced
 from privet.strategies.gfl.graph import graph_edges, metropolis
@@ -154,6 +155,20 @@ def test_a_grid_goes_on_until_the_best_is_at_neither_end(
     found, grid = search.widened(case, {"grid": {"step_size": axis}, "draws": 1})
     assert found == {"step_size": best}
     assert search.ends(found, grid) == ended
+
+
+def test_a_grid_ends_where_no_certificate_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    from studies import search
+
+    def scored(case: Case) -> dict[str, Any]:
+        if case.settings["step_size"] > 1:
+            raise NoCertificateError("rho * step size is above 1")
+        return {"smooth": -case.settings["step_size"], "value": 1}
+
+    monkeypatch.setattr(search, "play", scored)
+    case = Case("", 0, {"name": "logistic"}, "fed-pdm", {}, 50, "iterations", {})
+    found, grid = search.widened(case, {"grid": {"step_size": [0.25, 0.5]}, "draws": 1})
+    assert (found, grid) == ({"step_size": 1.0}, {"step_size": [0.25, 0.5, 1.0, 2.0]})
 
 
 def test_ends_of_a_box_are_its_outer_twentieths() -> None:

@@ -257,6 +257,29 @@ def accelerated_contraction(
     return Counterexample(instance, "spectral radius of T'", found, claimed, corrected)
 
 
+def error_of_a_run(
+    size: Fraction = Fraction(4), chance: Fraction = Fraction(1, 4)
+) -> Counterexample:
+    """V-C4: how large the error of x and z is again and again.
+
+    One agent with f(x) = x^2 / 2, rho = 1, gamma = 1/2, N_e = 1; x is off by ``size`` after a round
+    with this chance, nu = size * chance. A round takes (x, z) to (z/2, 0), so that the error is
+    ``size`` or 0.
+    """
+    h, rho, gamma = Fraction(1), Fraction(1), Fraction(1, 2)
+    x, z = Fraction(0), Fraction(0)
+    errors = []
+    for off in (size, Fraction(0), size):
+        y = z
+        step = x - gamma * (h * x + (x - (2 * y - z)) / rho)
+        x, z = step + off, z + 2 * (step - y)
+        errors.append(abs(x) + abs(z))  # z is 0
+    sigma = shrink([h], rho)  # the norm of S, as chi and zeta are 0
+    instance = {"h": (h,), "rho": rho, "gamma": gamma, "N_e": 1, "off by": size, "chance": chance}
+    claimed = size * chance / (1 - sigma)
+    return Counterexample(instance, "lim sup ||(x, z) - limit||", max(errors), claimed)
+
+
 ERRATA = (
     Erratum(
         "fed-plt/eq-11",
@@ -299,6 +322,12 @@ ERRATA = (
         "Proposition 3: where S' is stable Fed-PLT with (12) contracts, by ||S'|| at most",
         "with the square root in chi(N_e) and 1 / (1 + rho lambda) in S'",
         accelerated_contraction,
+    ),
+    Erratum(
+        "fed-plt/lim-sup",
+        "V-C4: the lim sup of the error is sqrt(max p / min p) nu / (1 - sigma)",
+        "that bounds the lim sup of its mean",
+        error_of_a_run,
     ),
     Erratum(
         "fed-plt/cor-1",

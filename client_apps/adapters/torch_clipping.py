@@ -9,6 +9,7 @@ without a matrix product, which reduced-precision modes (TF32, autocast) would r
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import traceback
 import warnings
@@ -31,6 +32,10 @@ ROWS = BLOCK // 2
 """Examples of a block at most; of more, the gradients leave a processor's cache."""
 _SMALLEST_FACTOR = 2.0**-120
 """Below it a factor is no normal float32."""
+
+
+_LAYERS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+_RECURRENT = {*_LAYERS, *(f"{name}_cell" for name in _LAYERS)}
 
 
 class VmapError(ModelError):
@@ -135,7 +140,7 @@ def _run(
     """Return the gradients of a block of examples (raises ``VmapError``)."""
     try:
         watched = contextlib.nullcontext() if memory is None else memory.watched()
-        with watched, warnings.catch_warnings():  # that an operation is slow under vmap
+        with watched, own_states(), warnings.catch_warnings():  # that an operation is slow
             warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
             return gradient(parameters, block)
     except PrivetError:
@@ -145,6 +150,34 @@ def _run(
             memory.require_none()  # of another block, which fits no longer
         text = f"{type(error).__name__}: {one_line(str(error))}"
         raise VmapError(f"{_where(error)} does not run under torch.func.vmap: {text}") from error
+
+
+def own_states() -> Any:
+    """Return a context in which examples have first hidden states of their own.
+
+    Recurrent layers add to what they make of a state in place, which vmap refuses for the zeros
+    that all examples begin with.
+    """
+    return _own_states()()
+
+
+@functools.cache
+def _own_states() -> Any:
+    torch = importlib.import_module("torch")
+
+    class OwnStates(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(
+            self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if getattr(function, "__name__", "") in _RECURRENT:
+                rows, given, *rest = args
+                states = given if isinstance(given, tuple | list) else [given]
+                if all(state.is_floating_point() for state in states):  # not of packed sequences
+                    own = [state + rows.new_zeros(state.shape) for state in states]
+                    args = (rows, own if len(own) > 1 else own[0], *rest)
+            return function(*args, **(kwargs or {}))
+
+    return OwnStates
 
 
 def _where(error: Exception) -> str:

@@ -28,8 +28,9 @@ from privet.kernel.door import sampled_sum
 from privet.kernel.programs.steps import LocalTask
 from privet.kernel.records import FloatArray
 
-from ..adapters.torch_clipping import clipped_gradients, own_states
+from ..adapters.torch_clipping import clipped_gradients
 from ..adapters.torch_memory import Memory, same_bits
+from ..adapters.torch_recurrent import separate_states
 
 log = logging.getLogger("flwr.privet")
 
@@ -211,7 +212,7 @@ def not_a_mean(
         """Return the mean over batches of the gradient, flat."""
         memory.block()
         each = torch.func.vmap(torch.func.grad(loss), (None, 0), randomness="different")
-        with own_states():
+        with separate_states():
             gradients = each(named, batches)
         return torch.cat([part.double().mean(0).reshape(-1) for part in gradients.values()])
 
@@ -265,7 +266,7 @@ def summed(
 
     def loss(parameters: Mapping[str, Any], example: Any) -> Any:
         one = build([part[None] for part in example])
-        with _weights_refused(torch):
+        with _refusing_weights()():
             return memory.call(objective, parameters, (one,))
 
     named = {f"model.{name}": value.detach() for name, value in parameters.items()}
@@ -303,15 +304,21 @@ def require_separate(model: Any) -> None:
             )
 
 
-def _weights_refused(torch: Any) -> Any:
-    """Refuse class weights in a mean over one target, where they cancel."""
+@functools.cache
+def _refusing_weights() -> Any:
+    """Return the mode that refuses class weights in a mean over one target, where they cancel."""
+    torch = importlib.import_module("torch")
+    functional = torch.nn.functional
+    weighted = {functional.cross_entropy, functional.nll_loss}
 
-    class Refusing(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
+    mode: Any = torch.overrides.TorchFunctionMode
+
+    class Refusing(mode):  # type: ignore[misc]
         def __torch_function__(
             self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             kwargs = kwargs or {}
-            if function in WEIGHTED and kwargs.get("weight") is not None:
+            if function in weighted and kwargs.get("weight") is not None:
                 target = args[1] if len(args) > 1 else kwargs["target"]
                 if kwargs.get("reduction", "mean") == "mean" and len(target.reshape(-1)) == 1:
                     raise ConfigError(
@@ -321,9 +328,7 @@ def _weights_refused(torch: Any) -> Any:
                     )
             return function(*args, **kwargs)
 
-    functional = torch.nn.functional
-    WEIGHTED = {functional.cross_entropy, functional.nll_loss}
-    return Refusing()
+    return Refusing
 
 
 def require_plain(*objects: Any) -> None:

@@ -19,8 +19,8 @@ def bench(
     name: Annotated[
         str,
         typer.Argument(
-            help="Benchmark: engine, clipping, deployed, gfl, hosts, iadmm, masks, privacy, torch, "
-            "wire.",
+            help="Benchmark: engine, clipping, deployed, gfl, hosts, iadmm, masks, privacy, "
+            "private-step, torch, wire.",
             autocompletion=lambda: list(_benchmarks()) if in_checkout() else [],
         ),
     ],

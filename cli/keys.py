@@ -61,7 +61,13 @@ def _common_help(command: str) -> Iterator[str]:
         ("Data sets", list(known["dataset"].owners[""].choices)),
     ):
         yield f"{heading}:"
-        yield from wrap(", ".join(names), 78, initial_indent="  ", subsequent_indent="  ")
+        yield from wrap(
+            ", ".join(names),
+            78,
+            initial_indent="  ",
+            subsequent_indent="  ",
+            break_on_hyphens=False,
+        )
     yield "Common keys, of all that privet keys lists:"
     for name in COMMON:
         entry = known[name]

@@ -45,7 +45,7 @@ class ClippedGradients(Half):
     )
     clip: float = setting(
         0.0,
-        "gradient norm bound; 0 does not clip",
+        "norm bound of a gradient, or of an update where that is clipped; 0 does not clip",
         low=0,
         floor=SMALLEST,
         high=LARGEST,

@@ -59,7 +59,7 @@ class Half(Method):
     def noise_sharing(self) -> bool:
         """Whether the noise hides a record only in the masked sum of many agents' uploads.
 
-        Only for halves whose uploads are made of what is broadcast and of noised gradients.
+        Only for halves whose uploads are made of what is broadcast and of noised vectors.
         """
         return False
 

@@ -62,6 +62,7 @@ BUILT_IN: tuple[Algorithm, ...] = (
     _of_this_library("dp-iadmm", "dp_iadmm", "DPIADMM"),
     _of_this_library("fed-pdm", "fed_pdm", "FedPDM"),
     _of_this_library("dp-fedsgd", "rivals.dp_fedsgd", "DPFedSGD"),
+    _of_this_library("dp-fedavg", "rivals.dp_fedavg", "DPFedAvg"),
     _of_this_library("fed-dyn", "rivals.fed_dyn", "FedDyn"),
     _of_this_library("scaffold", "rivals.scaffold", "Scaffold"),
     _of_this_library("fed-lin", "rivals.fed_lin", "FedLin"),

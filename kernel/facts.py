@@ -91,6 +91,21 @@ class Facts:
         """Whether the loss is one of the kernel's list, of which more than its clip is known."""
         return self.loss != OTHER
 
+    def sharing(self, shared: bool) -> tuple[int, int]:
+        """Return a release's agents and colluders, as its noise is ``shared`` or of one alone.
+
+        Raises
+        ------
+        NoCertificateError
+            For shared noise where the node trusts no other agent to add some.
+        """
+        if shared and self.colluders < 0:
+            raise NoCertificateError(
+                "noise-sharing: this node's config does not trust other agents to add noise "
+                "(trust = none)"
+            )
+        return (self.agents, self.colluders) if shared else (1, 0)
+
     def sensitivity(
         self,
         clip: float,

@@ -35,7 +35,7 @@ import numpy as np
 from flwr.app import Context, Message, MessageType, RecordDict
 from numpy.typing import NDArray
 
-from privet.core import ConfigError, RunError
+from privet.core import ConfigError, RunError, algorithm
 from privet.core.key import Config
 from privet.kernel import AgentLedger
 from privet.problems import LinearModel, RidgeRegression
@@ -75,6 +75,8 @@ SMOOTH = 3
 """Degree of the polynomials that fit a canary's signal over the rounds."""
 LOUD = 8.0
 """Entry of a canary, in units of the clip: its gradient is beyond the clip, and stays there."""
+FAR = 1e4
+"""Where an update is clipped, how much larger: short steps have to bring it beyond the clip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,12 +261,22 @@ def _coins(
             f"an audit of a sum needs a column for each of the {len(problems)} agents: take data "
             "of more columns, or fewer agents"
         )
-    alone = config.get("clipping") == "batch" or config.get("relation") == "replace-agent"
+    alone = _clipped_whole(config) or config.get("relation") == "replace-agent"
     most = 1 if alone else min(columns, -(-wanted // watched))
     return [
         _planted(config, problem, place * columns if disjoint else 0, most, rng)
         for place, problem in enumerate(problems)
     ]
+
+
+def _clips_update(config: Mapping[str, Any]) -> bool:
+    agent = algorithm(str(config["algorithm"])).load_agent()
+    return bool(agent.clipping == "update")
+
+
+def _clipped_whole(config: Mapping[str, Any]) -> bool:
+    """Whether one clip bounds what all records of an agent do together."""
+    return config.get("clipping") == "batch" or _clips_update(config)
 
 
 def _planted(
@@ -275,16 +287,20 @@ def _planted(
     rng: np.random.Generator,
 ) -> _Planted:
     count = min(most, problem.num_examples)
-    size = LOUD * float(config["clip"])
-    if config.get("clipping") == "batch":
+    size, squares = LOUD * float(config["clip"]), isinstance(problem, RidgeRegression)
+    if _clipped_whole(config):
         size *= problem.num_examples
+    target = LOUD * max(size, 1.0)
+    if _clips_update(config):
+        # Of least squares the targets are far: with such rows its steps would diverge.
+        size, target = (1.0, FAR * size) if squares else (FAR * size, target)
     if bound := float(config.get("row-norm", 0.0)):
         size = min(size, bound)
     rows = np.zeros(problem.features.shape, problem.dtype)
     rows[np.arange(count), first + np.arange(count)] = size
     targets: Any = getattr(problem, "labels", None)
-    if isinstance(problem, RidgeRegression):
-        targets = np.full(len(rows), LOUD * max(size, 1.0))
+    if squares:
+        targets = np.full(len(rows), target)
     if whole := config.get("relation") == "replace-agent":
         rows[1:], targets = rows[0], np.full_like(targets, targets[0])
     full = problem.with_features(rows, targets)

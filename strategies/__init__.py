@@ -17,6 +17,7 @@ from .participation import (
     Schedule,
 )
 from .rivals.area import AREA
+from .rivals.dp_fedavg import DPFedAvg
 from .rivals.dp_fedsgd import DPFedSGD
 from .rivals.fed_async import FedAsync
 from .rivals.fed_buff import FedBuff
@@ -40,6 +41,7 @@ __all__ = [
     "All",
     "Balanced",
     "Cost",
+    "DPFedAvg",
     "DPFedSGD",
     "Failure",
     "FailureCode",

@@ -94,7 +94,7 @@ class FedPLTArguments(PrimalDualStrategy):
         row_norm : float, default 0.0
             rows, the intercept included, are scaled down to this public L2 norm; 0 leaves them
         clip : float, default 0.0
-            gradient norm bound; 0 does not clip
+            norm bound of a gradient, or of an update where that is clipped; 0 does not clip
         noise_variance : float, default 0.0
             variance tau^2 of the noisy gradient (13); 0: no noise
         relation : {"replace-one", "add-remove", "replace-agent"}, default "replace-one"
@@ -280,7 +280,7 @@ class DPIADMMArguments(PrimalDualStrategy):
         noise_scale : float, default 0.0
             scale of the noise on a gradient; 0 takes epsilon's
         clip : float, default 0.0
-            gradient norm bound; 0 does not clip
+            norm bound of a gradient, or of an update where that is clipped; 0 does not clip
         row_norm : float, default 0.0
             rows, the intercept included, are scaled down to this public L2 norm; 0 leaves them
         delta : float, default 1e-05
@@ -456,7 +456,7 @@ class FedPDMArguments(PrimalDualStrategy):
         batch_size : int, default 32
             examples in a step, with batch = poisson on average
         clip : float, default 0.0
-            gradient norm bound; 0 does not clip
+            norm bound of a gradient, or of an update where that is clipped; 0 does not clip
         clipping : {"example", "batch"}, default "example"
             what is clipped: each example's gradient or the whole batch's
         relation : {"replace-one", "add-remove", "replace-agent"}, default "replace-one"
@@ -639,7 +639,7 @@ class DPFedSGDArguments(PrimalDualStrategy):
         batch_size : int, default 32
             examples in a step, with batch = poisson on average
         clip : float, default 0.0
-            gradient norm bound; 0 does not clip
+            norm bound of a gradient, or of an update where that is clipped; 0 does not clip
         clipping : {"example", "batch"}, default "example"
             what is clipped: each example's gradient or the whole batch's
         relation : {"replace-one", "add-remove", "replace-agent"}, default "replace-one"
@@ -771,6 +771,166 @@ class DPFedSGDArguments(PrimalDualStrategy):
         )
 
 
+class DPFedAvgArguments(PrimalDualStrategy):
+    """The arguments of DPFedAvg."""
+
+    def __init__(
+        self,
+        *,
+        budget_schedule: Literal["constant", "geometric"] = "constant",
+        budget_ratio: float = 0.0,
+        value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
+        noise_scale: float = 0.0,
+        noise_sharing: bool = False,
+        dropouts: int = 0,
+        batch: Literal["full", "sample"] = "full",
+        batch_size: int = 32,
+        clip: float = 0.0,
+        relation: Literal["replace-one", "add-remove", "replace-agent"] = "replace-one",
+        step_size_base: float | Literal["auto"] = "auto",
+        step_size_rule: Literal["auto", "constant", "inverse-sqrt", "cosine"] = "auto",
+        step_size_rounds: int = 0,
+        max_local_steps: int = 10,
+        delta: float = 1e-05,
+        noise_seed: int = -1,
+        target_epsilon: float = 0.0,
+        **run: Unpack[RunArguments],
+    ) -> None:
+        """Take the parameters of dp-fedavg.
+
+        Parameters
+        ----------
+        budget_schedule : {"constant", "geometric"}, default "constant"
+            noise over the rounds: the same in all, or geometric, where noise and its key are those
+            of round 1 and each later round has budget-ratio times that before
+        budget_ratio : float, default 0.0
+            noise of a round over that of the round before; 0 takes the root of the rate at which
+            the algorithm contracts, where theory knows it
+        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
+            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
+            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
+            large as the signal
+        noise_scale : float, default 0.0
+            standard deviation of the noise; 0: no noise
+        noise_sharing : bool, default False
+            agents share out the noise of their masked sum: noise-scale is one agent's share, and
+            each node's trust-colluders say how many shares may be missing
+        dropouts : int, default 0
+            agents that may drop out: target-epsilon sets the shares for sums without them, and for
+            one repeated attempt each
+        batch : {"full", "sample"}, default "full"
+            examples in a step: all or batch-size
+        batch_size : int, default 32
+            examples in a step, with batch = poisson on average
+        clip : float, default 0.0
+            norm bound of a gradient, or of an update where that is clipped; 0 does not clip
+        relation : {"replace-one", "add-remove", "replace-agent"}, default "replace-one"
+            which change of the data epsilon is about: a record replaced, or added or removed, or
+            all records of an agent replaced
+        step_size_base : float | "auto", default "auto"
+            local step size of the first round; auto is 0.04, or 0.1 where no agent knows its moduli
+        step_size_rule : {"auto", "constant", "inverse-sqrt", "cosine"}, default "auto"
+            constant, divided by sqrt(1 + t) in round t = 0, 1, ..., or cosine: half a wave down to
+            a hundredth over step-size-rounds, which it keeps then; auto is inverse-sqrt, or
+            constant where no agent knows its moduli
+        step_size_rounds : int, default 0
+            rounds over which the step size falls
+        max_local_steps : int, default 10
+            local steps in a round (Q)
+        delta : float, default 1e-05
+            delta at which epsilon is stated
+        noise_seed : int, default -1
+            seed of the privacy noise: marks the run not private; -1 uses the system
+        target_epsilon : float, default 0.0
+            total epsilon of the run, which sets the noise; 0 takes the noise as given
+        asynchronous : bool, default False
+            fold uploads as they come: a round is a version of the model, and an upload is combined
+            with the model that its agent was sent
+        buffer : int, default 0
+            uploads that make a version; 0 takes a tenth of the agents
+        max_delay : int, default 0
+            versions after which an agent is waited for, until its task is round-timeout seconds old
+            and is withdrawn; 0 never waits for one
+        max_uploads : int, default 0
+            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
+        late_replies : {"drop", "fold"}, default "drop"
+            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
+            round
+        speeds : str, default ""
+            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
+            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
+            back-at; empty: rounds take no time
+        speed_spread : float, default 0.5
+            deviation of the logarithm of the agents' factors
+        speed_jitter : float, default 0.2
+            deviation of the logarithm of a task's time
+        slow_share : float, default 0.1
+            share of the agents that are slow
+        slow_factor : float, default 10.0
+            how many times as long slow agents take
+        task_latency : float, default 10.0
+            seconds of a task without its steps
+        step_seconds : float, default 1.0
+            seconds of a local step
+        absences : float, default 0.0
+            probability that a task ends with an absence
+        absence_seconds : float, default 150.0
+            mean length of an absence
+        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
+            what the server makes of a round's step: none takes it as it is
+        server_learning_rate : float, default 1.0
+            eta of the server's optimizer; adam and yogi need a small one
+        server_momentum : float, default 0.9
+            beta of the server's optimizer
+        server_beta_2 : float, default 0.99
+            decay of adam's and yogi's v
+        server_tau : float, default 0.001
+            adaptivity of adam and yogi: the least they divide by
+        num_agents : int, default 0
+            number of agents to wait for; 0 starts with those already connected
+        min_agents : int, default 1
+            a round with fewer replies than this fails
+        patience : float, default 600.0
+            seconds for which a failed round is retried; 0 ends the run at once
+        wait_timeout : float, default 60.0
+            seconds to wait for num-agents to connect
+        round_timeout : float, default 600.0
+            seconds to wait for the replies of a round
+        seed : int, default 0
+            seed of all random draws except privacy noise
+        secure_sum : bool, default False
+            agents mask their uploads: the server sees sums over at least three of them; an attempt
+            at one takes half of the round-timeout at most
+        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
+            who continues for an agent whose node is gone: the next node of its name (yes), that
+            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        on_divergence : {"warn", "stop"}, default "warn"
+            if the residual or the loss blows up: go on, or end the run
+        run
+            other arguments that every strategy takes, see `RunArguments`
+        """
+        super().__init__(
+            budget_schedule=budget_schedule,
+            budget_ratio=budget_ratio,
+            value_bits=value_bits,
+            noise_scale=noise_scale,
+            noise_sharing=noise_sharing,
+            dropouts=dropouts,
+            batch=batch,
+            batch_size=batch_size,
+            clip=clip,
+            relation=relation,
+            step_size_base=step_size_base,
+            step_size_rule=step_size_rule,
+            step_size_rounds=step_size_rounds,
+            max_local_steps=max_local_steps,
+            delta=delta,
+            noise_seed=noise_seed,
+            target_epsilon=target_epsilon,
+            **run,
+        )
+
+
 class FedDynArguments(PrimalDualStrategy):
     """The arguments of FedDyn."""
 
@@ -804,7 +964,7 @@ class FedDynArguments(PrimalDualStrategy):
         batch_size : int, default 32
             examples in a step, with batch = poisson on average
         clip : float, default 0.0
-            gradient norm bound; 0 does not clip
+            norm bound of a gradient, or of an update where that is clipped; 0 does not clip
         clipping : {"example", "batch"}, default "example"
             what is clipped: each example's gradient or the whole batch's
         relation : {"replace-one", "add-remove", "replace-agent"}, default "replace-one"
@@ -953,7 +1113,7 @@ class ScaffoldArguments(PrimalDualStrategy):
         batch_size : int, default 32
             examples in a step, with batch = poisson on average
         clip : float, default 0.0
-            gradient norm bound; 0 does not clip
+            norm bound of a gradient, or of an update where that is clipped; 0 does not clip
         clipping : {"example", "batch"}, default "example"
             what is clipped: each example's gradient or the whole batch's
         relation : {"replace-one", "add-remove", "replace-agent"}, default "replace-one"
@@ -2219,7 +2379,7 @@ class GFLArguments(PrimalDualStrategy):
         batch_size : int, default 32
             examples in a step, with batch = poisson on average
         clip : float, default 0.0
-            gradient norm bound; 0 does not clip
+            norm bound of a gradient, or of an update where that is clipped; 0 does not clip
         clipping : {"example", "batch"}, default "example"
             what is clipped: each example's gradient or the whole batch's
         relation : {"replace-one", "add-remove", "replace-agent"}, default "replace-one"

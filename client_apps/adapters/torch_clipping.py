@@ -1,9 +1,8 @@
 """Privacy-critical: sums of a PyTorch module's per-example gradients, each clipped, on its device.
 
-``torch.func`` takes the gradient of every example from that example alone. Norms and factors are
-computed in float64; the products, and their sums over at most 128 examples, in the gradients' dtype
-without a matrix product, which reduced-precision modes (TF32, autocast) would round further than
-`privet.problems.clipped_sensitivity` covers; the sums of blocks in float64.
+``torch.func`` takes the gradient of every example from that example alone. Norms, factors and sums
+are in float64, whose products no reduced-precision mode (TF32, autocast) rounds further. They err
+by less than `privet.problems.clipped_sensitivity` covers, which allows for float32.
 """
 
 from __future__ import annotations
@@ -24,13 +23,14 @@ from privet.kernel import Norm
 from privet.kernel.bounded import BLOCK, places
 
 from .torch_memory import Memory
+from .torch_recurrent import separate_states
 
-FLOATS = 1 << 25
+FLOATS = 1 << 24
 """Numbers of per-example gradients held at a time."""
-ROWS = BLOCK // 2
-"""Examples of a block at most; of more, the gradients leave a processor's cache."""
+CACHED = 1 << 22
+"""Above so many, gradients leave a processor's cache: a block has half as many examples then."""
 _SMALLEST_FACTOR = 2.0**-120
-"""Below it a factor is no normal float32."""
+"""An example of a smaller factor counts as zero."""
 
 
 class VmapError(ModelError):
@@ -87,7 +87,7 @@ def clipped_gradients(
     torch = importlib.import_module("torch")
     gradient = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0), randomness=randomness)
     dim = sum(parameter.numel() for parameter in parameters.values())
-    rows = max(1, min(ROWS, FLOATS // dim))
+    rows = block_rows(dim)
     first = next(iter(parameters.values()))
     total = torch.zeros(dim, dtype=torch.float64, device=first.device)
     if memory is not None:
@@ -116,6 +116,11 @@ def clipped_gradients(
     return total
 
 
+def block_rows(dim: int) -> int:
+    """Return how many examples of ``dim`` numbers each are a block."""
+    return max(1, min(BLOCK if BLOCK * dim <= CACHED else BLOCK // 2, FLOATS // dim))
+
+
 def _placed(
     batch: Sequence[Any], kept: NDArray[np.bool_], width: int
 ) -> Iterator[tuple[list[Any], Any]]:
@@ -135,7 +140,7 @@ def _run(
     """Return the gradients of a block of examples (raises ``VmapError``)."""
     try:
         watched = contextlib.nullcontext() if memory is None else memory.watched()
-        with watched, warnings.catch_warnings():  # that an operation is slow under vmap
+        with watched, separate_states(), warnings.catch_warnings():  # that an operation is slow
             warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
             return gradient(parameters, block)
     except PrivetError:
@@ -160,28 +165,26 @@ def _where(error: Exception) -> str:
 
 
 def _clipped_block(parts: Sequence[Any], clip: float, norm: Norm, there: Any = None) -> Any:
-    """Return the clipped sum of gradients that lie in several tensors (b, ...).
+    """Return the clipped sum of gradients that lie in several tensors (b, ...), in float64.
 
-    Where ``there`` says which rows count, it is summed in float64.
+    Of the rows that count, where ``there`` says which.
     """
     torch = importlib.import_module("torch")
-    wide = [part if part.dtype == torch.float64 else part.float() for part in parts]
     order = 1 if norm == "l1" else 2
-    # In units of the clip, float64 before the squares: these could leave its range.
+    wide = [part.double() for part in parts]
+    # Squares of float64 could leave its range: these are in units of the clip before.
     each = [
-        torch.linalg.vector_norm(part / clip, order, 1)
+        torch.linalg.vector_norm(row / clip, order, 1)
         if part.dtype == torch.float64
-        else torch.linalg.vector_norm(part, order, 1, dtype=torch.float64) / clip
-        for part in wide
+        else torch.linalg.vector_norm(row, order, 1) / clip
+        for row, part in zip(wide, parts, strict=True)
     ]
     factors = 1.0 / torch.linalg.vector_norm(torch.stack(each), order, 0).clamp(min=1.0)
     unusable = ~(factors >= _SMALLEST_FACTOR)  # NaN too
     if there is not None:
         unusable |= ~there.to(unusable.device)
-        wide = [part.double() for part in wide]
     if unusable.any():
         # A factor of zero would leave NaN and infinity what they are.
         wide = [part.masked_fill(unusable[:, None], 0.0) for part in wide]
         factors = factors.masked_fill(unusable, 0.0)
-    sums = [(part * factors[:, None].to(part.dtype)).sum(0).double() for part in wide]
-    return torch.cat(sums)
+    return torch.cat([factors @ part for part in wide])

@@ -107,17 +107,7 @@ class Memory:
     def watched(self) -> Iterator[None]:
         """Refuse tensors of examples that outlive a block (raises ``ConfigError``)."""
         made: list[weakref.ref[Any]] = []
-        mode: Any = self._torch.overrides.TorchFunctionMode
-
-        class Noting(mode):  # type: ignore[misc]
-            def __torch_function__(
-                self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None
-            ) -> Any:
-                result = function(*args, **(kwargs or {}))
-                made.extend(map(weakref.ref, tensors_in(result)))
-                return result
-
-        with Noting():
+        with _noting()(made):
             yield
         if self._outlive(made):
             gc.collect()  # of what refers to itself
@@ -138,6 +128,8 @@ class Memory:
                 self._refuse(f"the buffer {name!r}")
         for name, part in self._module.named_modules():
             for key, value in vars(part).items():
+                if isinstance(value, _PLAIN) or (isinstance(value, dict) and not value):
+                    continue  # most are, and this is done every step
                 if key != "_modules" and any(map(self._batched, tensors_in(value))):
                     where = ".".join(filter(None, (name, key)))
                     self._refuse(f"{where!r} of {type(part).__name__}")
@@ -186,6 +178,29 @@ class Memory:
                 return True
             tensor = functorch.get_unwrapped(tensor)
         return False
+
+
+@functools.cache
+def _noting() -> Any:
+    torch = importlib.import_module("torch")
+    mode: Any = torch.overrides.TorchFunctionMode
+
+    class Noting(mode):  # type: ignore[misc]
+        def __init__(self, made: list[weakref.ref[Any]]) -> None:
+            super().__init__()
+            self._made = made
+
+        def __torch_function__(
+            self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            result = function(*args, **(kwargs or {}))
+            if isinstance(result, torch.Tensor):
+                self._made.append(weakref.ref(result))
+            elif not isinstance(result, _PLAIN):
+                self._made.extend(map(weakref.ref, tensors_in(result)))
+            return result
+
+    return Noting
 
 
 def fresh(module: Any) -> Any:

@@ -33,7 +33,7 @@ from .parameters import (
     require_same,
 )
 from .personal import Personal
-from .private_steps import LossFn, dry_run, require_runs, require_trained
+from .private_steps import LossFn, dry_run, require_plain, require_trained
 from .problem import ClippableLoopProblem, LoopProblem
 from .round import LocalRound
 from .tied import tied_names
@@ -275,7 +275,7 @@ class LoopParticipant(Participant):
                     "participant.app() was given"
                 )
             if hasattr(model, "named_parameters"):
-                require_runs(model)  # before anything is charged
+                require_plain(model)  # before anything is charged
             if isinstance(parameters, ModuleParameters):
                 require_trained(parameters.parameters)
         call.opened = True

@@ -28,8 +28,9 @@ from privet.kernel.door import sampled_sum
 from privet.kernel.programs.steps import LocalTask
 from privet.kernel.records import FloatArray
 
-from ..adapters.torch_clipping import VmapError, clipped_gradients
+from ..adapters.torch_clipping import clipped_gradients
 from ..adapters.torch_memory import Memory, same_bits
+from ..adapters.torch_recurrent import separate_states
 
 log = logging.getLogger("flwr.privet")
 
@@ -163,36 +164,6 @@ class PrivateSteps:
         self._held = count
 
 
-def require_runs(model: Any) -> None:
-    """Refuse a module of which it is plain that no private step can be taken.
-
-    Raises
-    ------
-    ConfigError
-        For what is of Opacus, and recurrent layers that do not run under ``torch.func.vmap``.
-    """
-    torch = importlib.import_module("torch")
-    require_plain(model)
-    for name, layer in model.named_modules():
-        if not isinstance(layer, torch.nn.RNNBase | torch.nn.RNNCellBase):
-            continue
-        first = next(layer.parameters())
-        steps = (1,) if isinstance(layer, torch.nn.RNNBase) else ()
-        rows = first.new_zeros((2, *steps, layer.input_size))
-        trained = dict(layer.named_parameters())
-        try:
-            summed(layer, trained, lambda layer, row: _first(layer(row)).sum(), *_rows(rows), 1.0)
-        except VmapError as error:
-            raise ConfigError(
-                f"layer {name!r} ({type(layer).__name__}) does not run under torch.func.vmap, "
-                "which private_step needs: write the recurrence as linear layers in a loop"
-            ) from error
-
-
-def _first(outputs: Any) -> Any:
-    return _first(outputs[0]) if isinstance(outputs, tuple) else outputs
-
-
 def dry_run(model: Any, parameters: Mapping[str, Any], loss_fn: LossFn, batch: Any) -> None:
     """Take the gradients of the first examples of a batch, and change nothing.
 
@@ -203,7 +174,7 @@ def dry_run(model: Any, parameters: Mapping[str, Any], loss_fn: LossFn, batch: A
     VmapError
         For what does not run under ``torch.func.vmap``.
     """
-    require_runs(model)
+    require_plain(model)
     require_separate(model)
     rows, build = _rows(batch)
     rows = [part[:FEW] for part in rows]
@@ -241,7 +212,8 @@ def not_a_mean(
         """Return the mean over batches of the gradient, flat."""
         memory.block()
         each = torch.func.vmap(torch.func.grad(loss), (None, 0), randomness="different")
-        gradients = each(named, batches)
+        with separate_states():
+            gradients = each(named, batches)
         return torch.cat([part.double().mean(0).reshape(-1) for part in gradients.values()])
 
     modes = [(layer, layer.training) for layer in model.modules()]
@@ -294,7 +266,7 @@ def summed(
 
     def loss(parameters: Mapping[str, Any], example: Any) -> Any:
         one = build([part[None] for part in example])
-        with _weights_refused(torch):
+        with _refusing_weights()():
             return memory.call(objective, parameters, (one,))
 
     named = {f"model.{name}": value.detach() for name, value in parameters.items()}
@@ -332,15 +304,21 @@ def require_separate(model: Any) -> None:
             )
 
 
-def _weights_refused(torch: Any) -> Any:
-    """Refuse class weights in a mean over one target, where they cancel."""
+@functools.cache
+def _refusing_weights() -> Any:
+    """Return the mode that refuses class weights in a mean over one target, where they cancel."""
+    torch = importlib.import_module("torch")
+    functional = torch.nn.functional
+    weighted = {functional.cross_entropy, functional.nll_loss}
 
-    class Refusing(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
+    mode: Any = torch.overrides.TorchFunctionMode
+
+    class Refusing(mode):  # type: ignore[misc]
         def __torch_function__(
             self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             kwargs = kwargs or {}
-            if function in WEIGHTED and kwargs.get("weight") is not None:
+            if function in weighted and kwargs.get("weight") is not None:
                 target = args[1] if len(args) > 1 else kwargs["target"]
                 if kwargs.get("reduction", "mean") == "mean" and len(target.reshape(-1)) == 1:
                     raise ConfigError(
@@ -350,9 +328,7 @@ def _weights_refused(torch: Any) -> Any:
                     )
             return function(*args, **kwargs)
 
-    functional = torch.nn.functional
-    WEIGHTED = {functional.cross_entropy, functional.nll_loss}
-    return Refusing()
+    return Refusing
 
 
 def require_plain(*objects: Any) -> None:

@@ -132,11 +132,7 @@ class Gradients:
         ------
         NoCertificateError
         """
-        if shared and facts.colluders < 0:
-            raise NoCertificateError(
-                "noise-sharing: this node's config does not trust other agents to add noise "
-                "(trust = none)"
-            )
+        agents, colluders = facts.sharing(shared)
         return Release(
             "gaussian",
             scale=self.noise_scale,
@@ -144,8 +140,8 @@ class Gradients:
             count=count,
             relation=self.relation,
             what=what,
-            agents=facts.agents if shared else 1,
-            colluders=facts.colluders if shared else 0,
+            agents=agents,
+            colluders=colluders,
             sampling=self.rate(facts),
             program="gradients",
         )

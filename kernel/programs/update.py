@@ -73,22 +73,28 @@ class Update:
         """2 C, in l2 and whatever the relation."""
         return 2.0 * self.clip
 
-    def release(self, facts: Facts, scale: float, what: str) -> Release:
+    def release(self, facts: Facts, scale: float, what: str, *, shared: bool = False) -> Release:
         """Return the release of one upload with noise of this scale: one use of a Gaussian.
 
-        No number of ``facts`` enters it.
+        No number of ``facts`` enters it, unless noise is ``shared``: then it is that of the masked
+        sum of all agents (`Facts.agents`).
 
         Raises
         ------
+        NoCertificateError
+            For shared noise on a node that trusts no other agent.
         ValueError
             For a clip or a scale that no noise can be charged for, 0 among them.
         """
+        agents, colluders = facts.sharing(shared)
         return Release(
             "gaussian",
             scale=scale,
             sensitivity=self.sensitivity,
             relation=self.relation,
             what=what,
+            agents=agents,
+            colluders=colluders,
             program="update",
         )
 

@@ -10,16 +10,15 @@ Every participant sends one (clipped, noised) gradient g_i at x, and
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from privet.client_apps.rivals.dp_fedsgd import Agent
 from privet.client_apps.terms import PrivacyTerms
-from privet.core import ConfigError
-from privet.core.key import Config, setting
+from privet.core.key import setting
 from privet.kernel import Facts, Zero
 from privet.problems import ProximalFunction
 from privet.wire.ring import Shapes
@@ -27,6 +26,7 @@ from privet.wire.ring import Shapes
 from ..constructors import DPFedSGDArguments
 from ..half import HalfState, ServerHalf, Turn, Vector
 from ..hooks import SearchAxis
+from ..shared_noise import SharesNoise
 from ..shared_regularizer import RegularizerSettings
 from ..uploads import Sums
 
@@ -84,7 +84,7 @@ class Server(ServerHalf[State]):
         return State(x, velocity, residual=sums.step(x, state.x))
 
 
-class DPFedSGD(DPFedSGDArguments):
+class DPFedSGD(SharesNoise, DPFedSGDArguments):
     """DP-FedSGD with momentum as a Flower Strategy.
 
     Notes
@@ -111,20 +111,3 @@ class DPFedSGD(DPFedSGDArguments):
         SearchAxis("momentum", 0.1, 0.99),
     )
     h_over_mean: ClassVar[bool] = True
-
-    @classmethod
-    def half_of(cls, config: Config, **objects: Any) -> ServerHalf[Any]:
-        """As every algorithm; agents share noise in a secure sum alone."""
-        if config["noise-sharing"] and not config["secure-sum"]:
-            raise ConfigError("noise-sharing = true needs secure-sum = true")
-        return super().half_of(config, **objects)
-
-    @classmethod
-    def unused(
-        cls, given: Mapping[str, Any], config: Mapping[str, Any]
-    ) -> Iterator[tuple[str, str]]:
-        """As every algorithm, and shared noise where there is none."""
-        yield from super().unused(given, config)
-        private = config["clip"] > 0 and cls.is_noised(config)
-        if given.get("noise-sharing") and not (private or config["target-epsilon"] > 0):
-            yield "noise-sharing", "not used without clip, and noise-scale or target-epsilon"

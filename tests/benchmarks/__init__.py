@@ -11,6 +11,7 @@ from .hosts import bench_hosts
 from .iadmm import bench_iadmm
 from .masks import bench_masks
 from .privacy import bench_privacy
+from .private_step import bench_private_step
 from .torch_rounds import bench_torch
 from .wire import bench_wire
 
@@ -23,6 +24,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "iadmm": bench_iadmm,
     "masks": bench_masks,
     "privacy": bench_privacy,
+    "private-step": bench_private_step,
     "torch": bench_torch,
     "wire": bench_wire,
 }

@@ -1,4 +1,4 @@
-"""A training loop of one's own against Flower's FedAvg with the same loop, peers', and Opacus.
+"""A training loop of one's own against Flower's FedAvg with the same loop, and peers'.
 
 Everything runs in one process and one thread, in turn; times are CPU seconds. Peaks of memory are
 those of a process of their own each, and peers play in one each.
@@ -11,7 +11,6 @@ import json
 import subprocess
 import sys
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
-from privet.client_apps import LoopParticipant, TorchProblem, initial_arrays
+from privet.client_apps import LoopParticipant, initial_arrays
 from privet.core import ConfigError
 from privet.sim.engine import InlineGrid
 from privet.sim.logs import quiet
@@ -50,7 +49,7 @@ STRATEGIES: dict[str, Callable[[int], Any]] = {
 
 
 def bench_torch(show: Show, *, quick: bool = False, peers: Sequence[str] = ()) -> None:
-    """Time rounds and clipped gradients, and measure peaks of memory.
+    """Time rounds, and measure peaks of memory.
 
     ``peers`` are interpreters that have other libraries.
     """
@@ -79,10 +78,6 @@ def bench_torch(show: Show, *, quick: bool = False, peers: Sequence[str] = ()) -
             figure = f"{name}, vectors an agent (keeps {HELD[name]})"
             show(Figure("torch", case, figure, more))
     bench_fold(show, quick=quick)
-    clipped = _clipping(torch, 3 if quick else 10)
-    if clipped is not None:
-        figure = "clipped gradient / Opacus's step"
-        show(Figure("torch", "CNN, batch of 256", figure, clipped, 1.0, at_least=False))
 
 
 def _bench_peers(torch: Any, show: Show, quick: bool, interpreters: Sequence[str]) -> None:
@@ -196,40 +191,6 @@ def _peak(name: str, agents: int) -> float:
     command = [sys.executable, "-m", "benchmarks.torch_rounds", name, str(agents)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return float(json.loads(done.stdout.splitlines()[-1]))
-
-
-def _clipping(torch: Any, repeats: int) -> float | None:
-    """Return the time of a clipped gradient over that of a step of Opacus; None without it."""
-    try:
-        from opacus.grad_sample import GradSampleModule
-        from opacus.optimizers import DPOptimizer
-    except ImportError:
-        return None
-    loss = torch.nn.functional.cross_entropy
-    inputs, targets = torch.randn(256, 784), torch.randint(10, (256,))
-    problem = TorchProblem(network(torch, "CNN 20k"), loss, (inputs, targets))
-    arrays = problem.arrays()
-    start = torch.cat([each.flatten() for each in arrays.to_torch_state_dict().values()]).numpy()
-    warnings.filterwarnings("ignore", "Full backward hook", UserWarning)
-    module = GradSampleModule(network(torch, "CNN 20k"))
-    sgd = torch.optim.SGD(module.parameters(), lr=0.0)
-    optimizer = DPOptimizer(
-        sgd, noise_multiplier=0.0, max_grad_norm=1.0, expected_batch_size=len(inputs)
-    )
-
-    def step() -> None:
-        optimizer.zero_grad()
-        loss(module(inputs), targets).backward()
-        optimizer.step()
-
-    timed = (lambda: problem.clipped_gradient(start, 1.0), step)
-    best = [float("inf")] * 2
-    for _ in range(repeats):
-        for place, action in enumerate(timed):
-            begin = time.process_time()
-            action()
-            best[place] = min(best[place], time.process_time() - begin)
-    return best[0] / best[1]
 
 
 def _torch() -> Any:

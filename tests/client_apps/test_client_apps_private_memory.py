@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -367,36 +366,10 @@ def test_what_does_not_run_under_vmap_is_one_line_at_the_node(
     assert "\n" not in record.getMessage()
 
 
-class Recurrent(nn.Module):
-    def __init__(self, kind: str, **options: Any) -> None:
-        super().__init__()
-        self.body, self.head = getattr(nn, kind)(4, 3, **options), nn.Linear(3, 2)
-
-    def forward(self, inputs: Any) -> Any:
-        if isinstance(self.body, nn.RNNBase):
-            return self.head(self.body(inputs.float()[:, None])[0][:, -1])
-        return self.head(self.body(inputs.float()))
-
-
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [("GRU", {"batch_first": True}), ("RNN", {"batch_first": True}), ("GRUCell", {})],
-)
-def test_recurrent_layers_are_refused_before_anything_is_charged(
-    kind: str, options: dict[str, Any], tmp_path: Path
-) -> None:
-    ledger = tmp_path / "ledger.jsonl"
-    budget = {"ledger-path": str(ledger), "max-epsilon": 50.0, "delta": 1e-5}
-    with pytest.raises(RunError, match=rf"layer 'body' \({kind}\) does not run under torch.func"):
-        played(lambda: Recurrent(kind, **options), loss, nodes=[{"partition-id": 0, **budget}])
-    assert not ledger.exists() or not ledger.read_text()
-
-
 def test_check_says_it_before_a_round() -> None:
     made_up = (torch.zeros(3, 4, dtype=torch.float64), torch.tensor([0, 1, 0]))
     for make, loss_fn, kind, said in (
         (Branching, loss, VmapError, "layer 'chooser'"),
-        (lambda: Recurrent("GRU"), loss, ConfigError, "layer 'body'"),
         (lambda: Remembering("list"), loss, ConfigError, "'list' of Remembering keeps"),
         (lambda: nn.BatchNorm1d(4).double(), loss, ConfigError, "BatchNorm mixes"),
         (Remembering, weighted, ConfigError, "divides by the weights"),
@@ -406,8 +379,7 @@ def test_check_says_it_before_a_round() -> None:
         participant = LoopParticipant("scaffold", make, lambda context: 3)
         with pytest.raises(kind, match=said):
             participant.check(loss_fn, made_up)
-    for make in (Remembering, lambda: Recurrent("LSTM", batch_first=True)):
-        LoopParticipant("scaffold", make, lambda context: 3).check(loss, made_up)
+    LoopParticipant("scaffold", Remembering, lambda context: 3).check(loss, made_up)
 
 
 def test_a_built_in_solver_says_it_in_one_line_too(caplog: pytest.LogCaptureFixture) -> None:

@@ -606,6 +606,59 @@ def test_what_a_loss_keeps_from_its_first_call_on_may_stay() -> None:
     assert np.allclose(sampled, alone, rtol=0, atol=1e-12)
 
 
+class Sequences(torch.nn.Module):
+    """A recurrent layer over four steps of four numbers, and a linear one on its last output."""
+
+    def __init__(self, kind: str, **options: Any) -> None:
+        super().__init__()
+        self.body, self.cell = getattr(torch.nn, kind)(4, 5, **options), "Cell" in kind
+        self.head = torch.nn.LazyLinear(3)
+        self.double()(data(0)[0])
+
+    def forward(self, x: Any) -> Any:
+        steps = x.unflatten(1, (4, 4))
+        if self.cell:
+            state = None
+            for step in steps.unbind(1):
+                state = self.body(step, state)
+            return self.head(state)
+        if self.body.batch_first:
+            return self.head(self.body(steps)[0][:, -1])
+        return self.head(self.body(steps.transpose(0, 1))[0][-1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("GRU", {"batch_first": True}),
+        ("GRU", {"num_layers": 2, "bidirectional": True}),
+        ("RNN", {"batch_first": True}),
+        ("RNN", {"nonlinearity": "relu", "bias": False}),
+        ("LSTM", {"batch_first": True}),
+        ("GRUCell", {}),
+        ("RNNCell", {}),
+        ("RNNCell", {"nonlinearity": "relu"}),
+    ],
+)
+def test_recurrent_layers_are_clipped_example_by_example(kind: str, options: Any) -> None:
+    """Against one backward pass after the other, of all examples and of some."""
+    torch.manual_seed(3)
+    model, rows, clip = Sequences(kind, **options), list(data(0)), 0.4
+    trained = dict(model.named_parameters())
+    parts, kept = [], np.arange(ROWS) % 3 > 0
+    for example in zip(*rows, strict=True):
+        model.zero_grad()
+        loss(model, [part[None] for part in example]).backward()
+        gradient = torch.cat([each.grad.flatten() for each in trained.values()])
+        parts.append(gradient * min(1.0, clip / float(gradient.norm())))
+    each = torch.stack(parts)
+    assert 0 < int((each.norm(dim=1) > 0.999 * clip).sum()) <= ROWS
+    found, _ = summed(model, trained, loss, rows, tuple, clip)
+    some, _ = summed(model, trained, loss, rows, tuple, clip, kept=kept, width=8)
+    assert np.allclose(found, each.sum(0), rtol=0, atol=1e-12)
+    assert np.allclose(some, each[torch.from_numpy(kept)].sum(0), rtol=0, atol=1e-12)
+
+
 def test_a_record_in_float32_leaves_the_others_their_bits() -> None:
     """Whichever others take part, what an example adds is the same: sums differ by it alone."""
     from privet.client_apps.adapters.torch_clipping import clipped_gradients

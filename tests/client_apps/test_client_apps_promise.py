@@ -44,6 +44,7 @@ NOISE: dict[str, dict[str, Any]] = {
     "fed-dyn": {"noise-scale": 1.0, "max-local-steps": 1},
     "scaffold": {"noise-scale": 1.0, "max-local-steps": 1},
     "dp-fedsgd": {"noise-scale": 1.0},
+    "dp-fedavg": {"noise-scale": 1.0, "max-local-steps": 1},
 }
 """What makes an algorithm's upload a noised one; the others have no noise of their own."""
 BOUNDS = {"clip": 1.0, "row-norm": 1.0}
@@ -152,7 +153,7 @@ def test_nothing_without_noise_leaves(name: str, masked: bool, tmp_path: Path) -
     assert site.charges == 0
 
 
-MASKABLE = {"fed-plt", "dp-iadmm", "fed-pdm", "gfl"}
+MASKABLE = {"fed-plt", "dp-iadmm", "dp-fedavg", "fed-pdm", "gfl"}
 
 
 @pytest.mark.parametrize("name", sorted(set(algorithms()) - set(NOISE)))
@@ -195,7 +196,8 @@ def test_what_is_noised_is_paid_for_before_it_leaves(
         raise RuntimeError("patient 4711")
 
     # The work fails: what it would have released is paid for all the same, and nothing is said.
-    monkeypatch.setattr(BinaryLogistic, "clipped_term", breaks)
+    for work in ("clipped_term", "gradient"):
+        monkeypatch.setattr(BinaryLogistic, work, breaks)
     roster = None if roster is None else {**roster, "me": site.enrol(name)}
     reply = site.train(name, settings, broadcast, state, round_=2, roster=roster)
     assert reply.error.reason == "agent me: RuntimeError (text withheld: private run)"
@@ -317,6 +319,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
         ("fed-pdm", {"sparsifier": name, "alpha-u": 0.5})
         for name in ("rand-k", "public-top-k", "noisy-top-k")
     ),
+    ("dp-fedavg", {"max-local-steps": 3, "clip": 0.1, "batch": "sample", "batch-size": 4}),
     *(
         (name, {**steps, "batch": "sample", "batch-size": 4, **clipping})
         for name, steps in (

@@ -76,6 +76,7 @@ PDM_NOISE: Mapping[str, Any] = {"preset": "private", "noise-scale": 0.1, "row-no
 TABLE: Mapping[str, Any] = {"dual": "public", "aggregation": "table"}
 STEP_NOISE: Mapping[str, Any] = {**PUBLIC, "noise-scale": 0.1, "step-size-base": 0.2}
 WIDE: Mapping[str, Any] = {"features": 10}
+SMALL: Mapping[str, Any] = {"server-learning-rate": 0.1}
 GFL: Mapping[str, Any] = {
     "dataset": "regression",
     "features": 2,
@@ -183,6 +184,12 @@ _RUNS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "noise-secure-sum": {**PDM_NOISE, **SEEDED, **MASKED},
         "noise-float32": {**PDM_NOISE, **SEEDED, **SINGLE},
     },
+    "dp-fedavg": {
+        "plain": {"step-size-base": 0.2},
+        "clip": {"step-size-base": 0.2, "clip": 0.1, "server-optimizer": "momentum"},
+        "noise": {**STEP_NOISE, **SEEDED, "server-optimizer": "adam", **SMALL},
+        "noise-sample": {**STEP_NOISE, **SEEDED, **SAMPLE},
+    },
     "dp-fedsgd": {
         "plain": {"step-size-base": 0.2},
         "clip": {"step-size-base": 0.2, "clip": 0.5, "momentum": 0.5},
@@ -280,6 +287,7 @@ _ENGINES: Mapping[str, Mapping[str, Any]] = {
     "dp-iadmm": {**IADMM_NOISE, **SEEDED, **HALF, "local-updates": 2},
     "fed-pdm": {**PDM_NOISE, **SEEDED, "sparsifier": "noisy-top-k", "uplink-k": 4},
     "dp-fedsgd": {**STEP_NOISE, **SEEDED, **SAMPLE, **HALF},
+    "dp-fedavg": {**STEP_NOISE, **SEEDED, **SAMPLE, **HALF},
     "fed-dyn": {**STEPS, **STEP_NOISE, **SEEDED},
     "scaffold": {**STEPS, **STEP_NOISE, **SEEDED, **SAMPLE},
     "fed-lin": {"local-epochs": 3},

@@ -54,6 +54,7 @@ def sparse(state: dict[str, Any], broadcast: dict[str, Any]) -> None:
 def noisy_steps(name: str, **more: Any) -> Case:
     inputs: dict[str, Any] = {
         "dp-fedsgd": {},
+        "dp-fedavg": {},
         "scaffold": {"state": ("c",), "broadcast": ("x", "c")},
         "fed-dyn": {"state": ("g",)},
         "local-sgd": {"fixed": {"mu": 0.1}},
@@ -103,6 +104,8 @@ CASES: dict[str, tuple[Case, float]] = {
         noisy_steps("scaffold", max_local_steps=3, batch="sample", batch_size=2, seed=1, **AGENT),
         TIGHT),
     "fed-dyn": (noisy_steps("fed-dyn", max_local_steps=3, loss="one-class-logistic"), TIGHT),
+    "dp-fedavg": (noisy_steps("dp-fedavg", max_local_steps=3, clip=0.05), TIGHT),
+    "dp-fedavg-agent": (noisy_steps("dp-fedavg", max_local_steps=3, clip=0.05, **AGENT), TIGHT),
     "local-sgd": (noisy_steps("local-sgd", max_local_steps=3, loss="multinomial"), TIGHT),
     "fed-plt-one-step": (fed_plt(smoothness=3.0), TIGHT),
     "fed-plt-composed": (fed_plt(local_epochs=3, loss="multinomial", weight=0.3), TIGHT),

@@ -63,6 +63,7 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "dp-iadmm": {"clip": 1.0, "noise_scale": 1.0},
     "fed-pdm": {**_ONE_STEP, "rho": 1.0, "dual": "public", "batch": "full"},
     "dp-fedsgd": _STEPS,
+    "dp-fedavg": {**_STEPS, "max_local_steps": 3},
     "scaffold": _ONE_STEP,
     "fed-dyn": _ONE_STEP,
 }
@@ -98,6 +99,7 @@ def start(name: str, x: Array) -> dict[str, Array]:
         "scaffold": {"c": zero},
         "fed-dyn": {"g": zero},
         "dp-fedsgd": {},
+        "dp-fedavg": {},
     }[name]
 
 

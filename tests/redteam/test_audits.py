@@ -54,6 +54,7 @@ AUDITS: dict[str, Audit] = {
     "dp-fedsgd float32": Audit("dp-fedsgd", {"noise_scale": SCALE}, power=0.15, dtype="float32"),
     "dp-fedsgd batch clip": Audit(
         "dp-fedsgd", {"noise_scale": 2.0 / MU, "clipping": "batch"}, data="alone", power=0.15),
+    "dp-fedavg": Audit("dp-fedavg", {"noise_scale": 2.0 / MU}, data="alone", power=0.15),
     "scaffold": Audit("scaffold", {"noise_scale": 1.8 * SCALE, "max_local_steps": 3}, power=0.05),
     "fed-dyn": Audit("fed-dyn", {"noise_scale": 1.8 * SCALE, "max_local_steps": 3}),
     "fed-plt contracting": Audit("fed-plt", {**HIDDEN_STEPS, "noise_variance": 0.5}),

@@ -24,6 +24,7 @@ MESSAGES: dict[str, dict[str, Any]] = {
     "dp-fedsgd": {"protocol": "dp-fedsgd"},
     "dp-fedsgd batch": {"protocol": "dp-fedsgd", "clipping": "batch"},
     "dp-fedsgd sampled": {"protocol": "dp-fedsgd", "batch": "sample", "batch_size": 4},
+    "dp-fedavg": {"protocol": "dp-fedavg"},
     "scaffold": {"protocol": "scaffold", "max_local_steps": 2},
     "fed-dyn": {"protocol": "fed-dyn", "max_local_steps": 2},
     "dp-iadmm gaussian": {"protocol": "dp-iadmm", "local_updates": 2},

@@ -20,12 +20,16 @@ from privet.client_apps import masking
 from privet.core import ConfigError, algorithms
 from privet.problems import L2, BinaryLogistic
 from privet.server_apps import read_config
-from privet.strategies import DPFedSGD, Schedule
+from privet.strategies import DPFedAvg, DPFedSGD, Schedule
 from support.federations import FaultyGrid, app_of, lose_reply
 from support.masked import MAKE
 
 AGENTS, DIM, ROUNDS = 6, 90, 7
-MAKERS = {**MAKE, "dp-fedsgd": lambda **o: DPFedSGD(**{"step_size_base": 0.1, **o})}
+MAKERS = {
+    **MAKE,
+    "dp-fedsgd": lambda **o: DPFedSGD(**{"step_size_base": 0.1, **o}),
+    "dp-fedavg": lambda **o: DPFedAvg(**{"step_size_base": 0.1, "max_local_steps": 3, **o}),
+}
 Key = tuple[str, int, int, str]
 Vectors = dict[Key, NDArray[Any]]
 

@@ -426,6 +426,7 @@ REASONS = {
     "fed-lin": "an iteration is two exchanges",
     "five-gcs": "a cohort that is drawn at random, and whoever is quickest is not",
     "dp-fedsgd": "of uploads as they come fast agents would have more",
+    "dp-fedavg": "of uploads as they come fast agents would have more",
     "gfl": "those that their neighbours have in the same round",
 }
 

@@ -60,7 +60,7 @@ def test_runs_have_the_same_bits(name: str, tmp_path: Path, request: Any) -> Non
     np.testing.assert_array_equal(  # NaN where it is not known
         *([done.residual for done in one.result.history] for one in (large, usual))
     )
-    server = {"gfl", "dp-fedsgd", "tamuna"}  # nothing, or little, is kept of an agent
+    server = {"gfl", "dp-fedsgd", "dp-fedavg", "tamuna"}  # nothing, or little, is kept of an agent
     assert sizes or name in server
     assert sorted(one.name for one in large.folder.iterdir()) == sorted(
         one.name for one in usual.folder.iterdir()

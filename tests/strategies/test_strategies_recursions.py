@@ -54,6 +54,8 @@ TAMUNA: dict[str, Any] = {
     "p": 1 / 3,
     "steps": [local_steps(0, number, 3) for number in range(1, ROUNDS + 1)],
 }
+CLIP = 0.4
+"""Norm bound of an update: some exceed it and some do not."""
 GCS: dict[str, Any] = {"server_step_size": 0.7, **THREE}
 CASES = {
     "fed-plt": Case(
@@ -107,6 +109,13 @@ CASES = {
         {"momentum": 0.7, "l1": 0.05},
         0.3,
         "eta",
+    ),
+    "dp-fedavg": Case(
+        "dp-fedavg",
+        {"max_local_steps": 3, "clip": CLIP},
+        recursions.dp_fedavg,
+        {"epochs": 3, "clip": CLIP * (1 - 2**-20)},  # the kernel's reserve for its rounding
+        0.3,
     ),
     "gfl": Case(
         "gfl",

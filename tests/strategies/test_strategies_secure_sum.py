@@ -18,7 +18,7 @@ from privet.strategies.uploads import MaskedTotals
 from privet.wire.payload import ENCODED
 from privet.wire.sparse.selection import rand_k
 
-ABLE = {"fed-plt", "dp-iadmm", "dp-fedsgd", "fed-pdm", "gfl"}
+ABLE = {"fed-plt", "dp-iadmm", "dp-fedsgd", "dp-fedavg", "fed-pdm", "gfl"}
 
 
 def build(name: str, **keys: Any) -> PrimalDualStrategy:

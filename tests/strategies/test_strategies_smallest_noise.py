@@ -97,6 +97,7 @@ SCHEDULE = {"participation": "schedule", "schedule": "0,1;0;2;1,2"}
 RUNS: dict[str, dict[str, Any]] = {  # beside those that redteam/test_budget.py plays
     "dp-fedsgd-batch-clip": {"algorithm": "dp-fedsgd", "clipping": "batch"},
     "dp-fedsgd-float32": {"algorithm": "dp-fedsgd", "dtype": "float32", **SCHEDULE},
+    "dp-fedavg": {"algorithm": "dp-fedavg", **SCHEDULE},
     "scaffold": {"algorithm": "scaffold", "max-local-steps": 5, **SCHEDULE},
     "fed-dyn": {
         "algorithm": "fed-dyn", "max-local-steps": 3, "participation": "balanced",

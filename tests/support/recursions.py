@@ -117,6 +117,22 @@ def dp_fedsgd(
     return x
 
 
+def dp_fedavg(
+    problems: list[Any], start: Vector, active: Active, *, step: Steps, epochs: int, clip: float
+) -> Vector:
+    """Algorithm 1 of McMahan et al. (2018) without noise, with agents that count equally."""
+    x = start
+    for t, round_ in enumerate(active, 1):
+        moves = []
+        for i in round_:
+            w = x
+            for _ in range(epochs):
+                w = w - step(t) * problems[i].gradient(w)
+            moves.append((w - x) * min(1.0, clip / math.sqrt(sum((w - x) ** 2))))
+        x = x + sum(moves) / len(moves)
+    return x
+
+
 def fed_buff(
     problems: list[Any],
     start: Vector,

@@ -20,6 +20,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Context
 from numpy.typing import NDArray
 
+from privet.core import mapped
 from privet.core.errors import one_line
 from privet.core.files import state_path
 from privet.kernel import Facts, NoiseSource, Perturber, Problem, Records, Release
@@ -241,7 +242,11 @@ class Cohort:
             size = cast("LinearModel[Any]", group[0].problem).features.nbytes
             for some in _parts(group, BLOCK_BYTES // size, instruction.round):
                 stack = Stack([member.problem for member in some])
-                self._add(some, stack if stack.agrees() else None)
+                if stack.agrees():
+                    stack.share()
+                    self._add(some, stack)
+                else:
+                    self._add(some, None)
         for group in separate.values():
             for some in _parts(group, MOST_ROWS, instruction.round):
                 self._add(some, None)
@@ -448,7 +453,7 @@ class _Block:
     def _tables(self, state: Arrays) -> dict[str, Vector]:
         """Return empty tables for the states of all members, shaped like this one."""
         count = len(self.members)
-        return {name: np.zeros((count, *a.shape), a.dtype) for name, a in state.items()}
+        return {name: mapped.zeros((count, *a.shape), a.dtype) for name, a in state.items()}
 
 
 class _BlockRound(Round[Local, Trained]):

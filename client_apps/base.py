@@ -452,7 +452,7 @@ def declared_facts(problem: Problem, rules: NodeRules) -> Facts:
     ConfigError
         If the node holds more examples than it declares.
     """
-    facts, count = replace(public_facts(problem), colluders=rules.colluders), rules.num_examples
+    facts, count = public_facts(problem, rules.colluders), rules.num_examples
     if not count or count == facts.num_examples:
         return facts
     if facts.num_examples > count:

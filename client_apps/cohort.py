@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -30,7 +31,7 @@ from privet.kernel.round import Ended, Round, View
 from privet.kernel.streams import StackedStreams, Streams
 from privet.problems import LinearModel
 from privet.problems.stacks import Stack, stack_key
-from privet.wire import AGENT_RECORD, RECORD
+from privet.wire import AGENT_RECORD, RECORD, Enrolment
 from privet.wire.contract import Instruction, agent_record, read_instruction
 from privet.wire.dense import digests, joined_digest
 from privet.wire.records import record_dict
@@ -173,6 +174,21 @@ class Cohort:
             if one.stack is not None:
                 verified.add(one.half)
         return done
+
+    def enrol(self, question: ConfigRecord, nodes: Iterable[int]) -> dict[int, Enrolment]:
+        """Return the answers to the enrolment question of those of these agents that have one.
+
+        An agent that refuses, or fails, says so when it is asked by message. The keys of a secure
+        sum are drawn for a message alone.
+        """
+        answers: dict[int, Enrolment] = {}
+        if question.get("secure-sum"):
+            return answers
+        self.release(nodes)
+        for node in nodes:
+            with suppress(Exception):
+                answers[node] = self._participant.enrolment(question, self._contexts[node])
+        return answers
 
     def release(self, nodes: Iterable[int] | None = None) -> None:
         """Move states back into the contexts, all of them or those of some nodes."""

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 from flwr.app import ConfigRecord, Message
@@ -252,7 +253,7 @@ def columns(agents: Mapping[str, Agent]) -> dict[str, list[Any]]:
     """Return a checkpoint's table of agents; a column has one entry where all agree."""
     table: dict[str, list[Any]] = {"name": list(agents)}
     for key, (attribute, _) in _COLUMNS.items():
-        values = [getattr(agent, attribute) for agent in agents.values()]
+        values = list(map(attrgetter(attribute), agents.values()))
         table[key] = values[:1] if values[:1] * len(values) == values else values
     return table
 

@@ -38,9 +38,9 @@ def test_agents_that_work_together_hold_their_data_once_and_states_where_they_to
     agents, dim = 400, 8_000
     rng = np.random.default_rng(0)
     pool, signs = rng.standard_normal((100, dim)), np.where(rng.random(100) < 0.5, -1, 1)
+    before = resident_megabytes()
     problems = [BinaryLogistic(pool[i : i + 2], signs[i : i + 2]) for i in np.arange(agents) % 98]
     grid = grid_of("fed-plt", problems, engine="cohort")
     strategy = FedPLT(num_agents=agents, participation=Fraction(0.02), local_epochs=2)
-    before = resident_megabytes()
     strategy.start(grid, zeros(dim), num_rounds=2)
-    assert resident_megabytes() - before < 40
+    assert resident_megabytes() - before < 90

@@ -387,26 +387,38 @@ class Participant:
         return arrays
 
     def _query(self, message: Message, context: Context, name: str) -> RecordDict:
+        enrolment = self.enrolment(message.content.get(RECORD), context)
+        return record_dict({RECORD: enrolment_record(enrolment)})
+
+    def enrolment(self, question: object, context: Context) -> Enrolment:
+        """Return the answer to the enrolment question, as `query` sends it.
+
+        Raises
+        ------
+        Exception
+            As the answer to a message then says.
+        """
+        name = agent_name(context)
         rules = node_rules(context)  # rules that cannot be read close the node at once
         Pace(rules, context)
         if refusal := mod_around():
             raise BudgetRefused(refusal)
-        question = message.content[RECORD]
         if not isinstance(question, ConfigRecord) or question.get("contract") != CONTRACT_VERSION:
             raise WireError(f"enrolment question is not of contract version {CONTRACT_VERSION}")
         protocol, experiment = str(question["protocol"]), read_experiment(question)
         half = self.served(protocol)
-        quiet = bool(question.get("quiet") or question.get("secure-sum"))
+        private, masked = question.get("quiet"), question.get("secure-sum")
+        quiet = bool(private or masked)
         if quiet:
             context.state[PRIVATE_RECORD] = ConfigRecord()
         problem = self._problem(context)
         facts = declared_facts(problem, rules)
-        if rules.limited or (question.get("quiet") and not question.get("secure-sum")):
+        if rules.limited or (private and not masked):
             require_public(problem)
         held = read_state(context)
         layout, buffers = (getattr(problem, name, None) for name in ("layout", "buffers"))
         known = held.rounds if held.experiment == experiment else ()
-        enrolment = Enrolment(
+        return Enrolment(
             agent=name,
             num_examples=facts.num_examples,
             dim=int(problem.dim),
@@ -416,7 +428,7 @@ class Participant:
             experiment=experiment if known else "",
             rounds=known,
             unit=str(context.node_config.get("unit", "")),
-            public_key=new_keys(context, experiment) if question.get("secure-sum") else b"",
+            public_key=new_keys(context, experiment) if masked else b"",
             layout=layout.to_json() if isinstance(layout, Layout) else "",
             buffers=buffers.to_json() if isinstance(buffers, Layout) else "",
             facts=facts.to_json(),
@@ -426,7 +438,6 @@ class Participant:
             ledger=rules.released(experiment, name),
             step_size=0.0 if quiet or rules.limited else getattr(problem, "step_size", 0.0),
         )
-        return record_dict({RECORD: enrolment_record(enrolment)})
 
     def _train(self, message: Message, context: Context, name: str) -> RecordDict:
         try:
@@ -452,7 +463,7 @@ def declared_facts(problem: Problem, rules: NodeRules) -> Facts:
     ConfigError
         If the node holds more examples than it declares.
     """
-    facts, count = replace(public_facts(problem), colluders=rules.colluders), rules.num_examples
+    facts, count = public_facts(problem, rules.colluders), rules.num_examples
     if not count or count == facts.num_examples:
         return facts
     if facts.num_examples > count:

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 from flwr.app import ConfigRecord, Context
 from numpy.typing import NDArray
 
+from privet.core import mapped
 from privet.core.errors import one_line
 from privet.core.files import state_path
 from privet.kernel import Facts, NoiseSource, Perturber, Problem, Records, Release
@@ -29,7 +31,7 @@ from privet.kernel.round import Ended, Round, View
 from privet.kernel.streams import StackedStreams, Streams
 from privet.problems import LinearModel
 from privet.problems.stacks import Stack, stack_key
-from privet.wire import AGENT_RECORD, RECORD
+from privet.wire import AGENT_RECORD, RECORD, Enrolment
 from privet.wire.contract import Instruction, agent_record, read_instruction
 from privet.wire.dense import digests, joined_digest
 from privet.wire.records import record_dict
@@ -173,6 +175,21 @@ class Cohort:
                 verified.add(one.half)
         return done
 
+    def enrol(self, question: ConfigRecord, nodes: Iterable[int]) -> dict[int, Enrolment]:
+        """Return the answers to the enrolment question of those of these agents that have one.
+
+        An agent that refuses, or fails, says so when it is asked by message. The keys of a secure
+        sum are drawn for a message alone.
+        """
+        answers: dict[int, Enrolment] = {}
+        if question.get("secure-sum"):
+            return answers
+        self.release(nodes)
+        for node in nodes:
+            with suppress(Exception):
+                answers[node] = self._participant.enrolment(question, self._contexts[node])
+        return answers
+
     def release(self, nodes: Iterable[int] | None = None) -> None:
         """Move states back into the contexts, all of them or those of some nodes."""
         for node in self._where if nodes is None else nodes:
@@ -241,7 +258,11 @@ class Cohort:
             size = cast("LinearModel[Any]", group[0].problem).features.nbytes
             for some in _parts(group, BLOCK_BYTES // size, instruction.round):
                 stack = Stack([member.problem for member in some])
-                self._add(some, stack if stack.agrees() else None)
+                if stack.agrees():
+                    stack.share()
+                    self._add(some, stack)
+                else:
+                    self._add(some, None)
         for group in separate.values():
             for some in _parts(group, MOST_ROWS, instruction.round):
                 self._add(some, None)
@@ -448,7 +469,7 @@ class _Block:
     def _tables(self, state: Arrays) -> dict[str, Vector]:
         """Return empty tables for the states of all members, shaped like this one."""
         count = len(self.members)
-        return {name: np.zeros((count, *a.shape), a.dtype) for name, a in state.items()}
+        return {name: mapped.zeros((count, *a.shape), a.dtype) for name, a in state.items()}
 
 
 class _BlockRound(Round[Local, Trained]):

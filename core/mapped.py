@@ -64,14 +64,22 @@ def repeated(row: NDArray[Any], count: int, folder: Path | None) -> NDArray[Any]
     shape = (count, *np.atleast_1d(row).shape)
     size = math.prod(shape) * row.itemsize
     if size >= SPARSE and (folder is None or size <= LIMIT) and not _bits(row).any():
-        pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        if hasattr(mmap, "MADV_NOHUGEPAGE"):  # where one row would take up 2 MB
-            pages.madvise(mmap.MADV_NOHUGEPAGE)
-        return np.frombuffer(pages, row.dtype).reshape(shape)
+        return zeros(shape, row.dtype)
     table = empty(shape, row.dtype, folder)
     for part in blocks(table):
         table[part] = row
     return table
+
+
+def zeros(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    """Return a table of zeros, of which a large one takes up memory where it is written to."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if size < SPARSE or np.dtype(dtype).hasobject:
+        return np.zeros(shape, dtype)
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):  # where one row would take up 2 MB
+        pages.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(pages, dtype).reshape(shape)
 
 
 def written(table: NDArray[Any]) -> NDArray[np.intp]:

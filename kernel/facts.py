@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from privet.kernel.bounded import Relation, clipped_sensitivity
 from privet.kernel.curvature import PROVEN, public_moduli
@@ -171,23 +171,28 @@ class Facts:
         """Return the facts as one JSON text, for the enrolment."""
         return _json(self)
 
-    @classmethod
-    def from_json(cls, text: str) -> Self:
+    @staticmethod
+    def from_json(text: str) -> Facts:
         """Return the facts of ``to_json``; raises ``ValueError`` for anything else."""
         if len(text) > _LONGEST:
             raise ValueError(f"facts are longer than {_LONGEST} characters")
-        try:
-            decoded: Any = json.loads(text)
-        except (ValueError, RecursionError):
-            raise ValueError("facts are not JSON") from None
-        if not isinstance(decoded, Mapping) or decoded.keys() != _KINDS.keys():
-            raise ValueError("facts do not hold the names that are expected")
-        return cls(**decoded)
+        return _read(text)
 
 
-@lru_cache(maxsize=64)  # agents of equal numbers share it
+@lru_cache(maxsize=64)  # agents of equal numbers share these two
 def _json(facts: Facts) -> str:
     return json.dumps(asdict(facts), separators=(",", ":"))
+
+
+@lru_cache(maxsize=64)
+def _read(text: str) -> Facts:
+    try:
+        decoded: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError("facts are not JSON") from None
+    if not isinstance(decoded, Mapping) or decoded.keys() != _KINDS.keys():
+        raise ValueError("facts do not hold the names that are expected")
+    return Facts(**decoded)
 
 
 _TYPES: Mapping[str, type] = {"int": int, "float": float, "str": str, "bool": bool}

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from privet.kernel import Facts, Moduli, Problem, can_clip
 from privet.kernel.facts import OTHER, proven_loss
 from privet.problems.linear import LinearModel
 
+# Agents of equal numbers share their facts.
+_shared = lru_cache(maxsize=64, typed=True)(Facts)
+_name = lru_cache(maxsize=8, typed=True)(str)
 
-def public_facts(problem: Problem) -> Facts:
-    """Return the facts of a problem whose number of examples is the declared one."""
+
+def public_facts(problem: Problem, colluders: int = -1) -> Facts:
+    """Return the facts of a problem whose number of examples is the declared one.
+
+    ``colluders`` are those that its node states (`Facts`).
+    """
     linear = isinstance(problem, LinearModel)
     regularizer = getattr(problem, "regularizer", None)
     kind = str(getattr(regularizer, "kind", "none"))
     modulus = regularizer.moduli.strong_convexity if kind == "l2" and regularizer else 0.0
-    return Facts(
+    return _shared(
         num_examples=int(problem.num_examples),
         divisor=float(getattr(problem, "divisor", problem.num_examples)),
         dim=int(problem.dim),
-        dtype=str(problem.dtype),
+        dtype=_name(problem.dtype),
         loss=proven_loss(problem.kind) if isinstance(problem, LinearModel) else OTHER,
         regularizer=kind,
         modulus=float(modulus),
         clips=linear or can_clip(problem),
         moduli=linear or isinstance(getattr(problem, "moduli", None), Moduli),
+        colluders=colluders,
     )

@@ -107,6 +107,13 @@ class Stack(ClippedSums):
         together = self._gradient(everywhere, None)
         return bool(together[0].tobytes() == self._first.gradient(x).tobytes())
 
+    def share(self) -> None:
+        """Have the models use the stack's copy of their data, so that it is in memory once."""
+        for model, *rows in zip(self.models, self._designs, self._targets, strict=True):
+            for held, row in zip((model._design, model._targets), rows, strict=True):
+                row.flags.writeable = False
+                vars(model).update({n: row for n, each in vars(model).items() if each is held})
+
     def take(self, members: Sequence[int]) -> Self:
         """Return the stack of some members, in this order."""
         taken = object.__new__(type(self))

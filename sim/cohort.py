@@ -20,6 +20,7 @@ from privet.client_apps.state_tables import StateTable
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import App, NodeConfig, Nodes
 from privet.strategies.run.together import Worked
+from privet.wire import Enrolment
 
 
 class CohortNodes(Nodes):
@@ -54,6 +55,10 @@ class CohortNodes(Nodes):
         if self._cohort is None:
             return []
         return self._cohort.train(shared, nodes, tags, states, per_agent)
+
+    def enrol(self, question: ConfigRecord, nodes: Sequence[int]) -> dict[int, Enrolment]:
+        """Return the answers to the enrolment question that need no message."""
+        return {} if self._cohort is None else self._cohort.enrol(question, nodes)
 
     def add(self, configs: Mapping[int, NodeConfig]) -> None:
         """Add nodes, whose agents have no state."""
@@ -106,6 +111,11 @@ class CohortGrid(InlineGrid):
         """The contexts of the nodes, by node id, with the states in them."""
         self._nodes.release()
         return super().contexts
+
+    def enrol_together(self, question: ConfigRecord, nodes: Sequence[int]) -> dict[int, Enrolment]:
+        """Return the answers to the enrolment question that need no message."""
+        with np.errstate(over="ignore", invalid="ignore"):  # as for agents that are sent messages
+            return self._nodes.enrol(question, [node for node in nodes if node in self.online])
 
     def train_together(
         self,

@@ -131,7 +131,7 @@ class Nodes:
             if node in elsewhere:
                 continue
             record = held_by(context.state).get(STATE_RECORD)
-            if isinstance(record, ConfigRecord):
+            if record is not None and isinstance(record, ConfigRecord):  # which asks an ABC
                 states.append((agent_name(context), AgentState.from_record(record)))
         return tabulated(states)
 

@@ -4,8 +4,8 @@
     PYTHONPATH=tests .venv/bin/python -m large_rounds --agents 1000000 --dim 10 --share 0.001
 
 Fed-PLT in float32 on the cohort engine with a checkpoint in every round: at first some rounds, then
-as many more of a second process that resumes. Every agent has two examples, which are in memory
-twice: as its problem holds them, and in the cohort's stack of all of them.
+as many more of a second process that resumes. Every agent has two examples, views of one pool, and
+the cohort's stacks hold them with their signs.
 """
 
 from __future__ import annotations

@@ -96,51 +96,47 @@ def read_enrolment(content: RecordDict) -> Enrolment:
     rounds = read_field(record, "rounds", list, [])
     if any(type(value) is not int for value in rounds):
         raise WireError("message field 'rounds' holds more than whole numbers")
-    agent = read_field(record, "agent", str)
-    if not is_name(agent):
-        raise WireError(f"agent name is not 1 to {LONGEST_NAME} printable characters")
-    unit = read_field(record, "unit", str, "")
-    if len(unit) > LONGEST_NAME or not unit.isprintable():
-        raise WireError(f"unit is not up to {LONGEST_NAME} printable characters")
-    public_key = read_field(record, "public-key", bytes, b"")
-    if len(public_key) not in (0, KEY_BYTES):
-        raise WireError(f"public key has {len(public_key)} bytes, expected {KEY_BYTES}")
-    facts = read_field(record, "facts", str, "")
-    if len(facts) > LONGEST_FACTS:
-        raise WireError(f"facts have {len(facts)} characters, at most {LONGEST_FACTS} are read")
-    own_settings = read_field(record, "own-settings", str, "")
-    if len(own_settings) > LONGEST_FACTS:
-        raise WireError(
-            f"own settings have {len(own_settings)} characters, at most {LONGEST_FACTS}"
+    return sound(
+        Enrolment(
+            agent=read_field(record, "agent", str),
+            num_examples=read_field(record, "num-examples", int),
+            dim=read_field(record, "dim", int),
+            dtype=read_field(record, "dtype", str),
+            protocol=read_field(record, "protocol", str),
+            version=read_field(record, "version", int),
+            experiment=read_field(record, "experiment", str, ""),
+            rounds=tuple(rounds),
+            unit=read_field(record, "unit", str, ""),
+            public_key=read_field(record, "public-key", bytes, b""),
+            layout=read_field(record, "layout", str, ""),
+            buffers=read_field(record, "buffers", str, ""),
+            tied=read_field(record, "tied", str, ""),
+            facts=read_field(record, "facts", str, ""),
+            own_settings=read_field(record, "own-settings", str, ""),
+            library=one_line(read_field(record, LIBRARY_VERSION, str, ""))[:LONGEST_NAME],
+            ledger=read_field(record, "ledger", str, ""),
+            step_size=read_field(record, "step-size", float, 0.0),
         )
-    ledger = read_field(record, "ledger", str, "")
-    if len(ledger) > LONGEST_ABOUT:
-        raise WireError(f"account has {len(ledger)} characters, at most {LONGEST_ABOUT} are read")
-    step_size = read_field(record, "step-size", float, 0.0)
-    if not 0.0 <= step_size < math.inf:
-        raise WireError(f"step size is {step_size}, expected a length")
-    layout, buffers, tied = (
-        read_field(record, name, str, "") for name in ("layout", "buffers", "tied")
     )
-    if (length := max(len(layout), len(buffers), len(tied))) > LONGEST_LAYOUT:
+
+
+def sound(enrolment: Enrolment) -> Enrolment:
+    """Return an enrolment whose texts and numbers are within their bounds (or ``WireError``)."""
+    if not is_name(enrolment.agent):
+        raise WireError(f"agent name is not 1 to {LONGEST_NAME} printable characters")
+    if len(enrolment.unit) > LONGEST_NAME or not enrolment.unit.isprintable():
+        raise WireError(f"unit is not up to {LONGEST_NAME} printable characters")
+    if len(enrolment.public_key) not in (0, KEY_BYTES):
+        raise WireError(f"public key has {len(enrolment.public_key)} bytes, expected {KEY_BYTES}")
+    if (length := len(enrolment.facts)) > LONGEST_FACTS:
+        raise WireError(f"facts have {length} characters, at most {LONGEST_FACTS} are read")
+    if (length := len(enrolment.own_settings)) > LONGEST_FACTS:
+        raise WireError(f"own settings have {length} characters, at most {LONGEST_FACTS}")
+    if (length := len(enrolment.ledger)) > LONGEST_ABOUT:
+        raise WireError(f"account has {length} characters, at most {LONGEST_ABOUT} are read")
+    if not 0.0 <= enrolment.step_size < math.inf:
+        raise WireError(f"step size is {enrolment.step_size}, expected a length")
+    texts = enrolment.layout, enrolment.buffers, enrolment.tied
+    if (length := max(map(len, texts))) > LONGEST_LAYOUT:
         raise WireError(f"layout has {length} characters, at most {LONGEST_LAYOUT} are read")
-    return Enrolment(
-        agent=agent,
-        num_examples=read_field(record, "num-examples", int),
-        dim=read_field(record, "dim", int),
-        dtype=read_field(record, "dtype", str),
-        protocol=read_field(record, "protocol", str),
-        version=read_field(record, "version", int),
-        experiment=read_field(record, "experiment", str, ""),
-        rounds=tuple(rounds),
-        unit=unit,
-        public_key=public_key,
-        layout=layout,
-        buffers=buffers,
-        tied=tied,
-        facts=facts,
-        own_settings=own_settings,
-        library=one_line(read_field(record, LIBRARY_VERSION, str, ""))[:LONGEST_NAME],
-        ledger=ledger,
-        step_size=step_size,
-    )
+    return enrolment

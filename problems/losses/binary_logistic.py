@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from functools import cache, cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -46,12 +47,16 @@ class BinaryLogistic(ScalarScoreModel):
     ) -> None:
         super().__init__(features, regularizer=regularizer, divisor=divisor)
         self.labels = check_signs(labels, self.features)
+        self._one = _one(self.dtype)
+        self._targets, self.dim = self.labels, self.num_features
+
+    @cached_property
+    def _design(self) -> FloatArray:  # type: ignore[override]
         # With m = -b <a, x> the loss log(1 + exp(m)) has the derivative (1 + tanh(m/2))/2:
         # keeping -b a / 2 as the design leaves one tanh, which cannot overflow, and one sum.
-        # An array of no dimension is an operand in half the time of a number.
-        self._one = np.ones((), self.dtype)
-        half = (-0.5 * self.labels)[:, None]
-        self._set_data(self.features * half, self.labels, self.num_features)
+        # It is computed when it is needed: a cohort's stack then holds those of all agents.
+        design: FloatArray = self.features * (-0.5 * self.labels)[:, None]
+        return design
 
     def _losses(self, x: FloatArray) -> FloatArray:
         result: FloatArray = np.logaddexp(0.0, self._design.dot(x) * 2.0, dtype=self.dtype)
@@ -81,6 +86,12 @@ class BinaryLogistic(ScalarScoreModel):
         """Return the fraction of examples with sign(<a, x>) = label; a zero score counts as +1."""
         predicted = np.where(BinaryLogistic.predict_margin(x, features) >= 0.0, 1, -1)
         return float(np.mean(predicted == labels))
+
+
+@cache
+def _one(dtype: np.dtype[Any]) -> FloatArray:
+    """Return 1 as an array of no dimension, an operand in half the time of a number."""
+    return np.ones((), dtype)
 
 
 LOSS = Loss("binary-logistic", BinaryLogistic, "signs")

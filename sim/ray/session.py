@@ -35,6 +35,12 @@ _ENVIRONMENT = {
     # Silences a warning of Ray that concerns machines with GPUs only.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
+_LOCAL_ENVIRONMENT = {
+    **_ENVIRONMENT,
+    # The events of all calls of the last second, several MB of them, would wait in every process
+    # for a dashboard that is not there.
+    "RAY_task_events_report_interval_ms": "0",
+}
 
 
 def import_ray() -> Any:
@@ -90,7 +96,7 @@ def ray_session(
         return
     folder = None if address else _short_folder()
     try:
-        with _environment(_ENVIRONMENT):
+        with _environment(_ENVIRONMENT if address else _LOCAL_ENVIRONMENT):
             _connect(ray, address, num_cpus, folder, runtime_env)
         yield ray
     finally:

@@ -11,9 +11,11 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from functools import partial
+from operator import attrgetter
+from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 from flwr.app import ConfigRecord, Message
 from flwr.serverapp import Grid
@@ -23,7 +25,7 @@ from privet.core.errors import INSTEAD_OF_OTHER_APPS, listed, one_line
 from privet.kernel import AgentLedger
 from privet.wire import ENROL, RECORD, Enrolment, Update, sort_names
 from privet.wire.contract import CONTRACT_VERSION
-from privet.wire.enrolment import read_enrolment
+from privet.wire.enrolment import read_enrolment, sound
 from privet.wire.flower_internals import in_flowers_simulation, without_tracebacks_of
 from privet.wire.records import record_dict
 
@@ -102,6 +104,15 @@ def wait_for_nodes(grid: Grid, wanted: int, least: int, timeout: float) -> None:
                 f"or in simulation give --federation-config 'num-supernodes={need}'"
             )
         time.sleep(min(0.1, timeout))
+
+
+@runtime_checkable
+class EnrolsTogether(Protocol):
+    """A grid that can ask many nodes for their enrolment at once, without messages."""
+
+    def enrol_together(self, question: ConfigRecord, nodes: Sequence[int]) -> dict[int, Enrolment]:
+        """Return the answers of those of these nodes that need no message."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +253,7 @@ def columns(agents: Mapping[str, Agent]) -> dict[str, list[Any]]:
     """Return a checkpoint's table of agents; a column has one entry where all agree."""
     table: dict[str, list[Any]] = {"name": list(agents)}
     for key, (attribute, _) in _COLUMNS.items():
-        values = [getattr(agent, attribute) for agent in agents.values()]
+        values = list(map(attrgetter(attribute), agents.values()))
         table[key] = values[:1] if values[:1] * len(values) == values else values
     return table
 
@@ -460,17 +471,23 @@ class Roster:
         if not nodes:
             return
         record = question.record()
+        together = grid.enrol_together(record, nodes) if isinstance(grid, EnrolsTogether) else {}
         messages = {
-            str(node): Message(record_dict({RECORD: record}), node, ENROL) for node in nodes
+            str(node): Message(record_dict({RECORD: record}), node, ENROL)
+            for node in nodes
+            if node not in together
         }
         with without_tracebacks_of(NO_HANDLER):  # reported in one line below
             replies = exchange(grid, messages, timeout)
         holds = {agent.node: name for name, agent in self.agents.items()}
-        self._note_other_apps([node for node in nodes if replies[str(node)].code == NOT_OURS])
+        self._note_other_apps([int(node) for node, one in replies.items() if one.code == NOT_OURS])
         for node in nodes:
-            self._enrol(node, holds.get(node), replies[str(node)], question)
+            if node in together:
+                self._enrol(node, holds.get(node), partial(sound, together[node]), question)
+            else:
+                self._answered(node, holds.get(node), replies[str(node)], question)
 
-    def _enrol(self, node: int, holds: str | None, reply: Reply, question: Question) -> None:
+    def _answered(self, node: int, holds: str | None, reply: Reply, question: Question) -> None:
         if reply.content is None:
             if reply.is_from_agent:
                 self._reject(node, reply.reason)
@@ -486,8 +503,13 @@ class Roster:
                     self._note(line)
                 self._pause(node)
             return
+        self._enrol(node, holds, partial(read_enrolment, reply.content), question)
+
+    def _enrol(
+        self, node: int, holds: str | None, read: Callable[[], Enrolment], question: Question
+    ) -> None:
         try:
-            enrolment = read_enrolment(reply.content)
+            enrolment = read()
         except WireError as error:
             self._reject(node, f"node {node}: {error}")
             return

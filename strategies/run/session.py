@@ -204,10 +204,12 @@ class Session:
 
         Their accounts are the run's, which hold lost replies too.
         """
-        agents = {name: self.roster.agents[name] for name in names}
-        rounds = {name: agent.tag for name, agent in agents.items() if agent.tag}
-        tables = of_rounds(self.saved_states(), self.experiment, rounds) if rounds else []
-        return with_ledgers(tables, {name: agent.ledger for name, agent in agents.items()})
+        agents = self.roster.agents
+        rounds = {name: tag for name in names if (tag := agents[name].tag)}
+        if not rounds:
+            return []
+        tables = of_rounds(self.saved_states(), self.experiment, rounds)
+        return with_ledgers(tables, {name: agents[name].ledger for name in rounds})
 
     @property
     def start(self) -> NDArray[Any]:

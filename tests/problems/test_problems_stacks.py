@@ -115,6 +115,23 @@ class Own(BinaryLogistic):
     """A loss of one's own, of which nothing is known."""
 
 
+@pytest.mark.parametrize("loss", [BinaryLogistic, RidgeRegression, MultinomialLogistic])
+def test_shared_data_are_in_memory_once_and_give_the_same_bits(loss):
+    alone, sharing = (models(loss, 5, 7, 3, np.float32, L2(0.3)) for _ in range(2))
+    stack = Stack(sharing)
+    stack.share()
+    x = np.random.default_rng(1).standard_normal(alone[0].dim).astype(np.float32)
+    for i, (one, other) in enumerate(zip(sharing, alone, strict=True)):
+        assert np.shares_memory(one._design, stack._designs[i])
+        assert np.shares_memory(one._targets, stack._targets[i])
+        if other.features is other._design:
+            assert one.features is one._design
+        assert one.gradient(x).tobytes() == other.gradient(x).tobytes()
+        assert one.with_divisor(3.0).value(x) == other.with_divisor(3.0).value(x)
+        assert one.features.tobytes() == other.features.tobytes()
+        assert not one.features.flags.writeable
+
+
 def test_what_is_in_no_stack():
     rng = np.random.default_rng(0)
     signs = np.ones(2)

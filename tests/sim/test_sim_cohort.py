@@ -10,20 +10,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message, MessageType
+from flwr.app import Array, ArrayRecord, Context, Message, MessageType
 
+from privet.client_apps import client_app
 from privet.client_apps.masking import new_keys
 from privet.client_apps.rivals.led import Agent as LED
-from privet.client_apps.state import AgentState, read_state, write_state
+from privet.client_apps.state import PRIVATE_RECORD, AgentState, read_state, write_state
 from privet.core import RunError, algorithm
 from privet.kernel import AgentLedger, Problem, Release
 from privet.problems import L2, BinaryLogistic
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT, Fraction, PrivetResult
+from privet.strategies.run.roster import Question, Roster
 from privet.testing import logistic_federation
 from privet.testing.subject import Subject
-from privet.wire import unpack
+from privet.wire import ENROL, unpack
 from privet.wire.contract import encode_settings, shared_record
 from support.federations import app_of
 
@@ -75,9 +77,12 @@ class Counting(CohortGrid):
     """A cohort engine that counts the training messages that it brings to its nodes."""
 
     sent: int = 0
+    asked: int = 0
+    """Enrolment questions."""
 
     def deliver(self, message: Message) -> Message | None:
         self.sent += message.metadata.message_type == MessageType.TRAIN
+        self.asked += message.metadata.message_type == ENROL
         return super().deliver(message)
 
 
@@ -440,3 +445,37 @@ def test_an_agent_enrolled_for_a_secure_sum_is_not_asked_in_the_clear_together()
     told = shared_record("fed-plt", 1, "e", 1, settings, {"y": np.zeros(DIM)})
     tags = np.zeros(5, np.int64)
     assert grid.train_together(told, list(contexts), tags, states, {}, 1.0).done == []
+
+
+@pytest.mark.parametrize(
+    ("terms", "by_message"), [({}, 2), ({"quiet": True}, 2), ({"secure_sum": True}, 8)]
+)
+def test_agents_enrol_together_as_they_do_by_message(
+    terms: Mapping[str, Any], by_message: int
+) -> None:
+    """Those that refuse or fail say so by message, and a key of a secure sum leaves by message."""
+    problems = federation()
+    nodes = nodes_of(problems)
+    nodes[2]["max-epsilon"] = 1.0  # without a ledger
+    nodes[3]["agent"] = "3\n"
+
+    def problem(context: Context) -> Problem:
+        if context.node_config["partition-id"] == 4:
+            raise ValueError("no data here")
+        return problems[int(context.node_config["partition-id"])]
+
+    found = []
+    for kind in (InlineGrid, Counting):
+        grid, roster = kind(client_app("fed-plt", problem), nodes), Roster()
+        grid.online.discard(max(grid.online))
+        question = Question("fed-plt", 1, "run", lambda _: "", lambda _: None, **terms)
+        new = roster.refresh(grid, question, 60.0)
+        for agent in roster.agents.values():
+            assert bool(agent.public_key) == question.secure_sum
+            agent.public_key = b""  # which is drawn anew
+        enrolled = [PRIVATE_RECORD in context.state for context in grid.contexts.values()]
+        found.append((new, roster.agents, roster.rejected, roster.take_notes(), enrolled))
+    assert found[0] == found[1]
+    assert found[0][0] == ["0", "1", "5", "6", "7"]
+    assert isinstance(grid, Counting)
+    assert grid.asked == by_message

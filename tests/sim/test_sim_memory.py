@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 
+import numpy as np
 import pytest
 
+from privet.problems import BinaryLogistic
 from privet.sim.grid import keep_freed_memory
-from support.federations import logistic_agents, train
+from privet.sim.inline import grid_of
+from privet.strategies import FedPLT, Fraction
+from support.federations import logistic_agents, train, zeros
 from support.memory import resident_megabytes
 
 
@@ -26,3 +30,17 @@ def test_memory_is_flat_over_ten_thousand_rounds() -> None:
     for number in range(1_001, 10_001):
         strategy.play_round(grid, number)
     assert resident_megabytes() - before < 9_000 / 1024
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_agents_that_work_together_hold_their_data_once_and_states_where_they_took_part() -> None:
+    """Their data are 50 MB, and tables of all their states before and after a round 100 MB."""
+    agents, dim = 400, 8_000
+    rng = np.random.default_rng(0)
+    pool, signs = rng.standard_normal((100, dim)), np.where(rng.random(100) < 0.5, -1, 1)
+    before = resident_megabytes()
+    problems = [BinaryLogistic(pool[i : i + 2], signs[i : i + 2]) for i in np.arange(agents) % 98]
+    grid = grid_of("fed-plt", problems, engine="cohort")
+    strategy = FedPLT(num_agents=agents, participation=Fraction(0.02), local_epochs=2)
+    strategy.start(grid, zeros(dim), num_rounds=2)
+    assert resident_megabytes() - before < 90

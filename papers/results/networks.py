@@ -118,7 +118,7 @@ METHODS: Mapping[str, Method] = {
     ),
     "FedAdam": Method(
         lambda values, steps, common: FedAdam(eta=values["server step"], **common), "",
-        {"server step": 0.01},
+        {"server step": 0.03},
     ),
     "Fed-PLT": Method(_splitting, "fed-plt", {"kappa": 0.2}),
     "FedPDM": Method(_penalised("rho", FedPDM), "fed-pdm", {"kappa": 0.2}),

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from privet.client_apps.method import Method
-from privet.client_apps.rivals.dp_fedsgd import Agent as DPFedSGDAgent
 from privet.core import ConfigError
 from privet.core.registry import algorithms
 from privet.strategies import DPIADMM, FedPDM, FedPLT
@@ -146,15 +145,16 @@ def test_methods_with_states_share_no_noise(strategy: type) -> None:
         strategy(num_agents=4, secure_sum=True, noise_sharing=True)
 
 
-def test_the_one_method_that_shares_noise_keeps_no_state() -> None:
-    sharing = [
-        name
+def test_methods_that_share_noise_keep_no_state() -> None:
+    sharing = {
+        name: one.load_agent()
         for name, one in algorithms().items()
         if "noise_sharing" in one.load_strategy().argument_keys()
-    ]
-    assert sharing == ["dp-fedsgd"]
-    assert DPFedSGDAgent.restart is Method.restart, "an agent holds nothing"
-    assert DPFedSGDAgent.follow is Method.follow
+    }
+    assert sorted(sharing) == ["dp-fedavg", "dp-fedsgd"]
+    for name, agent in sharing.items():
+        assert agent.restart is Method.restart, f"an agent of {name} holds nothing"
+        assert agent.follow is Method.follow, name
 
 
 def test_the_page_has_the_table() -> None:

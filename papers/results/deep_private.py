@@ -70,7 +70,10 @@ class Measured:
             for epsilon in EPSILONS
         ]
         sizes = ", ".join(
-            f"{self.megabytes(name):.1f} ({TITLES[name].partition(',')[0]})" for name in self.names
+            dict.fromkeys(
+                f"{self.megabytes(name):.1f} ({TITLES[name].partition(',')[0]})"
+                for name in self.names
+            )
         )
         return [head, "", *by_verdict(gaps), "", f"Megabytes sent by all agents: {sizes}."]
 

@@ -48,7 +48,7 @@ from studies.statistics import Estimate, difference
 
 Values = dict[str, float]
 
-TRIALS, BOUND = 7, 11
+TRIALS, BOUND = 7, 13
 TUNING = 1000
 """Seed of the runs that choose a method's settings."""
 CONSTANT_SEEDS = (1000, 1001, 1002)

@@ -461,18 +461,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not given.write:
         tasks = given.task or list(TASKS)
         print(estimate(given.results / "networks.jsonl", given.size, tasks), flush=True)
-        order = sorted(
-            given.method or METHODS, key=lambda one: (one != REFERENCE, not METHODS[one].open)
-        )
-        jobs = [
-            (given.results, given.folder, given.size, task, method)
-            for method in order
-            for task in tasks
-        ]
+        order = sorted(given.method or METHODS, key=lambda one: not METHODS[one].open)
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(given.processes, context) as pool:
-            for done in [pool.submit(job, *one) for one in jobs]:
-                done.result()
+            # The others take FedAvg's step: two processes would play the same runs.
+            for methods in ([REFERENCE], [one for one in order if one != REFERENCE]):
+                for done in [
+                    pool.submit(job, given.results, given.folder, given.size, task, method)
+                    for method in methods
+                    if method in order
+                    for task in tasks
+                ]:
+                    done.result()
     write(given.results, given.folder, given.size)
 
 

@@ -15,16 +15,27 @@ from results.network_tasks import TASKS, accuracy, transformer  # noqa: E402
 from support.paths import ROOT, data_file  # noqa: E402
 
 
-@pytest.mark.slow
-def test_one_task_is_tuned_played_and_written_by_the_command(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "methods",
+    [
+        pytest.param(["FedAvg", "FedAdam", "Fed-PLT, defaults"], id="three"),
+        pytest.param(list(networks.METHODS), id="all", marks=pytest.mark.slow),
+    ],
+)
+def test_one_task_is_tuned_played_and_written_by_the_command(
+    methods: list[str], tmp_path: Path
+) -> None:
     folder = data_file("mnist_20k.npz").parent
     shutil.copy(ROOT / "docs/results/networks.md", tmp_path)
-    networks.main([str(tmp_path), str(folder), "--size", "quick", "--task", "adult"])
+    chosen = [word for method in methods for word in ("--method", method)]
+    command = [str(tmp_path), str(folder), "--size", "quick", "--task", "adult", *chosen]
+    networks.main(command)
     lines = (tmp_path / "networks.jsonl").read_text().splitlines()
     # Two processes may play the same run at once: a method's tuning and that of its defaults.
     keys = {json.dumps(json.loads(line)["run"], sort_keys=True) for line in lines}
     runs = [json.loads(key) for key in keys]
-    for method, made in networks.METHODS.items():
+    for method in methods:
+        made = networks.METHODS[method]
         own = [run for run in runs if run["method"] == method]
         tuning = [run for run in own if run["part"] == "validation"]
         seeds = len(networks.CONSTANT_SEEDS)
@@ -34,9 +45,9 @@ def test_one_task_is_tuned_played_and_written_by_the_command(tmp_path: Path) -> 
         assert sorted(run["seed"] for run in own if run["part"] == "test") == [0, 1, 2]
         assert {run["seed"] for run in tuning} <= set(networks.CONSTANT_SEEDS)
     page = (tmp_path / "networks.md").read_text()
-    assert all(f"| {method} | " in page for method in networks.METHODS)
+    assert all(f"| {method} | " in page for method in methods)
     before = len(lines)
-    networks.main([str(tmp_path), str(folder), "--size", "quick", "--task", "adult"])
+    networks.main(command)
     assert len((tmp_path / "networks.jsonl").read_text().splitlines()) == before
 
 

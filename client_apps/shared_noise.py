@@ -49,9 +49,10 @@ class SharedNoise(Half):
     )
 
     def unit(self, x: Vector, round_: int) -> float:
-        """Return what the numbers of an upload are multiplied with.
+        """Return the factor by which the server half multiplies the mean of the uploads.
 
-        With a shared noise, such that the integers of the masked sum are those of the noise's grid.
+        With a shared noise it is such that the integers of the masked sum are those of the noise's
+        grid.
         """
         if not self.noise_sharing or self.noise_scale <= 0:
             return 1.0

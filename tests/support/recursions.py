@@ -117,18 +117,22 @@ def dp_fedsgd(
     return x
 
 
+def moved(problem: Any, x: Vector, step: float, epochs: int) -> Vector:
+    """Return how far gradient steps of one agent get from the model."""
+    w = x
+    for _ in range(epochs):
+        w = w - step * problem.gradient(w)
+    return w - x
+
+
 def dp_fedavg(
     problems: list[Any], start: Vector, active: Active, *, step: Steps, epochs: int, clip: float
 ) -> Vector:
     """Algorithm 1 of McMahan et al. (2018) without noise, with agents that count equally."""
     x = start
     for t, round_ in enumerate(active, 1):
-        moves = []
-        for i in round_:
-            w = x
-            for _ in range(epochs):
-                w = w - step(t) * problems[i].gradient(w)
-            moves.append((w - x) * min(1.0, clip / math.sqrt(sum((w - x) ** 2))))
+        moves = [moved(problems[i], x, step(t), epochs) for i in round_]
+        moves = [move * min(1.0, clip / math.sqrt(sum(move**2))) for move in moves]
         x = x + sum(moves) / len(moves)
     return x
 
@@ -145,12 +149,7 @@ def fed_buff(
     """FedBuff where nobody is sent an old model: FedAvg with a step of the server."""
     x = start
     for t, round_ in enumerate(active, 1):
-        moves = []
-        for i in round_:
-            w = x
-            for _ in range(epochs):
-                w = w - step(t) * problems[i].gradient(w)
-            moves.append(w - x)
+        moves = [moved(problems[i], x, step(t), epochs) for i in round_]
         x = x + server_step * sum(moves) / len(moves)
     return x
 

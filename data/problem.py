@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from privet.data.dataset import (
     UNUSABLE,
@@ -30,7 +28,7 @@ from privet.kernel.facts import OTHER, proven_loss
 from privet.problems import BinaryLogistic, LinearModel, Regularizer, make_regularizer
 from privet.problems.linear import MatrixScoreModel
 from privet.problems.losses import LOSSES
-from privet.problems.stacks import gradients
+from privet.problems.stacks import total_gradient
 
 _OF_LOSS = (
     "loss", "regularizer", "regularizer_weight", "beta", "divisor", "row_norm", "own",
@@ -62,6 +60,9 @@ class Federation:
     parts: tuple[Indices, ...]
     problems: tuple[LinearModel[Any], ...]
     held_out: LinearModel[Any]
+    _total: list[Callable[[FloatArray], FloatArray]] = field(
+        default_factory=list, repr=False, compare=False
+    )
 
     @property
     def dim(self) -> int:
@@ -74,8 +75,9 @@ class Federation:
 
     def gradient(self, x: FloatArray) -> FloatArray:
         """Return sum_i grad f_i(x), shape (dim,)."""
-        total: FloatArray = np.sum(gradients(self.problems, x), axis=0)
-        return total
+        if not self._total:
+            self._total.append(total_gradient(self.problems))
+        return self._total[0](x)
 
     def evaluate(self, x: FloatArray, held_out: LinearModel[Any] | None = None) -> dict[str, float]:
         """Return ``accuracy`` (a fraction) and ``loss`` (a mean, unregularised) on the test set.

@@ -201,42 +201,47 @@ class Stack(ClippedSums):
 
 
 STACK_BYTES = 1 << 22
-"""Bytes of features that are stacked for one gradient: they stay in the cache."""
+"""Bytes of features in one stack of a total gradient: they stay in the cache."""
+KEPT_BYTES = 1 << 28
+"""Bytes of features up to which a total gradient keeps a second copy of the data in stacks."""
 
 
-def gradients(problems: Sequence[Any], x: FloatArray) -> FloatArray:
-    """Return grad f_i(x) of every problem at one x, shape (N, dim).
+def total_gradient(problems: Sequence[Any]) -> Callable[[FloatArray], FloatArray]:
+    """Return the function x -> sum_i grad f_i(x), shape (dim,), summed in the problems' order.
 
-    Problems that can be stacked are copied into small stacks, one after the other, and nothing is
-    kept: a second copy of all data would cost more than it saves. A row has the bits that its
+    Problems that can be stacked are copied into small stacks, which the function keeps, unless
+    they have more than `KEPT_BYTES`: those are asked one by one. A row has the bits that its
     problem gives alone.
     """
     groups: dict[Hashable, list[int]] = {}
     for place, problem in enumerate(problems):
         groups.setdefault(stack_key(problem), []).append(place)
-    rows: list[FloatArray] = [x] * len(problems)
-    for key, places in groups.items():
-        size = 1 if key is None else max(1, STACK_BYTES // problems[places[0]].features.nbytes)
+    alone = groups.pop(None, [])
+    stackable = [place for places in groups.values() for place in places]
+    if sum(problems[place].features.nbytes for place in stackable) > KEPT_BYTES:
+        groups, alone = {}, [*alone, *stackable]
+    stacks: list[tuple[list[int], Stack]] = []
+    for places in groups.values():
+        size = max(1, STACK_BYTES // problems[places[0]].features.nbytes)
         for begin in range(0, len(places), size):
             some = places[begin : begin + size]
-            first = rows[some[0]] = problems[some[0]].gradient(x)
-            if len(some) > 1:
-                stack = Stack([problems[place] for place in some])
-                together = stack.gradient(np.broadcast_to(x, stack.shape))
-                agrees = together[0].tobytes() == first.tobytes()
-                for row, place in enumerate(some[1:], 1):
-                    rows[place] = together[row] if agrees else problems[place].gradient(x)
-    return np.array(rows)
+            stack = Stack([problems[place] for place in some])
+            if stack.agrees():
+                stacks.append((some, stack))
+            else:
+                alone += some
+
+    def total(x: FloatArray) -> FloatArray:
+        rows: list[FloatArray] = [x] * len(problems)
+        for place in alone:
+            rows[place] = problems[place].gradient(x)
+        for places, stack in stacks:
+            together = stack.gradient(np.broadcast_to(x, stack.shape))
+            for place, row in zip(places, together, strict=True):
+                rows[place] = row
+        return np.sum(rows, axis=0)
+
+    return total
 
 
-def total_gradient(problems: Sequence[Any]) -> Callable[[FloatArray], FloatArray]:
-    """Return the function x -> sum_i grad f_i(x), computed in a stack where that is possible."""
-    keys = {stack_key(problem) for problem in problems}
-    if len(keys) == 1 and None not in keys:
-        stack = Stack(problems)
-        if stack.agrees():
-            return lambda x: np.sum(stack.gradient(np.broadcast_to(x, stack.shape)), axis=0)
-    return lambda x: np.sum([problem.gradient(x) for problem in problems], axis=0)
-
-
-__all__ = ["LARGEST_MEMBER", "Observed", "Stack", "gradients", "stack_key", "total_gradient"]
+__all__ = ["LARGEST_MEMBER", "Observed", "Stack", "stack_key", "total_gradient"]

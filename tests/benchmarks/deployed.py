@@ -121,7 +121,7 @@ def bench_deployed(show: Show, *, quick: bool = False, nodes: int = NODES) -> No
             for own in (False, True):  # files are compiled, and data prepared, at the first use
                 play(own, 2)
             _idle(show, case, deployment, nodes)
-            rounds, repeats = (4, 3) if quick else (ROUNDS, TURNS)
+            rounds, repeats = (3, 2) if quick else (ROUNDS, TURNS)
             turns = [(play(False, rounds), play(True, rounds)) for _ in range(repeats)]
     theirs, ours = zip(*turns, strict=True)
     for at, (name, goal) in enumerate(

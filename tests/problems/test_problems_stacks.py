@@ -17,7 +17,6 @@ from privet.problems.stacks import (
     LARGEST_MEMBER,
     Observed,
     Stack,
-    gradients,
     stack_key,
     total_gradient,
 )
@@ -169,24 +168,27 @@ def test_an_observed_member_tells_where_its_gradient_is_taken():
     assert single.num_examples == 6
 
 
-@pytest.mark.parametrize("counts", [(6, 6, 6), (6, 5, 6)])
-def test_the_total_gradient_is_the_sum_in_order(counts):
-    alone = [models(BinaryLogistic, 1, n, 2, np.float64, L2(0.1))[0] for n in counts]
-    x = np.array([0.3, -2.0])
-    expected = np.sum([model.gradient(x) for model in alone], axis=0)
-    assert total_gradient(alone)(x).tobytes() == expected.tobytes()
-
-
-def test_gradients_at_one_point_have_the_bits_of_each_problem_alone(monkeypatch):
-    """In stacks of two, beside problems that fit into none."""
+def test_the_total_gradient_is_the_sum_in_order_of_what_each_gives_alone(monkeypatch):
+    """In kept stacks of two, beside problems that fit into none."""
     counts = (6, 5, 6, 1, 6, 6, 6, 5)
     alone = [models(BinaryLogistic, 1, n, 2, np.float64, L2(0.1))[0] for n in counts]
     monkeypatch.setattr(stacks, "STACK_BYTES", 2 * alone[0].features.nbytes)
-    x = np.array([0.3, -2.0])
+    points = np.array([[0.3, -2.0], [1.0, 4.0]])
+    expected = [np.sum([model.gradient(x) for model in alone], axis=0) for x in points]
     made = []
+
+    def sums():
+        total = total_gradient(alone)
+        return [total(x) for x in points]
+
     monkeypatch.setattr(stacks, "Stack", lambda group: made.append(len(group)) or Stack(group))
-    found = gradients(alone, x)
-    assert found.tobytes() == np.array([model.gradient(x) for model in alone]).tobytes()
-    assert sorted(made) == [2, 2, 2]
-    monkeypatch.setattr(Stack, "gradient", lambda stack, x: np.zeros(stack.shape))  # other sums
-    assert gradients(alone, x).tobytes() == found.tobytes()
+    assert np.array(sums()).tobytes() == np.array(expected).tobytes()
+    assert sorted(made) == [1, 2, 2, 2]  # once for both points
+    with monkeypatch.context() as patch:
+        patch.setattr(Stack, "gradient", lambda stack, x: np.zeros(stack.shape))
+        patch.setattr(Stack, "_gradient", lambda stack, x, rows: np.zeros(stack.shape))
+        assert np.array(sums()).tobytes() == np.array(expected).tobytes()  # of other sums
+    made.clear()
+    monkeypatch.setattr(stacks, "KEPT_BYTES", sum(model.features.nbytes for model in alone) // 2)
+    assert np.array(sums()).tobytes() == np.array(expected).tobytes()
+    assert not made

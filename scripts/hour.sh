@@ -6,7 +6,7 @@ set -eu
 
 data=$1
 out=$2
-export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+. "$(dirname "$0")/processor.sh"
 mkdir -p "$out"
 .venv/bin/privet errata all --json >"$out/errata.jsonl"
 .venv/bin/privet reproduce fed-plt dp-iadmm/theorems fedpdm/theorems gfl/theorems --data-path "$data" --output "$out"

@@ -6,5 +6,5 @@ set -eu
 data=$1
 out=$2
 shift 2
-export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+. "$(dirname "$0")/processor.sh"
 exec .venv/bin/privet reproduce --night "$@" --data-path "$data" --output "$out"

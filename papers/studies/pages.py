@@ -16,6 +16,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from threadpoolctl import threadpool_info
+
 from privet.core.errors import one_line
 
 from .catalogue import PAPERS, names
@@ -85,8 +87,13 @@ def _finite(value: float) -> float | None:
 
 def provenance(full: bool) -> dict[str, Any]:
     """Return where and when a study was run: machine, versions, seeds, date."""
+    pools = threadpool_info()
+    blas = {
+        f"{one['internal_api']} for {one['architecture']}" for one in pools if "architecture" in one
+    }
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}"
     return {
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
+        "machine": ", ".join([machine, *sorted(blas)]),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in VERSIONS},
         "date": datetime.now(UTC).date().isoformat(),

@@ -27,7 +27,7 @@ from privet.kernel.programs.drift import Drift, drift
 from privet.kernel.programs.gradients import Gradients, require_model
 from privet.kernel.programs.inexact import Inexact, Inner, inexact_steps
 from privet.kernel.programs.steps import LocalTask, Walk, walk
-from privet.kernel.programs.update import Update, clipped_update
+from privet.kernel.programs.update import Update, clipped_difference, clipped_update
 from privet.kernel.records import FloatArray, Moduli, Problem, can_clip, can_clip_batches
 from privet.kernel.streams import StackedStreams, Streams
 
@@ -266,6 +266,21 @@ class Records:
         self._require_program("update", program)
         with _silence():
             return clipped_update(*arguments)
+
+    def difference(self, program: Update, start: FloatArray, end: FloatArray) -> FloatArray:
+        """Return the clipped difference that a training loop of the user's made, as ``update``.
+
+        Privacy: one draw. Nothing is asked of the loop, which may have seen all records: where it
+        came to is not a number that leaves. What is asked is that it does not fail because of a
+        record, as a missing reply is seen.
+        """
+        if not self.charged:
+            return clipped_difference(program, start, end, self._noise)
+        _require_kind(Update, program)
+        self._require_vectors(start, end)
+        _require_plain(program)
+        self._require_program("update", program)
+        return clipped_difference(program, start, end, self._noise)
 
     def custom(self, name: str, streams: Streams, /, **arguments: Any) -> FloatArray:
         """Return the result of another package's program (`privet.kernel.programs.custom`).

@@ -292,8 +292,9 @@ class LoopParticipant(Participant):
         noise = getattr(half, half.noise_key.replace("-", "_"), 0.0) if half.noise_key else 0.0
         records, problem, weight = view.records, opened.problem, 1.0
         private = private or records.charged
-        charged = records.charged and type(half).local_update is Half.local_update
-        if (noise > 0 or half.clip > 0) and not charged:
+        whole = half.clipping == "update"  # whatever the steps are
+        charged = records.charged and (whole or type(half).local_update is Half.local_update)
+        if (noise > 0 or (half.clip > 0 and not whole)) and not charged:
             raise ConfigError("a custom training loop needs a clip with its noise, or neither")
         if task.tolerance > 0:
             raise ConfigError("a custom training loop cannot be stopped by a gradient norm")
@@ -303,8 +304,9 @@ class LoopParticipant(Participant):
         if (kept := view.state.get(PERSONAL, self._first_own)) is not None:
             own.write(kept)
         optimizers: KeptOptimizers | None = None
+        noised = private and not whole  # every gradient that an optimizer sees
         if self._keeps:
-            optimizers = KeptOptimizers(model, view.state.get(OPTIMIZERS[private]), private)
+            optimizers = KeptOptimizers(model, view.state.get(OPTIMIZERS[noised]), noised)
         if isinstance(problem, LoopProblem) and not charged:
             weight = problem.num_examples / problem.divisor
         number = opened.instruction.round
@@ -321,7 +323,7 @@ class LoopParticipant(Participant):
             if own.tensors:
                 kept[PERSONAL] = own.read()
             if optimizers is not None:
-                kept[OPTIMIZERS[private]] = optimizers.read()
+                kept[OPTIMIZERS[noised]] = optimizers.read()
             if self._kind == "constant":
                 buffers.write(given)
             elif self._kind == "local":

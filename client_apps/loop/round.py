@@ -59,7 +59,7 @@ class LocalRound:
         self._parameters, self._optimizers = parameters, optimizers
         parameters.begin(task, bool(task.needs) or half.steps_bind, weight)
         self._private: PrivateSteps | None = None
-        if records.charged:
+        if records.charged and half.clipping != "update":
             if not isinstance(parameters, ModuleParameters):
                 raise ConfigError("a private round trains a torch.nn.Module")
             self._private = PrivateSteps(model, parameters.parameters, task, records)
@@ -193,6 +193,11 @@ class LocalRound:
         records. Nothing here holds against code that reaches into this library's own objects.
         """
         if self._private is None:
+            if self._half.clipping == "update":
+                raise ConfigError(
+                    f"{self._half.name} clips the whole update, and no gradient: train without "
+                    "private_step(), as under FedAvg"
+                )
             raise ConfigError("private_step() needs a run with noise and a clip")
         with nullcontext() if self._optimizers is None else self._optimizers.allowed():
             self._private.step(loss_fn, batch, optimizer, lambda: self._parameters.correct(None))

@@ -14,11 +14,11 @@ from typing import ClassVar, Literal
 from privet.core.key import same
 from privet.kernel import Facts, Records, Relation, Release
 from privet.kernel.programs.gradients import Gradients
-from privet.kernel.programs.steps import LocalTask
+from privet.kernel.programs.steps import LocalTask, Walk
 from privet.kernel.programs.update import Update
 
 from ..gradient_agents import ClippedGradients, GradientAgent, SeveralStepsAgent
-from ..half import Arrays, Local, Streams
+from ..half import Arrays, Local, Streams, Vector
 from ..shared_noise import SharedNoise
 from ..step_rules import require_rounds, step_in
 from ..terms import BudgetSchedule
@@ -32,7 +32,8 @@ class Agent(SharedNoise, ValueBits, BudgetSchedule):
     Privacy: with ``clip`` C and ``noise_scale`` > 0 a message is one Gaussian release of
     sensitivity 2 C, whatever the loss, the batches and the steps: towards a change of one record
     as well as of all records of an agent, as one record may turn the whole update
-    (`privet.kernel.programs.update`). So `relation = replace-agent` costs no more. With
+    (`privet.kernel.programs.update`). So `relation = replace-agent` costs no more. The steps may be
+    those of a training loop of the user's (`privet.client_apps.LoopParticipant`). With
     ``noise_sharing`` the masked sum is the release (`SharedNoise`).
     """
 
@@ -40,6 +41,7 @@ class Agent(SharedNoise, ValueBits, BudgetSchedule):
     noise_key: ClassVar[str] = "noise-scale"
     steady: ClassVar[bool] = True
     clipping: ClassVar[Literal["update"]] = "update"
+    custom_loop_ok: ClassVar[bool] = True
 
     batch: str = same(ClippedGradients, "batch")
     batch_size: int = same(ClippedGradients, "batch_size")
@@ -80,13 +82,37 @@ class Agent(SharedNoise, ValueBits, BudgetSchedule):
         what = f"{self.name} noised updates"
         return self.update.release(facts, self.noise_scale, what, shared=self.noise_sharing)
 
+    def task(
+        self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams
+    ) -> LocalTask:
+        """Return the steps on f_i from x, without noise."""
+        rows = Gradients(0 if self.batch == "full" else self.batch_size)
+        size = self.step_size(streams.round)
+        return LocalTask(broadcast["x"], size, self.max_local_steps, gradients=rows)
+
     def local_update(
         self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams
     ) -> Local:
         """Return the clipped difference of the local steps, with its noise."""
-        rows = Gradients(0 if self.batch == "full" else self.batch_size)
-        size = self.step_size(streams.round)
-        task = LocalTask(broadcast["x"], size, self.max_local_steps, gradients=rows)
+        task = self.task(state, broadcast, records, streams)
         u = records.update(self.update, task, streams)
+        return self._sent(state, broadcast, u, records, streams)
+
+    def finished(
+        self,
+        state: Arrays,
+        broadcast: Arrays,
+        task: LocalTask,
+        walk: Walk,
+        records: Records,
+        streams: Streams,
+    ) -> Local:
+        """Return the clipped difference that a training loop made, with its noise."""
+        u = records.difference(self.update, task.start, walk.end)
+        return self._sent(state, broadcast, u, records, streams)
+
+    def _sent(
+        self, state: Arrays, broadcast: Arrays, u: Vector, records: Records, streams: Streams
+    ) -> Local:
         upload = {"u": self.in_units(u, streams.round)}
         return self.conclude(state, broadcast, upload, records, streams)

@@ -35,6 +35,7 @@ NAMED = "custom program "
 BUILT_IN = (
     "clipped-sum",
     "custom",
+    "difference",
     "drift",
     "gradient",
     "inexact",

@@ -11,8 +11,10 @@ noise, and what leaves is
 Sensitivity. Whatever the records are, ||u|| <= C. Two points of that ball are at most 2 C apart, so
 2 C bounds what u moves by between any two data sets: with one record replaced, with one there or
 not, and with all of an agent's replaced. Nothing else is needed of the loss, the steps, their
-number or their batches. No less is true of one record either: of a loss whose gradients have no
-bound, one decides in which direction the steps go.
+number or their batches, so a training loop of the user's may take them (`clipped_difference`), with
+state of its own from round to round: given what was sent before, u is a function of the records and
+of coins that are not the noise's. No less is true of one record either: of a loss whose gradients
+have no bound, one decides in which direction the steps go.
 
 Rounding. The norm is taken in float64, with a relative error of at most (d + 4) 2^-53, and the
 factor and its products add three roundings; the difference is clipped to C (1 - 2^-20), so that
@@ -131,19 +133,37 @@ def clipped_update(
         raise RecordsError("an update of a stack takes no tolerance: give every agent its own")
     if not noise.charged:
         end = walk(task, problem, row_norm, streams, noise).end
-        # What is no number stays none: the server then drops the reply and says so.
-        moved = np.where(np.isfinite(end), _clipped(end, start, program.clip), np.nan)
-        return moved.astype(problem.dtype, copy=False)
-    if not program.clip > 0:
-        raise NoiseError("noise was charged for an update without a clip")
+        return clipped_difference(program, start, end, noise)
     if task.solver == "noisy-gd" or task.gradients.noise_scale > 0:
         raise NoiseError("the steps of an update that is charged take no noise of their own")
     silent = Perturber(Release("none"), SystemNoise(), noise.facts)  # of which no step asks any
     with np.errstate(all="ignore"):
         end = walk(task, cast(Problem, _Sheltered(problem)), row_norm, streams, silent).end
-    value = _clipped(end, start, program.clip)
+    return clipped_difference(program, start, end, noise)
+
+
+def clipped_difference(
+    program: Update, start: FloatArray, end: FloatArray, noise: Perturber
+) -> FloatArray:
+    """Return the clipped difference of two models (d,), or stacks (N, d), noised, as an update.
+
+    Privacy: one draw, whatever brought the start to the end.
+
+    Raises
+    ------
+    NoiseError
+        If noise is charged and there is no clip.
+    """
+    if not noise.charged:
+        # What is no number stays none: the server then drops the reply and says so.
+        moved = np.where(np.isfinite(end), _clipped(end, start, program.clip), np.nan)
+        return moved.astype(start.dtype, copy=False)
+    if not program.clip > 0:
+        raise NoiseError("noise was charged for an update without a clip")
+    with np.errstate(all="ignore"):
+        value = _clipped(end, start, program.clip)
     noised: FloatArray = noise.perturb(Clipped(value, program.sensitivity, "l2"))
-    return noised if noise.shared else noised.astype(problem.dtype, copy=False)
+    return noised if noise.shared else noised.astype(start.dtype, copy=False)
 
 
 def _clipped(end: FloatArray, start: FloatArray, clip: float) -> NDArray[np.float64]:
@@ -178,4 +198,4 @@ class _Sheltered:
         return np.full_like(x, np.nan)
 
 
-__all__ = ["Update", "clipped_update"]
+__all__ = ["Update", "clipped_difference", "clipped_update"]

@@ -205,19 +205,32 @@ class Cohort:
             if (context := self._contexts.get(node)) is not None:
                 self._participant.forget(context)
 
-    def states(self) -> tuple[list[StateTable], set[int]]:
-        """Return the states that are not in the contexts, and the nodes that hold them.
+    def states(self, nodes: Iterable[int] | None = None) -> tuple[list[StateTable], set[int]]:
+        """Return the states, by default of all, that are not in the contexts; and whose they are.
 
         The arrays are the blocks' own, which the next round changes.
         """
         tables: list[StateTable] = []
-        nodes: set[int] = set()
-        for block in self._blocks:
-            rows = block.newest()
+        here: set[int] = set()
+        for block, rows in self._newest(nodes):
             if rows.size:
                 tables.append(block.table(rows))
-                nodes.update(block.members[row].node for row in rows.tolist())
-        return tables, nodes
+                here.update(block.members[row].node for row in rows.tolist())
+        return tables, here
+
+    def _newest(self, nodes: Iterable[int] | None) -> Iterator[tuple[_Block, Places]]:
+        """Yield every block with those rows of its ``newest`` that are of some nodes."""
+        if nodes is None:
+            yield from ((block, block.newest()) for block in self._blocks)
+            return
+        rows_of: dict[int, list[int]] = {}
+        for node in nodes:
+            where = self._where.get(node)
+            if where is not None:
+                rows_of.setdefault(where[0], []).append(where[1])
+        for number, rows in sorted(rows_of.items()):
+            some = np.array(sorted(rows), np.intp)
+            yield self._blocks[number], some[self._blocks[number].is_newest(some)]
 
     # ------------------------------------------------------------------ blocks
 
@@ -356,7 +369,12 @@ class _Block:
 
     def newest(self) -> Places:
         """Return the rows whose agents' states are here, and not as they were read in contexts."""
-        return np.flatnonzero(self._here & (self._tags[0] != self._tags[1]))
+        return np.flatnonzero(self.is_newest(slice(None)))
+
+    def is_newest(self, rows: Places | slice) -> NDArray[np.bool_]:
+        """Return which of these rows are among the ``newest``."""
+        newest: NDArray[np.bool_] = self._here[rows] & (self._tags[0, rows] != self._tags[1, rows])
+        return newest
 
     def table(self, rows: Places) -> StateTable:
         """Return the states of some of the ``newest`` rows."""

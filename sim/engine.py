@@ -6,7 +6,7 @@ call. This module imports neither Ray nor scikit-learn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from flwr.app import Context, Message
@@ -57,9 +57,12 @@ class InlineGrid(LocalGrid):
             return self.not_connected(message)
         return self._nodes.answer(message)
 
-    def node_states(self) -> list[StateTable]:
-        """Return the state of every agent that has one; the tables may change in the next round."""
-        return self._nodes.states()
+    def node_states(self, nodes: Collection[int] | None = None) -> list[StateTable]:
+        """Return the states that agents have, of all nodes or of some.
+
+        The tables may change in the next round.
+        """
+        return self._nodes.states(nodes)
 
     def restore_node_states(self, states: Sequence[StateTable]) -> None:
         """Restore the states that ``node_states`` returned."""

@@ -11,7 +11,7 @@ import logging
 import math
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -124,11 +124,14 @@ class Nodes:
         finally:
             message.content = sent
 
-    def states(self, elsewhere: Container[int] = ()) -> list[StateTable]:
-        """Return the states in the nodes' contexts, but for those that are held ``elsewhere``."""
+    def states(
+        self, nodes: Iterable[int] | None = None, elsewhere: Container[int] = ()
+    ) -> list[StateTable]:
+        """Return the states in contexts of nodes, by default all, but for those ``elsewhere``."""
         states: list[tuple[str, AgentState]] = []
-        for node, context in self.contexts.items():
-            if node in elsewhere:
+        for node in self.contexts if nodes is None else nodes:
+            context = self.contexts.get(node)
+            if context is None or node in elsewhere:
                 continue
             record = held_by(context.state).get(STATE_RECORD)
             if record is not None and isinstance(record, ConfigRecord):  # which asks an ABC
@@ -202,8 +205,11 @@ class LocalGrid(Grid):
         """Deliver messages to their nodes; every reply is passed to ``arrived``, now or later."""
 
     @abstractmethod
-    def node_states(self) -> list[StateTable]:
-        """Return the state of every agent that has one; the tables may change in the next round."""
+    def node_states(self, nodes: Collection[int] | None = None) -> list[StateTable]:
+        """Return the states that agents have, of all nodes or of some.
+
+        The tables may change in the next round.
+        """
 
     @abstractmethod
     def restore_node_states(self, states: Sequence[StateTable]) -> None:

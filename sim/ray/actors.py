@@ -18,7 +18,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -366,21 +366,26 @@ class Actors:
 
     # ------------------------------------------------------------------ states
 
-    def states(self, busy: Container[int]) -> list[StateTable]:
-        """Return the state of every agent that has one.
+    def states(
+        self, busy: Container[int], nodes: Collection[int] | None = None
+    ) -> list[StateTable]:
+        """Return the states that agents have, of all nodes or of some.
 
         The agents of seats that are ``busy``, that do not answer in time, or whose actor is gone
         count as holding none; a warning says so.
         """
         without: Counter[str] = Counter()
         requests: dict[Any, Seat] = {}
+        chosen = set(nodes or ())
         for seat in self.seats:
             if seat.number in busy:
                 without["still at work on an earlier round"] += len(seat.nodes)
             elif not seat.host:
                 without["their process has not started"] += len(seat.nodes)
             else:
-                requests[seat.actor.states.remote()] = seat
+                some = None if nodes is None else [node for node in seat.nodes if node in chosen]
+                if some or nodes is None:
+                    requests[seat.actor.states.remote(some)] = seat
         states: list[StateTable] = []
         for reference, error in self._answers(list(requests), states.extend):
             without[error] += len(requests[reference].nodes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -49,8 +49,11 @@ class EngineGrid(Protocol):
         """Drop the replies to these messages, later ones included."""
         ...
 
-    def node_states(self) -> list[StateTable]:
-        """Return the state of every agent that has one; the tables may change in the next round."""
+    def node_states(self, nodes: Collection[int] | None = None) -> list[StateTable]:
+        """Return the states that agents have, of all nodes or of some.
+
+        The tables may change in the next round.
+        """
         ...
 
     def restore_node_states(self, states: Sequence[StateTable]) -> None:

@@ -258,6 +258,31 @@ def columns(agents: Mapping[str, Agent]) -> dict[str, list[Any]]:
     return table
 
 
+def updated(
+    table: Mapping[str, list[Any]], changes: Iterable[Mapping[str, list[Any]]]
+) -> dict[str, list[Any]]:
+    """Return a checkpoint's table of agents with the rows that changed since, first to last.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        As ``from_columns``, or if an agent is not in the table.
+    """
+    names = list(table["name"])
+    place = {name: number for number, name in enumerate(names)}
+    columns = {key: _repeated(table[key], len(names)) for key in _COLUMNS}
+    for change in changes:
+        places = [place[name] for name in change["name"]]
+        for key, column in columns.items():
+            for number, value in zip(places, _repeated(change[key], len(places)), strict=True):
+                column[number] = value
+    return {"name": names, **columns}
+
+
+def _repeated(column: list[Any], count: int) -> list[Any]:
+    return column * count if len(column) == 1 else list(column)
+
+
 def from_columns(table: Mapping[str, list[Any]]) -> dict[str, Agent]:
     """Return the agents of ``columns``, by name.
 
@@ -269,13 +294,28 @@ def from_columns(table: Mapping[str, list[Any]]) -> dict[str, Agent]:
     names = list(map(str, table["name"]))
     values = {}
     for key, (attribute, of_type) in _COLUMNS.items():
-        column = list(map(of_type, table[key]))
-        values[attribute] = column * len(names) if len(column) == 1 else column
+        values[attribute] = _repeated(list(map(of_type, table[key])), len(names))
     rows = zip(*values.values(), strict=True)
     return {
         name: Agent(**dict(zip(values, row, strict=True)))
         for name, row in zip(names, rows, strict=True)
     }
+
+
+@dataclass
+class Changes:
+    """What has changed since the newest checkpoint.
+
+    Attributes
+    ----------
+    names : set of str
+        Agents whose entry, or whose state here or on their node, may have changed.
+    everything : bool
+        Whether more than these may have.
+    """
+
+    names: set[str] = field(default_factory=set)
+    everything: bool = True
 
 
 @dataclass
@@ -299,6 +339,8 @@ class Roster:
     """Agents that the operator leaves out."""
     data_changes: int = 0
     """The number of times that an agent enrolled with another number of examples than before."""
+    changes: Changes = field(default_factory=Changes)
+    """What the next checkpoint has to hold."""
     _pauses: dict[int, tuple[float, float]] = field(default_factory=dict, init=False)
     """By node, the time on the monotonic clock when it may be asked again, and its last pause."""
     _compared: set[tuple[str, str]] = field(default_factory=set, init=False)
@@ -369,6 +411,7 @@ class Roster:
     def note_ledger(self, name: str, ledger: str) -> None:
         """Note an agent's account of its releases."""
         self.agents[name].ledger = ledger
+        self.changes.names.add(name)
 
     def join_stated(self, delta: float) -> set[str]:
         """Take over the accounts of nodes' ledger files that hold more than the run's own.
@@ -383,6 +426,7 @@ class Roster:
             if stated and AgentLedger.from_json(stated).spent(delta) > agent.spent(delta):
                 agent.ledger, agent.former = stated, ()
                 longer.add(name)
+        self.changes.names |= longer
         return longer
 
     def accepted(self, name: str, update: Update) -> None:
@@ -390,6 +434,7 @@ class Roster:
         agent = self.agents[name]
         agent.held = agent.tag, update.round
         agent.tag, agent.ledger = update.round, update.ledger
+        self.changes.names.add(name)
 
     def enrol_all(self, grid: Grid, question: Question, timeout: float) -> None:
         """Ask every connected node until all have answered or ``timeout`` seconds are over."""
@@ -538,6 +583,7 @@ class Roster:
 
     def _place(self, name: str, now: Agent, question: Question) -> None:
         """Give a node the place of the name it claims, or turn it away."""
+        self.changes.names.add(name)
         self.waiting.pop(now.node, None)
         refused = self.rejected.pop(now.node, None)
         old = self.agents.get(name)

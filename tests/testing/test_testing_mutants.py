@@ -210,8 +210,8 @@ def agent_half_that_writes_into_the_data(patch: Patch) -> None:
 
 @mutant("resumed_run_is_the_uninterrupted_one", says="do not hold the same state")
 def checkpoint_that_forgets(patch: Patch) -> None:
-    def dump(original: Any, half: Any, state: Any) -> Any:
-        return {**original(half, state), "end": np.zeros_like(state.end)}
+    def dump(original: Any, half: Any, state: Any, *changed: Any) -> Any:
+        return {**original(half, state, *changed), "end": np.zeros_like(state.end)}
 
     wrapped(patch, server(), "dump", dump)
 

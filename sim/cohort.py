@@ -70,7 +70,7 @@ class CohortNodes(Nodes):
         """Give nodes to another process; return the states of their agents."""
         self.release()
         here = self.contexts.keys() & set(nodes)
-        states = super().states(sorted(here))
+        states = super().states(elsewhere=self.contexts.keys() - here)
         if self._cohort is not None:
             self._cohort.forget(here)
         for node in here:
@@ -83,13 +83,13 @@ class CohortNodes(Nodes):
         return super().answer(message)
 
     def states(
-        self, nodes: Iterable[int] | None = None, elsewhere: Container[int] = ()
+        self, accepted: Mapping[int, int] | None = None, elsewhere: Container[int] = ()
     ) -> list[StateTable]:
         """Return the agents' states, as `Nodes.states`; those in batches until the next round."""
         if self._cohort is None:
-            return super().states(nodes, elsewhere)
-        tables, batched = self._cohort.states(nodes)
-        return [*tables, *super().states(nodes, batched)]
+            return super().states(accepted, elsewhere)
+        tables, batched = self._cohort.states(accepted)
+        return [*tables, *super().states(accepted, batched)]
 
     def restore(self, states: Iterable[StateTable]) -> None:
         """Restore the states that ``states`` returned."""

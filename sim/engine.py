@@ -6,7 +6,7 @@ call. This module imports neither Ray nor scikit-learn.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flwr.app import Context, Message
@@ -57,12 +57,13 @@ class InlineGrid(LocalGrid):
             return self.not_connected(message)
         return self._nodes.answer(message)
 
-    def node_states(self, nodes: Collection[int] | None = None) -> list[StateTable]:
-        """Return the states that agents have, of all nodes or of some.
+    def node_states(self, accepted: Mapping[int, int] | None = None) -> list[StateTable]:
+        """Return the states that agents have; the tables may change in the next round.
 
-        The tables may change in the next round.
+        With ``accepted``, by node the round of the upload accepted last, those of these nodes
+        alone, and none from before that round where the agent has done no more.
         """
-        return self._nodes.states(nodes)
+        return self._nodes.states(accepted)
 
     def restore_node_states(self, states: Sequence[StateTable]) -> None:
         """Restore the states that ``node_states`` returned."""

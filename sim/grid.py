@@ -11,7 +11,7 @@ import logging
 import math
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -125,17 +125,20 @@ class Nodes:
             message.content = sent
 
     def states(
-        self, nodes: Iterable[int] | None = None, elsewhere: Container[int] = ()
+        self, accepted: Mapping[int, int] | None = None, elsewhere: Container[int] = ()
     ) -> list[StateTable]:
-        """Return the states in contexts of nodes, by default all, but for those ``elsewhere``."""
+        """Return the states in contexts, but for those ``elsewhere``; ``accepted`` as of a grid."""
         states: list[tuple[str, AgentState]] = []
-        for node in self.contexts if nodes is None else nodes:
+        for node in self.contexts if accepted is None else accepted:
             context = self.contexts.get(node)
             if context is None or node in elsewhere:
                 continue
             record = held_by(context.state).get(STATE_RECORD)
             if record is not None and isinstance(record, ConfigRecord):  # which asks an ABC
-                states.append((agent_name(context), AgentState.from_record(record)))
+                state = AgentState.from_record(record)
+                if accepted is not None and state.rounds[-1:] == (accepted[node],):
+                    state = state.only(state.experiment, accepted[node])
+                states.append((agent_name(context), state))
         return tabulated(states)
 
     def restore(self, states: Iterable[StateTable]) -> None:
@@ -205,10 +208,11 @@ class LocalGrid(Grid):
         """Deliver messages to their nodes; every reply is passed to ``arrived``, now or later."""
 
     @abstractmethod
-    def node_states(self, nodes: Collection[int] | None = None) -> list[StateTable]:
-        """Return the states that agents have, of all nodes or of some.
+    def node_states(self, accepted: Mapping[int, int] | None = None) -> list[StateTable]:
+        """Return the states that agents have; the tables may change in the next round.
 
-        The tables may change in the next round.
+        With ``accepted``, by node the round of the upload accepted last, those of these nodes
+        alone, and none from before that round where the agent has done no more.
         """
 
     @abstractmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -108,9 +108,9 @@ class WatchedGrid(InlineGrid):
         """Empty a node's context."""
         forget_all(self.contexts[node])
 
-    def node_states(self, nodes: Collection[int] | None = None) -> list[StateTable]:
-        """Return the states that agents have, of all nodes or of some."""
-        return super().node_states(nodes) if self.keeps_states else []
+    def node_states(self, accepted: Mapping[int, int] | None = None) -> list[StateTable]:
+        """Return the states that agents have, unless the grid keeps none."""
+        return super().node_states(accepted) if self.keeps_states else []
 
     def sent_to(self, agent: str, round_: int) -> list[Instruction]:
         """Return the instructions sent to an agent in a round; two where it asked for its state."""

@@ -18,7 +18,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -367,24 +367,24 @@ class Actors:
     # ------------------------------------------------------------------ states
 
     def states(
-        self, busy: Container[int], nodes: Collection[int] | None = None
+        self, busy: Container[int], accepted: Mapping[int, int] | None = None
     ) -> list[StateTable]:
-        """Return the states that agents have, of all nodes or of some.
+        """Return the states that agents have, those of the nodes ``accepted`` as of a grid.
 
         The agents of seats that are ``busy``, that do not answer in time, or whose actor is gone
         count as holding none; a warning says so.
         """
         without: Counter[str] = Counter()
         requests: dict[Any, Seat] = {}
-        chosen = set(nodes or ())
         for seat in self.seats:
             if seat.number in busy:
                 without["still at work on an earlier round"] += len(seat.nodes)
             elif not seat.host:
                 without["their process has not started"] += len(seat.nodes)
             else:
-                some = None if nodes is None else [node for node in seat.nodes if node in chosen]
-                if some or nodes is None:
+                here = seat.nodes if accepted is None else accepted.keys() & set(seat.nodes)
+                some = None if accepted is None else {node: accepted[node] for node in here}
+                if here:
                     requests[seat.actor.states.remote(some)] = seat
         states: list[StateTable] = []
         for reference, error in self._answers(list(requests), states.extend):

@@ -11,7 +11,7 @@ import logging
 import math
 import pickle
 import time
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -333,8 +333,8 @@ class RayGrid(LocalGrid):
 
     # ------------------------------------------------------------------ checkpoints
 
-    def node_states(self, nodes: Collection[int] | None = None) -> list[StateTable]:
-        """Return the states that agents have, of all nodes or of some.
+    def node_states(self, accepted: Mapping[int, int] | None = None) -> list[StateTable]:
+        """Return the states that agents have, those of the nodes ``accepted`` as of a `LocalGrid`.
 
         The agents of an actor that is busy, does not answer or has ended count as holding none; a
         warning gives their number.
@@ -343,7 +343,7 @@ class RayGrid(LocalGrid):
             pending = list(self._under_way)
             for reference in self._ray.wait(pending, num_returns=len(pending), timeout=0.0)[0]:
                 self._take_in(reference)
-        return self._actors.states(self._busy(), nodes)
+        return self._actors.states(self._busy(), accepted)
 
     def restore_node_states(self, states: Sequence[StateTable]) -> None:
         """Restore the states that ``node_states`` returned (raises ``RunError`` if that fails)."""

@@ -84,9 +84,9 @@ class Shard:
         """Do a round's local work for those of the nodes that can be batched."""
         return self._nodes.train(shared, nodes, tags, states, per_agent)
 
-    def states(self, nodes: Sequence[int] | None = None) -> list[StateTable]:
-        """Return the states of the agents here, of all or of some nodes."""
-        return self._nodes.states(nodes)
+    def states(self, accepted: Mapping[int, int] | None = None) -> list[StateTable]:
+        """Return the states of the agents here; ``accepted`` as of a grid."""
+        return self._nodes.states(accepted)
 
     def restore(self, states: Sequence[StateTable]) -> None:
         """Restore the states of the agents here."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -49,10 +49,11 @@ class EngineGrid(Protocol):
         """Drop the replies to these messages, later ones included."""
         ...
 
-    def node_states(self, nodes: Collection[int] | None = None) -> list[StateTable]:
-        """Return the states that agents have, of all nodes or of some.
+    def node_states(self, accepted: Mapping[int, int] | None = None) -> list[StateTable]:
+        """Return the states that agents have; the tables may change in the next round.
 
-        The tables may change in the next round.
+        With ``accepted``, by node the round of the upload accepted last, those of these nodes
+        alone, and none from before that round where the agent has done no more.
         """
         ...
 

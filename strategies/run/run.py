@@ -485,8 +485,8 @@ class Run:
         }
         node_states: list[StateTable] = []
         if isinstance(grid, EngineGrid):
-            some = None if changed is None else [roster.agents[name].node for name in names]
-            node_states += grid.node_states(some)
+            held = map(roster.agents.__getitem__, names)
+            node_states += grid.node_states({agent.node: agent.tag for agent in held})
             there = {name for table in node_states for name in table.names}
             node_states += session.saved_of(set(names) - there)
         arrays = {

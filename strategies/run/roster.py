@@ -339,11 +339,14 @@ class Roster:
     """Agents that the operator leaves out."""
     data_changes: int = 0
     """The number of times that an agent enrolled with another number of examples than before."""
+    stating: set[str] = field(default_factory=set)
+    """Agents that may have stated an account of a ledger file that is not joined yet."""
     changes: Changes = field(default_factory=Changes)
     """What the next checkpoint has to hold."""
     _pauses: dict[int, tuple[float, float]] = field(default_factory=dict, init=False)
     """By node, the time on the monotonic clock when it may be asked again, and its last pause."""
     _compared: set[tuple[str, str]] = field(default_factory=set, init=False)
+    _to_compare: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
     _notes: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
     _restarted: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
     _sorted: tuple[Any, dict[str, int]] = field(
@@ -390,12 +393,14 @@ class Roster:
         Versions that speak the same protocols work together; a mixture is worth knowing.
         """
         others: dict[str, list[str]] = {}
-        for name, agent in self.agents.items():
-            if agent.library not in ("", version) and (name, agent.library) not in self._compared:
-                self._compared.add((name, agent.library))
-                others.setdefault(agent.library, []).append(name)
+        for name in sort_names(self._to_compare):
+            library = self.agents[name].library
+            if library not in ("", version) and (name, library) not in self._compared:
+                self._compared.add((name, library))
+                others.setdefault(library, []).append(name)
+        self._to_compare.clear()
         for library, names in others.items():
-            agents = listed(sort_names(names))
+            agents = listed(names)
             self._note(f"privet {version} here, {library} on the nodes of agents {agents}")
 
     def take_notes(self) -> list[str]:
@@ -421,11 +426,13 @@ class Roster:
         can only make its own account longer. Returned are the names of the agents where it did.
         """
         longer = set()
-        for name, agent in self.agents.items():
+        for name in self.stating:
+            agent = self.agents[name]
             stated, agent.stated = agent.stated, ""
             if stated and AgentLedger.from_json(stated).spent(delta) > agent.spent(delta):
                 agent.ledger, agent.former = stated, ()
                 longer.add(name)
+        self.stating.clear()
         self.changes.names |= longer
         return longer
 
@@ -473,10 +480,12 @@ class Roster:
     def _stale(self, question: Question) -> list[int]:
         """Nodes of known agents that lost the keys they need, or that are in doubt."""
         doubtful, self.doubtful = self.doubtful, set()
+        names = self.agents if question.secure_sum else doubtful
         return [
             agent.node
-            for name, agent in self.agents.items()
-            if (name in doubtful or (question.secure_sum and not agent.public_key))
+            for name in names
+            if (agent := self.agents.get(name)) is not None
+            and (name in doubtful or not agent.public_key)
             and agent.node in self.online
             and agent.node not in self.rejected
         ]
@@ -486,9 +495,10 @@ class Roster:
         self.online = frozenset(grid.get_node_ids())
         for node in self._pauses.keys() - self.online:
             del self._pauses[node]
-        before = set(self.agents)
-        self._ask(grid, sorted([*self._unknown(), *self._stale(question)]), question, timeout)
-        return sort_names(set(self.agents) - before)
+        nodes = sorted([*self._unknown(), *self._stale(question)])
+        before = set(self.agents) if nodes else set()
+        self._ask(grid, nodes, question, timeout)
+        return sort_names(self.agents.keys() - before) if nodes else []
 
     def merge(self, saved: Mapping[str, Agent], question: Question) -> list[str]:
         """Give the places of an earlier run to the agents enrolled now; return the new names.
@@ -584,6 +594,9 @@ class Roster:
     def _place(self, name: str, now: Agent, question: Question) -> None:
         """Give a node the place of the name it claims, or turn it away."""
         self.changes.names.add(name)
+        self._to_compare.add(name)
+        if now.stated:
+            self.stating.add(name)
         self.waiting.pop(now.node, None)
         refused = self.rejected.pop(now.node, None)
         old = self.agents.get(name)

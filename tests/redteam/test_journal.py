@@ -232,6 +232,7 @@ def test_what_a_node_states_makes_its_own_account_longer_or_changes_nothing() ->
     roster.agents["c"].former, roster.agents["c"].ledger = (known,), ""
     for name, times in (("a", 3), ("b", 4), ("c", 5)):
         roster.agents[name].stated = stated[times]
+        roster.stating.add(name)
     assert roster.join_stated(1e-5) == {"c"}
     held = {name: AgentLedger.joined(agent.accounts) for name, agent in roster.agents.items()}
     assert {name: ledger.messages for name, ledger in held.items()} == {

@@ -216,6 +216,16 @@ def checkpoint_that_forgets(patch: Patch) -> None:
     wrapped(patch, server(), "dump", dump)
 
 
+@mutant("rounds_leave_the_rows_of_absent_agents", says="changes rows of h of agents without")
+def round_that_moves_everybody(patch: Patch) -> None:
+    def fold(original: Any, half: Any, state: Any, *arguments: Any) -> Any:
+        done = original(half, state, *arguments)
+        done.h[:] *= 1.5
+        return done
+
+    wrapped(patch, server(), "fold", fold)
+
+
 @mutant("run_goes_on_when_all_nodes_restart", "lost_state_is_made_good")
 def agent_that_is_sent_another_state(patch: Patch) -> None:
     def recovery_of(original: Any, half: Any, state: Any, *arguments: Any) -> Any:

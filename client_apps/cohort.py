@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -205,19 +206,40 @@ class Cohort:
             if (context := self._contexts.get(node)) is not None:
                 self._participant.forget(context)
 
-    def states(self) -> tuple[list[StateTable], set[int]]:
+    def states(
+        self, accepted: Mapping[int, int] | None = None
+    ) -> tuple[list[StateTable], set[int]]:
         """Return the states that are not in the contexts, and the nodes that hold them.
 
-        The arrays are the blocks' own, which the next round changes.
+        The arrays are the blocks' own, which the next round changes. With ``accepted``, by node the
+        round of the upload accepted last, they are those of these nodes, and none from before that
+        round where the agent has done no more.
         """
-        tables: list[StateTable] = []
-        nodes: set[int] = set()
-        for block in self._blocks:
-            rows = block.newest()
-            if rows.size:
-                tables.append(block.table(rows))
-                nodes.update(block.members[row].node for row in rows.tolist())
-        return tables, nodes
+        groups: dict[tuple[Any, ...], list[tuple[_Block, Places]]] = {}
+        here: set[int] = set()
+        for block, rows, tags in self._newest(accepted):
+            here.update(block.members[row].node for row in rows.tolist())
+            for count, some in block.held(rows, tags):
+                groups.setdefault(block.layout(count), []).append((block, some))
+        return [_table(parts, count) for (count, *_), parts in groups.items()], here
+
+    def _newest(
+        self, accepted: Mapping[int, int] | None
+    ) -> Iterator[tuple[_Block, Places, Tags | None]]:
+        """Yield blocks with their ``newest`` rows, of some nodes with the rounds ``accepted``."""
+        if accepted is None:
+            yield from ((block, block.newest(), None) for block in self._blocks)
+            return
+        found: dict[int, list[tuple[int, int]]] = {}
+        for node, tag in accepted.items():
+            where = self._where.get(node)
+            if where is not None:
+                found.setdefault(where[0], []).append((where[1], tag))
+        for number, some in sorted(found.items()):
+            block = self._blocks[number]
+            rows, tags = np.array(sorted(some), np.int64).T
+            newest = block.is_newest(rows)
+            yield block, rows[newest], tags[newest]
 
     # ------------------------------------------------------------------ blocks
 
@@ -344,7 +366,7 @@ class _Block:
         self.half = members[0].half
         self.stack = stack
         self.num_examples = np.array([member.facts.num_examples for member in members])
-        self._experiment = experiment
+        self.experiment = experiment
         self._here = np.zeros(len(members), bool)
         # States after the last round that each agent took part in, and those it started from.
         self.now: dict[str, Vector] = {}
@@ -356,16 +378,43 @@ class _Block:
 
     def newest(self) -> Places:
         """Return the rows whose agents' states are here, and not as they were read in contexts."""
-        return np.flatnonzero(self._here & (self._tags[0] != self._tags[1]))
+        return np.flatnonzero(self.is_newest(slice(None)))
 
-    def table(self, rows: Places) -> StateTable:
-        """Return the states of some of the ``newest`` rows."""
+    def is_newest(self, rows: Places | slice) -> NDArray[np.bool_]:
+        """Return which of these rows are among the ``newest``."""
+        newest: NDArray[np.bool_] = self._here[rows] & (self._tags[0, rows] != self._tags[1, rows])
+        return newest
+
+    def held(self, rows: Places, tags: Tags | None = None) -> Iterator[tuple[int, Places]]:
+        """Yield how many states to return of some of the ``newest`` rows, and of which.
+
+        One of those that hold one after the round of their tag, and none after a later one.
+        """
+        alone = np.zeros(len(rows), bool) if tags is None else self._tags[0, rows] == tags
+        for count, which in ((2, ~alone), (1, alone)):
+            if which.any():
+                yield count, rows[which]
+
+    def layout(self, count: int) -> tuple[Any, ...]:
+        """Return ``count``, and what blocks whose last states can be one table have in common."""
+        arrays = [
+            (slot, name, array.dtype, array.shape[1:])
+            for slot, each in enumerate(self.slots(count))
+            for name, array in each.items()
+        ]
+        own = any(dtype.hasobject for _, _, dtype, _ in arrays)  # rows of several shapes
+        return count, *arrays, id(self) if own else 0
+
+    def slots(self, count: int) -> list[Arrays]:
+        """Return the tables of the last one or two states."""
         both: list[Arrays] = [self._before, self.now]
-        return StateTable(
-            self._experiment,
+        return both[-count:]
+
+    def about(self, rows: Places, count: int) -> tuple[list[str], Tags, list[str], Any]:
+        """Return the names of rows, the rounds of their last states, accounts, fully charged."""
+        return (
             [self.members[row].name for row in rows.tolist()],
-            self._tags[::-1, rows],
-            tuple(both if self.covers(rows) else [row_of(tables, rows) for tables in both]),
+            self._tags[::-1, rows][-count:],
             [self._ledgers[row] for row in rows.tolist()],
             self._fully_charged[rows],
         )
@@ -376,7 +425,7 @@ class _Block:
             is_newest = self._here[row] and self._tags[0, row] != self._tags[1, row]
             self._here[row] = False
             if is_newest:
-                ((_, state),) = self.table(np.array([row])).rows()
+                ((_, state),) = _table([(self, np.array([row]))], 2).rows()
                 write_state(self.members[row].context, state)
 
     def guard(self, round_: int) -> Guard:
@@ -414,7 +463,7 @@ class _Block:
             row, tag = int(rows[place]), int(tags[place])
             kept = read_state(self.members[row].context)
             self._ledgers[row], self._fully_charged[row] = kept.ledger, kept.fully_charged
-            state = kept.at(self._experiment, tag)
+            state = kept.at(self.experiment, tag)
             if state is None:
                 continue
             if not self._here.any():
@@ -470,6 +519,37 @@ class _Block:
         """Return empty tables for the states of all members, shaped like this one."""
         count = len(self.members)
         return {name: mapped.zeros((count, *a.shape), a.dtype) for name, a in state.items()}
+
+
+def _table(parts: Sequence[tuple[_Block, Places]], count: int) -> StateTable:
+    """Return the last one or two states of rows of blocks of one layout."""
+    names, rounds, ledgers, charged = zip(*(b.about(rows, count) for b, rows in parts), strict=True)
+    if len(parts) == 1 and parts[0][0].covers(parts[0][1]):
+        states = parts[0][0].slots(count)
+    else:
+        states = [_gathered(parts, count, slot) for slot in range(count)]
+    return StateTable(
+        parts[0][0].experiment,
+        [*chain.from_iterable(names)],
+        np.concatenate(rounds, axis=1),
+        tuple(states),
+        [*chain.from_iterable(ledgers)],
+        np.concatenate(charged),
+    )
+
+
+def _gathered(parts: Sequence[tuple[_Block, Places]], count: int, slot: int) -> Arrays:
+    """Return the rows of some blocks' tables as one table each."""
+    size = sum(len(rows) for _, rows in parts)
+    result: dict[str, Vector] = {}
+    for name, array in parts[0][0].slots(count)[slot].items():
+        result[name] = np.empty((size, *array.shape[1:]), array.dtype)
+        begin = 0
+        for block, rows in parts:
+            end = begin + len(rows)
+            result[name][begin:end] = block.slots(count)[slot][name][rows]
+            begin = end
+    return result
 
 
 class _BlockRound(Round[Local, Trained]):

@@ -7,7 +7,7 @@ without a state are in none.
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -143,6 +143,15 @@ def of_agents(table: StateTable, names: Container[str]) -> StateTable:
         ledgers=[table.ledgers[row] for row in rows],
         fully_charged=table.fully_charged[rows],
     )
+
+
+def of_others(tables: Iterable[StateTable], names: Set[str]) -> list[StateTable]:
+    """Return the states of all agents but these."""
+    some = (
+        table if names.isdisjoint(table.names) else of_agents(table, set(table.names) - names)
+        for table in tables
+    )
+    return [table for table in some if table.names]
 
 
 def with_ledgers(tables: Iterable[StateTable], ledgers: Mapping[str, str]) -> list[StateTable]:

@@ -74,7 +74,7 @@ def _write(path: Path, write: Callable[[BinaryIO], object]) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -136,7 +136,7 @@ def _read_large(archive: zipfile.ZipFile, name: str, folder: Path | None) -> NDA
         return array
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make a rename in a folder durable."""
     handle = os.open(folder, os.O_RDONLY)
     try:

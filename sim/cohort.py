@@ -70,7 +70,7 @@ class CohortNodes(Nodes):
         """Give nodes to another process; return the states of their agents."""
         self.release()
         here = self.contexts.keys() & set(nodes)
-        states = super().states(self.contexts.keys() - here)
+        states = super().states(elsewhere=self.contexts.keys() - here)
         if self._cohort is not None:
             self._cohort.forget(here)
         for node in here:
@@ -82,12 +82,14 @@ class CohortNodes(Nodes):
         self.release([message.metadata.dst_node_id])
         return super().answer(message)
 
-    def states(self, elsewhere: Container[int] = ()) -> list[StateTable]:
+    def states(
+        self, accepted: Mapping[int, int] | None = None, elsewhere: Container[int] = ()
+    ) -> list[StateTable]:
         """Return the agents' states, as `Nodes.states`; those in batches until the next round."""
         if self._cohort is None:
-            return super().states(elsewhere)
-        tables, batched = self._cohort.states()
-        return [*tables, *super().states(batched)]
+            return super().states(accepted, elsewhere)
+        tables, batched = self._cohort.states(accepted)
+        return [*tables, *super().states(accepted, batched)]
 
     def restore(self, states: Iterable[StateTable]) -> None:
         """Restore the states that ``states`` returned."""

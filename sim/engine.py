@@ -57,9 +57,13 @@ class InlineGrid(LocalGrid):
             return self.not_connected(message)
         return self._nodes.answer(message)
 
-    def node_states(self) -> list[StateTable]:
-        """Return the state of every agent that has one; the tables may change in the next round."""
-        return self._nodes.states()
+    def node_states(self, accepted: Mapping[int, int] | None = None) -> list[StateTable]:
+        """Return the states that agents have; the tables may change in the next round.
+
+        With ``accepted``, by node the round of the upload accepted last, those of these nodes
+        alone, and none from before that round where the agent has done no more.
+        """
+        return self._nodes.states(accepted)
 
     def restore_node_states(self, states: Sequence[StateTable]) -> None:
         """Restore the states that ``node_states`` returned."""

@@ -124,15 +124,21 @@ class Nodes:
         finally:
             message.content = sent
 
-    def states(self, elsewhere: Container[int] = ()) -> list[StateTable]:
-        """Return the states in the nodes' contexts, but for those that are held ``elsewhere``."""
+    def states(
+        self, accepted: Mapping[int, int] | None = None, elsewhere: Container[int] = ()
+    ) -> list[StateTable]:
+        """Return the states in contexts, but for those ``elsewhere``; ``accepted`` as of a grid."""
         states: list[tuple[str, AgentState]] = []
-        for node, context in self.contexts.items():
-            if node in elsewhere:
+        for node in self.contexts if accepted is None else accepted:
+            context = self.contexts.get(node)
+            if context is None or node in elsewhere:
                 continue
             record = held_by(context.state).get(STATE_RECORD)
             if record is not None and isinstance(record, ConfigRecord):  # which asks an ABC
-                states.append((agent_name(context), AgentState.from_record(record)))
+                state = AgentState.from_record(record)
+                if accepted is not None and state.rounds[-1:] == (accepted[node],):
+                    state = state.only(state.experiment, accepted[node])
+                states.append((agent_name(context), state))
         return tabulated(states)
 
     def restore(self, states: Iterable[StateTable]) -> None:
@@ -202,8 +208,12 @@ class LocalGrid(Grid):
         """Deliver messages to their nodes; every reply is passed to ``arrived``, now or later."""
 
     @abstractmethod
-    def node_states(self) -> list[StateTable]:
-        """Return the state of every agent that has one; the tables may change in the next round."""
+    def node_states(self, accepted: Mapping[int, int] | None = None) -> list[StateTable]:
+        """Return the states that agents have; the tables may change in the next round.
+
+        With ``accepted``, by node the round of the upload accepted last, those of these nodes
+        alone, and none from before that round where the agent has done no more.
+        """
 
     @abstractmethod
     def restore_node_states(self, states: Sequence[StateTable]) -> None:

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from privet.core import RunError
 
+from .table_rows import some_rows
+
 UNKNOWN = math.nan
 """The part of an agent that was never folded, or not since it started again."""
 
@@ -61,9 +63,14 @@ class Gaps:
         for table in self.tables.values():
             table[position] = UNKNOWN
 
-    def dump(self) -> dict[str, NDArray[np.float64]]:
-        """Return the tables for a checkpoint, by name."""
-        return {f"{SAVED}{name}": table for name, table in self.tables.items()}
+    def dump(self, changed: NDArray[np.intp] | None = None) -> dict[str, NDArray[Any]]:
+        """Return the tables for a checkpoint, by name; with ``changed`` these places alone."""
+        if changed is None:
+            return {f"{SAVED}{name}": table for name, table in self.tables.items()}
+        arrays: dict[str, NDArray[Any]] = {}
+        for name, table in self.tables.items():
+            arrays |= some_rows(f"{SAVED}{name}", table, changed)
+        return arrays
 
     @classmethod
     def load(cls, arrays: Mapping[str, NDArray[Any]], count: int) -> Self:

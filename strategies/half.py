@@ -39,10 +39,8 @@ from privet.wire import Settings
 from privet.wire.payload import ENCODED
 
 from .method import UNSAVED, Arrays, HalfState, Positions, S, ServerMethod, Turn, Vector
+from .table_rows import PLACES, ROWS, filled, is_large, some_rows, tables_of_rows
 from .uploads import LARGE, Block, ClearSums, Uploads, decoded, followed, in_part, sum_in_order
-
-ROWS, PLACES = ".rows", ".places"
-"""Ends of the names of what a checkpoint holds of a table of few rows that are not zeros."""
 
 
 def _saved(state: HalfState | type[HalfState]) -> list[str]:
@@ -241,20 +239,24 @@ class ServerHalf(ServerMethod[S]):
         """Return a squared fixed-point residual that is 0 at a solution."""
         return state.residual
 
-    def dump(self, state: S) -> Arrays:
+    def dump(self, state: S, changed: Positions | None = None) -> Arrays:
         """Return the state as arrays for a checkpoint: its fields, by name.
 
         Of a large table of which most rows are zeros, as those of agents that never took part, the
-        others alone are there, as ``name.rows``, beside their places, after the number of all rows.
+        others alone are there (`privet.strategies.table_rows`). With ``changed``, places of agents,
+        their rows alone are there of every large table of agents' rows.
         """
         arrays: dict[str, Any] = {}
+        of_agents = self._mirrored(np.empty(0))
         for name in _saved(state):
             array = np.asarray(getattr(state, name))
-            if array.ndim == 2 and array.nbytes >= mapped.SPARSE and array.shape[1] > 1:
+            if is_large(array):
+                if changed is not None and name in of_agents:
+                    arrays |= some_rows(name, array, np.asarray(changed))
+                    continue
                 places = written(array)
                 if 2 * len(places) < len(array):
-                    arrays[name + PLACES] = np.array([len(array), *places])
-                    arrays[name + ROWS] = array[places]
+                    arrays |= some_rows(name, array, places)
                     continue
             arrays[name] = array
         return arrays
@@ -267,15 +269,12 @@ class ServerHalf(ServerMethod[S]):
         RunError
             If these are the arrays of another state.
         """
-        names, values = _saved(self.state), dict[str, Any]()
+        names, some = _saved(self.state), tables_of_rows(arrays)
+        values: dict[str, Any] = {name: filled(arrays, name, self.folder) for name in some}
         for name, array in arrays.items():
-            if name.endswith(ROWS) and (table := name.removesuffix(ROWS)) + PLACES in arrays:
-                count, *places = arrays[table + PLACES].tolist()
-                values[table] = repeated(np.zeros(array.shape[1], array.dtype), count, self.folder)
-                values[table][places] = array
-            elif not array.ndim:
+            if not array.ndim:
                 values[name] = array.item()
-            elif not (name.endswith(PLACES) and name.removesuffix(PLACES) + ROWS in arrays):
+            elif not any(name in (table + ROWS, table + PLACES) for table in some):
                 values[name] = array if array.nbytes > mapped.LIMIT else array.copy()
         if sorted(values) != sorted(names):
             raise RunError(

@@ -182,7 +182,10 @@ class ServerMethod(ABC, Generic[S]):
     # ------------------------------------------------------------------ if agents keep a state
 
     def rows(self, start: Vector) -> Arrays:
-        """Return an agent's state before its first round, by name of the state's table."""
+        """Return an agent's state before its first round, by name of the state's table.
+
+        A round changes the rows of those tables of vectors whose uploads it folds, and no others.
+        """
         return {}
 
     @abstractmethod

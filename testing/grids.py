@@ -108,9 +108,9 @@ class WatchedGrid(InlineGrid):
         """Empty a node's context."""
         forget_all(self.contexts[node])
 
-    def node_states(self) -> list[StateTable]:
-        """Return the state of every agent that has one."""
-        return super().node_states() if self.keeps_states else []
+    def node_states(self, accepted: Mapping[int, int] | None = None) -> list[StateTable]:
+        """Return the states that agents have, unless the grid keeps none."""
+        return super().node_states(accepted) if self.keeps_states else []
 
     def sent_to(self, agent: str, round_: int) -> list[Instruction]:
         """Return the instructions sent to an agent in a round; two where it asked for its state."""

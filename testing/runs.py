@@ -11,6 +11,8 @@ import numpy as np
 from flwr.app import Context, Message
 from numpy.typing import NDArray
 
+from privet.strategies import Round
+
 from .subject import (
     ENGINES,
     HALF,
@@ -120,6 +122,25 @@ def resumed_run_is_the_uninterrupted_one(subject: Subject) -> None:
             require(sent == expected, "a resumed run sends other messages")
 
 
+def rounds_leave_the_rows_of_absent_agents(subject: Subject) -> None:
+    """A round changes the rows of its participants alone: a checkpoint looks for no others."""
+    before: dict[str, NDArray[Any]] = {}
+
+    def look(done: Round, strategy: Any) -> None:
+        half, session = strategy.half, strategy.session
+        if done.round == 1:  # another engine's run
+            before.clear()
+        absent = [p for n, p in session.roster.positions.items() if n not in done.participants]
+        for name in () if half.masked else half.rows(np.empty(0)):
+            table = np.asarray(getattr(session.state, name))
+            if table.ndim == 2 and name in before:
+                same = table[absent].tobytes() == before[name][absent].tobytes()
+                require(same, f"round {done.round} changes rows of {name} of agents without upload")
+            before[name] = table.copy()
+
+    subject.play_if_allowed(HALF, observers=[look])
+
+
 def run_goes_on_when_all_nodes_restart(subject: Subject) -> None:
     """Nodes that lost everything are sent their states, and the run has the same bits.
 
@@ -213,6 +234,7 @@ CHECKS = (
     agents_share_nothing,
     data_are_not_written_to,
     resumed_run_is_the_uninterrupted_one,
+    rounds_leave_the_rows_of_absent_agents,
     run_goes_on_when_all_nodes_restart,
     secure_sum_is_the_sum_in_clear,
 )

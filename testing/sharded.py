@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -81,9 +81,9 @@ class WatchedRay(AskedByMessage, RayGrid):
         assert seat is not None
         return seat.actor
 
-    def node_states(self) -> list[StateTable]:
-        """Return the state of every agent that has one."""
-        return super().node_states() if self.keeps_states else []
+    def node_states(self, accepted: Mapping[int, int] | None = None) -> list[StateTable]:
+        """Return the states that agents have, unless the grid keeps none."""
+        return super().node_states(accepted) if self.keeps_states else []
 
     def _start(self, nodes: list[int], address: str) -> Any:
         if not self._idle:

@@ -30,6 +30,7 @@ from privet.problems import L2, BinaryLogistic
 from privet.sim.inline import grid_of
 from privet.sim.logs import quiet
 from privet.strategies import FedPLT, Fraction
+from privet.strategies.run.checkpoint import parts_beside, read_manifest
 from privet.strategies.run.observers import Checkpoints
 
 EXAMPLES, POOL = 2, 20_000
@@ -37,21 +38,42 @@ Seconds = NDArray[np.float64]
 
 
 class Looks:
-    """The clock's and the processor's seconds before and after every checkpoint, and its bytes."""
+    """The clock's and the processor's seconds before and after every checkpoint, and its bytes.
+
+    Attributes
+    ----------
+    whole : list of bool
+        Which of them hold all, and not what changed alone.
+    folder : list of int
+        Bytes of all files of checkpoints after each.
+    """
 
     def __init__(self) -> None:
         self.begun: list[Seconds] = []
         self.ended: list[Seconds] = []
-        self.size = 0
+        self.sizes: list[int] = []
+        self.whole: list[bool] = []
+        self.folder: list[int] = []
         write = Checkpoints._write
 
         def timed(observer: Checkpoints, run: Any) -> None:
             self.begun.append(now())
             write(observer, run)
             self.ended.append(now())
-            self.size = observer.path.stat().st_size
+            path = observer.path
+            self.sizes.append(path.stat().st_size)
+            self.whole.append(not read_manifest(path)["parts"])
+            files = [*path.parent.glob("checkpoint*.npz"), *parts_beside(path).glob("*")]
+            bytes_of = {file.stat().st_ino: file.stat().st_size for file in files}  # of links once
+            self.folder.append(sum(bytes_of.values()))
 
         Checkpoints._write = timed  # type: ignore[method-assign]
+
+    def mean(self, *, whole: bool) -> tuple[Seconds, float]:
+        """Return the mean seconds and megabytes of the whole ones, or of the others."""
+        which = [place for place, one in enumerate(self.whole) if one is whole]
+        spent = np.subtract(self.ended, self.begun)[which]
+        return spent.mean(axis=0), float(np.mean(np.array(self.sizes)[which])) / 1e6
 
 
 def now() -> Seconds:
@@ -100,8 +122,17 @@ def play(given: argparse.Namespace, folder: Path, *, resume: bool) -> dict[str, 
         "resume" if resume else "enrolment": said(looks.begun[0] - made - rounds),
         "a round": said(rounds),
         "rounds a second": round(1 / rounds[0], 2),
-        "its checkpoint": said(np.subtract(looks.ended, looks.begun)[-3:].mean(axis=0)),
-        "checkpoint, MB": round(looks.size / 1e6, 1),
+        **{
+            f"a checkpoint of {kind}": f"{said(spent)}, {size:.1f} MB"
+            for kind, (spent, size) in (
+                ("all", looks.mean(whole=True)),
+                ("what changed", looks.mean(whole=False)),
+            )
+        },
+        "all checkpoints on a round": round(
+            float(np.subtract(looks.ended, looks.begun)[:, 1].mean() / rounds[1]), 3
+        ),
+        "files of checkpoints, MB at most": round(max(looks.folder) / 1e6, 1),
         "peak, MB": peak_kilobytes() // 1024,
         "of it idle, MB": idle // 1024,
     }

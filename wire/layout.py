@@ -57,7 +57,12 @@ class Layout:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the flat vector: float64 if an array is, else float32."""
-        return np.dtype("f8") if "float64" in self.dtypes else np.dtype("f4")
+        return np.dtype(self.dtype_name)
+
+    @property
+    def dtype_name(self) -> str:
+        """The name of ``dtype``."""
+        return "float64" if "float64" in self.dtypes else "float32"
 
     def difference(self, expected: Layout) -> str:
         """Return the first array that is not the one expected, empty where all are.

@@ -366,8 +366,10 @@ class Actors:
 
     # ------------------------------------------------------------------ states
 
-    def states(self, busy: Container[int]) -> list[StateTable]:
-        """Return the state of every agent that has one.
+    def states(
+        self, busy: Container[int], accepted: Mapping[int, int] | None = None
+    ) -> list[StateTable]:
+        """Return the states that agents have, those of the nodes ``accepted`` as of a grid.
 
         The agents of seats that are ``busy``, that do not answer in time, or whose actor is gone
         count as holding none; a warning says so.
@@ -380,7 +382,10 @@ class Actors:
             elif not seat.host:
                 without["their process has not started"] += len(seat.nodes)
             else:
-                requests[seat.actor.states.remote()] = seat
+                here = seat.nodes if accepted is None else accepted.keys() & set(seat.nodes)
+                some = None if accepted is None else {node: accepted[node] for node in here}
+                if here:
+                    requests[seat.actor.states.remote(some)] = seat
         states: list[StateTable] = []
         for reference, error in self._answers(list(requests), states.extend):
             without[error] += len(requests[reference].nodes)

@@ -333,8 +333,8 @@ class RayGrid(LocalGrid):
 
     # ------------------------------------------------------------------ checkpoints
 
-    def node_states(self) -> list[StateTable]:
-        """Return the state of every agent that has one.
+    def node_states(self, accepted: Mapping[int, int] | None = None) -> list[StateTable]:
+        """Return the states that agents have, those of the nodes ``accepted`` as of a `LocalGrid`.
 
         The agents of an actor that is busy, does not answer or has ended count as holding none; a
         warning gives their number.
@@ -343,7 +343,7 @@ class RayGrid(LocalGrid):
             pending = list(self._under_way)
             for reference in self._ray.wait(pending, num_returns=len(pending), timeout=0.0)[0]:
                 self._take_in(reference)
-        return self._actors.states(self._busy())
+        return self._actors.states(self._busy(), accepted)
 
     def restore_node_states(self, states: Sequence[StateTable]) -> None:
         """Restore the states that ``node_states`` returned (raises ``RunError`` if that fails)."""

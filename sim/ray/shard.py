@@ -84,9 +84,9 @@ class Shard:
         """Do a round's local work for those of the nodes that can be batched."""
         return self._nodes.train(shared, nodes, tags, states, per_agent)
 
-    def states(self) -> list[StateTable]:
-        """Return the states of the agents here."""
-        return self._nodes.states()
+    def states(self, accepted: Mapping[int, int] | None = None) -> list[StateTable]:
+        """Return the states of the agents here; ``accepted`` as of a grid."""
+        return self._nodes.states(accepted)
 
     def restore(self, states: Sequence[StateTable]) -> None:
         """Restore the states of the agents here."""

@@ -11,21 +11,25 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable
+import re
+import secrets
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.client_apps.state_tables import StateTable, from_members, to_members
+from privet.client_apps.state_tables import StateTable, from_members, of_others, to_members
 from privet.core import ConfigError, RunError
 from privet.core.errors import near_path, one_line
 from privet.core.files import read_npz, write_npz, write_whole
 
+from ..table_rows import Latest
 from .journal import Request, read_journal
+from .roster import updated
 from .session import Round
 
 log = logging.getLogger("flwr.privet")
@@ -90,8 +94,9 @@ def _line(done: Round) -> bytes:
     return json.dumps(done.to_dict()).encode() + b"\n"
 
 
-FORMAT = 5
+FORMAT = 6
 FILE_NAME = "checkpoint.npz"
+_PART = re.compile(r"[0-9]+-[0-9a-f]{16}\.npz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +137,20 @@ def previous_beside(checkpoint: Path) -> Path:
     return checkpoint.with_suffix(f".previous{checkpoint.suffix}")
 
 
-def save(path: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint so that ``path`` always holds a whole one (raises ``OSError``).
+def parts_beside(checkpoint: Path) -> Path:
+    """Return the folder of the parts that a checkpoint may need: ``checkpoint.parts``."""
+    return checkpoint.with_suffix(".parts")
 
-    The one that was there is kept beside it, where the file system has hard links.
+
+def save(path: Path, checkpoint: Checkpoint, parts: Sequence[str] = ()) -> str:
+    """Write a checkpoint so that ``path`` always holds one (raises ``OSError``).
+
+    The one that was there is kept beside it, where the file system has hard links. ``parts`` are
+    the names of those that it needs, none if it is whole; returned is its own name as a part.
     """
-    manifest = {"format": FORMAT, **checkpoint.manifest}
+    identity = secrets.token_hex(8)
+    about = {"format": FORMAT, "identity": identity, "parts": list(parts)}
+    manifest = {**checkpoint.manifest, **about}
     members: dict[str, NDArray[Any]] = {
         "manifest": np.frombuffer(json.dumps(manifest).encode(), np.uint8),
         **{f"state/{name}": array for name, array in checkpoint.arrays.items()},
@@ -154,6 +167,7 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
             kept.replace(previous_beside(path))
     finally:
         kept.unlink(missing_ok=True)
+    return _name_of(manifest)
 
 
 def located(where: Path) -> Path:
@@ -174,24 +188,44 @@ def read_manifest(where: Path) -> dict[str, Any]:
 
 
 def _or_previous(path: Path, read: Callable[[Path], T]) -> tuple[T, RunError | None]:
-    """Return the result of ``read``; if the newest is damaged, of the one before and the error."""
-    try:
-        return read(path), None
-    except _Damaged as damage:
+    """Return the result of ``read``; if the newest is damaged, of the last that is not, and why."""
+    damage: RunError | None = None
+    for file in (path, previous_beside(path), *_parts_there(path)):
         try:
-            return read(previous_beside(path)), damage
-        except RunError:
-            raise damage from None
+            return read(file), damage
+        except _Damaged as error:
+            damage = damage or error
+        except RunError as error:
+            raise damage or error from None
+    assert damage is not None
+    raise damage
+
+
+def _parts_there(path: Path) -> list[Path]:
+    """Return the parts beside a checkpoint, those of the last round first."""
+    parts = [part for part in parts_beside(path).glob("*.npz") if _PART.fullmatch(part.name)]
+    return sorted(parts, key=lambda part: int(part.name.partition("-")[0]), reverse=True)
 
 
 def _manifest(path: Path) -> dict[str, Any]:
     try:
-        packed = read_npz(path, only="manifest").get("manifest")
-        if packed is None:
-            raise _Damaged(f"resume: {path} is no checkpoint")
+        manifest = _checked(path, read_npz(path, only="manifest"))
+    except (OSError, ValueError) as error:
+        raise _Damaged(f"resume: {path} is damaged, or no checkpoint ({error})") from None
+    if _PART.fullmatch(path.name) and path.name != _name_of(manifest):
+        raise _Damaged(f"resume: {path} is another checkpoint's file")
+    return manifest
+
+
+def _checked(path: Path, members: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """Return the manifest of a file's members (raises ``RunError``)."""
+    packed = members.get("manifest")
+    if packed is None:
+        raise _Damaged(f"resume: {path} is no checkpoint")
+    try:
         manifest: dict[str, Any] = json.loads(packed.tobytes())
         version, rounds = manifest["format"], manifest.get("round")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise _Damaged(f"resume: {path} is damaged, or no checkpoint ({error})") from None
     if version != FORMAT:
         raise RunError(
@@ -200,6 +234,9 @@ def _manifest(path: Path) -> dict[str, Any]:
         )
     if type(rounds) is not int or rounds < 0:
         raise _Damaged(f"resume: {path} is damaged (its round is {rounds!r})")
+    parts = manifest.get("parts")
+    if not isinstance(parts, list) or not all(_PART.fullmatch(str(part)) for part in parts):
+        raise _Damaged(f"resume: {path} is damaged (its parts are {one_line(repr(parts))})")
     return manifest
 
 
@@ -215,8 +252,8 @@ def load(where: Path) -> Checkpoint:
     RunError
         If both are damaged, it is of another format, or its history is not there.
     """
-    path = located(where)
-    checkpoint, damage = _or_previous(path, lambda file: _load(file, path))
+    path, broken = located(where), dict[Path, str]()
+    checkpoint, damage = _or_previous(path, lambda file: _load(file, path, broken))
     if damage is not None:
         log.warning(
             "%s: goes on from the one before, of round %d", damage, checkpoint.manifest["round"]
@@ -224,19 +261,68 @@ def load(where: Path) -> Checkpoint:
     return checkpoint
 
 
-def _load(file: Path, path: Path) -> Checkpoint:
-    """Read a checkpoint's file, and the history and journal of the checkpoints at ``path``."""
+def _load(file: Path, path: Path, broken: dict[Path, str]) -> Checkpoint:
+    """Read a checkpoint's file and its parts, and the history and journal of those at ``path``.
+
+    ``broken`` has the parts that cannot be read, and why: each is tried once.
+    """
     manifest = _manifest(file)
+    names: list[str] = manifest["parts"]
+    parts = [parts_beside(path) / name for name in names]
+    gathered = _Gathered()
+    for part in filter(broken.__contains__, parts):
+        raise _Damaged(f"resume: {file} needs {part}, which is {broken[part]}")
     try:
         members = read_npz(file, file.parent)
-    except (OSError, ValueError) as error:
-        raise _Damaged(f"resume: {file} is damaged ({error})") from None
+        tasks = {n[5:]: a.tobytes() for n, a in members.items() if n.startswith("task/")}
+        gathered.add(manifest, members)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _Damaged(f"resume: {file} is damaged ({one_line(str(error))})") from None
+    for number, part in reversed([*enumerate(parts)]):
+        try:
+            members = read_npz(part, file.parent)
+            about = _checked(part, members)
+            if names[: number + 1] != [*about["parts"], _name_of(about)]:
+                raise ValueError("it is a part of another checkpoint")
+            gathered.add(about, members)
+        except (OSError, ValueError, KeyError, TypeError, RunError) as error:
+            broken[part] = f"damaged ({one_line(str(error))})" if part.exists() else "not there"
+            raise _Damaged(f"resume: {file} needs {part}, which is {broken[part]}") from None
     history = read_history(history_beside(path), manifest["round"])
-    arrays = {n[6:]: array for n, array in members.items() if n.startswith("state/")}
     try:
-        nodes = from_members({n[5:]: a for n, a in members.items() if n.startswith("node/")})
+        checkpoint = gathered.whole(manifest, tasks)
     except (ValueError, KeyError, TypeError) as error:
         raise _Damaged(f"resume: {file} is damaged ({one_line(repr(error))})") from None
-    tasks = {n[5:]: a.tobytes() for n, a in members.items() if n.startswith("task/")}
     requests = read_journal(journal_beside(path), manifest["round"])
-    return Checkpoint(manifest, arrays, nodes, tasks, history, requests)
+    return replace(checkpoint, history=history, requests=requests)
+
+
+def _name_of(manifest: Mapping[str, Any]) -> str:
+    """Return the name of a checkpoint as a part of later ones."""
+    return f"{manifest.get('round')}-{manifest.get('identity')}.npz"
+
+
+class _Gathered:
+    """What a checkpoint's file and its parts hold, taken over from the last to the first."""
+
+    def __init__(self) -> None:
+        self._latest = Latest()
+        self._nodes: list[StateTable] = []
+        self._seen: set[str] = set()
+        self._agents: list[Any] = []
+
+    def add(self, manifest: Mapping[str, Any], members: Mapping[str, NDArray[Any]]) -> None:
+        """Take over what no later file has (raises ``ValueError``, ``KeyError``, ``TypeError``)."""
+        tables = from_members({n[5:]: a for n, a in members.items() if n.startswith("node/")})
+        tables = of_others(tables, self._seen)
+        self._nodes += tables
+        self._seen.update(name for table in tables for name in table.names)
+        self._latest.add({n[6:]: a for n, a in members.items() if n.startswith("state/")})
+        self._agents.append(manifest.get("agents"))
+
+    def whole(self, manifest: dict[str, Any], tasks: dict[str, bytes]) -> Checkpoint:
+        """Return the checkpoint without history and requests (raises as ``add``)."""
+        if len(self._agents) > 1:
+            *changes, first = self._agents
+            manifest = {**manifest, "agents": updated(first, reversed(changes))}
+        return Checkpoint(manifest, self._latest.arrays(), self._nodes, tasks)

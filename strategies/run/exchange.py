@@ -49,8 +49,12 @@ class EngineGrid(Protocol):
         """Drop the replies to these messages, later ones included."""
         ...
 
-    def node_states(self) -> list[StateTable]:
-        """Return the state of every agent that has one; the tables may change in the next round."""
+    def node_states(self, accepted: Mapping[int, int] | None = None) -> list[StateTable]:
+        """Return the states that agents have; the tables may change in the next round.
+
+        With ``accepted``, by node the round of the upload accepted last, those of these nodes
+        alone, and none from before that round where the agent has done no more.
+        """
         ...
 
     def restore_node_states(self, states: Sequence[StateTable]) -> None:

@@ -24,10 +24,12 @@ from privet.core import ConfigError, RunError
 from privet.core.errors import one_line
 
 from ..hooks import Monitor
-from .checkpoint import HistoryFile, history_beside, journal_beside, load, save
-from .exchange import send
+from .chain import Chain
+from .checkpoint import HistoryFile, history_beside, journal_beside, load
+from .exchange import EngineGrid, send
 from .journal import Journal
 from .outcome import TooFewError
+from .roster import Changes
 from .run import Run, Saved
 from .session import Round
 from .stop import Stop
@@ -284,7 +286,7 @@ class Checkpoints(Observer):
 
     def __init__(self, path: Path, every: int, grid: Grid) -> None:
         self.path, self.every, self.grid = path, every, grid
-        self.history = HistoryFile(history_beside(path))
+        self.history, self.chain = HistoryFile(history_beside(path)), Chain(path)
         self._round = self._last = 0
 
     def on_begin(self, run: Run) -> None:
@@ -374,7 +376,7 @@ class Checkpoints(Observer):
         self._round = run.session.round
         try:
             self.history.flush(durable=True)
-            save(self.path, run.snapshot(self.grid))
+            self._save(run)
         except OSError as error:
             before = run.saved
             run.saved = Saved(before.round, before.failures + 1, one_line(str(error)))
@@ -383,6 +385,19 @@ class Checkpoints(Observer):
             log.warning("%s: %s", self.path, run.remarks[-1])
         else:
             run.saved = Saved(self._round, run.saved.failures)
+
+    def _save(self, run: Run) -> None:
+        """Write what changed since the last checkpoint, or all of it (raises ``OSError``)."""
+        roster = run.session.roster
+        changed = self.chain.changed(roster)
+        checkpoint = run.snapshot(self.grid, changed)
+        self.chain.write(checkpoint, roster, changed)
+        left: set[str] = set()
+        if isinstance(self.grid, EngineGrid):  # its agents' states may not have been at hand
+            held = {name for table in checkpoint.node_states for name in table.names}
+            names = (roster.agents.keys() if changed is None else changed) - held
+            left = {name for name in names if roster.agents[name].tag}
+        roster.changes = Changes(left, everything=False)
 
 
 def _evaluated(done: Round, metrics: Mapping[str, Any]) -> dict[str, Any]:

@@ -258,6 +258,31 @@ def columns(agents: Mapping[str, Agent]) -> dict[str, list[Any]]:
     return table
 
 
+def updated(
+    table: Mapping[str, list[Any]], changes: Iterable[Mapping[str, list[Any]]]
+) -> dict[str, list[Any]]:
+    """Return a checkpoint's table of agents with the rows that changed since, first to last.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        As ``from_columns``, or if an agent is not in the table.
+    """
+    names = list(table["name"])
+    place = {name: number for number, name in enumerate(names)}
+    columns = {key: _repeated(table[key], len(names)) for key in _COLUMNS}
+    for change in changes:
+        places = [place[name] for name in change["name"]]
+        for key, column in columns.items():
+            for number, value in zip(places, _repeated(change[key], len(places)), strict=True):
+                column[number] = value
+    return {"name": names, **columns}
+
+
+def _repeated(column: list[Any], count: int) -> list[Any]:
+    return column * count if len(column) == 1 else list(column)
+
+
 def from_columns(table: Mapping[str, list[Any]]) -> dict[str, Agent]:
     """Return the agents of ``columns``, by name.
 
@@ -269,13 +294,28 @@ def from_columns(table: Mapping[str, list[Any]]) -> dict[str, Agent]:
     names = list(map(str, table["name"]))
     values = {}
     for key, (attribute, of_type) in _COLUMNS.items():
-        column = list(map(of_type, table[key]))
-        values[attribute] = column * len(names) if len(column) == 1 else column
+        values[attribute] = _repeated(list(map(of_type, table[key])), len(names))
     rows = zip(*values.values(), strict=True)
     return {
         name: Agent(**dict(zip(values, row, strict=True)))
         for name, row in zip(names, rows, strict=True)
     }
+
+
+@dataclass
+class Changes:
+    """What has changed since the newest checkpoint.
+
+    Attributes
+    ----------
+    names : set of str
+        Agents whose entry, or whose state here or on their node, may have changed.
+    everything : bool
+        Whether more than these may have.
+    """
+
+    names: set[str] = field(default_factory=set)
+    everything: bool = True
 
 
 @dataclass
@@ -299,9 +339,14 @@ class Roster:
     """Agents that the operator leaves out."""
     data_changes: int = 0
     """The number of times that an agent enrolled with another number of examples than before."""
+    stating: set[str] = field(default_factory=set)
+    """Agents that may have stated an account of a ledger file that is not joined yet."""
+    changes: Changes = field(default_factory=Changes)
+    """What the next checkpoint has to hold."""
     _pauses: dict[int, tuple[float, float]] = field(default_factory=dict, init=False)
     """By node, the time on the monotonic clock when it may be asked again, and its last pause."""
     _compared: set[tuple[str, str]] = field(default_factory=set, init=False)
+    _to_compare: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
     _notes: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
     _restarted: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
     _sorted: tuple[Any, dict[str, int]] = field(
@@ -348,12 +393,14 @@ class Roster:
         Versions that speak the same protocols work together; a mixture is worth knowing.
         """
         others: dict[str, list[str]] = {}
-        for name, agent in self.agents.items():
-            if agent.library not in ("", version) and (name, agent.library) not in self._compared:
-                self._compared.add((name, agent.library))
-                others.setdefault(agent.library, []).append(name)
+        for name in sort_names(self._to_compare):
+            library = self.agents[name].library
+            if library not in ("", version) and (name, library) not in self._compared:
+                self._compared.add((name, library))
+                others.setdefault(library, []).append(name)
+        self._to_compare.clear()
         for library, names in others.items():
-            agents = listed(sort_names(names))
+            agents = listed(names)
             self._note(f"privet {version} here, {library} on the nodes of agents {agents}")
 
     def take_notes(self) -> list[str]:
@@ -369,6 +416,7 @@ class Roster:
     def note_ledger(self, name: str, ledger: str) -> None:
         """Note an agent's account of its releases."""
         self.agents[name].ledger = ledger
+        self.changes.names.add(name)
 
     def join_stated(self, delta: float) -> set[str]:
         """Take over the accounts of nodes' ledger files that hold more than the run's own.
@@ -378,11 +426,14 @@ class Roster:
         can only make its own account longer. Returned are the names of the agents where it did.
         """
         longer = set()
-        for name, agent in self.agents.items():
+        for name in self.stating:
+            agent = self.agents[name]
             stated, agent.stated = agent.stated, ""
             if stated and AgentLedger.from_json(stated).spent(delta) > agent.spent(delta):
                 agent.ledger, agent.former = stated, ()
                 longer.add(name)
+        self.stating.clear()
+        self.changes.names |= longer
         return longer
 
     def accepted(self, name: str, update: Update) -> None:
@@ -390,6 +441,7 @@ class Roster:
         agent = self.agents[name]
         agent.held = agent.tag, update.round
         agent.tag, agent.ledger = update.round, update.ledger
+        self.changes.names.add(name)
 
     def enrol_all(self, grid: Grid, question: Question, timeout: float) -> None:
         """Ask every connected node until all have answered or ``timeout`` seconds are over."""
@@ -428,10 +480,12 @@ class Roster:
     def _stale(self, question: Question) -> list[int]:
         """Nodes of known agents that lost the keys they need, or that are in doubt."""
         doubtful, self.doubtful = self.doubtful, set()
+        names = self.agents if question.secure_sum else doubtful
         return [
             agent.node
-            for name, agent in self.agents.items()
-            if (name in doubtful or (question.secure_sum and not agent.public_key))
+            for name in names
+            if (agent := self.agents.get(name)) is not None
+            and (name in doubtful or not agent.public_key)
             and agent.node in self.online
             and agent.node not in self.rejected
         ]
@@ -441,9 +495,10 @@ class Roster:
         self.online = frozenset(grid.get_node_ids())
         for node in self._pauses.keys() - self.online:
             del self._pauses[node]
-        before = set(self.agents)
-        self._ask(grid, sorted([*self._unknown(), *self._stale(question)]), question, timeout)
-        return sort_names(set(self.agents) - before)
+        nodes = sorted([*self._unknown(), *self._stale(question)])
+        before = set(self.agents) if nodes else set()
+        self._ask(grid, nodes, question, timeout)
+        return sort_names(self.agents.keys() - before) if nodes else []
 
     def merge(self, saved: Mapping[str, Agent], question: Question) -> list[str]:
         """Give the places of an earlier run to the agents enrolled now; return the new names.
@@ -538,6 +593,10 @@ class Roster:
 
     def _place(self, name: str, now: Agent, question: Question) -> None:
         """Give a node the place of the name it claims, or turn it away."""
+        self.changes.names.add(name)
+        self._to_compare.add(name)
+        if now.stated:
+            self.stating.add(name)
         self.waiting.pop(now.node, None)
         refused = self.rejected.pop(now.node, None)
         old = self.agents.get(name)

@@ -42,7 +42,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -59,6 +59,7 @@ from privet.core.key import keys_of, read, shown, values_of
 from privet.core.library import LIBRARY_VERSION, library_version
 from privet.kernel import Facts
 from privet.kernel.programs.gradients import Gradients
+from privet.wire import sort_names
 from privet.wire.contract import encode_settings, means_privacy
 from privet.wire.payload import BUFFERS
 
@@ -456,10 +457,17 @@ class Run:
         self.remarks.append(f"resume: {change}")
         log.warning("%s", self.remarks[-1])
 
-    def snapshot(self, grid: Grid) -> Checkpoint:
-        """Return all that a resume needs except the history."""
+    def snapshot(self, grid: Grid, changed: Collection[str] | None = None) -> Checkpoint:
+        """Return all that a resume needs except the history.
+
+        With ``changed`` that is, of what there is for every agent, what these agents have of it.
+        """
         session, half = self.session, self.half
         roster = session.roster
+        names = roster.names if changed is None else sort_names(changed)
+        places = (
+            None if changed is None else np.array([roster.positions[n] for n in names], np.intp)
+        )
         manifest: dict[str, Any] = {
             "protocol": half.name,
             "version": half.version,
@@ -473,17 +481,18 @@ class Run:
             "buffers": session.buffers.names if session.buffers else (),
             "tied": session.tied,
             LIBRARY_VERSION: library_version(),
-            "agents": columns({name: roster.agents[name] for name in roster.names}),
+            "agents": columns({name: roster.agents[name] for name in names}),
         }
         node_states: list[StateTable] = []
         if isinstance(grid, EngineGrid):
-            node_states += grid.node_states()
+            held = map(roster.agents.__getitem__, names)
+            node_states += grid.node_states({agent.node: agent.tag for agent in held})
             there = {name for table in node_states for name in table.names}
-            node_states += session.saved_of(session.roster.agents.keys() - there)
+            node_states += session.saved_of(set(names) - there)
         arrays = {
-            **half.dump(session.state),
+            **half.dump(session.state, places),
             **session.buffers_sent,
-            **session.gaps.dump(),
+            **session.gaps.dump(places),
             **session.steps.dump(),
         }
         tasks: dict[str, bytes] = {}
@@ -560,6 +569,7 @@ class Run:
     def admit(self, name: str) -> None:
         """Insert a newcomer into the state."""
         session, position = self.session, self.session.roster.positions[name]
+        session.roster.changes.everything = True
         session.state = self.half.admit(session.state, position, session.start)
         session.steps.place(self.half, session.state)
         session.state.residual = UNKNOWN
@@ -572,6 +582,7 @@ class Run:
         The task of the node that is gone is withdrawn, and counts as released under this name.
         """
         session, position = self.session, self.session.roster.positions[name]
+        session.roster.changes.everything = True
         task, agent = session.tasks.pop(name, None), session.roster.agents[name]
         if task is not None:
             release = expected_release(self.half, agent, task.version, 1)
@@ -644,6 +655,7 @@ class Run:
         """Choose the participants, and encode the broadcast for them."""
         failed, options, session = self._pending, self.options, self.session
         chosen = self.collector.choose(options, session, number)
+        session.roster.changes.names.update(chosen)
         session.roster.compare_libraries(library_version())
         settings = encode_settings(self._settings_sent())
         turn = Turn(number, options.seed, self.collector.sweep(session))

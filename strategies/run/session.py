@@ -252,8 +252,8 @@ class Session:
             return f"{numbers}: {difference}" if difference else numbers
         if model is not None and (difference := model.difference(trained)):
             return f"its model has {difference} by the starting model"
-        if enrolment.dtype != str(trained.dtype):
-            return f"computes in {enrolment.dtype}, the server in {trained.dtype}"
+        if enrolment.dtype != trained.dtype_name:
+            return f"computes in {enrolment.dtype}, the server in {trained.dtype_name}"
         if held is not None and buffers is None and not self.arrays_fixed:
             return (
                 f"it takes {held.names[0]!r} from the server, which is not in the starting "

@@ -7,23 +7,27 @@ import json
 import math
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from flwr.app import Message
 
 from privet.client_apps import client_app
-from privet.core import RunError
+from privet.core import RunError, mapped
 from privet.data import problem_from_context
 from privet.kernel import AgentLedger, Release
 from privet.server_apps import execute, read_config
+from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
-from privet.strategies.run.checkpoint import load, save
+from privet.strategies.run import chain
+from privet.strategies.run.checkpoint import load, parts_beside, read_manifest, save
 from privet.strategies.run.journal import Journal, Request, read_journal
-from privet.strategies.run.roster import Agent, Question, Roster
+from privet.strategies.run.roster import Agent, Question, Roster, from_columns
 from privet.wire import Enrolment
 from redteam.harness import spent
 
@@ -228,6 +232,7 @@ def test_what_a_node_states_makes_its_own_account_longer_or_changes_nothing() ->
     roster.agents["c"].former, roster.agents["c"].ledger = (known,), ""
     for name, times in (("a", 3), ("b", 4), ("c", 5)):
         roster.agents[name].stated = stated[times]
+        roster.stating.add(name)
     assert roster.join_stated(1e-5) == {"c"}
     held = {name: AgentLedger.joined(agent.accounts) for name, agent in roster.agents.items()}
     assert {name: ledger.messages for name, ledger in held.items()} == {
@@ -329,3 +334,106 @@ def test_a_checkpoint_older_than_the_journal_is_refused(tmp_path: Path) -> None:
     assert read_journal(journal.path, 3) == []
     with pytest.raises(RunError, match="begins after round 2: what the agents have spent since"):
         read_journal(journal.path, 1)
+
+
+# ------------------------------------------------------------------ checkpoints of what changed
+
+
+@pytest.fixture
+def in_parts(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Have checkpoints hold what changed; return the keys of rounds of one agent of four."""
+    monkeypatch.setattr(chain, "SMALL", 0)
+    monkeypatch.setattr(chain, "LONGEST", 1000)
+    monkeypatch.setattr(mapped, "SPARSE", 1)
+    return {"participation": "fraction", "fraction": 0.25}
+
+
+@pytest.mark.parametrize("state", [False, True])
+def test_deaths_between_parts_forget_no_upload(
+    tmp_path: Path, in_parts: dict[str, Any], state: bool
+) -> None:
+    for dies_in in (4, 1, 3):
+        with pytest.raises(Killed):
+            play(tmp_path, dies_in=dies_in, state=state, **in_parts)
+    (file,) = tmp_path.glob("runs/*/checkpoint.npz")
+    assert read_manifest(file)["parts"]
+    finished = play(tmp_path, state=state, **in_parts)
+    said = said_by_run(finished)
+    for name, ledger in enumerate(ledgers_in(tmp_path)):
+        if ledger.exists():
+            assert spent(ledger) <= said[str(name)] * (1 + 1e-9) <= 2.0 * (1 + 2e-9)
+    assert finished.summary["rounds"] == 8
+
+
+def test_a_private_run_goes_back_by_one_part_and_no_further(
+    tmp_path: Path, in_parts: dict[str, Any]
+) -> None:
+    """What was asked for since an older one is not in the journal any more."""
+    with pytest.raises(Killed):
+        play(tmp_path, dies_in=7, **in_parts)
+    (file,) = tmp_path.glob("runs/*/checkpoint.npz")
+    shutil.copytree(tmp_path, tmp_path.with_name("copy"))
+    file.write_bytes(file.read_bytes()[:300])
+    said = said_by_run(play(tmp_path, **in_parts))
+    for name, ledger in enumerate(ledgers_in(tmp_path)):
+        if ledger.exists():
+            assert spent(ledger) <= said[str(name)] * (1 + 1e-9) <= 2.0 * (1 + 2e-9)
+    (file,) = tmp_path.with_name("copy").glob("runs/*/checkpoint.npz")
+    part = parts_beside(file) / read_manifest(file)["parts"][2]
+    part.write_bytes(part.read_bytes()[:300])
+    with pytest.raises(RunError, match="a private run does not begin anew") as ended:
+        play(tmp_path.with_name("copy"), **in_parts)
+    assert str(part) in str(ended.value)
+
+
+class DiesTogether(CohortGrid):
+    """A cohort engine that counts whom it had work, and dies after one such call.
+
+    Agents of a round that start from states of their own are another call.
+    """
+
+    dies_in = 0
+    worked: ClassVar[Counter[str]] = Counter()
+
+    def train_together(self, shared: Any, nodes: Any, *given: Any) -> Any:
+        done = super().train_together(shared, nodes, *given)
+        names = [str(self.node_configs[node]["partition-id"]) for node in nodes]
+        self.worked.update(names)
+        self.dies_in -= 1
+        if not self.dies_in:
+            raise Killed
+        return done
+
+
+def test_accounts_of_a_cohort_that_resumes_from_parts_are_those_from_whole_checkpoints(
+    tmp_path: Path, in_parts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And they hold every release, those of rounds that were lost too."""
+
+    def accounts(folder: Path) -> tuple[dict[str, int], bool]:
+        keys = {**KEYS, **in_parts, "num-agents": 12, "noise-scale": 2.0}
+        del keys["target-epsilon"]
+        raw = {**keys, "output-dir": str(folder), "resume": "auto"}
+        DiesTogether.worked.clear()
+        for dies_in in (5, 1, 0):
+            grid = DiesTogether(client_app(None, problem_from_context), 12, raw)
+            grid.dies_in = dies_in
+            with suppress(Killed):
+                execute(grid, read_config(raw), "run")
+        saved = load(folder / "run")
+        assert saved.manifest["round"] == 8
+        agents = from_columns(saved.manifest["agents"])
+        counted = {
+            name: sum(count for _, count in AgentLedger.from_json(agent.ledger).entries)
+            for name, agent in agents.items()
+            if agent.ledger
+        }
+        assert counted.keys() >= DiesTogether.worked.keys()
+        assert all(counted[name] >= times for name, times in DiesTogether.worked.items())
+        return counted, bool(saved.manifest["parts"])
+
+    ours, in_chain = accounts(tmp_path / "parts")
+    monkeypatch.setattr(chain, "SMALL", 1 << 40)
+    theirs, whole_in_chain = accounts(tmp_path / "whole")
+    assert ours == theirs
+    assert (in_chain, whole_in_chain) == (True, False)

@@ -229,7 +229,7 @@ def rewritten(file: Path, members: dict[str, Any], **manifest: Any) -> None:
         ({"format": None}, "is damaged"),
         (
             {"format": 1},
-            "has checkpoint format 1, this version reads 5: .* keep its model, model.npz beside it",
+            "has checkpoint format 1, this version reads 6: .* keep its model, model.npz beside it",
         ),
     ],
 )

@@ -210,10 +210,20 @@ def agent_half_that_writes_into_the_data(patch: Patch) -> None:
 
 @mutant("resumed_run_is_the_uninterrupted_one", says="do not hold the same state")
 def checkpoint_that_forgets(patch: Patch) -> None:
-    def dump(original: Any, half: Any, state: Any) -> Any:
-        return {**original(half, state), "end": np.zeros_like(state.end)}
+    def dump(original: Any, half: Any, state: Any, *changed: Any) -> Any:
+        return {**original(half, state, *changed), "end": np.zeros_like(state.end)}
 
     wrapped(patch, server(), "dump", dump)
+
+
+@mutant("rounds_leave_the_rows_of_absent_agents", says="changes rows of h of agents without")
+def round_that_moves_everybody(patch: Patch) -> None:
+    def fold(original: Any, half: Any, state: Any, *arguments: Any) -> Any:
+        done = original(half, state, *arguments)
+        done.h[:] *= 1.5
+        return done
+
+    wrapped(patch, server(), "fold", fold)
 
 
 @mutant("run_goes_on_when_all_nodes_restart", "lost_state_is_made_good")

@@ -269,6 +269,17 @@ class ModuleParameters(Parameters):
         self.names = tuple(self.parameters)
         self.torch = importlib.import_module("torch")  # which the module comes from
 
+    def require_in(self, model: Any) -> None:
+        """Raise a ConfigError if another parameter has taken the place of one that is sent."""
+        held = {id(parameter) for parameter in model.parameters()}
+        for name, parameter in self.parameters.items():
+            if id(parameter) not in held:
+                raise ConfigError(
+                    f"parameter '{name}' of the model was replaced within the round, and what "
+                    "took its place would not be sent: change layers in the function that makes "
+                    "the model"
+                )
+
     def value(self, name: str) -> Any:
         return self.parameters[name].detach()
 

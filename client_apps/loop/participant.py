@@ -340,9 +340,8 @@ class LoopParticipant(Participant):
             # The outcome has no name here, so that it is freed as soon as it is packed.
             content = call.packed(opened.close([local._local(left)]))
             if metrics:
-                numbers = {name: float(value) for name, value in metrics.items()}
                 content[METRICS] = MetricRecord(
-                    {"num-examples": opened.facts.num_examples, **numbers}
+                    {"num-examples": opened.facts.num_examples, **_numbers(metrics)}
                 )
             return Message(content, reply_to=message)
 
@@ -481,6 +480,19 @@ class LoopParticipant(Participant):
         if call is not None and call.quiet:
             return Exits(private=True, quiet=True)
         return super().exits(message, context)
+
+
+def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Return metrics as floats (raises ``ConfigError``)."""
+    found = {}
+    for name, value in metrics.items():
+        try:
+            found[name] = float(value)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"reply(metrics=...): {name!r} is {value!r:.80}, expected a number"
+            ) from error
+    return found
 
 
 def _length(given: float | Length, context: Context) -> float:

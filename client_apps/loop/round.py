@@ -69,6 +69,7 @@ class LocalRound:
             bool(task.needs) or task.shift is not None or task.rho < math.inf or weight != 1
         )
         self._took: Counter[str] = Counter()
+        self._hooks = False
         self._plain: PlainSteps | None = None
         self._scaled: ScaledGradients | None = None
         self._send: Callable[[LocalRound, Mapping[str, float]], Message] | None = None
@@ -96,6 +97,11 @@ class LocalRound:
             raise ConfigError("correct() was given another model than the round")
         if self._private is not None:
             raise ConfigError("a private round steps with private_step(), not with correct()")
+        if self._hooks:
+            raise ConfigError(
+                "with hook = True every optimizer step is corrected, and correct() would do it "
+                "twice: leave out one of the two"
+            )
         self._correct(self._parameters.names, True, gradients)
         if self._scaled is not None:
             self._scaled.corrected()
@@ -142,6 +148,7 @@ class LocalRound:
             raise ConfigError(
                 "hook = True is not for private rounds: private_step corrects the gradients"
             )
+        self._hooks = True
         parameters, half = self._parameters, self._half
         once = f"{half.name} counts the gradient of every step" if parameters.sums else ""
         hook = StepHook(parameters.parameters, self._correct, parameters.objective, once)
@@ -242,8 +249,11 @@ class LocalRound:
         if half.steps_bind and counts != [task.steps]:
             raise ConfigError(
                 f"{half.name} needs exactly {task.steps} local steps with correct() of every "
-                f"parameter, this loop took {' and '.join(map(str, counts))}"
+                f"parameter, this loop took {' and '.join(map(str, counts))}: take local.steps of "
+                "them, or set the strategy's number of local steps to the loop's"
             )
+        if isinstance(self._parameters, ModuleParameters):
+            self._parameters.require_in(self._model)
         walk = self._parameters.walk(self._taken)
         if self._plain is not None and (other := self._plain.other()):
             raise ConfigError(

@@ -289,3 +289,41 @@ def test_steps_that_are_not_plain_are_refused_by_name_whatever_their_length(
                 played("scaffold", partial(loop, step), hook)
         else:
             played("scaffold", partial(loop, step), hook)
+
+
+def twice(local: Any, model: Point, agent: int) -> None:
+    model.loss(agent).backward()
+    local.correct(model)
+
+
+def replaced(local: Any, model: Point, agent: int) -> None:
+    model.last = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
+    plain(local, model, agent)
+
+
+@pytest.mark.parametrize(
+    ("loop", "said"),
+    [
+        (twice, r"with hook = True .* correct\(\) would do it twice: leave out one"),
+        (replaced, "parameter 'last' of the model was replaced within the round"),
+    ],
+)
+def test_a_loop_whose_numbers_would_be_wrong_is_refused(loop: Loop, said: str) -> None:
+    with pytest.raises(RunError, match=said):
+        played("fed-dyn", loop)
+
+
+@pytest.mark.parametrize("value", ["good", None, [0.5, 0.6]])
+def test_a_metric_that_is_no_number_is_refused_by_name(value: Any) -> None:
+    participant = LoopParticipant("fed-dyn", Point, lambda context: 5)
+    app = participant.app()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        model = Point()
+        with participant.round(message, context, model, hook=True) as local:
+            plain(local, model, 0)
+        return local.reply({"loss": value})
+
+    with pytest.raises(RunError, match=r"'loss' is .*, expected a number"):
+        FedDyn(num_agents=1).start(InlineGrid(app, 1), initial_arrays(Point()), num_rounds=1)

@@ -70,8 +70,13 @@ class Parameters(ABC):
         """Return a part of what `sent` returned as what adds to a parameter's gradient."""
 
     @abstractmethod
-    def zeros(self, name: str, dtype: np.dtype[Any]) -> Any:
-        """Return zeros of a parameter's shape where it lies."""
+    def zeros(self, size: int, dtype: np.dtype[Any]) -> Any:
+        """Return a flat vector of zeros where the model lies."""
+
+    def fetched(self, total: Any, pieces: Mapping[str, Any]) -> Vector:
+        """Return what `zeros` gave, whose parts of the parameters were changed, as numpy floats."""
+        vector: Vector = total
+        return vector
 
     @abstractmethod
     def gradient(self, name: str, gradients: Mapping[str, Any] | None) -> Any:
@@ -106,24 +111,16 @@ class Parameters(ABC):
 
         Every gradient counts ``weight`` times.
         """
-        shapes = {name: tuple(self.value(name).shape) for name in self.names}
-        ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
-        if ends[-1] != task.start.size:
+        size = sum(math.prod(self.value(name).shape) for name in self.names)
+        if size != task.start.size:
             raise ConfigError(
-                f"the model has {ends[-1]} trained parameters, the run's has {task.start.size}"
+                f"the model has {size} trained parameters, the run's has {task.start.size}"
             )
 
-        def parts(vector: Vector) -> dict[str, Any]:
-            whole = self.sent(vector)
-            return {
-                name: whole[end - math.prod(shape) : end].reshape(shape)
-                for (name, shape), end in zip(shapes.items(), ends.tolist(), strict=True)
-            }
+        def placed(whole: Any) -> dict[str, Any]:
+            return {name: self.like(part, name) for name, part in self._parts(whole).items()}
 
-        def placed(vector: Vector) -> dict[str, Any]:
-            return {name: self.like(part, name) for name, part in parts(vector).items()}
-
-        for name, part in parts(task.start).items():
+        for name, part in self._parts(self.sent(task.start)).items():
             self.fill(name, part)
         self._dtype, self._pull, self._weight = task.start.dtype, 1.0 / task.rho, weight
         fixed, factor, self._constant = task.shift, 1.0, 0.0
@@ -135,8 +132,19 @@ class Parameters(ABC):
                 pulled = task.center * -self._pull
                 pulled += fixed
                 fixed = pulled
-        self._fixed, self._factor = None if fixed is None else placed(fixed), factor
-        self._slopes = {name: self.zeros(name, self._dtype) for name in shapes} if summed else None
+        self._fixed = None if fixed is None else placed(self.sent(fixed))
+        self._factor = factor
+        self._total = self.zeros(size, self._dtype) if summed else None
+        self._slopes = placed(self._total) if summed else None
+
+    def _parts(self, whole: Any) -> dict[str, Any]:
+        """Return the parts of a flat vector, each in the shape of its parameter."""
+        parts, end = {}, 0
+        for name in self.names:
+            shape = tuple(self.value(name).shape)
+            begin, end = end, end + math.prod(shape)
+            parts[name] = whole[begin:end].reshape(shape)
+        return parts
 
     @property
     def sums(self) -> bool:
@@ -169,15 +177,15 @@ class Parameters(ABC):
         """Return the walk that ends where the model is now."""
         mean = None
         if self._slopes is not None and steps:
-            mean = self.flat(list(self._slopes.values()), self._dtype)
+            mean = self.fetched(self._total, self._slopes)  # the sums' own memory, no copy
             mean /= steps
-            self._slopes = None  # a vector as large as the model
+            self._slopes = self._total = None
         end = self.flat([self.value(name) for name in self.names], self._dtype)
         return Walk(end, steps, mean)
 
     def end(self) -> None:
         """Let go of the task's vectors."""
-        self._slopes = self._fixed = None
+        self._slopes = self._total = self._fixed = None
 
 
 class ArrayParameters(Parameters):
@@ -207,8 +215,8 @@ class ArrayParameters(Parameters):
     def like(self, part: Vector, name: str) -> Any:
         return part
 
-    def zeros(self, name: str, dtype: np.dtype[Any]) -> Any:
-        return np.zeros(self.model[name].shape, dtype)
+    def zeros(self, size: int, dtype: np.dtype[Any]) -> Any:
+        return np.zeros(size, dtype)
 
     def add(self, targets: list[Any], terms: list[Any], factor: float = 1.0) -> None:
         for target, term in zip(targets, terms, strict=True):
@@ -291,10 +299,17 @@ class ModuleParameters(Parameters):
         pinned = Pinned.where_useful(values)  # a trainer may have moved the model
         return super().flat(values, dtype) if pinned is None else pinned.gathered(values, dtype)
 
-    def zeros(self, name: str, dtype: np.dtype[Any]) -> Any:
+    def zeros(self, size: int, dtype: np.dtype[Any]) -> Any:
         kind = self.torch.float64 if dtype == np.float64 else self.torch.float32
-        held = self.parameters[name]
-        return self.torch.zeros(held.shape, dtype=kind, device=held.device)
+        return self.torch.zeros(size, dtype=kind, device=self.parameters[self.names[0]].device)
+
+    def fetched(self, total: Any, pieces: Mapping[str, Any]) -> Vector:
+        if any(each.device != total.device for each in pieces.values()):
+            return self.flat(list(pieces.values()), self._dtype)  # on several, or moved meanwhile
+        if total.device.type != "cpu":
+            return self.flat([total], self._dtype)
+        vector: Vector = total.numpy()
+        return vector
 
     def add(self, targets: list[Any], terms: list[Any], factor: float = 1.0) -> None:
         self.torch._foreach_add_(targets, terms, alpha=factor)

@@ -304,9 +304,12 @@ def test_wrong_use_is_one_line() -> None:
         return local.reply()
 
     strategy = Scaffold(num_agents=1, step_size_base=0.05)
-    with pytest.raises(
-        RunError, match=r"agents? 0[, 1-9]*: scaffold needs a call of correct\(\) in every"
-    ):
+    whole = (
+        r"agents? 0[, 1-9]*: scaffold needs a call of correct\(\) in every local step, this loop "
+        r"made none: call it before each step, or open the round with hook = True and step with a "
+        r"torch optimizer of this model's parameters"
+    )
+    with pytest.raises(RunError, match=whole):
         strategy.start(InlineGrid(app, 1), initial_arrays(model()), num_rounds=1)
     assert said == [
         "reply() belongs after the with block of the round",

@@ -13,7 +13,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 
 from privet.core import ConfigError
-from privet.kernel.programs.steps import LocalTask, Walk
+from privet.kernel.programs.steps import LocalTask
 from privet.wire import Layout
 
 from ..half import Vector
@@ -59,11 +59,6 @@ class Parameters(ABC):
     @abstractmethod
     def read(self, name: str) -> Vector:
         """Return a parameter as numpy floats of 32 or 64 bits."""
-
-    def flat(self, values: list[Any], dtype: np.dtype[Any]) -> Vector:
-        """Return values of all parameters, where the model lies, as one vector of a dtype."""
-        end = np.concatenate([as_numpy(each).reshape(-1) for each in values])
-        return end.astype(dtype, copy=False)
 
     @abstractmethod
     def like(self, part: Any, name: str) -> Any:
@@ -173,15 +168,22 @@ class Parameters(ABC):
         if self._pull:
             self.add(held, self.terms(names), self._pull)
 
-    def walk(self, steps: int) -> Walk:
-        """Return the walk that ends where the model is now."""
-        mean = None
-        if self._slopes is not None and steps:
-            mean = self.fetched(self._total, self._slopes)  # the sums' own memory, no copy
-            mean /= steps
-            self._slopes = self._total = None
-        end = self.flat([self.value(name) for name in self.names], self._dtype)
-        return Walk(end, steps, mean)
+    def mean(self, steps: int) -> Vector | None:
+        """Return the mean of the gradients that were summed up, in the sums' own memory."""
+        if self._slopes is None or not steps:
+            return None
+        mean = self.fetched(self._total, self._slopes)
+        mean /= steps
+        self._slopes = self._total = None
+        return mean
+
+    def now(self) -> list[Vector]:
+        """Return the flat parts of the model as it is now: of its own memory where they can be."""
+        return [self.read(name).reshape(-1) for name in self.names]
+
+    def joined(self, parts: list[Vector]) -> Vector:
+        """Return the parts of `now` as a vector that the model does not change."""
+        return np.concatenate(parts).astype(self._dtype, copy=False)
 
     def end(self) -> None:
         """Let go of the task's vectors."""
@@ -295,21 +297,27 @@ class ModuleParameters(Parameters):
     def read(self, name: str) -> Vector:
         return as_numpy(self.parameters[name])
 
-    def flat(self, values: list[Any], dtype: np.dtype[Any]) -> Vector:
-        pinned = Pinned.where_useful(values)  # a trainer may have moved the model
-        return super().flat(values, dtype) if pinned is None else pinned.gathered(values, dtype)
+    def now(self) -> list[Vector]:
+        held = [self.value(name) for name in self.names]
+        pinned = Pinned.where_useful(held)  # a trainer may have moved the model
+        return super().now() if pinned is None else [pinned.gathered(held, self._dtype)]
+
+    def joined(self, parts: list[Vector]) -> Vector:
+        (first, *others), own = parts, self.value(self.names[0])
+        return super().joined(parts) if others or own.device.type == "cpu" else first
 
     def zeros(self, size: int, dtype: np.dtype[Any]) -> Any:
         kind = self.torch.float64 if dtype == np.float64 else self.torch.float32
         return self.torch.zeros(size, dtype=kind, device=self.parameters[self.names[0]].device)
 
     def fetched(self, total: Any, pieces: Mapping[str, Any]) -> Vector:
-        if any(each.device != total.device for each in pieces.values()):
-            return self.flat(list(pieces.values()), self._dtype)  # on several, or moved meanwhile
-        if total.device.type != "cpu":
-            return self.flat([total], self._dtype)
-        vector: Vector = total.numpy()
-        return vector
+        moved = any(each.device != total.device for each in pieces.values())  # or lies on several
+        parts = list(pieces.values()) if moved else [total]
+        pinned = Pinned.where_useful(parts)
+        if pinned is not None:
+            return pinned.gathered(parts, self._dtype)
+        numbers = [as_numpy(part).reshape(-1) for part in parts]
+        return numbers[0] if not moved else np.concatenate(numbers)
 
     def add(self, targets: list[Any], terms: list[Any], factor: float = 1.0) -> None:
         self.torch._foreach_add_(targets, terms, alpha=factor)

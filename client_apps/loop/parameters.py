@@ -13,7 +13,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 
 from privet.core import ConfigError
-from privet.kernel.programs.steps import LocalTask, Walk
+from privet.kernel.programs.steps import LocalTask
 from privet.wire import Layout
 
 from ..half import Vector
@@ -60,18 +60,18 @@ class Parameters(ABC):
     def read(self, name: str) -> Vector:
         """Return a parameter as numpy floats of 32 or 64 bits."""
 
-    def flat(self, values: list[Any], dtype: np.dtype[Any]) -> Vector:
-        """Return values of all parameters, where the model lies, as one vector of a dtype."""
-        end = np.concatenate([as_numpy(each).reshape(-1) for each in values])
-        return end.astype(dtype, copy=False)
-
     @abstractmethod
     def like(self, part: Any, name: str) -> Any:
         """Return a part of what `sent` returned as what adds to a parameter's gradient."""
 
     @abstractmethod
-    def zeros(self, name: str, dtype: np.dtype[Any]) -> Any:
-        """Return zeros of a parameter's shape where it lies."""
+    def zeros(self, size: int, dtype: np.dtype[Any]) -> Any:
+        """Return a flat vector of zeros where the model lies."""
+
+    def fetched(self, total: Any, pieces: Mapping[str, Any]) -> Vector:
+        """Return what `zeros` gave, whose parts of the parameters were changed, as numpy floats."""
+        vector: Vector = total
+        return vector
 
     @abstractmethod
     def gradient(self, name: str, gradients: Mapping[str, Any] | None) -> Any:
@@ -106,24 +106,16 @@ class Parameters(ABC):
 
         Every gradient counts ``weight`` times.
         """
-        shapes = {name: tuple(self.value(name).shape) for name in self.names}
-        ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
-        if ends[-1] != task.start.size:
+        size = sum(math.prod(self.value(name).shape) for name in self.names)
+        if size != task.start.size:
             raise ConfigError(
-                f"the model has {ends[-1]} trained parameters, the run's has {task.start.size}"
+                f"the model has {size} trained parameters, the run's has {task.start.size}"
             )
 
-        def parts(vector: Vector) -> dict[str, Any]:
-            whole = self.sent(vector)
-            return {
-                name: whole[end - math.prod(shape) : end].reshape(shape)
-                for (name, shape), end in zip(shapes.items(), ends.tolist(), strict=True)
-            }
+        def placed(whole: Any) -> dict[str, Any]:
+            return {name: self.like(part, name) for name, part in self._parts(whole).items()}
 
-        def placed(vector: Vector) -> dict[str, Any]:
-            return {name: self.like(part, name) for name, part in parts(vector).items()}
-
-        for name, part in parts(task.start).items():
+        for name, part in self._parts(self.sent(task.start)).items():
             self.fill(name, part)
         self._dtype, self._pull, self._weight = task.start.dtype, 1.0 / task.rho, weight
         fixed, factor, self._constant = task.shift, 1.0, 0.0
@@ -135,8 +127,19 @@ class Parameters(ABC):
                 pulled = task.center * -self._pull
                 pulled += fixed
                 fixed = pulled
-        self._fixed, self._factor = None if fixed is None else placed(fixed), factor
-        self._slopes = {name: self.zeros(name, self._dtype) for name in shapes} if summed else None
+        self._fixed = None if fixed is None else placed(self.sent(fixed))
+        self._factor = factor
+        self._total = self.zeros(size, self._dtype) if summed else None
+        self._slopes = placed(self._total) if summed else None
+
+    def _parts(self, whole: Any) -> dict[str, Any]:
+        """Return the parts of a flat vector, each in the shape of its parameter."""
+        parts, end = {}, 0
+        for name in self.names:
+            shape = tuple(self.value(name).shape)
+            begin, end = end, end + math.prod(shape)
+            parts[name] = whole[begin:end].reshape(shape)
+        return parts
 
     @property
     def sums(self) -> bool:
@@ -165,19 +168,26 @@ class Parameters(ABC):
         if self._pull:
             self.add(held, self.terms(names), self._pull)
 
-    def walk(self, steps: int) -> Walk:
-        """Return the walk that ends where the model is now."""
-        mean = None
-        if self._slopes is not None and steps:
-            mean = self.flat(list(self._slopes.values()), self._dtype)
-            mean /= steps
-            self._slopes = None  # a vector as large as the model
-        end = self.flat([self.value(name) for name in self.names], self._dtype)
-        return Walk(end, steps, mean)
+    def mean(self, steps: int) -> Vector | None:
+        """Return the mean of the gradients that were summed up, in the sums' own memory."""
+        if self._slopes is None or not steps:
+            return None
+        mean = self.fetched(self._total, self._slopes)
+        mean /= steps
+        self._slopes = self._total = None
+        return mean
+
+    def now(self) -> list[Vector]:
+        """Return the flat parts of the model as it is now: of its own memory where they can be."""
+        return [self.read(name).reshape(-1) for name in self.names]
+
+    def joined(self, parts: list[Vector]) -> Vector:
+        """Return the parts of `now` as a vector that the model does not change."""
+        return np.concatenate(parts).astype(self._dtype, copy=False)
 
     def end(self) -> None:
         """Let go of the task's vectors."""
-        self._slopes = self._fixed = None
+        self._slopes = self._total = self._fixed = None
 
 
 class ArrayParameters(Parameters):
@@ -207,8 +217,8 @@ class ArrayParameters(Parameters):
     def like(self, part: Vector, name: str) -> Any:
         return part
 
-    def zeros(self, name: str, dtype: np.dtype[Any]) -> Any:
-        return np.zeros(self.model[name].shape, dtype)
+    def zeros(self, size: int, dtype: np.dtype[Any]) -> Any:
+        return np.zeros(size, dtype)
 
     def add(self, targets: list[Any], terms: list[Any], factor: float = 1.0) -> None:
         for target, term in zip(targets, terms, strict=True):
@@ -298,14 +308,27 @@ class ModuleParameters(Parameters):
     def read(self, name: str) -> Vector:
         return as_numpy(self.parameters[name])
 
-    def flat(self, values: list[Any], dtype: np.dtype[Any]) -> Vector:
-        pinned = Pinned.where_useful(values)  # a trainer may have moved the model
-        return super().flat(values, dtype) if pinned is None else pinned.gathered(values, dtype)
+    def now(self) -> list[Vector]:
+        held = [self.value(name) for name in self.names]
+        pinned = Pinned.where_useful(held)  # a trainer may have moved the model
+        return super().now() if pinned is None else [pinned.gathered(held, self._dtype)]
 
-    def zeros(self, name: str, dtype: np.dtype[Any]) -> Any:
+    def joined(self, parts: list[Vector]) -> Vector:
+        (first, *others), own = parts, self.value(self.names[0])
+        return super().joined(parts) if others or own.device.type == "cpu" else first
+
+    def zeros(self, size: int, dtype: np.dtype[Any]) -> Any:
         kind = self.torch.float64 if dtype == np.float64 else self.torch.float32
-        held = self.parameters[name]
-        return self.torch.zeros(held.shape, dtype=kind, device=held.device)
+        return self.torch.zeros(size, dtype=kind, device=self.parameters[self.names[0]].device)
+
+    def fetched(self, total: Any, pieces: Mapping[str, Any]) -> Vector:
+        moved = any(each.device != total.device for each in pieces.values())  # or lies on several
+        parts = list(pieces.values()) if moved else [total]
+        pinned = Pinned.where_useful(parts)
+        if pinned is not None:
+            return pinned.gathered(parts, self._dtype)
+        numbers = [as_numpy(part).reshape(-1) for part in parts]
+        return numbers[0] if not moved else np.concatenate(numbers)
 
     def add(self, targets: list[Any], terms: list[Any], factor: float = 1.0) -> None:
         self.torch._foreach_add_(targets, terms, alpha=factor)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
@@ -18,7 +18,7 @@ from privet.core import ConfigError
 from privet.kernel import Records
 from privet.kernel.programs.steps import LocalTask, Walk
 
-from ..half import Half, Local
+from ..half import Half, Local, Vector
 from ..inputs import parts
 from .kept_optimizers import KeptOptimizers
 from .optimizer_steps import PlainSteps, ScaledGradients, StepHook, hooked
@@ -254,37 +254,41 @@ class LocalRound:
             )
         if isinstance(self._parameters, ModuleParameters):
             self._parameters.require_in(self._model)
-        walk = self._parameters.walk(self._taken)
+        mean, ends = self._parameters.mean(self._taken), self._parameters.now()
         if self._plain is not None and (other := self._plain.other()):
             raise ConfigError(
                 f"{half.name} counts on plain gradient steps, those of {other} are not: train with "
                 "torch.optim.SGD without momentum"
             )
-        if half.steps_bind:
-            ratio = length(task, walk, self._parameters.coarseness())
+        if half.steps_bind and mean is not None:
+            ratio = length(task, mean, ends, self._parameters.coarseness())
             if ratio > MOST_APART or ratio < 1.0 / MOST_APART:
                 raise ConfigError(
                     f"{half.name} counts on {task.steps} plain gradient steps of "
                     f"{task.step_size:.3g}, this loop moved {ratio:.2g} times as far: train with "
                     "SGD of local.step_size, or set the strategy's step size to the loop's"
                 )
+        # The end takes the room of what every step added.
         task = self._task = task._replace(shift=None, center=None)
         self._parameters.end()
-        return finish(task, walk)
+        return finish(task, Walk(self._parameters.joined(ends), self._taken, mean))
 
 
-def length(task: LocalTask, walk: Walk, coarseness: float) -> float:
+def length(task: LocalTask, mean: Vector, ends: Iterable[Vector], coarseness: float) -> float:
     """Return how far a walk came, in units of the task's gradient steps along the same path.
 
-    Of tasks without a proximal term, of which a walk's mean gradient says all. 1 where the rounding
-    of the iterates, relative to them at most ``coarseness``, could be a quarter of the steps.
+    Of tasks without a proximal term, of which a walk's mean gradient says all. ``ends`` are the
+    flat parts of its end, in order. 1 where the rounding of the iterates, relative to them at most
+    ``coarseness``, could be a quarter of the steps.
     """
-    mean = walk.supplied("mean_gradient")
-    square = moved = 0.0
-    for part in parts(len(mean)):  # no vectors of the model's length
-        slope = mean[part] if task.shift is None else mean[part] + task.shift[part]
-        square += float(slope @ slope)
-        moved += float((task.start[part] - walk.end[part]) @ slope)
+    square, moved, begin = 0.0, 0.0, 0
+    for end in ends:
+        for part in parts(len(end)):  # no vectors of the model's length
+            here = slice(begin + part.start, begin + min(part.stop, len(end)))
+            slope = mean[here] if task.shift is None else mean[here] + task.shift[here]
+            square += float(slope @ slope)
+            moved += float((task.start[here] - end[part]) @ slope)
+        begin += len(end)
     if task.step_size * math.sqrt(square) <= 2.0 * coarseness * float(np.linalg.norm(task.start)):
         return 1.0
     return moved / (task.step_size * task.steps * square)

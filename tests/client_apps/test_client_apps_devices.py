@@ -309,3 +309,25 @@ def test_what_is_added_follows_a_model_that_a_trainer_has_moved() -> None:
     found = torch.cat([each.grad.reshape(-1) for each in model.parameters()])
     assert np.array_equal(found.numpy(), 2 * shift)
     assert crossed == Counter(out=dim)  # once
+
+
+def test_sums_are_one_vector_which_is_copied_where_a_model_was_moved_alone() -> None:
+    """Of gradients 1, 2 and 3 the mean is 2, on either device at the end."""
+    dim = sum(each.numel() for each in network().parameters())
+    for away in (False, True):
+        model = network()
+        parameters = parameters_of(model)
+        parameters.begin(LocalTask(np.zeros(dim, "f4"), 0.1, 3), True)
+        total = parameters._total
+        for number in (1.0, 2.0, 3.0):
+            for each in model.parameters():
+                each.grad = torch.full_like(each, number)
+            parameters.correct(None)
+        if away:
+            slopes = (parameters._slopes or {}).items()
+            parameters._slopes = {name: Far(term.clone()) for name, term in slopes}
+            total.fill_(math.nan)
+        mean = parameters.mean(3)
+        assert mean is not None
+        assert np.array_equal(mean, np.full(dim, 2.0, "f4"))
+        assert np.shares_memory(mean, total.numpy()) is not away

@@ -17,7 +17,7 @@ from privet.client_apps import LoopParticipant, client_app, initial_arrays
 from privet.client_apps.loop.parameters import parameters_of, require_same
 from privet.client_apps.loop.round import length
 from privet.core import ConfigError, RunError
-from privet.kernel.programs.steps import LocalTask, Walk
+from privet.kernel.programs.steps import LocalTask
 from privet.problems import L2, RidgeRegression
 from privet.sim.engine import InlineGrid
 from privet.strategies import (
@@ -215,9 +215,9 @@ def test_steps_that_rounding_swallows_are_not_called_short() -> None:
     """At the optimum nothing of a step may be left, whose length then says nothing."""
     slope = np.full(2, 1e-4, np.float32)
     task = LocalTask(np.full(2, 1e3, np.float32), 0.05, 4, needs=("mean_gradient",))
-    stuck = Walk(task.start, 4, slope)
-    assert length(task, stuck, float(np.finfo("f4").eps)) == 1.0
-    assert length(task, stuck, 0.0) == 0.0
+    stuck = task.start[:1], task.start[1:]
+    assert length(task, slope, stuck, float(np.finfo("f4").eps)) == 1.0
+    assert length(task, slope, stuck, 0.0) == 0.0
 
 
 def test_private_runs_and_nodes_with_a_budget_refuse(tmp_path: Path) -> None:
@@ -304,9 +304,12 @@ def test_wrong_use_is_one_line() -> None:
         return local.reply()
 
     strategy = Scaffold(num_agents=1, step_size_base=0.05)
-    with pytest.raises(
-        RunError, match=r"agents? 0[, 1-9]*: scaffold needs a call of correct\(\) in every"
-    ):
+    whole = (
+        r"agents? 0[, 1-9]*: scaffold needs a call of correct\(\) in every local step, this loop "
+        r"made none: call it before each step, or open the round with hook = True and step with a "
+        r"torch optimizer of this model's parameters"
+    )
+    with pytest.raises(RunError, match=whole):
         strategy.start(InlineGrid(app, 1), initial_arrays(model()), num_rounds=1)
     assert said == [
         "reply() belongs after the with block of the round",
@@ -616,7 +619,7 @@ def test_a_wrapped_module_is_the_same_model_and_a_sparse_gradient_is_filled() ->
     table(torch.tensor([1])).sum().backward()
     parameters.correct(None)
     assert table.weight.grad.tolist() == [[1.0, 1.0], [2.0, 2.0], [1.0, 1.0]]
-    assert parameters.walk(1).supplied("mean_gradient").tolist() == [0, 0, 1, 1, 0, 0]
+    assert np.array_equal(parameters.mean(1), [0, 0, 1, 1, 0, 0])
     with pytest.raises(ConfigError, match=r"a module holds its gradients: call correct\(module\)"):
         parameters.correct({"module.weight": table.weight.grad})
 

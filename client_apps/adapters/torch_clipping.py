@@ -63,7 +63,8 @@ def clipped_gradients(
     Parameters
     ----------
     loss, parameters
-        g_i is the gradient of the loss of example i by all parameters, in their order.
+        g_i is the gradient of the loss of example i by all parameters, in their order. The caller
+        sees to it that they have not changed afterwards: a loss can write their memory.
     batch : sequence of tensors
         One example a row of each.
     clip, norm
@@ -113,7 +114,7 @@ def clipped_gradients(
         if sampled is not None and number == 0:
             sampled.require_steady()
         with _plain(first):
-            total += clipped_sum(found, sizes, clip, norm, there)
+            total += clipped_sum(found, sizes, clip, norm, there).to(total.device)
     if memory is not None:
         memory.require_none()
     if sampled is not None:

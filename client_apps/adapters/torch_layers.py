@@ -114,14 +114,11 @@ class Uses:
 
     def begin(self, count: int) -> None:
         """Copy the parameters for so many examples, without copying their numbers."""
-        self._uses = []
-        self._count, self._copies = (
-            count,
-            {
-                name: each.expand(count, *each.shape).requires_grad_()
-                for name, each in self._parameters.items()
-            },
-        )
+        self._uses, self._count = [], count
+        self._copies = {
+            name: each.expand(count, *each.shape).requires_grad_()
+            for name, each in self._parameters.items()
+        }
 
     def slopes(self, block: Sequence[Any]) -> Sequence[Any]:
         """Return the gradients of a block's examples by outputs of layers, and by copies.
@@ -175,7 +172,7 @@ class Uses:
         flat = self._torch.nn.functional.linear(
             rows.flatten(0, -2), *(self._own[name] for name in names)
         )
-        self._uses.append(_Linear(names, rows, flat))
+        self._note(_Linear, names, rows, flat)
         return flat.unflatten(0, rows.shape[:-1])
 
     def _gru(self, function: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
@@ -211,7 +208,7 @@ class Uses:
         table = self._own[names[0]]
         padding = rest[0] if rest else named.get("padding_idx")
         outputs = function(rows, table, padding)
-        self._uses.append(_Embedding(names, rows, outputs, len(table), padding))
+        self._note(_Embedding, names, rows, outputs, len(table), padding)
         return self._as_one(outputs)
 
     def _convolution(self, function: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
@@ -223,7 +220,7 @@ class Uses:
             return function(*args, **named)
         own = [self._own[name] for name in names]
         outputs = function(rows.flatten(0, 1), *own, *[None] * (2 - len(own)), *rest[1:])
-        self._uses.append(_Convolution(names, rows, outputs, weight.shape, rest[1:]))
+        self._note(_Convolution, names, rows, outputs, weight.shape, rest[1:])
         return self._as_one(outputs.unflatten(0, rows.shape[:2]))
 
     def _known_names(self, *parameters: Any) -> tuple[str, ...]:
@@ -242,16 +239,23 @@ class Uses:
         rows, at = functorch.get_unwrapped(inputs), functorch.maybe_get_bdim(inputs)
         return rows.movedim(at, 0) if at else rows
 
+    def _note(
+        self, use: type[_Use], names: tuple[str, ...], rows: Any, outputs: Any, *more: Any
+    ) -> None:
+        if outputs.requires_grad:  # not under no_grad
+            self._uses.append(use(names, rows, outputs, *more))
+
     def _as_one(self, outputs: Any) -> Any:
         """Return the outputs (b, ...) of all examples as those of one."""
         return self._torch._C._functorch._add_batch_dim(outputs, 0, self._level)
 
 
 class _Use:
-    """A use of parameters by a layer."""
+    """A use of parameters by a layer; ``more`` is what a layer needs to know besides."""
 
-    def __init__(self, names: tuple[str, ...], rows: Any, outputs: Any) -> None:
+    def __init__(self, names: tuple[str, ...], rows: Any, outputs: Any, *more: Any) -> None:
         self.names, self._rows, self._version = names, rows, rows._version
+        self._more = more
         # What follows may change outputs in place, so that they come from elsewhere; this is what
         # the layer itself makes, and no view of it.
         torch = importlib.import_module("torch")
@@ -271,7 +275,7 @@ class _Use:
 class _Linear(_Use):
     def shares(self, slopes: Any) -> list[Share]:
         """See `_Use.shares`."""
-        rows = self.rows()
+        rows, slopes = _of_one_dtype(self.rows(), slopes)
         rows, slopes = (each.reshape(len(rows), -1, each.shape[-1]) for each in (rows, slopes))
         if rows.shape[1] == 1:
             return [Outer(self.names, slopes[:, 0], rows[:, 0])]
@@ -281,48 +285,34 @@ class _Linear(_Use):
 
 
 class _Embedding(_Use):
-    def __init__(
-        self,
-        names: tuple[str, ...],
-        rows: Any,
-        outputs: Any,
-        count: int,
-        padding: int | None,
-    ) -> None:
-        super().__init__(names, rows, outputs)
-        self._count, self._padding = count, padding
-
     def shares(self, slopes: Any) -> list[Share]:
         """See `_Use.shares`."""
-        looked = self.rows()
+        looked, (count, padding) = self.rows(), self._more
         looked = looked.reshape(len(looked), -1)
         slopes = slopes.reshape(*looked.shape, -1)
-        if self._padding is not None:
-            slopes = slopes.masked_fill((looked == self._padding % self._count)[..., None], 0.0)
-        return [Looked(self.names[0], self._count, looked, slopes)]
+        if padding is not None:
+            slopes = slopes.masked_fill((looked == padding % count)[..., None], 0.0)
+        return [Looked(self.names[0], count, looked, slopes)]
 
 
 class _Convolution(_Use):
-    def __init__(
-        self,
-        names: tuple[str, ...],
-        rows: Any,
-        outputs: Any,
-        shape: Any,
-        settings: Sequence[Any],
-    ) -> None:
-        super().__init__(names, rows, outputs)
-        self._shape, self._settings = shape, settings
-
     def shares(self, slopes: Any) -> list[Share]:
         """See `_Use.shares`."""
         torch = importlib.import_module("torch")
-        rows, (weight, *bias) = self.rows(), self.names
+        shape, settings = self._more
+        weight, *bias = self.names
+        rows, slopes = _of_one_dtype(self.rows(), slopes)
         slopes = slopes.unflatten(0, rows.shape[:2])
-        of_weights = getattr(torch.nn.grad, f"conv{len(self._shape) - 2}d_weight")
+        of_weights = getattr(torch.nn.grad, f"conv{len(shape) - 2}d_weight")
 
         def one(given: Any, slope: Any) -> Any:
-            return of_weights(given, self._shape, slope, *self._settings)
+            return of_weights(given, shape, slope, *settings)
 
         product = Dense(weight, torch.func.vmap(one)(rows, slopes).flatten(1))
         return [product, *(Dense(name, slopes.flatten(3).sum((1, 3))) for name in bias)]
+
+
+def _of_one_dtype(one: Any, other: Any) -> tuple[Any, Any]:
+    """Return two tensors as the wider of their dtypes, which autocast makes different."""
+    kind = importlib.import_module("torch").promote_types(one.dtype, other.dtype)
+    return one.to(kind), other.to(kind)

@@ -211,6 +211,8 @@ def clipped_sum(
         The examples to sum over.
     """
     torch = _torch()
+    if not shares:  # no parameter plays a part in any loss
+        return torch.zeros(sum(sizes.values()), dtype=torch.float64)
     order = 1 if norm == "l1" else 2
     lengths = torch.stack([share.lengths(clip, order) for share in shares])
     factors = 1.0 / torch.linalg.vector_norm(lengths, order, 0).clamp(min=1.0)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.client_apps.adapters.torch_clipping import clipped_gradients
+from privet.client_apps.adapters.torch_clipping import VmapError, clipped_gradients
 from privet.client_apps.adapters.torch_layers import has_layers
 from privet.client_apps.adapters.torch_memory import Memory
 from privet.client_apps.loop.private_steps import summed
@@ -67,6 +67,15 @@ def inner_vmap() -> Any:
 def on_constants() -> Any:
     def forward(x: Any, layer: Any) -> Any:
         return layer(x) + layer(torch.ones(1, 4, dtype=torch.float64))
+
+    return Through(forward, layer=nn.Linear(4, 3))
+
+
+def under_no_grad() -> Any:
+    def forward(x: Any, layer: Any) -> Any:
+        with torch.no_grad():
+            seen = layer(x)
+        return layer(x) * seen
 
     return Through(forward, layer=nn.Linear(4, 3))
 
@@ -152,6 +161,7 @@ CASES: dict[str, tuple[Callable[[], Any], tuple[str, int], bool]] = {
     "frozen": (frozen, FLOATS, True),
     "inner gradient": (inner_gradient, FLOATS, True),
     "inner vmap": (inner_vmap, FLOATS, True),
+    "under no_grad": (under_no_grad, FLOATS, True),
     "on constants": (on_constants, FLOATS, True),
     "convolutions": (
         images(lambda: nn.Conv2d(1, 4, 3, 2, 1), lambda: nn.Conv2d(4, 2, 2, dilation=2, groups=2)),
@@ -262,3 +272,48 @@ def test_l1_norms_are_those_of_explicit_gradients() -> None:
             one, {k: v.detach() for k, v in trained.items()}, rows, clip, "l1", memory=memory
         )
         assert np.allclose(found, exact, rtol=0, atol=1e-12 * clip * B)
+
+
+def changed_inputs(x: Any, layer: Any) -> Any:
+    given = x * 1.0
+    out = layer(given)
+    given.mul_(2.0)
+    return out
+
+
+def hooked(x: Any, layer: Any) -> Any:
+    out = layer(x)
+    out.register_hook(lambda slope: slope - slope.mean(0))
+    return out
+
+
+def saved(x: Any, layer: Any) -> Any:
+    with torch.autograd.graph.saved_tensors_hooks(lambda one: one, lambda one: one):
+        return layer(x)
+
+
+def checkpointed(x: Any, layer: Any) -> Any:
+    from torch.utils.checkpoint import checkpoint
+
+    return checkpoint(lambda z: layer(z - z.mean(0)), x, use_reentrant=False)
+
+
+@pytest.mark.parametrize(
+    ("forward", "said"),
+    [
+        (changed_inputs, "changed in place"),
+        (hooked, "register a hook"),
+        (saved, "hooks on saved tensors"),
+        (checkpointed, "hooks on saved tensors"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_could_see_other_examples_is_refused(forward: Any, said: str) -> None:
+    rows = batch(*FLOATS)
+    model = Through(forward, layer=nn.Linear(4, 3)).double()
+    trained = dict(model.named_parameters())
+    assert has_layers(model, trained)
+    with pytest.raises(VmapError, match=said):
+        summed(model, trained, loss, rows, tuple, 1.0)
+    with pytest.raises(VmapError, match="one floating-point number"):
+        summed(model, trained, lambda model, rows: model.layers["layer"](rows[0]), rows, tuple, 1.0)

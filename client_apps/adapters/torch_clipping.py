@@ -94,7 +94,7 @@ def clipped_gradients(
     rules = {**way.rules, **(rules or {})}
     sizes = {name: parameter.numel() for name, parameter in parameters.items()}
     dim = sum(sizes.values())
-    rows = block_rows(dim)
+    rows = block_rows(dim, layered)
     first = next(iter(parameters.values()))
     total = torch.zeros(dim, dtype=torch.float64, device=first.device)
     if memory is not None:
@@ -122,9 +122,13 @@ def clipped_gradients(
     return total
 
 
-def block_rows(dim: int) -> int:
-    """Return how many examples of ``dim`` numbers each are a block."""
-    return max(1, min(BLOCK if BLOCK * dim <= CACHED else BLOCK // 2, FLOATS // dim))
+def block_rows(dim: int, layered: bool = False) -> int:
+    """Return how many examples of ``dim`` numbers each are a block.
+
+    By the rules of layers most of these are not formed, so that their cache is of no account.
+    """
+    most = BLOCK if layered or BLOCK * dim <= CACHED else BLOCK // 2
+    return max(1, min(most, FLOATS // dim))
 
 
 def _placed(

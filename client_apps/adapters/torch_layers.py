@@ -45,14 +45,13 @@ def has_layers(module: Any, names: Iterable[str]) -> bool:
     every of their steps a product of its own for each example, and what a parametrization, a hook
     or ``max_norm`` writes of the weights would be one copy for each.
     """
-    for name in names:
-        owner, _, own = name.rpartition(".")
-        layer = module.get_submodule(owner)
-        if type(layer) not in _layers() or own not in _own_names(layer):
-            return False
-        if any(getattr(layer, setting, none) != none for setting, none in _UNRULED.items()):
-            return False
-    return True
+    ruled = {
+        f"{place}.{name}" if place else name
+        for place, layer in module.named_modules()
+        if type(layer) in _layers()
+        for name in _own_names(layer)
+    }
+    return ruled.issuperset(names)
 
 
 @functools.cache
@@ -63,6 +62,9 @@ def _layers() -> frozenset[Any]:
 
 
 def _own_names(layer: Any) -> Sequence[str]:
+    """Return the names of the parameters that a layer has rules for."""
+    if any(getattr(layer, setting, none) != none for setting, none in _UNRULED.items()):
+        return ()
     return getattr(layer, "_flat_weights_names", ("weight", "bias"))
 
 
@@ -106,8 +108,8 @@ class Uses:
             functional.embedding: self._embedding,
         }
 
-        def one(named: Mapping[str, Any], example: Sequence[Any]) -> Any:
-            with self._known(named):
+        def one(example: Sequence[Any]) -> Any:
+            with self._known_copies() as named:
                 return loss(named, example)
 
         self._losses = torch.func.vmap(one, randomness=randomness)
@@ -127,7 +129,7 @@ class Uses:
         """
         torch, count, copies = self._torch, self._count, self._copies
         with torch.enable_grad(), torch.autograd.graph.disable_saved_tensors_hooks(_NO_HOOKS):
-            losses = self._losses(copies, list(block))
+            losses = self._losses(list(block))
             if losses.shape != (count,) or not losses.is_floating_point():
                 raise TypeError("a loss must be one floating-point number")
             if not losses.requires_grad:
@@ -152,12 +154,13 @@ class Uses:
         return added_up(shares)
 
     @contextmanager
-    def _known(self, named: Mapping[str, Any]) -> Iterator[None]:
-        """Know the copies of parameters that the module is called with."""
+    def _known_copies(self) -> Iterator[Mapping[str, Any]]:
+        """Give the copies of parameters to the one example that vmap calls with, and know them."""
         self._level = self._torch._C._functorch.maybe_current_level()
+        named = {name: self._as_one(each) for name, each in self._copies.items()}
         self._names = {id(each): name for name, each in named.items()}
         try:
-            yield
+            yield named
         finally:
             self._names = {}
 

@@ -142,12 +142,9 @@ class Memory:
 
     def require_none(self) -> None:
         """Refuse what the last block left behind (raises ``ConfigError``)."""
-        for name, buffer in self._module.named_buffers(remove_duplicate=False):
-            given = self._given.get(self._prefix + name)
-            from_parameters = "parametrizations." in name
-            if given is not None and not from_parameters and not same_bits(given, buffer):
-                self._refuse(f"the buffer {name!r}")
         for name, part in self._module.named_modules():
+            for key, buffer in part._buffers.items():
+                self._require_kept(".".join(filter(None, (name, key))), buffer)
             for key, value in vars(part).items():
                 kind = type(value)
                 if kind in _EMPTIED and not value:
@@ -159,6 +156,13 @@ class Memory:
                     self._refuse(f"{where!r} of {type(part).__name__}")
         if any(map(self._batched, tensors_in(self._loss))):
             self._refuse("the loss")
+
+    def _require_kept(self, name: str, buffer: Any) -> None:
+        given = self._given.get(self._prefix + name)
+        if given is None or "parametrizations." in name:
+            return
+        if buffer is None or not same_bits(given, buffer):
+            self._refuse(f"the buffer {name!r}")
 
     def begin_sampled(self) -> None:
         """Note the state of the generators that all code shares, before blocks of sampled rows."""

@@ -13,8 +13,9 @@ all steps together. It takes the states first, from a pass without derivatives.
 
 from __future__ import annotations
 
+import functools
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .torch_functions import Rule, ruled
@@ -27,7 +28,8 @@ def separate_states() -> Any:
     return ruled(recurrent_rules())
 
 
-def recurrent_rules() -> dict[Any, Rule]:
+@functools.cache
+def recurrent_rules() -> Mapping[Any, Rule]:
     """Return the rules under which recurrent layers run under vmap."""
     torch = importlib.import_module("torch")
 

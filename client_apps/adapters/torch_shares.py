@@ -115,15 +115,13 @@ class Outer(Share):
 
     def lengths(self, clip: float, order: int) -> Any:
         """See `Share.lengths`."""
-        norm = _torch().linalg.vector_norm
+        torch = _torch()
         unit, slopes = _in_unit(self._slopes)
-        slopes, rows = norm(slopes, order, 1), norm(self._scaled, order, 1)
-        unit = unit / clip
-        lengths = (unit * self._unit) * (slopes * rows)
-        if not self._biased:
-            return lengths
-        both = _torch().stack([lengths, unit * slopes])
-        return norm(both, order, 0)
+        slopes, rows = (torch.linalg.vector_norm(x, order, 1) for x in (slopes, self._scaled))
+        reach = rows * self._unit
+        if self._biased:  # as if rows had another number, 1
+            reach = reach + 1.0 if order == 1 else torch.hypot(reach, torch.ones_like(reach))
+        return (unit / clip * reach) * slopes
 
     def sums(self, factors: Any, unusable: Any) -> Named:
         """See `Share.sums`."""

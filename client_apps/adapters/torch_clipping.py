@@ -1,8 +1,12 @@
 """Privacy-critical: sums of a PyTorch module's per-example gradients, each clipped, on its device.
 
-``torch.func`` takes the gradient of every example from that example alone. Norms, factors and sums
-are in float64, whose products no reduced-precision mode (TF32, autocast) rounds further. They err
-by less than `privet.problems.clipped_sensitivity` covers, which allows for float32.
+Every example's gradient is taken from that example alone: by the rules of its layers
+(`torch_layers`) where all trained parameters belong to layers that have one, which is faster with
+small layers, whose calls count, and with large ones, whose gradients are not formed; else by
+``torch.func.grad`` under ``torch.func.vmap``. Norms, factors and sums are in float64, whose
+products no reduced-precision mode (TF32, autocast) rounds further. They err by less than
+`privet.problems.clipped_sensitivity` covers, which allows for float32; `torch_shares` has the
+proof.
 """
 
 from __future__ import annotations

@@ -18,17 +18,18 @@ them. All is in float64, w = 2^-53; n is the number of entries.
 1. *Norms.* Those of float32 numbers and below have squares inside float64's range: a norm errs by
    (n + 2) w, relatively. Of float64 numbers `Dense` and `Looked` take them in units of C: what
    overflows makes the example count as zero, what underflows is below 2^-511 C an entry. `Outer`
-   takes out of slopes and rows a unit, their largest entry but at least 2^-900: a norm in this unit
-   is at least 2^-174 or zero, so that what is lost of its squares is below w of it; it is at most
-   sqrt(n). The units are multiplied as (u_s / C) u_a, which overflows where the example counts as
-   zero anyway, or loses 2^-1075 2^1024 = 2^-51 (and sqrt(n) times that) to a length of 1. The norm
-   of all lengths errs by some w more.
+   takes out of slopes and rows a unit u_s and u_a, their largest entry but at least 2^-900: a norm
+   in this unit is zero or at least 2^-174, so that what its squares lose is below w of it, and at
+   most sqrt(n). With a bias the row has another entry, 1. The length is the product of u_s / C,
+   u_a ||a_i / u_a|| and ||s_i / u_s||: what overflows makes the example count as zero, and a
+   quotient that underflows loses 2^-1075 of it, times at most 2^1024 n: 2^-51 n to a length of 1.
+   All of these, and the norm of all lengths, err by 12 w more.
 2. *The factor* f_i is 1 or the reciprocal of the length in units of C, at least 2^-120, else the
-   example counts as zero. So f_i ||g_i|| <= C (1 + (n + 12) w) + 2^-51 sqrt(n) C.
-3. *What is added.* `Outer` adds the product of t_i = f_i u_a s_i and a_i / u_a, which have errors
-   of 4w in all or, where they underflow, of 2^-1075 an entry against the other's sqrt(n); f_i u_a
-   itself is at least 2^-1020, so that it has none. `Dense` and `Looked` multiply every number by
-   f_i, with an error of w. In the end s is below 2^-20 for n < 2^32.
+   example counts as zero. So f_i ||g_i|| <= C (1 + (n + 14) w + 2^-51 n).
+3. *What is added.* `Outer` adds the product of f_i u_a s_i and a_i / u_a. The number f_i u_a is at
+   least 2^-1020, so that it has full precision; the others err by w each, or by 2^-1075 an entry
+   where they underflow, against at most sqrt(n) of the other. `Dense` and `Looked` multiply every
+   number by f_i, with an error of w. In the end s is below 2^-20 for n < 2^29.
 4. *Sums.* Every entry of the sum is one of at most b products in float64, in any order, fused or
    not: it errs by omega_b sum_i |t_ik| |a_ij|, as step 3 of `clipped_sensitivity` counts. A
    product of float64 is rounded no further in any mode of torch (TF32, autocast).

@@ -36,7 +36,7 @@ from .figure import Figure, Show, undisturbed
 
 GOAL = 1.0
 BATCH = 256
-STEPS, QUICK = 60, 12
+STEPS, QUICK = 120, 12
 STEP = 0.05
 WARM = 3
 """Pairs that are not counted: the first step of a round looks at the loss as well."""

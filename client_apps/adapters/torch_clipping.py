@@ -1,17 +1,22 @@
 """Privacy-critical: sums of a PyTorch module's per-example gradients, each clipped, on its device.
 
-``torch.func`` takes the gradient of every example from that example alone. Norms, factors and sums
-are in float64, whose products no reduced-precision mode (TF32, autocast) rounds further. They err
-by less than `privet.problems.clipped_sensitivity` covers, which allows for float32.
+Every example's gradient is taken from that example alone: by the rules of its layers
+(`torch_layers`) where all trained parameters belong to layers that have one, which is faster with
+small layers, whose calls count, and with large ones, whose gradients are not formed; else by
+``torch.func.grad`` under ``torch.func.vmap``. Norms, factors and sums are in float64, whose
+products no reduced-precision mode (TF32, autocast) rounds further. They err by less than
+`privet.problems.clipped_sensitivity` covers, which allows for float32; `torch_shares` has the
+proof.
 """
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import importlib
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -22,15 +27,16 @@ from privet.core.errors import ModelError, one_line
 from privet.kernel import Norm
 from privet.kernel.bounded import BLOCK, places
 
+from .torch_functions import Rule, ruled
+from .torch_layers import Uses, has_layers
 from .torch_memory import Memory
-from .torch_recurrent import separate_states
+from .torch_recurrent import recurrent_rules
+from .torch_shares import Dense, Share, clipped_sum
 
 FLOATS = 1 << 24
 """Numbers of per-example gradients held at a time."""
 CACHED = 1 << 22
 """Above so many, gradients leave a processor's cache: a block has half as many examples then."""
-_SMALLEST_FACTOR = 2.0**-120
-"""An example of a smaller factor counts as zero."""
 
 
 class VmapError(ModelError):
@@ -51,6 +57,7 @@ def clipped_gradients(
     memory: Memory | None = None,
     kept: NDArray[np.bool_] | None = None,
     width: int = 1,
+    rules: Mapping[Any, Rule] | None = None,
 ) -> Any:
     """Return the sum over the examples of g_i min(1, clip / ||g_i||), shape (d,), float64.
 
@@ -60,7 +67,8 @@ def clipped_gradients(
     Parameters
     ----------
     loss, parameters
-        g_i is the gradient of the loss of example i by all parameters, in their order.
+        g_i is the gradient of the loss of example i by all parameters, in their order. The caller
+        sees to it that they have not changed afterwards: a loss can write their memory.
     batch : sequence of tensors
         One example a row of each.
     clip, norm
@@ -85,9 +93,12 @@ def clipped_gradients(
     `privet.problems.clipped_sensitivity`. Nothing is noised here.
     """
     torch = importlib.import_module("torch")
-    gradient = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0), randomness=randomness)
-    dim = sum(parameter.numel() for parameter in parameters.values())
-    rows = block_rows(dim)
+    layered = memory is not None and has_layers(*memory.owners(parameters))
+    way = (Uses if layered else _Gradients)(loss, parameters, randomness)
+    rules = {**way.rules, **(rules or {})}
+    sizes = {name: parameter.numel() for name, parameter in parameters.items()}
+    dim = sum(sizes.values())
+    rows = block_rows(dim, layered)
     first = next(iter(parameters.values()))
     total = torch.zeros(dim, dtype=torch.float64, device=first.device)
     if memory is not None:
@@ -103,12 +114,11 @@ def clipped_gradients(
     for number, (block, there) in enumerate(blocks):
         if memory is not None:
             memory.block()
-        gradients = _run(gradient, parameters, block, memory).values()
+        found = _run(way, block, memory, rules)
         if sampled is not None and number == 0:
             sampled.require_steady()
-        with torch.no_grad(), torch.autocast(first.device.type, enabled=False):
-            parts = [part.reshape(len(part), -1) for part in gradients]
-            total += _clipped_block(parts, clip, norm, there)
+        with _plain(first):
+            total += clipped_sum(found, sizes, clip, norm, there).to(total.device)
     if memory is not None:
         memory.require_none()
     if sampled is not None:
@@ -116,9 +126,13 @@ def clipped_gradients(
     return total
 
 
-def block_rows(dim: int) -> int:
-    """Return how many examples of ``dim`` numbers each are a block."""
-    return max(1, min(BLOCK if BLOCK * dim <= CACHED else BLOCK // 2, FLOATS // dim))
+def block_rows(dim: int, layered: bool = False) -> int:
+    """Return how many examples of ``dim`` numbers each are a block.
+
+    By the rules of layers most of these are not formed, so that their cache is of no account.
+    """
+    most = BLOCK if layered or BLOCK * dim <= CACHED else BLOCK // 2
+    return max(1, min(most, FLOATS // dim))
 
 
 def _placed(
@@ -131,18 +145,35 @@ def _placed(
         yield [part[index.to(part.device)] for part in batch], torch.from_numpy(there)
 
 
+class _Gradients:
+    """The gradients of a block's examples by ``torch.func.grad``, for any module."""
+
+    def __init__(self, loss: Loss, parameters: Mapping[str, Any], randomness: str) -> None:
+        self.rules = recurrent_rules()
+        func = importlib.import_module("torch").func
+        gradients = func.vmap(func.grad(loss), in_dims=(None, 0), randomness=randomness)
+        self.slopes = functools.partial(gradients, parameters)
+
+    def begin(self, count: int) -> None:
+        """See `Uses.begin`; nothing is to be done."""
+
+    def shares(self, slopes: Any) -> list[Share]:
+        """See `Uses.shares`."""
+        return [Dense(name, part.reshape(len(part), -1)) for name, part in slopes.items()]
+
+
 def _run(
-    gradient: Callable[..., Any],
-    parameters: Mapping[str, Any],
-    block: list[Any],
-    memory: Memory | None,
-) -> Any:
+    way: Uses | _Gradients, block: list[Any], memory: Memory | None, rules: Mapping[Any, Rule]
+) -> Sequence[Share]:
     """Return the gradients of a block of examples (raises ``VmapError``)."""
     try:
-        watched = contextlib.nullcontext() if memory is None else memory.watched()
-        with watched, separate_states(), warnings.catch_warnings():  # that an operation is slow
+        way.begin(len(block[0]))
+        watched = ruled(rules) if memory is None else memory.watched(rules)
+        with watched, warnings.catch_warnings():  # that an operation is slow
             warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
-            return gradient(parameters, block)
+            slopes = way.slopes(block)
+        with _plain(block[0]):
+            return way.shares(slopes)
     except PrivetError:
         raise
     except Exception as error:
@@ -150,6 +181,14 @@ def _run(
             memory.require_none()  # of another block, which fits no longer
         text = f"{type(error).__name__}: {one_line(str(error))}"
         raise VmapError(f"{_where(error)} does not run under torch.func.vmap: {text}") from error
+
+
+@contextmanager
+def _plain(tensor: Any) -> Iterator[None]:
+    """Take no gradients, and no lower precision than asked for, on a tensor's device."""
+    torch = importlib.import_module("torch")
+    with torch.no_grad(), torch.autocast(tensor.device.type, enabled=False):
+        yield
 
 
 def _where(error: Exception) -> str:
@@ -162,29 +201,3 @@ def _where(error: Exception) -> str:
     outer, inner = layers[0], layers[-1]
     name = next((name for name, each in outer.named_modules() if each is inner), "")
     return f"layer {name.removeprefix('model.')!r} ({type(inner).__name__})"
-
-
-def _clipped_block(parts: Sequence[Any], clip: float, norm: Norm, there: Any = None) -> Any:
-    """Return the clipped sum of gradients that lie in several tensors (b, ...), in float64.
-
-    Of the rows that count, where ``there`` says which.
-    """
-    torch = importlib.import_module("torch")
-    order = 1 if norm == "l1" else 2
-    wide = [part.double() for part in parts]
-    # Squares of float64 could leave its range: these are in units of the clip before.
-    each = [
-        torch.linalg.vector_norm(row / clip, order, 1)
-        if part.dtype == torch.float64
-        else torch.linalg.vector_norm(row, order, 1) / clip
-        for row, part in zip(wide, parts, strict=True)
-    ]
-    factors = 1.0 / torch.linalg.vector_norm(torch.stack(each), order, 0).clamp(min=1.0)
-    unusable = ~(factors >= _SMALLEST_FACTOR)  # NaN too
-    if there is not None:
-        unusable |= ~there.to(unusable.device)
-    if unusable.any():
-        # A factor of zero would leave NaN and infinity what they are.
-        wide = [part.masked_fill(unusable[:, None], 0.0) for part in wide]
-        factors = factors.masked_fill(unusable, 0.0)
-    return torch.cat([factors @ part for part in wide])

@@ -23,8 +23,8 @@ import itertools
 import random
 import types
 import weakref
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,10 +32,13 @@ import numpy as np
 
 from privet.core import ConfigError
 
+from .torch_functions import Rule, ruled
+
 LONGEST = 4096
 """Items of a container that are looked at; nobody keeps a memory in a longer one by accident."""
 _NUMBERS = (str, bytes, int, float, complex, bool, np.generic)
 _PLAIN = (*_NUMBERS, type(None), type, types.ModuleType)
+_EMPTIED = (OrderedDict, dict, set)
 _NAMED = (
     *_NUMBERS, types.FunctionType, itertools.count, random.Random, np.random.Generator,
     np.random.RandomState,
@@ -60,8 +63,13 @@ class Memory:
         self._module, self._loss, self._prefix, self._vmap = module, loss, prefix, vmap
         self._torch = importlib.import_module("torch")  # which the module comes from
         self._given: dict[str, Any] = {}
+        self._parameters: Mapping[str, Any] = {}
         self._drawn: Any = None
         self._kept: list[Any] = []
+
+    def owners(self, parameters: Iterable[str]) -> tuple[Any, list[str]]:
+        """Return the module, and its own names of what it is called with."""
+        return self._module, [name.removeprefix(self._prefix) for name in parameters]
 
     def begin(self) -> None:
         """Let what follows from the parameters alone, as a spectral norm's vectors, take a step."""
@@ -96,6 +104,7 @@ class Memory:
         ConfigError
             If it changed one of them.
         """
+        self._parameters = parameters
         named = {**parameters, **self._given}
         outputs = self._torch.func.functional_call(module, named, inputs)
         for name, given in self._given.items():
@@ -104,10 +113,22 @@ class Memory:
         return outputs
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Refuse tensors of examples that outlive a block (raises ``ConfigError``)."""
+    def watched(self, rules: Mapping[Any, Rule] | None = None) -> Iterator[None]:
+        """Refuse tensors of examples that outlive a block (raises ``ConfigError``).
+
+        Functions of torch follow the rules meanwhile.
+        """
         made: list[weakref.ref[Any]] = []
-        with _noting()(made):
+
+        tensor = self._torch.Tensor
+
+        def see(result: Any) -> None:
+            if isinstance(result, tensor):
+                made.append(weakref.ref(result))
+            elif not isinstance(result, _PLAIN):
+                made.extend(map(weakref.ref, tensors_in(result)))
+
+        with ruled(rules or {}, see):
             yield
         if self._outlive(made):
             gc.collect()  # of what refers to itself
@@ -121,20 +142,27 @@ class Memory:
 
     def require_none(self) -> None:
         """Refuse what the last block left behind (raises ``ConfigError``)."""
-        for name, buffer in self._module.named_buffers(remove_duplicate=False):
-            given = self._given.get(self._prefix + name)
-            from_parameters = "parametrizations." in name
-            if given is not None and not from_parameters and not same_bits(given, buffer):
-                self._refuse(f"the buffer {name!r}")
         for name, part in self._module.named_modules():
+            for key, buffer in part._buffers.items():
+                self._require_kept(".".join(filter(None, (name, key))), buffer)
             for key, value in vars(part).items():
-                if isinstance(value, _PLAIN) or (isinstance(value, dict) and not value):
-                    continue  # most are, and this is done every step
+                kind = type(value)
+                if kind in _EMPTIED and not value:
+                    continue  # most are, or plain, and this is done every step
+                if kind in _PLAIN or isinstance(value, _PLAIN):
+                    continue
                 if key != "_modules" and any(map(self._batched, tensors_in(value))):
                     where = ".".join(filter(None, (name, key)))
                     self._refuse(f"{where!r} of {type(part).__name__}")
         if any(map(self._batched, tensors_in(self._loss))):
             self._refuse("the loss")
+
+    def _require_kept(self, name: str, buffer: Any) -> None:
+        given = self._given.get(self._prefix + name)
+        if given is None or "parametrizations." in name:
+            return
+        if buffer is None or not same_bits(given, buffer):
+            self._refuse(f"the buffer {name!r}")
 
     def begin_sampled(self) -> None:
         """Note the state of the generators that all code shares, before blocks of sampled rows."""
@@ -172,35 +200,13 @@ class Memory:
         )
 
     def _batched(self, tensor: Any) -> bool:
-        functorch = self._torch._C._functorch
-        while functorch.is_functorch_wrapped_tensor(tensor):
-            if not self._vmap or functorch.is_batchedtensor(tensor):
-                return True
-            tensor = functorch.get_unwrapped(tensor)
+        functorch, inner = self._torch._C._functorch, tensor
+        while functorch.is_functorch_wrapped_tensor(inner):
+            if not self._vmap or functorch.is_batchedtensor(inner):
+                # Recurrent layers keep the parameters they had last, of which there may be copies.
+                return all(tensor is not each for each in self._parameters.values())
+            inner = functorch.get_unwrapped(inner)
         return False
-
-
-@functools.cache
-def _noting() -> Any:
-    torch = importlib.import_module("torch")
-    mode: Any = torch.overrides.TorchFunctionMode
-
-    class Noting(mode):  # type: ignore[misc]
-        def __init__(self, made: list[weakref.ref[Any]]) -> None:
-            super().__init__()
-            self._made = made
-
-        def __torch_function__(
-            self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            result = function(*args, **(kwargs or {}))
-            if isinstance(result, torch.Tensor):
-                self._made.append(weakref.ref(result))
-            elif not isinstance(result, _PLAIN):
-                self._made.extend(map(weakref.ref, tensors_in(result)))
-            return result
-
-    return Noting
 
 
 def fresh(module: Any) -> Any:
@@ -317,5 +323,7 @@ def same_bits(one: Any, other: Any) -> bool:
         return True
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
-    raw = [each.detach().contiguous().reshape(-1).view(torch.uint8) for each in (one, other)]
-    return bool(torch.equal(*raw))
+    raw = [each.detach().contiguous() for each in (one, other)]
+    if not one.dim():
+        raw = [each.reshape(1) for each in raw]
+    return bool(torch.equal(*(each.view(torch.uint8) for each in raw)))

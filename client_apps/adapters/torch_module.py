@@ -22,7 +22,7 @@ from privet.wire import Layout
 
 from .finite_sum import ClippableSum
 from .torch_clipping import clipped_gradients
-from .torch_memory import Memory, fresh
+from .torch_memory import Memory, fresh, same_bits
 
 
 class TorchProblem(ClippableSum):
@@ -168,7 +168,8 @@ class TorchProblem(ClippableSum):
     def _clipped_sum(self, x: Vector, clip: float, norm: Norm, rows: RowIndex) -> Vector:
         if self._per_example == "loop":
             return super()._clipped_sum(x, clip, norm, rows)
-        parameters = self._parameters(self._flat(x))
+        flat = self._flat(x)
+        parameters = self._parameters(flat)
         total = np.zeros(self.dim)
         count = 0
         memory, loss = self._remembered()
@@ -176,6 +177,7 @@ class TorchProblem(ClippableSum):
             gradients = clipped_gradients(loss, parameters, chunk, clip, norm, memory=memory)
             total += gradients.cpu().numpy()
             count += len(chunk[0])
+        self._require_kept(flat, x)
         total *= self.num_examples / (self.divisor * count)
         return total
 
@@ -183,12 +185,19 @@ class TorchProblem(ClippableSum):
         if self._per_example == "loop":
             return super()._sampled_sum(x, clip, kept, width)
         memory, loss = self._remembered()
-        parameters, every = self._parameters(self._flat(x)), (self._inputs, self._targets)
+        flat = self._flat(x)
+        parameters, every = self._parameters(flat), (self._inputs, self._targets)
         total = clipped_gradients(
             loss, parameters, every, clip, memory=memory, kept=kept, width=width
         )
+        self._require_kept(flat, x)
         gradient: Vector = total.cpu().numpy()
         return gradient
+
+    def _require_kept(self, flat: Any, x: Vector) -> None:
+        """Refuse parameters that were written by examples (raises ``ConfigError``)."""
+        if not same_bits(flat, self._flat(x)):
+            raise ConfigError("module or loss writes parameters of what it computes from examples")
 
     def _remembered(self) -> tuple[Memory, Callable[..., Any]]:
         """Return the loss of one example, and the memory that it is called with."""

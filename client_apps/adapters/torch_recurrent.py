@@ -15,46 +15,47 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from .torch_functions import Rule, ruled
+
 _LAYERS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
-_RECURRENT = {*_LAYERS, *(f"{name}_cell" for name in _LAYERS)}
 
 
 def separate_states() -> Any:
     """Return a context in which recurrent layers run under vmap."""
-    return _mode()()
+    return ruled(recurrent_rules())
 
 
 @functools.cache
-def _mode() -> Any:
+def recurrent_rules() -> Mapping[Any, Rule]:
+    """Return the rules under which recurrent layers run under vmap."""
     torch = importlib.import_module("torch")
-    mode: Any = torch.overrides.TorchFunctionMode
 
-    class SeparateStates(mode):  # type: ignore[misc]
-        def __torch_function__(
-            self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            name = getattr(function, "__name__", "")
-            if name in _RECURRENT:
-                rows, given, *rest = args
-                states = given if isinstance(given, tuple | list) else [given]
-                if all(state.is_floating_point() for state in states):  # not of packed sequences
-                    own = [state + rows.new_zeros(state.shape) for state in states]
-                    args = (rows, own if len(own) > 1 else own[0], *rest)
-                    if name == "gru" and rows.dim() == 3:
-                        return _gru(torch, function, *args)
-            return function(*args, **(kwargs or {}))
+    def separate(function: Any, args: Any, named: Any) -> Any:
+        rows, given, *rest = args
+        states = given if isinstance(given, tuple | list) else [given]
+        if all(state.is_floating_point() for state in states):  # not of packed sequences
+            own = [state + rows.new_zeros(state.shape) for state in states]
+            args = (rows, own if len(own) > 1 else own[0], *rest)
+            if function == torch.gru and rows.dim() == 3:
+                return gru(torch.nn.functional.linear, *args)
+        return function(*args, **named)
 
-    return SeparateStates
+    names = (*_LAYERS, *(f"{name}_cell" for name in _LAYERS))
+    return {getattr(torch, name): separate for name in names}
 
 
-def _gru(
-    torch: Any, plain: Any, rows: Any, states: Any, weights: Sequence[Any], biased: bool,
+def gru(
+    linear: Callable[..., Any], rows: Any, states: Any, weights: Sequence[Any], biased: bool,
     layers: int, dropout: float, training: bool, both_ways: bool, batch_first: bool,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """Return what ``torch.gru`` does: the outputs of the last layer, and the last states of all."""
+    """Return what ``torch.gru`` does: the outputs of the last layer, and the last states of all.
+
+    ``linear`` is that of torch, or does the same and notes what it was given.
+    """
+    torch = importlib.import_module("torch")
     steps = rows.transpose(0, 1) if batch_first else rows
     ways = (1, -1) if both_ways else (1,)
     last: list[Any] = []
@@ -66,27 +67,28 @@ def _gru(
         for way in ways:
             own = [next(every) for _ in range(4 if biased else 2)]
             ordered = steps if way > 0 else steps.flip(0)
-            made = _one_way(torch, plain, ordered, states[len(last)], own)
+            made = _one_way(linear, ordered, states[len(last)], own)
             last.append(made[-1])
             outputs.append(made if way > 0 else made.flip(0))
         steps = torch.cat(outputs, -1)
     return steps.transpose(0, 1) if batch_first else steps, torch.stack(last)
 
 
-def _one_way(torch: Any, plain: Any, rows: Any, state: Any, weights: Sequence[Any]) -> Any:
+def _one_way(linear: Callable[..., Any], rows: Any, state: Any, weights: Sequence[Any]) -> Any:
     """Return the states (T, b, H) after the steps (T, b, F) of one layer in one direction."""
-    linear = torch.nn.functional.linear
+    torch = importlib.import_module("torch")
     from_rows, from_state, *biases = weights
     fixed = [each.detach() for each in weights]
     with torch.no_grad():
         begin = rows.detach(), state.detach()[None], fixed
-        held = torch.cat([begin[1], plain(*begin, bool(biases), 1, 0.0, False, False, False)[0]])
+        flags = bool(biases), 1, 0.0, False, False, False
+        held = torch.cat([begin[1], torch.gru(*begin, *flags)[0]])
     of_weights = linear(held[:-1], from_state, *biases[1:])
     of_weights = of_weights - of_weights.detach()
     gates = linear(rows, from_rows, *biases[:1])
     made = []
     for gate, of_weight in zip(gates.unbind(0), of_weights.unbind(0), strict=True):
-        hidden = linear(state, fixed[1], *fixed[3:]) + of_weight
+        hidden = torch.nn.functional.linear(state, fixed[1], *fixed[3:]) + of_weight
         size = state.shape[-1]
         opened = torch.sigmoid(gate[..., : 2 * size] + hidden[..., : 2 * size])
         reset, keep = opened.split(size, -1)

@@ -198,7 +198,7 @@ def not_a_mean(
     """
     torch = importlib.import_module("torch")
     memory = Memory(model, loss_fn, "model.")
-    objective = _objective(torch, model, loss_fn)
+    objective = _objectives()(model, loss_fn)
     named = {f"model.{name}": value.detach() for name, value in parameters.items()}
     first = next(iter(named.values()))
     few = [part[:FEW].to(first.device) for part in rows]
@@ -262,23 +262,24 @@ def summed(
     """
     torch = importlib.import_module("torch")
     memory = Memory(model, loss_fn, "model.")
-    objective = _objective(torch, model, loss_fn)
+    objective = _objectives()(model, loss_fn)
 
     def loss(parameters: Mapping[str, Any], example: Any) -> Any:
-        one = build([part[None] for part in example])
-        with _refusing_weights()():
-            return memory.call(objective, parameters, (one,))
+        return memory.call(objective, parameters, (build([part[None] for part in example]),))
 
     named = {f"model.{name}": value.detach() for name, value in parameters.items()}
     first = next(iter(named.values()))
     rows = [part.to(first.device) for part in rows]
     randomness = "different" if kept is None else "error"
+    functional = torch.nn.functional
+    weighted = (functional.cross_entropy, functional.nll_loss)
     total = clipped_gradients(
         *(loss, named, rows, clip),
         randomness=randomness,
         memory=memory,
         kept=kept,
         width=width,
+        rules=dict.fromkeys(weighted, _refuse_weights),
     )
     return total, named
 
@@ -304,31 +305,17 @@ def require_separate(model: Any) -> None:
             )
 
 
-@functools.cache
-def _refusing_weights() -> Any:
-    """Return the mode that refuses class weights in a mean over one target, where they cancel."""
-    torch = importlib.import_module("torch")
-    functional = torch.nn.functional
-    weighted = {functional.cross_entropy, functional.nll_loss}
-
-    mode: Any = torch.overrides.TorchFunctionMode
-
-    class Refusing(mode):  # type: ignore[misc]
-        def __torch_function__(
-            self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            kwargs = kwargs or {}
-            if function in weighted and kwargs.get("weight") is not None:
-                target = args[1] if len(args) > 1 else kwargs["target"]
-                if kwargs.get("reduction", "mean") == "mean" and len(target.reshape(-1)) == 1:
-                    raise ConfigError(
-                        f"{function.__name__}(weight=...) divides by the weights of a batch, which "
-                        "cancels them in a batch of one example: multiply them to the losses, "
-                        "(weight[targets] * cross_entropy(..., reduction='none')).mean()"
-                    )
-            return function(*args, **kwargs)
-
-    return Refusing
+def _refuse_weights(function: Any, args: Any, named: Any) -> Any:
+    """Refuse class weights in a mean over one target, where they cancel."""
+    if named.get("weight") is not None:
+        target = args[1] if len(args) > 1 else named["target"]
+        if named.get("reduction", "mean") == "mean" and len(target.reshape(-1)) == 1:
+            raise ConfigError(
+                f"{function.__name__}(weight=...) divides by the weights of a batch, which "
+                "cancels them in a batch of one example: multiply them to the losses, "
+                "(weight[targets] * cross_entropy(..., reduction='none')).mean()"
+            )
+    return function(*args, **named)
 
 
 def require_plain(*objects: Any) -> None:
@@ -341,18 +328,22 @@ def require_plain(*objects: Any) -> None:
             )
 
 
-def _objective(torch: Any, model: Any, loss_fn: LossFn) -> Any:
-    """Return loss_fn(model, .) as a module, whose parameters can be replaced for a call."""
+@functools.cache
+def _objectives() -> Any:
+    """Return the class of loss_fn(model, .) as a module, whose parameters calls can replace."""
+    module: Any = importlib.import_module("torch").nn.Module
 
-    class Objective(torch.nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
+    class Objective(module):  # type: ignore[misc]
+        def __init__(self, model: Any, loss_fn: LossFn) -> None:
             super().__init__()
             self.model = model
+            self.held = (loss_fn,)  # which is no part of this, if it is a module
 
         def forward(self, batch: Any) -> Any:
+            (loss_fn,) = self.held
             return loss_fn(self.model, batch)
 
-    return Objective()
+    return Objective
 
 
 def _rows(batch: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:

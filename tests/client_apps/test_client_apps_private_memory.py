@@ -222,6 +222,23 @@ def test_the_built_in_solver_refuses_it_or_forgets_it(how: str, per_example: str
     assert np.linalg.norm(sums[0] - sums[1]) <= bound
 
 
+class Renormed(Remembering):
+    """It writes rows of its weights that it looks up as those of a table."""
+
+    def forward(self, inputs: Any) -> Any:
+        known = (inputs[:, 0] > 0).long()
+        looked = nn.functional.embedding(known, self.layer.weight, max_norm=0.1)
+        return self.layer(inputs + looked)
+
+
+def test_weights_that_a_record_writes_do_not_leave() -> None:
+    with pytest.raises(RunError, match="the model was changed outside of private_step"):
+        played(Renormed, loss)
+    problem = TorchProblem(Renormed(), nn.functional.cross_entropy, data(), buffers="constant")
+    with pytest.raises(ConfigError, match="module or loss writes parameters"):
+        problem.clipped_term(np.full(problem.dim, 0.3), 0.1)
+
+
 def test_a_buffer_that_is_moved_between_steps_does_not_leave() -> None:
     def moves(model: Any, batch: Any) -> Any:
         return loss(model, batch)

@@ -387,7 +387,7 @@ def test_one_example_moves_the_sum_by_no_more_than_its_sensitivity(dtype: str, c
 
 def test_reduced_precision_of_products_leaves_the_clip_alone() -> None:
     """bfloat16 products, as autocast and the "medium" precision make them, err by 2^-9."""
-    from privet.client_apps.adapters.torch_clipping import _clipped_block
+    from privet.client_apps.adapters.torch_shares import Dense, clipped_sum
 
     generator = torch.Generator().manual_seed(1)
     direction = torch.randn(2000, generator=generator)
@@ -395,7 +395,8 @@ def test_reduced_precision_of_products_leaves_the_clip_alone() -> None:
     torch.set_float32_matmul_precision("medium")
     try:
         with torch.autocast("cpu", torch.bfloat16):
-            found = _clipped_block([gradients[:, :900], gradients[:, 900:]], 0.3, "l2")
+            shares = [Dense("a", gradients[:, :900]), Dense("b", gradients[:, 900:])]
+            found = clipped_sum(shares, {"a": 900, "b": 1100}, 0.3)
     finally:
         torch.set_float32_matmul_precision("highest")
     exact = 0.3 * 128 * direction.double() / torch.linalg.vector_norm(direction.double())

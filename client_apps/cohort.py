@@ -218,7 +218,7 @@ class Cohort:
         groups: dict[tuple[Any, ...], list[tuple[_Block, Places]]] = {}
         here: set[int] = set()
         for block, rows, tags in self._newest(accepted):
-            here.update(block.members[row].node for row in rows.tolist())
+            here.update(block.nodes[rows].tolist())
             for count, some in block.held(rows, tags):
                 groups.setdefault(block.layout(count), []).append((block, some))
         return [_table(parts, count) for (count, *_), parts in groups.items()], here
@@ -229,6 +229,13 @@ class Cohort:
         """Yield blocks with their ``newest`` rows, of some nodes with the rounds ``accepted``."""
         if accepted is None:
             yield from ((block, block.newest(), None) for block in self._blocks)
+            return
+        if 2 * len(accepted) > len(self._where):
+            for block in self._blocks:
+                rows = block.newest()
+                each = [accepted.get(node, -1) for node in block.nodes[rows].tolist()]
+                tags = np.array(each, np.int64)
+                yield block, rows[tags >= 0], tags[tags >= 0]
             return
         found: dict[int, list[tuple[int, int]]] = {}
         for node, tag in accepted.items():
@@ -361,6 +368,7 @@ class _Block:
         settings: Mapping[str, Any],
     ) -> None:
         self.members = members
+        self.nodes = np.array([member.node for member in members])
         self._settings = settings
         self.seed = int(settings.get("seed", 0))
         self.half = members[0].half

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from privet.core.files import sync_folder
 
@@ -52,6 +53,7 @@ class Chain:
         # Of the chain: its bytes, those that a whole one would have about, and who is in it.
         self._bytes, self._whole = 0, 0.0
         self._there: set[str] = set()
+        self._first: Mapping[str, list[Any]] = {}
 
     def changed(self, roster: Roster) -> set[str] | None:
         """Return the agents of which the next checkpoint holds what they have; None if it is whole.
@@ -76,9 +78,7 @@ class Chain:
             return None
         return set(changes.names)
 
-    def write(
-        self, checkpoint: Checkpoint, roster: Roster, changed: Collection[str] | None
-    ) -> None:
+    def write(self, checkpoint: Checkpoint, changed: Collection[str] | None) -> None:
         """Write the newest checkpoint, of ``changed`` or whole (raises ``OSError``).
 
         The one that was there is kept beside it, with the parts that it needs.
@@ -88,7 +88,7 @@ class Chain:
         if self._name:  # what an earlier process wrote is needed until there are two
             self._remove_all_but({*self._parts, *parts})
         self._parts, self._name = parts, name
-        self._count(checkpoint, roster, changed)
+        self._count(checkpoint, changed)
 
     def _remove_all_but(self, needed: Collection[str]) -> None:
         """Remove the parts that neither the newest checkpoint nor the one before it needs."""
@@ -102,15 +102,18 @@ class Chain:
         except OSError as error:  # they are tried again with the next one
             log.warning("%s: parts of old checkpoints stay (%s)", folder, error.strerror)
 
-    def _count(
-        self, checkpoint: Checkpoint, roster: Roster, changed: Collection[str] | None
-    ) -> None:
+    def _count(self, checkpoint: Checkpoint, changed: Collection[str] | None) -> None:
         """Estimate what a whole checkpoint would take: the rows of newcomers replace nothing."""
         size = self.path.stat().st_size
         if changed is None:
             self._bytes, self._whole = size, float(size)
-            self._there = {name for name, agent in roster.agents.items() if agent.tag}
+            self._there, self._first = set(), checkpoint.manifest["agents"]
             return
+        if self._first:  # not before it is needed: small runs write whole ones alone
+            names, tags = self._first["name"], self._first["tag"]
+            each = tags * len(names) if len(tags) == 1 else tags
+            self._there = {name for name, tag in zip(names, each, strict=True) if tag}
+            self._first = {}
         rows = [array for name, array in checkpoint.arrays.items() if name.endswith(ROWS)]
         for table in checkpoint.node_states:
             rows += [array for each in table.states for array in each.values()]

@@ -391,12 +391,13 @@ class Checkpoints(Observer):
         roster = run.session.roster
         changed = self.chain.changed(roster)
         checkpoint = run.snapshot(self.grid, changed)
-        self.chain.write(checkpoint, roster, changed)
+        self.chain.write(checkpoint, changed)
         left: set[str] = set()
         if isinstance(self.grid, EngineGrid):  # its agents' states may not have been at hand
-            held = {name for table in checkpoint.node_states for name in table.names}
-            names = (roster.agents.keys() if changed is None else changed) - held
-            left = {name for name in names if roster.agents[name].tag}
+            names = roster.agents.keys() if changed is None else changed
+            if sum(len(table.names) for table in checkpoint.node_states) < len(names):
+                held = {name for table in checkpoint.node_states for name in table.names}
+                left = {name for name in names - held if roster.agents[name].tag}
         roster.changes = Changes(left, everything=False)
 
 

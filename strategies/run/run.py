@@ -487,8 +487,9 @@ class Run:
         if isinstance(grid, EngineGrid):
             held = map(roster.agents.__getitem__, names)
             node_states += grid.node_states({agent.node: agent.tag for agent in held})
-            there = {name for table in node_states for name in table.names}
-            node_states += session.saved_of(set(names) - there)
+            if sum(len(table.names) for table in node_states) < len(names):
+                there = {name for table in node_states for name in table.names}
+                node_states += session.saved_of(set(names) - there)
         arrays = {
             **half.dump(session.state, places),
             **session.buffers_sent,

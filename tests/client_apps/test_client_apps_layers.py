@@ -317,3 +317,18 @@ def test_what_could_see_other_examples_is_refused(forward: Any, said: str) -> No
         summed(model, trained, loss, rows, tuple, 1.0)
     with pytest.raises(VmapError, match="one floating-point number"):
         summed(model, trained, lambda model, rows: model.layers["layer"](rows[0]), rows, tuple, 1.0)
+
+
+def test_autocast_of_a_loss_leaves_gradients_of_two_dtypes() -> None:
+    make, form, _ = CASES["convolutions"]
+    rows = [part.float() if part.is_floating_point() else part for part in batch(*form)]
+    model = made(make, batch(*form)).float()
+    trained = dict(model.named_parameters())
+
+    def lower(model: Any, examples: Any) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            return loss(model, examples)
+
+    plain, _ = summed(model, trained, loss, rows, tuple, 0.3)
+    found, _ = summed(model, trained, lower, rows, tuple, 0.3)
+    assert 0 < float((found - plain).norm()) < 0.02 * float(plain.norm())

@@ -177,6 +177,10 @@ class Outgoing:
         """Free the messages, which are as large as the model, before the uploads are folded."""
         self.shared, self.per_agent, self.messages = {}, {}, {}
 
+    def end(self) -> None:
+        """Free the arrays that were sent, once the round is over: the model before is one."""
+        self.arrays, self.read = {}, {}
+
 
 def payload_bytes(record: ConfigRecord) -> int:
     """Return the bytes of a record's arrays, without names and settings."""

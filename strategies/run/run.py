@@ -769,6 +769,7 @@ class Run:
             self.folding = False
             raise
         self.folding = False
+        pending.outgoing.end()
         self.arrays = ArrayRecord()  # freed before the next model is built
         self.arrays = self.session.restore(self.model)
         return done

@@ -37,7 +37,7 @@ from privet.sim.trusting import trusting_nodes
 from privet.strategies import DPFedAvg, DPFedSGD, FedDyn, FedPDM, Scaffold
 from results.dots import Interval, Panel, draw, interval
 from results.marked import fill
-from results.network_tasks import accuracy
+from results.network_tasks import accuracy, loss_of
 from results.opacus_fedavg import DELTA, opacus, trained
 from results.private_accuracy import level
 from results.private_tasks import SIZES, TASKS, Parts
@@ -51,8 +51,12 @@ Values = dict[str, float]
 
 ADVICE = "choose-clip-batch-rounds.md"
 EPSILONS = (1, 2, 4, 8)
-TUNED_AT = {1: 1, 2: 1, 4: 4, 8: 4}
-"""Where the settings of each epsilon are searched."""
+TUNED_AT = {
+    "quick": {1: 2, 2: 2, 4: 2, 8: 2},
+    "small": {1: 2, 2: 2, 4: 2, 8: 2},
+    "full": {1: 1, 2: 1, 4: 4, 8: 4},
+}
+"""By size, the epsilon at which the settings of each epsilon are searched."""
 TUNING = 1000
 """Seed of the runs that choose a method's settings."""
 SEEDS = {"quick": 2, "small": 5, "full": 5}
@@ -81,8 +85,10 @@ class Method:
         ``(step, clip, local steps, what every strategy takes) -> strategy``; Opacus has none.
     steps : int
         Gradients of all its examples that an agent takes in a round.
-    sampled : bool
-        Whether examples take part in a step by a coin each; epsilon is then about add-remove.
+    times : int
+        Steps for one gradient of all examples, of which each takes part by a coin if above 1.
+    relation : str
+        Whose change epsilon is about.
     update : bool
         Whether the update is clipped, and not every example's gradient.
     """
@@ -90,13 +96,10 @@ class Method:
     make: Callable[[float, float, int, dict[str, Any]], Any] | None
     steps: int = 1
     scale: float = 1.0
-    sampled: bool = False
+    times: int = 1
+    relation: str = "replace-one"
     shared: bool = False
     update: bool = False
-
-    def batches(self, size: int = 0) -> int:
-        """Return the steps for one gradient of all examples."""
-        return (size or BATCHES) if self.sampled else 1
 
 
 def _sgd(step: float, clip: float, steps: int, run: dict[str, Any]) -> Any:
@@ -129,7 +132,9 @@ RHO_ETA = 0.25
 """Of FedPDM: a momentum of 3/4. At 1/2 it is DP-FedSGD of twice its step (docs/identities.md)."""
 KAPPA = 0.3
 """Of FedDyn: alpha is this over the length of a round's steps, as by default around loops."""
-REFERENCE, OWN_ACCOUNT = "DP-FedSGD", "Opacus in FedAvg, sampled"
+REFERENCE, ADD_REMOVE, OWN_ACCOUNT = (
+    "DP-FedSGD", "SCAFFOLD, add-remove", "Opacus in FedAvg, own account",
+)  # fmt: skip
 METHODS: Mapping[str, Method] = {
     "DP-FedSGD": Method(_sgd),
     "DP-FedSGD, momentum 0.9": Method(_momentum, scale=0.2),
@@ -140,8 +145,8 @@ METHODS: Mapping[str, Method] = {
     "DP-FedAvg": Method(_fedavg, STEPS, update=True),
     "DP-FedSGD, shared noise": Method(_sgd, shared=True),
     "DP-FedAvg, shared noise": Method(_fedavg, STEPS, shared=True, update=True),
-    "SCAFFOLD, sampled": Method(_scaffold, STEPS, sampled=True, scale=1.0 / BATCHES),
-    OWN_ACCOUNT: Method(None, STEPS, sampled=True, scale=1.0 / BATCHES),
+    ADD_REMOVE: Method(_scaffold, STEPS, relation="add-remove"),
+    OWN_ACCOUNT: Method(None, STEPS, 1.0 / BATCHES, BATCHES, "add-remove"),
 }
 
 
@@ -159,9 +164,12 @@ def _loss(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 @lru_cache(maxsize=1)
-def problems_of(folder: Path, task: str, size: str, seed: int, tuning: bool) -> list[TorchProblem]:
+def problems_of(
+    folder: Path, task: str, size: str, seed: int, tuning: bool, double: bool
+) -> list[TorchProblem]:
     """Return the agents' problems, all from the seed's network."""
     network = TASKS[task].network(seed, size)
+    network = network.double() if double else network
     parts = parts_of(folder, task, size, seed, tuning)
     return [TorchProblem(network, _loss, part) for part in parts.agents]
 
@@ -170,7 +178,7 @@ def play(
     folder: Path, *, size: str, task: str, method: str, epsilon: int, seed: int, values: Values,
     gradients: int = 0, batches: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
-    """Play one run: accuracy of the model after the last round, epsilon spent, seconds of a core.
+    """Play one run: accuracy and loss after the last round, epsilon spent, seconds of a core.
 
     ``gradients`` of all its examples are taken by every agent, the task's own number where 0, in
     ``batches`` times as many steps where they are sampled. With the seed `TUNING` the other agents
@@ -181,7 +189,7 @@ def play(
     work, chosen, tuning = TASKS[task], METHODS[method], seed == TUNING
     parts, made = parts_of(folder, task, size, seed, tuning), partial(work.network, seed, size)
     rounds = (gradients or work.gradients[size]) // chosen.steps
-    times = chosen.batches(batches)
+    times = batches or chosen.times
     steps, model = chosen.steps * times, made()
     clip = values["clip"]
     step = values["step"] if chosen.update else values["length"] / clip
@@ -193,34 +201,50 @@ def play(
         )  # fmt: skip
         done = {"multiplier": noise}
     else:
-        problems = problems_of(folder, task, size, seed, tuning)
+        # The account under add-remove of sums of all examples holds in float64.
+        double = chosen.relation == "add-remove" and times == 1
+        problems = problems_of(folder, task, size, seed, tuning, double)
         strategy = partial(chosen.make, step, clip, steps)
-        found, spent = _run(chosen, strategy, problems, times, epsilon, seed, rounds)
+        terms = _terms(chosen, problems, times, epsilon)
+        found, spent = _run(chosen, strategy, problems, {**terms, "seed": seed}, rounds)
         done = {"spent": round(spent, 6)}
     model.load_state_dict(dict(found))
-    right = accuracy(model, parts.looked_at)
+    right, loss = accuracy(model, parts.looked_at), _mean_loss(model, parts)
     return {
         "accuracy": None if math.isnan(right) else round(right, 5),
+        "loss": round(loss, 5) if math.isfinite(loss) else None,
         **done,
         **({"data": parts.digest} if parts.digest else {}),
         "seconds": round(time.process_time() - began, 2),
     }
 
 
-def _run(
-    method: Method, make: Callable[[dict[str, Any]], Any], problems: Sequence[TorchProblem],
-    times: int, epsilon: int, seed: int, rounds: int,
-) -> tuple[Mapping[str, torch.Tensor], float]:  # fmt: skip
-    relation = "add-remove" if method.sampled else "replace-one"
-    run: dict[str, Any] = {
-        "step_size_rule": "constant", "target_epsilon": float(epsilon), "seed": seed,
-        "relation": relation,
+@torch.no_grad()
+def _mean_loss(model: torch.nn.Module, parts: Parts) -> float:
+    inputs, labels = parts.looked_at
+    pairs = zip(inputs.split(1000), labels.split(1000), strict=True)
+    return sum(float(loss_of(model, *pair)) * len(pair[1]) for pair in pairs) / len(labels)
+
+
+def _terms(
+    method: Method, problems: Sequence[TorchProblem], times: int, epsilon: int
+) -> dict[str, Any]:
+    """Return what every strategy takes: whose change epsilon is about, batches and noise."""
+    terms: dict[str, Any] = {
+        "step_size_rule": "constant", "relation": method.relation, "target_epsilon": float(epsilon),
     }  # fmt: skip
     if times > 1:
-        run |= {"batch": "poisson", "batch_size": problems[0].num_examples // times}
+        terms |= {"batch": "poisson", "batch_size": problems[0].num_examples // times}
     if method.shared:
-        run |= {"secure_sum": True, "noise_sharing": True, "num_agents": len(problems)}
-    strategy = make(run)
+        terms |= {"secure_sum": True, "noise_sharing": True, "num_agents": len(problems)}
+    return terms
+
+
+def _run(
+    method: Method, make: Callable[[dict[str, Any]], Any], problems: Sequence[TorchProblem],
+    terms: dict[str, Any], rounds: int,
+) -> tuple[Mapping[str, torch.Tensor], float]:  # fmt: skip
+    relation, strategy = method.relation, make(terms)
 
     def problem(context: Context) -> TorchProblem:
         return problems[int(context.node_config["partition-id"])]
@@ -258,10 +282,12 @@ class Study:
 
     def found(self, epsilon: int) -> Found:
         """Return the settings that are best on the other agents' validation set."""
-        at = TUNED_AT[epsilon]
+        at = TUNED_AT[self.size][epsilon]
 
         def score(values: Values) -> float:
-            return -float(self._run(epsilon=at, seed=TUNING, values=values)["accuracy"] or 0.0)
+            found = self._run(epsilon=at, seed=TUNING, values=values)
+            # Of equal accuracies that with the smaller loss: where all name the commonest class.
+            return 1e-6 * min(found["loss"] or 100.0, 100.0) - float(found["accuracy"] or 0.0)
 
         return searched(self._middle, {}, score, TRIALS[self.size], BOUND[self.size])
 
@@ -278,11 +304,16 @@ class Study:
         return found
 
 
+def searched_at(size: str) -> list[int]:
+    """Return the epsilons at which settings are searched."""
+    return sorted(set(TUNED_AT[size].values()))
+
+
 def play_all(runs: Runs, size: str, tasks: Sequence[str], methods: Sequence[str]) -> None:
     """Play what is missing: settings first, then seed by seed."""
     studies = [Study(runs, size, task, method) for task in tasks for method in methods]
     for study in studies:
-        for epsilon in sorted(set(TUNED_AT.values())):
+        for epsilon in searched_at(size):
             study.found(epsilon)
     for seed in range(SEEDS[size]):
         for study in studies:
@@ -302,7 +333,7 @@ class Sweeps:
 
     task, epsilon, seeds = "mnist", 2, 3
     clips, lengths = (0.1, 0.3, 1.0, 3.0, 10.0), (1 / 9, 1 / 3, 1.0, 3.0, 9.0)
-    rounds, batches = (3, 6, 12, 24, 48), (1, 2, 4)
+    rounds, batches = (3, 6, 12, 24, 48), (1, 4)
 
     def __init__(self, runs: Runs, size: str) -> None:
         self._one = partial(runs, size=size, task=self.task, epsilon=self.epsilon)
@@ -350,8 +381,8 @@ class Sweeps:
         """Yield steps that take as many gradients as one of all examples, likewise."""
         for times in self.batches:
             middle = {**self.values, "length": _four(self.values["length"] / times)}
-            changed = 0 if times == BATCHES else times
-            yield times, *self._stepped("SCAFFOLD, sampled", middle, batches=changed)
+            changed = 0 if times == 1 else times
+            yield times, *self._stepped(ADD_REMOVE, middle, batches=changed)
 
     def play(self) -> None:
         """Play what is missing."""
@@ -389,7 +420,7 @@ def _four(number: float) -> float:
 # ------------------------------------------------------------------ the page
 
 
-LOCAL = [name for name, one in METHODS.items() if not one.shared and not one.sampled]
+LOCAL = [name for name, one in METHODS.items() if not one.shared and one.relation == "replace-one"]
 MARGIN = 1.0
 """Points within which two methods are level."""
 
@@ -463,12 +494,13 @@ class Measured:
         epsilons = [f"epsilon {epsilon}" for epsilon in EPSILONS]
         for task in self.tasks:
             lines += ["", f"### {TASKS[task].title}", ""]
-            lines += [row("accuracy, %", *epsilons, "seeds", "chosen at 1", "chosen at 4")]
-            lines += [rule(len(epsilons) + 3)]
+            heads = [f"chosen at {epsilon}" for epsilon in searched_at(self.size)]
+            lines += [row("accuracy, %", *epsilons, "seeds", *heads)]
+            lines += [rule(len(epsilons) + 1 + len(heads))]
             for name in self.names[task]:
                 cells = [said(self.at(task, name, epsilon)) for epsilon in EPSILONS]
                 counts = {self.at(task, name, epsilon).count for epsilon in EPSILONS}
-                chosen = [self._chosen(task, name, epsilon) for epsilon in (1, 4)]
+                chosen = [self._chosen(task, name, epsilon) for epsilon in searched_at(self.size)]
                 lines += [row(name, *cells, " to ".join(map(str, sorted(counts))), *chosen)]
             lines += ["", row(f"points above {REFERENCE}", *epsilons), rule(len(epsilons))]
             for name in self.names[task]:
@@ -534,11 +566,11 @@ class Measured:
             self.studies[task, name].found(epsilon).trials
             for task in self.tasks
             for name in self.names[task]
-            for epsilon in (1, 4)
+            for epsilon in searched_at(self.size)
         )
         most = max(trials, default=BOUND[self.size])
         parts = []
-        for epsilon in (1, 4):
+        for epsilon in searched_at(self.size):
             once = 1.0 / gaussian_scale(float(epsilon), DELTA)
             total = gaussian_epsilon(math.sqrt(most + 1) * once, DELTA)
             parts.append(f"{total:.1f} in place of {epsilon}")
@@ -581,7 +613,7 @@ def missing(**run: Any) -> dict[str, Any]:
 def estimate(file: Path, size: str, tasks: Sequence[str], methods: Sequence[str]) -> str:
     """Return about how many runs are missing, and how long they take."""
     done = [one for one in Runs(file, missing).found.values() if one["run"]["size"] == size]
-    each = TRIALS[size] * len(set(TUNED_AT.values())) + SEEDS[size] * len(EPSILONS)
+    each = TRIALS[size] * len(searched_at(size)) + SEEDS[size] * len(EPSILONS)
     left, seconds = 0, 0.0
     for task in tasks:
         own = [one for one in done if one["run"]["task"] == task]

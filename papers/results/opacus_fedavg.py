@@ -20,7 +20,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
 from privet.client_apps import initial_arrays
-from privet.core import ConfigError
+from privet.core import ConfigError, RunError
 from privet.kernel import gaussian_scale, stream
 from privet.sim.engine import InlineGrid
 from results.network_tasks import Tensors, loss_of
@@ -78,27 +78,38 @@ def trained(
         content: Any = message.content
         own = int(context.node_config["partition-id"])
         number = int(content["config"]["server-round"])
-        model = _in_its_own_form(make())
+        model = make()
         model.load_state_dict(content["arrays"].to_torch_state_dict())
+        names = _in_its_own_form(model)
         draw = stream(seed, "opacus", str(own), round_=number)
         _steps(model, agents[own], draw, noise, rate, steps, clip, step)
-        arrays = ArrayRecord({name: one.detach() for name, one in model.state_dict().items()})
+        moved = {name: model.get_parameter(place).detach() for name, place in names.items()}
+        arrays = ArrayRecord(moved)
         metrics = MetricRecord({"num-examples": len(agents[own][1])})
         return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
 
     start = initial_arrays(make())
     strategy = FedAvg(fraction_evaluate=0.0)
     result = strategy.start(InlineGrid(app, len(agents)), start, num_rounds=rounds)
-    return result.arrays.to_torch_state_dict(), noise
+    found = result.arrays.to_torch_state_dict()
+    if not found:  # Flower's FedAvg goes on when all agents fail
+        raise RunError("Opacus in FedAvg: no agent replied; the log says why")
+    return found, noise
 
 
-def _in_its_own_form(model: Any) -> Any:
-    """Replace a GRU by Opacus's, which has the same names and weights."""
-    for name, layer in model.named_children():
-        if isinstance(layer, torch.nn.GRU):
-            made = opacus("layers").DPGRU(layer.input_size, layer.hidden_size, batch_first=True)
-            setattr(model, name, made)
-    return model
+def _in_its_own_form(model: Any) -> dict[str, str]:
+    """Replace a GRU by Opacus's with the same weights; return its names of the parameters."""
+    names = {name: name for name, _ in model.named_parameters()}
+    for layer, gru in model.named_children():
+        if isinstance(gru, torch.nn.GRU):
+            made = opacus("layers").DPGRU(gru.input_size, gru.hidden_size, batch_first=True)
+            with torch.no_grad():
+                for name, held in gru.named_parameters():
+                    kind, side, _ = name.split("_")
+                    made.get_parameter(f"l0.{side}.{kind}").copy_(held)
+                    names[f"{layer}.{name}"] = f"{layer}.l0.{side}.{kind}"
+            setattr(model, layer, made)
+    return names
 
 
 def _steps(

@@ -132,9 +132,9 @@ RHO_ETA = 0.25
 """Of FedPDM: a momentum of 3/4. At 1/2 it is DP-FedSGD of twice its step (docs/identities.md)."""
 KAPPA = 0.3
 """Of FedDyn: alpha is this over the length of a round's steps, as by default around loops."""
-REFERENCE, ADD_REMOVE, OWN_ACCOUNT = (
-    "DP-FedSGD", "SCAFFOLD, add-remove", "Opacus in FedAvg, own account",
-)  # fmt: skip
+REFERENCE = "DP-FedSGD"
+SGD_ADD_REMOVE, ADD_REMOVE = "DP-FedSGD, add-remove", "SCAFFOLD, add-remove"
+OWN_ACCOUNT = "Opacus in FedAvg, own account"
 METHODS: Mapping[str, Method] = {
     "DP-FedSGD": Method(_sgd),
     "DP-FedSGD, momentum 0.9": Method(_momentum, scale=0.2),
@@ -145,6 +145,7 @@ METHODS: Mapping[str, Method] = {
     "DP-FedAvg": Method(_fedavg, STEPS, update=True),
     "DP-FedSGD, shared noise": Method(_sgd, shared=True),
     "DP-FedAvg, shared noise": Method(_fedavg, STEPS, shared=True, update=True),
+    SGD_ADD_REMOVE: Method(_sgd, relation="add-remove"),
     ADD_REMOVE: Method(_scaffold, STEPS, relation="add-remove"),
     OWN_ACCOUNT: Method(None, STEPS, 1.0 / BATCHES, BATCHES, "add-remove"),
 }
@@ -324,6 +325,12 @@ def play_all(runs: Runs, size: str, tasks: Sequence[str], methods: Sequence[str]
 # ------------------------------------------------------------------ one thing changed at a time
 
 
+def there(found: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    """Yield what is there, up to the first that is not."""
+    with suppress(LookupError):
+        yield from found
+
+
 class Sweeps:
     """Clip, step, rounds and batch on one network at one epsilon, for the page on choosing them.
 
@@ -394,22 +401,18 @@ class Sweeps:
         lines = [
             f"DP-FedSGD on {TASKS[self.task].title} at epsilon {self.epsilon}, {self._own} rounds, "
             f"clip {self.values['clip']:g}, step times clip {self.values['length']:g} where they "
-            f"are not what is changed; {self.seeds} seeds, accuracy in %.",
+            f"are not what is changed; {self.seeds} seeds.",
         ]
-        for head, found in (("clip", self.clip()), ("step times clip", self.length())):
-            each = list(found)
-            lines += ["", f"| {head} | {' | '.join(f'{one:g}' for one, _ in each)} |"]
-            lines += ["| --- |" + " --- |" * len(each)]
-            lines += ["| accuracy | " + " | ".join(said(one) for _, one in each) + " |"]
-        for head, three in (
-            ("rounds", self.round()),
-            ("SCAFFOLD under add-remove, steps for one gradient of all", self.batch()),
-        ):
-            every = list(three)
-            lines += ["", f"| {head} | {' | '.join(str(one) for one, _, _ in every)} |"]
-            lines += ["| --- |" + " --- |" * len(every)]
-            lines += ["| accuracy | " + " | ".join(said(one) for _, _, one in every) + " |"]
-            lines += ["| step times clip | " + " | ".join(f"{at:g}" for _, at, _ in every) + " |"]
+        changed: dict[str, Iterator[tuple[Any, ...]]] = {
+            "clip": self.clip(), "step times clip": self.length(), "rounds": self.round(),
+            f"{ADD_REMOVE}: steps for one gradient of all": self.batch(),
+        }  # fmt: skip
+        for head, found in changed.items():
+            if each := list(there(found)):
+                lines += ["", row(head, *(f"{one[0]:g}" for one in each)), rule(len(each))]
+                lines += [row("accuracy, %", *(said(one[-1]) for one in each))]
+                if len(each[0]) == 3:  # where the step is chosen anew
+                    lines += [row("step times clip", *(f"{one[1]:g}" for one in each))]
         return lines
 
 
@@ -426,8 +429,18 @@ MARGIN = 1.0
 
 
 def said(found: Estimate) -> str:
-    """Return a mean in % with half its interval."""
-    return f"{found.mean:.1f} ± {found.half_width:.1f}"
+    """Return a mean in % with half its interval, which one run has not."""
+    return f"{found.mean:.1f}" + (f" ± {found.half_width:.1f}" if found.count > 1 else "")
+
+
+def word(gap: Estimate) -> str:
+    """Return where the interval of a difference lies; of one run that it is one."""
+    return level(gap, MARGIN) if gap.count > 1 else "one run"
+
+
+def against(gap: Estimate) -> str:
+    """Return the cell of a difference."""
+    return f"{word(gap)} {points(gap)}"
 
 
 class Measured:
@@ -470,9 +483,9 @@ class Measured:
         first = order[0]
         near: dict[str, list[str]] = {"level": [], "undecided": []}
         for name in order[1:]:
-            word = level(self.gap(task, name, first, epsilon), MARGIN)
-            if word in near:
-                near[word].append(name)
+            found = word(self.gap(task, name, first, epsilon))
+            if found in near:
+                near[found].append(name)
         text = f"**{first}** {self.at(task, first, epsilon).mean:.1f}"
         return text + "".join(f"; {word}: {', '.join(own)}" for word, own in near.items() if own)
 
@@ -506,8 +519,7 @@ class Measured:
             for name in self.names[task]:
                 if name != REFERENCE:
                     gaps = [self.gap(task, name, REFERENCE, epsilon) for epsilon in EPSILONS]
-                    cells = [f"{level(gap, MARGIN)} {points(gap)}" for gap in gaps]
-                    lines += [row(name, *cells)]
+                    lines += [row(name, *map(against, gaps))]
         return lines
 
     def _chosen(self, task: str, name: str, epsilon: int) -> str:
@@ -551,6 +563,13 @@ class Measured:
             steps = TASKS[task].gradients[self.size]
             study = self.studies[task, OWN_ACCOUNT]
             lines += [row(epsilon, *self._account(study, epsilon, steps)) for epsilon in EPSILONS]
+        heads = [f"epsilon {epsilon}" for epsilon in EPSILONS]
+        lines += ["", row(f"points of {OWN_ACCOUNT}, above", *heads), rule(len(heads))]
+        for task in self.tasks:
+            for name in (SGD_ADD_REMOVE, ADD_REMOVE):
+                if {name, OWN_ACCOUNT} <= {*self.names[task]}:
+                    gaps = [self.gap(task, OWN_ACCOUNT, name, epsilon) for epsilon in EPSILONS]
+                    lines += [row(f"{name}: {TASKS[task].title}", *map(against, gaps))]
         return lines
 
     def _account(self, study: Study, epsilon: int, steps: int) -> list[str]:

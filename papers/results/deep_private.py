@@ -5,10 +5,10 @@
 FOLDER has mnist_20k.npz and Adult's two files. What is not yet in docs/results/deep-private.jsonl
 is played, a line a run, and the page is written; the command can be stopped at any time, begins
 with an estimate, and the page says the size. ``--write`` plays nothing, ``--task`` one network
-alone. The compact networks of ``--size small`` take an hour of one core, ``--size full`` a night.
+alone. The compact networks of ``--size small`` take half an hour of one core.
 
 A method's step and clip are searched on other agents' records, with a validation set of their own
-(`results.private_tasks`), at two epsilons, from which the others take them.
+(`results.private_tasks`), at one or two epsilons, from which the others take them.
 """
 
 from __future__ import annotations
@@ -439,8 +439,8 @@ def word(gap: Estimate) -> str:
 
 
 def against(gap: Estimate) -> str:
-    """Return the cell of a difference."""
-    return f"{word(gap)} {points(gap)}"
+    """Return the cell of a difference, whose interval one run has not."""
+    return f"{word(gap)} {points(gap)}" if gap.count > 1 else f"one run {gap.mean:+.1f}"
 
 
 class Measured:

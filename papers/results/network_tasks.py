@@ -269,13 +269,13 @@ ALPHABET = [chr(code) for code in (10, *range(32, 127))]
 MOST_CHARACTERS = 40_000
 
 
-def _read(name: str) -> str:
+def read_source(name: str) -> str:
     path = Path(os.path.dirname(os.__file__)) / name
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
     return "".join(one for one in text if one in "\n" or " " <= one <= "~")
 
 
-def _windows(text: str) -> Tensors:
+def windows(text: str) -> Tensors:
     """Return inputs and the characters that follow, (n, LENGTH) both."""
     known = {character: at for at, character in enumerate(ALPHABET)}
     codes = torch.tensor([known[one] for one in text[:MOST_CHARACTERS]])
@@ -288,10 +288,10 @@ def _windows(text: str) -> Tensors:
 
 @cache
 def _texts() -> Agents:
-    texts = [_read(name) for name in SOURCES]
+    texts = [read_source(name) for name in SOURCES]
     digest = hashlib.sha256("".join(texts).encode()).hexdigest()[:12]
     parts, tests = [], []
-    for inputs, labels in map(_windows, texts):
+    for inputs, labels in map(windows, texts):
         last = len(labels) // 5  # the end of every file
         parts.append((inputs[:-last], labels[:-last]))
         tests.append((inputs[-last:], labels[-last:]))
@@ -389,7 +389,7 @@ def _trained_before(size: str) -> Mapping[str, torch.Tensor]:
     torch.manual_seed(0)
     width, layers, steps = (64, 2, 1500) if size == "full" else (32, 2, 400)
     model = _Transformer(width, layers if size != "quick" else 1)
-    parts = [_windows(text) for name in BEFORE if (text := _read(name))]
+    parts = [windows(text) for name in BEFORE if (text := read_source(name))]
     inputs, labels = (torch.cat(one) for one in zip(*parts, strict=True))
     optimizer = torch.optim.Adam(model.parameters(), 3e-3)
     draw = stream(0, "before")

@@ -239,7 +239,8 @@ def total_gradient(problems: Sequence[Any]) -> Callable[[FloatArray], FloatArray
             together = stack.gradient(np.broadcast_to(x, stack.shape))
             for place, row in zip(places, together, strict=True):
                 rows[place] = row
-        return np.sum(rows, axis=0)
+        summed: FloatArray = np.sum(rows, axis=0)
+        return summed
 
     return total
 

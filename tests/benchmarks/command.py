@@ -18,6 +18,8 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from flwr.serverapp import Grid
+
 from privet.data import federation_from_config
 from privet.server_apps import read_config
 from privet.server_apps.build import build_strategy, starting_model
@@ -25,6 +27,7 @@ from privet.sim.inline import grid_of, run_inline
 from privet.sim.logs import quiet
 from privet.strategies.base import PrimalDualStrategy
 from privet.strategies.run.observers import Checkpoints
+from privet.strategies.run.session import Round
 
 from .figure import Figure, Show, undisturbed
 
@@ -102,9 +105,9 @@ def _noted_rounds() -> Iterator[list[float]]:
     clocks: list[float] = []
     play = PrimalDualStrategy.play_round
 
-    def noted(self: PrimalDualStrategy, *args: Any) -> Any:
+    def noted(self: PrimalDualStrategy, grid: Grid, number: int) -> Round:
         clocks.append(time.process_time())
-        return play(self, *args)
+        return play(self, grid, number)
 
     PrimalDualStrategy.play_round = noted  # type: ignore[method-assign]
     try:

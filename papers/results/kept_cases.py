@@ -1,7 +1,7 @@
 """The results of a folder that ``privet reproduce`` wrote, as one line a case and study.
 
 ``PYTHONPATH=papers .venv/bin/python -m results.kept_cases FOLDER DATA STUDY...`` prints them, for
-docs/results/fedpdm-cases.jsonl; a case's settings are in its result.
+the files of cases in docs/results; a case's settings are in its result.
 """
 
 from __future__ import annotations

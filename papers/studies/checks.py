@@ -290,22 +290,31 @@ def accuracy_under_noise(rng: Generator, *, printed: bool) -> Gap:
     return mean / bound - 1, one.numbers
 
 
-def uncoordinated_solvers(rng: Generator) -> Gap:
-    """Four agents with f_i(x) = h_i x^2 / 2 - b_i x."""
+def limit_of_local_training(rng: Generator, *, own: bool = False, partial: bool = False) -> Gap:
+    """Four agents with f_i(x) = h_i x^2 / 2 - b_i x, whose local steps have a closed form.
+
+    With ``own`` each agent has a step and a number of steps of its own; else all have one step, of
+    up to 1/(L + 1/rho), and one N_e, which may be infinite. With ``partial`` each is there in half
+    of the rounds.
+    """
     count, rho = 4, 1.0
     h, b = rng.uniform(0.5, 2.0, count), rng.standard_normal(count)
-    step = rng.uniform(0.5, 1.5, count) / (h + 1 / rho)
-    epochs = rng.integers(2, 8, count)
+    if own:
+        step = rng.uniform(0.5, 1.5, count) / (h + 1 / rho)
+        epochs = rng.integers(2, 8, count).astype(float)
+    else:
+        step = np.full(count, rng.uniform(0.2, 1.0) / (h.max() + 1 / rho))
+        epochs = np.full(count, rng.choice([1.0, 2.0, 5.0, 20.0, math.inf]))
     x, z = rng.standard_normal((2, count))
-    for _ in range(200):
+    left = (1 - step * (h + 1 / rho)) ** epochs
+    for _ in range(1000 if partial else 200):
+        there = rng.random(count) < (0.5 if partial else 1.0)
         y = z.mean()
-        w, v = x.copy(), 2 * y - z
-        for epoch in range(int(epochs.max())):
-            moved = w - step * (h * w - b + (w - v) / rho)
-            w = np.where(epoch < epochs, moved, w)
-        x, z = w, z + 2 * (w - y)
+        exact = (b + (2 * y - z) / rho) / (h + 1 / rho)
+        x = np.where(there, left * x + (1 - left) * exact, x)
+        z = np.where(there, z + 2 * (x - y), z)
     gap = float(np.abs(x - b.sum() / h.sum()).max()) - 1e-6
-    return gap, {"h": h.tolist(), "gamma": step.tolist()}
+    return gap, {"h": h.tolist(), "gamma": step.tolist(), "N_e": [f"{one:g}" for one in epochs]}
 
 
 # ------------------------------------------------------------------ DP-IADMM

@@ -82,13 +82,15 @@ def test_fed_plts_rows_follow_from_the_kept_cases() -> None:
         assert [row_line(study.name, row) for row in rows] == entries, study.name
 
 
-def test_fedpdms_rows_follow_from_the_kept_cases() -> None:
+@pytest.mark.parametrize("paper", ["dp-iadmm", "fedpdm", "gfl"])
+def test_the_figures_rows_follow_from_the_kept_cases(paper: str) -> None:
     found: dict[str, dict[str, list[Any]]] = {}
-    for line in map(json.loads, (RESULTS / "fedpdm-cases.jsonl").read_text().splitlines()):
+    for line in map(json.loads, (RESULTS / f"{paper}-cases.jsonl").read_text().splitlines()):
         results = found.setdefault(line["study"], {}).setdefault(line["case"], [])
         assert line["seed"] == len(results)
         results.append(line["result"])
-    assert set(found) == {one.name for one in chosen(["fedpdm"])} - {"fedpdm/theorems"}
+    figures = {one.name for one in chosen([paper]) if not one.full_only}
+    assert set(found) == figures - {f"{paper}/theorems"}
     for name, results in found.items():
         (study,) = chosen([name])
         rows = study.conclude(results).rows

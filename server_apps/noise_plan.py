@@ -30,8 +30,9 @@ class NoisePlan:
 
     A record moves what an agent releases by at most s, so all its n records move it by at most n s:
     it lies within r = n s / 2 of a point that says nothing of them (n s where a neighbour is one
-    record less, of which s counts the whole). Of noise of deviation sigma on each of d coordinates,
-    the mean over the N agents of a round has the ratio
+    record less, of which s counts the whole). Where a whole update is clipped, all of them together
+    move it by at most s, and r = s / 2 (program ``update``). Of noise of deviation sigma on each of
+    d coordinates, the mean over the N agents of a round has the ratio
 
         N r / sqrt(d sum_i sigma_i^2) = sqrt(N / (d mean_i (sigma_i / r)^2)),
 
@@ -50,12 +51,15 @@ class NoisePlan:
         Noised steps of an agent in a round.
     sharing : float
         The factor of R if the agents shared out the noise, and none colluded.
+    whole : bool
+        Whether a whole update is clipped, whatever the number of its records.
     """
 
     squared: float
     rounds: int
     local: int
     sharing: float = 1.0
+    whole: bool = False
 
     @property
     def noise(self) -> float:
@@ -97,10 +101,12 @@ class NoisePlan:
     @property
     def _way_out(self) -> str:
         """What helps where even one round is too noisy."""
-        ways = "raise target-epsilon, or have fewer agents with more records each"
+        others = "more agents" if self.whole else "fewer agents with more records each"
+        ways = f"raise target-epsilon, or have {others}"
         if self.sharing > 1:
+            algorithm = "dp-fedavg" if self.whole else "dp-fedsgd"
             ways += (
-                ", or agents that share the noise (algorithm=dp-fedsgd secure-sum=true "
+                f", or agents that share the noise (algorithm={algorithm} secure-sum=true "
                 f"noise-sharing=true), then {self.noise_of(1) / self.sharing:.2g} times"
             )
         return ways
@@ -129,7 +135,7 @@ def noise_plan(half: Half, every: Mapping[str, Plan]) -> NoisePlan:
         dim = max(facts.dim for facts in agents)
         total += size * sum(agents.values()) / (dim * inverse) if inverse > 0 else math.inf
     sharing = 1.0 if half.noise_sharing or not sizes else math.sqrt(max(sizes.values()))
-    return NoisePlan(total, len(sizes), local, sharing)
+    return NoisePlan(total, len(sizes), local, sharing, half.clipping == "update")
 
 
 def _squared_ratio(release: Release, facts: Facts) -> float:
@@ -138,6 +144,8 @@ def _squared_ratio(release: Release, facts: Facts) -> float:
         return math.inf
     units = 1 if release.relation == "replace-agent" else facts.num_examples
     reach = float(units) if release.relation == "add-remove" else units / 2.0
+    if release.program == "update":
+        reach = 0.5
     reach *= release.sampling  # a sampled record moves so much more
     # The loss of a shared noise is that of the sum, and Laplace's is in units of its scale.
     own = release.loss**2 * release.honest / (2.0 if release.mechanism == "laplace" else 1.0)

@@ -52,6 +52,18 @@ def test_a_step_of_private_gradients_by_hand(plan: Any, rounds: int) -> None:
     assert (found.rounds, found.local) == (rounds, 1)
 
 
+@pytest.mark.parametrize("relation", ["replace-one", "replace-agent", "add-remove"])
+def test_a_whole_update_by_hand(plan: Any, relation: str) -> None:
+    """It is within C of 0, however many records it is of."""
+    keys = {**SGD, "algorithm": "dp-fedavg", "relation": relation}
+    found, account = plan(**keys, num_server_rounds=40)
+    sigma = account.noise["noise-scale"]
+    by_hand = sigma * math.sqrt(PUBLIC["dim"]) / (math.sqrt(9) * 0.7)
+    assert found.noise == pytest.approx(by_hand, rel=1e-3)
+    assert found.noise > 1
+    assert "raise target-epsilon, or have more agents" in account.advice
+
+
 def test_a_total_epsilon_fixes_the_sum_whatever_shares_it(plan: Any) -> None:
     few, _ = plan(**SGD, num_server_rounds=2)
     many, _ = plan(**SGD, num_server_rounds=200)

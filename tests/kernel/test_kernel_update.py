@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -336,6 +337,52 @@ def test_nor_does_an_object_inside_a_program(changes: dict[str, Any]) -> None:
         Records(Held(problem), perturber(problem, CHARGED)).update(
             PROGRAM, TASK._replace(**changes), STREAMS
         )
+
+
+# ------------------------------------------------------------------ loops of the user's
+
+
+def charged_records() -> Records:
+    problem = ridge()
+    return Records(Held(problem), perturber(problem, CHARGED))
+
+
+@pytest.mark.parametrize("end", [1.01, 1e9, -1e300, float("nan"), float("inf")])
+def test_wherever_a_loop_ends_one_noised_difference_within_the_clip_leaves(end: float) -> None:
+    records, start = charged_records(), np.ones(3)
+    noised = records.difference(PROGRAM, start, np.full(3, end))
+    drawn = SeededNoise(0).gaussian((1, 3), 0.5)[0]
+    under = noised - drawn
+    length = {1.01: 0.01 * math.sqrt(3), 1e9: CLIP}.get(end, 0.0)  # squares of 1e300 overflow
+    assert np.linalg.norm(under) == pytest.approx(length, abs=1e-4)  # the noise's grid
+    records.settle()
+    with pytest.raises(NoiseError, match="more than the 1 draws"):
+        records.difference(PROGRAM, start, start)
+
+
+def test_the_difference_of_a_loop_is_held_to_the_charge() -> None:
+    class Larger(Update):
+        sensitivity = 2 * CLIP  # type: ignore[assignment]
+
+    start, spies = np.ones(3), np.array([Spy(), Spy(), Spy()], object)
+    refused: list[tuple[Any, Any, Any, str]] = [
+        (Update(1.01 * CLIP), start, start, r"moves by 1\.616 in l2, more than the 1\.6"),
+        (Larger(9.0), start, start, "takes Update"),
+        (Update(CLIP, "add-remove"), start, start, "relation = 'add-remove' was asked for"),
+        (PROGRAM, start, spies, "in object"),
+        (PROGRAM, spies, start, "in object"),
+        (PROGRAM, start, start.astype(np.float32), "vector in float32"),
+        (PROGRAM, start, np.ones(4), "3"),
+    ]
+    for program, begin, end, said in refused:
+        records = charged_records()
+        with pytest.raises((NoiseError, RecordsError), match=said):
+            records.difference(program, begin, end)
+    assert not any(spy.seen for spy in spies)
+    problem = ridge()
+    other = Records(Held(problem), perturber(problem, replace(CHARGED, program="gradients")))
+    with pytest.raises(NoiseError, match="program 'update' was asked for"):
+        other.difference(PROGRAM, start, start)
 
 
 def failing(beyond: float, pull: float) -> CallableProblem:

@@ -52,7 +52,17 @@ _ERRORS = {
     kind.__name__: kind for kind in (BudgetRefused, NoCertificateError, NoiseError, RecordsError)
 }
 _PLAIN = (type(None), bool, int, float, str)
-_METHODS = ("walk", "gradient", "clipped_sum", "drift", "inexact", "update", "custom", "settle")
+_METHODS = (
+    "walk",
+    "gradient",
+    "clipped_sum",
+    "drift",
+    "inexact",
+    "update",
+    "difference",
+    "custom",
+    "settle",
+)
 _FACTS = ("facts", "dim", "dtype", "charged", "release", "un_noised")
 _UN_NOISED = ("gradient", "moduli", "perturb")
 
@@ -162,6 +172,10 @@ class RemoteRecords:
 
     def update(self, program: Update, task: LocalTask, streams: Streams) -> Array:
         found: Array = self._ask("update", program, task, streams)
+        return found
+
+    def difference(self, program: Update, start: Array, end: Array) -> Array:
+        found: Array = self._ask("difference", program, start, end)
         return found
 
     def custom(self, name: str, streams: Streams, /, **arguments: Any) -> Array:

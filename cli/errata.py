@@ -66,13 +66,16 @@ def _named(one: Erratum) -> dict[str, Any]:
 
 
 def _line(found: Counterexample) -> dict[str, Any]:
-    """Return a counterexample as JSON values; fractions are their texts, such as "11/1024"."""
+    """Return a counterexample as JSON values; fractions are their texts, such as "11/1024".
+
+    What was computed has twelve digits: the last ones are the processor's.
+    """
     return {
         "instance": _plain(found.instance),
         "measured": found.measured,
-        "found": _plain(found.found),
-        "claimed": _plain(found.claimed),
-        "corrected": _plain(found.corrected),
+        "found": _rounded(_plain(found.found)),
+        "claimed": _rounded(_plain(found.claimed)),
+        "corrected": _rounded(_plain(found.corrected)),
         "refutes": found.refutes,
         "agrees": found.agrees,
     }
@@ -84,6 +87,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(own) for own in value]
     return str(value) if isinstance(value, Fraction) else value
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_rounded(own) for own in value]
+    return float(f"{value:.12g}") if isinstance(value, float) else value
 
 
 def _text(one: Erratum, found: Counterexample) -> str:

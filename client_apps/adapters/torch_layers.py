@@ -254,7 +254,7 @@ class Uses:
 
 
 class _Use:
-    """A use of parameters by a layer; ``more`` is what a layer needs to know besides."""
+    """A use of parameters by a layer; ``more`` is what else a layer needs to know."""
 
     def __init__(self, names: tuple[str, ...], rows: Any, outputs: Any, *more: Any) -> None:
         self.names, self._rows, self._version = names, rows, rows._version

@@ -606,18 +606,13 @@ def main() -> None:
             print(*claims(runs), *shorter(runs), sep="\n", flush=True)
         for data, speeds in () if arguments.claims else parts:
             print(*rows(runs, data, speeds), sep="\n", flush=True)
-    found = Runs(file, missing)
+    found = Runs(file)
     lines = tables(found)
     print("\n".join(lines))
     page = arguments.results / "asynchrony.md"
     fill(page, "finding", list(finding(found)))
     fill(page, "tables", lines[:-1])
     figure(arguments.results.parent / "images" / "asynchrony", found, "stragglers")
-
-
-def missing(**run: Any) -> dict[str, Any]:
-    """Play nothing (raises ``LookupError``)."""
-    raise LookupError(run)
 
 
 if __name__ == "__main__":

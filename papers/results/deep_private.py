@@ -13,7 +13,6 @@ A method's step and clip are searched on other agents' records, with a validatio
 
 from __future__ import annotations
 
-import argparse
 import logging
 import math
 import time
@@ -41,7 +40,7 @@ from results.network_tasks import accuracy, loss_of
 from results.opacus_fedavg import DELTA, opacus, trained
 from results.private_accuracy import level
 from results.private_tasks import SIZES, TASKS, Parts
-from results.resumable import Runs
+from results.resumable import Runs, suite
 from results.searched import Found, searched
 from results.themes import themed
 from results.verdicts import points
@@ -611,7 +610,7 @@ def rule(count: int) -> str:
 
 def write(results: Path, size: str) -> None:
     """Write the parts of both pages, and the picture, from the runs that are there."""
-    runs = Runs(results / "deep-private.jsonl", missing)
+    runs = Runs(results / "deep-private.jsonl")
     found = Measured(runs, size)
     for name, part in (
         ("finding", found.finding), ("tables", found.tables), ("accounts", found.accounts),
@@ -624,14 +623,9 @@ def write(results: Path, size: str) -> None:
         fill(results.parent / "how-to" / ADVICE, "sweeps", Sweeps(runs, size).tables())
 
 
-def missing(**run: Any) -> dict[str, Any]:
-    """Play nothing (raises ``LookupError``)."""
-    raise LookupError(run)
-
-
 def estimate(file: Path, size: str, tasks: Sequence[str], methods: Sequence[str]) -> str:
     """Return about how many runs are missing, and how long they take."""
-    done = [one for one in Runs(file, missing).found.values() if one["run"]["size"] == size]
+    done = [one for one in Runs(file).found.values() if one["run"]["size"] == size]
     each = TRIALS[size] * len(searched_at(size)) + SEEDS[size] * len(EPSILONS)
     left, seconds = 0, 0.0
     for task in tasks:
@@ -644,14 +638,7 @@ def estimate(file: Path, size: str, tasks: Sequence[str], methods: Sequence[str]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Play what is missing, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("results", type=Path, help="docs/results")
-    parser.add_argument("folder", type=Path, help="of the data")
-    parser.add_argument("--size", choices=SIZES, default="full")
-    parser.add_argument("--task", choices=list(TASKS), action="append", help="one network alone")
-    parser.add_argument("--method", choices=list(METHODS), action="append", help="one alone")
-    parser.add_argument("--write", action="store_true", help="play nothing, write what is there")
-    given = parser.parse_args(arguments)
+    given = suite(__doc__.splitlines()[0], SIZES, TASKS, METHODS).parse_args(arguments)
     if not given.write:
         opacus("optimizers")  # which is missed now, and not in an hour
         quiet()

@@ -13,7 +13,6 @@ The settings of a method are searched on examples that are held out, by runs of 
 
 from __future__ import annotations
 
-import argparse
 import logging
 import math
 import multiprocessing
@@ -41,7 +40,7 @@ from privet.sim.logs import quiet
 from privet.strategies import LED, FedDyn, FedPDM, FedPLT, Scaffold
 from results.marked import fill
 from results.network_tasks import SIZES, TASKS, Agents, accuracy, train
-from results.resumable import Runs
+from results.resumable import Runs, suite
 from results.searched import Found, searched
 from results.verdicts import BETTER, UNDECIDED, WORSE, compared, judged, points
 from studies.statistics import Estimate, difference
@@ -317,11 +316,6 @@ def job(results: Path, folder: Path, size: str, task: str, method: str) -> None:
 # ------------------------------------------------------------------ the page
 
 
-def missing(**run: Any) -> dict[str, Any]:
-    """Play nothing (raises ``LookupError``)."""
-    raise LookupError(run)
-
-
 def studies(runs: Runs, size: str, task: str, digest: str) -> dict[str, Study]:
     """Return the methods of a task whose runs are all there."""
     found = {}
@@ -412,7 +406,7 @@ def finding(found: Mapping[str, Mapping[str, Study]]) -> Iterator[str]:
 
 def write(results: Path, folder: Path, size: str) -> None:
     """Write the page's parts from the runs that are there."""
-    runs = Runs(results / "networks.jsonl", missing)
+    runs = Runs(results / "networks.jsonl")
     digests = {task: digest_of(folder, task) for task in TASKS}
     found = {task: studies(runs, size, task, digests[task]) for task in TASKS}
     lines = [f"Size **{size}**: " + "; ".join(_sized(task, size) for task in TASKS) + "."]
@@ -434,7 +428,7 @@ def _sized(task: str, size: str) -> str:
 
 def estimate(file: Path, size: str, tasks: Sequence[str]) -> str:
     """Return how many runs are missing at most, and about how long they take."""
-    done = [one for one in Runs(file, missing).found.values() if one["run"]["size"] == size]
+    done = [one for one in Runs(file).found.values() if one["run"]["size"] == size]
     left, seconds = 0, 0.0
     for task in tasks:
         own = [one for one in done if one["run"]["task"] == task]
@@ -449,13 +443,7 @@ def estimate(file: Path, size: str, tasks: Sequence[str]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Play what is missing, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("results", type=Path, help="docs/results")
-    parser.add_argument("folder", type=Path, help="of the data")
-    parser.add_argument("--size", choices=SIZES, default="full")
-    parser.add_argument("--task", choices=sorted(TASKS), action="append", help="one task alone")
-    parser.add_argument("--method", choices=list(METHODS), action="append", help="one alone")
-    parser.add_argument("--write", action="store_true", help="play nothing, write what is there")
+    parser = suite(__doc__.splitlines()[0], SIZES, TASKS, METHODS)
     parser.add_argument("--processes", type=int, default=2)
     given = parser.parse_args(arguments)
     if not given.write:

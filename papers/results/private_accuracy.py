@@ -458,7 +458,7 @@ Cells = Mapping[tuple[str, str, float], Estimate]
 def measured(file: Path) -> Cells:
     """Return the means of all cells whose runs are all in the file."""
 
-    runs, found = Runs(file, _missing), {}
+    runs, found = Runs(file), {}
     for data, method, epsilon in cells_of(DATA, METHODS, EPSILONS):
         with suppress(LookupError):
             found[data, method, epsilon] = Estimate.of(cell(runs, data, method, epsilon))
@@ -535,7 +535,7 @@ def levels(file: Path) -> list[str]:
 
 
 def _tested(file: Path, data: str, method: str, epsilon: float, margin: float) -> str:
-    runs = Runs(file, _missing)
+    runs = Runs(file)
 
     def scores(name: str) -> list[float]:
         return [score or 0.0 for score in cell(runs, data, name, epsilon)]
@@ -544,10 +544,6 @@ def _tested(file: Path, data: str, method: str, epsilon: float, margin: float) -
     gap = welch(scores(method), best, 0.05 / (len(DATA) * len(EPSILONS)))
     said = f"{gap.mean:+.3f} ± {gap.half_width:.3f}".replace("0.", ".")
     return f"{level(gap, margin)}, {said}"
-
-
-def _missing(**run: Any) -> dict[str, Any]:
-    raise LookupError
 
 
 def _per_cent(share: float) -> str:

@@ -28,6 +28,7 @@ from results.network_tasks import (
     NUMBERS,
     OCCUPATION,
     SHAPES,
+    SIZES,
     Tensors,
     convolutions,
     perceptron,
@@ -36,7 +37,6 @@ from results.network_tasks import (
     windows,
 )
 
-SIZES = ("quick", "small", "full")
 Sized = Mapping[str, int]
 
 

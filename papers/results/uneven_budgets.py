@@ -326,14 +326,10 @@ def table(data: str, lines: Lines) -> list[str]:
 
 def measured(file: Path) -> dict[str, Lines]:
     """Return the lines of the problems whose runs are all in the file."""
-
-    def missing(**run: Any) -> dict[str, Any]:
-        raise LookupError
-
     found = {}
     for data in SETTINGS:
         with suppress(LookupError):
-            found[data] = lines_of(Runs(file, missing), data)
+            found[data] = lines_of(Runs(file), data)
     return found
 
 

@@ -25,7 +25,7 @@ class ProximalFunction(Protocol):
         ...
 
     def prox(self, v: FloatArray, step: float) -> FloatArray:
-        """Return argmin_x h(x) + ||x - v||^2 / (2 step), for step > 0."""
+        """Return argmin_x h(x) + ||x - v||^2 / (2 step), for step > 0; it may be v itself."""
         ...
 
     def subgradient_residual(self, x: FloatArray, g: FloatArray) -> float:

@@ -22,7 +22,6 @@ from privet.client_apps.fed_plt import Agent, SplittingAgent
 from privet.client_apps.loop_defaults import NO_LOOPS, Loops
 from privet.client_apps.terms import PrivacyTerms
 from privet.core.key import setting
-from privet.core.mapped import column_sums
 from privet.kernel import Facts, Moduli, Zero
 from privet.kernel.records import best_step
 from privet.problems import ProximalFunction
@@ -53,8 +52,8 @@ class State(HalfState):
         Number N of agents.
     x, z : arrays (N, d)
         Rows of every agent, in the order of the sorted names; (0, d) if uploads are masked.
-    total : array (d,)
-        Sum of the z_i; if uploads are masked, in float64 and kept from round to round.
+    total : float64 array (d,)
+        Sum of the z_i if uploads are masked; else (0,).
     center : array (d,)
         prox_{(rho/N) h}(mean z) of the present z: the next y and the last model.
     residual : float
@@ -155,7 +154,7 @@ class Server(ServerHalf[State]):
         return {"x": start, "z": start}
 
     def initialise(self, start: Vector, count: int) -> State:
-        total = count * start.astype(np.float64)
+        total = count * start.astype(np.float64) if self.masked else np.zeros(0)
         return self.completed(State(start, count, **self.tables(start, count), total=total))
 
     def with_tables(self, x: Vector, z: Vector) -> State:
@@ -166,14 +165,16 @@ class Server(ServerHalf[State]):
 
     def admit(self, state: State, position: int, start: Vector) -> State:
         """Return the state with one more agent, at x_i = z_i = start."""
-        state.total = state.total + start
+        if self.masked:
+            state.total = state.total + start
         state.count += 1
         return super().admit(state, position, start)
 
     def completed(self, state: State) -> State:
-        if not self.masked:
-            state.total = column_sums(state.z)
-        mean = (state.total / state.total.dtype.type(state.count)).astype(state.y.dtype, copy=False)
+        if self.masked:
+            mean = (state.total / state.count).astype(state.y.dtype, copy=False)
+        else:
+            mean = mean_row(state.z)
         state.center = self.h.prox(mean, self.agent.rho / state.count)
         return state
 

@@ -1,7 +1,8 @@
 """What a server does with the replies of a round, beside Flower's FedAvg with as many numbers.
 
 The agents reply with their model as it was sent and a little more; they take no gradients, and only
-`aggregate_train` is timed. A round in which all agents reply must read every upload and every
+`aggregate_train` is timed: FedAvg's, the method's and a bare loop in turns, of which the median of
+the ratios counts. A round in which all agents reply must read every upload and every
 agent's row of the method's tables, and write these rows: the bare loop does that and no more, in
 blocks that fit into the cache, so that the rest of the fold can be seen beside it.
 
@@ -39,6 +40,7 @@ import tracemalloc
 import zlib
 from collections.abc import Callable
 from functools import partial
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -52,11 +54,13 @@ from privet.sim.engine import InlineGrid
 from privet.sim.logs import quiet
 from privet.strategies import FedDyn, FedPDM, FedPLT, Scaffold
 
+from .earlier import interval
 from .figure import Figure, Show
 
 AGENTS, NUMBERS = 20, 5_000_000
 GOAL, NEAR = 1.2, 1.3
 """Times FedAvg's CPU seconds, and times the floor: the larger one is the goal."""
+TURNS = 12
 LOCAL: Any = {"step_size_base": 0.1, "step_size_rule": "constant", "max_local_steps": 1}
 STRATEGIES: dict[str, Callable[[int], Any]] = {
     "fed-avg": lambda agents: FedAvg(
@@ -200,54 +204,55 @@ def bare(name: str, agents: int, numbers: int) -> Callable[[], object]:
 
 
 def bench_fold(show: Show, *, quick: bool = False) -> None:
-    """Time the folds in turns, each in a process of its own, and measure peaks of memory."""
+    """Time each fold in turns with FedAvg's and its bare loop, and measure peaks of memory."""
     agents, numbers = (4, 1_000_000) if quick else (AGENTS, NUMBERS)
     case = f"fold of {agents} x {numbers / 1e6:g}M"
-    least: dict[str, list[float]] = {}
-    for _ in range(1 if quick else 3):
-        for name in STRATEGIES:
-            times = _played(name, "time", agents, numbers)
-            least[name] = list(map(min, times, least.get(name, times)))
-    peaks = {name: _played(name, "peak", agents, numbers)[0] for name in STRATEGIES}
-    (average, _), vector = least.pop("fed-avg"), 4 * numbers
+    turns = {
+        name: _measured_apart(name, "time", agents, numbers, 3 if quick else TURNS)
+        for name in list(STRATEGIES)[1:]
+    }
+    average = median(one for found in turns.values() for one, _, _ in found)
     show(Figure("torch", case, "CPU seconds, fed-avg", average))
-    for name, (folded, loop) in least.items():
-        floor = loop / average
+    for name, found in turns.items():
+        ratio, low, high = interval([[fold / average for average, fold, _ in found]])
+        floor = median(loop / average for average, _, loop in found)
+        figure = f"{name} / fed-avg, {low:.2f} to {high:.2f}, floor {floor:.2f}"
         goal = max(GOAL, NEAR * floor)
-        figure = f"{name} / fed-avg, floor {floor:.2f}"
-        show(Figure("torch", case, figure, folded / average, goal, at_least=False))
-    for name, peak in peaks.items():
-        show(Figure("torch", case, f"{name}, peak of the server in vectors", peak / vector))
+        show(Figure("torch", case, figure, ratio, goal, at_least=False))
+    for name in STRATEGIES:
+        peak = _measured_apart(name, "peak", agents, numbers) / (4 * numbers)
+        show(Figure("torch", case, f"{name}, peak of the server in vectors", peak))
 
 
-def _played(name: str, what: str, agents: int, numbers: int) -> list[float]:
-    command = [sys.executable, "-m", "benchmarks.fold", name, what, str(agents), str(numbers)]
+def _measured_apart(name: str, what: str, *numbers: int) -> Any:
+    """Return what a process of its own finds."""
+    command = [sys.executable, "-m", "benchmarks.fold", name, what, *map(str, numbers)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    found: list[float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return json.loads(done.stdout.splitlines()[-1])
 
 
-def _measured(name: str, what: str, agents: int, numbers: int) -> list[float]:
-    """Return the least seconds of a fold and of the bare loop, or the peak of the last fold."""
+def _times(name: str, agents: int, numbers: int, turns: int) -> list[list[float]]:
+    """Return the CPU seconds of FedAvg's fold, the method's and the bare loop, of every turn."""
+    average, server = (Server(each, agents, numbers) for each in ("fed-avg", name))
+    loop, found = bare(name, agents, numbers), []
+    for _ in range(turns + 1):
+        folds = [each.fold(each.replies()) for each in (average, server)]
+        begin = time.process_time()
+        loop()
+        found.append([*folds, time.process_time() - begin])
+    return found[1:]  # the first allocates
+
+
+def _peak(name: str, agents: int, numbers: int) -> int:
+    """Return the most bytes that the server held during the second fold."""
     import torch  # noqa: F401  # what it allocates is not counted
 
-    if what == "peak":
-        tracemalloc.start()
-        server = Server(name, agents, numbers)
-        server.fold(server.replies())
-        return [server.peak(server.replies())]
+    tracemalloc.start()
     server = Server(name, agents, numbers)
-    folds = [server.fold(server.replies()) for _ in range(4)]
-    del server
-    loops = [0.0]
-    if name != "fed-avg":
-        loop, loops = bare(name, agents, numbers), []
-        for _ in range(4):
-            begin = time.process_time()
-            loop()
-            loops.append(time.process_time() - begin)
-    return [min(folds), min(loops)]
+    server.fold(server.replies())
+    return server.peak(server.replies())
 
 
 if __name__ == "__main__":
-    print(json.dumps(_measured(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))))
+    measure: Any = _times if sys.argv[2] == "time" else _peak
+    print(json.dumps(measure(sys.argv[1], *map(int, sys.argv[3:]))))

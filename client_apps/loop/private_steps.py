@@ -147,7 +147,7 @@ class PrivateSteps:
         if not self._begun:
             self._begun = True
             if warning := not_a_mean(self._model, self._parameters, loss_fn, rows, build):
-                _warn_once(warning)
+                warn_once(warning)
         parts = self._torch.from_numpy(noised).split([part.numel() for part in named.values()])
         return [
             part.reshape(value.shape).to(value.device, value.dtype)
@@ -241,7 +241,8 @@ def not_a_mean(
 
 
 @functools.lru_cache(maxsize=64)
-def _warn_once(line: str) -> None:
+def warn_once(line: str) -> None:
+    """Log a warning, once a process."""
     log.warning("%s", line)
 
 

@@ -93,13 +93,16 @@ class Corrections:
     Notes
     -----
     Of every optimizer the first parameter with a gradient is looked at, as a correction is one of
-    all parameters. A step within a step, as of an optimizer around another or of a subclass that
-    calls its base, is one step.
+    all parameters. So a step costs nothing that grows with the model, but for the first one of an
+    optimizer. A step within a step, as of an optimizer around another or of a subclass that calls
+    its base, is one step.
     """
 
     def __init__(self, parameters: Mapping[str, Any], needed: bool) -> None:
-        self._parameters, self._needed = parameters, needed
+        self._needed = needed
         self._ids = {id(parameter) for parameter in parameters.values()}
+        # Those whose gradients are noted: looked at, or of an optimizer that has not stepped yet.
+        self._noted = {id(parameter): parameter for parameter in parameters.values()}
         self._round = object()
         self._calls = self._found = 0
         self._before: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -110,7 +113,7 @@ class Corrections:
     @contextmanager
     def correcting(self) -> Iterator[None]:
         """Note that the gradients of all that is not frozen are corrected within the block."""
-        held = [each for each in self._parameters.values() if each.requires_grad]
+        held = [each for each in self._noted.values() if each.requires_grad]
         times = [self._times(parameter.grad) for parameter in held]
         yield
         self._calls += 1
@@ -144,9 +147,13 @@ class Corrections:
 
     def _look_at(self, parameter: Any) -> None:
         """Have every backward pass of a parameter noted, from the next one on."""
-        if id(parameter) not in self._handles:
-            handle = parameter.register_post_accumulate_grad_hook(self._accumulated)
-            self._handles[id(parameter)] = handle
+        key = id(parameter)
+        if key in self._handles:
+            return
+        self._handles[key] = parameter.register_post_accumulate_grad_hook(self._accumulated)
+        if key not in self._noted:  # so what was noted once is of the past
+            self._noted[key] = parameter
+            self._note(parameter.grad, 0)
 
     def _ours(self, optimizer: Any) -> Iterator[Any]:
         """Yield those of the parameters, not frozen, that an optimizer steps."""
@@ -157,12 +164,17 @@ class Corrections:
 
     def _fault(self, optimizer: Any) -> str:
         """Return what is wrong with the gradients that an optimizer steps by; empty if nothing."""
-        corrected = self._calls > self._before.get(optimizer, 0)
+        before = self._before.get(optimizer, -1)
+        corrected = self._calls > max(before, 0)
         who = type(optimizer).__name__
         parameter = next((each for each in self._ours(optimizer) if each.grad is not None), None)
         if parameter is None:
             return CLEARED.format(who) if corrected else ""
         self._look_at(parameter)
+        if before < 0:
+            for each in self._ours(optimizer):
+                if id(each) not in self._handles:
+                    self._noted.pop(id(each), None)
         mark = self._mark(parameter.grad)
         if mark is not None and mark.times > 1:
             return TWICE.format(who)
@@ -206,8 +218,8 @@ class Corrections:
 
     def _unscaling(self, optimizer: Any) -> None:
         """Refuse to unscale gradients that nothing has changed since they were corrected."""
-        held = (parameter.grad for parameter in self._ours(optimizer))
-        times = [self._times(gradient) for gradient in held if gradient is not None]
+        noted = (each for each in self._ours(optimizer) if id(each) in self._noted)
+        times = [self._times(each.grad) for each in noted if each.grad is not None]
         if times and all(times):
             _refuse_scaled()
 
@@ -215,7 +227,7 @@ class Corrections:
     def watched(self) -> Iterator[None]:
         """Look at what optimizers and gradient scalers do within the block."""
         if self._needed:
-            trained = [each for each in self._parameters.values() if each.requires_grad]
+            trained = [each for each in self._noted.values() if each.requires_grad]
             for parameter in trained[:1]:  # of other optimizers', once they step
                 self._look_at(parameter)
         try:

@@ -162,13 +162,14 @@ class LocalRound:
         parameters, half = self._parameters, self._half
         once = f"{half.name} counts the gradient of every step" if parameters.sums else ""
         hook = StepHook(parameters.parameters, self._correct, parameters.objective, once)
-        with hooked(hook), unscaling(self._unscaled):
-            yield
+        names = {id(each): name for name, each in parameters.parameters.items()}
 
-    def _unscaled(self, optimizer: Any) -> None:
-        """Note a gradient scaler, which may skip every step of a round."""
-        names = {id(each): name for name, each in self._parameters.parameters.items()}
-        self._scaled = self._scaled or bool(owned(optimizer, names))
+        def unscaled(optimizer: Any) -> None:
+            """Note a gradient scaler, which may skip every step of a round."""
+            self._scaled = self._scaled or bool(owned(optimizer, names))
+
+        with hooked(hook), unscaling(unscaled):
+            yield
 
     def private_step(self, loss_fn: LossFn, batch: Any, optimizer: Any = None) -> None:
         """Take one charged step on the model's device.

@@ -28,9 +28,9 @@ from privet.kernel.door import sampled_sum
 from privet.kernel.programs.steps import LocalTask
 from privet.kernel.records import FloatArray
 
-from ..adapters.torch_clipping import clipped_gradients
-from ..adapters.torch_memory import Memory, same_bits
-from ..adapters.torch_recurrent import separate_states
+from ..adapters.networks.clipping import clipped_gradients
+from ..adapters.networks.memory import Memory, same_bits
+from ..adapters.networks.recurrent import separate_states
 
 log = logging.getLogger("flwr.privet")
 

@@ -110,15 +110,17 @@ class Corrections:
         self._handles: dict[int, Any] = {}
         self.stepped = False
 
-    @contextmanager
-    def correcting(self) -> Iterator[None]:
-        """Note that the gradients of all that is not frozen are corrected within the block."""
-        held = [each for each in self._noted.values() if each.requires_grad]
-        times = [self._times(parameter.grad) for parameter in held]
-        yield
+    def held(self) -> list[tuple[Any, int]]:
+        """Return what is to be noted, before a correction of all that is not frozen."""
+        return [
+            (each, self._times(each.grad)) for each in self._noted.values() if each.requires_grad
+        ]
+
+    def corrected(self, held: list[tuple[Any, int]]) -> None:
+        """Note a correction of what `held` returned."""
         self._calls += 1
-        for parameter, before in zip(held, times, strict=True):
-            self._note(parameter.grad, before + 1)
+        for parameter, times in held:
+            self._note(parameter.grad, times + 1)
 
     def _note(self, gradient: Any, times: int, bare: bool = False) -> None:
         gradient._privet = _Mark(self._round, gradient._version, times, bare)
@@ -162,14 +164,21 @@ class Corrections:
                 if each.requires_grad and id(each) in self._ids:
                     yield each
 
-    def _fault(self, optimizer: Any) -> str:
+    def _first(self, optimizer: Any) -> tuple[bool, Any]:
+        """Return whether an optimizer steps any, and the first that has a gradient."""
+        ours = False
+        for each in self._ours(optimizer):
+            if each.grad is not None:
+                return True, each
+            ours = True
+        return ours, None
+
+    def _fault(self, optimizer: Any, parameter: Any) -> str:
         """Return what is wrong with the gradients that an optimizer steps by; empty if nothing."""
         before = self._before.get(optimizer, -1)
         corrected = self._calls > max(before, 0)
-        who = type(optimizer).__name__
-        parameter = next((each for each in self._ours(optimizer) if each.grad is not None), None)
         if parameter is None:
-            return CLEARED.format(who) if corrected else ""
+            return CLEARED.format(type(optimizer).__name__) if corrected else ""
         self._look_at(parameter)
         if before < 0:
             for each in self._ours(optimizer):
@@ -177,38 +186,38 @@ class Corrections:
                     self._noted.pop(id(each), None)
         mark = self._mark(parameter.grad)
         if mark is not None and mark.times > 1:
-            return TWICE.format(who)
-        return NONE.format(who) if not corrected or (mark is not None and mark.bare) else ""
+            return TWICE.format(type(optimizer).__name__)
+        if not corrected or (mark is not None and mark.bare):
+            return NONE.format(type(optimizer).__name__)
+        return ""
 
     def _begins(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Look at a step before it is taken; torch's pre-hook."""
-        if next(self._ours(optimizer), None) is None:
+        ours, parameter = self._first(optimizer)
+        if not ours:
             return
         self.stepped = True
-        if getattr(optimizer, "grad_scale", None) is not None and self._calls:
+        if self._calls and getattr(optimizer, "grad_scale", None) is not None:
             _refuse_scaled()
         if not self._needed:
             return
-        closed = (args[1] if len(args) > 1 else kwargs.get("closure")) is not None
-        within = any(step.right for step in self._open)
-        fault = "" if within or closed else self._fault(optimizer)
-        right = within or not (closed or fault)
-        if right and not within:
-            self._is_right(optimizer)
+        fault, right = "", any(step.right for step in self._open)
+        if not right and (args[1] if len(args) > 1 else kwargs.get("closure")) is None:
+            fault = self._fault(optimizer, parameter)
+            if right := not fault:
+                self._is_right(optimizer)
         self._open.append(_Step(optimizer, right, self._found, self._calls, fault))
 
     def _ends(self, optimizer: Any, *_: Any) -> None:
         """Refuse a step that had no correction, nor was given one within; torch's post-hook."""
-        while self._open:
-            step = self._open.pop()  # above it are steps that raised
-            if step.optimizer is optimizer:
-                break
-        else:
+        if all(step.optimizer is not optimizer for step in self._open):
             return
+        while (step := self._open.pop()).optimizer is not optimizer:
+            pass  # above it are steps that raised
         if step.right or self._found > step.found:
             return
         unchanged = step.fault and self._calls == step.calls
-        if fault := step.fault if unchanged else self._fault(optimizer):
+        if fault := step.fault if unchanged else self._fault(optimizer, self._first(optimizer)[1]):
             raise ConfigError(fault)
         self._is_right(optimizer)
 

@@ -113,8 +113,10 @@ class LocalRound:
                 "with hook = True every optimizer step is corrected, and correct() would do it "
                 "twice: leave out one of the two"
             )
-        with nullcontext() if self._calls is None else self._calls.correcting():
-            self._correct(self._parameters.names, True, gradients)
+        held = [] if self._calls is None else self._calls.held()
+        self._correct(self._parameters.names, True, gradients)
+        if self._calls is not None:
+            self._calls.corrected(held)
 
     def _correct(
         self, names: Collection[str], counts: bool, gradients: Mapping[str, Any] | None = None

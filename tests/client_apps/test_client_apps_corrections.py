@@ -217,6 +217,18 @@ class Decayed(torch.optim.SGD):  # type: ignore[misc]
         return done
 
 
+class Beside(torch.optim.SGD):  # type: ignore[misc]
+    """Its step begins with one of another model's optimizer."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, lr=0.05)
+        self.other = sgd([torch.nn.Parameter(torch.zeros(1))])
+
+    def step(self, closure: Any = None) -> Any:
+        self.other.step()
+        return super().step(closure)
+
+
 def of_kind(kind: Any, correct: Correct, model: Point, agent: int) -> None:
     optimizer = kind(model.parameters())
     for number in range(STEPS):
@@ -254,6 +266,7 @@ RIGHT: dict[str, Steps] = {
     "made-anew": made_anew,
     "beside-a-teacher": beside_a_teacher,
     "around": partial(of_kind, Around),
+    "beside": partial(of_kind, Beside),
     "decayed": partial(of_kind, partial(Decayed, lr=0.05)),
 }
 

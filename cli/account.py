@@ -34,7 +34,7 @@ def account(
     raw = given_keys(settings, config, preset)
     public = {key: _whole(key, raw.pop(key)) for key in FACT_KEYS if key in raw}
     resolved = read_config(raw)
-    idle = [key for key in raw if is_idle(key)]
+    idle = [key for key in given_keys(settings, config) if is_idle(key)]
     planned = plan_account(resolved, public)
     if as_json:
         print(json.dumps(to_json(_summary(resolved, planned)), allow_nan=False))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +18,9 @@ from .keys import ConfigOption, JsonOption, PresetOption, completed
 
 if TYPE_CHECKING:
     from privet.sim.audit import Audit
+
+SECONDS = 10.0
+"""Between two lines on how far an audit is."""
 
 
 def audit(
@@ -68,7 +74,14 @@ def audit(
     if folders:
         earlier, written = _run(Path(folders[0]))
         raw = {**earlier, **raw}
-    result = audited(raw, canaries=canaries, false_alarms=false_alarms, colluders=colluders)
+    with _progress(not as_json) as show:
+        result = audited(
+            raw,
+            canaries=canaries,
+            false_alarms=false_alarms,
+            colluders=colluders,
+            on_round=show,
+        )
     broken = result.broken or result.bound > written
     promised = min(result.epsilon, written)
     if as_json:
@@ -95,6 +108,29 @@ def audit(
         raise typer.Exit(1)
     if result.reach < promised:
         raise typer.Exit(2)
+
+
+@contextmanager
+def _progress(wanted: bool) -> Iterator[Callable[[int, int], None]]:
+    """Show the rounds of all runs on stderr: a bar on a terminal, elsewhere a line now and then."""
+    if not sys.stderr.isatty():
+        said = time.monotonic()
+
+        def tell(played: int, total: int) -> None:
+            nonlocal said
+            if wanted and time.monotonic() - said >= SECONDS:
+                said = time.monotonic()
+                print(f"{played} of {total} rounds", file=sys.stderr)
+
+        yield tell
+        return
+    from rich.progress import Progress
+
+    from privet.core.terminal import console
+
+    with Progress(console=console(stderr=True), transient=True) as bar:
+        task = bar.add_task("rounds")
+        yield lambda played, total: bar.update(task, completed=played, total=total)
 
 
 def _verdict(result: Audit, *, broken: bool, promised: float) -> str:

@@ -200,6 +200,7 @@ class _SearchResult:
 
     def show(self, top: int, json_lines: bool) -> None:
         """Print the first rows, as a table or as JSON."""
+        from rich.box import HORIZONTALS
         from rich.table import Table
 
         from privet.core.terminal import console
@@ -213,7 +214,8 @@ class _SearchResult:
             low, high = self.moduli.strong_convexity, self.moduli.smoothness
             print(f"strong convexity {low:.4g}, smoothness {high:.4g}")
         print(self.summary)
-        table = Table(show_lines=True)
+        # Without vertical lines, so that a key and its value stay on one line of 80 columns.
+        table = Table(box=HORIZONTALS, show_lines=True, show_edge=False, padding=(0, 1, 0, 0))
         table.add_column("settings", overflow="fold")
         for name in self.rows[0][1]:
             table.add_column(name, justify="right", overflow="fold")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -29,6 +30,8 @@ from privet.problems import BinaryLogistic, LinearModel, Regularizer, make_regul
 from privet.problems.linear import MatrixScoreModel
 from privet.problems.losses import LOSSES
 from privet.problems.stacks import total_gradient
+
+log = logging.getLogger("flwr.privet")
 
 _OF_LOSS = (
     "loss", "regularizer", "regularizer_weight", "beta", "divisor", "row_norm", "own",
@@ -264,6 +267,12 @@ class _Agents:
 
     def _parts(self, num_agents: int) -> tuple[Indices, ...]:
         settings, data = self.settings, self.dataset
+        if settings.id_column and PARTITIONS[settings.partition].by != "ids":
+            log.warning(
+                "id-column = %s: partition = %s does not deal by it, partition = natural-id does; "
+                "the column is only left out of the features",
+                *(settings.id_column, settings.partition),
+            )
         try:
             parts = partition(
                 data.train_labels,

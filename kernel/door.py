@@ -207,7 +207,7 @@ class Records:
         is no larger, as n / min(b, n) does not fall as n grows. The unit scales the sum and its
         sensitivity alike, and dividing by it follows the noise.
 
-        `privet.client_apps.adapters.torch_clipping` gives this guarantee for PyTorch modules,
+        `privet.client_apps.adapters.networks.clipping` gives this guarantee for PyTorch modules,
         except for the batches, which the training loop chooses.
         """
         _require_kind(Gradients, gradients)

@@ -198,7 +198,8 @@ class NodeRules:
         """
         if (private or self.limited) and relation != self.relation:
             raise BudgetRefused(
-                f"relation = {relation!r}: this node's config says {self.relation!r}"
+                f"relation = {relation!r}: this node's is {self.relation!r}, as its config says "
+                f"('replace-one' where it says nothing): set relation = {relation!r} there to agree"
             )
         if not self.limited:
             return

@@ -61,7 +61,6 @@ def run_and_save(
         If the run cannot go on. History and checkpoint are in the folder.
     """
     folder = RunFolder.create(output_dir, name)
-    settings = {**(config or {}), "algorithm": strategy.half.name, **strategy.half.settings()}
     began = time.monotonic()
     with folder.held():
         result = strategy.start(
@@ -72,6 +71,8 @@ def run_and_save(
             checkpoint=folder.checkpoint,
             **options,
         )
+        # With the values that the run chose for what was left open.
+        settings = {**(config or {}), "algorithm": strategy.half.name, **strategy.half.settings()}
         # The formula as printed needs a regulariser that is known, and is no claim.
         privacy = privacy_account(strategy, {**settings, "regularizer": "none"})
         run = {"id": name, "algorithm": strategy.half.name, "config": settings}

@@ -21,6 +21,7 @@ from the same upload without noise is measured in units of the charged scale
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -54,6 +55,7 @@ from privet.sim.grid import App, NodeConfig
 from privet.sim.inline import app_of
 from privet.sim.residuals import Replays, Residuals, Silence, vectors_of
 from privet.sim.trusting import require_colluders, trusting_nodes
+from privet.strategies import Round
 from privet.wire import ring
 from privet.wire.contract import Instruction, Update, read_instruction, read_update
 from privet.wire.payload import ENCODED
@@ -147,6 +149,7 @@ def audit(
     false_alarms: float = FALSE_ALARMS,
     colluders: int | None = None,
     rng: np.random.Generator | None = None,
+    on_round: Callable[[int, int], None] | None = None,
 ) -> Audit:
     """Audit the privacy that a run config promises, in this process.
 
@@ -163,6 +166,9 @@ def audit(
         Nodes pin each other's keys and trust all but so many, as in ``run_inline``.
     rng : Generator, optional
         Generator of the coins; by default seeded by the system.
+    on_round : callable, optional
+        ``(played, all)``, called after every round with the number of rounds so far and of all
+        runs.
 
     Raises
     ------
@@ -178,10 +184,17 @@ def audit(
     if not config.get("clip", 0.0):
         raise ConfigError("clip = 0: an audit needs a run that clips and adds noise")
     first = _coins(config, problems, canaries, colluders or 0, rng)
-    seen = [_play(config, first, colluders, residuals=Residuals())]
+    watched = sum(one.present.size for one in first[: len(first) - (colluders or 0)])
+    runs, played = -(-canaries // max(watched, 1)), itertools.count(1)
+
+    def after(done: Round, strategy: object) -> None:
+        if on_round is not None:
+            on_round(next(played), (runs + 1) * config["num-server-rounds"])
+
+    seen = [_play(config, first, colluders, after, residuals=Residuals())]
     while sum(one.present.size for one in seen) < canaries:
         coins = _coins(config, problems, canaries, colluders or 0, rng)
-        seen.append(_play(config, coins, colluders))
+        seen.append(_play(config, coins, colluders, after))
     if not all(0 < one.epsilon < math.inf for one in seen):
         raise ConfigError("an audit needs a run that is private, and this one says it is not")
     delta, error = seen[0].delta, false_alarms / 2
@@ -204,7 +217,7 @@ def audit(
         ),
         measured=measured,
         spread=_spread(seen[0], error),
-        repeated=not seen[0].uploads.isdisjoint(_play(config, first, colluders).uploads),
+        repeated=not seen[0].uploads.isdisjoint(_play(config, first, colluders, after).uploads),
         canaries=scores.size,
         guesses=guesses,
         correct=correct,
@@ -345,6 +358,7 @@ def _play(
     config: Config,
     planted: Sequence[_Planted],
     colluders: int | None,
+    after: Callable[[Round, Any], None],
     *,
     residuals: Residuals | None = None,
 ) -> _Seen:
@@ -366,7 +380,8 @@ def _play(
             replays = Replays(name, problems, grid.run.run_id, grid.node_configs)
             grid.measure = partial(replays.measure, residuals)
         start = starting_model(config, problems[0].dim)
-        strategy.start(grid, start, num_rounds=config["num-server-rounds"], log_rounds=False)
+        rounds = config["num-server-rounds"]
+        strategy.start(grid, start, num_rounds=rounds, log_rounds=False, observers=[after])
     return replace(grid.seen(), residuals=residuals)
 
 

@@ -4,8 +4,8 @@ torch and scikit-learn are imported by the objects that need them, never by this
 """
 
 from .functions import CallableProblem
+from .networks.module import TorchProblem, trainable_arrays
 from .sklearn_linear import SklearnModel, SklearnProblem
-from .torch_module import TorchProblem, trainable_arrays
 
 __all__ = [
     "CallableProblem",

@@ -10,17 +10,12 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 from privet.core import ConfigError
-
-Unscaled = Callable[[Any], None]
-_watching: list[Unscaled] = []
-_lock = threading.Lock()
 
 
 class StepHook:
@@ -114,14 +109,17 @@ class _Corrected:
 
 
 @contextmanager
-def hooked(hook: Callable[..., Any]) -> Iterator[None]:
-    """Call a hook before every step of every optimizer."""
+def hooked(before: Callable[..., Any], after: Callable[..., Any] | None = None) -> Iterator[None]:
+    """Call hooks before and after every step of every optimizer."""
     torch: Any = importlib.import_module("torch.optim.optimizer")
-    handle = torch.register_optimizer_step_pre_hook(hook)
+    handles = [torch.register_optimizer_step_pre_hook(before)]
+    if after is not None:
+        handles.append(torch.register_optimizer_step_post_hook(after))
     try:
         yield
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
 
 
 class PlainSteps:
@@ -155,45 +153,6 @@ def _holds_arrays(state: Mapping[str, Any]) -> bool:
     return any(getattr(value, "ndim", 0) > 0 for value in state.values())
 
 
-class ScaledGradients:
-    """Refuses a correction that a gradient scaler would divide by its scale afterwards."""
-
-    def __init__(self, parameters: Mapping[str, Any]) -> None:
-        self._names = {id(parameter): name for name, parameter in parameters.items()}
-        self._parameters = parameters
-        self._left: dict[str, tuple[int, int]] = {}
-
-    def corrected(self) -> None:
-        """Note the gradients as they are after a correction."""
-        held = [parameter.grad for parameter in self._parameters.values()]
-        self._left = dict(zip(self._parameters, _versions(held), strict=True))
-
-    def unscaling(self, optimizer: Any) -> None:
-        """Refuse to unscale gradients that nothing has changed since they were corrected."""
-        names = owned(optimizer, self._names)
-        held = [self._parameters[name].grad for name in names]
-        if names and _versions(held) == [self._left.get(name) for name in names]:
-            self._refuse()
-
-    def step(self, optimizer: Any, *_: Any) -> None:
-        """Refuse a step that unscales by itself; torch's pre-hook."""
-        scaled = getattr(optimizer, "grad_scale", None) is not None
-        if scaled and self._left and owned(optimizer, self._names):
-            self._refuse()
-
-    def _refuse(self) -> None:
-        raise ConfigError(
-            "correct() came before the gradients were unscaled, which divides the correction by "
-            "the scale: call scaler.unscale_(optimizer), correct() and scaler.step(optimizer)"
-        )
-
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Look at what optimizers and gradient scalers do within the block."""
-        with _unscaling(self.unscaling), hooked(self.step):
-            yield
-
-
 def owned(optimizer: Any, names: Mapping[int, str]) -> list[str]:
     """Return the names of those parameters, by their identities, that an optimizer steps."""
     every = (each for group in optimizer.param_groups for each in group["params"])
@@ -211,35 +170,3 @@ def _within(frame: FrameType | None, outer: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-@contextmanager
-def _unscaling(watch: Unscaled) -> Iterator[None]:
-    """Call a function with the optimizer before a ``torch.amp.GradScaler`` unscales its gradients.
-
-    torch has hooks for optimizers and none for scalers: the method is replaced while a round is
-    open, and put back after the last.
-    """
-    kind = importlib.import_module("torch.amp").GradScaler
-    with _lock:
-        if not _watching:
-            kind.unscale_ = _watched(kind.unscale_)
-        _watching.append(watch)
-    try:
-        yield
-    finally:
-        with _lock:
-            _watching.remove(watch)
-            if not _watching:
-                kind.unscale_ = kind.unscale_.__wrapped__
-
-
-def _watched(unscale: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    @functools.wraps(unscale)
-    def unscale_(scaler: Any, optimizer: Any) -> None:
-        if scaler.is_enabled():
-            for watch in tuple(_watching):
-                watch(optimizer)
-        unscale(scaler, optimizer)
-
-    return unscale_

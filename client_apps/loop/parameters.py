@@ -259,7 +259,7 @@ class ModuleParameters(Parameters):
     Raises
     ------
     ConfigError
-        If the model trains another parameter, or none.
+        If the model trains none, or lazy ones without a shape.
     """
 
     def __init__(
@@ -278,6 +278,12 @@ class ModuleParameters(Parameters):
             raise ConfigError("module has no trainable parameters")
         self.names = tuple(self.parameters)
         self.torch = importlib.import_module("torch")  # which the module comes from
+        for name, parameter in self.parameters.items():
+            if self.torch.nn.parameter.is_lazy(parameter):
+                raise ConfigError(
+                    f"{name!r} is a lazy parameter, which has no shape yet: call the model on a "
+                    "batch, of zeros if you like, in the function that makes it"
+                )
 
     def require_in(self, model: Any) -> None:
         """Raise a ConfigError if another parameter has taken the place of one that is sent."""

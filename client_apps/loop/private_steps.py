@@ -28,9 +28,9 @@ from privet.kernel.door import sampled_sum
 from privet.kernel.programs.steps import LocalTask
 from privet.kernel.records import FloatArray
 
-from ..adapters.torch_clipping import clipped_gradients
-from ..adapters.torch_memory import Memory, same_bits
-from ..adapters.torch_recurrent import separate_states
+from ..adapters.networks.clipping import clipped_gradients
+from ..adapters.networks.memory import Memory, same_bits
+from ..adapters.networks.recurrent import separate_states
 
 log = logging.getLogger("flwr.privet")
 
@@ -147,7 +147,7 @@ class PrivateSteps:
         if not self._begun:
             self._begun = True
             if warning := not_a_mean(self._model, self._parameters, loss_fn, rows, build):
-                _warn_once(warning)
+                warn_once(warning)
         parts = self._torch.from_numpy(noised).split([part.numel() for part in named.values()])
         return [
             part.reshape(value.shape).to(value.device, value.dtype)
@@ -241,7 +241,8 @@ def not_a_mean(
 
 
 @functools.lru_cache(maxsize=64)
-def _warn_once(line: str) -> None:
+def warn_once(line: str) -> None:
+    """Log a warning, once a process."""
     log.warning("%s", line)
 
 

@@ -20,10 +20,11 @@ from privet.kernel.programs.steps import LocalTask, Walk
 
 from ..half import Half, Local, Vector
 from ..inputs import parts
+from .corrections import Corrections, unscaling
 from .kept_optimizers import KeptOptimizers
-from .optimizer_steps import PlainSteps, ScaledGradients, StepHook, hooked
+from .optimizer_steps import PlainSteps, StepHook, hooked, owned
 from .parameters import Model, ModuleParameters, Parameters
-from .private_steps import LossFn, PrivateSteps
+from .private_steps import LossFn, PrivateSteps, warn_once
 
 MOST_APART = 2.0
 """Factor by which a loop may move further, or less far, than the steps that its method assumes."""
@@ -69,9 +70,9 @@ class LocalRound:
             bool(task.needs) or task.shift is not None or task.rho < math.inf or weight != 1
         )
         self._took: Counter[str] = Counter()
-        self._hooks = False
+        self._hooks = self._scaled = False
         self._plain: PlainSteps | None = None
-        self._scaled: ScaledGradients | None = None
+        self._calls: Corrections | None = None
         self._send: Callable[[LocalRound, Mapping[str, float]], Message] | None = None
 
     def correct(self, model: Model, gradients: Mapping[str, Any] | None = None) -> None:
@@ -86,12 +87,22 @@ class LocalRound:
         precision after the gradients are unscaled, or the round is refused; before or after
         clipping, as the loop means it. A parameter without a gradient gets the correction alone.
 
+        A step of a ``torch.optim`` optimizer by gradients that hold no correction, or more than
+        one, is refused as far as it can be known: not after ``zero_grad(set_to_none=False)``, nor
+        of gradients that the loop has replaced. What steps without such an optimizer is not seen.
+
         Parameters
         ----------
         model : torch.nn.Module or mapping
             The model of this round.
         gradients : mapping of str to array, optional
             For a mapping of arrays: its gradients, which are changed. A module holds its own.
+
+        Raises
+        ------
+        ConfigError
+            For another model, in a private round, beside ``hook``, and for gradients that cannot be
+            changed; the step's own line is raised by the optimizer's ``step``.
         """
         if model is not self._model:
             raise ConfigError("correct() was given another model than the round")
@@ -102,9 +113,10 @@ class LocalRound:
                 "with hook = True every optimizer step is corrected, and correct() would do it "
                 "twice: leave out one of the two"
             )
+        held = [] if self._calls is None else self._calls.held()
         self._correct(self._parameters.names, True, gradients)
-        if self._scaled is not None:
-            self._scaled.corrected()
+        if self._calls is not None:
+            self._calls.corrected(held)
 
     def _correct(
         self, names: Collection[str], counts: bool, gradients: Mapping[str, Any] | None = None
@@ -133,8 +145,8 @@ class LocalRound:
                     self._plain = PlainSteps(parameters)
                     stack.enter_context(hooked(self._plain))
                 if self._private is None and not hook:
-                    self._scaled = ScaledGradients(parameters)
-                    stack.enter_context(self._scaled.watched())
+                    self._calls = Corrections(parameters, self._corrects)
+                    stack.enter_context(self._calls.watched())
             if hook:
                 stack.enter_context(self._hooked())
             yield
@@ -152,7 +164,13 @@ class LocalRound:
         parameters, half = self._parameters, self._half
         once = f"{half.name} counts the gradient of every step" if parameters.sums else ""
         hook = StepHook(parameters.parameters, self._correct, parameters.objective, once)
-        with hooked(hook):
+        names = {id(each): name for name, each in parameters.parameters.items()}
+
+        def unscaled(optimizer: Any) -> None:
+            """Note a gradient scaler, which may skip every step of a round."""
+            self._scaled = self._scaled or bool(owned(optimizer, names))
+
+        with hooked(hook), unscaling(unscaled):
             yield
 
     def private_step(self, loss_fn: LossFn, batch: Any, optimizer: Any = None) -> None:
@@ -229,6 +247,12 @@ class LocalRound:
             raise ConfigError("reply() belongs after the with block of the round")
         return self._send(self, metrics or {})
 
+    def _stepped(self) -> bool:
+        """Whether a step was seen, or none was to be taken."""
+        if self._private is not None or not self._parameters.trained(self._parameters.names):
+            return True
+        return self._calls.stepped if self._calls is not None else self._hooks and self._taken > 0
+
     def _local(self, finish: Callable[[LocalTask, Walk], Local]) -> Local:
         """Return the half's outcome of the steps; nothing else keeps its vectors."""
         half, task = self._half, self._task
@@ -239,7 +263,7 @@ class LocalRound:
                     f"a private round takes exactly {task.steps} private steps, this loop took "
                     f"{self._taken}"
                 )
-        if self._corrects and not self._taken:
+        if self._corrects and not self._taken and (task.needs or not self._scaled):
             raise ConfigError(
                 f"{half.name} needs a call of correct() in every local step, this loop made none: "
                 "call it before each step, or open the round with hook = True and step with a "
@@ -255,6 +279,11 @@ class LocalRound:
         if isinstance(self._parameters, ModuleParameters):
             self._parameters.require_in(self._model)
         mean, ends = self._parameters.mean(self._taken), self._parameters.now()
+        if not self._stepped() and stayed(task, ends):
+            warn_once(
+                "a loop left the model as its round began with it: none of its steps reached the "
+                "model's parameters"
+            )
         if self._plain is not None and (other := self._plain.other()):
             raise ConfigError(
                 f"{half.name} counts on plain gradient steps, those of {other} are not: train with "
@@ -272,6 +301,18 @@ class LocalRound:
         task = self._task = task._replace(shift=None, center=None)
         self._parameters.end()
         return finish(task, Walk(self._parameters.joined(ends), self._taken, mean))
+
+
+def stayed(task: LocalTask, ends: Iterable[Vector]) -> bool:
+    """Whether a walk ended where it began. ``ends`` are the flat parts of its end, in order."""
+    begin = 0
+    for end in ends:
+        for part in parts(len(end)):
+            start = task.start[begin + part.start : begin + min(part.stop, len(end))]
+            if not np.array_equal(start.astype(end.dtype, copy=False), end[part]):
+                return False
+        begin += len(end)
+    return True
 
 
 def length(task: LocalTask, mean: Vector, ends: Iterable[Vector], coarseness: float) -> float:

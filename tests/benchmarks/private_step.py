@@ -25,8 +25,8 @@ from typing import Any
 from flwr.app import Context, Message
 
 from privet.client_apps import LoopParticipant, initial_arrays
-from privet.client_apps.adapters.torch_clipping import block_rows
-from privet.client_apps.adapters.torch_recurrent import separate_states
+from privet.client_apps.adapters.networks.clipping import block_rows
+from privet.client_apps.adapters.networks.recurrent import separate_states
 from privet.core import ConfigError
 from privet.sim.engine import InlineGrid
 from privet.sim.logs import quiet

@@ -254,6 +254,8 @@ def test_account_names_keys_that_it_does_not_use() -> None:
         "not used here, as no account depends on them: resume, log-json\n"
         "planned for agents of 100 examples each, without reading data\n"
     )
+    preset = ("--preset", "adult", "algorithm=dp-iadmm", "num-examples=100")
+    assert "not used here" not in privet("account", *preset).out, "nobody gave what a preset has"
 
 
 def test_data_names_keys_that_it_does_not_use() -> None:

@@ -24,14 +24,22 @@ RUNS = ("led", "num-agents=2", "--budget=1")
 def test_settings_are_whole_however_narrow_the_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Keys of any length: rows that differ look different."""
+    """Keys of any length: rows that differ look different, and a usual key has its line."""
     monkeypatch.setenv("COLUMNS", "80")
-    figures = dict.fromkeys(("reached", "iterations", "rounds", "gradients", "messages"), 12345)
-    rows = [({"gradient-tracking-step-size": step}, figures) for step in (0.1234, 0.5678)]
+    names = ("reached", "iterations", "rounds", "gradients", "messages", "cost")
+    rows = [
+        ({"dual-step-size": step, "gradient-tracking-step-size": step}, dict.fromkeys(names, 12345))
+        for step in (0.1234, 0.5678)
+    ]
     _SearchResult("2 settings", None, rows).show(2, json_lines=False)
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
-    said = "".join(line.split("│")[1].strip().replace(" ", "") for line in lines)
-    assert said == "gradient-tracking-step-size0.1234gradient-tracking-step-size0.5678"
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[0] for line in lines if line.startswith("dual")] == [
+        "dual-step-size 0.1234",
+        "dual-step-size 0.5678",
+    ]
+    told = "".join(line[:23].strip() for line in lines if "12345" not in line)
+    assert told.count("gradient-tracking-step-size 0.1234") == 1
+    assert told.count("gradient-tracking-step-size 0.5678") == 1
     assert all(len(line) <= 80 for line in lines)
 
 

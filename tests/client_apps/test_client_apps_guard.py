@@ -109,7 +109,12 @@ def update(reply: Message, round_: int = 1) -> Any:
         ({}, {"clip": 0.0}, "without clipping"),
         ({}, {"noise-scale": 0.0}, "without noise"),
         ({"max-clip": 0.5}, {}, "max-clip"),
-        ({}, {"relation": "add-remove"}, "relation = 'add-remove'"),
+        (
+            {},
+            {"relation": "add-remove"},
+            "relation = 'add-remove': this node's is 'replace-one', as its config says "
+            "('replace-one' where it says nothing): set relation = 'add-remove' there to agree",
+        ),
         ({"relation": "add-remove", "num-examples": 20}, {}, "relation = 'replace-one'"),
     ],
 )

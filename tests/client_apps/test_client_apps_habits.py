@@ -13,6 +13,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
 from privet.client_apps import LoopParticipant, initial_arrays
+from privet.core import ConfigError
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT
 
@@ -33,12 +34,12 @@ def batches() -> Any:
     return zip(INPUTS.split(16), LABELS.split(16), strict=True)
 
 
-def flowers(loop: Loop) -> Any:
+def flowers(loop: Loop, made: Callable[[], Any] = make) -> Any:
     app = ClientApp()
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        model = make()
+        model = made()
         model.load_state_dict(message.content["arrays"].to_torch_state_dict())
         loop(model, message.content["config"]["server-round"])
         metrics = MetricRecord({"num-examples": 96})
@@ -48,13 +49,13 @@ def flowers(loop: Loop) -> Any:
     return app
 
 
-def privets(loop: Loop) -> Any:
-    participant = LoopParticipant(None, make, lambda context: 96)
+def privets(loop: Loop, made: Callable[[], Any] = make) -> Any:
+    participant = LoopParticipant(None, made, lambda context: 96)
     app = participant.app()
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        model = make()
+        model = made()
         with participant.round(message, context, model, hook=True) as local:
             loop(model, local.round)
         return local.reply()
@@ -257,6 +258,54 @@ def test_a_habit_is_kept(loop: Loop) -> None:
     before = loss_of(model(INPUTS), LABELS).item()
     model.load_state_dict(result.arrays.to_torch_state_dict())
     assert loss_of(model(INPUTS), LABELS).item() < before
+
+
+def lazy() -> Any:
+    """Lazy layers have their shapes after a call."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.LazyLinear(16), nn.ReLU(), nn.LazyLinear(2))
+    model(INPUTS[:1])
+    return model
+
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "bfloat16": lambda: nn.Sequential(Cast(torch.bfloat16), make().bfloat16(), Cast(torch.float32)),
+    "mixed": lambda: nn.Sequential(make(), Cast(torch.float64), nn.Linear(2, 2).double()),
+    "data-parallel": lambda: nn.DataParallel(make()),
+    "lazy": lazy,
+}
+
+
+class Cast(nn.Module):  # type: ignore[misc]
+    def __init__(self, dtype: Any) -> None:
+        super().__init__()
+        self.dtype = dtype
+
+    def forward(self, inputs: Any) -> Any:
+        return inputs.to(self.dtype)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_is_kept_as_it_is(name: str) -> None:
+    made = MODELS[name]
+    strategy: Any = FedPLT(num_agents=2)
+    result = strategy.start(
+        InlineGrid(privets(adam, made), 2), initial_arrays(made()), num_rounds=3
+    )
+    model = made()
+    before = loss_of(model(INPUTS).float(), LABELS).item()
+    model.load_state_dict(result.arrays.to_torch_state_dict())
+    assert loss_of(model(INPUTS).float(), LABELS).item() < before
+
+
+def test_a_lazy_layer_without_a_shape_is_named() -> None:
+    def made() -> Any:
+        return nn.Sequential(nn.LazyLinear(2))
+
+    with pytest.raises(ConfigError, match=r"'0.weight' is a lazy parameter, .* call the model on"):
+        LoopParticipant(None, made, lambda context: 96)
+    with pytest.raises(ConfigError, match=r"'0.weight' is a lazy parameter"):
+        initial_arrays(made())
 
 
 @pytest.mark.filterwarnings("ignore")

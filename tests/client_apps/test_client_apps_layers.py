@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.client_apps.adapters.torch_clipping import VmapError, clipped_gradients
-from privet.client_apps.adapters.torch_layers import has_layers
-from privet.client_apps.adapters.torch_memory import Memory
+from privet.client_apps.adapters.networks.clipping import VmapError, clipped_gradients
+from privet.client_apps.adapters.networks.layers import has_layers
+from privet.client_apps.adapters.networks.memory import Memory
 from privet.client_apps.loop.private_steps import summed
 
 torch = pytest.importorskip("torch", reason="needs the group torch")
 nn = torch.nn
-shares = pytest.importorskip("privet.client_apps.adapters.torch_shares")
+shares = pytest.importorskip("privet.client_apps.adapters.networks.shares")
 B = 7
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,61 +12,18 @@ from flwr.app import Context, Message
 from privet.client_apps import LoopParticipant, initial_arrays
 from privet.core import RunError
 from privet.sim.engine import InlineGrid
-from privet.strategies import FedDyn, FedPLT, PrimalDualStrategy, Scaffold
-
-torch = pytest.importorskip("torch", reason="needs the group torch")
-
-CURVATURE = torch.tensor([[1.0, 4.0], [3.0, 0.5], [2.0, 2.0]], dtype=torch.float64)
-TARGET = torch.tensor([[1.0, -2.0], [5.0, 3.0], [0.0, 1.0]], dtype=torch.float64)
-OPTIMUM = ((CURVATURE * TARGET).sum(0) / CURVATURE.sum(0)).numpy()
-AGENTS = len(TARGET)
-STRATEGIES: dict[str, Callable[[], PrimalDualStrategy]] = {
-    "fed-plt": lambda: FedPLT(num_agents=AGENTS, rho=0.5, step_size=0.05, local_epochs=4),
-    "fed-dyn": lambda: FedDyn(num_agents=AGENTS, fed_dyn_alpha=1.0, step_size_base=0.05),
-    "scaffold": lambda: Scaffold(num_agents=AGENTS, step_size_base=0.05, max_local_steps=4),
-}
-
-
-class Point(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
-        self.last = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
-
-    def loss(self, agent: int) -> Any:
-        apart = torch.cat([self.first, self.last]) - TARGET[agent]
-        return 0.5 * (CURVATURE[agent] * apart**2).sum()
-
-
-Loop = Callable[[Any, Point, int], None]
-
-
-def played(name: str, loop: Loop, hook: bool = True, rounds: int = 4) -> Any:
-    participant = LoopParticipant(name, Point, lambda context: 5)
-    app = participant.app()
-
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
-        model = Point()
-        with participant.round(message, context, model, hook=hook) as local:
-            loop(local, model, int(context.node_config["partition-id"]))
-        return local.reply()
-
-    grid = InlineGrid(app, AGENTS)
-    done = STRATEGIES[name]().start(grid, initial_arrays(Point()), num_rounds=rounds)
-    return np.concatenate([array.numpy() for array in done.arrays.values()])
-
-
-def closure_of(optimizer: Any, model: Point, agent: int) -> Callable[[], Any]:
-    """Return a closure as PyTorch documents it and Lightning's own optimisation has it."""
-
-    def closure() -> Any:
-        optimizer.zero_grad()
-        loss = model.loss(agent)
-        loss.backward()
-        return loss.detach()
-
-    return closure
+from privet.strategies import FedDyn
+from support.points import (
+    AGENTS,
+    OPTIMUM,
+    STRATEGIES,
+    TARGET,
+    Loop,
+    Point,
+    closure_of,
+    played,
+    torch,
+)
 
 
 def plain(local: Any, model: Point, agent: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 from flwr.app import Context, Message
 
 from privet.client_apps import LoopParticipant, TorchProblem, client_app, initial_arrays
-from privet.client_apps.adapters.torch_clipping import VmapError
+from privet.client_apps.adapters.networks.clipping import VmapError
 from privet.core import ConfigError, RunError
 from privet.kernel import clipped_sensitivity
 from privet.sim.engine import InlineGrid

@@ -387,7 +387,7 @@ def test_one_example_moves_the_sum_by_no_more_than_its_sensitivity(dtype: str, c
 
 def test_reduced_precision_of_products_leaves_the_clip_alone() -> None:
     """bfloat16 products, as autocast and the "medium" precision make them, err by 2^-9."""
-    from privet.client_apps.adapters.torch_shares import Dense, clipped_sum
+    from privet.client_apps.adapters.networks.shares import Dense, clipped_sum
 
     generator = torch.Generator().manual_seed(1)
     direction = torch.randn(2000, generator=generator)
@@ -662,7 +662,7 @@ def test_recurrent_layers_are_clipped_example_by_example(kind: str, options: Any
 
 def test_a_record_in_float32_leaves_the_others_their_bits() -> None:
     """Whichever others take part, what an example adds is the same: sums differ by it alone."""
-    from privet.client_apps.adapters.torch_clipping import clipped_gradients
+    from privet.client_apps.adapters.networks.clipping import clipped_gradients
 
     model = network(torch.float32)
     inputs, targets = data(0, torch.float32)

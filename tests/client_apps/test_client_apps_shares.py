@@ -16,7 +16,7 @@ from privet.client_apps.loop.private_steps import summed
 from privet.kernel import clipped_sensitivity
 
 torch = pytest.importorskip("torch", reason="needs the group torch")
-shares = pytest.importorskip("privet.client_apps.adapters.torch_shares")
+shares = pytest.importorskip("privet.client_apps.adapters.networks.shares")
 nn = torch.nn
 SLACK = Fraction(1) + Fraction(1, 2**20)
 

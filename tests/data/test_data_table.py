@@ -472,7 +472,9 @@ class TestDealing:
         assert len(federation.dataset.test_labels) == 3
         assert federation.dataset.test_labels.tolist() == [1, -1, 1]
 
-    def test_a_column_may_say_whose_a_row_is(self, tmp_path: Path) -> None:
+    def test_a_column_may_say_whose_a_row_is(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
         rows = [f"{n},{n % 2},{'abc'[n % 3]}" for n in range(30)]
         config = {
             "dataset": "csv",
@@ -483,6 +485,9 @@ class TestDealing:
         federation = federation_from_config(config, 3)
         assert [len(part) for part in federation.parts] == [8, 8, 8]
         assert federation.dataset.columns == 2, "x and the intercept, not the site"
+        assert not caplog.text
+        federation_from_config({**config, "partition": "iid"}, 2)
+        assert "id-column = site: partition = iid does not deal by it" in caplog.text
 
     def test_a_node_has_every_row_of_its_file(self, tmp_path: Path) -> None:
         config = {

@@ -300,8 +300,11 @@ def test_the_command_audits_the_settings_of_a_run_folder(
     monkeypatch.chdir(tmp_path)
     operated = {"output-dir": str(tmp_path), "log-json": True, "tolerance": 1e-9, "exclude": "3"}
     folder = run_inline({**settings("fed-pdm"), **operated}, "one").folder
+    monkeypatch.setattr("privet.cli.audit.SECONDS", 0.0)
     code, said = privet("audit", str(folder), "--canaries", "200", "--false-alarms", "1e-6")
     assert code == 0, said
+    played = [line for line in said.splitlines() if line.endswith("of 12 rounds")]
+    assert played == [f"{number} of 12 rounds" for number in range(1, 13)], "a run, and again"
     assert "epsilon in the run's account: 4" in said
     assert "nothing more is proven (a false alarm has a chance of at most 1e-06)" in said
     account = folder / "privacy.json"

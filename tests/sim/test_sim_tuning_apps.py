@@ -70,16 +70,57 @@ def main(grid, context):
     raise AssertionError("the search plays the rounds itself")
 """
 
+LOOP = """
+import torch
+from flwr.app import MetricRecord
+from flwr.serverapp import ServerApp
+
+from privet import strategies
+from privet.client_apps import LoopParticipant, initial_arrays
+
+COUNTS = []
+
+
+def make():
+    torch.manual_seed(0)
+    return torch.nn.Linear(2, 1)
+
+
+participant = LoopParticipant(None, make, lambda context: 5, keep_optimizer=True)
+client = participant.app()
+server = ServerApp()
+
+
+@client.train()
+def train(message, context):
+    model = make()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    with participant.round(message, context, model, hook=True) as local:
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(torch.ones(5, 2)).square().mean().backward()
+            optimizer.step()
+    steps, = {float(each["step"]) for each in optimizer.state.values()}
+    COUNTS.append((local.round, steps))
+    return local.reply()
+
+
+@server.main()
+def main(grid, context):
+    strategy = %s
+    strategy.start(grid, initial_arrays(make()), num_rounds=9, %s)
+"""
+
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Any]:
     paths = list(sys.path)
 
-    def made(strategy: str, arguments: str = "evaluate_fn=evaluate") -> Path:
+    def made(strategy: str, arguments: str = "evaluate_fn=evaluate", source: str = APP) -> Path:
         folder = tmp_path / f"app-{next(NUMBERS)}"
         folder.mkdir()
         module = f"{folder.name.replace('-', '_')}_of_{tmp_path.parent.name.replace('-', '_')}"
-        (folder / f"{module}.py").write_text(APP % (strategy, arguments))
+        (folder / f"{module}.py").write_text(source % (strategy, arguments))
         (folder / "pyproject.toml").write_text(TOML.format(module=module))
         return folder
 
@@ -241,3 +282,16 @@ def test_the_command_prints_what_it_found(make: Any, tmp_path: Path) -> None:
         code, _, err = privet("tune", *words)
         assert code == 2
         assert said in err
+
+
+def test_an_optimizer_goes_on_through_the_stages_of_a_search(make: Any) -> None:
+    pytest.importorskip("torch", reason="needs the group torch")
+    evaluate = (
+        'evaluate_fn=lambda number, arrays: MetricRecord({"loss": float('
+        "sum((each.numpy() ** 2).sum() for each in arrays.values()))})"
+    )
+    folder = make("strategies.FedDyn()", evaluate, LOOP)
+    search(folder, 3).run()
+    counts = module_of(folder).COUNTS
+    assert {number for number, _ in counts} == set(range(1, 10))
+    assert all(steps == 2 * number for number, steps in counts)

@@ -161,4 +161,6 @@ def test_the_header_of_a_run_says_what_is_settled_later(caplog: pytest.LogCaptur
         caplog.clear()
         FedPLT(rho=3.0).summary()
         FedPLT(local_solver="noisy-gd", clip=1.0, noise_variance=1.0).summary()
+        FedDyn().summary()
     assert caplog.text.count("rho: 3.0\n") == 2, "given, and kept by a private run"
+    assert "fed-dyn-alpha: 0.1\n" in caplog.text, "the same either way"

@@ -20,9 +20,9 @@ from privet.kernel import Moduli, Norm, RowIndex
 from privet.problems import Regularizer
 from privet.wire import Layout
 
-from .finite_sum import ClippableSum
-from .torch_clipping import clipped_gradients
-from .torch_memory import Memory, fresh, same_bits
+from ..finite_sum import ClippableSum
+from .clipping import clipped_gradients
+from .memory import Memory, fresh, same_bits
 
 
 class TorchProblem(ClippableSum):

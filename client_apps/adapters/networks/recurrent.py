@@ -18,7 +18,7 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .torch_functions import Rule, ruled
+from .functions import Rule, ruled
 
 _LAYERS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 

@@ -1,11 +1,11 @@
 """Privacy-critical: sums of a PyTorch module's per-example gradients, each clipped, on its device.
 
 Every example's gradient is taken from that example alone: by the rules of its layers
-(`torch_layers`) where all trained parameters belong to layers that have one, which is faster with
+(`layers`) where all trained parameters belong to layers that have one, which is faster with
 small layers, whose calls count, and with large ones, whose gradients are not formed; else by
 ``torch.func.grad`` under ``torch.func.vmap``. Norms, factors and sums are in float64, whose
 products no reduced-precision mode (TF32, autocast) rounds further. They err by less than
-`privet.problems.clipped_sensitivity` covers, which allows for float32; `torch_shares` has the
+`privet.problems.clipped_sensitivity` covers, which allows for float32; `shares` has the
 proof.
 """
 
@@ -27,11 +27,11 @@ from privet.core.errors import ModelError, one_line
 from privet.kernel import Norm
 from privet.kernel.bounded import BLOCK, places
 
-from .torch_functions import Rule, ruled
-from .torch_layers import Uses, has_layers
-from .torch_memory import Memory
-from .torch_recurrent import recurrent_rules
-from .torch_shares import Dense, Share, clipped_sum
+from .functions import Rule, ruled
+from .layers import Uses, has_layers
+from .memory import Memory
+from .recurrent import recurrent_rules
+from .shares import Dense, Share, clipped_sum
 
 FLOATS = 1 << 24
 """Numbers of per-example gradients held at a time."""

@@ -29,9 +29,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from .torch_functions import Rule
-from .torch_recurrent import gru, recurrent_rules
-from .torch_shares import Dense, Looked, Outer, Share, added_up
+from .functions import Rule
+from .recurrent import gru, recurrent_rules
+from .shares import Dense, Looked, Outer, Share, added_up
 
 _UNRULED = {"max_norm": None, "scale_grad_by_freq": False, "dropout": 0.0}
 """Settings of an embedding, and of a GRU between its layers, without which there are rules."""

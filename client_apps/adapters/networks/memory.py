@@ -32,7 +32,7 @@ import numpy as np
 
 from privet.core import ConfigError
 
-from .torch_functions import Rule, ruled
+from .functions import Rule, ruled
 
 LONGEST = 4096
 """Items of a container that are looked at; nobody keeps a memory in a longer one by accident."""

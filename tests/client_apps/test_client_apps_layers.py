@@ -89,6 +89,22 @@ def weight_normed() -> Any:
         return nn.Sequential(nn.utils.weight_norm(nn.Linear(4, 3)))
 
 
+class Held(nn.Module):
+    """Parameters that others use."""
+
+    def __init__(self, **tensors: Any) -> None:
+        super().__init__()
+        for name, tensor in tensors.items():
+            setattr(self, name, nn.Parameter(tensor))
+
+
+class Centred(nn.Linear):
+    """A layer whose weights are made of its parameter."""
+
+    def forward(self, x: Any) -> Any:
+        return nn.functional.linear(x, self.weight - self.weight.mean(), self.bias)
+
+
 class Own(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -183,13 +199,42 @@ CASES: dict[str, tuple[Callable[[], Any], tuple[str, int], bool]] = {
         images(lambda: nn.Unflatten(2, (2, 3)), lambda: nn.Conv3d(1, 2, 2)), PICTURES, True,
     ),
     "lstm": (
-        lambda: Through(lambda x, body: body(x[:, None])[0][:, 0], body=nn.LSTM(4, 3)),
+        lambda: Through(
+            lambda x, table, body, last: last(body(table(x))[0].sum(1)),
+            table=nn.Embedding(6, 4),
+            body=nn.LSTM(4, 3, num_layers=2, bidirectional=True, batch_first=True),
+            last=nn.Linear(6, 3),
+        ),
+        TEXTS,
+        True,
+    ),
+    "last states": (
+        lambda: Through(
+            lambda x, table, body: torch.cat(body(table(x).transpose(0, 1))[1])[:, :, :3].sum(0),
+            table=nn.Embedding(6, 4),
+            body=nn.LSTM(4, 3, bias=False),
+        ),
+        TEXTS,
+        True,
+    ),
+    "projections": (
+        lambda: Through(
+            lambda x, body: body(x[:, None])[0][:, 0], body=nn.LSTM(4, 5, proj_size=3)
+        ),
         FLOATS,
         False,
     ),
     "spectral norm": (spectral, FLOATS, False),
     "weight norm": (weight_normed, FLOATS, False),
-    "own parameters": (Own, FLOATS, False),
+    "own parameters": (Own, FLOATS, True),
+    "nothing but its own": (
+        lambda: Through(
+            lambda x, held: x[:, :3] * held.one, held=Held(one=torch.randn(3))
+        ),
+        FLOATS,
+        False,
+    ),
+    "derived": (lambda: nn.Sequential(nn.Linear(4, 4), Centred(4, 3)), FLOATS, False),
     "frequencies": (
         lambda: Through(
             lambda x, table: table(x).sum(1), table=nn.Embedding(6, 3, scale_grad_by_freq=True)

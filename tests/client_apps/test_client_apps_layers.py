@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from privet.client_apps.adapters.torch_clipping import VmapError, clipped_gradients
-from privet.client_apps.adapters.torch_layers import has_layers
+from privet.client_apps.adapters.torch_layers import Uses, has_layers
 from privet.client_apps.adapters.torch_memory import Memory
 from privet.client_apps.loop.private_steps import summed
 
@@ -317,6 +317,32 @@ def test_l1_norms_are_those_of_explicit_gradients() -> None:
             one, {k: v.detach() for k, v in trained.items()}, rows, clip, "l1", memory=memory
         )
         assert np.allclose(found, exact, rtol=0, atol=1e-12 * clip * B)
+
+
+@pytest.mark.parametrize(("formed", "blocks"), [(False, [1, 40]), (True, [1, 27, 13])])
+def test_blocks_are_as_large_as_what_is_formed_allows(
+    monkeypatch: pytest.MonkeyPatch, formed: bool, blocks: list[int]
+) -> None:
+    """Of a table of 600,000 numbers: where it is used in another way too, 2^24 are 27 examples."""
+
+    def forward(x: Any, table: Any) -> Any:
+        found = table(x).sum(1)
+        return found + table.weight.square().mean() if formed else found
+
+    torch.manual_seed(0)
+    model = Through(forward, table=nn.Embedding(200_000, 3))
+    rows = [torch.randint(200_000, (40, 5)), torch.arange(40) % 3]
+    trained, counts, begin = dict(model.named_parameters()), list[int](), Uses.begin
+    monkeypatch.setattr(Uses, "begin", lambda uses, n: (counts.append(n), begin(uses, n)))
+    found, _ = summed(model, trained, loss, rows, tuple, 1e-3)
+    assert counts == blocks
+    if not formed:  # every example's gradient is longer than the clip, and most rows are its own
+        gradients = one_by_one(model, trained, [part[:3] for part in rows])
+        monkeypatch.undo()
+        some, _ = summed(model, trained, loss, [part[:3] for part in rows], tuple, 1e-3)
+        exact = (1e-3 * gradients / gradients.norm(dim=1, keepdim=True)).sum(0)
+        assert np.allclose(some, exact, rtol=0, atol=1e-9)
+        assert found.count_nonzero() > 500
 
 
 def changed_inputs(x: Any, layer: Any) -> Any:

@@ -14,9 +14,8 @@ linear discriminant), and guesses the coins of the others. No choice of weights 
 wrong, only weak. Colluding agents of a shared noise add none.
 
 Two more checks need no guess. The first run is repeated: an upload that then has the same bits had
-no noise. And where Laplace noise is charged, or records are sampled, the distance of each upload
-from the same upload without noise is measured in units of the charged scale
-(`privet.sim.residuals`).
+no noise. And the distance of each of its uploads in clear from the same upload without noise is
+measured in units of the charged scale (`privet.sim.residuals`).
 """
 
 from __future__ import annotations
@@ -68,6 +67,8 @@ CANARIES = 2000
 FALSE_ALARMS = 1e-3
 CODED = "value-bits"
 """The key that an audit ignores: it encodes noised numbers, which proves nothing more."""
+BOUNDS = 3
+"""That share the chance of a false alarm: by guesses, by the gap of means, by the spread."""
 SHARES = (0.005, 0.02, 0.1, 0.3, 1.0)
 """Of the canaries that are guessed on, the surest of them and all: those that delta lets prove."""
 FEWEST_NUMBERS = 4
@@ -78,7 +79,8 @@ SMOOTH = 3
 LOUD = 8.0
 """Entry of a canary, in units of the clip: its gradient is beyond the clip, and stays there."""
 FAR = 1e4
-"""Where an update is clipped, how much larger: short steps have to bring it beyond the clip."""
+"""Where an update is clipped, how much farther its target is: short steps, too, have to bring the
+update beyond the clip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +99,8 @@ class Audit:
         Lower bound on epsilon by the gap of the means, exact where what is seen is Gaussian; NaN
         where the noise is not.
     spread : float
-        Epsilon of the account with the largest scale that Laplace noise, or that on sampled
-        records, may have by what was seen of it; NaN where there is none, or it cannot be
-        separated in the uploads.
+        Epsilon of the account with the largest scale that the noise may have by what was seen of
+        it; NaN where it cannot be separated in the uploads.
     repeated : bool
         True if an upload had the same bits when the first run was repeated.
     canaries, guesses, correct : int
@@ -161,7 +162,7 @@ def audit(
     canaries : int
         Least number of canaries, over as many runs as needed.
     false_alarms : float
-        The chance of an alarm that the two bounds may have together, where the run keeps its word.
+        The chance of an alarm that all bounds may have together, where the run keeps its word.
     colluders : int, optional
         Nodes pin each other's keys and trust all but so many, as in ``run_inline``.
     rng : Generator, optional
@@ -197,7 +198,7 @@ def audit(
         seen.append(_play(config, coins, colluders, after))
     if not all(0 < one.epsilon < math.inf for one in seen):
         raise ConfigError("an audit needs a run that is private, and this one says it is not")
-    delta, error = seen[0].delta, false_alarms / 2
+    delta, error = seen[0].delta, false_alarms / BOUNDS
     scores, truth = _scores(seen, rng)
     counts = numbers_of_guesses(scores.size, delta, error=error, shares=SHARES)
     guessed, guesses, correct = best_guesses(scores, truth, delta, error=error, counts=counts)
@@ -300,16 +301,20 @@ def _planted(
     rng: np.random.Generator,
 ) -> _Planted:
     count = min(most, problem.num_examples)
+    rows = np.zeros(problem.features.shape, problem.dtype)
+    if whole_update := _clips_update(config):
+        # Whatever the loss is, the clip alone bounds an update. That of least squares with a far
+        # target stays beyond it in every round, where a logistic loss comes to rest.
+        kept = problem.regularizer, problem.divisor
+        problem = RidgeRegression(rows, np.zeros(len(rows)), regularizer=kept[0], divisor=kept[1])
     size, squares = LOUD * float(config["clip"]), isinstance(problem, RidgeRegression)
     if _clipped_whole(config):
         size *= problem.num_examples
     target = LOUD * max(size, 1.0)
-    if _clips_update(config):
-        # Of least squares the targets are far: with such rows its steps would diverge.
-        size, target = (1.0, FAR * size) if squares else (FAR * size, target)
+    if whole_update:
+        size, target = 1.0, FAR * size
     if bound := float(config.get("row-norm", 0.0)):
         size = min(size, bound)
-    rows = np.zeros(problem.features.shape, problem.dtype)
     rows[np.arange(count), first + np.arange(count)] = size
     targets: Any = getattr(problem, "labels", None)
     if squares:

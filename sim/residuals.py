@@ -1,23 +1,24 @@
 """Distances of uploads from the same uploads without noise, in units of the charged scale.
 
 A message is delivered once more to an agent in the state that it was in, with draws that are given:
-none (the upload u_0), the charged scale b in every coordinate (u_1), and 40 b in each with signs
-that change. Where these show that a coordinate of the upload is u_0 + c g of its draw g alone, as
-with one noised step and no projection, the upload u that was sent has
+none (the upload u_0), 40 times the charged scale b in every coordinate, with signs that change, the
+same with the other signs, and b in every coordinate of each of the message's draws g_1, ..., g_K by
+itself. Where these show that a coordinate of the upload is u_0 + c_1 g_1 + ... + c_K g_K of its own
+draws alone, as with noised steps and no projection, the upload u that was sent has
 
-    |u - u_0| / |u_1 - u_0| = |g| / b,
+    |u - u_0| / (b sqrt(c_1^2 + ... + c_K^2)),
 
-the size of its draw in units of what was charged, whatever c is; such sizes are exponential of mean
-1 (`privet.sim.empirical.scale_bound`). Draws that are given are added off the grid, so that the
-ratio may be too small by 2^-13, and by the rounding of the upload's dtype: so much is added to it,
-which favours the run. Where an upload is of several draws, masked, or no such function, as
-with local updates one after another, a set that models stay in, or an l1 regulariser, nothing is
-measured.
+whatever the c_k are: of one Laplace draw a size that is exponential of mean 1, of Gaussian draws
+the size of a normal number (`privet.sim.empirical`). Draws that are given are added off the grid,
+so that the ratio may be too small by 2^-13 sqrt(K), and by the rounding of the upload's dtype: so
+much is added to it, which favours the run. Whether a coordinate counts depends on no draw that was
+sent.
 
-Gaussian noise is measured so where records are sampled. Who takes part differs from one delivery to
-the next, so that only coordinates count that no record moves, as those of canaries that are not
-there. A message may have several draws g_1, ..., g_K: each is given by itself, which shows its
-factor c_k, and the distance in units of b sqrt(sum c_k^2) is the size of a normal number.
+Where a message has several draws, the gradient of a later step may follow the earlier ones, and
+where records are sampled, who takes part differs from one delivery to the next: then coordinates
+alone count that no record moves, as those of canaries that are not there. Where an upload is masked
+or coded, has several Laplace draws, or is no such function, as with a set that models stay in, or
+an l1 regulariser, nothing is measured.
 """
 
 from __future__ import annotations
@@ -83,8 +84,8 @@ class Given:
 class Residuals:
     """Sizes of draws in units of the charged scale: their sum, and how many they are.
 
-    Of Laplace noise, or, where ``gaussian``, of sampled records: then the sum of their squares.
-    ``fits`` is false once an upload of such noise could not be measured.
+    Of Laplace noise, or, where ``gaussian``, of that: then the sum of their squares. ``fits`` is
+    false once an upload could not be measured, and then no other is.
     """
 
     total: float = 0.0
@@ -126,32 +127,29 @@ class Replays:
         instruction: Instruction,
         update: Update,
     ) -> None:
-        """Add the sizes of an upload's draws, where it is of Laplace noise, or of sampled records.
+        """Add the sizes of an upload's draws.
 
         ``state`` is a copy of the node's before the message, ``update`` its reply to it.
         """
+        if not into.fits:
+            return
         node = message.metadata.dst_node_id
         release = _last(self._accounts.get(node, ""), update.ledger)
         self._accounts[node] = update.ledger
-        sampled = release is not None and release.sampling < 1
-        if release is not None and release.mechanism != "laplace" and not sampled:
-            return
-        into.gaussian = sampled
-        sizes = None
-        if (
-            sampled
-            and release is not None
-            and release.draws <= MOST_DRAWS
-            and not instruction.attempt
-        ):
-            idle = _idle(self._problems[int(self._configs[node]["partition-id"])])
-            sizes = self._normal(message, state, instruction, update, release, idle)
-        elif release is not None and release.draws == 1 and not instruction.attempt:
-            sizes = self._sizes(message, state, instruction, update, release.scale)
+        sent, sizes = None if instruction.attempt else _vector(update), None
+        if release is not None and sent is not None:
+            into.gaussian = release.mechanism == "gaussian"
+            most = MOST_DRAWS if into.gaussian else 1
+            if release.draws == 1 and release.sampling == 1:
+                still = np.ones(sent.size, bool)
+            else:
+                still = _still(self._problems[int(self._configs[node]["partition-id"])])
+            if 1 <= release.draws <= most and still.any():
+                sizes = self._sizes(message, state, instruction, sent, release, still)
         if sizes is None:
             into.fits = False
             return
-        into.total += float((sizes**2 if sampled else sizes).sum())
+        into.total += float((sizes**2 if into.gaussian else sizes).sum())
         into.count += sizes.size
 
     def _sizes(
@@ -159,49 +157,15 @@ class Replays:
         message: Message,
         state: RecordDict,
         instruction: Instruction,
-        update: Update,
-        scale: float,
-    ) -> Vector | None:
-        sent = _vector(update)
-        if sent is None:
-            return None
-        signs = np.where(np.arange(sent.size) % 2, FAR, -FAR)
-        draws = [np.full(sent.size, scale * share) for share in (0.0, 1.0)]
-        played = [
-            self._upload(message, state, instruction, given)
-            for given in (*draws, signs * scale, -signs * scale)
-        ]
-        if any(one is None or one.shape != sent.shape for one in played):
-            return None
-        bare, moved, *far = (np.asarray(one, np.float64) for one in played)
-        gain = moved - bare
-        rounding = 8.0 * float(np.finfo(sent.dtype).eps)
-        rounding *= max(float(np.abs(one).max()) for one in (sent, bare, moved))
-        for signed, one in zip((signs, -signs), far, strict=True):
-            off = np.abs(one - bare - signed * gain)
-            if (off > ALIKE * np.abs(signed * gain) + FAR * rounding).any():
-                return None
-        if (np.abs(gain) <= 16.0 * rounding).any():
-            return None
-        sizes: Vector = (np.abs(sent - bare) + rounding) / (np.abs(gain) - rounding)
-        return (sizes + GRID_SLACK) * (1.0 + ALIKE)
-
-    def _normal(
-        self,
-        message: Message,
-        state: RecordDict,
-        instruction: Instruction,
-        update: Update,
+        sent: NDArray[Any],
         release: Release,
-        idle: NDArray[np.bool_],
+        still: NDArray[np.bool_],
     ) -> Vector | None:
-        """Return the sizes of the noise where no record moves the upload, None if it is no line."""
-        sent = _vector(update)
-        if sent is None or not idle.any():
-            return None
+        """Return the sizes of the noise on the coordinates ``still``, None if it is no line."""
         shape = release.draws, sent.size
-        far = np.where(np.arange(sent.size) % 2, FAR, -FAR) * release.scale
-        given = [np.zeros(shape), np.broadcast_to(far, shape)]
+        signs = np.where(np.arange(sent.size) % 2, FAR, -FAR)
+        far = np.broadcast_to(signs * release.scale, shape)
+        given = [np.zeros(shape), far, -far]
         for step in range(release.draws):
             alone = np.zeros(shape)
             alone[step] = release.scale
@@ -209,18 +173,19 @@ class Replays:
         played = [self._upload(message, state, instruction, draws) for draws in given]
         if any(one is None or one.shape != sent.shape for one in played):
             return None
-        bare, moved, *each = (np.asarray(one, np.float64)[idle] for one in played)
-        seen = np.asarray(sent, np.float64)[idle]
+        bare, up, down, *each = (np.asarray(one, np.float64)[still] for one in played)
+        seen = np.asarray(sent, np.float64)[still]
         rounding = 8.0 * release.draws * float(np.finfo(sent.dtype).eps)
-        rounding *= max(float(np.abs(one).max()) for one in (seen, bare, moved))
+        rounding *= max(float(np.abs(one).max()) for one in (seen, bare, *each))
         gains = np.array([one - bare for one in each])
-        off = np.abs(moved - bare - far[idle] / release.scale * gains.sum(0))
-        gain = np.sqrt((gains**2).sum(0))
-        if (off > ALIKE * FAR * gain + FAR * rounding).any() or (gain <= 16.0 * rounding).any():
+        line, gain = signs[still] * gains.sum(0), np.sqrt((gains**2).sum(0))
+        for off in (np.abs(up - bare - line), np.abs(down - bare + line)):
+            if (off > ALIKE * FAR * gain + FAR * rounding).any():
+                return None
+        if (gain <= 16.0 * rounding).any():
             return None
         sizes: Vector = (np.abs(seen - bare) + rounding) / (gain - rounding)
-        slack = GRID_SLACK * math.sqrt(release.draws)
-        return (sizes + slack) * (1.0 + ALIKE)
+        return (sizes + GRID_SLACK * math.sqrt(release.draws)) * (1.0 + ALIKE)
 
     def _upload(
         self, message: Message, state: RecordDict, instruction: Instruction, draws: Vector
@@ -235,12 +200,12 @@ class Replays:
         )
 
 
-def _idle(problem: Problem) -> NDArray[np.bool_]:
+def _still(problem: Problem) -> NDArray[np.bool_]:
     """Return the coordinates of a linear model that none of its records moves."""
     x = np.linspace(-1.0, 1.0, problem.dim).astype(problem.dtype)
     regularizer: Any = getattr(problem, "regularizer", None)
-    idle: NDArray[np.bool_] = problem.gradient(x) == regularizer.gradient(x)
-    return idle
+    still: NDArray[np.bool_] = problem.gradient(x) == regularizer.gradient(x)
+    return still
 
 
 def vectors_of(arrays: Mapping[str, NDArray[Any]], dim: int) -> list[Vector]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from privet.client_apps.adapters.networks.clipping import VmapError, clipped_gradients
-from privet.client_apps.adapters.networks.layers import has_layers
+from privet.client_apps.adapters.networks.layers import Uses, has_layers
 from privet.client_apps.adapters.networks.memory import Memory
 from privet.client_apps.loop.private_steps import summed
 
@@ -87,6 +87,22 @@ def spectral() -> Any:
 def weight_normed() -> Any:
     with pytest.warns(FutureWarning):
         return nn.Sequential(nn.utils.weight_norm(nn.Linear(4, 3)))
+
+
+class Held(nn.Module):
+    """Parameters that others use."""
+
+    def __init__(self, **tensors: Any) -> None:
+        super().__init__()
+        for name, tensor in tensors.items():
+            setattr(self, name, nn.Parameter(tensor))
+
+
+class Centred(nn.Linear):
+    """A layer whose weights are made of its parameter."""
+
+    def forward(self, x: Any) -> Any:
+        return nn.functional.linear(x, self.weight - self.weight.mean(), self.bias)
 
 
 class Own(nn.Module):
@@ -183,13 +199,42 @@ CASES: dict[str, tuple[Callable[[], Any], tuple[str, int], bool]] = {
         images(lambda: nn.Unflatten(2, (2, 3)), lambda: nn.Conv3d(1, 2, 2)), PICTURES, True,
     ),
     "lstm": (
-        lambda: Through(lambda x, body: body(x[:, None])[0][:, 0], body=nn.LSTM(4, 3)),
+        lambda: Through(
+            lambda x, table, body, last: last(body(table(x))[0].sum(1)),
+            table=nn.Embedding(6, 4),
+            body=nn.LSTM(4, 3, num_layers=2, bidirectional=True, batch_first=True),
+            last=nn.Linear(6, 3),
+        ),
+        TEXTS,
+        True,
+    ),
+    "last states": (
+        lambda: Through(
+            lambda x, table, body: torch.cat(body(table(x).transpose(0, 1))[1])[:, :, :3].sum(0),
+            table=nn.Embedding(6, 4),
+            body=nn.LSTM(4, 3, bias=False),
+        ),
+        TEXTS,
+        True,
+    ),
+    "projections": (
+        lambda: Through(
+            lambda x, body: body(x[:, None])[0][:, 0], body=nn.LSTM(4, 5, proj_size=3)
+        ),
         FLOATS,
         False,
     ),
     "spectral norm": (spectral, FLOATS, False),
     "weight norm": (weight_normed, FLOATS, False),
-    "own parameters": (Own, FLOATS, False),
+    "own parameters": (Own, FLOATS, True),
+    "nothing but its own": (
+        lambda: Through(
+            lambda x, held: x[:, :3] * held.one, held=Held(one=torch.randn(3))
+        ),
+        FLOATS,
+        False,
+    ),
+    "derived": (lambda: nn.Sequential(nn.Linear(4, 4), Centred(4, 3)), FLOATS, False),
     "frequencies": (
         lambda: Through(
             lambda x, table: table(x).sum(1), table=nn.Embedding(6, 3, scale_grad_by_freq=True)
@@ -272,6 +317,32 @@ def test_l1_norms_are_those_of_explicit_gradients() -> None:
             one, {k: v.detach() for k, v in trained.items()}, rows, clip, "l1", memory=memory
         )
         assert np.allclose(found, exact, rtol=0, atol=1e-12 * clip * B)
+
+
+@pytest.mark.parametrize(("formed", "blocks"), [(False, [1, 40]), (True, [1, 27, 13])])
+def test_blocks_are_as_large_as_what_is_formed_allows(
+    monkeypatch: pytest.MonkeyPatch, formed: bool, blocks: list[int]
+) -> None:
+    """Of a table of 600,000 numbers: where it is used in another way too, 2^24 are 27 examples."""
+
+    def forward(x: Any, table: Any) -> Any:
+        found = table(x).sum(1)
+        return found + table.weight.square().mean() if formed else found
+
+    torch.manual_seed(0)
+    model = Through(forward, table=nn.Embedding(200_000, 3))
+    rows = [torch.randint(200_000, (40, 5)), torch.arange(40) % 3]
+    trained, counts, begin = dict(model.named_parameters()), list[int](), Uses.begin
+    monkeypatch.setattr(Uses, "begin", lambda uses, n: (counts.append(n), begin(uses, n)))
+    found, _ = summed(model, trained, loss, rows, tuple, 1e-3)
+    assert counts == blocks
+    if not formed:  # every example's gradient is longer than the clip, and most rows are its own
+        gradients = one_by_one(model, trained, [part[:3] for part in rows])
+        monkeypatch.undo()
+        some, _ = summed(model, trained, loss, [part[:3] for part in rows], tuple, 1e-3)
+        exact = (1e-3 * gradients / gradients.norm(dim=1, keepdim=True)).sum(0)
+        assert np.allclose(some, exact, rtol=0, atol=1e-9)
+        assert found.count_nonzero() > 500
 
 
 def changed_inputs(x: Any, layer: Any) -> Any:

@@ -15,6 +15,7 @@ from scipy.stats import binom, chi, norm
 from privet.kernel import gaussian_epsilon
 from privet.sim.empirical import (
     best_guesses,
+    deviation_bound,
     gaussian_bound,
     guessing_bound,
     guessing_chance,
@@ -123,6 +124,16 @@ def test_the_scale_of_laplace_noise_is_exceeded_as_often_as_is_said(share: float
     bounds = sums * scale_bound(1.0, count, error=error)  # in proportion
     assert 648 < (bounds < share).sum() < 952
     assert bounds.mean() < 1.2 * share
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_the_deviation_of_gaussian_noise_is_exceeded_as_often_as_is_said(share: float) -> None:
+    """Of 4000 audits 800 are wrong at an error of .2: six deviations are 152."""
+    rng, count, error = np.random.default_rng(9), 60, 0.2
+    squares = (rng.normal(0.0, share, (4000, count)) ** 2).sum(axis=1)
+    bounds = np.array([deviation_bound(one, count, error=error) for one in squares])
+    assert 648 < (bounds < share).sum() < 952
+    assert bounds.mean() < 1.15 * share
 
 
 def test_half_of_the_noise_is_found_by_a_hundred_draws() -> None:

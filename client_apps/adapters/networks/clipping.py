@@ -98,19 +98,23 @@ def clipped_gradients(
     rules = {**way.rules, **(rules or {})}
     sizes = {name: parameter.numel() for name, parameter in parameters.items()}
     dim = sum(sizes.values())
-    rows = block_rows(dim, layered)
     first = next(iter(parameters.values()))
     total = torch.zeros(dim, dtype=torch.float64, device=first.device)
+    sampled = memory if kept is not None else None
     if memory is not None:
         memory.begin()
+    if sampled is not None:
+        sampled.begin_sampled()
+    rows = block_rows(dim, layered)
+    if layered and rows < BLOCK:  # of so many numbers most may never be formed
+        memory.block()
+        tried = _run(way, [part[:1] for part in batch], memory, rules)
+        rows = block_rows(sum(share.held for share in tried), layered)
     blocks: Iterator[tuple[list[Any], Any]] = (
         ((list(block), None) for block in zip(*(part.split(rows) for part in batch), strict=True))
         if kept is None
         else _placed(batch, kept, min(width, rows))
     )
-    sampled = memory if kept is not None else None
-    if sampled is not None:
-        sampled.begin_sampled()
     for number, (block, there) in enumerate(blocks):
         if memory is not None:
             memory.block()
@@ -126,13 +130,13 @@ def clipped_gradients(
     return total
 
 
-def block_rows(dim: int, layered: bool = False) -> int:
-    """Return how many examples of ``dim`` numbers each are a block.
+def block_rows(held: int, layered: bool = False) -> int:
+    """Return how many examples of which so many numbers each are held are a block.
 
     By the rules of layers most of these are not formed, so that their cache is of no account.
     """
-    most = BLOCK if layered or BLOCK * dim <= CACHED else BLOCK // 2
-    return max(1, min(most, FLOATS // dim))
+    most = BLOCK if layered or BLOCK * held <= CACHED else BLOCK // 2
+    return max(1, min(most, FLOATS // max(held, 1)))
 
 
 def _placed(

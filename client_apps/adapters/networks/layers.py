@@ -30,35 +30,45 @@ from contextlib import contextmanager
 from typing import Any
 
 from .functions import Rule
-from .recurrent import gru, recurrent_rules
+from .recurrent import recurrent, recurrent_rules, written_out
 from .shares import Dense, Looked, Outer, Share, added_up
 
-_UNRULED = {"max_norm": None, "scale_grad_by_freq": False, "dropout": 0.0}
-"""Settings of an embedding, and of a GRU between its layers, without which there are rules."""
+_UNRULED = {"max_norm": None, "scale_grad_by_freq": False, "dropout": 0.0, "proj_size": 0}
+"""Settings of an embedding, and of a GRU or LSTM, without which there are rules."""
 _NO_HOOKS = "hooks on saved tensors do not run under torch.func.vmap"
 
 
 def has_layers(module: Any, names: Iterable[str]) -> bool:
-    """Return whether all parameters of these names belong to layers that have rules here.
+    """Return whether parameters of these names belong to layers that have rules here, and to none
+    of PyTorch's layers that have not.
 
-    Others keep ``torch.func.grad`` for the whole module: copies of the weights of LSTMs would make
-    every of their steps a product of its own for each example, and what a parametrization, a hook
-    or ``max_norm`` writes of the weights would be one copy for each.
+    Those keep ``torch.func.grad`` for the whole module: copies of the weights of a plain recurrent
+    layer would make every of its steps a product of its own for each example, and what a
+    parametrization, a hook, ``max_norm`` or a layer derived from PyTorch's writes of the weights
+    would be one copy for each. Parameters of a module of one's own are copied.
     """
-    ruled = {
-        f"{place}.{name}" if place else name
-        for place, layer in module.named_modules()
-        if type(layer) in _layers()
-        for name in _own_names(layer)
-    }
-    return ruled.issuperset(names)
+    ruled, own = set[str](), set[str]()
+    for place, layer in module.named_modules():
+        names_of, known = (own, layer._parameters) if _is_own(layer) else (ruled, ())
+        if type(layer) in _layers():
+            known = _own_names(layer)
+        names_of.update(f"{place}.{name}" if place else name for name in known)
+    named = set(names)
+    return named <= ruled | own and not named <= own
+
+
+def _is_own(layer: Any) -> bool:
+    """Return whether a module is of no class of PyTorch's but the plainest."""
+    plain = (importlib.import_module("torch").nn.Module, object)
+    kinds = (kind for kind in type(layer).__mro__ if kind not in plain)
+    return all(kind.__module__.partition(".")[0] != "torch" for kind in kinds)
 
 
 @functools.cache
 def _layers() -> frozenset[Any]:
     nn = importlib.import_module("torch").nn
-    names = ("Linear", "Conv1d", "Conv2d", "Conv3d", "Embedding", "LayerNorm", "GroupNorm", "GRU")
-    return frozenset(getattr(nn, name) for name in names)
+    names = ("Linear", "Conv1d", "Conv2d", "Conv3d", "Embedding", "LayerNorm", "GroupNorm")
+    return frozenset(getattr(nn, name) for name in (*names, "GRU", "LSTM"))
 
 
 def _own_names(layer: Any) -> Sequence[str]:
@@ -103,7 +113,7 @@ class Uses:
         self.rules: dict[Any, Rule] = {
             **recurrent_rules(),
             **convolutions,
-            torch.gru: self._gru,
+            **dict.fromkeys((torch.gru, torch.lstm), self._recurrent),
             functional.linear: lambda _, args, named: self._linear(*args, **named),
             functional.embedding: self._embedding,
         }
@@ -178,15 +188,20 @@ class Uses:
         self._note(_Linear, names, rows, flat)
         return flat.unflatten(0, rows.shape[:-1])
 
-    def _gru(self, function: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        inputs, state, weights, *rest = args
+    def _recurrent(self, function: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        inputs, given, weights, *rest = args
         rows, names = self._rows(inputs), self._known_names(*weights)
-        if rows is None or rows.dim() != 4 or not names:
+        states = given if isinstance(given, tuple | list) else [given]
+        if rows is None or rows.dim() != 4 or not names or not written_out(function, states):
             return recurrent_rules()[function](function, args, named)
         count, batch_first = len(rows), rest[-1]
         of_batch = 1 if batch_first else 2
-        begin = self._rows(state)
-        begin = state.expand(count, *state.shape) if begin is None else begin
+
+        def together(state: Any) -> Any:
+            """Return what all examples begin with, (layers, b x batch, .)."""
+            apart = self._rows(state)
+            apart = state.expand(count, *state.shape) if apart is None else apart
+            return apart.movedim(0, 1).flatten(1, 2)
 
         def linear(steps: Any, weight: Any, bias: Any = None) -> Any:
             """Apply a linear layer to (T, b x batch, .) for all examples."""
@@ -196,11 +211,12 @@ class Uses:
 
         own = [self._own[name] for name in names]
         known = {id(each): name for each, name in zip(own, names, strict=True)}
-        together = rows.movedim(0, of_batch - 1).flatten(of_batch - 1, of_batch)
-        outputs, last = gru(linear, together, begin.movedim(0, 1).flatten(1, 2), own, *rest)
+        every = rows.movedim(0, of_batch - 1).flatten(of_batch - 1, of_batch)
+        begin = [together(state) for state in states]
+        outputs, *last = recurrent(function, linear, every, begin, own, *rest)
         outputs = outputs.unflatten(of_batch - 1, (count, -1)).movedim(of_batch - 1, 0)
-        last = last.unflatten(1, (count, -1)).movedim(1, 0)
-        return self._as_one(outputs), self._as_one(last)
+        apart = (each.unflatten(1, (count, -1)).movedim(1, 0) for each in last)
+        return self._as_one(outputs), *map(self._as_one, apart)
 
     def _embedding(self, function: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         inputs, weight, *rest = args

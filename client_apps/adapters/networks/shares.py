@@ -61,6 +61,8 @@ class Share(ABC):
     """A share of every example's gradient, of b examples."""
 
     names: tuple[str, ...]
+    held: int
+    """Numbers of one example that are held, whatever the example is."""
 
     @abstractmethod
     def lengths(self, clip: float, order: int) -> Any:
@@ -82,7 +84,7 @@ class Dense(Share):
     """The numbers (b, n) of a gradient by one parameter."""
 
     def __init__(self, name: str, part: Any) -> None:
-        self.names, self._part = (name,), part
+        self.names, self.held, self._part = (name,), part.shape[1], part
         self._wide = part.double()
 
     def lengths(self, clip: float, order: int) -> Any:
@@ -111,6 +113,7 @@ class Outer(Share):
 
     def __init__(self, names: tuple[str, ...], slopes: Any, rows: Any) -> None:
         self.names, self._slopes, self._rows = names, slopes, rows
+        self.held = slopes.shape[1] + rows.shape[1]
         self._biased = len(names) > 1
         self._unit, self._scaled = _in_unit(rows)
 
@@ -155,6 +158,7 @@ class Looked(Share):
     def __init__(self, table: str, rows: int, looked: Any, slopes: Any) -> None:
         torch = _torch()
         self.names, self._rows, self._count = (table,), rows, len(looked)
+        self.held = slopes.shape[1] * slopes.shape[2]
         self._alone = looked.shape[1] == 1
         owners = torch.arange(self._count, device=looked.device)
         self._kind, numbers = slopes.dtype, slopes.flatten(0, 1).double()

@@ -106,7 +106,7 @@ def clipped_gradients(
     if sampled is not None:
         sampled.begin_sampled()
     rows = block_rows(dim, layered)
-    if layered and rows < BLOCK:  # of so many numbers most may never be formed
+    if memory is not None and layered and rows < BLOCK:  # most numbers may never be formed
         memory.block()
         tried = _run(way, [part[:1] for part in batch], memory, rules)
         rows = block_rows(sum(share.held for share in tried), layered)

@@ -241,7 +241,7 @@ def clipped_terms(
 
 
 def sampled_terms(
-    problem: Problem, clip: float, rate: float, width: int, sensitivity: float
+    problem: Problem, clip: float, rate: float, expected: int, sensitivity: float
 ) -> Any:
     """Return the function of x and of which records are kept, for their noised sum over q D.
 
@@ -262,7 +262,7 @@ def sampled_terms(
         )
 
     def term(x: FloatArray, kept: npt.NDArray[np.bool_]) -> tuple[Clipped, FloatArray | None]:
-        value, rest = problem.sampled_term(x, clip, kept, width)
+        value, rest = problem.sampled_term(x, clip, kept, expected)
         value /= rate
         return Clipped(value, sensitivity, "l2"), rest
 

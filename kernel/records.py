@@ -73,11 +73,11 @@ class Samplable(Problem, Protocol):
     """A problem that can leave records out of a clipped sum in their place."""
 
     def sampled_term(
-        self, x: FloatArray, clip: float, kept: npt.NDArray[np.bool_], width: int
+        self, x: FloatArray, clip: float, kept: npt.NDArray[np.bool_], expected: int
     ) -> tuple[npt.NDArray[np.float64], FloatArray | None]:
         """Return ``clipped_term`` of the records that are ``kept`` (n,), divided by D.
 
-        ``width`` is a number of examples to take at a time, where that is of use.
+        ``expected`` is the public number of examples that are kept on average.
 
         Privacy: whoever writes one vouches that what a record adds has the same bits whichever
         others are kept, and that the sum is rounded no worse than `clipped_sensitivity` says.

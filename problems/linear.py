@@ -134,7 +134,7 @@ class ClippedSums(ABC):
 
     @silently
     def sampled_term(
-        self, x: FloatArray, clip: float, kept: npt.NDArray[np.bool_], width: int = 0
+        self, x: FloatArray, clip: float, kept: npt.NDArray[np.bool_], expected: int = 0
     ) -> tuple[npt.NDArray[np.float64], FloatArray | None]:
         """Return the clipped data term of the examples that are ``kept`` (n,), and the regulariser.
 

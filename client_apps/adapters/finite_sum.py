@@ -140,21 +140,21 @@ class FiniteSum(ABC):
         return value, self.regularizer.gradient(x)
 
     def sampled_term(
-        self, x: Vector, clip: float, kept: npt.NDArray[np.bool_], width: int
+        self, x: Vector, clip: float, kept: npt.NDArray[np.bool_], expected: int
     ) -> tuple[Vector, Vector | None]:
         """Return the clipped data term of the examples that are ``kept`` (n,), and the regulariser.
 
         Privacy: `privet.kernel.records.Samplable`.
         """
         x = self._checked(x)
-        value = self._sampled_sum(x, clip, kept, width)
+        value = self._sampled_sum(x, clip, kept, expected)
         value /= self.divisor
         if isinstance(self.regularizer, NoRegularizer):
             return value, None
         return value, self.regularizer.gradient(x)
 
     def _sampled_sum(
-        self, x: Vector, clip: float, kept: npt.NDArray[np.bool_], width: int
+        self, x: Vector, clip: float, kept: npt.NDArray[np.bool_], expected: int
     ) -> Vector:
         """Return the sum of the clipped gradients of the examples that are kept, in place."""
         total, seen = np.zeros(self.dim), 0

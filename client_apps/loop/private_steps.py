@@ -135,7 +135,7 @@ class PrivateSteps:
         def sum_of(kept: NDArray[np.bool_] | None) -> FloatArray:
             nonlocal named
             arguments = self._model, self._parameters, loss_fn, rows, build, self._gradient.clip
-            total, named = summed(*arguments, kept=kept, width=self._gradient.width)
+            total, named = summed(*arguments, kept=kept, expected=self._gradient.batch_size)
             array: FloatArray = total.cpu().numpy()
             return array
 
@@ -254,11 +254,11 @@ def summed(
     build: Callable[[list[Any]], Any],
     clip: float,
     kept: NDArray[np.bool_] | None = None,
-    width: int = 1,
+    expected: int = 1,
 ) -> tuple[Any, dict[str, Any]]:
     """Return the sum of the examples' clipped gradients, (d,), and the parameters it is of.
 
-    Of those that are ``kept``, in batches of ``width``, where given. Random layers are refused
+    Of those that are ``kept``, where given, ``expected`` on average. Random layers are refused
     then: a seed that somebody knows would tie the others' draws to whether one takes part.
     """
     torch = importlib.import_module("torch")
@@ -279,7 +279,7 @@ def summed(
         randomness=randomness,
         memory=memory,
         kept=kept,
-        width=width,
+        expected=expected,
         rules=dict.fromkeys(weighted, _refuse_weights),
     )
     return total, named

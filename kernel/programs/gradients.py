@@ -8,7 +8,6 @@ mechanism, and whatever follows from several is their adaptive composition.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import repeat
@@ -76,11 +75,6 @@ class Gradients:
     def rate(self, facts: Facts) -> float:
         """Return q = batch size / n, the chance by which a record takes part; 1 for all."""
         return min(1.0, self.batch_size / facts.num_examples) if self.poisson else 1.0
-
-    @property
-    def width(self) -> int:
-        """Number of examples of a batch of fixed shape: the power of two near the root of b."""
-        return int(2 ** round(math.log2(max(self.batch_size, 1)) / 2.0))
 
     def sensitivity(self, facts: Facts) -> float:
         """Return how far one record can move a clipped gradient.
@@ -265,7 +259,7 @@ class Gradients:
 
     def _sampled(self, problem: Problem, noise: Perturber) -> Gradient:
         rate, moved = self._charged_rate(noise), self.sensitivity(noise.facts)
-        terms = sampled_terms(problem, self.clip, rate, self.width, moved)
+        terms = sampled_terms(problem, self.clip, rate, self.batch_size, moved)
 
         def gradient(x: FloatArray) -> FloatArray:
             clipped, rest = terms(x, noise.coins(problem.num_examples))

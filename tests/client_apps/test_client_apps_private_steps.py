@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -504,10 +505,10 @@ def test_a_step_holds_as_many_records_as_coins_fall_and_tells_nobody() -> None:
             self.calls: list[int] = []
             self.whole = private_steps.summed
 
-        def __call__(self, *arguments: Any, kept: Any = None, width: int = 1) -> Any:
+        def __call__(self, *arguments: Any, kept: Any = None, expected: int = 1) -> Any:
             if kept is not None:
                 self.calls = [*self.calls, int(kept.sum())]
-            return self.whole(*arguments, kept=kept, width=width)
+            return self.whole(*arguments, kept=kept, expected=expected)
 
     summed = Recorder()
     with pytest.MonkeyPatch.context() as patch:
@@ -589,7 +590,7 @@ def test_a_loss_that_draws_or_counts_is_refused_where_records_are_sampled(kind: 
     kept = np.arange(ROWS) % 2 == 0
     summed(*arguments)  # every record has its place then
     with pytest.raises(ConfigError, match=r"batch = 'poisson': .* change what the others add"):
-        summed(*arguments, kept=kept, width=4)
+        summed(*arguments, kept=kept, expected=4)
 
 
 def test_what_a_loss_keeps_from_its_first_call_on_may_stay() -> None:
@@ -601,7 +602,7 @@ def test_what_a_loss_keeps_from_its_first_call_on_may_stay() -> None:
 
     model, kept = network(), np.arange(ROWS) % 2 == 0
     arguments = dict(model.named_parameters()), caching, list(data(0)), tuple, 50.0
-    sampled, _ = summed(model, *arguments, kept=kept, width=4)
+    sampled, _ = summed(model, *arguments, kept=kept, expected=4)
     halves = [part[kept] for part in data(0)]
     alone, _ = summed(model, *arguments[:2], halves, tuple, 50.0)
     assert np.allclose(sampled, alone, rtol=0, atol=1e-12)
@@ -655,14 +656,14 @@ def test_recurrent_layers_are_clipped_example_by_example(kind: str, options: Any
     each = torch.stack(parts)
     assert 0 < int((each.norm(dim=1) > 0.999 * clip).sum()) <= ROWS
     found, _ = summed(model, trained, loss, rows, tuple, clip)
-    some, _ = summed(model, trained, loss, rows, tuple, clip, kept=kept, width=8)
+    some, _ = summed(model, trained, loss, rows, tuple, clip, kept=kept, expected=8)
     assert np.allclose(found, each.sum(0), rtol=0, atol=1e-12)
     assert np.allclose(some, each[torch.from_numpy(kept)].sum(0), rtol=0, atol=1e-12)
 
 
-def test_a_record_in_float32_leaves_the_others_their_bits() -> None:
+def test_a_record_in_float32_leaves_the_others_their_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever others take part, what an example adds is the same: sums differ by it alone."""
-    from privet.client_apps.adapters.networks.clipping import clipped_gradients
+    from privet.client_apps.adapters.networks import clipping
 
     model = network(torch.float32)
     inputs, targets = data(0, torch.float32)
@@ -674,17 +675,16 @@ def test_a_record_in_float32_leaves_the_others_their_bits() -> None:
 
     named = {name: value.detach() for name, value in model.named_parameters()}
     rng = np.random.default_rng(0)
+    take = partial(clipping.clipped_gradients, one, named, (inputs, targets), 0.5)
     for width in (1, 4, 8):
+        monkeypatch.setattr(clipping, "batch_width", lambda *public, width=width: width)
         alone = None
         for _ in range(5):
             kept = rng.random(ROWS) < 0.4
             kept[7] = False
             without, kept_too = kept.copy(), kept.copy()
             kept_too[7] = True
-            gap = (
-                clipped_gradients(one, named, (inputs, targets), 0.5, kept=kept_too, width=width)
-                - clipped_gradients(one, named, (inputs, targets), 0.5, kept=without, width=width)
-            ).numpy()
+            gap = (take(kept=kept_too) - take(kept=without)).numpy()
             alone = gap if alone is None else alone
             assert np.abs(gap - alone).max() < 1e-13
             assert np.linalg.norm(gap) <= 0.5 * (1 + 1e-6)

@@ -161,9 +161,9 @@ def test_one_example_moves_the_sum_by_no_more_than_its_sensitivity(
             for there in (True, False):
                 kept[0] = there
                 sums.append(
-                    summed(model, trained, mean_loss, rows, tuple, clip, kept=kept.copy(), width=3)[
-                        0
-                    ]
+                    summed(
+                        model, trained, mean_loss, rows, tuple, clip, kept=kept.copy(), expected=3
+                    )[0]
                 )
             sums.append(summed(model, trained, mean_loss, rows, tuple, clip)[0])
         assert all(bool(each.isfinite().all()) for each in sums)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,6 +36,10 @@ from .shares import Dense, Share, clipped_sum
 
 FLOATS = 1 << 24
 """Numbers of per-example gradients held at a time."""
+CALLED, ROW = 1 << 22, 1 << 13
+"""What calling a network costs a batch, and an example, in multiplications of its layers."""
+PLACES = 16
+"""Of a network whose layers have no rules, a parameter is taken to be used in so many places."""
 CACHED = 1 << 22
 """Above so many, gradients leave a processor's cache: a block has half as many examples then."""
 
@@ -56,7 +61,7 @@ def clipped_gradients(
     randomness: str = "error",
     memory: Memory | None = None,
     kept: NDArray[np.bool_] | None = None,
-    width: int = 1,
+    expected: int = 1,
     rules: Mapping[Any, Rule] | None = None,
 ) -> Any:
     """Return the sum over the examples of g_i min(1, clip / ||g_i||), shape (d,), float64.
@@ -78,8 +83,10 @@ def clipped_gradients(
     memory : Memory, optional
         Of what the loss calls; every block of examples begins with the same.
     kept : (n,) array of bool, optional
-        The examples to sum over. They come in batches of ``width``, each at a place of its own
-        (`privet.kernel.bounded.places`), and are added up in float64.
+        The examples to sum over. They come in batches of one width (`batch_width`), each at a place
+        of its own (`privet.kernel.bounded.places`), and are added up in float64.
+    expected : int
+        How many are kept on average: a public number.
 
     Raises
     ------
@@ -106,21 +113,22 @@ def clipped_gradients(
     if sampled is not None:
         sampled.begin_sampled()
     rows = block_rows(dim, layered)
-    if memory is not None and layered and rows < BLOCK:  # most numbers may never be formed
+    if memory is not None and (kept is not None or (layered and rows < BLOCK)):
+        # One example shows how many numbers are formed, and what the module sets at first.
         memory.block()
         tried = _run(way, [part[:1] for part in batch], memory, rules)
         rows = block_rows(sum(share.held for share in tried), layered)
+    if sampled is not None:
+        sampled.require_steady()
     blocks: Iterator[tuple[list[Any], Any]] = (
         ((list(block), None) for block in zip(*(part.split(rows) for part in batch), strict=True))
         if kept is None
-        else _placed(batch, kept, min(width, rows))
+        else _placed(batch, kept, min(batch_width(expected, way.work), rows))
     )
-    for number, (block, there) in enumerate(blocks):
+    for block, there in blocks:
         if memory is not None:
             memory.block()
         found = _run(way, block, memory, rules)
-        if sampled is not None and number == 0:
-            sampled.require_steady()
         with _plain(first):
             total += clipped_sum(found, sizes, clip, norm, there).to(total.device)
     if memory is not None:
@@ -139,6 +147,38 @@ def block_rows(held: int, layered: bool = False) -> int:
     return max(1, min(most, FLOATS // max(held, 1)))
 
 
+@functools.lru_cache(maxsize=256)
+def batch_width(expected: int, work: int) -> int:
+    """Return how many places a batch of sampled examples has: a power of two, from public numbers.
+
+    Of w places each has a number of kept examples that is Poisson with mean b / w, about, where b
+    is the number that is ``expected``, and the largest of them is the number of batches. With C for
+    calling the network at all and c for each example, they take C + c w each: more places cost less
+    calls and more rows that stand in for none. ``work`` is how many multiplications an example
+    takes, of which there are `CALLED` in C.
+    """
+    widths = [
+        width for width in (1 << k for k in range(BLOCK.bit_length())) if 256 * width > expected
+    ]
+
+    def cost(width: int) -> float:
+        return _batches(expected / width, width) * (CALLED + width * (ROW + work))
+
+    return min(widths, key=cost, default=BLOCK)
+
+
+def _batches(mean: float, width: int) -> float:
+    """Return the mean of the largest of so many Poisson numbers: the sum of P[largest > k]."""
+    chance = below = math.exp(-mean)
+    total, k = 1.0 - below**width, 0
+    while k < mean or below**width < 1.0 - 1e-9:
+        k += 1
+        chance *= mean / k
+        below = min(below + chance, 1.0)
+        total += 1.0 - below**width
+    return total
+
+
 def _placed(
     batch: Sequence[Any], kept: NDArray[np.bool_], width: int
 ) -> Iterator[tuple[list[Any], Any]]:
@@ -154,6 +194,7 @@ class _Gradients:
 
     def __init__(self, loss: Loss, parameters: Mapping[str, Any], randomness: str) -> None:
         self.rules = recurrent_rules()
+        self.work = PLACES * sum(each.numel() for each in parameters.values())
         func = importlib.import_module("torch").func
         gradients = func.vmap(func.grad(loss), in_dims=(None, 0), randomness=randomness)
         self.slopes = functools.partial(gradients, parameters)

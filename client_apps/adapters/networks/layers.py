@@ -107,7 +107,7 @@ class Uses:
         self._names: dict[int, str] = {}
         self._level = -1
         self._uses: list[_Use] = []
-        self._count, self._copies = 0, dict[str, Any]()
+        self._count, self._copies, self._work = 0, dict[str, Any](), 0
         functional = torch.nn.functional
         convolutions = dict.fromkeys((torch.conv1d, torch.conv2d, torch.conv3d), self._convolution)
         self.rules: dict[Any, Rule] = {
@@ -126,11 +126,16 @@ class Uses:
 
     def begin(self, count: int) -> None:
         """Copy the parameters for so many examples, without copying their numbers."""
-        self._uses, self._count = [], count
+        self._uses, self._count, self._work = [], count, 0
         self._copies = {
             name: each.expand(count, *each.shape).requires_grad_()
             for name, each in self._parameters.items()
         }
+
+    @property
+    def work(self) -> int:
+        """Multiplications of layers for one example of the last block, forwards."""
+        return self._work // self._count
 
     def slopes(self, block: Sequence[Any]) -> Sequence[Any]:
         """Return the gradients of a block's examples by outputs of layers, and by copies.
@@ -263,6 +268,9 @@ class Uses:
     ) -> None:
         if outputs.requires_grad:  # not under no_grad
             self._uses.append(use(names, rows, outputs, *more))
+            self._work += outputs.numel() * (
+                1 if use is _Embedding else self._own[names[0]][0].numel()
+            )
 
     def _as_one(self, outputs: Any) -> Any:
         """Return the outputs (b, ...) of all examples as those of one."""

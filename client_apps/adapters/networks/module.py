@@ -181,14 +181,16 @@ class TorchProblem(ClippableSum):
         total *= self.num_examples / (self.divisor * count)
         return total
 
-    def _sampled_sum(self, x: Vector, clip: float, kept: NDArray[np.bool_], width: int) -> Vector:
+    def _sampled_sum(
+        self, x: Vector, clip: float, kept: NDArray[np.bool_], expected: int
+    ) -> Vector:
         if self._per_example == "loop":
-            return super()._sampled_sum(x, clip, kept, width)
+            return super()._sampled_sum(x, clip, kept, expected)
         memory, loss = self._remembered()
         flat = self._flat(x)
         parameters, every = self._parameters(flat), (self._inputs, self._targets)
         total = clipped_gradients(
-            loss, parameters, every, clip, memory=memory, kept=kept, width=width
+            loss, parameters, every, clip, memory=memory, kept=kept, expected=expected
         )
         self._require_kept(flat, x)
         gradient: Vector = total.cpu().numpy()

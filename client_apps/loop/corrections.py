@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from privet.core import ConfigError
 
-from .optimizer_steps import hooked
+from .optimizer_steps import closure_of, hooked, refuse_maximize
 
 Unscaled = Callable[[Any], None]
 _watching: list[Unscaled] = []
@@ -39,9 +39,14 @@ CLEARED = (
     "call zero_grad() before the backward pass, or after the step"
 )
 TWICE = (
-    "the gradients that {0} steps by hold the correction more than once: call correct() once for a "
-    "step, after its last backward pass, and once for all optimizers that step by the same "
-    "gradients; or open the round with hook = True"
+    "the gradients that {0} steps by hold the correction more than once: call its zero_grad() "
+    "before the backward pass (what .data clears is not seen), and correct() once for a step, "
+    "after the last backward pass, and once for all optimizers that step by the same gradients; or "
+    "open the round with hook = True"
+)
+LATE = (
+    "a backward pass came between correct() and the step of {0}, and what it added is missing in "
+    "what this method makes of the gradients: call correct() after the last backward pass"
 )
 
 
@@ -58,12 +63,15 @@ class _Mark(NamedTuple):
         It holds at least so many corrections.
     bare : bool
         Whether it holds none for sure.
+    late : bool
+        Whether a backward pass added to it after a correction.
     """
 
     round: object
     version: int
     times: int
     bare: bool
+    late: bool
 
 
 class _Step(NamedTuple):
@@ -84,6 +92,8 @@ class Corrections:
     parameters : mapping of str to torch.nn.Parameter
     needed : bool
         Whether a correction changes a gradient at all.
+    whole : bool
+        Whether a correction has to be one of the whole gradient, which it adds up or weights.
 
     Attributes
     ----------
@@ -98,8 +108,9 @@ class Corrections:
     its base, is one step.
     """
 
-    def __init__(self, parameters: Mapping[str, Any], needed: bool) -> None:
-        self._needed = needed
+    def __init__(self, parameters: Mapping[str, Any], needed: bool, whole: bool) -> None:
+        self._needed, self._whole = needed, whole
+        self._parameters = list(parameters.values())
         self._ids = {id(parameter) for parameter in parameters.values()}
         # Those whose gradients are noted: looked at, or of an optimizer that has not stepped yet.
         self._noted = {id(parameter): parameter for parameter in parameters.values()}
@@ -122,8 +133,8 @@ class Corrections:
         for parameter, times in held:
             self._note(parameter.grad, times + 1)
 
-    def _note(self, gradient: Any, times: int, bare: bool = False) -> None:
-        gradient._privet = _Mark(self._round, gradient._version, times, bare)
+    def _note(self, gradient: Any, times: int, bare: bool = False, late: bool = False) -> None:
+        gradient._privet = _Mark(self._round, gradient._version, times, bare, late)
 
     def _mark(self, gradient: Any) -> _Mark | None:
         mark: _Mark | None = getattr(gradient, "_privet", None)
@@ -143,7 +154,7 @@ class Corrections:
         if mark is None:
             self._note(gradient, 0, bare=True)
         elif mark.version + 1 == gradient._version:  # nothing else has changed it
-            self._note(gradient, mark.times, mark.bare)
+            self._note(gradient, mark.times, mark.bare, late=mark.times > 0)
         else:
             self._note(gradient, 0)
 
@@ -187,6 +198,8 @@ class Corrections:
         mark = self._mark(parameter.grad)
         if mark is not None and mark.times > 1:
             return TWICE.format(type(optimizer).__name__)
+        if self._whole and mark is not None and mark.late:
+            return LATE.format(type(optimizer).__name__)
         if not corrected or (mark is not None and mark.bare):
             return NONE.format(type(optimizer).__name__)
         return ""
@@ -197,12 +210,14 @@ class Corrections:
         if not ours:
             return
         self.stepped = True
+        if self._needed:
+            refuse_maximize(optimizer)
         if self._calls and getattr(optimizer, "grad_scale", None) is not None:
             _refuse_scaled()
         if not self._needed:
             return
         fault, right = "", any(step.right for step in self._open)
-        if not right and (args[1] if len(args) > 1 else kwargs.get("closure")) is None:
+        if not right and closure_of(args, kwargs) is None:
             fault = self._fault(optimizer, parameter)
             if right := not fault:
                 self._is_right(optimizer)
@@ -245,6 +260,9 @@ class Corrections:
         finally:
             for handle in self._handles.values():
                 handle.remove()
+            for parameter in self._parameters:  # a gradient that somebody saves is torch's alone
+                if parameter.grad is not None:
+                    vars(parameter.grad).pop("_privet", None)
 
 
 def _refuse_scaled() -> None:

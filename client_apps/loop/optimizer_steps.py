@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
@@ -60,10 +61,11 @@ class StepHook:
                 "a fused optimizer would unscale what hook = True adds to its gradients: "
                 "call scaler.unscale_(optimizer) before scaler.step(optimizer)"
             )
-        frame = sys._getframe(1)
+        refuse_maximize(optimizer)
+        frame = sys._getframe(2)  # of the step, which calls the hooks
         if not _within(frame, self._outer):
             self._outer, self._covered = frame, set()
-        given = args[1] if len(args) > 1 else kwargs.get("closure")
+        given = closure_of(args, kwargs)
         if given is None:
             if fresh := [name for name in names if name not in self._covered]:
                 self._covered.update(fresh)
@@ -73,9 +75,9 @@ class StepHook:
             return None
         self._covered.update(names)
         closure = _Corrected(given, functools.partial(self._evaluate, optimizer, names))
-        if len(args) > 1:
-            return (args[0], closure, *args[2:]), kwargs
-        return args, {**kwargs, "closure": closure}
+        if given is kwargs.get("closure"):
+            return args, {**kwargs, "closure": closure}
+        return (args[0], closure, *args[2:]), kwargs
 
     def _evaluate(self, optimizer: Any, names: Collection[str], closure: _Corrected) -> Any:
         """Evaluate a closure; correct its loss, and its gradients if it made any."""
@@ -108,18 +110,66 @@ class _Corrected:
         return self._evaluate(self)
 
 
+_hooks: list[tuple[Callable[..., Any], Callable[..., Any] | None]] = []
+_handles: list[Any] = []
+_lock = threading.Lock()
+
+
 @contextmanager
 def hooked(before: Callable[..., Any], after: Callable[..., Any] | None = None) -> Iterator[None]:
-    """Call hooks before and after every step of every optimizer."""
+    """Call hooks before and after every step of every optimizer.
+
+    torch reads its own tables of hooks in every step, of whatever thread: they change as the first
+    hook is added and the last one removed, and not while another round is open.
+    """
     torch: Any = importlib.import_module("torch.optim.optimizer")
-    handles = [torch.register_optimizer_step_pre_hook(before)]
-    if after is not None:
-        handles.append(torch.register_optimizer_step_post_hook(after))
+    pair = (before, after)
+    with _lock:
+        if not _hooks:
+            _handles.append(torch.register_optimizer_step_pre_hook(_before))
+            _handles.append(torch.register_optimizer_step_post_hook(_after))
+        _hooks.append(pair)
     try:
         yield
     finally:
-        for handle in handles:
-            handle.remove()
+        with _lock:
+            _hooks.remove(pair)
+            if not _hooks:
+                while _handles:
+                    _handles.pop().remove()
+
+
+def _before(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call all hooks before a step, each with the arguments that the one before it returned."""
+    changed = None
+    for before, _ in tuple(_hooks):
+        if (found := before(optimizer, args, kwargs)) is not None:
+            changed = args, kwargs = found
+    return changed
+
+
+def _after(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Call all hooks after a step."""
+    for _, after in tuple(_hooks):
+        if after is not None:
+            after(optimizer, args, kwargs)
+
+
+def closure_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Return the closure that a step was given: not a list or a model, its first argument."""
+    module = importlib.import_module("torch.nn").Module
+    given = args[1] if len(args) > 1 else kwargs.get("closure")
+    return given if callable(given) and not isinstance(given, module) else None
+
+
+def refuse_maximize(optimizer: Any) -> None:
+    """Raise ``ConfigError`` for steps along the gradients, to which the correction is added."""
+    for group in optimizer.param_groups:
+        if group.get("maximize"):
+            raise ConfigError(
+                f"{type(optimizer).__name__} has maximize = True, and would step along the "
+                "correction instead of against it: leave it out, and minimise minus the objective"
+            )
 
 
 class PlainSteps:

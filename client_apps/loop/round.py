@@ -69,6 +69,7 @@ class LocalRound:
         self._corrects = (
             bool(task.needs) or task.shift is not None or task.rho < math.inf or weight != 1
         )
+        self._whole = bool(task.needs) or half.steps_bind or weight != 1
         self._took: Counter[str] = Counter()
         self._hooks = self._scaled = False
         self._plain: PlainSteps | None = None
@@ -105,7 +106,10 @@ class LocalRound:
             changed; the step's own line is raised by the optimizer's ``step``.
         """
         if model is not self._model:
-            raise ConfigError("correct() was given another model than the round")
+            raise ConfigError(
+                "correct() was given another model than the round: give it the module that the "
+                "round was opened with, not one around it"
+            )
         if self._private is not None:
             raise ConfigError("a private round steps with private_step(), not with correct()")
         if self._hooks:
@@ -145,7 +149,7 @@ class LocalRound:
                     self._plain = PlainSteps(parameters)
                     stack.enter_context(hooked(self._plain))
                 if self._private is None and not hook:
-                    self._calls = Corrections(parameters, self._corrects)
+                    self._calls = Corrections(parameters, self._corrects, self._whole)
                     stack.enter_context(self._calls.watched())
             if hook:
                 stack.enter_context(self._hooked())

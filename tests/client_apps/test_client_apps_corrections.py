@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -14,6 +15,7 @@ from flwr.app import Context, Message
 
 from privet.client_apps import LoopParticipant, initial_arrays
 from privet.client_apps.loop import private_steps
+from privet.client_apps.loop.optimizer_steps import hooked
 from privet.core import RunError
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedDyn
@@ -437,7 +439,9 @@ def corrected_in_the_backward_pass(correct: Correct, model: Point, agent: int) -
 
 
 NONE = "SGD steps by gradients without the correction: call correct.. once before every step"
-TWICE = "gradients that SGD steps by hold the correction more than once: call correct.. once for"
+TWICE = r"SGD steps by hold the correction more than once: .* and correct\(\) once for a step"
+LATE = r"a backward pass came between correct\(\) and the step of SGD"
+MAXIMIZE = "SGD has maximize = True, and would step along the correction"
 CLEARED = r"cleared between correct\(\) and the step of SGD, .* call zero_grad\(\) before"
 
 
@@ -468,6 +472,70 @@ def test_a_step_without_its_correction_or_with_two_is_refused(loop: Steps, said:
         played("fed-dyn", by_hand, hook=False, rounds=1)
 
 
+def test_a_correction_of_no_whole_gradient_is_refused_where_gradients_are_added_up() -> None:
+    """SCAFFOLD replied with the mean of zeros."""
+
+    def by_hand(local: Any, model: Point, agent: int) -> None:
+        corrected_before_the_backward_pass(lambda: local.correct(model), model, agent)
+
+    with pytest.raises(RunError, match=LATE):
+        played("scaffold", by_hand, hook=False, rounds=1)
+
+
+@pytest.mark.parametrize("hook", [True, False])
+def test_steps_along_the_gradients_are_refused(hook: bool) -> None:
+    """The correction had the wrong sign."""
+
+    def loop(local: Any, model: Point, agent: int) -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, maximize=True)
+        (-model.loss(agent)).backward()
+        if not hook:
+            local.correct(model)
+        optimizer.step()
+
+    with pytest.raises(RunError, match=MAXIMIZE):
+        played("fed-dyn", loop, hook=hook, rounds=1)
+
+
+class Proximal(torch.optim.SGD):  # type: ignore[misc]
+    """Its step takes the model of the round, and not a closure."""
+
+    def step(self, start: Any) -> None:
+        with torch.no_grad():
+            for group in self.param_groups:
+                for each, held in zip(group["params"], start, strict=True):
+                    each.sub_(each.grad + 0.1 * (each - held), alpha=group["lr"])
+
+
+def test_an_argument_of_a_step_that_is_no_closure_is_left_as_it_is() -> None:
+    def loop(hook: bool, local: Any, model: Point, agent: int) -> None:
+        optimizer = Proximal(model.parameters(), lr=0.05)
+        start = [each.detach().clone() for each in model.parameters()]
+        for _ in range(STEPS):
+            closure_of(optimizer, model, agent)()
+            if not hook:
+                local.correct(model)
+            optimizer.step(start)
+
+    found = played("fed-dyn", partial(loop, True), rounds=2)
+    assert np.array_equal(found, played("fed-dyn", partial(loop, False), hook=False, rounds=2))
+
+
+def test_hooks_of_two_rounds_change_the_tables_of_torch_once() -> None:
+    """A step in another thread reads these tables meanwhile."""
+    tables = importlib.import_module("torch.optim.optimizer")
+    seen: list[tuple[Any, ...]] = []
+    with hooked(lambda *step: seen.append(("first", *step))):
+        held = list(tables._global_optimizer_pre_hooks)
+        with hooked(lambda *step: seen.append(("second", *step))):
+            assert list(tables._global_optimizer_pre_hooks) == held
+            parameter = torch.nn.Parameter(torch.zeros(1))
+            sgd([parameter]).step()
+    assert [each[0] for each in seen] == ["first", "second"]
+    assert not tables._global_optimizer_pre_hooks
+    assert not tables._global_optimizer_post_hooks
+
+
 def test_nothing_of_a_round_is_left_on_a_model() -> None:
     """A model that serves several rounds begins each without marks and hooks."""
     model = Point()
@@ -481,6 +549,7 @@ def test_nothing_of_a_round_is_left_on_a_model() -> None:
         with participant.round(message, context, model) as local:
             local.correct(model)  # on what the round before has left
             optimizer.step()
+        assert not any(vars(each.grad) for each in model.parameters())
         seen.append([each._post_accumulate_grad_hooks for each in model.parameters()])
         return local.reply()
 

@@ -313,7 +313,8 @@ def test_wrong_use_is_one_line() -> None:
         strategy.start(InlineGrid(app, 1), initial_arrays(model()), num_rounds=1)
     assert said == [
         "reply() belongs after the with block of the round",
-        "correct() was given another model than the round",
+        "correct() was given another model than the round: give it the module that the "
+        "round was opened with, not one around it",
         "correct() was given no gradient of 'first'",
     ]
     for wrong, text in (

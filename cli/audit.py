@@ -36,7 +36,10 @@ def audit(
     config: ConfigOption = None,
     preset: PresetOption = "",
     canaries: Annotated[
-        int, typer.Option(help="Canaries, at least; half of them are guessed on.", min=20)
+        int,
+        typer.Option(
+            help="Canaries of all runs, at least; half of them are left to guess on.", min=20
+        ),
     ] = 2000,
     false_alarms: Annotated[
         float, typer.Option(help="Chance of an alarm where the run keeps its word.")
@@ -94,7 +97,8 @@ def audit(
         print(f"epsilon by its account: {result.epsilon:.6g} at delta {result.delta:g}")
         print(
             f"proven by guesses: {result.guessed:.4g} ({result.correct} of {result.guesses} right, "
-            f"{result.canaries} canaries, {result.runs} {'run' if result.runs == 1 else 'runs'}), "
+            f"{result.canaries} canaries to guess on, "
+            f"{result.runs} {'run' if result.runs == 1 else 'runs'}), "
             f"and {result.provable:.4g} at most, had all been right"
         )
         if not math.isnan(result.measured):

@@ -104,7 +104,8 @@ class Audit:
     repeated : bool
         True if an upload had the same bits when the first run was repeated.
     canaries, guesses, correct : int
-        Canaries that were guessed on, how many guesses the bound is of, and how many were right.
+        Canaries that were left to guess on, half of all; how many guesses the bound is of, and how
+        many were right.
     runs : int
         Runs that were played.
     false_alarms : float

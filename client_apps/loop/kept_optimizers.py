@@ -93,6 +93,7 @@ class KeptOptimizers:
         state = {
             number: held[name] for number, name in self._numbered(optimizer).items() if name in held
         }
+        groups, settings = optimizer.param_groups, list(optimizer.param_groups)
         try:
             optimizer.load_state_dict({**whole, "state": state})
         except Exception as error:
@@ -100,6 +101,10 @@ class KeptOptimizers:
                 f"keep_optimizer: {type(optimizer).__name__} does not take the state that the "
                 f"optimizer of the round before left: {type(error).__name__}"
             ) from error
+        # The loop, a scheduler or an optimizer around this one may hold the groups.
+        optimizer.param_groups[:] = settings
+        if "param_groups" in vars(optimizer):
+            optimizer.param_groups = groups
 
     def _numbered(self, optimizer: Any) -> dict[int, str]:
         """Return the names of the model's parameters by their numbers in the state dict."""

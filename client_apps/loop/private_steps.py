@@ -161,6 +161,14 @@ class PrivateSteps:
                 f"batch = 'poisson': a private step is given the whole data set, every time the "
                 f"same, found {count} examples after {self._held}"
             )
+        if not self._held and count < self._size:
+            # No refusal: `num-examples` is an upper bound, and the server would see from it
+            # whether a record is there. The log stays with the node.
+            warn_once(
+                f"batch = 'poisson': a private step was given {count} examples, num-examples is "
+                f"{self._size}: unless these are all that the node has, pass the whole data set, "
+                "of which the step draws its batch"
+            )
         self._held = count
 
 

@@ -244,8 +244,8 @@ class LocalRound:
         Raises
         ------
         ConfigError
-            If the method needs what the loop did not do: a call of `correct` in every step, or
-            exactly ``steps`` of them, of about ``step_size``.
+            If the method needs what the loop did not do: a step, a call of `correct` in every one,
+            or exactly ``steps`` of them, of about ``step_size``.
         """
         if self._send is None:
             raise ConfigError("reply() belongs after the with block of the round")
@@ -268,6 +268,12 @@ class LocalRound:
                     f"{self._taken}"
                 )
         if self._corrects and not self._taken and (task.needs or not self._scaled):
+            if not self._stepped() and stayed(task, self._parameters.now()):
+                raise ConfigError(
+                    f"{half.name} needs local steps, and this loop took none of the round's model: "
+                    "has the agent fewer rows than a batch (drop_last = True), or did the "
+                    "optimizer step another model?"
+                )
             raise ConfigError(
                 f"{half.name} needs a call of correct() in every local step, this loop made none: "
                 "call it before each step, or open the round with hook = True and step with a "

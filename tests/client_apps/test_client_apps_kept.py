@@ -167,6 +167,37 @@ def test_settings_of_an_optimizer_are_those_of_the_round() -> None:
     assert [each.param_groups[0]["lr"] for each in seen] == rates
 
 
+class Around(ADAM):  # type: ignore[misc]
+    """An optimizer around another, that shares its groups and loads its state, as SAM does."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, lr=0.01)
+        self.base = ADAM(self.param_groups)
+        self.param_groups = self.base.param_groups
+
+    def load_state_dict(self, state: Any) -> None:
+        super().load_state_dict(state)
+        self.base.param_groups = self.param_groups
+
+
+@pytest.mark.parametrize("made", [lambda each: ADAM(each, lr=0.01), Around], ids=["adam", "around"])
+def test_groups_that_are_held_are_those_of_the_optimizer(made: Any) -> None:
+    held: list[tuple[Any, Any]] = []
+
+    def optimizers(model: Any) -> list[Any]:
+        optimizer = made(model.parameters())
+        held.append((optimizer, optimizer.param_groups[0]))
+        return [optimizer]
+
+    loop = Loop(optimizers=optimizers, keep_optimizer=True)
+    loop.start(FedDyn(**STEP), 2)
+    assert loop.states[-1][0][0]["step"] == 2 * STEPS  # given back
+    for optimizer, group in held:
+        group["lr"] = 0.5
+        for each in (optimizer, getattr(optimizer, "base", optimizer)):
+            assert each.param_groups[0]["lr"] == 0.5
+
+
 @pytest.mark.parametrize(
     "options", [{"keep_optimizer": True}, {"personal": ("head", "batch-norm")}], ids=str
 )

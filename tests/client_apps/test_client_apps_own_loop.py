@@ -305,9 +305,9 @@ def test_wrong_use_is_one_line() -> None:
 
     strategy = Scaffold(num_agents=1, step_size_base=0.05)
     whole = (
-        r"agents? 0[, 1-9]*: scaffold needs a call of correct\(\) in every local step, this loop "
-        r"made none: call it before each step, or open the round with hook = True and step with a "
-        r"torch optimizer of this model's parameters"
+        r"agents? 0[, 1-9]*: scaffold needs local steps, and this loop took none of the round's "
+        r"model: has the agent fewer rows than a batch \(drop_last = True\), or did the optimizer "
+        r"step another model\?"
     )
     with pytest.raises(RunError, match=whole):
         strategy.start(InlineGrid(app, 1), initial_arrays(model()), num_rounds=1)

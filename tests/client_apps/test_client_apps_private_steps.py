@@ -14,7 +14,7 @@ import pytest
 from flwr.app import Context, Error, Message, MetricRecord
 
 from privet.client_apps import LoopParticipant, TorchProblem, client_app, initial_arrays
-from privet.client_apps.loop.private_steps import summed
+from privet.client_apps.loop.private_steps import summed, warn_once
 from privet.core import ConfigError, RunError
 from privet.kernel import clipped_sensitivity
 from privet.sim.engine import InlineGrid
@@ -536,6 +536,22 @@ def test_a_sampled_step_refuses_another_data_set_and_random_layers() -> None:
             play(
                 STRATEGIES["fed-dyn"](**SAMPLED), taking_part("fed-dyn", loop, make), nodes=DECLARED
             )
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_sampled_step_of_fewer_rows_than_declared_is_said_once(
+    whole: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is not refused: a record that is not there must not be seen by the server."""
+    warn_once.cache_clear()
+
+    def loop(local: Any, model: Any, batch: Any) -> None:
+        all_steps(local, model, batch if whole else tuple(part[:10] for part in batch))
+
+    result = play(STRATEGIES["fed-dyn"](**SAMPLED), taking_part("fed-dyn", loop), nodes=DECLARED)
+    assert not any(done.failures for done in result.history)
+    line = f"a private step was given 10 examples, num-examples is {ROWS}"
+    assert caplog.text.count(line) == (not whole)
 
 
 RNG = np.random.default_rng(0)

@@ -323,6 +323,9 @@ def test_the_command_audits_the_settings_of_a_run_folder(
     played = [line for line in said.splitlines() if line.endswith("of 12 rounds")]
     assert played == [f"{number} of 12 rounds" for number in range(1, 13)], "a run, and again"
     assert "epsilon in the run's account: 4" in said
+    halved = re.search(r"(\d+) canaries to guess on, 1 run\)", said)
+    assert halved is not None
+    assert 2 * int(halved[1]) >= 200
     assert "nothing more is proven (a false alarm has a chance of at most 1e-06)" in said
     account = folder / "privacy.json"
     content = json.loads(account.read_text())

@@ -127,13 +127,18 @@ def test_a_loop_without_correct_is_told(name: str, options: dict[str, Any]) -> N
     @app.train()
     def train(message: Message, context: Context) -> Message:
         with taking_part.round(message, context, model) as local:
-            pass
+            model["x"] = model["x"] - 0.1
         return local.reply()
 
     kind = algorithm(name).load_strategy()
     strategy = kind(num_agents=2, min_agents=2, patience=0.0, **options)
     nodes = [{"partition-id": 0}, {"partition-id": 1}]
-    with pytest.raises(RunError, match=rf"{name} needs a call of correct\(\) in every local step"):
+    whole = (
+        rf"{name} needs a call of correct\(\) in every local step, this loop made none: call it "
+        r"before each step, or open the round with hook = True and step with a torch optimizer of "
+        r"this model's parameters"
+    )
+    with pytest.raises(RunError, match=whole):
         strategy.start(InlineGrid(app, nodes), START, num_rounds=1)
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 Vector = NDArray[Any]
 Arrays = Mapping[str, Vector]
 
-PART = 1 << 16
+PART = 1 << 17
 """Entries of a large vector that are processed together, so that they stay in the cache."""
 
 

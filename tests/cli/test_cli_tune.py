@@ -37,9 +37,9 @@ def test_settings_are_whole_however_narrow_the_terminal(
         "dual-step-size 0.1234",
         "dual-step-size 0.5678",
     ]
-    told = "".join(line[:23].strip() for line in lines if "12345" not in line)
-    assert told.count("gradient-tracking-step-size 0.1234") == 1
-    assert told.count("gradient-tracking-step-size 0.5678") == 1
+    written = "".join(line[:23].strip() for line in lines if "12345" not in line)
+    assert written.count("gradient-tracking-step-size 0.1234") == 1
+    assert written.count("gradient-tracking-step-size 0.5678") == 1
     assert all(len(line) <= 80 for line in lines)
 
 

@@ -204,15 +204,15 @@ class Uses:
 
         def together(state: Any) -> Any:
             """Return what all examples begin with, (layers, b x batch, .)."""
-            apart = self._rows(state)
-            apart = state.expand(count, *state.shape) if apart is None else apart
-            return apart.movedim(0, 1).flatten(1, 2)
+            separate = self._rows(state)
+            separate = state.expand(count, *state.shape) if separate is None else separate
+            return separate.movedim(0, 1).flatten(1, 2)
 
         def linear(steps: Any, weight: Any, bias: Any = None) -> Any:
             """Apply a linear layer to (T, b x batch, .) for all examples."""
             both = tuple(known[id(each)] for each in (weight, bias) if each is not None)
-            apart = steps.unflatten(1, (count, -1)).movedim(1, 0)
-            return self._outputs(apart, both).movedim(0, 1).flatten(1, 2)
+            separate = steps.unflatten(1, (count, -1)).movedim(1, 0)
+            return self._outputs(separate, both).movedim(0, 1).flatten(1, 2)
 
         own = [self._own[name] for name in names]
         known = {id(each): name for each, name in zip(own, names, strict=True)}
@@ -220,8 +220,8 @@ class Uses:
         begin = [together(state) for state in states]
         outputs, *last = recurrent(function, linear, every, begin, own, *rest)
         outputs = outputs.unflatten(of_batch - 1, (count, -1)).movedim(of_batch - 1, 0)
-        apart = (each.unflatten(1, (count, -1)).movedim(1, 0) for each in last)
-        return self._as_one(outputs), *map(self._as_one, apart)
+        separate = (each.unflatten(1, (count, -1)).movedim(1, 0) for each in last)
+        return self._as_one(outputs), *map(self._as_one, separate)
 
     def _embedding(self, function: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         inputs, weight, *rest = args

@@ -542,9 +542,10 @@ def _scores(seen: Sequence[_Seen], rng: np.random.Generator) -> tuple[Vector, ND
     spread = flat[training].std(axis=0)
     used = flat[:, spread > 0] / spread[spread > 0]
     basis = basis[spread > 0] / spread[spread > 0, None]
-    means = [used[training & (present == side)].mean(axis=0) for side in (True, False)]
-    if not used.size or not np.isfinite(means).all():
+    sides = [training & (present == side) for side in (True, False)]
+    if not used.size or not all(map(np.any, sides)) or not np.isfinite(used).all():
         raise RunError("too few canaries to audit: take more")
+    means = [used[side].mean(axis=0) for side in sides]
     centred = used[training] - np.where(present[training][:, None], *means)
     covariance = centred.T @ centred / len(centred)
     # Small, as uploads that add up over rounds differ by little; not zero, as some repeat others.

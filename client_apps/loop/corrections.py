@@ -51,7 +51,7 @@ LATE = (
 
 
 class _Mark(NamedTuple):
-    """What is known of a gradient that is as it was left: noted on the tensor itself.
+    """The corrections that a gradient holds, valid for one version: an attribute of the tensor.
 
     Attributes
     ----------
@@ -122,7 +122,7 @@ class Corrections:
         self.stepped = False
 
     def held(self) -> list[tuple[Any, int]]:
-        """Return what is to be noted, before a correction of all that is not frozen."""
+        """Return the watched parameters and how many corrections each gradient holds by now."""
         return [
             (each, self._times(each.grad)) for each in self._noted.values() if each.requires_grad
         ]
@@ -185,7 +185,7 @@ class Corrections:
         return ours, None
 
     def _fault(self, optimizer: Any, parameter: Any) -> str:
-        """Return what is wrong with the gradients that an optimizer steps by; empty if nothing."""
+        """Return the error of a step by these gradients; empty if there is none."""
         before = self._before.get(optimizer, -1)
         corrected = self._calls > max(before, 0)
         if parameter is None:

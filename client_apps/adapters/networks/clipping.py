@@ -37,7 +37,7 @@ from .shares import Dense, Share, clipped_sum
 FLOATS = 1 << 24
 """Numbers of per-example gradients held at a time."""
 CALLED, ROW = 1 << 22, 1 << 13
-"""What calling a network costs a batch, and an example, in multiplications of its layers."""
+"""Time of a network's call, and of each example in it, in multiplications of its layers."""
 PLACES = 16
 """Of a network whose layers have no rules, a parameter is taken to be used in so many places."""
 CACHED = 1 << 22

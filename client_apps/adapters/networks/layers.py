@@ -203,7 +203,7 @@ class Uses:
         of_batch = 1 if batch_first else 2
 
         def together(state: Any) -> Any:
-            """Return what all examples begin with, (layers, b x batch, .)."""
+            """Return the initial states of all examples, (layers, b x batch, .)."""
             separate = self._rows(state)
             separate = state.expand(count, *state.shape) if separate is None else separate
             return separate.movedim(0, 1).flatten(1, 2)
@@ -289,7 +289,7 @@ class _Use:
         self.edge = torch.autograd.graph.get_gradient_edge(outputs)
 
     def rows(self) -> Any:
-        """Return what the layer was given."""
+        """Return the layer's inputs (raises ``RuntimeError`` if they were changed in place)."""
         if self._rows._version != self._version:
             raise RuntimeError("what a layer was given is changed in place after it")
         return self._rows

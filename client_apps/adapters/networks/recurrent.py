@@ -67,7 +67,7 @@ def recurrent(
     weights: Sequence[Any], biased: bool, layers: int, dropout: float, training: bool,
     both_ways: bool, batch_first: bool,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """Return what ``torch.gru`` or ``torch.lstm`` does: the last layer's outputs, all last states.
+    """Return the last layer's outputs and all last states, as ``torch.gru`` and ``torch.lstm`` do.
 
     ``linear`` is that of torch, or does the same and notes what it was given; ``states`` are the
     first h of all layers, and of an LSTM the first c.

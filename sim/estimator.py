@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
@@ -11,7 +13,9 @@ import numpy as np
 import sklearn.utils.validation
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone, is_regressor
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
@@ -21,6 +25,7 @@ from privet.core import algorithm
 from privet.core.log_level import hushed
 from privet.core.registry import DEFAULT_ALGORITHM
 from privet.problems import LinearModel
+from privet.problems.reference import NEWTON_UP_TO
 from privet.server_apps import read_config
 from privet.server_apps.account import privacy_account
 from privet.server_apps.build import build_strategy
@@ -28,9 +33,13 @@ from privet.server_apps.progress import is_live, progress
 from privet.sim.inline import grid_of
 from privet.strategies import Observer, PrivetResult
 from privet.strategies.run.views import History, plot
+from privet.wire import Layout
 from privet.wire.contract import means_privacy
 
 Part = tuple[NDArray[Any], NDArray[Any]]
+
+FAR = 0.01
+"""Loss above the pooled optimum, relative to it, from which a fit warns."""
 
 
 class _Federated(BaseEstimator):  # type: ignore[misc]
@@ -115,6 +124,8 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
             result = strategy.start(
                 grid, model.arrays(), num_rounds=rounds, observers=observers, log_rounds=False
             )
+        if not private and config.get("h", "zero") == "zero":
+            self._warn_if_far(model, training, result)
         # The formula as printed needs a run config's regulariser, and is no claim.
         self.privacy_ = privacy_account(strategy, {**config, "regularizer": "none"})
         return result
@@ -134,6 +145,35 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
             config |= algorithm(self.strategy).load_agent().noise_settings
         extra = {key.replace("_", "-"): value for key, value in (self.settings or {}).items()}
         return {**config, **extra}
+
+    def _warn_if_far(self, model: SklearnModel, training: Part, result: PrivetResult) -> None:
+        """Warn of a fit that ended far above the optimum of the pooled data."""
+        pooled = model.problem(*training)
+        x = Layout.of(result.arrays).flatten(result.arrays)
+        with np.errstate(over="ignore", invalid="ignore"):
+            value = pooled.value(x)
+        excess = _excess(pooled, x) if math.isfinite(value) else math.inf
+        if excess <= FAR * (value - excess):
+            return
+        far = f"the pooled data's least is about {value - excess:.3g}"
+        advice = "give more rounds or local-epochs"
+        if not math.isfinite(value):
+            far, advice = "it diverged", "give a smaller step-size"
+        elif _has_hessian(pooled):
+            given = _condition(pooled)
+            scaled = _condition(
+                model.problem(StandardScaler().fit_transform(training[0]), training[1])
+            )
+            far += f"; the condition number is {given:.1g}"
+            if scaled < 0.1 * given:
+                far += f", {scaled:.1g} with scaled features"
+                advice = "put a StandardScaler before it"
+        warnings.warn(
+            f"{self.strategy}: the loss is {value:.3g} after {len(result.history)} rounds, {far}: "
+            f"{advice}",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
 
     # ------------------------------------------------------------------ data
 
@@ -406,6 +446,33 @@ def _shown(rounds: int, verbose: bool) -> Iterator[tuple[Observer, ...]]:
     else:
         with hushed():
             yield ()
+
+
+def _excess(pooled: LinearModel[Any], x: NDArray[Any]) -> float:
+    """Return about how far the loss at x lies above its least.
+
+    It is what a Newton step gains, g' H^-1 g / 2 (Boyd and Vandenberghe, "Convex Optimization"
+    (2004), 9.5.1); where there is no Hessian, or more than `NEWTON_UP_TO` parameters, it is
+    g' g / (2 L), which is never above the excess.
+    """
+    gradient = pooled.gradient(x)
+    if not _has_hessian(pooled):
+        return float(gradient @ gradient) / (2.0 * pooled.moduli.smoothness)
+    step = np.linalg.lstsq(pooled.hessian(x), gradient)[0]  # type: ignore[attr-defined]
+    return 0.5 * float(gradient @ step)
+
+
+def _has_hessian(problem: LinearModel[Any]) -> bool:
+    return problem.dim <= NEWTON_UP_TO and hasattr(problem, "hessian")
+
+
+def _condition(problem: LinearModel[Any]) -> float:
+    """Return the condition number of the Hessian at 0, on its range."""
+    matrix = problem.hessian(np.zeros(problem.dim))  # type: ignore[attr-defined]
+    eigenvalues = np.linalg.eigvalsh(matrix)
+    largest = float(eigenvalues[-1])
+    floor = problem.dim * np.finfo(np.float64).eps * largest
+    return largest / float(eigenvalues[eigenvalues > floor][0])
 
 
 def _pooled(parts: Sequence[Part]) -> Part:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,8 @@ import joblib
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
-from sklearn.exceptions import NotFittedError
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, SGDClassifier
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV
@@ -18,8 +19,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, scale
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from privet.client_apps import SklearnModel
 from privet.core import ConfigError
+from privet.problems import minimize
 from privet.sim import FederatedClassifier, FederatedRegressor
+from privet.sim.estimator import _excess
+from privet.wire import Layout
+
+# Few rounds do for most checks, whose fits warn then.
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
 # Every check holds for a single (X, y); one data set an agent is checked below.
@@ -38,6 +46,56 @@ def dealt(features: np.ndarray, labels: np.ndarray, sizes: list[int]) -> tuple[A
     order = np.argsort(labels, kind="stable")
     cuts = np.cumsum(sizes)
     return np.split(features[order], cuts), np.split(labels[order], cuts)
+
+
+@pytest.mark.parametrize("loader", [load_wine, load_breast_cancer])
+def test_a_fit_far_from_the_optimum_warns_and_offers_scaling(loader: Any) -> None:
+    features, labels = loader(return_X_y=True)
+    with pytest.warns(ConvergenceWarning, match="condition number.*StandardScaler") as caught:
+        FederatedClassifier(rounds=40, random_state=0).fit(features, labels)
+    assert Path(caught[0].filename).name == Path(__file__).name
+    pooled = make_pipeline(StandardScaler(), LogisticRegression())
+    model = make_pipeline(StandardScaler(), FederatedClassifier(rounds=100, random_state=0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit(features, labels)
+    expected = pooled.fit(features, labels).score(features, labels)
+    assert model.score(features, labels) == pytest.approx(expected, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("factory", "loader"),
+    [(LogisticRegression, load_iris), (LogisticRegression, load_breast_cancer), (Ridge, None)],
+)
+def test_the_excess_of_a_loss_is_that_above_the_pooled_optimum(factory: Any, loader: Any) -> None:
+    features, labels = scaled(loader or load_diabetes)
+    classes = () if loader is None else np.unique(labels)
+    best = factory(tol=1e-12, max_iter=100_000).fit(features, labels)
+    problem = SklearnModel(best, features.shape[1], classes).problem(features, labels)
+    start = SklearnModel(best, features.shape[1], classes).arrays()
+    optimum = Layout.of(start).flatten(start)
+    least, near = problem.value(optimum), optimum * 1.01
+    # Near the optimum the loss is quadratic: a Newton step gains all of the excess.
+    assert _excess(problem, near) == pytest.approx(problem.value(near) - least, rel=0.02)
+    assert _excess(problem, optimum) < 1e-9
+
+
+def test_a_fit_that_diverged_says_so() -> None:
+    features, labels = scaled(load_iris)
+    model = FederatedRegressor(rounds=1, settings={"step_size": 1e6, "local_epochs": 30})
+    with pytest.warns(ConvergenceWarning, match="the loss is inf .*: give a smaller step-size"):
+        model.fit(features, labels)
+
+
+def test_the_excess_without_a_hessian_is_never_above_the_true_one() -> None:
+    features, labels = scaled(load_iris)
+    model = SklearnModel(SGDClassifier(loss="log_loss", alpha=0.1), 4, range(3))
+    problem = model.problem(features, labels)
+    assert not hasattr(problem, "hessian")
+    least = minimize(problem).value
+    for seed in range(5):
+        x = np.random.default_rng(seed).normal(size=problem.dim)
+        assert 0 < _excess(problem, x) <= problem.value(x) - least
 
 
 @pytest.mark.parametrize("strategy", ["fed-plt", "dp-iadmm"])

@@ -62,6 +62,7 @@ def client_app(
     mask_factory: MaskFactory | None = None,
     train_metrics: bool = False,
     reply_seconds: float = 0.0,
+    evaluate_on: str = "training",
     mods: list[Mod] | None = None,
 ) -> ClientApp:
     """Return a Flower ClientApp that takes part in an algorithm.
@@ -83,6 +84,8 @@ def client_app(
         Whether uploads come with the loss of the received model, as in `Participant`.
     reply_seconds : float
         Seconds that every reply to a training message takes, as in `Participant`.
+    evaluate_on : str
+        "training" or "held-out", as in `Participant`.
     mods : list of Flower mods, optional
         Not those for clipping, noise or secure aggregation, which do not see what is sent here.
 
@@ -108,6 +111,7 @@ def client_app(
         mask_factory=mask_factory,
         train_metrics=train_metrics,
         reply_seconds=reply_seconds,
+        evaluate_on=evaluate_on,
     )
     warn_of_slow_start()
     app = AgentApp(participant, mods)

@@ -68,7 +68,7 @@ from .guard import (
 )
 from .half import Half
 from .masking import MaskFactory, new_keys
-from .measures import METRICS, measures, sent_model
+from .measures import EVALUATE_ON, METRICS, evaluated_part, measures, sent_model
 from .message_round import MessageRound
 from .pace import TOO_LONG, Pace
 from .state import LARGE, PRIVATE_RECORD, read_state
@@ -135,6 +135,10 @@ class Participant:
         that takes longer is not sent. A private agent with a problem of its own takes part only
         with it in a run in which the time of a reply counts, an asynchronous one for example. A
         node's ``reply-seconds`` goes before it; 0 declares none.
+    evaluate_on : str
+        The examples that a federated evaluation is of: "training", or "held-out" for those of the
+        problem's ``held_out``, a problem as well. The means over agents are weighted by how many
+        there are. A private agent declines both.
     """
 
     def __init__(
@@ -147,9 +151,13 @@ class Participant:
         mask_factory: MaskFactory | None = None,
         train_metrics: bool = False,
         reply_seconds: float = 0.0,
+        evaluate_on: str = "training",
     ) -> None:
         if not 0 <= reply_seconds < math.inf:
             raise ConfigError(f"reply_seconds is {reply_seconds!r}, expected a number >= 0")
+        if evaluate_on not in EVALUATE_ON:
+            expected = " or ".join(EVALUATE_ON)
+            raise ConfigError(f"evaluate_on is {evaluate_on!r}, expected {expected}")
         for key in overrides or {}:
             if key not in LOCAL_KEYS:
                 raise ConfigError(f"{key!r} cannot be set by an agent: {', '.join(LOCAL_KEYS)}")
@@ -160,6 +168,7 @@ class Participant:
         self.mask_factory = mask_factory
         self.train_metrics = train_metrics
         self.reply_seconds = reply_seconds
+        self.evaluate_on = evaluate_on
         self._problems: dict[tuple[int, int], Problem] = {}
         self._prepared: dict[tuple[int, int], tuple[Half, float, Held, Facts]] = {}
         self._decoded: tuple[bytes, bool, dict[str, Any]] = (b"", False, {})
@@ -452,7 +461,8 @@ class Participant:
     def _evaluate(self, message: Message, context: Context, name: str) -> RecordDict:
         self.exits(message, context).numbers("evaluation")
         problem = self._problem(context)
-        return RecordDict({METRICS: measures(problem, sent_model(message.content, problem))})
+        model = sent_model(message.content, problem)
+        return RecordDict({METRICS: measures(evaluated_part(problem, self.evaluate_on), model)})
 
 
 def declared_facts(problem: Problem, rules: NodeRules) -> Facts:

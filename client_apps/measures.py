@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
 
-from privet.core import WireError
+from privet.core import ConfigError, WireError
 from privet.kernel import Problem
 from privet.wire import Layout
 from privet.wire.payload import ENCODED
@@ -18,6 +18,7 @@ from privet.wire.sparse import decode
 
 from .half import Arrays, Vector
 
+EVALUATE_ON = ("training", "held-out")
 METRICS = "metrics"
 """Name of the record of an agent's measures."""
 
@@ -32,6 +33,25 @@ class MeasuredProblem(Problem, Protocol):
     def metrics(self, x: Vector) -> Mapping[str, float]:
         """Return named numbers, averaged over the agents by their numbers of examples."""
         ...
+
+
+def evaluated_part(problem: Problem, evaluate_on: str) -> Problem:
+    """Return the problem whose examples an agent evaluates a model on, ``held_out`` of its own.
+
+    Raises
+    ------
+    ConfigError
+        If the problem has none.
+    """
+    if evaluate_on == "training":
+        return problem
+    held_out: Problem | None = getattr(problem, "held_out", None)
+    if held_out is None:
+        raise ConfigError(
+            "evaluate_on = 'held-out': the problem has no held_out; SklearnModel.problem and "
+            "TorchProblem take held_out=(inputs, targets), another problem has it as an attribute"
+        )
+    return held_out
 
 
 def measures(problem: Problem, x: Vector | None) -> MetricRecord:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
@@ -232,6 +232,10 @@ class LinearModel(ClippedSums, Generic[Target]):
     """Name of the loss, as the kernel's `PROVEN` knows it where it lists it."""
     constants: Mapping[str, Any] = {}
     """Keywords of the constructor for the loss's own constants."""
+    held_out: LinearModel[Any] | None = None
+    """The problem of the examples that models are evaluated on, where they are others."""
+    own_metrics: Callable[[FloatArray, Any], Mapping[str, float]] | None = None
+    """Computes what `metrics` returns, from scores and targets; None for the usual measures."""
 
     def __init__(
         self,
@@ -264,6 +268,15 @@ class LinearModel(ClippedSums, Generic[Target]):
     @abstractmethod
     def _residual_norms(self, residuals: FloatArray, norm: Norm) -> FloatArray:
         """Return the norm of every example's residual, shape (n,), summed in float64."""
+
+    @staticmethod
+    @abstractmethod
+    def predict_margin(x: FloatArray, features: FloatArray) -> FloatArray:
+        """Return the score of every example, shape (n,), or those of its classes, (n, classes)."""
+
+    def _usual_metrics(self, scores: FloatArray, targets: Any) -> Mapping[str, float]:
+        """Return the measures of this loss: none beside the loss itself."""
+        return {}
 
     # What all losses share
 
@@ -324,6 +337,17 @@ class LinearModel(ClippedSums, Generic[Target]):
         x = self._checked(x)
         total = float(np.sum(self._losses(x), dtype=np.float64))
         return total / self.divisor + self.regularizer.value(x)
+
+    def metrics(self, x: FloatArray) -> Mapping[str, float]:
+        """Return measures of all examples: `own_metrics`, or those that are usual for the loss.
+
+        They are ``accuracy`` of a classifier and, of two classes that both occur, ``auc``.
+
+        Privacy: they are computed from the data, and un-noised.
+        """
+        scores = self.predict_margin(self._checked(x), self.features)
+        measure = self.own_metrics or self._usual_metrics
+        return measure(scores, self._targets)
 
     def gradient(self, x: FloatArray, rows: RowIndex = None) -> FloatArray:
         """Return the gradient of f, shape (dim,).
@@ -473,10 +497,10 @@ class MatrixScoreModel(LinearModel[npt.NDArray[np.intp]]):
             **self.constants,
         )
 
-    @staticmethod
-    @abstractmethod
-    def predict_margin(x: FloatArray, features: FloatArray) -> FloatArray:
-        """Return the class scores, shape (n, classes)."""
+    def _usual_metrics(
+        self, scores: FloatArray, targets: npt.NDArray[np.intp]
+    ) -> Mapping[str, float]:
+        return {"accuracy": float(np.mean(scores.argmax(axis=1) == targets))}
 
     @classmethod
     def accuracy(cls, x: FloatArray, features: FloatArray, labels: npt.NDArray[np.intp]) -> float:

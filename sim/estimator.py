@@ -310,7 +310,9 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
     Examples
     --------
     >>> from sklearn.datasets import load_iris
+    >>> from sklearn.preprocessing import scale
     >>> X, y = load_iris(return_X_y=True)
+    >>> X = scale(X)
     >>> clinics = [slice(i, None, 3) for i in range(3)]
     >>> model = FederatedClassifier(rounds=50, random_state=0)
     >>> model.fit([X[c] for c in clinics], [y[c] for c in clinics]).score(X, y) > 0.9
@@ -458,7 +460,8 @@ def _excess(pooled: LinearModel[Any], x: NDArray[Any]) -> float:
     gradient = pooled.gradient(x)
     if not _has_hessian(pooled):
         return float(gradient @ gradient) / (2.0 * pooled.moduli.smoothness)
-    step = np.linalg.lstsq(pooled.hessian(x), gradient)[0]  # type: ignore[attr-defined]
+    hessian = pooled.hessian(x)  # type: ignore[attr-defined]
+    step = np.linalg.lstsq(hessian, gradient.astype(np.float64))[0]
     return 0.5 * float(gradient @ step)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
@@ -15,8 +16,8 @@ from typing import Any, TypedDict
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from privet.core import ConfigError
+from privet.core.errors import listed
 from privet.kernel import stream
-from privet.wire.flower_internals import mean_of_metrics
 
 from .participation import Participation
 from .run.roster import Roster
@@ -134,35 +135,41 @@ def average_metrics(replies: list[RecordDict], weight: str = WEIGHT) -> MetricRe
     """Return the mean of each metric, weighted by the one named ``weight``; None without usable
     replies.
 
-    A reply that is not one record of finite numbers with a positive weight, or whose metrics are
-    not those of most others, is left out with a warning.
+    A reply that is not one record of finite numbers with a positive weight is left out with a
+    warning. So is a metric that fewer than half of the others have; one that is missing in fewer,
+    such as the AUC of agents with one class, is the mean of those that have it.
     """
-    alike: dict[tuple[str, ...], list[RecordDict]] = {}
-    for content in replies:
-        alike.setdefault(_metric_names(content, weight), []).append(content)
-    alike.pop((), None)
-    good = max(alike.values(), key=len, default=[])
-    if len(good) < len(replies):
-        log.warning("metrics: %d unusable replies left out", len(replies) - len(good))
-    return mean_of_metrics(good, weight) if good else None
+    usable = [one for one in (_usable(content, weight) for content in replies) if one]
+    if len(usable) < len(replies):
+        log.warning("metrics: %d unusable replies left out", len(replies) - len(usable))
+    reporting = Counter(name for one in usable for name in one if name != weight)
+    rare = sorted(name for name, count in reporting.items() if 2 * count < len(usable))
+    if rare:
+        log.warning("metrics: %s left out, as most replies lack it", listed(rare))
+    means: dict[str, Any] = {
+        name: _mean(usable, name, weight) for name in reporting if name not in rare
+    }
+    return MetricRecord(means) if usable else None
+
+
+def _mean(records: list[dict[str, float]], name: str, weight: str) -> float:
+    """Return the weighted mean of a metric over those that report it, as FedAvg takes it."""
+    having = [one for one in records if name in one]
+    total = sum(one[weight] for one in having)
+    return sum(one[name] * (one[weight] / total) for one in having)
 
 
 def _metric_records(content: RecordDict) -> list[MetricRecord]:
     return [one for one in content.values() if isinstance(one, MetricRecord)]
 
 
-def _metric_names(content: RecordDict, key: str) -> tuple[str, ...]:
-    """Return the names of a reply's metrics, none where they cannot be averaged."""
+def _usable(content: RecordDict, weight: str) -> dict[str, float]:
+    """Return a reply's metrics, none where they cannot be averaged."""
     records = _metric_records(content)
-    if len(records) != 1:
-        return ()
-    values = list(records[0].values())
-    weight = records[0].get(key)
-    if not all(isinstance(value, int | float) and math.isfinite(value) for value in values):
-        return ()
-    if not isinstance(weight, int | float) or weight <= 0:
-        return ()
-    return tuple(sorted(records[0]))
+    numbers: dict[str, Any] = dict(records[0]) if len(records) == 1 else {}
+    if not all(isinstance(one, int | float) and math.isfinite(one) for one in numbers.values()):
+        return {}
+    return numbers if numbers.get(weight, 0) > 0 else {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,10 +107,3 @@ def without_tracebacks_of(reason: str) -> Iterator[None]:
         yield
     finally:
         logger.removeFilter(others)
-
-
-def mean_of_metrics(contents: list[RecordDict], weight: str) -> Any:
-    """Return the mean of the one MetricRecord of every reply, as FedAvg takes it."""
-    from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
-
-    return aggregate_metricrecords(contents, weight)

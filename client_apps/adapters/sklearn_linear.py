@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -25,6 +25,7 @@ from privet.problems import (
 from privet.problems.linear import MatrixScoreModel
 from privet.wire import Layout
 
+Metrics = Callable[[Any, Any], Mapping[str, float]]
 CLASSIFIERS = ("LogisticRegression", "SGDClassifier")
 REGRESSORS = ("LinearRegression", "Ridge", "SGDRegressor")
 
@@ -191,15 +192,49 @@ class SklearnModel:
         return ArrayRecord(record)
 
     def problem(
-        self, features: npt.ArrayLike, targets: npt.ArrayLike, *, divisor: float | None = None
+        self,
+        features: npt.ArrayLike,
+        targets: npt.ArrayLike,
+        *,
+        divisor: float | None = None,
+        held_out: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+        metrics: Metrics | None = None,
     ) -> LinearModel[Any]:
         """Return f_i on an agent's data; a `LinearModel`, as privacy certificates know them.
+
+        Parameters
+        ----------
+        features : (n, d) array
+        targets : (n,) array
+            Labels of ``classes``, or numbers.
+        divisor : float, optional
+        held_out : pair of array (m, d) and array (m,), optional
+            Data that ``client_app(evaluate_on="held-out")`` evaluates models on: their mean loss,
+            and ``metrics``.
+        metrics : callable, optional
+            ``(scores, targets) -> mapping of str to float``, what an evaluation reports beside the
+            loss, in place of accuracy and, of two classes, AUC. Scores are those of
+            ``decision_function``, (n,) or (n, classes), or a regressor's predictions.
 
         Raises
         ------
         ConfigError, ValueError
             If the data do not fit the model: one line.
         """
+        problem = self._mean(features, targets, metrics, divisor=divisor)
+        problem.regularizer = self.regularizer(problem.num_examples)
+        if held_out is not None:
+            problem.held_out = self._mean(*held_out, metrics)
+        return problem
+
+    def _mean(
+        self,
+        features: npt.ArrayLike,
+        targets: npt.ArrayLike,
+        metrics: Metrics | None,
+        divisor: float | None = None,
+    ) -> LinearModel[Any]:
+        """Return the mean loss of examples, without the penalty."""
         rows = np.asarray(features, dtype=self.dtype)
         if rows.ndim != 2 or rows.shape[1] != self.num_features:
             raise ConfigError(
@@ -207,8 +242,19 @@ class SklearnModel:
             )
         if self._intercept:
             rows = np.hstack([rows, np.ones((len(rows), 1), rows.dtype)])
-        options: dict[str, Any] = {"regularizer": self.regularizer(len(rows)), "divisor": divisor}
-        return self._loss(rows, np.asarray(targets), options)
+        problem = self._loss(rows, np.asarray(targets), {"divisor": divisor})
+        if metrics is not None:
+            problem.own_metrics = self._of_labels(metrics)
+        return problem
+
+    def _of_labels(self, metrics: Metrics) -> Metrics:
+        """Return a function of scores and of the numbers that stand for labels in a problem."""
+        if self._name in REGRESSORS:
+            return metrics
+        classes = np.asarray(self.classes)
+        if len(classes) == 2:
+            return lambda scores, signs: metrics(scores, classes[(signs > 0).astype(int)])
+        return lambda scores, numbers: metrics(scores, classes[numbers])
 
     def _loss(self, rows: FloatArray, targets: Vector, options: Any) -> LinearModel[Any]:
         if self._name in REGRESSORS:

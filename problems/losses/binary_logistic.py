@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache, cached_property
 from typing import Any, ClassVar
 
@@ -71,6 +72,11 @@ class BinaryLogistic(ScalarScoreModel):
         # These residuals are never negative, so one side is enough.
         np.minimum(residuals, limits.most, out=residuals)
 
+    def _usual_metrics(self, scores: FloatArray, targets: FloatArray) -> Mapping[str, float]:
+        accuracy = float(np.mean(np.where(scores >= 0.0, 1, -1) == targets))
+        area = area_under_curve(scores, targets > 0)
+        return {"accuracy": accuracy} if area is None else {"accuracy": accuracy, "auc": area}
+
     def hessian(self, x: FloatArray) -> FloatArray:
         """Return the Hessian of f, shape (dim, dim)."""
         x = self._checked(x)
@@ -86,6 +92,22 @@ class BinaryLogistic(ScalarScoreModel):
         """Return the fraction of examples with sign(<a, x>) = label; a zero score counts as +1."""
         predicted = np.where(BinaryLogistic.predict_margin(x, features) >= 0.0, 1, -1)
         return float(np.mean(predicted == labels))
+
+
+def area_under_curve(scores: FloatArray, positive: npt.NDArray[np.bool_]) -> float | None:
+    """Return the area under the ROC curve of scores (n,); None where one class does not occur.
+
+    It is the share of pairs of a positive and a negative example whose scores are in that order,
+    ties counted half (Mann and Whitney, 1947), from the ranks of the scores.
+    """
+    count = int(positive.sum())
+    pairs = count * (len(positive) - count)
+    if not pairs:
+        return None
+    _, places, sizes = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = np.cumsum(sizes) - (sizes - 1) / 2.0
+    above = float(ranks[places[positive]].sum()) - count * (count + 1) / 2.0
+    return above / pairs
 
 
 @cache

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 import pytest
-from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.superlink.grid import InMemoryGrid
 
 from privet.sim.engine import InlineGrid
@@ -90,15 +90,6 @@ def test_flowers_simulation_is_known_by_its_grid() -> None:
     with of_this_flower():
         assert flower_internals.in_flowers_simulation(InMemoryGrid.__new__(InMemoryGrid))
         assert not flower_internals.in_flowers_simulation(InlineGrid(lambda *_: None, 1))  # type: ignore[arg-type, return-value]
-
-
-def test_metrics_are_averaged_by_weight() -> None:
-    with of_this_flower():
-        replies = [
-            RecordDict({"m": MetricRecord({"loss": loss, "n": count})})
-            for loss, count in ((1.0, 1), (4.0, 2))
-        ]
-        assert flower_internals.mean_of_metrics(replies, "n")["loss"] == 3.0
 
 
 def test_mods_are_where_they_were() -> None:

@@ -49,6 +49,9 @@ class TorchProblem(ClippableSum):
     metrics : callable, optional
         ``(outputs, targets) -> {"accuracy": ...}``, reported with the loss by federated
         evaluation.
+    held_out : (inputs, targets), Dataset or DataLoader, optional
+        Data that ``client_app(evaluate_on="held-out")`` evaluates models on: their mean loss, and
+        ``metrics``.
     per_example : {"vmap", "loop"}
         How the clipped gradient gets the gradient of every example: through ``torch.func.vmap``,
         or one backward pass after the other for modules that vmap cannot run.
@@ -87,6 +90,7 @@ class TorchProblem(ClippableSum):
         divisor: float | None = None,
         moduli: Moduli | None = None,
         metrics: Callable[[Any, Any], Mapping[str, float]] | None = None,
+        held_out: Any = None,
         per_example: str = "vmap",
         buffers: str = "refuse",
         chunk_size: int = 1024,
@@ -120,6 +124,11 @@ class TorchProblem(ClippableSum):
         self._loss, self._metrics = loss, metrics
         self._per_example, self._chunk = per_example, chunk_size
         self._check_mean(self._vector(parameters.values()))
+        self.held_out: TorchProblem | None = None
+        if held_out is not None:
+            self.held_out = TorchProblem(
+                module, loss, held_out, metrics=metrics, buffers=buffers, chunk_size=chunk_size
+            )
 
     # ------------------------------------------------------------------ models
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from .failure import overflowed
+from .failure import FailureCode, overflowed
 from .observers import Observer, number
 from .outcome import TooFewError
 from .run import Run
@@ -22,6 +22,9 @@ FIRST, GROWN, LASTING = 3, 30.0, 3
 """The number of first rounds that set the usual level, the factor of it that is too large, and the
 number of rounds for which it must last. Networks that train pass 10 times their first residuals,
 and 30 in a single round; one that collapses may pass 300 and be back at 30 after four."""
+FASTER = 8.0
+"""The factor of the value at half the rounds that is too large as well. Where steps are short the
+agents move steadily, and the residual, a square, grows fourfold as the rounds double."""
 EXPLODED = 1e3
 """The factor of the start's loss from which a loss has exploded, in any round. For a residual,
 which is a square, the square of it."""
@@ -78,9 +81,12 @@ class Course:
     best : float
         The least value so far.
     grown : int
-        The number of rounds for which it has been more than `GROWN` times the usual.
+        The number of rounds for which it has been more than `GROWN` times the usual, and `FASTER`
+        times the value at half the rounds.
     recent : deque of pairs of floats
         The last values, each with its accuracy.
+    values : list of float
+        All values so far.
     """
 
     name: str
@@ -91,8 +97,8 @@ class Course:
     usual: float = 0.0
     best: float = math.inf
     grown: int = 0
-    count: int = 0
     recent: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=2 * LASTING))
+    values: list[float] = field(default_factory=list)
 
     def begin(self, start: float, accuracy: float) -> None:
         """Compare with this start, if it was measured."""
@@ -107,22 +113,24 @@ class Course:
         if math.isnan(self.start):
             self.start, self.accuracy = value, accuracy
         exploded = value > self.exploded * self.start > VANISHING
-        grown = self.count >= FIRST and value > GROWN * self.usual > VANISHING
+        before = len(self.values)
+        grown = before >= FIRST and value > GROWN * self.usual > VANISHING
+        grown = grown and value > FASTER * self.values[before // 2]
         self.grown = self.grown + 1 if grown else 0
-        self.count += 1
-        if self.count <= FIRST:
+        self.values.append(value)
+        if before < FIRST:
             self.usual = max(self.usual, value)
         self.best = min(self.best, value)
         self.recent.append((value, accuracy))
         return exploded or self.grown >= LASTING
 
     @property
-    def falls(self) -> bool:
-        """Whether the last value is significantly better than the start, and about the best."""
+    def holds(self) -> bool:
+        """Whether the last value is below the start, and about the best."""
         if not self.recent:
             return False
-        doubt, value = MARGIN * abs(self.start), self.recent[-1][0]
-        return value < self.start - doubt and value <= self.best + doubt
+        value = self.recent[-1][0]
+        return value < self.start and value <= self.best + MARGIN * abs(self.start)
 
     def is_no_better(self, *, noisy: bool) -> bool:
         """Whether the last values are no better than the start, nor their accuracy.
@@ -182,17 +190,21 @@ class Losses:
 class Divergence(Observer):
     """Warns once that a run diverges, and ends it if ``ends``.
 
-    A run diverges if uploads, the residual or a loss are not finite; if a loss, or the root of the
-    residual, is `EXPLODED` times that of the start; or if one of them has been `GROWN` times its
-    largest value of the start and the first `FIRST` rounds for `LASTING` rounds. A residual that
-    grows while the loss falls does not count: that of a slow run does so. One that is unknown, NaN,
-    says nothing.
+    A run diverges if half of the uploads, the residual or a loss are not finite; if a loss, or the
+    root of the residual, is `EXPLODED` times that of the start; or if one of them has been `GROWN`
+    times its largest value of the start and the first `FIRST` rounds, and `FASTER` times that of
+    half the rounds before, for `LASTING` rounds. A residual that grows while the loss is below its
+    start does not count: that of a slow run does so. One that is unknown, NaN, says nothing.
+
+    An agent whose uploads have not been finite since its first round, where others' are, has a line
+    of its own: the fault is in its data, and ends nothing.
     """
 
     def __init__(self, ends: bool, keys: Sequence[str]) -> None:
         self.ends, self.keys = ends, keys
         self.losses = Losses()
         self.residuals = Course("residual", exploded=EXPLODED**2)
+        self._named: set[str] = set()
 
     def on_begin(self, run: Run) -> None:
         """Look at the rounds before a resume."""
@@ -202,7 +214,8 @@ class Divergence(Observer):
 
     def on_round(self, run: Run, done: Round) -> str | None:
         """Check the round's numbers; those that were not measured are ignored."""
-        fault = self._fault(done)
+        self._name_faulty(run, done)
+        fault = self._fault(run, done)
         return self._report(run, f"{fault} in round {done.round}") if fault else None
 
     def on_failure(self, run: Run, few: TooFewError) -> str | None:
@@ -218,14 +231,25 @@ class Divergence(Observer):
         log.warning("this run diverges, %s: %s", what, remedy(self.keys, diverged=True))
         return Stop.DIVERGENCE if self.ends else None
 
-    def _fault(self, done: Round) -> str:
-        if overflowed(done.failures, len(done.participants) + len(done.failures)):
+    def _name_faulty(self, run: Run, done: Round) -> None:
+        """Warn of agents whose uploads have not been finite since their first round, once each."""
+        for name in run.session.roster.never_folded(done.failures):
+            if done.failures[name].code is FailureCode.NOT_FINITE and name not in self._named:
+                self._named.add(name)
+                log.warning(
+                    "agent %s: not finite since its first round, as others are: look at its data",
+                    name,
+                )
+
+    def _fault(self, run: Run, done: Round) -> str:
+        never = run.session.roster.never_folded(done.failures)
+        if overflowed(done.failures, len(done.participants) + len(done.failures), never):
             return UPLOADS
         for name, value in _measured(done):
             if not math.isfinite(value):
                 return f"{name} {value:g}"
         faults = self.losses.add(done)
-        if self.residuals.add(done.residual) and not self.losses.course.falls:
+        if self.residuals.add(done.residual) and not self.losses.course.holds:
             faults.append(f"residual {done.residual:.3g}")
         return faults[0] if faults else ""
 

@@ -5,7 +5,7 @@ A text may come from an agent, so no decision may depend on it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -68,15 +68,19 @@ class Failure:
         return cls(FailureCode(value["code"]), str(value["text"]))
 
 
-def overflowed(failures: Mapping[str, Failure], chosen: int) -> bool:
+_NOT_FINITE = (FailureCode.NOT_FINITE, FailureCode.SAYS_NOT_FINITE)
+
+
+def overflowed(
+    failures: Mapping[str, Failure], chosen: int, never_folded: Collection[str] = ()
+) -> bool:
     """Whether the failures of a round show that the run diverges.
 
-    One upload in which the server itself finds numbers that are not finite is enough. Where it
-    cannot check, in a secure sum or if private agents refuse a broadcast, half of the chosen agents
-    must report them: a single agent's report ends no run.
+    Half of the chosen agents must have sent numbers that are not finite, or reported them where the
+    server cannot check, in a secure sum or if private agents refuse a broadcast: the fault of one
+    agent's data ends no run. ``never_folded`` are agents of which nothing was ever folded, in a run
+    that has folded uploads of others: what is not finite at them is not counted.
     """
-    codes = [failure.code for failure in failures.values()]
-    if FailureCode.NOT_FINITE in codes:
-        return True
-    reports = codes.count(FailureCode.SAYS_NOT_FINITE)
-    return reports > 0 and 2 * reports >= chosen
+    found = [name for name, failure in failures.items() if failure.code in _NOT_FINITE]
+    counted = [name for name in found if name not in never_folded]
+    return bool(counted) and 2 * len(counted) >= chosen - (len(found) - len(counted))

@@ -207,7 +207,8 @@ class Outcome:
         few = TooFewError(
             f"round {self.round}: {folded} of {self.count} agents replied, {below}: {reasons}"
         )
-        few.overflowed = overflowed(failures, self.count)
+        never = self.session.roster.never_folded(failures, others=folded > 0)
+        few.overflowed = overflowed(failures, self.count, never)
         raise few
 
     def record(

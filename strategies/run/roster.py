@@ -443,6 +443,16 @@ class Roster:
         agent.tag, agent.ledger = update.round, update.ledger
         self.changes.names.add(name)
 
+    def never_folded(self, names: Iterable[str], *, others: bool = False) -> set[str]:
+        """Return those of which no upload was ever folded, if any agent's was.
+
+        ``others`` says that uploads of others were good in a round that is not recorded.
+        """
+        agents = self.agents
+        new = {name for name in names if name in agents and not agents[name].tag}
+        folded = others or (bool(new) and any(agent.tag for agent in agents.values()))
+        return new if folded else set()
+
     def enrol_all(self, grid: Grid, question: Question, timeout: float) -> None:
         """Ask every connected node until all have answered or ``timeout`` seconds are over."""
         deadline = time.monotonic() + timeout

@@ -13,13 +13,15 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Error, Message, MessageType, MetricRecord
 
+from privet.client_apps import CallableProblem
 from privet.core import ConfigError, RunError
-from privet.problems import L2, RidgeRegression
+from privet.problems import L2, RidgeRegression, minimize
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
 from privet.strategies import FedDyn, FedPLT, Round
 from privet.strategies.participation import Probability
 from privet.strategies.run.divergence import Divergence
+from privet.strategies.run.roster import Roster
 from support.every_algorithm import EVERY_ALGORITHM
 from support.federations import app_of
 
@@ -83,14 +85,57 @@ def diverged(rounds: list[Round]) -> str:
     found = Divergence(ends=False, keys=["step-size"])
     history: list[Round] = []
     initial = Round(0, ())
-    run: Any = SimpleNamespace(
-        diverged="", session=SimpleNamespace(history=history, initial=initial)
-    )
+    session = SimpleNamespace(history=history, initial=initial, roster=Roster())
+    run: Any = SimpleNamespace(diverged="", session=session)
     found.on_begin(run)
     for done in rounds:
         history.append(done)
         found.on_round(run, done)
     return str(run.diverged)
+
+
+def test_a_residual_that_grows_as_steady_steps_do_is_no_divergence() -> None:
+    """Agents that move apart steadily: the distance grows with the rounds, its square so too."""
+    steady = [Round(i, ("0",), residual=1e-8 * i**2) for i in range(1, 200)]
+    assert diverged(steady) == ""
+    growing = [Round(i, ("0",), residual=1e-8 * 1.5**i) for i in range(1, 200)]
+    assert diverged(growing) == f"residual {1e-8 * 1.5**14:.3g} in round 14"
+
+
+def test_a_residual_that_grows_below_a_falling_loss_is_no_divergence() -> None:
+    rounds = [Round(i, ("0",), residual=1e-8 * 2**i, loss=1.17 - 1e-3 * i) for i in range(1, 30)]
+    assert diverged(rounds) == ""
+
+
+@pytest.mark.parametrize("ends", ["stop", "warn"])
+@pytest.mark.parametrize("agents", [2, 4])
+def test_one_agents_nan_is_its_own(
+    ends: str, agents: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Agent 1 has a row of NaN: it is named and dropped; the others learn what they do alone."""
+
+    class Broken(CallableProblem):
+        def __init__(self) -> None:
+            super().__init__(
+                lambda x: math.nan, lambda x: np.full(DIM, math.nan), DIM, num_examples=9
+            )
+
+    sites = [PROBLEMS[0], Broken(), *PROBLEMS[1:]][:agents]
+    start = ArrayRecord({"x": Array(np.ones(DIM))})
+    strategy = FedPLT(num_agents=agents, step_size=0.05, on_divergence=ends)
+    with caplog.at_level(logging.WARNING, "flwr.privet"):
+        found = strategy.start(InlineGrid(app_of(sites), agents), start, num_rounds=40)
+    assert (found.diverged, found.stopped, len(found.history)) == ("", "rounds", 40)
+    assert warnings(caplog) == []
+    named = "agent 1: not finite since its first round, as others are: look at its data"
+    assert [one.getMessage() for one in caplog.records].count(named) == 1
+    healthy = [site for site in sites if not isinstance(site, Broken)]
+    least = minimize(healthy)
+
+    def excess(x: np.ndarray) -> float:
+        return sum(site.value(x) for site in healthy) - least.value
+
+    assert excess(found.arrays["x"].numpy()) < 0.1 * excess(np.ones(DIM))
 
 
 def test_an_unknown_residual_says_nothing_and_an_infinite_one_is_divergence() -> None:

@@ -87,19 +87,26 @@ def test_a_failed_round_is_divergence_by_its_codes_alone() -> None:
 @pytest.mark.parametrize(
     ("codes", "asked", "expected"),
     [
-        (["not finite"], 9, True),
-        (["says not finite"], 9, False),
+        (["not finite"] * 4, 9, False),
+        (["not finite"] * 5, 9, True),
         (["says not finite"] * 4, 9, False),
         (["says not finite"] * 5, 9, True),
+        (["not finite", "says not finite"], 4, True),
         (["failed", "late", "lost", "refused", "dropped"], 5, False),
         ([], 0, False),
     ],
 )
-def test_what_the_server_finds_counts_at_once_and_words_by_their_number(
-    codes: list[str], asked: int, expected: bool
-) -> None:
+def test_half_of_the_agents_diverge_or_none(codes: list[str], asked: int, expected: bool) -> None:
     failures = {str(i): Failure(FailureCode(code), WORDS) for i, code in enumerate(codes)}
     assert overflowed(failures, asked) == expected
+
+
+def test_agents_that_were_never_finite_are_not_counted() -> None:
+    failures = {name: Failure(FailureCode.NOT_FINITE, WORDS) for name in "012"}
+    assert overflowed(failures, 4, "0")
+    assert not overflowed(failures, 9, "0")
+    assert not overflowed(failures, 3, "012")
+    assert overflowed(failures, 3, "12")
 
 
 def test_codes_are_in_the_history() -> None:

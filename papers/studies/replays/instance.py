@@ -105,6 +105,18 @@ class Instance:
             path.write_text("\n".join(lines) + "\n")
             yield {"asynchronous": True, "speeds": str(path)}
 
+    def _away(self, version: int) -> frozenset[str]:
+        """Return the agents that are away in a version.
+
+        An agent goes away in the version in which its task is withdrawn, and is back in the one in
+        which it is given another.
+        """
+        away: dict[str, bool] = {}
+        for task in self.tasks:
+            if task["told"] <= version:
+                away[str(task["agent"])] = task.get("withdrawn", version + 1) <= version
+        return frozenset(agent for agent, gone in away.items() if gone)
+
     @property
     def schedule(self) -> Participation:
         """Who takes part: everybody, or the given agents of every round."""
@@ -136,6 +148,7 @@ class Instance:
         """Play the instance's rounds and yield the server's state after each."""
         session = strategy.begin(grid, ArrayRecord({"x": Array(start)}), state=state)
         for number in range(1, len(self.rounds) + 1):
+            session.roster.excluded = self._away(number)
             strategy.play_round(grid, number)
             yield session.state
 

@@ -36,7 +36,7 @@ from privet.kernel.door import Held, within
 from privet.kernel.exits import Exits
 from privet.kernel.node_rules import OF_NODES
 from privet.wire import Layout, magnitude_bound
-from privet.wire.contract import LONGEST_ABOUT, RECORD, decode_settings, means_privacy
+from privet.wire.contract import RECORD, decode_settings, means_privacy
 from privet.wire.magnitude import LARGEST
 from privet.wire.payload import BUFFERS, ENCODED, OF_LOOP
 
@@ -139,8 +139,6 @@ class Guard(NamedTuple):
     @staticmethod
     def _account(ledger: str, sent: str, release: Release, delta: float) -> tuple[str, float]:
         """Return the run's account with one more release; the account may be the coordinator's."""
-        if max(len(ledger), len(sent)) > LONGEST_ABOUT:
-            raise WireError(f"the agent's account is longer than {LONGEST_ABOUT} characters")
         try:
             ledger = AgentLedger.longer(ledger, sent, delta)
             add = _charged if len(ledger) <= _LONGEST_KEPT else _charged.__wrapped__

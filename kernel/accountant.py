@@ -14,8 +14,8 @@ neighbouring relation, so nothing here doubles it.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -230,16 +230,9 @@ def _merged(
     laplace: tuple[tuple[float, int], ...], loss: float, count: int
 ) -> tuple[tuple[float, int], ...]:
     """Add a Laplace loss, rounding losses up to fewer bits while too many differ."""
-    counts = Counter(dict(laplace))
-    counts[loss] += count
-    bits = _MANTISSA_BITS
-    while len(counts) > _DISTINCT and bits > 1:
-        bits -= 1
-        rounded = Counter[float]()
-        for known, uses in counts.items():
-            rounded[_rounded_up(known, bits)] += uses
-        counts = rounded
-    return tuple(sorted(counts.items()))
+    counts = {(known,): uses for known, uses in laplace}
+    _add_rounded(counts, (loss,), count, (math.inf,))
+    return tuple((known, uses) for (known,), uses in sorted(counts.items()))
 
 
 def _merged_sampled(sampled: Sampled, loss: float, q: float, count: int) -> Sampled:
@@ -249,19 +242,36 @@ def _merged_sampled(sampled: Sampled, loss: float, q: float, count: int) -> Samp
     by a fresh draw without the record with probability 1 - q / larger q on both sides, and the pair
     of a smaller loss is that of the larger one scaled down, with noise added.
     """
-    counts = Counter({(known, of): uses for known, of, uses in sampled})
-    counts[loss, q] += count
-    bits = _MANTISSA_BITS
-    while len(counts) > _DISTINCT and bits > 1:
-        bits -= 1
-        rounded = Counter[tuple[float, float]]()
-        for (known, of), uses in counts.items():
-            up = min(_rounded_up(known, bits), LARGEST_LOSS), min(_rounded_up(of, bits), _NEAR_ONE)
-            rounded[up] += uses
-        counts = rounded
+    counts = {(known, of): uses for known, of, uses in sampled}
+    _add_rounded(counts, (loss, q), count, (LARGEST_LOSS, _NEAR_ONE))
     return tuple((known, of, uses) for (known, of), uses in sorted(counts.items()))
 
 
+def _add_rounded(
+    counts: dict[Any, int], key: tuple[float, ...], count: int, most: tuple[float, ...]
+) -> None:
+    """Count a key; while too many differ, round all up to fewer bits, none above ``most``."""
+    counts[key] = counts.get(key, 0) + count
+    bits = _MANTISSA_BITS
+    while len(counts) > _DISTINCT and bits > 1:
+        bits -= 1
+        # An account has thousands of additions, and in most of them the new key alone changes.
+        for known in [known for known in counts if any(_bits(part) > bits for part in known)]:
+            uses = counts.pop(known)
+            up = tuple(
+                min(_rounded_up(part, bits), top) for part, top in zip(known, most, strict=True)
+            )
+            counts[up] = counts.get(up, 0) + uses
+
+
+@functools.lru_cache(maxsize=4096)
+def _bits(number: float) -> int:
+    """Return how many significant bits a positive number has."""
+    top, _ = number.as_integer_ratio()
+    return (top // (top & -top)).bit_length()
+
+
+@functools.lru_cache(maxsize=4096)
 def _rounded_up(number: float, bits: int) -> float:
     """Round a positive number up to so many significant bits; rounding twice changes nothing."""
     mantissa, exponent = math.frexp(number)

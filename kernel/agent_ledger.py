@@ -10,6 +10,9 @@ from typing import Any
 from privet.kernel.accountant import Totals
 from privet.kernel.events import LARGEST_COUNT, Release
 
+LONGEST_ACCOUNT = 1 << 21
+"""Characters of an account that are read: about 20,000 different releases."""
+
 
 @dataclass(frozen=True, slots=True)
 class AgentLedger:
@@ -95,7 +98,12 @@ class AgentLedger:
 
     @classmethod
     def from_json(cls, text: str) -> AgentLedger:
-        """Rebuild a ledger from `to_json`; ValueError naming the entry for anything else."""
+        """Rebuild a ledger from `to_json`; ValueError naming the entry for anything else.
+
+        A text may come from the other side: it has at most `LONGEST_ACCOUNT` characters.
+        """
+        if len(text) > LONGEST_ACCOUNT:
+            raise ValueError(f"agent ledger is longer than {LONGEST_ACCOUNT} characters")
         try:
             entries = json.loads(text)
         except (TypeError, ValueError, RecursionError):

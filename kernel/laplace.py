@@ -22,7 +22,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.kernel.gaussian import gaussian_epsilon
-from privet.kernel.loss_law import TAIL, Use, solve, solve_beside_gaussian, sum_of_losses
+from privet.kernel.loss_law import (
+    MOST_BESIDE_GAUSSIAN,
+    MOST_POINTS,
+    MOST_SUMMED,
+    TAIL,
+    TooLargeError,
+    Use,
+    solve,
+    solve_beside_gaussian,
+    sum_of_losses,
+)
 
 Uses = Sequence[tuple[float, int]]
 """(pure loss, count) of Laplace uses, by increasing loss."""
@@ -75,7 +85,10 @@ def _as_gaussian(laplace: Iterable[tuple[float, int]]) -> float:
 
 
 def _epsilon_by_loss(gaussian: float, laplace: Uses, delta: float, bound: float) -> float:
-    """Return epsilon at delta by the law of the loss; `bound` is above it."""
+    """Return epsilon at delta by the law of the loss, or `bound`, which is above it.
+
+    It is `bound` where the law would take more points than `privet.kernel.loss_law` computes.
+    """
     spread = math.sqrt(gaussian + sum(count * loss * loss for loss, count in laplace))
     # What is too small for any grid that covers the spread goes to the Gaussian part.
     smallest = _FEWEST_STEPS * _SPREADS * spread / _MOST_POINTS
@@ -84,9 +97,15 @@ def _epsilon_by_loss(gaussian: float, laplace: Uses, delta: float, bound: float)
     if not laplace:
         return gaussian_epsilon(math.sqrt(gaussian), delta)
     step = _step(laplace)
+    if 2.0 * sum(loss for loss, _ in laplace) > MOST_POINTS * step:
+        return bound
     uses = [Use(masses, -(masses.size // 2), count) for masses, count in _masses(laplace, step)]
     scale = math.sqrt(sum(count * loss * loss for loss, count in laplace))
-    law = sum_of_losses(uses, step, scale)
+    most = MOST_BESIDE_GAUSSIAN if gaussian > 0 else MOST_SUMMED
+    try:
+        law = sum_of_losses(uses, step, scale, most=most)
+    except TooLargeError:
+        return bound
     if gaussian > 0:
         return solve_beside_gaussian(law, math.sqrt(gaussian), delta, bound)
     return solve(law, delta)

@@ -18,7 +18,23 @@ TAIL = 1e-14
 """Mass of a tail of the sum that is cut."""
 ORDERS = np.geomspace(0.05, 50.0, 60)
 """Of the moment generating functions that bound tails, in units of 1 / scale."""
+MOST_POINTS = 1 << 18
+"""Points of the laws of all uses together that are worth computing: beyond, the sum of losses is
+given up for a closed form, so that no text of releases costs more than a second and 64 MB."""
+MOST_SUMMED, MOST_WORK = 1 << 20, 1 << 24
+"""Points of the law of the sum, and the same times the number of uses."""
+MOST_BESIDE_GAUSSIAN = 1 << 17
+"""Points of the law of a sum that Gaussian releases are added to."""
+_TILE = 1 << 20
 _UNIT = 2.0**-53
+
+
+class TooLargeError(ValueError):
+    """The law of a sum would have more points than are worth computing, by a factor ``excess``."""
+
+    def __init__(self, excess: float) -> None:
+        super().__init__(f"a law of {excess:g} times the points that are computed")
+        self.excess = excess
 
 
 class Use(NamedTuple):
@@ -46,7 +62,12 @@ class Law(NamedTuple):
 
 
 def sum_of_losses(
-    uses: Sequence[Use], step: float, scale: float, orders: NDArray[np.float64] = ORDERS
+    uses: Sequence[Use],
+    step: float,
+    scale: float,
+    orders: NDArray[np.float64] = ORDERS,
+    most: int = MOST_SUMMED,
+    work: int = MOST_WORK,
 ) -> Law:
     """Return the law of the sum of independent losses; two tails of mass 1e-14 are cut.
 
@@ -60,9 +81,19 @@ def sum_of_losses(
         About the deviation of the sum.
     orders
         As `ORDERS`: fewer take less time, and cut the tails further out.
+    most, work
+        Points of the law at most, and the same times the number of uses.
+
+    Raises
+    ------
+    TooLargeError
+        For more of either.
 
     Notes
     -----
+    The window is that of the sum, from a tail to the other, wherever its mean lies: of many uses
+    it may lie far above 0.
+
     Each coefficient of a fast Fourier transform of length N is a sum along paths of about log2 N
     operations, so that its error is at most e = 8 log2(N) 2^-53 times the sum of the masses, which
     is 1. With F_k the transform of use k, a power of n_k has an error of at most n_k (e + 8 2^-53)
@@ -76,6 +107,9 @@ def sum_of_losses(
     high = min(span_high, math.ceil(_tail_bound(uses, step, orders / scale) / step))
     low = max(span_low, -math.ceil(_tail_bound(uses, -step, orders / scale) / step))
     size = 1 << max(high - low, 1).bit_length()
+    excess = max((high - low) / most, size * len(uses) / work)
+    if excess > 1.0:
+        raise TooLargeError(excess)
     error = 8.0 * math.log2(size) * _UNIT
     transform = np.ones(size // 2 + 1, dtype=np.complex128)
     relative = np.zeros(size // 2 + 1)
@@ -103,10 +137,13 @@ def _tail_bound(uses: Sequence[Use], step: float, orders: NDArray[np.float64]) -
     logs = np.full(orders.size, -math.log(TAIL))
     for masses, first, count in uses:
         there = np.flatnonzero(masses)  # beside a point without mass all others could underflow
-        exponents = orders[:, None] * (step * (first + there))
-        top = exponents.max(axis=1)
-        logs += count * (top + np.log(np.exp(exponents - top[:, None]) @ masses[there]))
-    return max(0.0, float((logs / orders).min()))
+        tile = max(1, _TILE // there.size)
+        for start in range(0, orders.size, tile):
+            part = slice(start, start + tile)
+            exponents = orders[part, None] * (step * (first + there))
+            top = exponents.max(axis=1)
+            logs[part] += count * (top + np.log(np.exp(exponents - top[:, None]) @ masses[there]))
+    return float((logs / orders).min())
 
 
 def solve(law: Law, delta: float) -> float:

@@ -36,7 +36,9 @@ of the same kind (q = 1), and compose with these.
 (Q, P). Its law is put on a grid as that of `laplace` is: mass between two points is split between
 them so that its probabilities under both neighbours are kept, and what arithmetic may have lost of
 a share goes to the upper point. Mass beyond the upper end of one use counts as an infinite loss;
-below the lower end it is moved up.
+below the lower end it is moved up. A coarser grid only raises epsilon, so that the grid is as
+coarse as keeps the work bounded, whatever releases a text lists; where that does not suffice, the
+closed form without sampling is taken, which is an upper bound too.
 """
 
 from __future__ import annotations
@@ -49,7 +51,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.kernel.gaussian import gaussian_epsilon
-from privet.kernel.loss_law import ORDERS, TAIL, Use, solve, solve_beside_gaussian, sum_of_losses
+from privet.kernel.loss_law import (
+    MOST_BESIDE_GAUSSIAN,
+    MOST_POINTS,
+    MOST_SUMMED,
+    MOST_WORK,
+    ORDERS,
+    TAIL,
+    TooLargeError,
+    Use,
+    solve,
+    solve_beside_gaussian,
+    sum_of_losses,
+)
 
 Sampled = tuple[tuple[float, float, int], ...]
 """(mu, q, count) of sampled releases, in increasing order."""
@@ -58,7 +72,6 @@ SMALLEST_LOSS, LARGEST_LOSS = 1e-6, 30.0
 """Of a use that is counted as sampled; others are counted as if every record took part."""
 _SMALLEST_RATE = 1e-9
 """Smaller q are taken for it."""
-_MOST_POINTS = 1 << 20
 _FINENESS, _SPREADS = 200.0, 40.0
 _BIAS = 8e-4
 """A step h of the grid moves the mean of n losses by n h^2 / 8 about: 1e-4 of their deviation."""
@@ -105,13 +118,21 @@ def _by_law(gaussian: float, sampled: Sampled, delta: float, bound: float, there
     spread = math.sqrt(sum(count * _variance(mu, q) for mu, q, count in sampled))
     step = min(math.sqrt(_BIAS * spread / total), spread / _FINENESS)
     ends = [_ends(mu, q, total, there) for mu, q, _ in sampled]
-    widest = max(_SPREADS * spread, *(high - low for low, high in ends))
-    step = max(step, widest / _MOST_POINTS)
-    uses = [
-        Use(*_one_use(mu, q, step, low, high, there), count)
-        for (mu, q, count), (low, high) in zip(sampled, ends, strict=True)
-    ]
-    law = sum_of_losses(uses, step, spread, _ORDERS)
+    most = MOST_BESIDE_GAUSSIAN if gaussian > 0 else MOST_SUMMED
+    points = sum(high - low for low, high in ends)
+    step = max(step, points / MOST_POINTS, _SPREADS * spread / most)
+    for coarser in (True, False):
+        uses = [
+            Use(*_one_use(mu, q, step, low, high, there), count)
+            for (mu, q, count), (low, high) in zip(sampled, ends, strict=True)
+        ]
+        try:
+            law = sum_of_losses(uses, step, spread, _ORDERS, most, MOST_WORK // 2)
+            break
+        except TooLargeError as error:
+            if not coarser:
+                return bound
+            step *= 2.0 * error.excess
     delta -= 2.0 * TAIL + law.rounding + _BEYOND
     if delta <= 0:
         return bound

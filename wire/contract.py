@@ -54,7 +54,7 @@ PRIVATE_KEYS = ("clip", "noise-scale", "noise-variance")
 LAST_ROUND = 1 << 53
 LONGEST_EXPERIMENT = 200
 """Bytes of an experiment's name at most: an agent keeps it with its state."""
-LONGEST_ABOUT = 1 << 24
+LONGEST_ABOUT = 1 << 22
 """Characters of the JSON text in an agent's reply at most."""
 LONGEST_SETTINGS = 1 << 20
 """Characters of a message's parameters at most; those of a few messages are kept."""

@@ -17,6 +17,9 @@ from privet.core.errors import WireError
 
 from .flower_internals import held_by, holding
 
+MOST_PARTS = 1 << 18
+"""Commas and opening brackets of a JSON text at most: room for a roster of 100,000 names."""
+
 T = TypeVar("T")
 Record = ArrayRecord | ConfigRecord | MetricRecord
 
@@ -76,11 +79,14 @@ def parse_json(text: str, what: str, kind: type[T], longest: int) -> T:
     Raises
     ------
     WireError
-        If it is too long, is not JSON, or of another type; the line begins with ``what``, as in
-        "settings are".
+        If it is too long, has too many parts, is not JSON, or of another type; the line begins with
+        ``what``, as in "settings are".
     """
     if len(text) > longest:
         raise WireError(f"{what} longer than {longest} characters")
+    # An object of Python takes fifty times the characters of an empty one of JSON.
+    if sum(map(text.count, ",[{")) > MOST_PARTS:
+        raise WireError(f"{what} of more than {MOST_PARTS} parts")
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -49,7 +49,7 @@ class AgentApp(ClientApp):
     """A ClientApp that knows who handles its messages: ``participant``, None behind mods."""
 
     def __init__(self, participant: Participant, mods: list[Mod] | None) -> None:
-        super().__init__(mods=mods)
+        super().__init__(mods=[participant.around(mods), *(mods or ())])
         self.participant = None if mods else participant
 
 

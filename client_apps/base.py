@@ -10,7 +10,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
+from flwr.clientapp.typing import Mod
 
 from privet.core import ConfigError, NotFiniteError, PrivetError, WireError, algorithm
 from privet.core.errors import ModelError, one_line
@@ -33,12 +34,14 @@ from privet.kernel import (
     NoiseError,
     Problem,
     RecordsError,
+    Told,
 )
 from privet.kernel.door import Held
 from privet.kernel.exits import Exits, require_public
-from privet.kernel.round import Ended
+from privet.kernel.round import Ended, Round
 from privet.problems import public_facts
 from privet.wire import (
+    ENROL,
     FAILED,
     NOT_FINITE,
     RECORD,
@@ -70,7 +73,7 @@ from .half import Half
 from .masking import MaskFactory, new_keys
 from .measures import EVALUATE_ON, METRICS, evaluated_part, measures, sent_model
 from .message_round import MessageRound
-from .pace import TOO_LONG, Pace
+from .pace import Pace
 from .state import LARGE, PRIVATE_RECORD, read_state
 from .terms import MEAN_EXAMPLES
 
@@ -91,10 +94,27 @@ LOCAL_KEYS = (
 
 OWN = (PrivetError, NoCertificateError, NoiseError, MaskError, RecordsError, BudgetRefused)
 """Exceptions whose texts are written by this library and name no record."""
+_KINDS: tuple[tuple[type[Exception], Told], ...] = (
+    (BudgetRefused, Told.RULES),
+    (NotFiniteError, Told.NUMBERS),
+    (WireError, Told.MESSAGE),
+    (NoCertificateError, Told.PROOF),
+    (MaskError, Told.ROSTER),
+    (ConfigError, Told.SETTING),
+)
+"""What a private node sends of an error of these classes that carries no text of its own, where no
+record plays a part."""
 
 
-class _NoProblem(Exception):
-    """The agent's data give no problem; its one argument is the reason."""
+_OWN_KINDS = ("train", "evaluate", ENROL)
+"""Messages that this library's own handlers answer, each failure with one line."""
+
+
+class OfRecords(Exception):
+    """A failure where records are read, or worked on.
+
+    Its arguments are the error, and what a private node sends of one that carries no text.
+    """
 
 
 def agent_name(context: Context) -> str:
@@ -202,6 +222,38 @@ class Participant:
         """
         return self._guarded(self._evaluate, message, context)
 
+    def around(self, mods: Collection[Mod] | None) -> Mod:
+        """Return the outermost mod of an app with these mods, which may have handlers of others.
+
+        Privacy: a failure of a mod or a query of the user's would leave with its own text, and the
+        query's answer would be an un-noised release, so a private agent declines.
+        """
+
+        def outermost(message: Message, context: Context, call_next: Any) -> Message:
+            if not mods and message.metadata.message_type in _OWN_KINDS:
+                answer: Message = call_next(message, context)
+                return answer
+            return self._of_others(message, context, call_next)
+
+        return outermost
+
+    def _of_others(self, message: Message, context: Context, call_next: Any) -> Message:
+        # Decided before the user's code runs, which could change what the decision rests on.
+        rules = self.exits(message, context)
+        try:
+            kind = message.metadata.message_type
+            if kind.startswith("query") and kind != ENROL:
+                rules.numbers(Told.QUERY)
+            answer: Message = call_next(message, context)
+            return answer
+        except Exception as error:
+            if not rules.quiet:
+                raise
+            error = OfRecords(error, Told.WORK)
+            return Message(
+                self._failure(agent_name(context), error, message, context, rules), reply_to=message
+            )
+
     # ------------------------------------------------------------------ implementation
 
     def _guarded(
@@ -213,8 +265,8 @@ class Participant:
         """Run a handler; a failure becomes an error reply of one line naming the agent.
 
         A message whose time to live has expired, such as one of a round that has ended, is not
-        processed. An agent with privacy on sends only texts that this library wrote: any other
-        could quote a record.
+        processed. An agent with privacy on sends a text of a closed list (`Told`): any other could
+        quote a record, or count them.
         """
         begun = time.monotonic()
         pin_blas_threads()
@@ -223,6 +275,8 @@ class Participant:
         if (late := time.time() - sent.created_at - sent.ttl) > 0:
             line = f"agent {name}: the message expired {late:.0f} s ago by this node's clock"
             log.warning("%s: nothing is computed or charged", line)
+            if self.exits(message, context).quiet:
+                line = f"agent {name}: {Told.EXPIRED}"
             return Message(Error(FAILED, line), reply_to=message)
         try:
             # Steps that are too long overflow; the code that receives the numbers reports it.
@@ -249,31 +303,39 @@ class Participant:
             return reply
         taken = time.monotonic() - begun
         if taken > seconds:
-            log.warning("agent %s: %s", name, TOO_LONG)
-            reply = Message(Error(REFUSED, f"agent {name}: {TOO_LONG}"), reply_to=message)
+            log.warning("agent %s: %s", name, Told.TOO_LONG)
+            reply = Message(Error(REFUSED, f"agent {name}: {Told.TOO_LONG}"), reply_to=message)
         time.sleep(seconds * max(1, math.ceil(taken / seconds)) - taken)
         return reply
 
-    def _failure(self, name: str, error: Exception, message: Message, context: Context) -> Error:
+    def _failure(
+        self,
+        name: str,
+        error: Exception,
+        message: Message,
+        context: Context,
+        rules: Exits | None = None,
+    ) -> Error:
         """Log a failure on the node, and return the error that is sent to the coordinator."""
-        no_problem = isinstance(error, _NoProblem)
-        if isinstance(error, _NoProblem):
-            (error,) = error.args
+        kind = next((told for each, told in _KINDS if isinstance(error, each)), Told.WORK)
+        if isinstance(error, OfRecords):
+            error, kind = error.args
         library_error = isinstance(error, OWN)
-        text = str(error) if library_error else one_line(str(error))
+        text = _text(error) if library_error else one_line(_text(error))
         if isinstance(error, BudgetRefused):
             why = f" ({one_line(str(error.__cause__))})" if error.__cause__ else ""
             log.warning("agent %s refuses: %s%s", name, text, why)
         elif library_error:
             log.warning("agent %s: %s", name, text)
-        elif no_problem or isinstance(error, ModelError):
+        elif isinstance(error, ValueError if kind is Told.DATA else ModelError):
             # Most often a wrong data file, or a layer whose error explains more than a traceback.
             log.error("agent %s: %s: %s", name, type(error).__name__, text)
         else:
-            log.exception("agent %s failed", name)
-        line = self.exits(message, context).line(error, text, library_error=library_error)
-        if isinstance(error, DataError) and error.told:
-            line = error.told
+            log.error("agent %s failed", name, exc_info=error)
+        rules = rules or self.exits(message, context)
+        line = rules.line(error, text, kind)
+        if isinstance(error, DataError) and not rules.quiet:  # nobody else is told of a file
+            line = getattr(error, "told", "") or line
         code = REFUSED if isinstance(error, BudgetRefused) else FAILED
         if isinstance(error, NotFiniteError):
             code = NOT_FINITE
@@ -291,10 +353,8 @@ class Participant:
                 self._prepared.clear()
             try:
                 self._problems[key] = self._problem_fn(context)
-            except (PrivetError, NoCertificateError, MaskError):
-                raise
-            except ValueError as error:
-                raise _NoProblem(error) from error
+            except Exception as error:
+                raise OfRecords(error, Told.DATA) from error
         return self._problems[key]
 
     def prepared_problem(
@@ -353,7 +413,7 @@ class Participant:
             If there is none of this name.
         """
         if self._protocol not in (None, protocol):
-            raise WireError(f"serves {self._protocol}, not {protocol}")
+            raise WireError(f"serves {self._protocol}, not {protocol}", Told.ALGORITHM)
         half: type[Half] = algorithm(protocol).load_agent()
         return half
 
@@ -367,7 +427,8 @@ class Participant:
         if half.version != instruction.version:
             raise WireError(
                 f"speaks {protocol} version {half.version}, the instruction is of version "
-                f"{instruction.version}"
+                f"{instruction.version}",
+                Told.VERSION,
             )
         return half
 
@@ -411,9 +472,11 @@ class Participant:
         rules = node_rules(context)  # rules that cannot be read close the node at once
         Pace(rules, context)
         if refusal := mod_around():
-            raise BudgetRefused(refusal)
+            raise BudgetRefused(refusal, Told.MOD)
         if not isinstance(question, ConfigRecord) or question.get("contract") != CONTRACT_VERSION:
-            raise WireError(f"enrolment question is not of contract version {CONTRACT_VERSION}")
+            raise WireError(
+                f"enrolment question is not of contract version {CONTRACT_VERSION}", Told.CONTRACT
+            )
         protocol, experiment = str(question["protocol"]), read_experiment(question)
         half = self.served(protocol)
         private, masked = question.get("quiet"), question.get("secure-sum")
@@ -449,20 +512,37 @@ class Participant:
         )
 
     def _train(self, message: Message, context: Context, name: str) -> RecordDict:
-        try:
-            return self._round(message, context, name).play()
-        except Ended as ended:
-            (reply,) = ended.args
-            return cast(RecordDict, reply)
+        return played(self._round(message, context, name))
 
     def _round(self, message: Message, context: Context, name: str) -> MessageRound:
         return MessageRound(self, message, context, name)
 
     def _evaluate(self, message: Message, context: Context, name: str) -> RecordDict:
-        self.exits(message, context).numbers("evaluation")
+        self.exits(message, context).numbers(Told.EVALUATION)
         problem = self._problem(context)
         model = sent_model(message.content, problem)
         return RecordDict({METRICS: measures(evaluated_part(problem, self.evaluate_on), model)})
+
+
+def played(round_: Round[Any, RecordDict]) -> RecordDict:
+    """Return the reply of a round; what fails once the records are handed out is of records."""
+    try:
+        return round_.play()
+    except Ended as ended:
+        (reply,) = ended.args
+        return cast(RecordDict, reply)
+    except Exception as error:
+        if round_.opened:
+            raise OfRecords(error, Told.WORK) from error
+        raise
+
+
+def _text(error: BaseException) -> str:
+    """Return the text of an error; user code writes some, and may fail in it."""
+    try:
+        return str(error)
+    except Exception:
+        return type(error).__name__
 
 
 def declared_facts(problem: Problem, rules: NodeRules) -> Facts:
@@ -477,7 +557,9 @@ def declared_facts(problem: Problem, rules: NodeRules) -> Facts:
     if not count or count == facts.num_examples:
         return facts
     if facts.num_examples > count:
-        raise ConfigError(f"num-examples = {count}: this node holds more examples than it declares")
+        raise ConfigError(
+            f"num-examples = {count}: this node holds more examples than it declares", Told.DATA
+        )
     by_own_count = facts.divisor == facts.num_examples
     divisor = float(count) if by_own_count else facts.divisor
     return replace(facts, num_examples=count, divisor=divisor)

@@ -31,6 +31,7 @@ from privet.kernel import (
     Release,
     SeededNoise,
     SystemNoise,
+    Told,
 )
 from privet.kernel.door import Held, within
 from privet.kernel.exits import Exits
@@ -170,7 +171,8 @@ class Guard(NamedTuple):
             hint = "; dropouts > 0 plans for repeated attempts"
             raise BudgetRefused(
                 f"target-epsilon: this reply would bring the run to epsilon {epsilon:.6g}, above "
-                f"{target:g}{hint if self.settings.get('noise-sharing') else ''}"
+                f"{target:g}{hint if self.settings.get('noise-sharing') else ''}",
+                Told.TARGET,
             )
 
     @property
@@ -296,7 +298,7 @@ def _rules(entries: tuple[tuple[str, Any, type], ...]) -> NodeRules:
     try:
         return NodeRules.from_node_config({key: value for key, value, _ in entries})
     except ValueError as error:
-        raise ConfigError(str(error)) from None
+        raise ConfigError(str(error), Told.RULES_UNREADABLE) from None
 
 
 def is_private(context: Context) -> bool:

@@ -28,11 +28,11 @@ from privet.kernel.programs.steps import LocalTask, Walk
 from privet.kernel.round import Round, View
 from privet.wire import Layout
 
-from .base import Participant, ProblemFn
+from .base import Participant, ProblemFn, played
 from .gradient_agents import SeveralStepsAgent
 from .guard import TERMS, Guard, Spent, checked_terms, node_rules, require_tame
 from .half import Arrays, Local, Streams
-from .pace import Pace
+from .pace import Pace, require_fixed_time
 from .state import read_state, write_state
 
 
@@ -73,7 +73,7 @@ class LocalSGD(Participant):
         return super().exits(message, context)
 
     def _train(self, message: Message, context: Context, name: str) -> RecordDict:
-        return FlowerRound(self, self.agent, self.terms, message, context, name).play()
+        return played(FlowerRound(self, self.agent, self.terms, message, context, name))
 
 
 class FlowerRound(Round[Local, RecordDict]):
@@ -99,7 +99,8 @@ class FlowerRound(Round[Local, RecordDict]):
         self._arrays, self._layout = arrays, Layout.of(arrays)
         self._mu = config.get("proximal-mu", 0.0)
         self._streams = Streams(int(settings.get("seed", 0)), name, number)
-        rules = node_rules(context)
+        self._rules = rules = node_rules(context)
+        self._settings = settings
         self._guard = Guard(context, rules, settings, name, number)
         self._message, self._pace = message, Pace(rules, context)
         self._spent: Spent
@@ -119,6 +120,11 @@ class FlowerRound(Round[Local, RecordDict]):
         self._broadcast = {"x": x, "mu": np.array(self._mu, x.dtype)}
 
     def check(self) -> None:
+        seconds = self._rules.reply_seconds or self._participant.reply_seconds
+        require_fixed_time(
+            *(self._prepared.problem, self._settings, self._half.private, seconds),
+            limited=self._rules.limited,
+        )
         if self._half.private:
             require_tame(self._broadcast.values())
 
@@ -167,7 +173,7 @@ def local_sgd_app(
     """
     named = {name.replace("_", "-"): value for name, value in settings.items()}
     participant = LocalSGD(problem_fn, named)
-    app = ClientApp(mods=mods)
+    app = ClientApp(mods=[participant.around(mods), *(mods or ())])
     app.train()(participant.train)
     app.evaluate()(participant.evaluate)
     return app

@@ -27,6 +27,7 @@ from privet.kernel import (
     MaskError,
     MaskSource,
     PairwiseMasks,
+    Told,
     key_pair,
 )
 from privet.kernel.events import SHARED_GRID
@@ -170,7 +171,7 @@ def plan_masking(
     source: MaskSource = PairwiseMasks(state.keys, trust)
     if factory is not None:
         if node_rules(context).limited:
-            raise BudgetRefused("the masks of the secure sum are handed in from outside")
+            raise BudgetRefused(Told.GIVEN_MASKS)
         source = factory(agent, instruction.round)
     source.require(agent, binding)
     if trust is not None:
@@ -180,7 +181,7 @@ def plan_masking(
         try:
             trust.use(hashlib.sha256(named).digest())
         except OSError as error:
-            raise BudgetRefused("trust: this node cannot write down which masks it uses") from error
+            raise BudgetRefused(Told.MASKS) from error
     return Masking(agent, binding, source, state, shared=trust is not None)
 
 
@@ -208,7 +209,8 @@ def _require_fresh(state: MaskState, binding: Binding) -> None:
     if now <= last:
         raise MaskError(
             f"secure sum: asked for round {now[0]} attempt {now[1]} after round {last[0]} "
-            f"attempt {last[1]}; a mask is used once"
+            f"attempt {last[1]}; a mask is used once",
+            Told.MASK_ONCE,
         )
     if binding.round != state.round:
         return
@@ -216,7 +218,8 @@ def _require_fresh(state: MaskState, binding: Binding) -> None:
     if not here <= before or len(before - here) == 1:
         raise MaskError(
             f"secure sum: attempt {binding.attempt} at round {binding.round} would reveal "
-            "the upload of one agent as the difference of two sums"
+            "the upload of one agent as the difference of two sums",
+            Told.DIFFERENCE,
         )
 
 
@@ -228,6 +231,6 @@ def require_agreement(context: Context, instruction: Instruction, masked: bool) 
     WireError, MaskError
     """
     if masked != (instruction.attempt > 0):
-        raise WireError("secure-sum and roster do not go together in this instruction")
+        raise WireError(Told.SUM_TERMS)
     if not masked and read_keys(context, instruction.experiment) is not None:
-        raise MaskError("was enrolled for a secure sum and is asked for an upload in the clear")
+        raise MaskError(Told.IN_THE_CLEAR)

@@ -142,7 +142,8 @@ class MessageRound(Round[Local, RecordDict]):
     def check(self) -> None:
         seconds = self._rules.reply_seconds or self._participant.reply_seconds
         private = self.half.private or self._rules.limited
-        require_fixed_time(self.problem, self.settings, private, seconds)
+        limited = self._rules.limited
+        require_fixed_time(self.problem, self.settings, private, seconds, limited=limited)
         if self.half.private:
             require_tame(self._base.values())
             for arrays in (self._broadcast, self._base):

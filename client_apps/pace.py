@@ -20,42 +20,51 @@ from flwr.app import Context, Message
 
 from privet.core import ConfigError
 from privet.core.files import state_path, write_whole
-from privet.kernel import BudgetRefused, NodeRules, Problem
+from privet.kernel import BudgetRefused, NodeRules, Problem, Told
 
 from .terms import ARRIVAL_TIMES
 
 OWN_PROBLEMS = "privet.problems."
 """The modules of problems whose steps take the same time whatever the records are."""
-TOO_LONG = "the task took longer than this node's reply-seconds"
 
 
 def require_fixed_time(
-    problem: Problem, settings: Mapping[str, Any], private: bool, seconds: float
+    problem: Problem,
+    settings: Mapping[str, Any],
+    private: bool,
+    seconds: float,
+    *,
+    limited: bool = False,
 ) -> None:
     """Refuse a private task whose run time may depend on the records, before it is charged.
+
+    That counts where uploads are folded as they come, and at a node with limits where records are
+    sampled: how many take part is a secret, and takes its time.
 
     Parameters
     ----------
     problem
         A problem of another module than this library's may take as long as it likes.
     settings
-        Those of the message, which say whether the time of a reply counts.
+        Those of the message, which say whether the time of a reply counts, and how records are
+        chosen.
     private
         Whether the reply is charged.
     seconds
         The declared time of every reply; 0 where none is declared.
+    limited
+        Whether the node has limits of its own.
 
     Raises
     ------
     BudgetRefused
     """
-    if not (private and settings.get(ARRIVAL_TIMES)) or seconds:
+    if not private or seconds or type(problem).__module__.startswith(OWN_PROBLEMS):
         return
-    if not type(problem).__module__.startswith(OWN_PROBLEMS):
-        raise BudgetRefused(
-            "this run folds uploads as they come, so the time of a reply must not depend on the "
-            "records: a problem or loop of your own needs reply-seconds (docs/privacy-proofs.md)"
-        )
+    if settings.get(ARRIVAL_TIMES):
+        raise BudgetRefused(Told.ARRIVALS)
+    if limited and settings.get("batch") == "poisson":
+        raise BudgetRefused(Told.POISSON_TIME)
 
 
 class Pace:
@@ -73,7 +82,8 @@ class Pace:
             if (path := state_path(context.node_config)) is None:
                 raise ConfigError(
                     "node-config: min-seconds-between needs state-path, beside which the time of "
-                    "the last task is kept"
+                    "the last task is kept",
+                    Told.RULES_UNREADABLE,
                 )
             self._file: Path = path.with_name(f"{path.name}.ended")
 
@@ -99,7 +109,7 @@ class Pace:
         try:
             return float(self._file.read_text()) if self._file.exists() else 0.0
         except ValueError:
-            raise ConfigError(f"{self._file} is damaged: it holds no time") from None
+            raise ConfigError(f"{self._file} is damaged: it holds no time", Told.STATE) from None
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

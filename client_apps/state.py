@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from privet.core import WireError
 from privet.core.files import read_npz, state_path, write_npz
+from privet.kernel import Told
 from privet.wire import pack, unpack
 from privet.wire.flower_internals import held_by
 from privet.wire.records import config_record
@@ -135,7 +136,9 @@ def read_state(context: Context) -> AgentState:
     try:
         return AgentState.from_members(read_npz(path))
     except (OSError, ValueError, KeyError) as error:
-        raise WireError(f"state-path {path} is damaged ({type(error).__name__})") from None
+        raise WireError(
+            f"state-path {path} is damaged ({type(error).__name__})", Told.STATE
+        ) from None
 
 
 def write_state(context: Context, state: AgentState) -> None:

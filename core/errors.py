@@ -33,7 +33,15 @@ def said_of(error: BaseException) -> str:
 
 
 class PrivetError(Exception):
-    """A failure whose text is one line, meant for the user, and names no data record."""
+    """A failure whose text is one line, meant for the user, and names no data record.
+
+    ``told`` is what a private node sends in its place (`privet.kernel.told.Told`); not needed where
+    the text is one of these.
+    """
+
+    def __init__(self, text: str = "", told: str = "") -> None:
+        super().__init__(text)
+        self.told = told
 
 
 class ConfigError(PrivetError, ValueError):
@@ -53,7 +61,14 @@ class NotFiniteError(UploadError, WireError):
 
 
 class ModelError(RuntimeError):
-    """A module or loss of the user's own fails; the text says which in one line."""
+    """A module or loss of the user's own fails; the text says which in one line.
+
+    ``told`` is as that of `PrivetError`.
+    """
+
+    def __init__(self, text: str, told: str = "") -> None:
+        super().__init__(text)
+        self.told = told
 
 
 class RunError(PrivetError, RuntimeError):

@@ -15,8 +15,7 @@ from privet.data.dataset import UNUSABLE, DataError
 from privet.data.prepared import forget
 from privet.data.problem import problem_from_config
 from privet.data.settings import DATA_KEYS
-from privet.kernel import NodeRules
-from privet.kernel.node_rules import ALLOW_RUN_DATA
+from privet.kernel import NodeRules, Told
 from privet.problems import LinearModel
 
 
@@ -43,11 +42,11 @@ def problem_from_context(context: Context) -> LinearModel[Any]:
     """
     node_config = context.node_config
     if "partition-id" not in node_config:
-        raise DataError("node config has no partition-id: start the SuperNode with one")
+        raise DataError(Told.PARTITION)
     if DATA_KEYS & node_config.keys():
         config = dict(node_config)
     elif context.run_config.get("data-path") and not _may_name_data(node_config):
-        raise DataError(_REFUSED, told=_REFUSED)
+        raise DataError(Told.RUN_DATA, told=Told.RUN_DATA)
     else:
         config = {**context.run_config, **node_config}
     count = int(config.get("num-agents", 0)) or int(node_config.get("num-partitions", 0))
@@ -74,12 +73,6 @@ def _shares(config: Mapping[str, Any]) -> bool:
 _RE_DEALT = (
     "relation = add-remove needs partition = none and not divisor = federation: where a record "
     "goes, the others are dealt or divided otherwise"
-)
-
-
-_REFUSED = (
-    "data-path of the run config is not read on this node: its operator sets data-path, or "
-    f"{ALLOW_RUN_DATA} = true, in the node config"
 )
 
 

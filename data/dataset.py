@@ -9,6 +9,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.kernel import Told
+
 Task = Literal["binary", "multinomial", "regression"]
 FloatArray = NDArray[np.floating[Any]]
 LabelArray = NDArray[Any]
@@ -18,7 +20,7 @@ DENSE_BYTES = 2**31
 """Most that a data set may take: rows are held densely."""
 
 
-UNUSABLE = "its data cannot be used; its own log says why"
+UNUSABLE = Told.DATA
 """The only text on data read from a path that a coordinator gets: the same whether the file is
 missing, unreadable or wrong, and nothing about its contents."""
 

@@ -58,6 +58,7 @@ from privet.kernel.sensitivity import (
 )
 from privet.kernel.sets import SET_NAMES, Box, ConvexSet, L2Ball, Zero, make_set
 from privet.kernel.streams import stream
+from privet.kernel.told import Told
 from privet.kernel.trust import KeyPair, Trust
 from privet.kernel.ziggurat import total_variation
 
@@ -101,6 +102,7 @@ __all__ = [
     "SeededNoise",
     "Spent",
     "SystemNoise",
+    "Told",
     "Totals",
     "Trust",
     "UnNoised",

@@ -1,42 +1,53 @@
-"""Privacy-critical: the errors of this room, one line each that names no record."""
+"""Privacy-critical: the errors of this room, one line each that names no record.
+
+A line may hold lengths and counts. A private node sends what ``told`` names instead, and of an
+error without one the text of its class (`privet.kernel.exits`).
+"""
 
 from __future__ import annotations
 
+from privet.kernel.told import Told
 
-class NoCertificateError(ValueError):
+
+class KernelError(ValueError):
+    """A failure in this room.
+
+    Parameters
+    ----------
+    text : str
+        The line, for the node's own log and for nodes that are not private.
+    told : Told, optional
+        What a private node sends; not needed where the text is one of these.
+    """
+
+    def __init__(self, text: str, told: Told | None = None) -> None:
+        super().__init__(text)
+        self.told = told
+
+
+class NoCertificateError(KernelError):
     """No proven sensitivity exists for these settings, so no epsilon may be computed for it."""
 
 
-class NoiseError(ValueError):
+class NoiseError(KernelError):
     """The requested noise does not match its charge; the text holds public numbers only."""
 
 
-class UnsupportedAccountError(ValueError):
+class UnsupportedAccountError(KernelError):
     """The releases cannot be accounted together or at all (mixed relations)."""
 
 
-class RecordsError(ValueError):
+class RecordsError(KernelError):
     """The requested value of the records cannot be computed; the text holds public numbers only."""
 
 
-class LedgerError(ValueError):
+class LedgerError(KernelError):
     """The ledger file is damaged or cannot be trusted; somebody has to inspect it."""
 
 
-class MaskError(ValueError):
+class MaskError(KernelError):
     """An upload must not be masked for this roster; the text names agents and no record."""
 
 
-class BudgetRefused(ValueError):
-    """The node's own rules: this reply must not leave.
-
-    Attributes
-    ----------
-    reason
-        One line that can be sent back to the coordinator; it names the rule and public numbers
-        only, never a record.
-    """
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+class BudgetRefused(KernelError):
+    """The node's own rules: this reply must not leave."""

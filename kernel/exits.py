@@ -9,8 +9,8 @@
     metrics      numbers beside an upload                       none (where it is packed:
                                                                 `MessageRound`, `LoopParticipant`)
     buffers      statistics such as BatchNorm's, averaged       nothing (`LoopParticipant`)
-    failure      a code and one line                            lines of this library's own, whose
-                                                                texts name no record (`Exits.line`)
+    failure      a code and one line                            a text of a closed list, without
+                                                                numbers or names (`Told`)
     log          nothing: it is written on the node alone       the same
 
 How long a node takes is not covered.
@@ -18,13 +18,11 @@ How long a node takes is not covered.
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import NamedTuple
 
 from privet.kernel.errors import BudgetRefused, NoCertificateError
 from privet.kernel.records import Problem
-
-LIBRARY = __name__.partition(".")[0]
+from privet.kernel.told import Told, told_by
 
 
 class Exits(NamedTuple):
@@ -35,15 +33,15 @@ class Exits(NamedTuple):
     private : bool
         Whether the node has a budget, or was enrolled or has taken part in a private run.
     quiet : bool
-        Whether texts are withheld: where the node is private, and where the message asks for
-        privacy.
+        Whether failures are told by the closed list alone: where the node is private, and where the
+        message asks for privacy.
     """
 
     private: bool
     quiet: bool
 
-    def numbers(self, what: str) -> None:
-        """Refuse numbers that are computed from the records and not noised.
+    def numbers(self, declined: Told) -> None:
+        """Refuse numbers that are computed from the records and not noised, with this text.
 
         Raises
         ------
@@ -51,9 +49,9 @@ class Exits(NamedTuple):
             If the node is private.
         """
         if self.private:
-            raise BudgetRefused(f"declines {what}: it would be an un-noised release")
+            raise BudgetRefused(declined)
 
-    def line(self, error: BaseException, text: str, *, library_error: bool) -> str:
+    def line(self, error: BaseException, text: str, kind: Told) -> str:
         """Return the line that is sent about a failure.
 
         Parameters
@@ -61,21 +59,14 @@ class Exits(NamedTuple):
         error : BaseException
         text : str
             The error's text, as one line.
-        library_error : bool
-            Whether its class is one of this library's, whose texts name no record.
+        kind : Told
+            What a private node sends of an error that carries no text of the list.
         """
-        kind = type(error).__name__
-        if self.quiet and not (library_error and _raised_here(error.__traceback__)):
-            known = next(each for each in type(error).__mro__ if _is_known(each))
-            return f"{known.__name__} (text withheld: private run)"
+        if self.quiet:
+            return told_by(error) or kind
         if isinstance(error, KeyError):  # whose text is the key alone
-            text = f"{kind}: {text}"
-        return text or kind
-
-
-def _is_known(kind: type) -> bool:
-    """Whether a class has a name that no other code chose: one could be that of a record."""
-    return kind.__module__.partition(".")[0] in ("builtins", LIBRARY)
+            text = f"{type(error).__name__}: {text}"
+        return text or type(error).__name__
 
 
 def require_public(problem: Problem) -> None:
@@ -86,14 +77,6 @@ def require_public(problem: Problem) -> None:
     NoCertificateError
     """
     if why := getattr(problem, "data_dependent", ""):
-        raise NoCertificateError(f"a private run refuses data-dependent preprocessing: {why}")
-
-
-def _raised_here(trace: TracebackType | None) -> bool:
-    """Whether this library's code raised the error, and not user code with one of its classes."""
-    if trace is None:
-        return False
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    name = str(trace.tb_frame.f_globals.get("__name__", ""))
-    return name.partition(".")[0] == LIBRARY
+        raise NoCertificateError(
+            f"a private run refuses data-dependent preprocessing: {why}", Told.PREPARATION
+        )

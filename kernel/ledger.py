@@ -31,6 +31,7 @@ from privet.kernel.errors import BudgetRefused, LedgerError, UnsupportedAccountE
 from privet.kernel.events import Release
 from privet.kernel.ledger_lines import DamagedError, End, Entry, Running, decode, read_all, read_end
 from privet.kernel.programs.custom import custom_in
+from privet.kernel.told import Told
 
 _LONGEST_NOTE = 200
 _NOTE = re.compile(r"run (\S+) round (\d+) agent (.*)", re.DOTALL)
@@ -215,7 +216,8 @@ class LedgerFile:
             if limit is not None and total.epsilon is not None and total.epsilon > limit:
                 raise BudgetRefused(
                     f"budget: this reply would bring the lifetime epsilon to {total.epsilon:.6g} "
-                    f"at delta {delta:g}, above max-epsilon {limit:g}"
+                    f"at delta {delta:g}, above max-epsilon {limit:g}",
+                    Told.BUDGET,
                 )
             if size == 0:
                 _sync_directory(self.path.parent)

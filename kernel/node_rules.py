@@ -13,6 +13,7 @@ from privet.kernel.bounded import RELATIONS, Relation
 from privet.kernel.errors import BudgetRefused, LedgerError, UnsupportedAccountError
 from privet.kernel.events import Release
 from privet.kernel.ledger import LedgerFile
+from privet.kernel.told import OF_RELATION, Told
 from privet.kernel.trust import Trust
 
 BUDGET_KEYS = ("max-epsilon", "delta", "ledger-path")
@@ -162,7 +163,7 @@ class NodeRules:
             if trust.keys.public in others.values():
                 raise ValueError("trust-peers: a peer has the key of trust-key")
         except (OSError, ValueError, TypeError, AttributeError) as error:
-            raise BudgetRefused("trust: this node's keys cannot be read or used") from error
+            raise BudgetRefused(Told.TRUST) from error
         return replace(trust, peers=others)
 
     def screen(
@@ -199,24 +200,26 @@ class NodeRules:
         if (private or self.limited) and relation != self.relation:
             raise BudgetRefused(
                 f"relation = {relation!r}: this node's is {self.relation!r}, as its config says "
-                f"('replace-one' where it says nothing): set relation = {relation!r} there to agree"
+                f"('replace-one' where it says nothing): set relation = {relation!r} there "
+                "to agree",
+                OF_RELATION[self.relation],
             )
         if not self.limited:
             return
         if noise_seeded:
-            raise BudgetRefused("this node refuses noise-seed: seeded noise can be predicted")
+            raise BudgetRefused(Told.SEEDED_NOISE)
         if explicit_noise:
-            raise BudgetRefused("this node refuses noise that is supplied from outside")
+            raise BudgetRefused(Told.GIVEN_NOISE)
         if data_dependent_sensitivity:
-            raise BudgetRefused(
-                "this node refuses a sensitivity computed from the data: its noise scale leaks"
-            )
+            raise BudgetRefused(Told.SENSITIVITY)
         if clip is None or not (math.isfinite(clip) and clip > 0):
-            raise BudgetRefused("this node refuses to train without clipping")
+            raise BudgetRefused(Told.NO_CLIP)
         if self.max_clip is not None and clip > self.max_clip:
-            raise BudgetRefused(f"clip {clip:g} is above this node's max-clip {self.max_clip:g}")
+            raise BudgetRefused(
+                f"clip {clip:g} is above this node's max-clip {self.max_clip:g}", Told.MAX_CLIP
+            )
         if not private:
-            raise BudgetRefused("this node sends nothing without noise")
+            raise BudgetRefused(Told.NO_NOISE)
 
     def wait(self, ended: float, now: float, left: float) -> float:
         """Return the seconds until this node may end another task.
@@ -238,7 +241,8 @@ class NodeRules:
         pause = min(max(0.0, ended + self.min_seconds_between - now), self.min_seconds_between)
         if pause >= left:
             raise BudgetRefused(
-                f"min-seconds-between: this node computes its next task in {pause:.0f} s"
+                f"min-seconds-between: this node computes its next task in {pause:.0f} s",
+                Told.PAUSE,
             )
         return pause
 
@@ -281,16 +285,18 @@ class NodeRules:
             return
         if release.noise_multiplier == 0:
             what = release.what or "reply"
-            raise BudgetRefused(f"this node sends nothing without noise ({what})")
+            raise BudgetRefused(f"this node sends nothing without noise ({what})", Told.NO_NOISE)
         if release.relation != self.relation:
             raise BudgetRefused(
                 f"a release of relation = {release.relation!r}: this node's config says "
-                f"{self.relation!r}"
+                f"{self.relation!r}",
+                OF_RELATION[self.relation],
             )
         if self.min_noise is not None and release.noise_multiplier < self.min_noise:
             raise BudgetRefused(
                 f"noise multiplier {release.noise_multiplier:g} is below this node's min-noise "
-                f"{self.min_noise:g}"
+                f"{self.min_noise:g}",
+                Told.MIN_NOISE,
             )
         if self.max_epsilon is None or self.ledger_path is None:
             return
@@ -299,7 +305,7 @@ class NodeRules:
                 release, self.delta, self.max_epsilon, note, experiment=experiment
             )
         except (LedgerError, UnsupportedAccountError) as error:
-            raise BudgetRefused("budget: this node's ledger cannot take the charge") from error
+            raise BudgetRefused(Told.LEDGER) from error
 
 
 def _trust_files(mapping: Mapping[str, Any]) -> tuple[int, str, str] | None:

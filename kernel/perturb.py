@@ -48,6 +48,7 @@ from privet.kernel.errors import NoiseError
 from privet.kernel.events import SHARED_GRID, Release
 from privet.kernel.facts import Facts
 from privet.kernel.noise import NoiseSource, Size, SystemNoise, draw_each
+from privet.kernel.told import Told
 from privet.kernel.ziggurat import cell
 
 Vector = NDArray[np.float64]
@@ -142,7 +143,7 @@ class Perturber:
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         """Refuse to be copied: draws that were charged once could be taken again."""
-        raise NoiseError("the noise of a release is not copied: its draws were charged once")
+        raise NoiseError(Told.COPIED)
 
     def perturb(self, clipped: Clipped) -> Vector:
         """Return a value with the charged noise on it, shape (d,), float64.
@@ -164,7 +165,7 @@ class Perturber:
                 f"{release.sensitivity:.6g} in {release.norm} that were charged"
             )
         if self.taken >= release.draws:
-            raise NoiseError(f"more than the {release.draws} draws that were charged")
+            raise NoiseError(f"more than the {release.draws} draws that were charged", Told.DRAWS)
         if release.sampling < 1 and self._tossed != self.taken + 1:
             raise NoiseError("sampled records were charged, and no coins were tossed for a value")
         value = np.asarray(clipped.value, np.float64)
@@ -274,7 +275,9 @@ class Perturber:
     def settle(self) -> None:
         """Raise ``NoiseError`` unless exactly the charged draws were taken."""
         if self.charged and self.taken != self.release.draws:
-            raise NoiseError(f"{self.taken} draws were taken, {self.release.draws} charged")
+            raise NoiseError(
+                f"{self.taken} draws were taken, {self.release.draws} charged", Told.DRAWS
+            )
 
     def _next(self) -> Vector:
         """Return the next draw, on the grid in units of D; small draws are made all at once."""

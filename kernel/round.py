@@ -72,10 +72,13 @@ class Round(ABC, Generic[Work, Reply]):
     worker : Worker
     views : list of View
         From `open` on.
+    opened : bool
+        Whether the reply is charged and the records are handed out.
     """
 
     worker: Worker
     views: list[View]
+    opened = False
 
     def play(self) -> Reply:
         """Return the reply of the whole round (raises as `open` and `close` do)."""
@@ -97,6 +100,7 @@ class Round(ABC, Generic[Work, Reply]):
         self.check()
         self.charge()
         self.views = self.grant()
+        self.opened = True
 
     def close(self, done: list[Work]) -> Reply:
         """Return the reply to the work on all views, and keep the new state; ``done`` is emptied.

@@ -32,6 +32,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from privet.kernel.errors import MaskError
+from privet.kernel.told import Told
 
 KEY_BYTES = 32
 
@@ -114,9 +115,7 @@ class Trust:
                 )
                 table.execute("INSERT INTO used VALUES (?)", (mask,))
         except sqlite3.IntegrityError:
-            raise MaskError(
-                "secure sum: this node has masked an upload of this attempt before"
-            ) from None
+            raise MaskError(Told.MASKED_BEFORE) from None
         except sqlite3.Error as error:
             raise OSError(f"trust-key: the file of used masks: {error}") from error
 

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from privet.core.errors import NotFiniteError, WireError
+from privet.kernel import Told
 
 from .dense import digest, pack, unpack
 
@@ -109,7 +110,8 @@ def encode(arrays: Mapping[str, NDArray[Any]], count: int) -> Words:
             if not (float(scaled.max()) <= most and float(scaled.min()) >= -most):
                 raise NotFiniteError(
                     f"array {name!r} does not fit the secure sum: numbers are not finite, or not "
-                    f"at most {largest(count):.6g} in magnitude with {count} agents"
+                    f"at most {largest(count):.6g} in magnitude with {count} agents",
+                    Told.OVERFLOW,
                 )
             words[at : at + scaled.size] = scaled
             at += scaled.size

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from privet.core import ConfigError
+from privet.kernel import Told
 
 from .optimizer_steps import hooked, owned
 from .personal import Bytes
@@ -76,10 +77,7 @@ class KeptOptimizers:
         if not (names := owned(optimizer, self._names)):
             return
         if self._private and not self._allowed:
-            raise ConfigError(
-                "keep_optimizer = True: in a private round an optimizer steps in private_step "
-                "alone, as its state would be that of gradients without noise"
-            )
+            raise ConfigError(Told.KEPT_OPTIMIZER)
         if any(optimizer is each for each, _ in self._seen):
             return
         held = next((each for each in self._held if each.keys() & set(names)), {})

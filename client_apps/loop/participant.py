@@ -11,6 +11,7 @@ from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from privet.core import ConfigError
+from privet.kernel import Told
 from privet.kernel.exits import Exits
 from privet.kernel.programs.steps import LocalTask, Walk
 from privet.kernel.round import Ended
@@ -18,7 +19,7 @@ from privet.wire import RECORD, unpack
 from privet.wire.contract import decode_settings, means_privacy, read_instruction
 from privet.wire.payload import BUFFERS, OF_LOOP
 
-from ..base import Participant, agent_name
+from ..base import OfRecords, Participant, agent_name
 from ..guard import is_private
 from ..half import Half, Local
 from ..measures import METRICS
@@ -44,14 +45,11 @@ NOT_SENT = {
     "config": "take local.step_size, or a key of context.run_config",
 }
 """Records that only training messages of Flower's own strategies have, with their replacement."""
-NO_PERSONAL = (
-    "personal: layers that stay with an agent are trained without noise, and all that a private "
-    "round sends depends on them: make the participant without them"
-)
-
 PERSONAL = OF_LOOP + "personal"
 OPTIMIZERS = {False: OF_LOOP + "optimizers", True: OF_LOOP + "noised-optimizers"}
-"""Names in an agent's state: of personal layers, and of optimizers, in a private round or not."""
+LOCAL_BUFFERS = {False: BUFFERS, True: OF_LOOP + "noised-buffers"}
+"""Names in an agent's state: of personal layers, and of optimizers and the agent's own buffers in a
+round whose every gradient is noised, or another."""
 
 Count = Callable[[Context], int]
 Length = Callable[[Context], float]
@@ -64,16 +62,16 @@ class _Call:
     ----------
     quiet : bool
         Whether the agent or the run is private.
-    opened : bool
-        Whether a round was opened.
+    opened, granted : bool
+        Whether a round was opened, and whether it was charged and its records were handed out.
     sent : dict, optional
         The record of the reply that was packed.
     """
 
-    __slots__ = ("opened", "quiet", "sent")
+    __slots__ = ("granted", "opened", "quiet", "sent")
 
     def __init__(self, quiet: bool) -> None:
-        self.quiet, self.opened = quiet, False
+        self.quiet, self.opened, self.granted = quiet, False, False
         self.sent: dict[str, Any] | None = None
 
     def packed(self, content: RecordDict) -> RecordDict:
@@ -200,10 +198,14 @@ class LoopParticipant(Participant):
         half = super().served(protocol)
         if half.local_update is not Half.local_update and not half.custom_loop_ok:
             raise ConfigError(
-                f"{protocol} does its local steps itself: a custom loop cannot replace them"
+                f"{protocol} does its local steps itself: a custom loop cannot replace them",
+                Told.CUSTOM_LOOP,
             )
         if "end_gradient" in half.needs:
-            raise ConfigError(f"{protocol} needs a gradient of all examples after its local steps")
+            raise ConfigError(
+                f"{protocol} needs a gradient of all examples after its local steps",
+                Told.CUSTOM_LOOP,
+            )
         return half
 
     def _made(self) -> Model:
@@ -231,10 +233,10 @@ class LoopParticipant(Participant):
             A RuntimeError: for a layer or a loss that does not run under ``torch.func.vmap``.
         """
         if self._personal:
-            raise ConfigError(NO_PERSONAL)
+            raise ConfigError(Told.PERSONAL)
         parameters = parameters_of(model := self._made())
         if not isinstance(parameters, ModuleParameters):
-            raise ConfigError("a private round trains a torch.nn.Module")
+            raise ConfigError(Told.MODULE)
         dry_run(model, parameters.parameters, loss_fn, batch)
 
     def app(self, **options: Any) -> ClientApp:
@@ -268,12 +270,9 @@ class LoopParticipant(Participant):
         private = means_privacy(settings)
         if private:
             if self._personal:
-                raise ConfigError(NO_PERSONAL)
+                raise ConfigError(Told.PERSONAL)
             if not call.quiet or call.opened:  # of several rounds a loop could choose one
-                raise ConfigError(
-                    "a private round is opened once, with the message that a handler of "
-                    "participant.app() was given"
-                )
+                raise ConfigError(Told.OPENED_ONCE)
             if hasattr(model, "named_parameters"):
                 require_plain(model)  # before anything is charged
             if isinstance(parameters, ModuleParameters):
@@ -286,6 +285,7 @@ class LoopParticipant(Participant):
         except Ended as ended:
             call.packed(*ended.args)
             raise
+        call.granted = True
         half: Any = opened.half
         (view,) = opened.views
         task = half.task(*view)
@@ -295,16 +295,18 @@ class LoopParticipant(Participant):
         whole = half.clipping == "update"  # whatever the steps are
         charged = records.charged and (whole or type(half).local_update is Half.local_update)
         if (noise > 0 or (half.clip > 0 and not whole)) and not charged:
-            raise ConfigError("a custom training loop needs a clip with its noise, or neither")
+            raise ConfigError(Told.CLIP_AND_NOISE)
         if task.tolerance > 0:
             raise ConfigError("a custom training loop cannot be stopped by a gradient norm")
-        received = view.broadcast if buffers.shared else view.state
-        given = received.get(BUFFERS, self._first)
+        noised = private and not whole  # every gradient that an optimizer sees
+        if buffers.shared:
+            given = view.broadcast.get(BUFFERS, self._first)
+        else:
+            given = view.state.get(LOCAL_BUFFERS[noised], self._first)
         buffers.write(given)
         if (kept := view.state.get(PERSONAL, self._first_own)) is not None:
             own.write(kept)
         optimizers: KeptOptimizers | None = None
-        noised = private and not whole  # every gradient that an optimizer sees
         if self._keeps:
             optimizers = KeptOptimizers(model, view.state.get(OPTIMIZERS[noised]), noised)
         if isinstance(problem, LoopProblem) and not charged:
@@ -327,16 +329,15 @@ class LoopParticipant(Participant):
             if self._kind == "constant":
                 buffers.write(given)
             elif self._kind == "local":
-                kept.update(buffers.read())
+                if (ended := buffers.read().get(BUFFERS)) is not None:
+                    kept[LOCAL_BUFFERS[noised]] = ended
             else:
                 done = done._replace(upload={**done.upload, **buffers.read()})
             return done._replace(state={**done.state, **kept}) if kept else done
 
         def send(local: LocalRound, metrics: Mapping[str, float]) -> Message:
             if metrics and (half.private or call.quiet or is_private(context)):
-                raise ConfigError(
-                    "reply(metrics=...) of a private agent would be an un-noised release"
-                )
+                raise ConfigError(Told.METRICS)
             # The outcome has no name here, so that it is freed as soon as it is packed.
             content = call.packed(opened.close([local._local(left)]))
             if metrics:
@@ -409,7 +410,8 @@ class LoopParticipant(Participant):
         held = read_state(context)
         state = unpack(held.states[-1]) if held.states else {}
         own = Personal(model, self._personal)
-        Buffers(model, self._kind, own.tensors).write(state.get(BUFFERS))
+        buffers = [state[name] for name in LOCAL_BUFFERS.values() if name in state]
+        Buffers(model, self._kind, own.tensors).write(buffers[0] if buffers else None)
         if (kept := state.get(PERSONAL, self._first_own)) is not None:
             own.write(kept)
 
@@ -420,7 +422,8 @@ class LoopParticipant(Participant):
             if settings.get("secure-sum") or self.exits(message, context).quiet:
                 raise ConfigError(
                     f"buffers = 'average' would send {self._shared.names[0]!r}, un-noised "
-                    "statistics of the records: use 'local' or 'constant', or GroupNorm"
+                    "statistics of the records: use 'local' or 'constant', or GroupNorm",
+                    Told.BUFFERS,
                 )
         return super()._round(message, context, name)
 
@@ -449,7 +452,7 @@ class LoopParticipant(Participant):
         def content(message: Message, context: Context, name: str) -> RecordDict:
             kind = message.metadata.message_type.partition(".")[0]
             if kind != "train":
-                what = "evaluation" if kind == "evaluate" else "a query of its own app"
+                what = Told.EVALUATION if kind == "evaluate" else Told.QUERY
                 self.exits(message, context).numbers(what)
             try:
                 reply: Message = call_next(message, context)
@@ -459,18 +462,24 @@ class LoopParticipant(Participant):
                 key = missing.args[0] if missing.args else None
                 if kind == "train" and key in NOT_SENT and key not in message.content:
                     raise ConfigError(
-                        f"KeyError: a training message of Privet has no {key!r}: {NOT_SENT[key]}"
+                        f"KeyError: a training message of Privet has no {key!r}: {NOT_SENT[key]}",
+                        Told.NOT_SENT,
                     ) from missing
                 raise
+            except Exception as error:
+                if call.opened and not call.granted:  # raised by the checks of a round
+                    raise
+                raise OfRecords(error, Told.WORK) from error
             if not isinstance(reply, Message):
                 raise ConfigError(
                     f"a handler returned {type(reply).__name__}: return a message, in training "
-                    "that of local.reply()"
+                    "that of local.reply()",
+                    Told.HANDLER,
                 )
             if reply.has_error():  # the user's text, which could quote a record
                 raise RuntimeError(reply.error.reason)
             if not call.allows(reply.content):
-                raise ConfigError("a private agent sends what local.reply() returned alone")
+                raise ConfigError(Told.REPLY_ALONE)
             return reply.content
 
         return content

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.core import ConfigError, PrivetError
-from privet.kernel import Records
+from privet.kernel import Records, Told
 from privet.kernel.door import sampled_sum
 from privet.kernel.programs.steps import LocalTask
 from privet.kernel.records import FloatArray
@@ -108,9 +108,7 @@ class PrivateSteps:
         """Refuse a model that was moved by anything else (raises ``ConfigError``)."""
         held = self._guarded()
         if len(held) != len(self._seen) or not all(map(same_bits, held, self._seen)):
-            raise ConfigError(
-                "the model was changed outside of private_step, which no noise covers"
-            )
+            raise ConfigError(Told.MOVED)
 
     def _gradients(self, loss_fn: LossFn, batch: Any) -> list[Any]:
         """Return the noised clipped gradient of f_i, one tensor a parameter.
@@ -128,7 +126,8 @@ class PrivateSteps:
         if len(counts) != 1 or not 1 <= min(counts) <= self._size:
             raise ConfigError(
                 f"a private step takes a batch of 1 to {self._size} examples, the run's batch-size "
-                f"(with batch = 'full' or 'poisson', all), found {sorted(counts)}"
+                f"(with batch = 'full' or 'poisson', all), found {sorted(counts)}",
+                Told.BATCH,
             )
         named: Mapping[str, Any] = {}
 
@@ -159,7 +158,8 @@ class PrivateSteps:
         if self._held not in (0, count):
             raise ConfigError(
                 f"batch = 'poisson': a private step is given the whole data set, every time the "
-                f"same, found {count} examples after {self._held}"
+                f"same, found {count} examples after {self._held}",
+                Told.SAME_DATA,
             )
         if not self._held and count < self._size:
             # No refusal: `num-examples` is an upper bound, and the server would see from it
@@ -299,7 +299,8 @@ def require_trained(parameters: Mapping[str, Any]) -> None:
     if frozen is not None:
         raise ConfigError(
             f"{frozen!r} is frozen in this round: a private round trains all that it sends; freeze "
-            "it where the participant is made"
+            "it where the participant is made",
+            Told.FROZEN,
         )
 
 
@@ -308,10 +309,7 @@ def require_separate(model: Any) -> None:
     torch = importlib.import_module("torch")
     for layer in model.modules():
         if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm) and layer.training:
-            raise ConfigError(
-                "BatchNorm mixes the examples of a batch, so that none can be clipped for "
-                "itself: use GroupNorm or LayerNorm"
-            )
+            raise ConfigError(Told.BATCH_NORM)
 
 
 def _refuse_weights(function: Any, args: Any, named: Any) -> Any:
@@ -322,7 +320,8 @@ def _refuse_weights(function: Any, args: Any, named: Any) -> Any:
             raise ConfigError(
                 f"{function.__name__}(weight=...) divides by the weights of a batch, which "
                 "cancels them in a batch of one example: multiply them to the losses, "
-                "(weight[targets] * cross_entropy(..., reduction='none')).mean()"
+                "(weight[targets] * cross_entropy(..., reduction='none')).mean()",
+                Told.CLASS_WEIGHTS,
             )
     return function(*args, **named)
 
@@ -333,7 +332,8 @@ def require_plain(*objects: Any) -> None:
         if any(kind.__module__.partition(".")[0] == "opacus" for kind in type(each).__mro__):
             raise ConfigError(
                 f"{type(each).__name__} of Opacus in a private round: its noise is not what was "
-                "charged; give private_step the plain module and optimizer"
+                "charged; give private_step the plain module and optimizer",
+                Told.OPACUS,
             )
 
 
@@ -359,7 +359,9 @@ def _rows(batch: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
     """Return a batch as a list of tensors, and a function that rebuilds it from such a list."""
     if hasattr(batch, "detach"):
         if not batch.dim():
-            raise ConfigError("a tensor of a private step's batch has no dimension of examples")
+            raise ConfigError(
+                "a tensor of a private step's batch has no dimension of examples", Told.TENSORS
+            )
         return [batch.detach()], lambda parts: parts[0]
     if isinstance(batch, Mapping):
         keys, values = list(batch), list(batch.values())
@@ -368,7 +370,8 @@ def _rows(batch: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
     else:
         raise ConfigError(
             "a batch of a private step is a tensor, or a tuple, list or mapping of tensors, one "
-            f"example a row, found {type(batch).__name__}"
+            f"example a row, found {type(batch).__name__}",
+            Told.TENSORS,
         )
     readers = [_rows(value) for value in values]
     lengths = [len(rows) for rows, _ in readers]

@@ -15,7 +15,7 @@ import numpy as np
 from flwr.app import Message
 
 from privet.core import ConfigError
-from privet.kernel import Records
+from privet.kernel import Records, Told
 from privet.kernel.programs.steps import LocalTask, Walk
 
 from ..half import Half, Local, Vector
@@ -62,7 +62,7 @@ class LocalRound:
         self._private: PrivateSteps | None = None
         if records.charged and half.clipping != "update":
             if not isinstance(parameters, ModuleParameters):
-                raise ConfigError("a private round trains a torch.nn.Module")
+                raise ConfigError(Told.MODULE)
             self._private = PrivateSteps(model, parameters.parameters, task, records)
         # Vectors as large as the model are freed as soon as they are not needed.
         self._task = task if half.steps_bind else task._replace(shift=None, center=None)
@@ -111,7 +111,7 @@ class LocalRound:
                 "round was opened with, not one around it"
             )
         if self._private is not None:
-            raise ConfigError("a private round steps with private_step(), not with correct()")
+            raise ConfigError(Told.PRIVATE_STEP)
         if self._hooks:
             raise ConfigError(
                 "with hook = True every optimizer step is corrected, and correct() would do it "
@@ -161,9 +161,7 @@ class LocalRound:
         if not isinstance(self._parameters, ModuleParameters):
             raise ConfigError("hook = True corrects the gradients of a torch.nn.Module")
         if self._private is not None:
-            raise ConfigError(
-                "hook = True is not for private rounds: private_step corrects the gradients"
-            )
+            raise ConfigError(Told.HOOK)
         self._hooks = True
         parameters, half = self._parameters, self._half
         once = f"{half.name} counts the gradient of every step" if parameters.sums else ""
@@ -225,9 +223,10 @@ class LocalRound:
             if self._half.clipping == "update":
                 raise ConfigError(
                     f"{self._half.name} clips the whole update, and no gradient: train without "
-                    "private_step(), as under FedAvg"
+                    "private_step(), as under FedAvg",
+                    Told.WHOLE_UPDATE,
                 )
-            raise ConfigError("private_step() needs a run with noise and a clip")
+            raise ConfigError(Told.STEP_NEEDS_NOISE)
         with nullcontext() if self._optimizers is None else self._optimizers.allowed():
             self._private.step(loss_fn, batch, optimizer, lambda: self._parameters.correct(None))
         self._took.update(self._parameters.names)
@@ -265,7 +264,8 @@ class LocalRound:
             if self._taken != task.steps:
                 raise ConfigError(
                     f"a private round takes exactly {task.steps} private steps, this loop took "
-                    f"{self._taken}"
+                    f"{self._taken}",
+                    Told.STEPS,
                 )
         if self._corrects and not self._taken and (task.needs or not self._scaled):
             if not self._stepped() and stayed(task, self._parameters.now()):

@@ -11,12 +11,16 @@ import pytest
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 
 from privet.client_apps import LoopParticipant, TorchProblem, client_app, initial_arrays
+from privet.client_apps.loop.participant import LOCAL_BUFFERS
+from privet.client_apps.state import keep_state, read_state
 from privet.core import ConfigError, RunError
+from privet.kernel import Told
 from privet.sim.engine import InlineGrid
-from privet.strategies import FedDyn, FedPDM, FedPLT, PrimalDualStrategy
-from privet.wire import AGENT_RECORD, RECORD, Layout, pack
+from privet.strategies import DPFedAvg, FedDyn, FedPDM, FedPLT, PrimalDualStrategy
+from privet.wire import AGENT_RECORD, RECORD, Layout, pack, unpack
 from privet.wire.contract import agent_record, encode_settings, shared_record
 from privet.wire.payload import BUFFERS
+from support.told import refused
 
 torch = pytest.importorskip("torch")
 AGENTS, ROWS, ROUNDS = 3, 24, 3
@@ -195,20 +199,20 @@ PRIVATE = {"clip": 1.0, "noise_scale": 1.0, "noise_seed": 3}
 
 
 def test_averaged_statistics_never_leave_a_private_agent(tmp_path: Path) -> None:
-    said = r"agents? 0[, 12]*: buffers = 'average' would send '0.running_mean', un-noised"
+    said = r"agent 0: buffers = 'average' would send '0.running_mean', un-noised"
     loop = Loop("fed-dyn")
-    with pytest.raises(RunError, match=said):
+    with refused(Told.BUFFERS, said):
         loop.start(fed_dyn(**PRIVATE), state_dict())
     ledger = tmp_path / "0.jsonl"
     budget = {"max-epsilon": 1.0, "delta": 1e-5, "ledger-path": str(ledger)}
     grid = InlineGrid(loop.app, [{"partition-id": 0, **budget}])
-    with pytest.raises(RunError, match=said):
+    with refused(Told.BUFFERS, said):
         FedDyn(num_agents=1, step_size_base=0.05).start(grid, state_dict(), num_rounds=1)
     assert not ledger.exists()
     assert not loop.begins
     masked = Loop("fed-plt")
     strategy = FedPLT(num_agents=AGENTS, step_size=0.05, secure_sum=True)
-    with pytest.raises(RunError, match=r"would send .0\.running_mean."):
+    with refused(Told.BUFFERS, r"would send .0\.running_mean."):
         masked.start(strategy, state_dict())
     assert not masked.begins
 
@@ -233,7 +237,7 @@ def test_statistics_that_the_participant_was_not_made_with_do_not_leave(tmp_path
     ledger = tmp_path / "0.jsonl"
     node = {"partition-id": 0, "max-epsilon": 1e3, "delta": 1e-5, "ledger-path": str(ledger)}
     strategy = FedDyn(num_agents=1, step_size_base=0.05, clip=1.0, noise_scale=1.0)
-    with pytest.raises(RunError, match="has other buffers than the participant's"):
+    with refused(Told.WORK, "has other buffers than the participant's"):
         strategy.start(InlineGrid(app, [node]), initial_arrays(bare), num_rounds=1)
     assert not ledger.exists()
 
@@ -260,6 +264,56 @@ def test_a_private_round_trains_with_statistics_that_stay(buffers: str) -> None:
     done = strategy.start(InlineGrid(app, 2), state_dict(), num_rounds=2)
     assert len(done.history[-1].participants) == 2
     assert np.array_equal(done.arrays["0.running_mean"].numpy(), np.zeros(4))
+
+
+@pytest.mark.parametrize("charged", [False, True])
+def test_a_private_round_begins_with_no_statistics_of_unnoised_steps(charged: bool) -> None:
+    """Those of an update that is noised as a whole are functions of the records, never noised."""
+    model, begins, contexts = network(), [], []
+    taking_part = LoopParticipant(None, model, lambda context: ROWS, buffers="local")
+    app = taking_part.app()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        inputs, classes = records(0, torch.float32)
+        contexts.append(context)
+        with taking_part.round(message, context, model) as local:
+            begins.append(model[0].running_mean.clone())
+            model.train(not charged)
+            for _ in range(local.steps if charged else 0):
+                local.private_step(
+                    lambda net, batch: torch.nn.functional.cross_entropy(net(batch[0]), batch[1]),
+                    (inputs, classes),
+                )
+            if not charged:
+                model(inputs)
+        return local.reply()
+
+    class Renaming(InlineGrid):
+        """Puts the statistics of the other kind of round into the agent's state, by their name."""
+
+        def deliver(self, message: Message) -> Message | None:
+            if contexts and message.metadata.message_type == "train":
+                (held,) = {id(one): read_state(one) for one in contexts}.values()
+                state = unpack(held.states[-1])
+                assert set(LOCAL_BUFFERS.values()) & set(state) == {LOCAL_BUFFERS[charged]}
+                state[LOCAL_BUFFERS[not charged]] = np.full(9, 7.0)
+                states = (*held.states[:-1], pack(state))
+                keep_state(contexts[0], held._replace(states=states))
+                assert held.fully_charged
+            return super().deliver(message)
+
+    private = {"num_agents": 1, "clip": 1.0, "noise_scale": 1.0, "step_size_base": 0.05}
+    strategy = FedDyn(**private) if charged else DPFedAvg(**private)
+    done = strategy.start(Renaming(app, 1), state_dict(), num_rounds=2)
+    assert not any(each.failures for each in done.history)
+    assert not begins[0].any()
+    assert bool(begins[1].any()) is not charged
+    assert not (begins[1] == 7.0).any()
+    with torch.no_grad():
+        model[0].running_mean.fill_(5.0)
+    taking_part.recall(model, contexts[0])
+    assert not (model[0].running_mean == 5.0).any()
 
 
 @pytest.mark.parametrize("kind", ["average", "local", "constant"])

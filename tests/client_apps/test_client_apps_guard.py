@@ -15,7 +15,7 @@ from privet.client_apps.base import Participant
 from privet.client_apps.guard import node_rules
 from privet.client_apps.rivals.dp_fedsgd import Agent as FedSGD
 from privet.core import ConfigError
-from privet.kernel import AgentLedger, ClippableProblem, epsilon_of
+from privet.kernel import AgentLedger, ClippableProblem, Told, epsilon_of
 from privet.problems import L2, BinaryLogistic, public_facts
 from privet.sim.engine import InlineGrid
 from privet.wire import ENROL, FAILED, REFUSED, pack
@@ -28,6 +28,7 @@ from privet.wire.contract import (
     shared_record,
 )
 from privet.wire.payload import from_payload
+from support.told import own_log
 
 ROWS = np.random.default_rng(0).standard_normal((20, 3))
 LABELS = np.where(np.arange(20) % 3, 1.0, -1.0)
@@ -71,8 +72,15 @@ class Node:
         return "privet.state" in self.grid.contexts[1000].state
 
     def send(self, content: RecordDict, kind: str = "train") -> Message:
-        (reply,) = self.grid.send_and_receive([Message(content, 1000, kind)])
+        with own_log() as said:
+            (reply,) = self.grid.send_and_receive([Message(content, 1000, kind)])
+        self.said = said.text
         return reply
+
+    def told(self, reply: Message, told: Told, line: str) -> bool:
+        """Whether a reply says just this, and the node's own log holds the line."""
+        found: str = reply.error.reason
+        return found == f"agent me: {told}" and line in self.said
 
     def train(
         self,
@@ -103,33 +111,39 @@ def update(reply: Message, round_: int = 1) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("rules", "settings", "reason"),
+    ("rules", "settings", "told", "line"),
     [
-        ({}, {"noise-seed": 3}, "noise-seed"),
-        ({}, {"clip": 0.0}, "without clipping"),
-        ({}, {"noise-scale": 0.0}, "without noise"),
-        ({"max-clip": 0.5}, {}, "max-clip"),
+        ({}, {"noise-seed": 3}, Told.SEEDED_NOISE, "noise-seed"),
+        ({}, {"clip": 0.0}, Told.NO_CLIP, "without clipping"),
+        ({}, {"noise-scale": 0.0}, Told.NO_NOISE, "without noise"),
+        ({"max-clip": 0.5}, {}, Told.MAX_CLIP, "clip 1 is above this node's max-clip 0.5"),
         (
             {},
             {"relation": "add-remove"},
+            Told.REPLACE_ONE,
             "relation = 'add-remove': this node's is 'replace-one', as its config says "
             "('replace-one' where it says nothing): set relation = 'add-remove' there to agree",
         ),
-        ({"relation": "add-remove", "num-examples": 20}, {}, "relation = 'replace-one'"),
+        (
+            {"relation": "add-remove", "num-examples": 20},
+            {},
+            Told.ADD_REMOVE,
+            "relation = 'replace-one'",
+        ),
     ],
 )
 def test_rules_are_asked_before_any_data_is_read(
-    rules: dict[str, Any], settings: dict[str, Any], reason: str, tmp_path: Path
+    rules: dict[str, Any], settings: dict[str, Any], told: Told, line: str, tmp_path: Path
 ) -> None:
     node = Node(tmp_path, RuntimeError("patient 4711"), **rules)
     reply = node.train({**SETTINGS, **settings})
     assert reply.error.code == REFUSED
-    assert reason in reply.error.reason
+    assert node.told(reply, told, line)
     assert node.asked == 0
     assert not node.ledger.exists()
     # What its rules do allow does read the data.
     allowed = {**SETTINGS, "clip": 0.4, "relation": rules.get("relation", "replace-one")}
-    assert "RuntimeError (text withheld" in node.train(allowed).error.reason
+    assert node.told(node.train(allowed), Told.DATA, "patient 4711")
     assert node.asked == 1
     assert node.lines == 0
 
@@ -185,7 +199,7 @@ def test_a_charge_that_cannot_be_noised_is_not_written(tmp_path: Path) -> None:
     """Noise so loud that float64 cannot hold it beside what it hides."""
     node = Node(tmp_path)
     reply = node.train({**SETTINGS, "clip": 1e-30, "noise-scale": 1e10})
-    assert "too large for a sensitivity" in reply.error.reason
+    assert node.told(reply, Told.WORK, "too large for a sensitivity")
     assert node.lines == 0
 
 
@@ -208,9 +222,9 @@ def test_an_open_run_divides_by_what_there_is(tmp_path: Path) -> None:
 
 def test_a_node_that_holds_more_than_it_declares_is_refused(tmp_path: Path) -> None:
     node = Node(tmp_path, **{"num-examples": 19})
-    for reply in (node.enrol(), node.train()):
-        assert "holds more examples than it declares" in reply.error.reason
-        assert "20" not in reply.error.reason
+    for ask in (node.enrol, node.train):
+        line = "num-examples = 19: this node holds more examples than it declares"
+        assert node.told(ask(), Told.DATA, line)
     assert node.lines == 0
 
 
@@ -222,7 +236,8 @@ def test_a_divisor_of_its_own_stays_under_replace_one_alone(tmp_path: Path) -> N
     rules = {"num-examples": 30, "relation": "add-remove"}
     other = Node(tmp_path / "other", made, budget=False, **rules)
     reply = other.train({**SETTINGS, "relation": "add-remove"})
-    assert "divided by 100, not by this node's num-examples = 30" in reply.error.reason
+    line = "divided by 100, not by this node's num-examples = 30"
+    assert other.told(reply, Told.SETTING, line)
 
 
 class Foreign:
@@ -246,13 +261,13 @@ def test_a_problem_that_cannot_be_divided_is_refused_before_it_is_charged(tmp_pa
     assert update(Node(tmp_path / "a", foreign, budget=False).train()).epsilon > 0
     assert update(Node(tmp_path / "b", foreign, budget=False, **{"num-examples": 20}).train())
     node = Node(tmp_path, foreign, **{"num-examples": 30})
-    assert "needs with_divisor" in node.train().error.reason
+    assert node.told(node.train(), Told.SETTING, "needs with_divisor")
     assert node.lines == 0
     # Where a record may be missing, that it could be divided must not depend on how many there are.
     rules = {"num-examples": 20, "relation": "add-remove"}
     node = Node(tmp_path, foreign, budget=False, **rules)
     reply = node.train({**SETTINGS, "relation": "add-remove"})
-    assert "needs with_divisor" in reply.error.reason
+    assert node.told(reply, Told.SETTING, "needs with_divisor")
 
 
 # ------------------------------------------------------------------ the run's own target
@@ -287,9 +302,11 @@ def test_preprocessing_by_the_data_is_refused_at_enrolment_and_in_training(tmp_p
     made = problem()
     made.data_dependent = "columns are scaled by this node's own rows"
     node = Node(tmp_path, made)
-    for reply in (node.enrol(), node.enrol(quiet=False), node.train()):
+    line = "scaled by this node's own rows"
+    for ask in (node.enrol, lambda: node.enrol(quiet=False), node.train):
+        reply = ask()
         assert reply.error.code == FAILED
-        assert "scaled by this node's own rows" in reply.error.reason
+        assert node.told(reply, Told.PREPARATION, line)
     assert node.lines == 0
     free = Node(tmp_path / "free", made, budget=False)
     assert "data-dependent" in free.enrol().error.reason
@@ -310,7 +327,7 @@ def test_clipped_rows_and_another_divisor_do_not_hide_what_made_them(
     settings = {"local-solver": "noisy-gd", "row-norm": 0.5, "noise-variance": 1.0, "clip": 1.0}
     zero = np.zeros(3)
     reply = node.train(settings, name="fed-plt", state={"x": zero, "z": zero})
-    assert "scaled by this node's own rows" in reply.error.reason
+    assert node.told(reply, Told.PREPARATION, "scaled by this node's own rows")
     assert node.lines == 0
     clean = Node(tmp_path, problem(), **declared)
     assert clean.train(settings, name="fed-plt", state={"x": zero, "z": zero}).has_content()

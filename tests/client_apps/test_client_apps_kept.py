@@ -13,10 +13,12 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from privet.client_apps import LoopParticipant, initial_arrays
 from privet.core import ConfigError, RunError
+from privet.kernel import Told
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedDyn, FedPDM, FedPLT, PrimalDualStrategy, Scaffold
 from privet.wire import AGENT_RECORD, RECORD, pack
 from privet.wire.contract import agent_record, encode_settings, shared_record
+from support.told import refused
 
 torch = pytest.importorskip("torch", reason="needs the group torch")
 
@@ -453,24 +455,24 @@ def test_an_optimizer_steps_in_private_steps_alone() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"personal": "1"}, "all that a private round sends depends on them"),
-        ({"freeze": "before"}, r"'1.weight' is frozen in this round"),
+        ({"personal": "1"}, (Told.PERSONAL, "all that a private round sends depends on them")),
+        ({"freeze": "before"}, (Told.FROZEN, r"'1.weight' is frozen in this round")),
     ],
     ids=["personal", "frozen"],
 )
 def test_what_a_private_round_cannot_have_costs_nothing(
-    options: dict[str, Any], said: str, tmp_path: Path
+    options: dict[str, Any], said: tuple[Told, str], tmp_path: Path
 ) -> None:
     ledger = tmp_path / "0.jsonl"
     node = {"partition-id": 0, "max-epsilon": 1e3, "delta": 1e-5, "ledger-path": str(ledger)}
     strategy = FedDyn(**{**STEP, "num_agents": 1}, clip=1.0, noise_scale=1.0)
-    with pytest.raises(RunError, match=said):
+    with refused(*said):
         PrivateLoop(**options).start(strategy, 1, [node])
     assert not ledger.exists()
 
 
 def test_a_layer_frozen_in_a_private_round_is_refused() -> None:
-    with pytest.raises(RunError, match=r"'1.weight' is frozen in this round"):
+    with refused(Told.FROZEN, r"'1.weight' is frozen in this round"):
         PrivateLoop(freeze="within").start(FedDyn(**PRIVATE))
 
 
@@ -480,7 +482,9 @@ def test_a_dry_run_refuses_personal_layers() -> None:
         taking_part.check(mean_loss, records(0))
 
 
-@pytest.mark.parametrize("name", ["loop.personal", "loop.optimizers", "loop.noised-optimizers"])
+@pytest.mark.parametrize(
+    "name", ["loop.personal", "loop.optimizers", "loop.noised-optimizers", "loop.noised-buffers"]
+)
 def test_no_server_gives_an_agent_what_it_keeps(name: str) -> None:
     loop = PrivateLoop(keep_optimizer=True)
     grid = InlineGrid(loop.app, 1)

@@ -14,7 +14,7 @@ from flwr.app import Context, Message, RecordDict
 from privet.client_apps import LoopParticipant, client_app
 from privet.client_apps.pace import Pace
 from privet.core import ConfigError, RunError
-from privet.kernel import NodeRules
+from privet.kernel import NodeRules, Told
 from privet.problems import L2, BinaryLogistic
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
@@ -22,6 +22,7 @@ from privet.strategies import FedPLT, PrivetResult
 from privet.testing import logistic_federation
 from support.federations import zeros
 from support.late_grid import LateGrid
+from support.told import refused
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -165,7 +166,7 @@ def test_a_problem_of_ones_own_needs_a_declared_time_before_anything_is_charged(
     node = {"agent": "a", "max-epsilon": 9.0, "delta": 1e-5, "ledger-path": str(ledger)}
     app = client_app(None, lambda _: own())
     for nodes in ([node], 5):
-        with pytest.raises(RunError, match="needs reply-seconds"):
+        with refused(Told.ARRIVALS, "needs reply-seconds"):
             play(kind(app, nodes), 1, **PRIVATE, **options)
     assert not ledger.exists()
     play(kind(app, 1), 1, **PRIVATE)  # a round that waits for all
@@ -216,7 +217,7 @@ def test_a_loop_of_ones_own_declares_its_time_too() -> None:
 
     options: dict[str, Any] = {**PRIVATE, **ASYNCHRONOUS, "step_size": 0.1, "rho": 1.0}
     del options["row_norm"]
-    with pytest.raises(RunError, match="needs reply-seconds"):
+    with refused(Told.ARRIVALS, "needs reply-seconds"):
         play(grid(), 1, **options)
     begun = time.monotonic()
     assert np.isfinite(play(grid(reply_seconds=9.0), 1, **options).privacy.epsilon)

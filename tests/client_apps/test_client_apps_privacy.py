@@ -12,8 +12,8 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from privet.client_apps import client_app
-from privet.core import ConfigError, RunError
-from privet.kernel import AgentLedger, SeededNoise
+from privet.core import ConfigError
+from privet.kernel import AgentLedger, SeededNoise, Told
 from privet.problems import L2, BinaryLogistic, MultinomialLogistic, RidgeRegression
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT, PrivetResult, Run, Schedule
@@ -29,6 +29,8 @@ from support.federations import (
     position,
     zeros,
 )
+from support.told import own_log
+from support.told import refused as refused_by_agents
 
 PRIVATE: dict[str, Any] = {
     "local_solver": "noisy-gd",
@@ -62,18 +64,18 @@ def spent_after(rounds: int) -> float:
 # --------------------------------------------------------------------------- the account
 
 
-def refused(reason: str, problems: list[Any], **options: Any) -> None:
+def refused(reason: str, told: Told, problems: list[Any], **options: Any) -> None:
     """Expect the server to refuse the run, and the agents where it does not look."""
     with pytest.raises(ConfigError, match=f"this run cannot be private: .*{reason}"):
         run(problems, 1, **options)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Run, "calibrate", lambda run: None)
-        with pytest.raises(RunError, match=reason):
+        with refused_by_agents(told, reason):
             run(problems, 1, **options)
 
 
 def test_settings_without_a_certificate_are_refused() -> None:
-    refused("a private run needs row-norm", logistic_agents(2), row_norm=0.0)
+    refused("a private run needs row-norm", Told.SETTING, logistic_agents(2), row_norm=0.0)
 
 
 def test_step_size_of_a_private_agent_does_not_depend_on_its_data() -> None:
@@ -155,12 +157,12 @@ def test_replayed_rounds_count(tmp_path: Path) -> None:
 )
 def test_budget_that_cannot_be_kept_closes_the_node(node: dict[str, Any], reason: str) -> None:
     """A node whose rules are misspelt must not train without them."""
-    _, strategy, _ = run(logistic_agents(2), 1, [node, {}])
+    with own_log() as said:
+        _, strategy, _ = run(logistic_agents(2), 1, [node, {}])
     assert strategy.session is not None
     assert list(strategy.session.roster.agents) == ["1"]
-    (why,) = strategy.session.roster.rejected.values()
-    assert why.startswith("agent 0: ")
-    assert reason in why
+    assert [*strategy.session.roster.rejected.values()] == [f"agent 0: {Told.RULES_UNREADABLE}"]
+    assert reason in said.text
 
 
 def test_given_noise_is_refused_by_a_node_with_rules() -> None:
@@ -271,10 +273,11 @@ def test_unusable_data_of_a_private_run_are_not_described() -> None:
 
     grid = InlineGrid(client_app("fed-plt", make), 2)
     strategy = FedPLT(**{"num_agents": 2, **PRIVATE})
-    strategy.start(grid, zeros(4), num_rounds=1)
+    with own_log() as said:
+        strategy.start(grid, zeros(4), num_rounds=1)
     assert strategy.session is not None
-    (why,) = strategy.session.roster.rejected.values()
-    assert why == "agent 0: ValueError (text withheld: private run)"
+    assert [*strategy.session.roster.rejected.values()] == [f"agent 0: {Told.DATA}"]
+    assert "agent 0: ValueError: labels must be -1 or +1, found 77" in said.text
 
 
 def test_nobody_evaluates_in_a_private_run() -> None:
@@ -326,8 +329,10 @@ def test_noise_that_rounding_would_swallow_is_refused() -> None:
     """
     far = [2.0**53, 0.0, 0.0, 0.0]
     options = {"local_epochs": 2, "step_size": 1.0, "clip": 2.0, "rho": 1e9, "noise_variance": 1e-3}
-    reply = instruct(logistic_agents(1)[0], far, far, **options)
-    assert "too large for noise" in reply.error.reason
+    with own_log() as said:
+        reply = instruct(logistic_agents(1)[0], far, far, **options)
+    assert reply.error.reason.endswith(f": {Told.WORK}")
+    assert "too large for noise" in said.text
     assert instruct(logistic_agents(1)[0], [1.0] * 4, [1.0] * 4, **options).has_content()
 
 

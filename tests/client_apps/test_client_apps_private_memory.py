@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,10 +13,12 @@ from flwr.app import Context, Message
 
 from privet.client_apps import LoopParticipant, TorchProblem, client_app, initial_arrays
 from privet.client_apps.adapters.networks.clipping import VmapError
+from privet.client_apps.loop.private_steps import summed
 from privet.core import ConfigError, RunError
-from privet.kernel import clipped_sensitivity
+from privet.kernel import Told, clipped_sensitivity
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedDyn, Scaffold
+from support.told import refused
 
 torch = pytest.importorskip("torch", reason="needs the group torch")
 nn = torch.nn
@@ -112,7 +115,7 @@ def played(make: Any, loss_fn: Any, batch: Any = None, nodes: Any = 1, **more: A
 )
 @pytest.mark.parametrize("rows", [ROWS, 5])
 def test_a_module_that_remembers_is_refused(how: str, said: str, rows: int) -> None:
-    with pytest.raises(RunError, match=f"{said} keeps what it computes from one example for other"):
+    with refused(Told.MEMORY, f"{said} keeps what it computes from one example for other"):
         played(lambda: Remembering(how), loss, data(rows))
 
 
@@ -122,7 +125,7 @@ def test_a_module_that_remembers_nothing_is_not() -> None:
 
 @pytest.mark.parametrize("made", [remembering_loss, RememberingLoss])
 def test_a_loss_that_remembers_is_refused(made: Any) -> None:
-    with pytest.raises(RunError, match="the loss keeps what it computes from one example"):
+    with refused(Told.MEMORY, "the loss keeps what it computes from one example"):
         played(Remembering, made())
 
 
@@ -168,7 +171,7 @@ OUTSIDE = "a global name, a class or an object outside of the module keeps what 
 @pytest.mark.parametrize("where", ["class", "file", "handed on"])
 def test_what_is_kept_outside_of_the_module_is_found(where: str) -> None:
     """Wherever it is, and after the block that left it: 200 rows are two blocks."""
-    with pytest.raises(RunError, match=OUTSIDE):
+    with refused(Told.MEMORY, OUTSIDE):
         played(lambda: Outside(where), loss, data(200))
 
 
@@ -315,7 +318,7 @@ def weighted_by_hand(model: Any, batch: Any) -> Any:
 
 def test_class_weights_that_would_cancel_are_refused(caplog: pytest.LogCaptureFixture) -> None:
     for loss_fn in (weighted, weighted_module, weighted_nll):
-        with pytest.raises(RunError, match=r"\(weight=...\) divides by the weights of a batch"):
+        with refused(Told.CLASS_WEIGHTS, r"\(weight=...\) divides by the weights of a batch"):
             played(Remembering, loss_fn)
     with caplog.at_level(logging.WARNING, "flwr.privet"):
         assert not played(Remembering, weighted_exactly).history[0].failures
@@ -373,7 +376,7 @@ def test_what_does_not_run_under_vmap_is_one_line_at_the_node(
 ) -> None:
     with (
         caplog.at_level(logging.WARNING, "flwr.privet"),
-        pytest.raises(RunError, match=r"VmapError \(text withheld: private run\)") as refused,
+        pytest.raises(RunError, match=Told.VMAP.split(";")[0]) as refused,
     ):
         played(Branching, loss)
     line = r"layer 'chooser' (Chooser) does not run under torch.func.vmap: RuntimeError: vmap: It"
@@ -406,7 +409,148 @@ def test_a_built_in_solver_says_it_in_one_line_too(caplog: pytest.LogCaptureFixt
     grid, start = InlineGrid(client_app("scaffold", problem), 1), initial_arrays(Branching())
     with (
         caplog.at_level(logging.WARNING, "flwr.privet"),
-        pytest.raises(RunError, match=r"VmapError \(text withheld"),
+        pytest.raises(RunError, match=Told.VMAP.split(";")[0]),
     ):
         Scaffold(**SETTINGS).start(grid, start, num_rounds=1)
     assert "layer 'chooser' (Chooser) does not run under torch.func.vmap" in caplog.text
+
+
+class Largest(torch.autograd.Function):
+    """Twice its input, with slopes times the largest number that it was given."""
+
+    @staticmethod
+    def forward(inputs: Any) -> Any:
+        return 2.0 * inputs
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(inputs[0])
+
+    @staticmethod
+    def backward(ctx: Any, slopes: Any) -> Any:
+        (inputs,) = ctx.saved_tensors
+        return slopes * inputs.abs().max()
+
+
+class MixedByVmap(Largest):
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, inputs: Any) -> Any:
+        return MixedByVmap.apply(inputs), in_dims[0]
+
+
+class Apart(Largest):
+    generate_vmap_rule = True
+
+
+class Around(torch.autograd.Function):
+    """Whose own rule is safe, and which calls one that is not."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(inputs: Any) -> Any:
+        return MixedByVmap.apply(inputs)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, slopes: Any) -> Any:
+        return slopes * 2.0
+
+
+def of_largest(inputs: Any) -> Any:
+    """Return what an operator would that sees all examples at once."""
+    return inputs.clone() / inputs.abs().max()
+
+
+def own_operator(name: str) -> Any:
+    schema = "(Tensor inputs) -> Tensor"
+    return torch.library.custom_op(name, of_largest, mutates_args=(), schema=schema)
+
+
+@functools.cache
+def operator() -> Any:
+    made = own_operator("privet_tests::of_largest")
+    made.register_vmap(lambda info, in_dims, inputs: (made(inputs), in_dims[0]))
+    return made
+
+
+@functools.cache
+def plain_operator() -> Any:
+    return own_operator("privet_tests::plain")
+
+
+@functools.cache
+def around_operator() -> Any:
+    class AroundOperator(Around):
+        @staticmethod
+        def forward(inputs: Any) -> Any:
+            return operator()(inputs)
+
+    return AroundOperator.apply
+
+
+class Through(nn.Module):
+    """A layer, and what is done with its output."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.function = nn.Linear(4, 2).double(), function
+
+    def forward(self, inputs: Any) -> Any:
+        return self.function(self.layer(inputs))
+
+
+def sum_of(function: Any, rows: list[Any]) -> Any:
+    model = Through(function)
+    total, _ = summed(model, dict(model.named_parameters()), loss, rows, tuple, 0.3)
+    return total
+
+
+OF_OPERATORS: dict[str, Any] = {
+    "operator": lambda inputs: inputs + operator()(inputs.detach()),
+    "packet": lambda inputs: inputs + torch.ops.privet_tests.of_largest(inputs.detach()),
+    "overload": lambda inputs: inputs + torch.ops.privet_tests.of_largest.default(inputs.detach()),
+}
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        MixedByVmap.apply,
+        Around.apply,
+        *OF_OPERATORS.values(),
+        lambda inputs: around_operator()(inputs.detach()) + inputs,
+    ],
+    ids=["Function", "within", *OF_OPERATORS, "operator within"],
+)
+def test_what_does_batches_in_its_own_way_is_refused(function: Any) -> None:
+    operator()  # which has the name that the others look up
+    with pytest.raises(
+        ConfigError, match="has a vmap of its own, which may mix examples"
+    ) as caught:
+        sum_of(function, list(data()))
+    assert caught.value.told is Told.OWN_VMAP
+    with refused(Told.OWN_VMAP, "set generate_vmap_rule = True"):
+        played(lambda: Through(function), loss)
+
+
+@pytest.mark.parametrize(
+    "function", [Apart.apply, lambda inputs: inputs + plain_operator()(inputs.detach())]
+)
+def test_what_is_run_example_by_example_is_not(function: Any) -> None:
+    """The sum of a batch is that of its examples, each by itself."""
+    plain_operator()
+    rows = list(data())
+    each = [sum_of(function, [part[i : i + 1] for part in rows]) for i in range(len(rows[0]))]
+    assert torch.allclose(sum_of(function, rows), sum(each), rtol=1e-9, atol=1e-12)
+    assert not played(lambda: Through(function), loss).history[0].failures
+
+
+def test_elsewhere_a_vmap_of_ones_own_is_as_it_was() -> None:
+    rows = data()[0]
+    sum_of(Apart.apply, list(data()))  # from now on Functions are looked at
+    assert torch.equal(torch.func.vmap(MixedByVmap.apply)(rows), 2.0 * rows)

@@ -16,7 +16,7 @@ from privet.client_apps import client_app
 from privet.client_apps.half import Streams
 from privet.client_apps.local_sgd import local_sgd_app
 from privet.core import algorithms
-from privet.kernel import NoCertificateError, Perturber, SystemNoise, key_pair
+from privet.kernel import NoCertificateError, Perturber, SystemNoise, Told, key_pair
 from privet.problems import L2, BinaryLogistic, public_facts
 from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
@@ -35,6 +35,7 @@ from privet.wire.payload import ENCODED, encoded
 from privet.wire.rosters import with_roster
 from privet.wire.sparse import decode, encode
 from support.opened import held, opened
+from support.told import own_log
 
 DIM = 3
 NOISE: dict[str, dict[str, Any]] = {
@@ -89,7 +90,9 @@ class Site:
         return len(self.ledger.read_text().splitlines()) if self.ledger.exists() else 0
 
     def send(self, content: RecordDict, kind: str = "train") -> Message:
-        (reply,) = self.grid.send_and_receive([Message(content, 1000, kind)])
+        with own_log() as said:
+            (reply,) = self.grid.send_and_receive([Message(content, 1000, kind)])
+        self.said = said.text
         return reply
 
     def train(
@@ -200,7 +203,8 @@ def test_what_is_noised_is_paid_for_before_it_leaves(
         monkeypatch.setattr(BinaryLogistic, work, breaks)
     roster = None if roster is None else {**roster, "me": site.enrol(name)}
     reply = site.train(name, settings, broadcast, state, round_=2, roster=roster)
-    assert reply.error.reason == "agent me: RuntimeError (text withheld: private run)"
+    assert reply.error.reason == f"agent me: {Told.WORK}"
+    assert "patient 4711" in site.said
     assert site.charges == 2
 
 
@@ -252,7 +256,8 @@ def test_one_draw_does_not_serve_all_coordinates(tmp_path: Path) -> None:
         settings, broadcast, _ = opening(name, **BOUNDS, **NOISE[name])
         for x in (np.zeros((DIM, 1)), np.zeros((2, DIM)), np.zeros(1), np.array(0.0)):
             reply = site.train(name, settings, {**broadcast, "x": x}, {"c": zero, "g": zero})
-            assert "array 'x' is of shape" in reply.error.reason
+            assert reply.error.reason == f"agent me: {Told.MESSAGE}"
+            assert "array 'x' is of shape" in site.said
 
 
 @pytest.mark.parametrize(
@@ -460,7 +465,8 @@ def test_a_half_that_draws_other_than_charged_never_replies(
         "beside": "in addition to the noise that was charged",
         "farther": "more than the .* that were charged",
     }
-    assert re.search(expected[wrong], reply.error.reason)
+    assert reply.error.reason in (f"agent me: {Told.DRAWS}", f"agent me: {Told.WORK}")
+    assert re.search(expected[wrong], site.said)
     assert site.charges == 1
     assert "privet.state" not in site.grid.contexts[1000].state
 
@@ -507,7 +513,7 @@ def test_flowers_fed_avg_on_a_private_app_says_nothing(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(BinaryLogistic, "clipped_term", breaks)
     (reply,) = grid.send_and_receive([Message(asked, 1000, "train")])
-    assert reply.error.reason.endswith("RuntimeError (text withheld: private run)")
+    assert reply.error.reason.endswith(f": {Told.WORK}")
 
 
 def test_settings_survive_the_wire_as_they_were_tested() -> None:

@@ -67,8 +67,7 @@ def test_good_replies_pass_until_the_budget_is_reached_exactly(tmp_path: Path) -
         assert spent.epsilon == pytest.approx(epsilon_of([(RELEASE, count)], DELTA), rel=1e-12)
     with pytest.raises(BudgetRefused, match="max-epsilon") as caught:
         own.charge(RELEASE)
-    assert caught.value.reason == str(caught.value)
-    assert "\n" not in caught.value.reason
+    assert "\n" not in str(caught.value)
     # Another run, another object, the same file: the budget is for life.
     with pytest.raises(BudgetRefused, match="max-epsilon"):
         rules(tmp_path, max_epsilon=five).charge(RELEASE)
@@ -97,7 +96,7 @@ def test_rules_refuse_before_anything_is_written(
     own = rules(tmp_path, max_clip=1.0)
     with pytest.raises(BudgetRefused, match=reason) as caught:
         own.screen(**{**GOOD, **change})
-    assert "\n" not in caught.value.reason
+    assert "\n" not in str(caught.value)
     assert not (tmp_path / "ledger.jsonl").exists()
     own.screen(**GOOD)
 
@@ -152,7 +151,7 @@ def test_broken_ledger_refuses_without_telling_the_coordinator_why(tmp_path: Pat
     path.write_text("edited\n" + path.read_text())
     with pytest.raises(BudgetRefused, match="ledger cannot take the charge") as caught:
         own.charge(RELEASE)
-    assert str(tmp_path) not in caught.value.reason
+    assert str(tmp_path) not in str(caught.value)
     assert caught.value.__cause__ is not None
 
 

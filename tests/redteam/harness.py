@@ -39,6 +39,7 @@ from privet.wire.contract import (
 )
 from privet.wire.payload import ENCODED, encoded
 from privet.wire.sparse import decode, encode
+from support.told import own_log
 
 DELTA = 1e-5
 Array = NDArray[Any]
@@ -130,6 +131,11 @@ class Node:
         Its data.
     **rules
         Node config; underscores stand for hyphens, None removes a rule.
+
+    Attributes
+    ----------
+    said : str
+        What its own log says of the last message.
     """
 
     def __init__(
@@ -146,6 +152,7 @@ class Node:
         config |= {key.replace("_", "-"): value for key, value in rules.items()}
         config = {key: value for key, value in config.items() if value is not None}
         self.grid = InlineGrid(client_app(None, lambda context: problem), [config])
+        self.said = ""
         self.dim = problem.dim
         self.dtype = problem.dtype
 
@@ -161,7 +168,9 @@ class Node:
 
     def send(self, content: RecordDict, kind: str = "train") -> Message:
         """Return the reply to a message."""
-        (reply,) = self.grid.send_and_receive([Message(content, 1000, kind)])
+        with own_log() as said:
+            (reply,) = self.grid.send_and_receive([Message(content, 1000, kind)])
+        self.said = said.text
         return reply
 
     def enrol(self, name: str, **question: Any) -> Message:

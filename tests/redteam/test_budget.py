@@ -16,10 +16,12 @@ from privet.client_apps.fed_pdm import Agent
 from privet.core import PrivetError
 from privet.core import format as report_format
 from privet.data import problem_from_context
+from privet.kernel import Told
 from privet.problems import LinearModel
 from privet.server_apps import execute, read_config
 from privet.sim.engine import InlineGrid
 from redteam.harness import Node, privet, privet_json, problem, spent
+from support.told import refused
 
 COMMON = "num-agents=4 num-server-rounds=10"
 RUNS = {
@@ -270,7 +272,8 @@ def test_the_declared_number_is_what_noise_is_set_for(run: str, tmp_path: Path) 
 
 
 def test_more_examples_than_declared_close_a_node(tmp_path: Path) -> None:
-    with pytest.raises(PrivetError, match="num-examples = 60: this node holds more") as refused:
+    line = "num-examples = 60: this node holds more"
+    with refused(Told.DATA, line, PrivetError) as caught:
         with_nodes(
             RUNS["dp-fedsgd"],
             tmp_path,
@@ -278,7 +281,7 @@ def test_more_examples_than_declared_close_a_node(tmp_path: Path) -> None:
             target_epsilon=8,
             partition="iid",
         )
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(caught.value)
 
 
 ADD_REMOVE = "algorithm=dp-fedsgd clip=1 relation=add-remove"

@@ -16,6 +16,7 @@ import pytest
 
 from privet.client_apps import client_app
 from privet.data import problem_from_context
+from privet.kernel import Told
 from privet.problems import BinaryLogistic
 from privet.sim.engine import InlineGrid
 from redteam.harness import Answer, Node, read_answer
@@ -229,10 +230,9 @@ def test_a_schema_that_was_written_from_the_records_is_not_public(tmp_path: Path
         own = {"dataset": "csv", "data-path": str(table), "schema": str(schema)}
         site = Site(tmp_path, {}, **own, partition="none", num_examples=20, max_epsilon=1e200)
         uploads.append(first_upload(site, 3))
+        assert "take out the line from-records" in site.said
     assert [answer.upload for answer in uploads] == [None, None]
-    for answer in uploads:
-        assert answer.refusal is not None
-        assert "take out the line from-records" in answer.refusal
+    assert [answer.refusal for answer in uploads] == 2 * [f"agent me: {Told.PREPARATION}"]
     assert site.written == b""
     # The operator has put public values in, and answers for it.
     schema.write_text("[columns]\nage = [0, 9999]\nsex = ['f', 'm']\ny = ['0', '1']\n")

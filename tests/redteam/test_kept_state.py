@@ -13,7 +13,7 @@ from flwr.app import Message, RecordDict
 
 from privet.client_apps import client_app
 from privet.client_apps.state import AgentState
-from privet.kernel import AgentLedger, Facts, Release
+from privet.kernel import AgentLedger, Facts, Release, Told
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPFedSGD, FedPLT, PrimalDualStrategy
 from privet.strategies.run.account import privacy_of
@@ -83,11 +83,9 @@ def test_an_experiment_has_a_short_name(tmp_path: Path) -> None:
     """A node keeps it for good, with its state."""
     node = Node(tmp_path, problem(), max_epsilon=1e3)
     long = "e" * 201
-    for reply in (
-        node.enrol("fed-plt", experiment=long),
-        node.send_train("fed-plt", experiment=long),
-    ):
-        assert "name of more than 200 bytes" in reply.error.reason
+    for ask in (node.enrol, node.send_train):
+        assert ask("fed-plt", experiment=long).error.reason == f"agent me: {Told.MESSAGE}"
+        assert "name of more than 200 bytes" in node.said
     assert not node.charges
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privet.kernel import Told
 from privet.problems import L2, BinaryLogistic
 from privet.wire.enrolment import read_enrolment
 from redteam.harness import PRIVATE, Node, releases
@@ -88,7 +89,8 @@ def test_a_declared_number_that_is_none_closes_the_node(tmp_path: Path) -> None:
     node = Node(tmp_path, problem(), num_examples=-3)
     answer = node.train("dp-fedsgd")
     assert answer.refusal is not None
-    assert "num-examples" in answer.refusal
+    assert answer.refusal == f"agent me: {Told.RULES_UNREADABLE}"
+    assert "num-examples = -3" in node.said
     assert node.written == b""
 
 
@@ -110,8 +112,8 @@ def test_a_misspelt_rule_closes_the_node(
     alone = dict.fromkeys(("max_epsilon", "delta", "ledger_path", "num_examples"))
     for rules in ({}, alone):
         node = Node(tmp_path, problem(), **{wrong: value, **rules})  # type: ignore[arg-type]
-        for reply in (node.enrol("dp-fedsgd"), node.send_train("dp-fedsgd")):
-            assert reply.has_error()
-            assert wrong in reply.error.reason
-            assert right in reply.error.reason
+        for ask in (node.enrol, node.send_train):
+            assert ask("dp-fedsgd").error.reason == f"agent me: {Told.RULES_UNREADABLE}"
+            assert wrong in node.said
+            assert right in node.said
         assert node.written == b""

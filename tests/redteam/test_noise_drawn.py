@@ -144,6 +144,6 @@ def test_a_private_dual_has_no_noise(
     drawn = Drawn(monkeypatch)
     answer = node.train("fed-pdm", dual="private")
     assert answer.refusal is not None
-    assert "dual" in answer.refusal
+    assert "dual" in node.said
     assert node.written == b""
     assert drawn.take() == (0, set())

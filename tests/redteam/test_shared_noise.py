@@ -25,6 +25,7 @@ from privet.kernel import (
     GivenMasks,
     KeyPair,
     PairwiseMasks,
+    Told,
     gaussian_epsilon,
     key_pair,
     shared_spacing,
@@ -51,6 +52,7 @@ from privet.wire.rosters import with_roster
 from redteam.harness import DELTA, differ, privet, privet_json
 from support.adversary import ZeroNoise
 from support.audit import epsilon_lower_bound
+from support.told import own_log
 
 ROWS, DIM, SCALE = 4, 3, 0.5
 SENSITIVITY = 2.0 / ROWS
@@ -148,9 +150,11 @@ class Federation:
             keys = roster if isinstance(roster, Mapping) else {n: self.keys[n] for n in roster}
             shared = with_roster(shared, attempt, dict(keys) or self.keys)
         own = agent_record(0, None, ledger)
-        reply = self.send(
-            self.nodes[int(name)], RecordDict({"privet": shared, "privet.agent": own})
-        )
+        with own_log() as said:
+            reply = self.send(
+                self.nodes[int(name)], RecordDict({"privet": shared, "privet.agent": own})
+            )
+        self.said = said.text
         if reply.has_error():
             return str(reply.error.reason)
         if is_need_state(reply.content):
@@ -219,8 +223,8 @@ def test_a_node_with_too_small_a_budget_refuses_the_small_roster(tmp_path: Path)
     federation = Federation(tmp_path, budget=enough)
     federation.enrol()
     refusal = federation.ask("0", ["0", "1", "2"])
-    assert isinstance(refusal, str)
-    assert "above max-epsilon" in refusal
+    assert refusal == f"agent 0: {Told.BUDGET}"
+    assert "above max-epsilon" in federation.said
     assert federation.charged("0") == []
     assert not isinstance(federation.ask("0", round_=2), str)
 
@@ -246,8 +250,8 @@ def test_peers_that_are_not_pinned_are_refused_before_the_charge(tmp_path: Path)
     federation.enrol()
     stranger = {**federation.keys, "mallory": key_pair().public}
     refusal = federation.ask("0", stranger)
-    assert isinstance(refusal, str)
-    assert "mallory is no peer whose key this node has pinned" in refusal
+    assert refusal == f"agent 0: {Told.ROSTER}"
+    assert "mallory is no peer whose key this node has pinned" in federation.said
     assert federation.charged("0") == []
 
 
@@ -435,7 +439,8 @@ def test_a_node_that_trusts_nobody_takes_no_part(tmp_path: Path) -> None:
     federation.grid = InlineGrid(federation.app, [config, *federation.configs[1:]])
     federation.enrol()
     refusal = federation.ask("0")
-    assert "does not trust other agents" in str(refusal)
+    assert refusal == f"agent 0: {Told.PROOF}"
+    assert "does not trust other agents" in federation.said
     assert federation.charged("0") == []
     assert not isinstance(federation.ask("0", round_=2, noise_sharing=False), str)
     assert "agents" not in federation.charged("0")[0]
@@ -530,7 +535,8 @@ def test_a_trust_that_cannot_be_read_closes_the_node(
     config = {**federation.configs[0], **changes}
     config = {key: value for key, value in config.items() if value is not None}
     federation.grid = InlineGrid(federation.app, [config])
-    assert line in str(federation.ask("0"))
+    assert federation.ask("0") == f"agent 0: {Told.RULES_UNREADABLE}"
+    assert line in federation.said
     assert federation.charged("0") == []
 
 

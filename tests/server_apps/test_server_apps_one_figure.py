@@ -17,12 +17,13 @@ from privet.client_apps.rivals.dp_fedsgd import Agent as DPFedSGDAgent
 from privet.core import ConfigError
 from privet.core import format as fmt
 from privet.data import problem_from_context
-from privet.kernel import AgentLedger, Facts, LedgerFile, Problem, gaussian_epsilon
+from privet.kernel import AgentLedger, Facts, LedgerFile, Problem, Told, gaussian_epsilon
 from privet.problems import L2, BinaryLogistic
 from privet.server_apps import Finished, execute, read_config
 from privet.sim.engine import InlineGrid
 from support.cli import privet
 from support.reports import Page
+from support.told import own_log
 
 AGENTS = 3
 DELTA = 1e-5
@@ -315,7 +316,8 @@ def test_a_newcomer_stops_at_the_target_and_the_run_goes_on(tmp_path: Path) -> N
     }
     grid = Later(client_app(None, problem_of), AGENTS + 1, config)
     grid.online.discard(newcomer)
-    finished = execute(grid, read_config(config), "run")
+    with own_log() as said:
+        finished = execute(grid, read_config(config), "run")
     assert 2.99 < require_one_figure(finished) <= 3.0
     history = finished.result.history
     assert len(history) == 30
@@ -323,8 +325,8 @@ def test_a_newcomer_stops_at_the_target_and_the_run_goes_on(tmp_path: Path) -> N
     joined = [done.round for done in history if "3" in done.participants]
     assert joined == list(range(3, 3 + len(joined)))
     assert 0 < len(joined) < 10
-    refused = history[joined[-1]].failures["3"].text
-    assert "target-epsilon: this reply would bring the run to epsilon" in refused
+    assert history[joined[-1]].failures["3"].text == f"agent 3: {Told.TARGET}"
+    assert "target-epsilon: this reply would bring the run to epsilon" in said.text
     spent = account_in(finished)["agents"]["3"]["epsilon"]
     assert spent <= 3.0
 

@@ -15,6 +15,7 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 
 from privet.client_apps import Participant
 from privet.core import RunError
+from privet.kernel import Told
 from privet.problems import minimize
 from privet.server_apps.model_file import load_model
 from privet.sim.engine import InlineGrid
@@ -24,6 +25,7 @@ from privet.strategies.run.exchange import exchange
 from support.federations import app_of, logistic_agents, model, position, train, zeros
 from support.paths import ROOT
 from support.simulation import run_simulation
+from support.told import own_log
 
 CONFIG: dict[str, Any] = {
     "num-agents": 4,
@@ -284,12 +286,13 @@ def test_damaged_state_file_is_named_and_the_others_go_on(tmp_path: Path, damage
     file = tmp_path / "state.npz"
     file.write_bytes(damage)
     nodes = [{"partition-id": 0, "state-path": str(file)}, {"partition-id": 1}]
-    _, strategy, _ = train(problems, 1, grid=InlineGrid(app_of(problems), nodes))
+    with own_log() as said:
+        _, strategy, _ = train(problems, 1, grid=InlineGrid(app_of(problems), nodes))
     assert strategy.session is not None
     assert list(strategy.session.roster.agents) == ["1"]
-    (why,) = strategy.session.roster.rejected.values()
-    assert "agent 0: state-path" in why
-    assert "is damaged" in why
+    # Nobody knows any more whether the agent is private.
+    assert [*strategy.session.roster.rejected.values()] == [f"agent 0: {Told.STATE}"]
+    assert f"agent 0: state-path {file} is damaged" in said.text
 
 
 def test_agent_that_appears_later_joins() -> None:

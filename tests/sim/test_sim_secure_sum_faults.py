@@ -15,7 +15,7 @@ from flwr.app import ConfigRecord, Error, Message, RecordDict
 
 from privet.client_apps.masking import MASK_RECORD, MaskState
 from privet.core import RunError
-from privet.kernel import AgentLedger
+from privet.kernel import AgentLedger, Told
 from privet.problems import minimize
 from privet.sim.engine import InlineGrid
 from privet.strategies import Failure, FailureCode, FedPDM, FedPLT, Schedule
@@ -43,6 +43,7 @@ from support.masked import (
     ridge_agents,
     start_at,
 )
+from support.told import own_log, refused
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -396,8 +397,11 @@ def no_attempt(fields: dict[str, Any]) -> None:
     ],
 )
 def test_hostile_rosters_get_no_upload_and_cost_nothing(change: Any, reason: str) -> None:
-    result, _, _ = recorded("fed-plt", {(2, 2): tampered(change)}, rounds=3)
-    assert reason in result.history[1].failures["2"].text
+    with own_log() as said:
+        result, _, _ = recorded("fed-plt", {(2, 2): tampered(change)}, rounds=3)
+    told = Told.SUM_TERMS if change is no_attempt else Told.ROSTER
+    assert result.history[1].failures["2"].text == f"agent 2: {told}"
+    assert reason in said.text
     assert result.history[2].participants == tuple("01234")
 
 
@@ -493,5 +497,5 @@ def test_an_upload_that_does_not_fit_names_the_limit_and_no_number() -> None:
     app = app_of(problems)
     grid = InlineGrid(app, COUNT)
     strategy = FedPLT(num_agents=COUNT, secure_sum=True)
-    with pytest.raises(RunError, match=r"at most 1.67772e\+06 in magnitude with 5 agents"):
+    with refused(Told.OVERFLOW, r"at most 1.67772e\+06 in magnitude with 5 agents"):
         strategy.start(grid, start_at(1e9), num_rounds=1)

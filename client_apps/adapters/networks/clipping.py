@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from privet.core import PrivetError
 from privet.core.errors import ModelError, one_line
-from privet.kernel import Norm
+from privet.kernel import Norm, Told
 from privet.kernel.bounded import BLOCK, places
 
 from .functions import Rule, ruled
@@ -213,7 +213,7 @@ def _run(
     """Return the gradients of a block of examples (raises ``VmapError``)."""
     try:
         way.begin(len(block[0]))
-        watched = ruled(rules) if memory is None else memory.watched(rules)
+        watched = ruled(rules, batched=True) if memory is None else memory.watched(rules)
         with watched, warnings.catch_warnings():  # that an operation is slow
             warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
             slopes = way.slopes(block)
@@ -225,7 +225,8 @@ def _run(
         if memory is not None:
             memory.require_none()  # of another block, which fits no longer
         text = f"{type(error).__name__}: {one_line(str(error))}"
-        raise VmapError(f"{_where(error)} does not run under torch.func.vmap: {text}") from error
+        line = f"{_where(error)} does not run under torch.func.vmap: {text}"
+        raise VmapError(line, Told.VMAP) from error
 
 
 @contextmanager

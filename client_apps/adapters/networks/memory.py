@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from privet.core import ConfigError
+from privet.kernel import Told
 
 from .functions import Rule, ruled
 
@@ -128,7 +129,7 @@ class Memory:
             elif not isinstance(result, _PLAIN):
                 made.extend(map(weakref.ref, tensors_in(result)))
 
-        with ruled(rules or {}, see):
+        with ruled(rules or {}, see, batched=self._vmap):
             yield
         if self._outlive(made):
             gc.collect()  # of what refers to itself
@@ -190,13 +191,15 @@ class Memory:
         raise ConfigError(
             f"batch = 'poisson': {what} in the module or the loss from one call to the next, so "
             "that whether one record takes part would change what the others add: draw and count "
-            "outside, or use batch = 'sample'"
+            "outside, or use batch = 'sample'",
+            Told.UNSTEADY,
         )
 
     def _refuse(self, what: str) -> None:
         raise ConfigError(
             f"{what} keeps what it computes from one example for others, so that none can be "
-            "clipped for itself: take the memory out, or use GroupNorm or LayerNorm"
+            "clipped for itself: take the memory out, or use GroupNorm or LayerNorm",
+            Told.MEMORY,
         )
 
     def _batched(self, tensor: Any) -> bool:

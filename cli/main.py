@@ -22,6 +22,7 @@ from .account import account
 from .algorithms import algorithms
 from .audit import audit
 from .bench import bench
+from .check_node import check_node
 from .checkout import in_checkout
 from .data import data
 from .errata import errata
@@ -84,6 +85,7 @@ _add("algorithms", algorithms, panel=CHOOSE)
 _add("keys", keys, panel=CHOOSE)
 _add("tune", tune, "nothing of the search is kept", panel=CHOOSE, cls=KeysCommand)
 _add("account", account, panel=PRIVACY, cls=KeysCommand)
+_add("check-node", check_node, panel=PRIVACY)
 _add("ledger", ledger, panel=PRIVACY)
 _add("audit", audit, "nothing is kept", panel=PRIVACY)
 _add(

@@ -76,6 +76,7 @@ from .message_round import MessageRound
 from .pace import Pace
 from .state import LARGE, PRIVATE_RECORD, read_state
 from .terms import MEAN_EXAMPLES
+from .unsigned import warn_of_unsigned
 
 log = logging.getLogger("flwr.privet")
 
@@ -318,6 +319,7 @@ class Participant:
     ) -> Error:
         """Log a failure on the node, and return the error that is sent to the coordinator."""
         kind = next((told for each, told in _KINDS if isinstance(error, each)), Told.WORK)
+        of_records = isinstance(error, OfRecords)
         if isinstance(error, OfRecords):
             error, kind = error.args
         library_error = isinstance(error, OWN)
@@ -339,6 +341,8 @@ class Participant:
         code = REFUSED if isinstance(error, BudgetRefused) else FAILED
         if isinstance(error, NotFiniteError):
             code = NOT_FINITE
+        if of_records and rules.quiet and line is kind:  # its class is that of what failed
+            code = FAILED
         return Error(code, f"agent {name}: {line}")
 
     def exits(self, message: Message, context: Context) -> Exits:
@@ -471,6 +475,8 @@ class Participant:
         name = agent_name(context)
         rules = node_rules(context)  # rules that cannot be read close the node at once
         Pace(rules, context)
+        if rules.limited:
+            warn_of_unsigned(context.run_id)
         if refusal := mod_around():
             raise BudgetRefused(refusal, Told.MOD)
         if not isinstance(question, ConfigRecord) or question.get("contract") != CONTRACT_VERSION:

@@ -158,11 +158,12 @@ class Perturber:
         """
         release = self.release
         if not self.charged:
-            raise NoiseError("noise was requested that was not charged")
+            raise NoiseError("noise was requested that was not charged", Told.DRAWS)
         if clipped.norm != release.norm or not clipped.sensitivity <= release.sensitivity * _SLACK:
             raise NoiseError(
                 f"a value moves by {clipped.sensitivity:.6g} in {clipped.norm}, more than the "
-                f"{release.sensitivity:.6g} in {release.norm} that were charged"
+                f"{release.sensitivity:.6g} in {release.norm} that were charged",
+                Told.DRAWS,
             )
         if self.taken >= release.draws:
             raise NoiseError(f"more than the {release.draws} draws that were charged", Told.DRAWS)
@@ -240,7 +241,9 @@ class Perturber:
             If a mechanism was charged: its noise comes from `perturb`.
         """
         if self.charged:
-            raise NoiseError("noise was requested in addition to the noise that was charged")
+            raise NoiseError(
+                "noise was requested in addition to the noise that was charged", Told.DRAWS
+            )
         noised: Vector = value + self._of_source(mechanism, value.shape, scale)
         return noised
 

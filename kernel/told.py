@@ -141,7 +141,7 @@ class Told(StrEnum):
     STEPS = (
         "a private round takes exactly local.steps private steps, and this loop took another number"
     )
-    DRAWS = "more noise was asked for, or less, than was charged"
+    DRAWS = "the noise that was asked for is not what was charged, or what it hides moves further"
     COPIED = "the noise of a release is not copied: its draws were charged once"
     MOVED = "the model was changed outside of private_step, which no noise covers"
     BATCH = (

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from click import ClickException
 from flwr.app import Message, RecordDict
-from flwr.common.config import flatten_dict
+from flwr.common.config import flatten_dict, parse_config_args
 
 Record = TypeVar("Record")
 
@@ -34,6 +35,14 @@ _HEADLINE = "An exception was raised when processing a message by %s"
 def flat(config: dict[str, Any]) -> dict[str, Any]:
     """Return nested run-config tables by names joined with dots (raises ``ValueError``)."""
     return dict(flatten_dict(config))
+
+
+def node_config(text: str) -> dict[str, Any]:
+    """Return what a SuperNode reads from its ``--node-config`` (raises ``ValueError``)."""
+    try:
+        return dict(parse_config_args([text]))
+    except (ClickException, OSError, ValueError) as error:
+        raise ValueError(" ".join(str(error).split())) from None
 
 
 def held_by(record: Any) -> dict[str, Any]:

@@ -9,16 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
 from privet.client_apps import LoopParticipant, client_app
+from privet.client_apps.local_sgd import local_sgd_app
 from privet.client_apps.pace import Pace
 from privet.core import ConfigError, RunError
 from privet.kernel import NodeRules, Told
 from privet.problems import L2, BinaryLogistic
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
-from privet.strategies import FedPLT, PrivetResult
+from privet.strategies import FedDyn, FedPLT, PrivetResult
 from privet.testing import logistic_federation
 from support.federations import zeros
 from support.late_grid import LateGrid
@@ -172,6 +173,62 @@ def test_a_problem_of_ones_own_needs_a_declared_time_before_anything_is_charged(
     play(kind(app, 1), 1, **PRIVATE)  # a round that waits for all
     play(kind(app, 1), 1, **options)  # and one that is not private
     play(kind(client_app(None, lambda _: PROBLEMS[0]), 1), 1, **PRIVATE, **options)
+
+
+SAMPLED: dict[str, Any] = {"batch": "poisson", "batch_size": 4, "relation": "add-remove"}
+
+
+@pytest.mark.parametrize("limits", [{}, {"max-clip": 1.0}])
+def test_sampled_steps_of_ones_own_take_a_declared_time_at_a_node_with_limits(
+    limits: dict[str, Any],
+) -> None:
+    """How many records take part is a secret, and takes its time."""
+    asked = []
+
+    def round_of(made: Any, **rules: Any) -> None:
+        def problem(context: Context) -> Any:
+            asked.append(context)
+            return made
+
+        declared = {"relation": "add-remove", "num-examples": made.num_examples}
+        grid = InlineGrid(
+            client_app(None, problem), [{"agent": "a", **declared, **limits, **rules}]
+        )
+        strategy = FedDyn(num_agents=1, step_size_base=0.1, clip=1.0, noise_scale=1.0,
+                          max_local_steps=2, patience=0.0, **SAMPLED)  # fmt: skip
+        done = strategy.start(grid, zeros(4), num_rounds=1, log_rounds=False)
+        assert 0 < done.history[-1].epsilon < np.inf
+
+    if limits:
+        with refused(Told.POISSON_TIME, "needs reply-seconds"):
+            round_of(own())
+    else:
+        round_of(own())
+    begun = time.monotonic()
+    round_of(own(1.0), **{"reply-seconds": 20.0})
+    assert time.monotonic() - begun == 20.0
+    round_of(PROBLEMS[0])  # computes every row, whatever the coins are
+    assert len(asked) == 3
+
+
+def test_nor_is_one_charged_in_a_run_of_flowers_own(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    node = {"max-epsilon": 9.0, "delta": 1e-5, "ledger-path": str(ledger), "agent": "a",
+            "relation": "add-remove", "num-examples": own().num_examples}  # fmt: skip
+    asked = RecordDict(
+        {
+            "arrays": ArrayRecord({"x": Array(np.zeros(4))}),
+            "config": ConfigRecord({"server-round": 1}),
+        }
+    )
+    settings = {"clip": 1.0, "noise_scale": 1.0, **SAMPLED}
+    app = local_sgd_app(lambda _: own(), **settings)
+    (reply,) = InlineGrid(app, [node]).send_and_receive([Message(asked, 1000, "train")])
+    assert reply.error.reason == f"agent a: {Told.POISSON_TIME}"
+    assert not ledger.exists()
+    node["reply-seconds"] = 5.0
+    (reply,) = InlineGrid(app, [node]).send_and_receive([Message(asked, 1000, "train")])
+    assert reply.has_content(), reply.error.reason
 
 
 def test_every_reply_takes_the_declared_time_and_a_longer_task_is_refused() -> None:

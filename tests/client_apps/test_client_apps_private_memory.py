@@ -493,19 +493,20 @@ def around_operator() -> Any:
 
 
 class Through(nn.Module):
-    """A layer, and what is done with its output."""
+    """A layer, and what is done with its output; of one without rules vmap takes the gradients."""
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Any, ruled: bool = True) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.layer, self.function = nn.Linear(4, 2).double(), function
+        self.last = nn.Identity() if ruled else nn.PReLU().double()
 
     def forward(self, inputs: Any) -> Any:
-        return self.function(self.layer(inputs))
+        return self.last(self.function(self.layer(inputs)))
 
 
-def sum_of(function: Any, rows: list[Any]) -> Any:
-    model = Through(function)
+def sum_of(function: Any, rows: list[Any], ruled: bool = True) -> Any:
+    model = Through(function, ruled)
     total, _ = summed(model, dict(model.named_parameters()), loss, rows, tuple, 0.3)
     return total
 
@@ -517,6 +518,7 @@ OF_OPERATORS: dict[str, Any] = {
 }
 
 
+@pytest.mark.parametrize("ruled", [True, False])
 @pytest.mark.parametrize(
     "function",
     [
@@ -527,27 +529,30 @@ OF_OPERATORS: dict[str, Any] = {
     ],
     ids=["Function", "within", *OF_OPERATORS, "operator within"],
 )
-def test_what_does_batches_in_its_own_way_is_refused(function: Any) -> None:
+def test_what_does_batches_in_its_own_way_is_refused(function: Any, ruled: bool) -> None:
     operator()  # which has the name that the others look up
     with pytest.raises(
         ConfigError, match="has a vmap of its own, which may mix examples"
     ) as caught:
-        sum_of(function, list(data()))
+        sum_of(function, list(data()), ruled)
     assert caught.value.told is Told.OWN_VMAP
     with refused(Told.OWN_VMAP, "set generate_vmap_rule = True"):
-        played(lambda: Through(function), loss)
+        played(lambda: Through(function, ruled), loss)
 
 
+@pytest.mark.parametrize("ruled", [True, False])
 @pytest.mark.parametrize(
     "function", [Apart.apply, lambda inputs: inputs + plain_operator()(inputs.detach())]
 )
-def test_what_is_run_example_by_example_is_not(function: Any) -> None:
+def test_what_is_run_example_by_example_is_not(function: Any, ruled: bool) -> None:
     """The sum of a batch is that of its examples, each by itself."""
     plain_operator()
     rows = list(data())
-    each = [sum_of(function, [part[i : i + 1] for part in rows]) for i in range(len(rows[0]))]
-    assert torch.allclose(sum_of(function, rows), sum(each), rtol=1e-9, atol=1e-12)
-    assert not played(lambda: Through(function), loss).history[0].failures
+    each = [
+        sum_of(function, [part[i : i + 1] for part in rows], ruled) for i in range(len(rows[0]))
+    ]
+    assert torch.allclose(sum_of(function, rows, ruled), sum(each), rtol=1e-9, atol=1e-12)
+    assert not played(lambda: Through(function, ruled), loss).history[0].failures
 
 
 def test_elsewhere_a_vmap_of_ones_own_is_as_it_was() -> None:

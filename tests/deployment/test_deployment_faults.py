@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from chaos import Chaos
 
+from privet.client_apps.unsigned import UNSIGNED
 from privet.sim.inline import run_inline
 from support.paths import ROOT
 from support.processes import LONG, Deployment, Run
@@ -144,6 +145,8 @@ def test_killed_between_ledger_and_reply_the_round_is_paid_for(tmp_path: Path) -
         start(deployment, 1, **budget)
         run, folder = submitted(deployment, tmp_path, **config)
         wait_until(lambda: ledger.exists() and bool(ledger.read_text()), "never charged")
+        # With limits, and started without --trusted-entities.
+        assert deployment.nodes["0"].log.read_text().count(UNSIGNED) == 1
         deployment.kill(*(process.pid for process in deployment.client_apps("0")))
         verdict = run.wait()
         assert not verdict.completed  # its only agent is gone: one line says so

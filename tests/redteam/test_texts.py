@@ -28,7 +28,7 @@ from privet.data import problem_from_context
 from privet.kernel import NoiseError, Problem, Told
 from privet.problems import L2, BinaryLogistic
 from privet.sim.engine import InlineGrid
-from privet.wire import ENROL, pack
+from privet.wire import ENROL, FAILED, pack
 from privet.wire.contract import (
     CONTRACT_VERSION,
     agent_record,
@@ -56,11 +56,13 @@ def rows(count: int, loud: float = 1.0) -> BinaryLogistic:
 
 
 def asked(app: Any, content: RecordDict, kind: str = "train", **node: Any) -> tuple[str, str]:
-    """Return what a private node answers and what its own log says."""
+    """Return what a private node answers, by one code, and what its own log says."""
     grid = InlineGrid(app, [{"agent": "me", **BESIDE, **node}])
     with own_log() as said:
         (reply,) = grid.send_and_receive([Message(content, 1000, kind)])
     assert reply.has_error()
+    if reply.error.reason in (f"agent me: {Told.DATA}", f"agent me: {Told.WORK}"):
+        assert reply.error.code == FAILED
     return reply.error.reason, said.text
 
 

@@ -1,4 +1,4 @@
-"""Functions of PyTorch that are looked at, or done in another way, while a module runs.
+"""Privacy-critical: functions of PyTorch that are looked at, or done in another way, in a module.
 
 A function that says itself what it does with a batch of examples under ``torch.func.vmap`` may mix
 them, which nothing else would notice: an ``autograd.Function`` with a ``vmap`` of its own, and an

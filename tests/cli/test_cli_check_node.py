@@ -1,0 +1,165 @@
+"""``privet check-node``: what it says of a configuration is what a node of it does."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+
+from privet.client_apps import client_app
+from privet.kernel import Release
+from privet.kernel.ledger import LedgerFile
+from privet.problems import L2, BinaryLogistic
+from privet.sim.engine import InlineGrid
+from privet.wire import ENROL
+from privet.wire.contract import CONTRACT_VERSION
+from support.cli import privet
+
+
+def text(config: dict[str, Any]) -> str:
+    return " ".join(
+        f'{key}="{value}"' if isinstance(value, str) else f"{key}={str(value).lower()}"
+        for key, value in config.items()
+    )
+
+
+def limits(folder: Path, **more: Any) -> dict[str, Any]:
+    return {
+        "agent": "me",
+        "max-epsilon": 3.0,
+        "delta": 1e-5,
+        "ledger-path": str(folder / "ledger.jsonl"),
+        **{key.replace("_", "-"): value for key, value in more.items()},
+    }
+
+
+def check(config: dict[str, Any], *options: str) -> tuple[int, str]:
+    done = privet("check-node", text(config), *options)
+    return done.code, done.out + done.err
+
+
+@pytest.fixture
+def trusted(tmp_path: Path) -> str:
+    path = tmp_path / "trusted.yaml"
+    path.write_text("key: ssh-ed25519 AAAA\n")
+    return f"--trusted-entities={path}"
+
+
+def answers(config: dict[str, Any]) -> dict[str, bool]:
+    """Return whether a node with this configuration enrols, and sends a loss without noise."""
+    problem = BinaryLogistic(np.eye(4), [1, -1, 1, -1], regularizer=L2(0.1))
+    grid = InlineGrid(client_app(None, lambda context: problem), [config])
+    asked = {"contract": CONTRACT_VERSION, "protocol": "fed-plt", "version": 1}
+    question = ConfigRecord({**asked, "experiment": "e", "quiet": False, "secure-sum": False})
+    model = ArrayRecord({"x": Array(np.zeros(4))})
+    contents = {
+        ENROL: RecordDict({"privet": question}),
+        "evaluate": RecordDict({"arrays": model, "config": ConfigRecord()}),
+    }
+    return {
+        kind: not next(iter(grid.send_and_receive([Message(content, 1000, kind)]))).has_error()
+        for kind, content in contents.items()
+    }
+
+
+def test_a_node_with_limits_and_signed_apps_is_as_it_should_be(
+    tmp_path: Path, trusted: str
+) -> None:
+    config = limits(tmp_path, min_noise=4.0, max_clip=1.0)
+    code, said = check(config, trusted)
+    assert code == 0, said
+    assert "max-epsilon: 3 at delta 1e-05, for life" in said
+    assert "private uploads, with a clip up to 1 and noise of 4 or more" in said
+    assert "weak" not in said
+    assert answers(config) == {ENROL: True, "evaluate": False}
+    assert not (tmp_path / "ledger.jsonl").exists()  # nothing is changed
+
+
+def test_what_was_spent_is_shown(tmp_path: Path, trusted: str) -> None:
+    release = Release("gaussian", sensitivity=1.0, scale=10.0)
+    spent = LedgerFile(tmp_path / "ledger.jsonl").charge(release, 1e-5)
+    before = (tmp_path / "ledger.jsonl").read_bytes()
+    code, said = check(limits(tmp_path), trusted)
+    assert code == 0, said
+    assert f"spent: epsilon {spent.epsilon:.6g} in 1 messages" in said
+    assert (tmp_path / "ledger.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("config", "line", "un_noised"),
+    [
+        ({"agent": "me"}, "ask for evaluations and uploads without noise", True),
+        ({"agent": "me", "max-clip": 1.0}, "ask as often as it likes: nothing stops it", False),
+        ({"agent": "me", "max-clip": 1.0, "allow-run-data": True}, "name any file", False),
+        ({"agent": "me", "max-clip": 1.0, "colour": "red"}, "not read by Privet", False),
+    ],
+)
+def test_what_is_weak_is_named(
+    config: dict[str, Any], line: str, un_noised: bool, trusted: str
+) -> None:
+    code, said = check(config, trusted)
+    assert code == 1
+    assert any(each.startswith("  weak") and line in each for each in said.splitlines())
+    assert answers(config) == {ENROL: True, "evaluate": un_noised}
+
+
+def test_unsigned_apps_are_weak(tmp_path: Path) -> None:
+    code, said = check(limits(tmp_path))
+    assert code == 1
+    assert "send other code than Privet's" in said
+
+
+def test_a_ledger_that_others_may_write_is_weak(tmp_path: Path, trusted: str) -> None:
+    path = tmp_path / "ledger.jsonl"
+    path.touch(0o600)
+    path.chmod(0o666)
+    code, said = check(limits(tmp_path), trusted)
+    assert code == 1
+    assert f"ledger-path: {path} is open to others (mode 0666)" in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"max-cllip": 1.0}, "unknown key 'max-cllip'; did you mean max-clip?"),
+        ({"delta": 2.0}, "delta = 2.0, expected a number below 1"),
+        ({"ledger-path": "here"}, "expected an absolute path"),
+        ({"ledger-path": "/nowhere/at/all.jsonl"}, "there is no folder /nowhere/at"),
+        ({"min-seconds-between": 5}, "min-seconds-between needs state-path"),
+        ({"data-path": "/nowhere.csv"}, "/nowhere.csv: no such file"),
+        (
+            {"trust": "sum", "trust-colluders": 1, "trust-key": "/no", "trust-peers": "/no"},
+            "trust-key, trust-peers: [Errno 2]",
+        ),
+    ],
+)
+def test_what_a_node_cannot_work_with(
+    changes: dict[str, Any], line: str, tmp_path: Path, trusted: str
+) -> None:
+    code, said = check({**limits(tmp_path), **changes}, trusted)
+    assert code == 2
+    assert line in said
+
+
+def test_a_damaged_ledger_is_named(tmp_path: Path, trusted: str) -> None:
+    (tmp_path / "ledger.jsonl").write_text("edited\n")
+    os.chmod(tmp_path / "ledger.jsonl", 0o600)
+    code, said = check(limits(tmp_path), trusted)
+    assert code == 2
+    assert "nothing is released until it has been inspected" in said
+
+
+def test_a_configuration_comes_from_a_file_too(tmp_path: Path, trusted: str) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text(
+        f'agent = "me"\nmax-epsilon = 3.0\ndelta = 1e-5\nledger-path = "{tmp_path}/l"\n'
+    )
+    done = privet("check-node", str(file), trusted)
+    assert done.code == 0, done.out
+    done = privet("check-node", str(tmp_path / "none.toml"), trusted)
+    assert done.code == 2
+    assert done.err.count("\n") == 1

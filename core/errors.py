@@ -75,6 +75,10 @@ class RunError(PrivetError, RuntimeError):
     """A run that cannot go on; the text is the cause."""
 
 
+class HopelessError(RunError):
+    """A run that cannot go on until a person changes something; the text is the cause."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return the known name that is nearest to an unknown one, empty where none is near."""
     by_letters = {one.lower(): one for one in known}

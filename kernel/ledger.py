@@ -220,8 +220,8 @@ class LedgerFile:
                     Told.BUDGET,
                 )
             if size == 0:
-                _sync_directory(self.path.parent)
-            _append(descriptor, data)
+                sync_directory(self.path.parent)
+            append(descriptor, data)
         return total
 
     def released(self, experiment: str, agent: str) -> AgentLedger:
@@ -315,14 +315,16 @@ def _read(descriptor: int, at: int, length: int) -> bytes:
     return b"".join(parts)
 
 
-def _append(descriptor: int, data: bytes) -> None:
+def append(descriptor: int, data: bytes) -> None:
+    """Write all of the data at the end of a file opened for appending, and wait for the disk."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
     os.fsync(descriptor)
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
+    """Wait until the names in a directory, such as that of a new file, are on the disk."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

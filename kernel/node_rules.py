@@ -249,8 +249,9 @@ class NodeRules:
     def released(self, experiment: str, agent: str) -> str:
         """Return an agent's account of an experiment by the node's ledger file, as JSON.
 
-        Empty where there is no file, or no entry of the experiment in it. A file that cannot be
-        read gives an empty account too: no reply is charged to it.
+        Empty where the node keeps no ledger file, and where it cannot be read: no reply is charged
+        to it then. A file without an entry of the experiment, or that is gone, gives an account
+        without releases.
         """
         if self.ledger_path is None:
             return ""
@@ -258,7 +259,7 @@ class NodeRules:
             account = LedgerFile(self.ledger_path).released(experiment, agent)
         except (LedgerError, UnsupportedAccountError):
             return ""
-        return account.to_json() if account.entries else ""
+        return account.to_json()
 
     def charge(self, release: Release, note: str = "", experiment: str = "") -> None:
         """Charge a reply to the node's budget, or refuse it.

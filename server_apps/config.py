@@ -26,6 +26,8 @@ log = logging.getLogger("flwr.privet")
 
 NEWEST = "auto"
 """The value of ``resume`` that goes on with the newest run of the output folder."""
+ANEW = "new"
+"""The value of ``resume`` that begins a run whatever the output folder holds."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,9 @@ class RunConfig:
     resume: str = setting(
         "",
         "run folder to resume from; absolute, or relative on the command line; auto: the newest "
-        "good one in output-dir, or a new run where there is none",
+        "one in output-dir, or a new run where there is none; new, or empty: a new run",
         operational=True,
-        path=(NEWEST,),
+        path=(NEWEST, ANEW),
     )
     exclude: str = setting(
         "",

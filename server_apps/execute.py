@@ -40,7 +40,7 @@ from .build import (
     require_public_data,
     starting_model,
 )
-from .config import NEWEST, decisive
+from .config import ANEW, NEWEST, decisive
 from .control import Alarms, Control, stopped_by_sigterm
 from .evaluation import Evaluation
 from .keep_best import KeepBest, require_private_choice
@@ -107,8 +107,12 @@ def execute(grid: Grid, config: Config, run_id: str) -> Finished:
         strategy = build_strategy(config)  # before any data are read: settings may not fit together
     require_private_choice(config["keep-best"], private=means_privacy(strategy.half.settings()))
     earlier, saved = None, config["resume"] or None
-    if saved == NEWEST:
-        private = means_privacy(strategy.half.settings()) or config.get("target-epsilon", 0.0) > 0
+    private = means_privacy(strategy.half.settings()) or config.get("target-epsilon", 0.0) > 0
+    if saved == ANEW:
+        if private and (before := RunFolder.spent_before(config["output-dir"])):
+            log.warning("resume = new: this run's account does not hold what was spent: %s", before)
+        saved, config = None, Config(config, resume="")
+    elif saved == NEWEST:
         newest = RunFolder.newest(config["output-dir"], private=private)
         earlier, saved = newest or (None, None)
         config = Config(config, resume=str(earlier.path) if earlier else "")
@@ -130,6 +134,8 @@ def execute(grid: Grid, config: Config, run_id: str) -> Finished:
             control = Control(folder.path, config["exclude"], options.get("mixer"))
             tracking = Tracking(trackers, folder.path, config)
             with folder.held(), _missing_named(config):
+                if private:
+                    folder.note_private()
                 return _execute(
                     strategy, grid, config, folder, evaluation, control, tracking, saved
                 )

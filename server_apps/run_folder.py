@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import logging
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,15 +16,26 @@ import numpy as np
 from flwr.app import ArrayRecord
 
 from privet.core import ConfigError, RunError
+from privet.core import format as fmt
+from privet.core.errors import HopelessError, listed
 from privet.core.files import write_whole
 from privet.data import DataError
 from privet.data.schema import read_schema
 from privet.strategies import PrivetResult
-from privet.strategies.run.checkpoint import FILE_NAME, Checkpoint, load
+from privet.strategies.run.checkpoint import (
+    FILE_NAME,
+    Checkpoint,
+    history_beside,
+    journal_beside,
+    load,
+    parts_beside,
+    previous_beside,
+)
+from privet.strategies.run.journal import has_requests
 
 from .model_file import FILE, write_model
 
-log = logging.getLogger("flwr.privet")
+ACCOUNT = "privacy.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,33 +64,58 @@ class RunFolder:
 
     @classmethod
     def newest(cls, output_dir: str, *, private: bool) -> tuple[RunFolder, Checkpoint] | None:
-        """Return the folder with the newest checkpoint that can be read, and it; None without.
+        """Return the folder of the newest run and its checkpoint; None where there is no run.
 
-        Privacy: a private run never passes over a checkpoint that cannot be read. An older one, or
-        a new run, would forget what the agents have spent since, and spend the target again.
+        Any file that a run has written makes a folder a run's, so that a run whose checkpoint is
+        gone is not taken for none.
+
+        Privacy: no run is passed over. An older one, or a new one, would forget what the agents
+        have spent since, and spend the target again.
 
         Raises
         ------
+        HopelessError
+            If the newest run cannot be read, or its folder is not there any more.
         RunError
-            If that folder is in use, or in a private run the newest checkpoint cannot be read.
+            If its folder is in use.
         """
-        folders = sorted(
-            _base(output_dir).glob(f"*/{FILE_NAME}"), key=lambda path: path.stat().st_mtime
-        )
-        for path in reversed(folders):
-            folder = cls(path.parent)
-            with folder.held():
-                try:
-                    return folder, load(path)
-                except RunError as error:
-                    if private:
-                        raise RunError(
-                            f"{error}; a private run does not begin anew by itself, since what its "
-                            "agents have spent would be forgotten: put the file back, or set "
-                            "resume = '' to begin a run with an account of its own"
-                        ) from None
-                    log.warning("%s: skipped", error)
-        return None
+        base = _base(output_dir)
+        if private and (name := _last_private(base)) and not (base / name).exists():
+            raise HopelessError(f"resume: run folder {base / name} is not there; {_BY_HAND}")
+        folders = sorted(_runs(base), key=lambda one: one[0])
+        if not folders:
+            return None
+        folder = cls(folders[-1][1])
+        with folder.held():
+            try:
+                return folder, load(folder.path)
+            except (RunError, ConfigError) as error:
+                raise HopelessError(f"{error}; {_BY_HAND}") from None
+
+    @classmethod
+    def spent_before(cls, output_dir: str) -> str:
+        """Return a line on the epsilon of the runs of ``output_dir``; empty where none has any."""
+        spent = []
+        for _, path in sorted(_runs(_base(output_dir)), key=lambda one: one[0]):
+            try:
+                account = json.loads((path / ACCOUNT).read_text())["accounts"][0]
+                spent.append(f"{path.name}: epsilon {fmt.epsilon(float(account['epsilon']))}")
+            except FileNotFoundError:
+                if journal_beside(path / FILE_NAME).exists():
+                    spent.append(f"{path.name}: no account")
+            except IndexError:  # it was not private
+                continue
+            except (OSError, ValueError, KeyError, TypeError):
+                spent.append(f"{path.name}: account cannot be read")
+        return listed(spent, 10)
+
+    def note_private(self) -> None:
+        """Note in the output folder that this private run is its newest (raises ``RunError``)."""
+        file = self.path.parent / _LAST
+        try:
+            write_whole(file, f"{self.path.name}\n".encode())
+        except OSError as error:
+            raise RunError(f"{file} cannot be written: {error.strerror}") from None
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -120,6 +155,47 @@ class RunFolder:
         """Write one JSON file; NaN becomes null and infinity the string "inf"."""
         text = json.dumps(to_json(content), indent=2, allow_nan=False)
         write_whole(self.path / name, f"{text}\n".encode())
+
+
+_LAST = ".newest-private-run"
+_BY_HAND = (
+    "a run does not begin anew by itself, since what its agents have spent, or what it has learnt, "
+    "would be forgotten: put the file back, or set resume = new to begin a run with an account of "
+    "its own"
+)
+
+
+def _last_private(base: Path) -> str:
+    try:
+        return (base / _LAST).read_text().strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _runs(base: Path) -> Iterator[tuple[float, Path]]:
+    """Yield the folders in which a run has begun, with the time of their last change."""
+    for path in base.glob("*/"):
+        checkpoint = path / FILE_NAME
+        history, account = history_beside(checkpoint), path / ACCOUNT
+        files = [
+            *(checkpoint, previous_beside(checkpoint), *parts_beside(checkpoint).glob("*.npz")),
+            *([history] if history.exists() and history.stat().st_size else []),
+            *([journal] if has_requests(journal := journal_beside(checkpoint)) else []),
+            *([account] if _spends(account) else []),
+        ]
+        times = [file.stat().st_mtime for file in files if file.exists()]
+        if times:
+            yield max(times), path
+
+
+def _spends(account: Path) -> bool:
+    """Whether a run's account states that something was released, or cannot be read."""
+    if not account.exists():
+        return False
+    try:
+        return bool(json.loads(account.read_text())["private"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return True
 
 
 def _base(output_dir: str) -> Path:

@@ -90,6 +90,11 @@ class Chain:
         self._parts, self._name = parts, name
         self._count(checkpoint, changed)
 
+    @property
+    def name(self) -> str:
+        """The name of the checkpoint that was written last, as a part of later ones."""
+        return self._name
+
     def _remove_all_but(self, needed: Collection[str]) -> None:
         """Remove the parts that neither the newest checkpoint nor the one before it needs."""
         folder = parts_beside(self.path)

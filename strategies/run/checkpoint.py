@@ -2,14 +2,18 @@
 
 The file is written under a temporary name in the same folder, flushed to the disk and renamed, so
 a full disk or a killed process leaves the previous checkpoint as it was. The one before it stays
-beside it, for the case that the newest is damaged. The history is in a file of its own, which is
-appended to: what a checkpoint costs does not grow with the rounds.
+beside it, for the case that the newest is damaged or gone. The history is in a file of its own,
+which is appended to: what a checkpoint costs does not grow with the rounds. The checkpoint states a
+digest of it. A history that is not the one that was written is set aside, and the run goes on with
+rounds of which nothing is recorded.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
+import math
 import os
 import re
 import secrets
@@ -24,7 +28,7 @@ from numpy.typing import NDArray
 
 from privet.client_apps.state_tables import StateTable, from_members, of_others, to_members
 from privet.core import ConfigError, RunError
-from privet.core.errors import near_path, one_line
+from privet.core.errors import HopelessError, near_path, one_line
 from privet.core.files import read_npz, write_npz, write_whole
 
 from ..table_rows import Latest
@@ -43,16 +47,34 @@ class HistoryFile:
         self.path = path
         self._size = 0
         self._waiting = b""
+        self._hash = hashlib.sha256()
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the lines so far, as hexadecimal digits."""
+        return self._hash.hexdigest()
 
     def begin(self, earlier: list[Round]) -> None:
-        """Start the file, whole, with the rounds before a resume (raises ``OSError``)."""
+        """Start the file, whole, with the rounds before a resume (raises ``OSError``).
+
+        Lines of these rounds that are there stay as they are, as checkpoints state their digest.
+        """
         data = b"".join(map(_line, earlier))
+        with suppress(OSError, *_UNREADABLE):
+            there = _first_lines(self.path, len(earlier))
+            if b"".join(map(_line, _rounds(there))) == data:
+                data = b"".join(there)
+            elif NOT_RECORDED in earlier[0].notes:
+                _set_aside(self.path)
         write_whole(self.path, data)
         self._size, self._waiting = len(data), b""
+        self._hash = hashlib.sha256(data)
 
     def append(self, done: Round) -> None:
         """Add a round (raises ``OSError``; its line then waits for the next one)."""
-        self._waiting += _line(done)
+        line = _line(done)
+        self._hash.update(line)
+        self._waiting += line
         self.flush()
 
     def flush(self, *, durable: bool = False) -> None:
@@ -67,34 +89,75 @@ class HistoryFile:
         self._size, self._waiting = self._size + len(self._waiting), b""
 
 
-def read_history(path: Path, rounds: int) -> list[Round]:
+def read_history(path: Path, rounds: int, digest: str | None, epsilon: float) -> list[Round]:
     """Return the first rounds of a history; later lines are not read.
+
+    If they are not what was written, the rounds returned have, after a warning, nothing but a note
+    and ``epsilon``, the run's at the last of them. A ``digest`` of None is that of a checkpoint of
+    format 6, which states none.
 
     Raises
     ------
-    RunError
-        If there are fewer, or a line is not a round.
+    HopelessError
+        If they are not what was written, and there is no digest.
     """
-    try:
-        with path.open("rb") as file:
-            lines = [line for _, line in zip(range(rounds), file, strict=False)]
-    except OSError as error:
-        raise RunError(f"resume: {path}: {error.strerror}") from None
+    why = f"does not hold rounds 1 to {rounds} in order, as they were written"
     history: list[Round] = []
     try:
-        history = [Round.from_dict(json.loads(line)) for line in lines]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"resume: {path}: a round cannot be read ({error!r})") from None
-    if [done.round for done in history] != list(range(1, rounds + 1)):
-        raise RunError(f"resume: {path}: does not hold rounds 1 to {rounds} in order")
-    return history
+        lines = _first_lines(path, rounds)
+        if digest in (None, hashlib.sha256(b"".join(lines)).hexdigest()):
+            history = _rounds(lines)
+    except OSError as error:
+        why = f"cannot be read ({error.strerror})"
+    except _UNREADABLE as error:
+        why = f"a round cannot be read ({one_line(repr(error))})"
+    if [done.round for done in history] == list(range(1, rounds + 1)):
+        return history
+    if digest is None:
+        raise HopelessError(f"resume: {path}: {why}")
+    log.warning("resume: %s: %s; goes on without the record of these rounds", path, why)
+    return [Round(one, (), notes=(NOT_RECORDED,), epsilon=epsilon) for one in range(1, rounds + 1)]
+
+
+NOT_RECORDED = "not recorded: the history of this round was lost before a resume"
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
+
+
+def _set_aside(path: Path) -> None:
+    """Keep a history that cannot be used under another name (raises ``OSError``)."""
+    aside = path.with_suffix(f".aside{path.suffix}")
+    if not aside.exists():
+        path.replace(aside)
+        log.warning("%s is kept as %s", path, aside.name)
+
+
+def _first_lines(path: Path, count: int) -> list[bytes]:
+    with path.open("rb") as file:
+        return [line for _, line in zip(range(count), file, strict=False)]
+
+
+def _rounds(lines: Sequence[bytes]) -> list[Round]:
+    return [Round.from_dict(json.loads(line)) for line in lines]
+
+
+def _rounds_after(path: Path, rounds: int) -> dict[int, tuple[str, ...]]:
+    """Return the participants of the rounds that a history has after the first ``rounds``."""
+    found: dict[int, tuple[str, ...]] = {}
+    with suppress(OSError, *_UNREADABLE), path.open("rb") as file:
+        for line in file:
+            done = Round.from_dict(json.loads(line))
+            if done.round > rounds:
+                found[done.round] = done.participants
+    return found
 
 
 def _line(done: Round) -> bytes:
     return json.dumps(done.to_dict()).encode() + b"\n"
 
 
-FORMAT = 6
+FORMAT = 7
+_MIGRATED = 6
+"""The format before, which is read as well: without marks of the journal and the history."""
 FILE_NAME = "checkpoint.npz"
 _PART = re.compile(r"[0-9]+-[0-9a-f]{16}\.npz")
 
@@ -171,14 +234,22 @@ def save(path: Path, checkpoint: Checkpoint, parts: Sequence[str] = ()) -> str:
 
 
 def located(where: Path) -> Path:
-    """Return the checkpoint of a run folder, or the file itself (``ConfigError`` without one)."""
+    """Return the path of a run folder's checkpoint, or the file itself; it may be gone.
+
+    Those before it serve in its place.
+
+    Raises
+    ------
+    ConfigError
+        If there is none.
+    """
     path = where / FILE_NAME if where.is_dir() else where
-    if not path.exists():
+    if not any(file.exists() for file in (path, previous_beside(path), *_parts_there(path))):
         raise ConfigError(f"resume: no checkpoint at {path}{near_path(where)}")
     return path
 
 
-class _Damaged(RunError):
+class _Damaged(HopelessError):
     """A checkpoint that cannot be read, in whose place the one before it may serve."""
 
 
@@ -227,10 +298,11 @@ def _checked(path: Path, members: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
         version, rounds = manifest["format"], manifest.get("round")
     except (ValueError, KeyError, TypeError) as error:
         raise _Damaged(f"resume: {path} is damaged, or no checkpoint ({error})") from None
-    if version != FORMAT:
-        raise RunError(
-            f"resume: {path} has checkpoint format {version}, this version reads {FORMAT}: resume "
-            "with the version that wrote it, or keep its model, model.npz beside it, for a new run"
+    if version not in (FORMAT, _MIGRATED):
+        raise HopelessError(
+            f"resume: {path} has checkpoint format {version}, this version reads {_MIGRATED} and "
+            f"{FORMAT}: resume with the version that wrote it, or keep its model, model.npz beside "
+            "it, for a new run"
         )
     if type(rounds) is not int or rounds < 0:
         raise _Damaged(f"resume: {path} is damaged (its round is {rounds!r})")
@@ -250,7 +322,7 @@ def load(where: Path) -> Checkpoint:
     ConfigError
         If there is none.
     RunError
-        If both are damaged, it is of another format, or its history is not there.
+        If all are damaged, it is of another format, or its journal does not fit.
     """
     path, broken = located(where), dict[Path, str]()
     checkpoint, damage = _or_previous(path, lambda file: _load(file, path, broken))
@@ -288,13 +360,31 @@ def _load(file: Path, path: Path, broken: dict[Path, str]) -> Checkpoint:
         except (OSError, ValueError, KeyError, TypeError, RunError) as error:
             broken[part] = f"damaged ({one_line(str(error))})" if part.exists() else "not there"
             raise _Damaged(f"resume: {file} needs {part}, which is {broken[part]}") from None
-    history = read_history(history_beside(path), manifest["round"])
     try:
         checkpoint = gathered.whole(manifest, tasks)
+        epsilon = float(checkpoint.manifest.get("epsilon", math.nan))
     except (ValueError, KeyError, TypeError) as error:
         raise _Damaged(f"resume: {file} is damaged ({one_line(repr(error))})") from None
-    requests = read_journal(journal_beside(path), manifest["round"])
+    rounds = int(manifest["round"])
+    requests = _requests(checkpoint.manifest, path)
+    history = read_history(history_beside(path), rounds, manifest.get("history"), epsilon)
     return replace(checkpoint, history=history, requests=requests)
+
+
+def _requests(manifest: Mapping[str, Any], path: Path) -> list[Request]:
+    """Return the requests since a checkpoint (raises ``HopelessError``)."""
+    rounds, journal = int(manifest["round"]), journal_beside(path)
+    mark = manifest.get("journal")
+    requests = read_journal(journal, rounds, _name_of(manifest), mark)
+    if mark and "tasks" not in manifest:  # of a private run whose rounds wait for their replies
+        asked = {request.round for request in requests}
+        for number, participants in _rounds_after(history_beside(path), rounds).items():
+            if participants and number not in asked:
+                raise HopelessError(
+                    f"resume: {journal}: has no request of round {number}, which was played: what "
+                    f"the agents have spent since round {rounds} is not known"
+                )
+    return requests
 
 
 def _name_of(manifest: Mapping[str, Any]) -> str:

@@ -5,18 +5,27 @@ would spend them again. So a private run writes each request to disk before any 
 resume counts every request after its checkpoint as an upload that left and was lost. A checkpoint
 that is safe on disk holds the accounts themselves, and a line of the journal records that;
 requests since the checkpoint before it stay, as a resume may have to go back to that one.
+
+A checkpoint states the journal's last mark, so that a journal that was deleted, emptied or taken
+from a backup is told from one without requests. Every line has a checksum, and a last line that is
+cut ends a resume, as more may be missing. A file cut at the end of a line lacks requests without a
+sign, unless the history has their round.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from privet.core import RunError
+from privet.core.errors import HopelessError
 from privet.core.files import write_whole
+from privet.kernel.ledger import append, sync_directory
 
 
 class Request(NamedTuple):
@@ -35,19 +44,28 @@ class Journal:
     ----------
     path : Path
         The file; it is made, for its owner alone, with the first line.
+
+    Attributes
+    ----------
+    mark : str
+        The last mark of this process; a checkpoint states it.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.mark = ""
 
     def begin(self) -> None:
         """Mark the start of a process, which may try rounds again that are in the file.
 
-        A last line that is cut, as its process died, is removed: its messages never left.
+        Raises
+        ------
+        RunError
+            As ``add``.
         """
-        if self.path.exists():
-            os.truncate(self.path, self.path.read_bytes().rfind(b"\n") + 1)
-        self._add({"begun": True})
+        mark = secrets.token_hex(8)
+        self._add({"begun": True, "mark": mark})
+        self.mark = mark
 
     def add(self, number: int, request: Request) -> None:
         """Write a process's request of this number before its messages leave.
@@ -61,82 +79,136 @@ class Journal:
         """
         self._add({"request": number, **request._asdict()})
 
-    def mark(self, round_: int) -> None:
-        """Record that the checkpoint of a round contains the cost of every request so far.
+    def saved(self, round_: int, name: str) -> None:
+        """Record that the checkpoint ``name`` of a round contains the cost of every request so far.
 
         Requests before the last such line are removed (raises ``OSError``).
         """
         lines = self.path.read_bytes().splitlines(keepends=True) if self.path.exists() else []
-        marks = [place for place, line in enumerate(lines) if line.startswith(_MARK)]
+        marks = [place for place, line in enumerate(lines) if line.startswith(_SAVED)]
         kept = lines[marks[-1] :] if marks else lines
-        write_whole(self.path, b"".join([*kept, _line({"saved": round_})]))
+        write_whole(self.path, b"".join([*kept, _line({"saved": round_, "mark": name})]))
+        self.mark = name
 
     def _add(self, entry: Mapping[str, object]) -> None:
         try:
+            new = not self.path.exists()
             file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            size = os.fstat(file).st_size
             try:
-                os.write(file, _line(entry))
-                os.fsync(file)
+                append(file, _line(entry))
+            except OSError:  # no message of it leaves, so what a full disk left of it is removed
+                os.truncate(file, size)
+                raise
             finally:
                 os.close(file)
+            if new:
+                sync_directory(self.path.parent)
         except OSError as error:
-            raise RunError(
-                f"{self.path} cannot be written: {error.strerror}; a private run asks no agent "
-                "whose cost it could forget"
-            ) from None
+            raise self._unwritten(error) from None
+
+    def _unwritten(self, error: OSError) -> RunError:
+        return RunError(
+            f"{self.path} cannot be written: {error.strerror}; a private run asks no agent "
+            "whose cost it could forget"
+        )
 
 
-_MARK = b'{"saved":'
+_SAVED = b'{"saved":'
 
 
 def _line(entry: Mapping[str, object]) -> bytes:
-    return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+    return _packed({**entry, "check": _check(entry)}) + b"\n"
 
 
-def read_journal(path: Path, after: int) -> list[Request]:
-    """Return the requests since the checkpoint of a round; none if there is no file.
+def _check(entry: Mapping[str, object]) -> str:
+    return f"{zlib.crc32(_packed(entry)):08x}"
 
-    If no line marks that checkpoint, as a process died before it could write one, the requests of
-    later rounds are returned.
+
+def _packed(entry: Mapping[str, object]) -> bytes:
+    return json.dumps(entry, separators=(",", ":")).encode()
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    """Return a line's entry (raises ``ValueError``); those of format 6 have no checksum."""
+    entry = json.loads(line)
+    if not isinstance(entry, dict):
+        raise ValueError("not an object")
+    check = entry.pop("check", None)
+    if check is not None and check != _check(entry):
+        raise ValueError("not what was written")
+    return entry
+
+
+def has_requests(path: Path) -> bool:
+    """Whether a journal names agents that may have been asked, or cannot be read."""
+    try:
+        return path.exists() and bool(read_journal(path, 0))
+    except RunError:
+        return True
+
+
+def read_journal(path: Path, after: int, name: str = "", mark: str | None = None) -> list[Request]:
+    """Return the requests since the checkpoint of a round.
+
+    Parameters
+    ----------
+    after : int
+        The round of the checkpoint.
+    name, mark : str
+        The name of the checkpoint, and the journal's last mark when it was written. Where the
+        journal has not recorded the name, as a process died before it could, the requests of later
+        rounds after that mark are returned. A mark of None is that of a checkpoint of format 6,
+        which is found by its round.
 
     Raises
     ------
-    RunError
-        If a whole line cannot be read, or requests since that checkpoint were removed, as of one
-        older than the last but one: the privacy cost of the agents is then unknown.
+    HopelessError
+        If a line cannot be read, or the journal does not reach back to the checkpoint: the
+        privacy cost of the agents is then unknown.
     """
+    marks = None if mark is None else {name, mark} - {""}
+    needed = bool(mark)  # not by a checkpoint of a run without privacy, nor by one of format 6
     try:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
-        return []
+        if not needed:
+            return []
+        raise _unknown(path, after, "is not there") from None
     except OSError as error:
         raise RunError(f"resume: {path}: {error.strerror}") from None
     requests: dict[tuple[int, int], Request] = {}
-    process, first = 0, after
-    for number, line in enumerate(lines[:-1], 1):  # what follows the last newline was cut
+    process, first, found = 0, after, not needed
+    if lines[-1]:
+        raise _unknown(path, after, "its last line is cut")
+    for number, line in enumerate(lines[:-1], 1):
         try:
-            entry = json.loads(line)
-            if entry.get("begun"):
-                process += 1
-                continue
-            if "saved" in entry:
-                if number == 1:
+            entry = _parsed(line)
+            if "saved" in entry or "begun" in entry:
+                process += "begun" in entry
+                if number == 1 and "saved" in entry:
                     first = int(entry["saved"])
-                if entry["saved"] == after:
-                    first = after
+                if marks is None:
+                    covered = entry.get("saved") == after
+                else:
+                    covered = entry.get("mark") in marks
+                if covered:
+                    first, found = after, True
                     requests.clear()
-                continue
-            names, agents, settings = entry["names"], entry["agents"], entry["settings"]
-            request = Request(int(entry["round"]), tuple(names), int(agents), str(settings))
-            requests[process, int(entry["request"])] = request
+            else:
+                names, agents, settings = entry["names"], entry["agents"], entry["settings"]
+                request = Request(int(entry["round"]), tuple(names), int(agents), str(settings))
+                requests[process, int(entry["request"])] = request
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise RunError(
-                f"resume: {path}: line {number} is damaged: what the agents have spent since the "
-                "checkpoint is not known"
-            ) from None
+            raise _unknown(path, after, f"line {number} is damaged") from None
+    if not found:
+        raise _unknown(path, after, "lacks the mark of this checkpoint, as one from a backup")
     if first > after:
-        raise RunError(
-            f"resume: {path} begins after round {first}: what the agents have spent since round "
-            f"{after} is not known; resume from the newest checkpoint"
-        )
+        raise _unknown(path, after, f"begins after round {first}")
     return [request for request in requests.values() if request.round > after]
+
+
+def _unknown(path: Path, after: int, why: str) -> HopelessError:
+    return HopelessError(
+        f"resume: {path}: {why}: what the agents have spent since round {after} is not known"
+    )

@@ -25,7 +25,7 @@ from privet.core.errors import one_line
 
 from ..hooks import Monitor
 from .chain import Chain
-from .checkpoint import HistoryFile, history_beside, journal_beside, load
+from .checkpoint import Checkpoint, HistoryFile, history_beside, journal_beside, load, save
 from .exchange import EngineGrid, send
 from .journal import Journal
 from .outcome import TooFewError
@@ -290,12 +290,15 @@ class Checkpoints(Observer):
         self._round = self._last = 0
 
     def on_begin(self, run: Run) -> None:
-        """Begin the history; the round to begin with needs no checkpoint.
+        """Begin the history and the journal; write a checkpoint where the folder has none.
+
+        So no message leaves before there is one, and a resume tells a checkpoint that was lost from
+        one that was never there. It is whole, apart from the chain.
 
         Raises
         ------
         RunError
-            If it cannot be written.
+            If history or journal cannot be written.
         """
         try:
             self.history.begin(run.session.history)
@@ -307,6 +310,8 @@ class Checkpoints(Observer):
         if run.private:
             run.journal = Journal(journal_beside(self.path))
             run.journal.begin()
+        if run.session.round == 0 or not self.path.exists():
+            self._try(run, lambda: save(self.path, self._with_history(run.snapshot(self.grid))))
 
     def on_round(self, run: Run, done: Round) -> str | None:
         """Write the round, and the checkpoint of one that is due."""
@@ -331,7 +336,7 @@ class Checkpoints(Observer):
         Without that line a resume distinguishes the requests by their rounds.
         """
         try:
-            journal.mark(round_)
+            journal.saved(round_, self.chain.name)
         except OSError as error:
             log.warning("%s: %s", journal.path, error.strerror)
 
@@ -373,10 +378,13 @@ class Checkpoints(Observer):
 
     def _write(self, run: Run) -> None:
         """Write the checkpoint; a failure is logged and leaves the previous one."""
+        self._try(run, lambda: self._save(run))
+
+    def _try(self, run: Run, write: Callable[[], object]) -> None:
         self._round = run.session.round
         try:
             self.history.flush(durable=True)
-            self._save(run)
+            write()
         except OSError as error:
             before = run.saved
             run.saved = Saved(before.round, before.failures + 1, one_line(str(error)))
@@ -386,11 +394,15 @@ class Checkpoints(Observer):
         else:
             run.saved = Saved(self._round, run.saved.failures)
 
+    def _with_history(self, checkpoint: Checkpoint) -> Checkpoint:
+        manifest = {**checkpoint.manifest, "history": self.history.digest}
+        return replace(checkpoint, manifest=manifest)
+
     def _save(self, run: Run) -> None:
         """Write what changed since the last checkpoint, or all of it (raises ``OSError``)."""
         roster = run.session.roster
         changed = self.chain.changed(roster)
-        checkpoint = run.snapshot(self.grid, changed)
+        checkpoint = self._with_history(run.snapshot(self.grid, changed))
         self.chain.write(checkpoint, changed)
         left: set[str] = set()
         if isinstance(self.grid, EngineGrid):  # its agents' states may not have been at hand

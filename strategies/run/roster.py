@@ -418,6 +418,18 @@ class Roster:
         self.agents[name].ledger = ledger
         self.changes.names.add(name)
 
+    def shorter(self, folded: Mapping[str, int]) -> set[str]:
+        """Return the agents whose ledger file states fewer releases than uploads were folded.
+
+        Every upload was charged before it left, so such a file is an older copy, or another node's.
+        """
+        found = set()
+        for name in self.stating:
+            stated = self.agents[name].stated
+            if stated and AgentLedger.from_json(stated).messages < folded.get(name, 0):
+                found.add(name)
+        return found
+
     def join_stated(self, delta: float) -> set[str]:
         """Take over the accounts of nodes' ledger files that hold more than the run's own.
 

@@ -42,6 +42,7 @@ import re
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -54,7 +55,7 @@ from privet.client_apps.loop_defaults import Loops
 from privet.client_apps.state_tables import StateTable
 from privet.client_apps.terms import ARRIVAL_TIMES, MEAN_EXAMPLES
 from privet.core import ConfigError, PrivetError, RunError
-from privet.core.errors import listed, one_line
+from privet.core.errors import HopelessError, listed, one_line
 from privet.core.key import keys_of, read, shown, values_of
 from privet.core.library import LIBRARY_VERSION, library_version
 from privet.kernel import Facts
@@ -262,7 +263,7 @@ class Run:
             if isinstance(error, PrivetError):
                 raise
             why = one_line(repr(error))
-            raise RunError(f"resume: the checkpoint is damaged ({why})") from None
+            raise HopelessError(f"resume: the checkpoint is damaged ({why})") from None
         session, roster = run.session, run.session.roster
         run.stopping = stopping or run.stopping
         least = max(options.min_agents, options.min_available_nodes)
@@ -432,7 +433,7 @@ class Run:
         half = self.half
         protocol, version = manifest["protocol"], manifest["version"]
         if (protocol, version) != (half.name, half.version):
-            raise RunError(
+            raise HopelessError(
                 f"resume: the checkpoint is of {protocol} version {version}, "
                 f"this run of {half.name} version {half.version}"
             )
@@ -445,7 +446,7 @@ class Run:
         if target := changes.pop(TARGET, ""):  # the noise of the rounds that are left follows it
             self.note_change(target)
         if changes:
-            raise RunError(
+            raise HopelessError(
                 f"resume: the checkpoint is of another run: {', '.join(changes.values())}; ask "
                 "for what it was, or begin a new run"
             )
@@ -473,6 +474,8 @@ class Run:
             "version": half.version,
             "experiment": session.experiment,
             "round": session.round,
+            "epsilon": session.history[-1].epsilon if session.history else 0.0,
+            "journal": self.journal.mark if self.journal else "",
             "initial": session.initial.to_dict(),
             "asked": self.requested,
             "settings": dict(half.settings()),
@@ -562,10 +565,26 @@ class Run:
 
     def _take_in(self, new: Iterable[str]) -> None:
         """Admit newcomers, and reset the rows of agents whose place another node took."""
+        self._compare_ledgers()
         for name in new:
             self.admit(name)
         for name in self.session.roster.pop_restarted():
             self.renew(name)
+
+    def _compare_ledgers(self) -> None:
+        """Name the agents whose ledger file is shorter than the run's record; the record counts."""
+        roster = self.session.roster
+        if not roster.stating:
+            return
+        folded = Counter(name for done in self.session.history for name in done.participants)
+        if older := roster.shorter(folded):
+            agents = listed(sort_names(older))
+            line = (
+                "the ledger files of these agents hold fewer releases than this run has folded of "
+                f"theirs, as an older copy does; the run's account counts: {agents}"
+            )
+            self.remarks.append(line)
+            log.warning("%s", line)
 
     def admit(self, name: str) -> None:
         """Insert a newcomer into the state."""

@@ -19,6 +19,7 @@ from flwr.app import Message
 
 from privet.client_apps import client_app
 from privet.core import RunError, mapped
+from privet.core.errors import HopelessError
 from privet.data import problem_from_context
 from privet.kernel import AgentLedger, Release
 from privet.server_apps import execute, read_config
@@ -140,11 +141,11 @@ def test_a_mark_that_cannot_be_written_ends_no_run_and_forgets_nothing(
 ) -> None:
     """The disk is full once the checkpoint is on it."""
 
-    def full(journal: Journal, round_: int) -> None:
+    def full(journal: Journal, round_: int, name: str) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "mark", full)
+        patch.setattr(Journal, "saved", full)
         with pytest.raises(Killed):
             play(tmp_path, dies_in=4)
     assert "asked.jsonl: No space left on device" in caplog.text
@@ -181,7 +182,10 @@ def test_uploads_that_neither_checkpoint_nor_journal_nor_state_hold_are_in_the_l
     with pytest.raises(Killed):
         play(tmp_path, dies_in=5, state=True, **{"checkpoint-every": 3})
     (journal,) = tmp_path.glob("runs/*/asked.jsonl")
-    journal.unlink()
+    lines = journal.read_bytes().splitlines(keepends=True)
+    marked = [number for number, line in enumerate(lines) if line.startswith(b'{"saved"')]
+    journal.write_bytes(b"".join(lines[: marked[-1] + 1]))  # cut where a line ends
+    (journal.parent / "history.jsonl").unlink()
     forget_states(tmp_path)
     (tmp_path / "state-0.npz").unlink()
     finished = play(tmp_path, state=True)
@@ -198,7 +202,7 @@ def test_a_run_folder_from_a_backup_forgets_no_upload(tmp_path: Path, state: boo
     """In this process the states of the checkpoint are put back over those of the nodes."""
     with pytest.raises(Killed):
         play(tmp_path, dies_in=3, state=state)
-    (folder,) = tmp_path.glob("runs/*")
+    folder = tmp_path / "runs" / "run"
     shutil.copytree(folder, tmp_path / "backup")
     with pytest.raises(Killed):
         play(tmp_path, dies_in=3, state=state)
@@ -222,6 +226,28 @@ def test_a_node_whose_state_is_from_a_backup_goes_on_from_the_longer_account(
     said = said_by_run(play(tmp_path, state=True))
     for name, ledger in enumerate(ledgers_in(tmp_path)):
         assert spent(ledger) <= said[str(name)] * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("older", [True, False], ids=["older", "gone"])
+def test_a_ledger_from_a_backup_is_named(
+    tmp_path: Path, older: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The run's account has what the file lacks."""
+    with pytest.raises(Killed):
+        play(tmp_path, dies_in=2, state=True)
+    first = ledgers_in(tmp_path)[0]
+    shutil.copy(first, tmp_path / "old")
+    with pytest.raises(Killed):
+        play(tmp_path, dies_in=5, state=True)
+    whole = spent(first)
+    assert "older copy" not in caplog.text
+    first.unlink()
+    if older:
+        shutil.copy(tmp_path / "old", first)
+    finished = play(tmp_path, state=True)
+    assert any("older copy" in text and text.endswith(": 0") for text in caplog.messages)
+    assert any("older copy" in note for done in finished.result.history for note in done.notes)
+    assert whole < said_by_run(finished)["0"] <= 2.0 * (1 + 1e-9)
 
 
 def test_what_a_node_states_makes_its_own_account_longer_or_changes_nothing() -> None:
@@ -287,31 +313,33 @@ def test_the_journal_is_its_owners_alone_and_goes_back_to_the_checkpoint_before(
     assert journal.path.stat().st_mode & 0o777 == 0o600
     assert read_journal(journal.path, 2) == [Request(3, ("a", "b"), 1)]
     assert read_journal(journal.path, 3) == []  # the checkpoint has their cost
-    journal.mark(3)
+    journal.saved(3, "3-x.npz")
     journal.add(2, Request(4, ("a",), 1))
     assert read_journal(journal.path, 3) == [Request(4, ("a",), 1)]
-    journal.mark(4)
+    journal.saved(4, "4-x.npz")
     assert journal.path.stat().st_mode & 0o777 == 0o600
     assert read_journal(journal.path, 4) == []
     assert read_journal(journal.path, 3) == [Request(4, ("a",), 1)]  # the checkpoint before
     size = journal.path.stat().st_size
     for number in range(5, 9):
         journal.add(number, Request(number, ("a",), 1))
-        journal.mark(number)
+        journal.saved(number, f"{number}-x.npz")
     assert journal.path.stat().st_size == size
     assert read_journal(journal.path, 7) == [Request(8, ("a",), 1)]
 
 
-def test_requests_of_several_processes_all_count_and_a_cut_line_does_not(tmp_path: Path) -> None:
+def test_requests_of_several_processes_all_count_and_a_cut_line_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "asked.jsonl"
     for _ in range(2):
         journal = Journal(path)
         journal.begin()
         journal.add(1, Request(4, ("a", "b"), 1))
         journal.add(1, Request(4, ("a",), 1))  # it was asked for fewer
-        with path.open("ab") as file:
-            file.write(b'{"request":2,"round":4,"na')  # a lost process cut it
     assert read_journal(path, 3) == [Request(4, ("a",), 1)] * 2
+    with path.open("ab") as file:
+        file.write(b'{"request":2,"round":4,"na')
+    with pytest.raises(HopelessError, match="its last line is cut"):
+        read_journal(path, 3)
 
 
 def test_a_damaged_journal_is_refused_in_one_line(tmp_path: Path) -> None:
@@ -329,7 +357,7 @@ def test_a_checkpoint_older_than_the_journal_is_refused(tmp_path: Path) -> None:
     journal.begin()
     for number in (1, 2, 3):
         journal.add(number, Request(number, ("0",)))
-        journal.mark(number)
+        journal.saved(number, f"{number}-x.npz")
     assert [request.round for request in read_journal(journal.path, 2)] == [3]
     assert read_journal(journal.path, 3) == []
     with pytest.raises(RunError, match="begins after round 2: what the agents have spent since"):
@@ -381,7 +409,7 @@ def test_a_private_run_goes_back_by_one_part_and_no_further(
     (file,) = tmp_path.with_name("copy").glob("runs/*/checkpoint.npz")
     part = parts_beside(file) / read_manifest(file)["parts"][2]
     part.write_bytes(part.read_bytes()[:300])
-    with pytest.raises(RunError, match="a private run does not begin anew") as ended:
+    with pytest.raises(RunError, match="a run does not begin anew") as ended:
         play(tmp_path.with_name("copy"), **in_parts)
     assert str(part) in str(ended.value)
 

@@ -18,6 +18,7 @@ import pytest
 
 from privet.client_apps import client_app
 from privet.core import RunError
+from privet.core.errors import HopelessError
 from privet.core.files import read_npz, write_npz
 from privet.data import problem_from_context
 from privet.server_apps import execute, read_config
@@ -113,14 +114,17 @@ def test_auto_goes_on_in_the_same_folder_with_one_history(tmp_path: Path, monkey
     assert again.summary["rounds"] == 4
 
 
-def test_auto_passes_over_checkpoints_that_are_damaged(tmp_path: Path, caplog: Any) -> None:
+def test_auto_passes_over_no_run_and_new_is_the_word_for_it(tmp_path: Path) -> None:
     run_inline(settings(tmp_path, num_server_rounds=2), "good")
     run_inline(settings(tmp_path, num_server_rounds=3), "bad")
     for path in (tmp_path / "bad").glob("checkpoint*.npz"):
         path.write_bytes(b"no zip")
-    finished = run_inline(settings(tmp_path, resume="auto"), "run")
-    assert finished.folder == tmp_path / "good"
-    assert "is damaged" in caplog.text
+    with pytest.raises(HopelessError, match=r"bad/checkpoint.npz is damaged.*resume = new") as e:
+        run_inline(settings(tmp_path, resume="auto"), "run")
+    assert "\n" not in str(e.value)
+    finished = run_inline(settings(tmp_path, resume="new"), "run")
+    assert finished.folder == tmp_path / "run"
+    assert run_inline(settings(tmp_path, resume="auto"), "next").folder == tmp_path / "run"
 
 
 @pytest.mark.parametrize("damage", [b"no zip", None])
@@ -141,7 +145,7 @@ def test_auto_ends_a_private_run_whose_newest_checkpoint_cannot_be_read(
     else:
         checkpoint.write_bytes(damage)
     for _ in range(3):  # as a supervisor would
-        with pytest.raises(RunError, match="a private run does not begin anew") as ended:
+        with pytest.raises(RunError, match="a run does not begin anew") as ended:
             run_inline(keys, "again")
         assert "\n" not in str(ended.value)
         assert str(checkpoint) in str(ended.value)

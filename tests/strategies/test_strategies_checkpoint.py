@@ -13,13 +13,20 @@ from flwr.app import MetricRecord
 from privet.client_apps import agent_name
 from privet.client_apps.state import read_state
 from privet.core import ConfigError, RunError
+from privet.core.errors import HopelessError
 from privet.core.files import read_npz, write_npz
 from privet.problems import BinaryLogistic
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
 from privet.strategies import Failure, FailureCode, FedPLT, Fraction
 from privet.strategies.run import Run
-from privet.strategies.run.checkpoint import Checkpoint, load, save
+from privet.strategies.run.checkpoint import (
+    NOT_RECORDED,
+    Checkpoint,
+    load,
+    read_manifest,
+    save,
+)
 from support.federations import app_of, logistic_agents, model, train, zeros
 
 
@@ -219,7 +226,7 @@ def rewritten(file: Path, members: dict[str, Any], **manifest: Any) -> None:
 @pytest.mark.parametrize(
     ("manifest", "reason"),
     [
-        ({"round": 1_000_000}, "does not hold rounds 1 to 1000000 in order"),
+        ({"round": 1_000_000, "format": 6}, "does not hold rounds 1 to 1000000 in order"),
         ({"round": -1}, "its round is -1"),
         ({"round": None}, "its round is None"),
         ({"agents": None}, "KeyError"),
@@ -229,7 +236,7 @@ def rewritten(file: Path, members: dict[str, Any], **manifest: Any) -> None:
         ({"format": None}, "is damaged"),
         (
             {"format": 1},
-            "has checkpoint format 1, this version reads 6: .* keep its model, model.npz beside it",
+            "has checkpoint format 1, this version reads 6 and 7: .* keep its model, model.npz",
         ),
     ],
 )
@@ -263,26 +270,50 @@ def test_a_state_with_wrong_contents_is_one_line(tmp_path: Path, change: Any, re
 
 
 @pytest.mark.parametrize(
-    ("history", "reason"),
+    "history",
     [
-        (lambda lines: lines[:1], "does not hold rounds 1 to 2 in order"),
-        (lambda lines: [lines[0], lines[1][:40]], "a round cannot be read"),
-        (lambda lines: [lines[1], lines[0]], "does not hold rounds 1 to 2 in order"),
-        (lambda lines: [b"[]", b"[]"], "a round cannot be read"),
-        (None, "No such file"),
+        lambda lines: lines[:1],
+        lambda lines: [lines[0], lines[1][:40]],
+        lambda lines: [lines[1], lines[0]],
+        lambda lines: [b"[]", b"[]"],
+        lambda lines: [lines[0].replace(b"1", b"2"), lines[1]],
+        None,
     ],
 )
-def test_a_history_with_wrong_contents_is_one_line(
-    tmp_path: Path, history: Any, reason: str
+def test_a_checkpoint_outlives_its_history_and_one_of_format_6_does_not(
+    tmp_path: Path, history: Any, caplog: Any
 ) -> None:
-    file, _ = saved(tmp_path)
+    """The rounds of a lost history have a note alone; the file that was there is kept aside."""
+    file, members = saved(tmp_path)
     beside = tmp_path / "history.jsonl"
-    if history is None:
-        beside.unlink()
-    else:
-        beside.write_bytes(b"\n".join(history(beside.read_bytes().splitlines())))
-    with pytest.raises(RunError, match=reason):
-        train(logistic_agents(3), 4, start={"resume": file})
+    lines = beside.read_bytes().splitlines()
+    beside.unlink()
+    if history is not None:
+        beside.write_bytes(b"\n".join(history(lines)) + b"\n")
+    result, _, _ = train(logistic_agents(3), 4, start={"resume": file, "checkpoint": file})
+    assert f"{beside}: " in caplog.text
+    assert np.array_equal(model(result), model(train(logistic_agents(3), 4)[0]))
+    assert [done.notes for done in result.history] == [(NOT_RECORDED,)] * 2 + [()] * 2
+    assert [done.round for done in load(file).history] == [1, 2, 3, 4]
+    assert (tmp_path / "history.aside.jsonl").exists() == (history is not None)
+    assert NOT_RECORDED in beside.read_text()
+    beside.write_bytes(b"nothing\n")
+    rewritten(file, members, format=6, history=None)
+    with pytest.raises(HopelessError, match=str(beside)):
+        load(file)
+
+
+def test_a_checkpoint_of_format_6_goes_on(tmp_path: Path) -> None:
+    """It lacks the marks of the journal and the history, and what was the run's epsilon."""
+    file, members = saved(tmp_path)
+    manifest = json.loads(members["manifest"].tobytes())
+    for key in ("journal", "history", "epsilon"):
+        del manifest[key]
+    text = json.dumps({**manifest, "format": 6}).encode()
+    write_npz(file, {**members, "manifest": np.frombuffer(text, np.uint8)})
+    result, _, _ = train(logistic_agents(3), 4, start={"resume": file, "checkpoint": file})
+    assert np.array_equal(model(result), model(train(logistic_agents(3), 4)[0]))
+    assert read_manifest(file)["format"] == 7
 
 
 def test_what_a_lost_process_added_to_the_history_is_not_looked_at(tmp_path: Path) -> None:

@@ -1,0 +1,264 @@
+"""A run folder whose files are lost, damaged, old or another run's: a resume forgets nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Message
+
+from privet.client_apps import client_app
+from privet.core import mapped
+from privet.core.errors import HopelessError
+from privet.core.files import read_npz
+from privet.data import problem_from_context
+from privet.kernel import ledger
+from privet.server_apps import execute, read_config
+from privet.server_apps.execute import Finished
+from privet.sim.engine import InlineGrid
+from privet.strategies.run import chain
+from privet.strategies.run.journal import Journal, Request, read_journal
+
+AGENTS = 4
+ROUNDS = 7
+
+
+class Killed(BaseException):
+    """Ends a run as a lost process does."""
+
+
+class Dies(InlineGrid):
+    """Counts the messages that leave for an agent; dies when a try's have been answered."""
+
+    dies_in = 0
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        sent = list(messages)
+        for one in sent:
+            if one.metadata.message_type == "train":
+                node = self.node_configs[one.metadata.dst_node_id]
+                self.asked[str(node["partition-id"])] += 1
+        return list(super().push_messages(sent))
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        found = list(super().pull_messages(message_ids))
+        if any(reply.metadata.message_type == "train" for reply in found):
+            self.dies_in -= 1
+            if not self.dies_in:
+                raise Killed
+        return found
+
+
+def play(
+    base: Path,
+    asked: Counter[str],
+    *,
+    private: bool,
+    dies_in: int = 0,
+    everybody: bool = False,
+    **keys: Any,
+) -> Finished:
+    raw: dict[str, Any] = {
+        "num-agents": AGENTS,
+        "num-server-rounds": ROUNDS,
+        "dataset": "synthetic",
+        "examples-per-agent": 20,
+        "features": 3,
+        "output-dir": str(base),
+        "resume": "auto",
+        **({} if everybody else {"participation": "fraction", "fraction": 0.25}),
+        "baseline-seconds": 0.0,
+        **({"algorithm": "dp-fedsgd", "clip": 1.0, "noise-scale": 2.0} if private else {}),
+    }
+    name = str(keys.pop("name", "run"))
+    raw |= {key.replace("_", "-"): value for key, value in keys.items()}
+    nodes = [{"partition-id": place, "num-partitions": AGENTS} for place in range(AGENTS)]
+    grid = Dies(client_app(None, problem_from_context), nodes, raw)
+    grid.asked, grid.dies_in = asked, dies_in  # type: ignore[attr-defined]
+    return execute(grid, read_config(raw), name)
+
+
+def dies(base: Path, asked: Counter[str], dies_in: int, **keys: Any) -> None:
+    with pytest.raises(Killed):
+        play(base, asked, dies_in=dies_in, **keys)
+
+
+def charged(finished: Finished) -> Counter[str]:
+    """Return the number of releases in each agent's account of a run."""
+    agents = json.loads((finished.folder / "privacy.json").read_text())["agents"]
+    return Counter(
+        {name: sum(one["times"] for one in agent["releases"]) for name, agent in agents.items()}
+    )
+
+
+def bits(finished: Finished) -> Any:
+    return read_npz(finished.folder / "model.npz")["x"]
+
+
+@pytest.fixture
+def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chain, "SMALL", 0)
+    monkeypatch.setattr(chain, "LONGEST", 1000)
+    monkeypatch.setattr(mapped, "SPARSE", 1)
+
+
+def flipped(data: bytes) -> bytes:
+    place = len(data) // 2
+    return data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :]
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda data: b"",
+    "half": lambda data: data[: len(data) // 2],
+    "cut": lambda data: data[:-10],
+    "zeroed": lambda data: bytes(len(data)),
+    "flipped": flipped,
+}
+FILES = ["checkpoint.npz", "checkpoint.previous.npz", "asked.jsonl", "history.jsonl", "parts"]
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "chain"])
+@pytest.mark.parametrize("private", [False, True], ids=["plain", "private"])
+@pytest.mark.parametrize("file", [*FILES, "both"])
+def test_a_resume_charges_every_request_or_ends_with_a_line(
+    tmp_path: Path, file: str, private: bool, whole: bool, request: pytest.FixtureRequest
+) -> None:
+    """Each file absent, empty, cut, zeroed, with a flipped bit, from a backup, of another run."""
+    if not whole:
+        request.getfixturevalue("in_parts")
+    straight = bits(play(tmp_path / "straight", Counter(), private=private))
+    base, other = tmp_path / "base", tmp_path / "another"
+    asked: Counter[str] = Counter()
+    dies(base, asked, 3, private=private)
+    shutil.copytree(base / "run", tmp_path / "old")
+    dies(base, asked, 3, private=private)
+    dies(other, Counter(), 5, private=private, seed=1)
+    names = {
+        "parts": ["checkpoint.parts"],
+        "both": ["checkpoint.npz", "checkpoint.previous.npz"],
+    }.get(file, [file])
+    went_on = set()
+    for damage in ["absent", *DAMAGES, "older", "other"]:
+        case = tmp_path / damage
+        shutil.copytree(base, case)
+        source = {"older": tmp_path / "old", "other": other / "run"}.get(damage)
+        for path in [one for name in names for one in [case / "run" / name] if one.exists()]:
+            for each in sorted(path.iterdir()) if path.is_dir() else [path]:
+                if source is not None:
+                    found = source / each.relative_to(case / "run")
+                    each.unlink()
+                    if found.exists():
+                        shutil.copy(found, each)
+                elif damage == "absent":
+                    each.unlink()
+                else:
+                    each.write_bytes(DAMAGES[damage](each.read_bytes()))
+        sent = Counter(asked)
+        try:
+            finished = play(case, sent, private=private, name="again")
+        except HopelessError as error:
+            line = str(error)
+        else:
+            line = ""
+        if line:
+            named = str(case / "run") in line or "is of another run: seed 1 -> 0" in line
+            assert named, damage
+            assert "\n" not in line, damage
+            assert sent == asked, damage  # nobody was asked
+            assert not (case / "again").exists(), damage
+            continue
+        went_on.add(damage)
+        assert finished.folder == case / "run", damage
+        assert finished.summary["rounds"] == ROUNDS, damage
+        if private:
+            assert not sent - charged(finished), damage
+        else:
+            assert np.array_equal(bits(finished), straight), damage
+    every = {"absent", *DAMAGES, "older", "other"}
+    lost = {"older", "other"} if private else {"other"}
+    expected = {
+        "checkpoint.npz": every - lost,
+        "checkpoint.previous.npz": every,
+        "history.jsonl": every,
+        "asked.jsonl": set() if private else every,
+        "both": set() if private else {"older"},
+        "parts": every,
+    }[file]
+    if whole or file in ("checkpoint.previous.npz", "history.jsonl", "asked.jsonl"):
+        assert went_on - {"flipped"} == expected - {"flipped"}  # one that changes nothing may do
+    elif file != "parts":  # parts serve in place of both
+        assert went_on >= expected
+
+
+@pytest.mark.parametrize("every", [1, 10])
+def test_kills_before_the_first_checkpoint_are_all_charged(tmp_path: Path, every: int) -> None:
+    asked: Counter[str] = Counter()
+    for _ in range(3):
+        dies(tmp_path, asked, 1, private=True, checkpoint_every=every, everybody=True)
+    finished = play(tmp_path, asked, private=True, everybody=True)
+    assert finished.folder == tmp_path / "run"
+    assert asked == {str(place): ROUNDS + 3 for place in range(AGENTS)}
+    assert charged(finished) == asked
+
+
+@pytest.mark.parametrize("left", ["asked.jsonl", "privacy.json", "history.jsonl"])
+def test_any_file_of_a_run_alone_refuses_a_new_one(
+    tmp_path: Path, left: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = play(tmp_path, Counter(), private=True).folder
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != left:
+            path.unlink()
+    with pytest.raises(HopelessError, match="set resume = new"):
+        play(tmp_path, Counter(), private=True, name="again")
+    finished = play(tmp_path, Counter(), private=True, name="again", resume="new")
+    assert finished.folder == tmp_path / "again"
+    line = [text for text in caplog.messages if "does not hold what was spent" in text]
+    assert len(line) == (left != "history.jsonl")
+    if left == "privacy.json":
+        assert "run: epsilon " in line[0]
+
+
+def test_a_private_folder_that_was_moved_is_asked_for(tmp_path: Path) -> None:
+    play(tmp_path / "runs", Counter(), private=True)
+    (tmp_path / "runs" / "run").rename(tmp_path / "elsewhere")
+    with pytest.raises(HopelessError, match="runs/run is not there"):
+        play(tmp_path / "runs", Counter(), private=True, name="again")
+    (tmp_path / "elsewhere").rename(tmp_path / "runs" / "run")
+    assert play(tmp_path / "runs", Counter(), private=True).summary["rounds"] == ROUNDS
+
+
+def test_a_run_that_asked_nobody_refuses_no_new_one(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    Journal(tmp_path / "run" / "asked.jsonl").begin()
+    (tmp_path / "run" / "history.jsonl").touch()
+    (tmp_path / "run" / "privacy.json").write_text('{"private": false}')
+    finished = play(tmp_path, Counter(), private=True, name="again")
+    assert finished.folder == tmp_path / "again"
+
+
+def test_a_journal_writes_the_whole_line_and_makes_its_name_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A short write, as on a disk that is nearly full, is continued."""
+    write, synced = os.write, []
+
+    def short(descriptor: int, data: Any) -> int:
+        return write(descriptor, bytes(data)[:5])
+
+    monkeypatch.setattr(ledger.os, "write", short)
+    monkeypatch.setattr("privet.strategies.run.journal.sync_directory", synced.append)
+    journal = Journal(tmp_path / "asked.jsonl")
+    journal.begin()
+    journal.add(1, Request(1, ("a", "b")))
+    assert read_journal(journal.path, 0) == [Request(1, ("a", "b"))]
+    assert synced == [tmp_path]

@@ -64,6 +64,7 @@ def _summary(config: dict[str, Any], planned: Planned) -> dict[str, Any]:
         "epsilon": accounts[0]["epsilon"] if accounts else math.inf,
         "delta": planned.delta,
         "relation": planned.relation,
+        "drawn-delta": accounts[0]["drawn-delta"] if accounts else 0.0,
         "per-round": planned.per_round,
         "noise": dict(planned.noise),
         "accounts": accounts,
@@ -91,11 +92,18 @@ def _print(config: dict[str, Any], planned: Planned) -> None:
         printed = entry["as-printed"]
         figure = "" if printed is None else f"{printed:.6g}"
         table.add_row(entry["to"], fmt.epsilon(entry["epsilon"]), figure)
+    for entry in planned.account["accounts"][:1]:
+        if person := entry.get("person"):
+            who = f"a person of {person['rows']} records"
+            table.add_row(who, fmt.epsilon(person["epsilon"]), "")
     if planned.account["private"]:
         table.add_row("coordinator, costliest round", fmt.epsilon(planned.per_round), "")
     if table.row_count:
         screen.print(table)
     screen.print(planned.account["reason"], soft_wrap=True, highlight=False)
+    for entry in planned.account["accounts"][:1]:
+        if "drawn-delta" in entry:
+            print(f"delta with the noise as it is drawn: {fmt.summed_delta(entry)}")
     assumptions = dict.fromkeys(
         line for entry in planned.account["accounts"] for line in entry["assumptions"]
     )

@@ -34,6 +34,7 @@ from .replay import replay
 from .report import report, watch
 from .reproduce import reproduce
 from .run import run
+from .statement import statement
 from .tune import tune
 
 INTERRUPTED = 130
@@ -86,6 +87,7 @@ _add("keys", keys, panel=CHOOSE)
 _add("tune", tune, "nothing of the search is kept", panel=CHOOSE, cls=KeysCommand)
 _add("account", account, panel=PRIVACY, cls=KeysCommand)
 _add("check-node", check_node, panel=PRIVACY)
+_add("statement", statement, panel=PRIVACY)
 _add("ledger", ledger, panel=PRIVACY)
 _add("audit", audit, "nothing is kept", panel=PRIVACY)
 _add(

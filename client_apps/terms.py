@@ -103,7 +103,10 @@ class PrivacyTerms(NoiseTerms):
     topic: ClassVar[str] = "Privacy"
 
     target_epsilon: float = setting(
-        0.0, "total epsilon of the run, which sets the noise; 0 takes the noise as given", low=0
+        0.0,
+        "total epsilon of the run, which sets the noise; without it the noise is taken as given",
+        low=0,
+        only_unset=True,
     )
 
     def settings(self) -> Settings:

@@ -107,6 +107,30 @@ def epsilon(value: Any) -> str:
     return plain.rstrip("0").rstrip(".") if "." in plain else plain
 
 
+def delta(value: float, drawn: float = 0.0) -> str:
+    """Return a delta with what drawing the noise adds, where that is a thousandth of it or more."""
+    if drawn < value / 1000:
+        return f"{value:g}"
+    return f"{value:g} + {rounded_up(drawn)}"
+
+
+def summed_delta(entry: Mapping[str, Any]) -> str:
+    """Return the whole delta of an account's entry: never below what holds of the noise drawn."""
+    ideal, drawn = entry.get("delta"), entry.get("drawn-delta")
+    if not (isinstance(ideal, float) and isinstance(drawn, int | float) and drawn > 0):
+        return stated(ideal)
+    return f"{ideal:g} + {rounded_up(drawn)}"
+
+
+def rounded_up(value: float) -> str:
+    """Return a number >= 0 with two significant digits, rounded up."""
+    if not 0 < value < math.inf:
+        return f"{value:g}"
+    exact = Decimal(value)
+    step = Decimal(1).scaleb(exact.adjusted() - 1)
+    return f"{float(exact.quantize(step, rounding=ROUND_CEILING)):.2g}"
+
+
 def setting(value: Any) -> str:
     """Return a value of a summary or configuration as one line of text."""
     if value is None:

@@ -54,6 +54,8 @@ class Key:
         What ``auto`` stands for: in general, and where no agent knows its problem's moduli.
     operational : bool
         Whether it says how a run is operated, and not what is computed.
+    only_unset : bool
+        Whether the default stands for a key that is not there, and is an error where it is written.
     path : tuple of str, optional
         Of a path: what stands for something else, a word or, with a colon, a beginning.
     topic : str
@@ -73,6 +75,7 @@ class Key:
     auto: bool = False
     automatic: tuple[Scalar, Scalar] | None = None
     operational: bool = False
+    only_unset: bool = False
     path: tuple[str, ...] | None = None
     topic: str = field(default="", compare=False)
 
@@ -174,6 +177,7 @@ def setting(
     auto: bool = False,
     automatic: tuple[Scalar, Scalar] | None = None,
     operational: bool = False,
+    only_unset: bool = False,
     path: tuple[str, ...] | None = None,
     topic: str = "",
 ) -> Any:
@@ -190,6 +194,7 @@ def setting(
         *("", default, doc, tuple(choices), low, high, open_low, floor, needed, auto),
         automatic=automatic,
         operational=operational,
+        only_unset=only_unset,
         path=path,
         topic=topic,
     )

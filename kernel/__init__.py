@@ -21,6 +21,7 @@ from privet.kernel.bounded import (
 )
 from privet.kernel.curvature import loss_curvature, public_moduli
 from privet.kernel.door import Records, UnNoised
+from privet.kernel.drawn import drawn_delta
 from privet.kernel.errors import (
     BudgetRefused,
     LedgerError,
@@ -120,6 +121,7 @@ __all__ = [
     "clipped_terms",
     "clipped_whole",
     "dp_iadmm_output_gain",
+    "drawn_delta",
     "epsilon_of",
     "fed_pdm_gain",
     "fed_plt_contraction",

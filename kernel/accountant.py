@@ -129,6 +129,52 @@ class Totals:
             return sampled_epsilon(self.gaussian[0], self.sampled, delta)
         return gaussian_epsilon(self.mu, delta)
 
+    def of_group(self, rows: int) -> Totals:
+        """Return the totals of a change of up to ``rows`` records at once.
+
+        Given all that was released before, a use's value then moves by ``rows`` times as much at
+        most (one record after the other). So a Gaussian or Laplace loss becomes ``rows`` times as
+        large, and each use is dominated as before: the composition stays exact, where the usual
+        conversion, e^(k epsilon) and sums of delta, loses. Of sampled records some take part with
+        probability 1 - (1 - q)^rows at most, and then move the value by at most ``rows`` losses:
+        a mixture of pairs that the pair of that probability and loss dominates, as a shift that is
+        smaller is an image of it (`privet.kernel.sampled`).
+
+        Parameters
+        ----------
+        rows
+            Records of one person, >= 1, all of which differ, or are there or not, together.
+
+        Raises
+        ------
+        ValueError
+            For fewer than one.
+        """
+        if rows < 1:
+            raise ValueError(f"rows is {rows!r}, expected a whole number >= 1")
+        if rows == 1 or self.relation == "replace-agent":
+            return self
+        up = 1.0 + 2.0**-50
+        square = self.gaussian[0] * float(rows) ** 2 * up
+        unnoised, sampled = self.unnoised, Counter[tuple[float, float]]()
+        for mu, q, count in self.sampled:
+            loss = rows * mu
+            rate = -math.expm1(rows * math.log1p(-q)) * up
+            if loss <= LARGEST_LOSS and rate < 1:
+                sampled[loss, rate] += count
+            else:
+                square += count * loss * loss * up
+        laplace = tuple((rows * loss, count) for loss, count in self.laplace)
+        unnoised |= any(loss > _HOPELESS for loss, _ in laplace)
+        return Totals(
+            self.relation,
+            (square, 0.0),
+            laplace,
+            tuple((mu, q, count) for (mu, q), count in sorted(sampled.items())),
+            unnoised,
+            self.colluders,
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Return the totals as a mapping for JSON; what is empty is left out."""
         mapping: dict[str, Any] = {}

@@ -7,10 +7,10 @@ from typing import Any
 
 from privet.core import format as fmt
 from privet.core.errors import one_line
-from privet.kernel import UNITS, AgentLedger
+from privet.kernel import UNITS, AgentLedger, drawn_delta
 from privet.kernel.programs.custom import custom_in
 from privet.strategies import PrimalDualStrategy
-from privet.strategies.run.account import privacy_of
+from privet.strategies.run.account import Privacy, draw_length, privacy_of
 from privet.strategies.run.calibration import first_facts
 from privet.strategies.run.views import table
 
@@ -110,6 +110,8 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
             "to": to,
             "epsilon": result.epsilon,
             "delta": result.delta,
+            "drawn-delta": result.drawn,
+            **_of_person(strategy, config, result),
             "method": worst.totals.method,
             "mu": worst.totals.mu if worst.totals.method == "gaussian" else None,
             "assumptions": assumptions,
@@ -119,8 +121,7 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
     ]
     account = {
         "private": True,
-        "reason": f"epsilon {fmt.epsilon(result.epsilon)} at delta {result.delta:g} "
-        f"({result.relation})" + (f", towards {against}" if against else ""),
+        "reason": str(result) + (f", towards {against}" if against else ""),
         "accounts": accounts,
         "agents": {
             name: {
@@ -133,6 +134,28 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
         },
     }
     return Account(account)
+
+
+def _of_person(
+    strategy: PrimalDualStrategy, config: Mapping[str, Any], result: Privacy
+) -> dict[str, Any]:
+    """Return the entry on a person of several records, empty where the config names none.
+
+    The figure is exact where the account is: the totals of a change of so many records, and not k
+    epsilon at a delta of k e^(k epsilon) times as much.
+    """
+    rows = int(config.get("rows-per-person", 1))
+    if rows == 1 or result.relation == "replace-agent":
+        return {}
+    groups = (ledger.totals.of_group(rows) for ledger in result.agents.values())
+    epsilon = max(group.epsilon(result.delta) for group in groups)
+    session = strategy.session
+    drawn = max(
+        drawn_delta(ledger.entries, draw_length(session.roster.agents[name], session), epsilon)
+        for name, ledger in result.agents.items()
+    )
+    person = {"rows": rows, "epsilon": epsilon, "delta": result.delta, "drawn-delta": drawn}
+    return {"person": person}
 
 
 def as_printed(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> float | None:

@@ -30,6 +30,8 @@ from .evaluation import Evaluation
 Vector = NDArray[Any]
 
 CONSTANT, POOLED, ALONE, FED_AVG = "constant", "pooled", "alone", "fed-avg"
+USUAL_SECONDS = 2.0
+"""Their processor time in a run that is not private, where the config names none."""
 MOST_ALONE = 20
 """The most agents of whom each is fitted alone."""
 _FORESIGHT = 0.05
@@ -62,6 +64,7 @@ def baselines(
     evaluation: Evaluation,
     strategy: PrimalDualStrategy,
     config: Mapping[str, Any],
+    seconds: float,
 ) -> dict[str, Any]:
     """Return the baselines of a finished run, measured on the held-out set.
 
@@ -81,15 +84,16 @@ def baselines(
     strategy : PrimalDualStrategy
         After its run.
     config : mapping
-        The resolved run config; ``baseline-seconds`` is the processor time that they may take
-        together. What is not ready then is left out, FedAvg as soon as that can be foreseen.
+        The resolved run config.
+    seconds : float
+        Processor time that they may take together. What is not ready then is left out, FedAvg as
+        soon as that can be foreseen.
 
     Returns
     -------
     dict
         ``accuracy`` and ``loss`` by baseline, and the reason of each that is ``left-out``.
     """
-    seconds = float(config["baseline-seconds"])
     clock = _Clock(seconds, time.process_time() + seconds)
     federation, h = evaluation.federation, evaluation.h
 

@@ -98,9 +98,10 @@ class RunConfig:
         operational=True,
     )
     baseline_seconds: float = setting(
-        2.0,
-        "processor seconds that the baselines of a simulated run may take, after it; 0 has none",
-        low=0,
+        -1.0,
+        "processor seconds that the baselines of a simulated run may take, after it; 0 has none; "
+        "-1 takes 2, and none where the run is private, as they are fitted without noise",
+        low=-1,
         operational=True,
     )
     log_json: bool = setting(False, "write log lines as JSON objects", operational=True)
@@ -114,6 +115,14 @@ class RunConfig:
         "metric whose best round's model is kept beside the last, in model-best.npz",
         choices=("none", "loss", "accuracy", "stationarity", "residual"),
         operational=True,
+    )
+    rows_per_person: int = setting(
+        1,
+        "records that one person has at most: the account also states the epsilon of a person, "
+        "whose records all differ together",
+        low=1,
+        operational=True,
+        needs={"clip": None},
     )
     tags: str = setting("", "tags of the run, as a,b,c, for its report", operational=True)
     notes: str = setting("", "what the run is about, for its report", operational=True)
@@ -257,6 +266,11 @@ def read_config(raw: Mapping[str, Any]) -> Config:
         if key not in own:
             raise ConfigError(f"{key} = {shown(value)}: {name} does not use it{_users(entry)}")
         checked = own[key].check(value)
+        if own[key].only_unset and checked == own[key].default:
+            raise ConfigError(
+                f"{key} = {shown(checked)}: no noise brings the total down to that; leave the key "
+                "out for a run without a target"
+            )
         if own[key].is_relative(checked):
             raise ConfigError(f"{key} = {checked!r}: must be an absolute path")
         if checked != own[key].default:

@@ -33,7 +33,7 @@ from privet.wire.contract import means_privacy
 
 from .account import privacy_account
 from .advice import advice, remark
-from .baselines import baselines
+from .baselines import USUAL_SECONDS, baselines
 from .build import (
     build_evaluation,
     build_strategy,
@@ -52,6 +52,7 @@ from .progress import progress
 from .report import write_report
 from .report.baselines import UN_NOISED, baselines_line
 from .report.files import PAGE, STATEMENT
+from .report.statement import digests_of
 from .run_folder import RunFolder, schema_stated, to_json
 from .telemetry import Metrics, json_log, served
 from .tracking import Tracking, named, require_trackers
@@ -318,10 +319,17 @@ def _baselines(
     config: Mapping[str, Any],
     evaluation: Evaluation,
 ) -> dict[str, Any]:
-    """Return the summary's entry of baselines: none on nodes that hold their own records."""
-    if not config["baseline-seconds"] or not in_simulation(grid):
+    """Return the summary's entry of baselines: none on nodes that hold their own records.
+
+    They are fitted without noise, so that a private run has none unless its config asks for them.
+    """
+    seconds = float(config["baseline-seconds"])
+    if seconds < 0:
+        private = strategy.half.agent.private or means_privacy(strategy.half.settings())
+        seconds = 0.0 if private else USUAL_SECONDS
+    if not seconds or not in_simulation(grid):
         return {}
-    return {"baselines": baselines(evaluation, strategy, config)}
+    return {"baselines": baselines(evaluation, strategy, config, seconds)}
 
 
 def _outcome(
@@ -404,6 +412,7 @@ def _finish(
         "bytes-down": sum(done.bytes_down for done in history),
         "private": privacy["private"],
         "privacy": privacy["reason"],
+        **(_bound(folder, strategy) if privacy["private"] else {}),
         "run-folder": str(folder.path),
         "ended": datetime.now().astimezone().isoformat(timespec="seconds"),
         "tags": named(config["tags"]),
@@ -417,6 +426,13 @@ def _finish(
     tracking.finish(summary)
     converted: dict[str, Any] = to_json(summary)
     return converted
+
+
+def _bound(folder: RunFolder, strategy: PrimalDualStrategy) -> dict[str, Any]:
+    """Return the summary's entries that bind a statement: digests of files, and the name by which
+    nodes' ledgers know the run."""
+    experiment = "" if strategy.session is None else strategy.session.experiment
+    return {"sha-256": digests_of(folder.path), "experiment": experiment}
 
 
 def _start(strategy: PrimalDualStrategy) -> dict[str, Any]:

@@ -39,6 +39,8 @@ log = logging.getLogger("flwr.privet")
 
 FILES = (PAGE, FILE, BEST_FILE, SUMMARY)
 """The files of a run folder that a tracker is given at the end, where they are there."""
+SHOW_BASELINES = (PAGE, SUMMARY)
+"""Those of them that show the run's baselines, if it has any."""
 IDS = "trackers.json"
 """The file of a run folder with the names that the trackers gave the run."""
 PROJECT = "privet"
@@ -301,7 +303,14 @@ class Tracking(Observer):
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Log how the run ended, with its files, and close the trackers."""
-        files = [path for name in FILES if (path := self.folder / name).exists()]
+        names = FILES
+        if summary["private"] and "baselines" in summary:
+            names = tuple(name for name in FILES if name not in SHOW_BASELINES)
+            log.warning(
+                "track: %s stay in the run folder, as they show baselines without noise",
+                " and ".join(SHOW_BASELINES),
+            )
+        files = [path for name in names if (path := self.folder / name).exists()]
         self._each(lambda tracker: tracker.end(summary, files))
         self.open.clear()
 

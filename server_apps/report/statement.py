@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from privet.core import format as fmt
 from privet.core.format import text
 from privet.core.library import LIBRARY_VERSION
-from privet.kernel import UNITS
+from privet.kernel import UNITS, LedgerFile, Release
 from privet.server_apps.report.document import printed
-from privet.server_apps.report.runs import ReportUsageError, Run, settings_of
+from privet.server_apps.report.files import STATEMENT
+from privet.server_apps.report.runs import HISTORY, ReportUsageError, Run, settings_of
 from privet.server_apps.report.tables import entries_of
 
 _SCALE = "As a scale, ε = 0 gives nothing away, around 1 protects strongly, above 10 weakly."
 _SHOWN_COLUMNS = 40
+BOUND_FILES = ("model.npz", HISTORY)
+"""The files of a run folder whose digests stand in its statement."""
 _LINES = ("Name and function", "Date and place", "Signature")
 
 
@@ -103,6 +109,7 @@ def _about(run: Run) -> dict[str, str]:
         "Who": text(f"{len(agents)} agents" + (f"; {where}" if where else "")),
         "What": text(f"{settings.get('algorithm')} on {settings.get('dataset')}"),
         "Columns": _schema(summary),
+        "Files": _digests(summary),
         "Library": text(f"Privet (flwr-privet) {summary.get(LIBRARY_VERSION, 'not recorded')}"),
     }
     return {key: value for key, value in values.items() if value}
@@ -135,11 +142,97 @@ def _claim(run: Run, entry: Mapping[str, Any]) -> str:
         "Towards": f"the {text(entry['to'])}",
         "Protects": text(f"{UNITS.get(relation, relation)} ({relation})"),
         "Promise": f"<strong>ε = {text(fmt.epsilon(epsilon))}</strong>{text(exact)} at "
-        f"<strong>δ = {text(fmt.stated(entry.get('delta')))}</strong>, the largest of any agent, "
+        f"<strong>δ = {text(fmt.summed_delta(entry))}</strong>, the largest of any agent, "
         f"by the method {text(fmt.setting(entry.get('method')))}",
         "In words": text(in_words(entry, relation)),
+        **_person(entry),
         "Provided that": "".join(
             f"<li>{text(line)}</li>" for line in entry.get("assumptions") or ()
         ).join(("<ul>", "</ul>")),
     }
     return _rows(values)
+
+
+def _person(entry: Mapping[str, Any]) -> dict[str, str]:
+    """Return the row on a person of several records, none where the run names no number."""
+    person = entry.get("person")
+    if not isinstance(person, Mapping):
+        return {}
+    epsilon, delta = fmt.epsilon(person.get("epsilon")), fmt.summed_delta(person)
+    said = f"of at most {person.get('rows')} records: ε = {epsilon} at δ = {delta}"
+    return {"One person": text(said)}
+
+
+def digests_of(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of the files of a run that a statement speaks of, those that are there."""
+    files = (folder / name for name in BOUND_FILES)
+    return {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.is_file()
+    }
+
+
+def _digests(summary: Mapping[str, Any]) -> str:
+    """Return the digests of the run's files, "" where its summary has none."""
+    digests = summary.get("sha-256")
+    if not isinstance(digests, Mapping):
+        return ""
+    lines = (f"{text(name)}<br><small>SHA-256: {text(one)}</small>" for name, one in digests.items())
+    return "<br>".join(lines)
+
+
+def checks_of(run: Run, ledgers: Sequence[Path]) -> Iterator[tuple[bool, str]]:
+    """Yield whether each thing that a run's statement binds is as it says, and a line on it.
+
+    The page is compared with the one that the account and the summary give, the files with their
+    digests, and each node's ledger with the account of its agent.
+
+    Raises
+    ------
+    ReportUsageError
+        As `statement_page`.
+    LedgerError
+        If a ledger file cannot be read or was edited.
+    """
+    expected, page = statement_page([run]), run.folder / STATEMENT
+    if not page.is_file():
+        yield False, f"{page.name}: not there"
+    else:
+        same = page.read_bytes() == expected
+        yield same, f"{page.name}: " + (
+            "as the account and the summary give it"
+            if same
+            else "is not what privacy.json and summary.json give with this version"
+        )
+    known, found = run.summary.get("sha-256"), digests_of(run.folder)
+    if not isinstance(known, Mapping) or not known:
+        yield False, "summary.json: holds no digest of the run's files"
+        known = {}
+    for name, digest in known.items():
+        same = found.get(name) == digest
+        yield same, f"{name}: SHA-256 {digest}" + ("" if same else ", and the file has another")
+    for file in ledgers:
+        yield from _checks_of_ledger(run, file)
+    if not ledgers:
+        yield True, "no ledger was given: what nodes charged is not compared (--ledger FILE)"
+
+
+def _checks_of_ledger(run: Run, file: Path) -> Iterator[tuple[bool, str]]:
+    """Yield a line for each agent of the run that a ledger has charged, or that it has none."""
+    ledger, experiment = LedgerFile(file.absolute()), str(run.summary.get("experiment", ""))
+    ledger.verify()
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    yield True, f"{file.name}: every line is as it was written; SHA-256 {digest}"
+    charged = False
+    for name, agent in run.privacy.agents.items():
+        held = Counter(dict(ledger.released(experiment, name).entries))
+        if not held:
+            continue
+        charged, stated = True, Counter[Release]()
+        for entry in agent["releases"]:
+            release = {key: value for key, value in entry.items() if key != "times"}
+            stated[Release.from_dict(release)] += int(entry["times"])
+        more = (held - stated).total()
+        line = f"{file.name}: agent {name}: {held.total()} messages charged, "
+        yield not more, line + (f"{more} of them not in the account" if more else "all accounted")
+    if not charged:
+        yield False, f"{file.name}: charges no message of this run"

@@ -16,7 +16,7 @@ from privet.client_apps import LOCAL_KEYS
 from privet.client_apps.state_tables import StateTable, with_ledgers
 from privet.core import format as fmt
 from privet.core.errors import listed, one_line
-from privet.kernel import AgentLedger, Facts, Release
+from privet.kernel import AgentLedger, Facts, Release, drawn_delta
 from privet.kernel.ledger_lines import dearer
 from privet.wire import sort_names
 from privet.wire.contract import decode_settings, means_privacy
@@ -52,6 +52,9 @@ class Privacy:
         The relation that defines neighbouring data sets.
     agents : mapping of str to AgentLedger
         The account of each agent's releases, its predecessors of the same name included.
+    drawn : float
+        What delta grows by as the noise is drawn by a computer, the largest of any agent
+        (`privet.kernel.drawn_delta`); ``delta`` is that of ideal noise.
     """
 
     private: bool
@@ -60,6 +63,7 @@ class Privacy:
     delta: float
     relation: str
     agents: Mapping[str, AgentLedger] = field(default_factory=dict)
+    drawn: float = 0.0
 
     @property
     def worst(self) -> str:
@@ -69,7 +73,8 @@ class Privacy:
     def __str__(self) -> str:
         if not self.private:
             return self.reason
-        return f"epsilon {fmt.epsilon(self.epsilon)} at delta {self.delta:g} ({self.relation})"
+        delta = fmt.delta(self.delta, self.drawn)
+        return f"epsilon {fmt.epsilon(self.epsilon)} at delta {delta} ({self.relation})"
 
     def _repr_html_(self) -> str:
         rows = [
@@ -176,7 +181,18 @@ def privacy_of(half: ServerHalf[Any], session: Session | None) -> Privacy:
     largest = max(ledger.spent(half.terms.delta) for ledger in ledgers.values())
     if math.isinf(largest):
         return refused("the noise is too small for any epsilon")
-    return Privacy(True, "", largest, half.terms.delta, relation, ledgers)
+    drawn = max(
+        drawn_delta(ledger.entries, draw_length(agents[name], session), largest)
+        for name, ledger in ledgers.items()
+    )
+    return Privacy(True, "", largest, half.terms.delta, relation, ledgers, drawn)
+
+
+def draw_length(agent: Agent, session: Session | None) -> int:
+    """Return the length of the draws of an agent, by its facts, else by the model."""
+    dims = [Facts.from_json(known).dim for known, _ in agent.terms if known]
+    start = 0 if session is None else session.layout.dim
+    return max(dims, default=max(start, 1))
 
 
 def _not_private(half: ServerHalf[Any], ledgers: list[str]) -> str:

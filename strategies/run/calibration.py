@@ -26,6 +26,7 @@ from privet.kernel import (
     checked_spacing,
 )
 from privet.kernel.checks import positive
+from privet.wire.contract import means_privacy
 from privet.wire.rosters import LEAST_ROSTER
 
 from ..half import ServerHalf
@@ -176,6 +177,8 @@ def calibrated(
     """
     half = _with_ratio(half, session)
     target = half.terms.target_epsilon
+    if half.terms.noise_seed < 0 and (target > 0 or means_privacy(half.settings())):
+        require_delta(half, session.roster.agents)
     if target <= 0:
         # Seeded noise needs no certificate.
         if rounds is not None and half.agent.private and half.terms.noise_seed < 0:
@@ -193,6 +196,35 @@ def calibrated(
         raise ConfigError(f"{TARGET}: {error}") from None
     log.info("%s %.4g for epsilon %g", half.noise_key, noise, target)
     return half.with_settings({half.noise_key: noise})
+
+
+def require_delta(half: ServerHalf[Any], agents: Mapping[str, Agent]) -> None:
+    """Refuse a delta of 1 / n or more, n the units that the smallest agent has; warn near it.
+
+    A release that publishes each of n records with a chance of delta is (0, delta)-private, and
+    publishes n delta of them in the mean: at 1 / n that is somebody. Where whole agents are the
+    unit, n is the number of agents.
+
+    Raises
+    ------
+    ConfigError
+        Naming the agent and the delta to take.
+    """
+    delta = half.terms.delta
+    sizes = {name: agent.num_examples for name, agent in agents.items() if agent.num_examples > 0}
+    if not sizes:
+        return
+    least = min(sizes, key=sizes.__getitem__)
+    count, who = sizes[least], f"agent {least} has {sizes[least]} records"
+    if half.settings().get("relation") == "replace-agent":
+        count, who = len(agents), f"there are {len(agents)} agents"
+    if count > 1 and delta * count >= 1:
+        raise ConfigError(
+            f"delta = {delta:g}: {who}, and 1 / {count} or more lets a run publish one as it is: "
+            f"take at most {0.1 / count:.1g}"
+        )
+    if delta * count * 10 > 1:
+        log.warning("delta = %g: %s; a tenth of 1 / %d is usual at most", delta, who, count)
 
 
 def _with_ratio(half: ServerHalf[Any], session: Session) -> ServerHalf[Any]:

@@ -64,7 +64,7 @@ def _summary(config: dict[str, Any], planned: Planned) -> dict[str, Any]:
         "epsilon": accounts[0]["epsilon"] if accounts else math.inf,
         "delta": planned.delta,
         "relation": planned.relation,
-        "drawn-delta": accounts[0]["drawn-delta"] if accounts else 0.0,
+        "drawn-delta": accounts[0].get("drawn-delta", 0.0) if accounts else 0.0,
         "per-round": planned.per_round,
         "noise": dict(planned.noise),
         "accounts": accounts,

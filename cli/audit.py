@@ -51,6 +51,14 @@ def audit(
             min=0,
         ),
     ] = None,
+    power: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Also say how many canaries find that this share of the noise is missing, "
+            "nine times in ten.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Attack a private run with canaries, and print the epsilon that is proven beside its own.
@@ -68,6 +76,8 @@ def audit(
 
     if not 0 < false_alarms < 1:
         raise ConfigError(f"--false-alarms {false_alarms:g}: expected a number in (0, 1)")
+    if power is not None and not 0 < power < 1:
+        raise ConfigError(f"--power {power:g}: expected a number in (0, 1)")
     quiet()
     folders = [one for one in what or () if "=" not in one]
     if len(folders) > 1 or (folders and (config or preset)):
@@ -87,8 +97,11 @@ def audit(
         )
     broken = result.broken or result.bound > written
     promised = min(result.epsilon, written)
+    wanted = None if power is None else 2 * result.power.canaries_for(power)
     if as_json:
         record = {key.replace("_", "-"): value for key, value in asdict(result).items()}
+        if power is not None:
+            record["canaries-for-power"] = wanted or None
         record |= {"written": written, "broken": broken, "reach": result.reach}
         print(json.dumps(to_json(record), allow_nan=False))
     else:
@@ -107,6 +120,9 @@ def audit(
             print(f"proven by the spread of the noise: {result.spread:.4g}")
         if result.repeated:
             print("played again, the run sent an upload of the same bits: no noise is on it")
+        print(_found(result))
+        if power is not None:
+            print(_canaries(power, wanted or 0))
         print(_verdict(result, broken=broken, promised=promised))
     if broken:
         raise typer.Exit(1)
@@ -135,6 +151,28 @@ def _progress(wanted: bool) -> Iterator[Callable[[int, int], None]]:
     with Progress(console=console(stderr=True), transient=True) as bar:
         task = bar.add_task("rounds")
         yield lambda played, total: bar.update(task, completed=played, total=total)
+
+
+def _found(result: Audit) -> str:
+    """Return the line on what this audit would have missed."""
+    drawn = (
+        "its draws could not be measured"
+        if math.isnan(result.lack_of_draws)
+        else f"{100 * result.lack_of_draws:.2g} % of the noise missing where it is drawn"
+    )
+    lost = (
+        "no lack that arises later, however large"
+        if math.isnan(result.lack)
+        else f"{100 * result.lack:.2g} % missing wherever it got lost"
+    )
+    return f"the smallest lack found nine times in ten: {drawn}; by the canaries {lost}"
+
+
+def _canaries(power: float, wanted: int) -> str:
+    lack = f"{100 * power:g} % of the noise missing, wherever it got lost"
+    if not wanted:
+        return f"no number of canaries finds {lack}: a larger delta or --false-alarms may"
+    return f"--canaries {wanted} find {lack}, nine times in ten"
 
 
 def _verdict(result: Audit, *, broken: bool, promised: float) -> str:

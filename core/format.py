@@ -119,7 +119,7 @@ def summed_delta(entry: Mapping[str, Any]) -> str:
     ideal, drawn = entry.get("delta"), entry.get("drawn-delta")
     if not (isinstance(ideal, float) and isinstance(drawn, int | float) and drawn > 0):
         return stated(ideal)
-    return f"{ideal:g} + {rounded_up(drawn)}"
+    return f"{stated(ideal)} + {rounded_up(drawn)}"
 
 
 def rounded_up(value: float) -> str:

@@ -8,11 +8,12 @@ drawn, on any data set within a total variation of tau of M. Then for neighbours
 
 so that M' is (epsilon, delta + (1 + e^epsilon) tau)-private. Over adaptive releases tau is at most
 the sum of that of each, given all before it (coupling, one after the other). For one message it is
-that of its sampler (`privet.kernel.ziggurat.total_variation` for each of its draws) and that of its
-stream: the blocks of a cipher under one key never repeat, where random ones might, with a chance of
-at most m^2 2^-129 for m blocks of 128 bits. A draw takes a word of 64 bits, and further ones in less
-than 1 of 100; m is taken for its draws, and 512 at least. That AES-256 is a good cipher otherwise is
-an assumption, to which no number is given. In a sum of shared noise each agent's draws count.
+that of its sampler (`privet.kernel.ziggurat.total_variation` for each of its draws) and that of
+its stream: the blocks of a cipher under one key never repeat, where random ones might, with a
+chance of at most m^2 2^-129 for m blocks of 128 bits. A draw takes a word of 64 bits, and further
+ones in less than 1 of 100; m is taken for its draws, and 512 at least. That AES-256 is a good
+cipher otherwise is an assumption, to which no number is given. In a sum of shared noise each
+agent's draws count.
 """
 
 from __future__ import annotations
@@ -28,9 +29,7 @@ _LEAST_BLOCKS = 512
 _BLOCKS = 2.0**-129
 
 
-def drawn_delta(
-    messages: Iterable[tuple[Release, int]], dim: int, epsilon: float
-) -> float:
+def drawn_delta(messages: Iterable[tuple[Release, int]], dim: int, epsilon: float) -> float:
     """Return what delta grows by, as noise is drawn by a computer: (1 + e^epsilon) tau.
 
     Parameters

@@ -149,7 +149,7 @@ def _of_person(
         return {}
     groups = (ledger.totals.of_group(rows) for ledger in result.agents.values())
     epsilon = max(group.epsilon(result.delta) for group in groups)
-    session = strategy.session
+    session = strategy.run.session
     drawn = max(
         drawn_delta(ledger.entries, draw_length(session.roster.agents[name], session), epsilon)
         for name, ledger in result.agents.items()

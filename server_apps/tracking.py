@@ -303,8 +303,9 @@ class Tracking(Observer):
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Log how the run ended, with its files, and close the trackers."""
-        names = FILES
+        names: tuple[str, ...] = FILES
         if summary["private"] and "baselines" in summary:
+            summary = {key: value for key, value in summary.items() if key != "baselines"}
             names = tuple(name for name in FILES if name not in SHOW_BASELINES)
             log.warning(
                 "track: %s stay in the run folder, as they show baselines without noise",

@@ -52,6 +52,7 @@ from privet.sim.empirical import (
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import App, NodeConfig
 from privet.sim.inline import app_of
+from privet.sim.power import Power, separation, smallest_lack_of_draws
 from privet.sim.residuals import Replays, Residuals, Silence, vectors_of
 from privet.sim.trusting import require_colluders, trusting_nodes
 from privet.strategies import Round
@@ -110,6 +111,13 @@ class Audit:
         Runs that were played.
     false_alarms : float
         The chance that a bound is above the epsilon of a mechanism that keeps it.
+    lack : float
+        The smallest share of the noise that could be missing, wherever it got lost, and be found by
+        the canaries nine times in ten; NaN if none would be (`privet.sim.power`).
+    lack_of_draws : float
+        The same of noise that is drawn too small, by the spread; NaN where that is not measured.
+    power : Power
+        What ``lack`` follows from.
     """
 
     epsilon: float
@@ -124,6 +132,9 @@ class Audit:
     correct: int
     runs: int
     false_alarms: float
+    lack: float
+    lack_of_draws: float
+    power: Power
 
     @property
     def bound(self) -> float:
@@ -207,10 +218,20 @@ def audit(
     halves = scores[truth], scores[~truth]
     # Coins may fall all alike, and scores of a run without noise have no deviation to measure by.
     spreads = all(half.size for half in halves) and any(np.ptp(half) > 0 for half in halves)
-    if spreads and all(one.ledger.totals.method == "gaussian" for one in seen):
+    gaussian = all(one.ledger.totals.method == "gaussian" for one in seen)
+    if spreads and gaussian:
         measured = gaussian_bound(*halves, delta, error=error)
+    epsilon = max(one.epsilon for one in seen)
+    power = Power(
+        separation=separation(*halves),
+        epsilon=epsilon,
+        delta=delta,
+        mu=max(one.ledger.totals.mu for one in seen) if gaussian else math.nan,
+        error=error,
+        shares=SHARES,
+    )
     return Audit(
-        epsilon=max(one.epsilon for one in seen),
+        epsilon=epsilon,
         delta=delta,
         guessed=guessed,
         provable=max(
@@ -225,7 +246,16 @@ def audit(
         correct=correct,
         runs=len(seen),
         false_alarms=false_alarms,
+        lack=power.smallest_lack(scores.size),
+        lack_of_draws=_lack_of_draws(seen[0].residuals, error),
+        power=power,
     )
+
+
+def _lack_of_draws(residuals: Residuals | None, error: float) -> float:
+    if residuals is None or not residuals.fits:
+        return math.nan
+    return smallest_lack_of_draws(residuals.count, gaussian=residuals.gaussian, error=error)
 
 
 def _spread(seen: _Seen, error: float) -> float:

@@ -176,7 +176,9 @@ def _digests(summary: Mapping[str, Any]) -> str:
     digests = summary.get("sha-256")
     if not isinstance(digests, Mapping):
         return ""
-    lines = (f"{text(name)}<br><small>SHA-256: {text(one)}</small>" for name, one in digests.items())
+    lines = (
+        f"{text(name)}<br><small>SHA-256: {text(one)}</small>" for name, one in digests.items()
+    )
     return "<br>".join(lines)
 
 
@@ -198,10 +200,14 @@ def checks_of(run: Run, ledgers: Sequence[Path]) -> Iterator[tuple[bool, str]]:
         yield False, f"{page.name}: not there"
     else:
         same = page.read_bytes() == expected
-        yield same, f"{page.name}: " + (
-            "as the account and the summary give it"
-            if same
-            else "is not what privacy.json and summary.json give with this version"
+        yield (
+            same,
+            f"{page.name}: "
+            + (
+                "as the account and the summary give it"
+                if same
+                else "is not what privacy.json and summary.json give with this version"
+            ),
         )
     known, found = run.summary.get("sha-256"), digests_of(run.folder)
     if not isinstance(known, Mapping) or not known:

@@ -34,7 +34,8 @@ def planned(command: str, *more: str) -> dict[str, Any]:
     (line,) = out.splitlines()
     found: dict[str, Any] = json.loads(line)
     for entry in found["accounts"]:
-        assert set(entry) == KEYS
+        drawn = set() if found["algorithm"] == "gfl" else {"drawn-delta"}
+        assert set(entry) == KEYS | drawn
         assert entry["epsilon"] == "inf" or entry["epsilon"] >= 0
         assert entry["method"] in ("gaussian", "pld", "none")
         assert (entry["mu"] is not None) == (entry["method"] == "gaussian")

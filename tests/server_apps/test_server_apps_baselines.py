@@ -132,8 +132,15 @@ def test_nodes_of_their_own_have_none(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.baselines
-def test_in_a_private_run_they_are_marked_and_stand_in_no_promise(tmp_path: Path) -> None:
+def test_a_private_run_has_none_unless_it_asks(tmp_path: Path) -> None:
     finished = run(tmp_path, num_server_rounds=1, **PRIVATE)
+    assert "baselines" not in finished.summary
+    assert "pooled" not in (finished.folder / "report.html").read_text()
+
+
+@pytest.mark.baselines
+def test_in_a_private_run_they_are_marked_and_stand_in_no_promise(tmp_path: Path) -> None:
+    finished = run(tmp_path, num_server_rounds=1, baseline_seconds=2, **PRIVATE)
     pooled = finished.summary["baselines"]["pooled"]["accuracy"]
     assert "baselines without noise, which epsilon does not cover" in headline(finished.summary)
     page = Page((finished.folder / "report.html").read_text())

@@ -30,6 +30,7 @@ BASE: dict[str, Any] = {
 
 def finished(tmp_path: Path, **settings: Any) -> Any:
     raw = {**BASE, "output-dir": str(tmp_path), **settings}
+    raw = {key: value for key, value in raw.items() if value is not None}
     return run_inline(raw, "run")
 
 
@@ -62,7 +63,7 @@ def test_run_with_h_ends_at_the_optimum_it_is_compared_with(tmp_path: Path) -> N
         tmp_path,
         **{
             "algorithm": "fed-pdm",
-            "target-epsilon": 0.0,
+            "target-epsilon": None,
             "delta": 1e-5,
             "clip": 0.0,
             "h": "l1",

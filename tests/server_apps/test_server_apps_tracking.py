@@ -77,6 +77,21 @@ def test_a_tracker_is_given_what_the_report_shows(
     assert run.described.config == json.loads((tmp_path / "run/summary.json").read_text())["config"]
 
 
+@pytest.mark.baselines
+@pytest.mark.parametrize("private", [False, True])
+def test_a_tracker_is_given_no_page_with_baselines_of_a_private_run(
+    tmp_path: Path, kept: type[Kept], private: bool
+) -> None:
+    given = keys(tmp_path, track="kept", **(PRIVATE if private else {}))
+    finished = run_inline({**given, "baseline-seconds": 1.5}, "run")
+    assert "baselines" in finished.summary
+    (run,) = kept.runs
+    pages = [] if private else ["report.html", "summary.json"]
+    assert sorted(run.files) == sorted(["model.npz", *pages])
+    assert ("baselines" in run.summary) is not private
+    assert (tmp_path / "run" / "report.html").exists()
+
+
 def test_a_resumed_run_goes_on_in_its_tracker_and_another_folder_has_all_rounds(
     tmp_path: Path, kept: type[Kept]
 ) -> None:

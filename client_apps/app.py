@@ -15,7 +15,7 @@ from flwr.clientapp.typing import Mod
 
 from privet.core import algorithm
 
-from .base import Participant, ProblemFn
+from .base import MeaningOf, Participant, ProblemFn
 from .flower_mods import refuse_mods
 from .guard import NoiseFactory
 from .masking import MaskFactory
@@ -63,6 +63,7 @@ def client_app(
     train_metrics: bool = False,
     reply_seconds: float = 0.0,
     evaluate_on: str = "training",
+    meaning: MeaningOf = "",
     mods: list[Mod] | None = None,
 ) -> ClientApp:
     """Return a Flower ClientApp that takes part in an algorithm.
@@ -86,6 +87,8 @@ def client_app(
         Seconds that every reply to a training message takes, as in `Participant`.
     evaluate_on : str
         "training" or "held-out", as in `Participant`.
+    meaning : str or callable
+        What the numbers of a problem of your own mean, as in `Participant`.
     mods : list of Flower mods, optional
         Not those for clipping, noise or secure aggregation, which do not see what is sent here.
 
@@ -112,6 +115,7 @@ def client_app(
         train_metrics=train_metrics,
         reply_seconds=reply_seconds,
         evaluate_on=evaluate_on,
+        meaning=meaning,
     )
     warn_of_slow_start()
     app = AgentApp(participant, mods)

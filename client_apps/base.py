@@ -24,7 +24,16 @@ from privet.core import ConfigError, NotFiniteError, PrivetError, WireError, alg
 from privet.core.errors import ModelError, one_line
 from privet.core.library import library_version
 from privet.core.threads import pin_blas_threads
+from privet.data.agreement import Agreement
 from privet.data.dataset import DataError
+from privet.data.meaning import (
+    ENCODING_RECORD,
+    LONGEST,
+    Difference,
+    Meaning,
+    digest,
+    is_statement,
+)
 from privet.kernel import (
     BudgetRefused,
     Facts,
@@ -51,13 +60,15 @@ from privet.wire import (
 )
 from privet.wire.contract import (
     CONTRACT_VERSION,
+    ENROL_AGAIN,
     Instruction,
     decode_settings,
     encode_settings,
     read_experiment,
 )
 from privet.wire.enrolment import enrolment_record
-from privet.wire.records import record_dict
+from privet.wire.flower_internals import held_by
+from privet.wire.records import read_field, record_dict
 
 from .flower_mods import mod_around
 from .guard import (
@@ -75,12 +86,13 @@ from .measures import EVALUATE_ON, METRICS, evaluated_part, measures, sent_model
 from .message_round import MessageRound
 from .pace import Pace
 from .state import LARGE, PRIVATE_RECORD, read_state
-from .terms import MEAN_EXAMPLES
+from .terms import ENCODING, MEAN_EXAMPLES
 from .unsigned import warn_of_unsigned
 
 log = logging.getLogger("flwr.privet")
 
 ProblemFn = Callable[[Context], Problem]
+MeaningOf = str | Callable[[Context], str]
 
 LOCAL_KEYS = (
     "local-solver",
@@ -109,6 +121,10 @@ record plays a part."""
 
 _OWN_KINDS = ("train", "evaluate", ENROL)
 """Messages that this library's own handlers answer, each failure with one line."""
+
+
+class NotAgreedError(WireError):
+    """The agent's data are not encoded as the run's agents have agreed: it is to enrol again."""
 
 
 class OfRecords(Exception):
@@ -160,6 +176,10 @@ class Participant:
         The examples that a federated evaluation is of: "training", or "held-out" for those of the
         problem's ``held_out``, a problem as well. The means over agents are weighted by how many
         there are. A private agent declines both.
+    meaning : str or callable
+        What the problem's numbers mean, or ``context -> str``: columns with units and order,
+        classes, anything that the author of the problem can say. Agents of one run state the same,
+        or are turned away. Problems of `privet.data` state their columns by themselves.
     """
 
     def __init__(
@@ -173,6 +193,7 @@ class Participant:
         train_metrics: bool = False,
         reply_seconds: float = 0.0,
         evaluate_on: str = "training",
+        meaning: MeaningOf = "",
     ) -> None:
         if not 0 <= reply_seconds < math.inf:
             raise ConfigError(f"reply_seconds is {reply_seconds!r}, expected a number >= 0")
@@ -190,6 +211,7 @@ class Participant:
         self.train_metrics = train_metrics
         self.reply_seconds = reply_seconds
         self.evaluate_on = evaluate_on
+        self._meaning_of = meaning
         self._problems: dict[tuple[int, int], Problem] = {}
         self._prepared: dict[tuple[int, int], tuple[Half, float, Held, Facts]] = {}
         self._decoded: tuple[bytes, bool, dict[str, Any]] = (b"", False, {})
@@ -201,8 +223,10 @@ class Participant:
 
         Privacy: the reply holds the agent's name, its declared number of examples (public), the
         model's names, shapes and dtype, the rounds whose states it holds, the version of this
-        library, the experiment's entries in its ledger file (public numbers, as in every upload)
-        and, for secure sums, a fresh public key; nothing else.
+        library, what its columns mean (of a private agent, and in secure sums, digests of its
+        public schema; of others, where they read a file of their own without one, also number,
+        mean and sum of squares of each column), the experiment's entries in its ledger file
+        (public numbers, as in every upload) and, for secure sums, a fresh public key; nothing else.
         """
         return self._guarded(self._query, message, context)
 
@@ -343,6 +367,8 @@ class Participant:
             code = NOT_FINITE
         if of_records and rules.quiet and line is kind:  # its class is that of what failed
             code = FAILED
+        if isinstance(error, NotAgreedError):
+            code = ENROL_AGAIN
         return Error(code, f"agent {name}: {line}")
 
     def exits(self, message: Message, context: Context) -> Exits:
@@ -404,7 +430,9 @@ class Participant:
         """Return the half, the problem and the facts that an agent uses in a round."""
         half = self.half(instruction, context)
         mean = self.settings(instruction).get(MEAN_EXAMPLES, 0.0)
-        return half, *self.prepared_problem(half, context, mean)
+        found = half, *self.prepared_problem(half, context, mean)
+        self.require_encoding(instruction, context)
+        return found
 
     def served(self, protocol: str) -> type[Half]:
         """Return the half of an algorithm that this participant serves.
@@ -489,7 +517,9 @@ class Participant:
         quiet = bool(private or masked)
         if quiet:
             context.state[PRIVATE_RECORD] = ConfigRecord()
-        problem = self._problem(context)
+        row_norm = read_field(question, "row-norm", float, 0.0)
+        text = read_field(question, ENCODING, str, "")
+        problem = self._agreed_problem(text, context, name, row_norm)
         facts = declared_facts(problem, rules)
         if rules.limited or (private and not masked):
             require_public(problem)
@@ -515,7 +545,89 @@ class Participant:
             library=library_version(),
             ledger=rules.released(experiment, name),
             step_size=0.0 if quiet or rules.limited else getattr(problem, "step_size", 0.0),
+            encoding=self._statement(problem, context, row_norm, quiet=quiet or rules.limited),
         )
+
+    # ------------------------------------------------------------------ what columns mean
+
+    def _meaning(self, problem: Problem, context: Context, row_norm: float) -> Meaning | None:
+        """Return what a problem's numbers mean, None where nobody says."""
+        own = getattr(problem, "meaning", None)
+        known = own if isinstance(own, Meaning) else Meaning(says=str(own)) if own else None
+        of = self._meaning_of
+        if says := of if isinstance(of, str) else of(context):
+            known = replace(known or Meaning(), says=says)
+        return known and known.within(row_norm)
+
+    def _statement(
+        self, problem: Problem, context: Context, row_norm: float, *, quiet: bool
+    ) -> str:
+        """Return what the agent says of its encoding, digests where it keeps to itself.
+
+        Raises
+        ------
+        ConfigError
+            If its scaling would have to be agreed on, and it may not give away what that takes.
+        """
+        meaning = self._meaning(problem, context, row_norm)
+        if meaning is None:
+            return ""
+        if meaning.rows and (quiet or meaning.is_long):
+            raise ConfigError(
+                "its own rows give the scaling, which "
+                + ("is not agreed on in a secure sum" if quiet else "is too long to agree on")
+                + f": {getattr(problem, 'data_dependent', '')}",
+                Told.SCALING,
+            )
+        return meaning.statement(private=quiet)
+
+    def _agreed_problem(self, text: str, context: Context, name: str, row_norm: float) -> Problem:
+        """Return the agent's problem, encoded as the run's agents have agreed where it can be.
+
+        ``text`` is what they have agreed on, empty while they have not. The node's log says in what
+        its data differ.
+        """
+        held = held_by(context.state)
+        if not text and ENCODING_RECORD in held:  # of an earlier run on this node
+            del context.state[ENCODING_RECORD]
+            self.forget(context)
+        problem = self._problem(context)
+        own = self._meaning(problem, context, row_norm) if text else None
+        if own is None or own.text == text:
+            return problem
+        if len(text) > LONGEST or not is_statement(text):
+            raise WireError("enrolment question has an encoding that cannot be read", Told.CONTRACT)
+        agreed = Agreement(text)
+        taken = agreed.taken_by(own)
+        if isinstance(taken, Difference):
+            log.warning("agent %s: %s", name, taken.between("this node has", "the run"))
+            return problem
+        if taken.text == own.text:
+            return problem
+        context.state[ENCODING_RECORD] = ConfigRecord({"text": taken.text, "mark": agreed.mark})
+        self.forget(context)
+        return self._problem(context)
+
+    def require_encoding(self, instruction: Instruction, context: Context) -> None:
+        """Refuse a message of a run whose agents have agreed on another encoding.
+
+        Raises
+        ------
+        NotAgreedError
+            As where a node has lost what it was told, or reads another file than at enrolment.
+        """
+        mark, _, bound = self.settings(instruction).get(ENCODING, "").partition(":")
+        row_norm = float(bound or 0.0)
+        meaning = self._meaning(self._problem(context), context, row_norm) if mark else None
+        if meaning is None:
+            return
+        record: Any = held_by(context.state).get(ENCODING_RECORD)
+        stated = {digest(meaning.text), digest(meaning.digests)}
+        if mark not in (stated if record is None else {record["mark"]}):
+            raise NotAgreedError(
+                "its data are not encoded as the run's agents have agreed: it is to enrol again",
+                Told.ENCODING,
+            )
 
     def _train(self, message: Message, context: Context, name: str) -> RecordDict:
         return played(self._round(message, context, name))

@@ -62,6 +62,10 @@ class Host(Protocol):
         """Return the problem to work on and its public numbers."""
         ...
 
+    def require_encoding(self, instruction: Instruction, context: Context) -> None:
+        """Refuse a message of a run whose agents have agreed on another encoding."""
+        ...
+
     def broadcast(self, instruction: Instruction, private: bool) -> Mapping[str, Any]:
         """Return the decoded broadcast."""
         ...
@@ -108,6 +112,7 @@ class MessageRound(Round[Local, RecordDict]):
             held = AgentState(ledger=held.ledger)
         mean = self.settings.get(MEAN_EXAMPLES, 0.0)
         self._prepared, self.facts = self._participant.prepared_problem(half, context, mean)
+        self._participant.require_encoding(instruction, context)
         self.problem = self._prepared.problem
         broadcast = self._participant.broadcast(instruction, half.private)
         require_buffers(broadcast, getattr(self.problem, "buffers", None))

@@ -227,3 +227,5 @@ BUILT_IN: dict[str, Callable[[int | None], Dataset]] = {
     "diabetes": _diabetes,
 }
 """Data sets of scikit-learn, by name: the seed fixes their held-out fifth, None holds none out."""
+STANDARDISED = ("breast-cancer", "diabetes")
+"""Those whose scaling depends on which rows are held out."""

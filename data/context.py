@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,14 @@ from flwr.app import Context
 
 from privet.core.files import state_path
 from privet.data.dataset import UNUSABLE, DataError
+from privet.data.loaders import Changes, changes
+from privet.data.meaning import ENCODING_RECORD
 from privet.data.prepared import forget
 from privet.data.problem import problem_from_config
 from privet.data.settings import DATA_KEYS
 from privet.kernel import NodeRules, Told
 from privet.problems import LinearModel
+from privet.wire.flower_internals import held_by
 
 
 def problem_from_context(context: Context) -> LinearModel[Any]:
@@ -50,10 +54,13 @@ def problem_from_context(context: Context) -> LinearModel[Any]:
     else:
         config = {**context.run_config, **node_config}
     count = int(config.get("num-agents", 0)) or int(node_config.get("num-partitions", 0))
+    own = bool(node_config.get("data-path"))
     problem = problem_from_config(
         *(config, int(node_config["partition-id"]), count),
-        own=bool(node_config.get("data-path")),
+        own=own,
         folder=_folder(node_config),
+        agreed=agreed_encoding(context),
+        changed=None if own else _of_run(context, config),
     )
     if (
         node_config.get("data-path")
@@ -63,6 +70,26 @@ def problem_from_context(context: Context) -> LinearModel[Any]:
         problem = copy.copy(problem)
         problem.data_dependent = problem.data_dependent or _RE_DEALT
     return problem
+
+
+def agreed_encoding(context: Context) -> str:
+    """Return the encoding that the agents of the run have agreed on, as the node keeps it; empty
+    where that is its own."""
+    state = getattr(context, "state", None)  # that of a function's caller may have none
+    record: Any = held_by(state).get(ENCODING_RECORD) if state else None
+    return "" if record is None else str(record["text"])
+
+
+def _of_run(context: Context, config: Mapping[str, Any]) -> Changes:
+    """Return the stamps of the files that a run's data are dealt from, looked at once a run: its
+    agents may be many, and so may the files."""
+    run, paths = getattr(context, "run_id", 0), [config.get("data-path"), config.get("schema")]
+    return _looked_at(run, *[str(path or "") for path in paths])
+
+
+@lru_cache(maxsize=1)
+def _looked_at(run_id: int, *paths: str) -> Changes:
+    return changes(*paths)
 
 
 def _shares(config: Mapping[str, Any]) -> bool:

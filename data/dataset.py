@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privet.kernel import Told
+
+if TYPE_CHECKING:
+    from privet.data.meaning import Meaning
 
 Task = Literal["binary", "multinomial", "regression"]
 FloatArray = NDArray[np.floating[Any]]
@@ -70,6 +73,7 @@ class Source:
     dates: str
     whole: bool
     alone: bool
+    agreed: str = ""
 
     @property
     def held_out(self) -> int | None:
@@ -130,6 +134,8 @@ class SourceColumn:
         Whether its single category becomes a column of zeros, as other nodes may have a second.
     dates : str
         Of dates, which are numbers of days: "day-first" or "month-first", else empty.
+    unit : str
+        Of numbers, as the schema states it, which sites compare; empty where it states none.
     """
 
     name: str
@@ -141,6 +147,7 @@ class SourceColumn:
     gap: bool = False
     zeros: bool = False
     dates: str = ""
+    unit: str = ""
 
     @property
     def width(self) -> int:
@@ -238,6 +245,8 @@ class Dataset:
         How a row of the table becomes one of the features; None where the rows are the features.
     doubts : tuple of Fault
         What its user may want to mend.
+    meaning : Meaning, optional
+        Of a table: what its columns, classes and scaling are, as sites compare it.
     """
 
     name: str
@@ -253,6 +262,7 @@ class Dataset:
     source_columns: tuple[SourceColumn, ...] = ()
     encoding: Encoding | None = None
     doubts: tuple[Fault, ...] = ()
+    meaning: Meaning | None = None
 
     @classmethod
     def of(cls, name: str, train: Part, test: Part, **about: Any) -> Dataset:

@@ -12,7 +12,9 @@ from privet.data.built_in import BUILT_IN, regression, synthetic
 from privet.data.click import load_click
 from privet.data.dataset import UNUSABLE, DataError, Dataset, Source, brief, finished
 from privet.data.femnist import load_femnist
+from privet.data.hub import PREFIX
 from privet.data.mnist import load_mnist
+from privet.data.stamps import Stamp, stamps
 from privet.data.table import load_table
 from privet.data.table_files import EXPECTED
 from privet.data.table_values import normal
@@ -57,8 +59,12 @@ def load(
     dates: str = "refuse",
     whole: bool = False,
     alone: bool = False,
+    agreed: str = "",
 ) -> Dataset:
-    """Return a data set; the result is cached per process and its arrays are read-only.
+    """Return a data set; its arrays are read-only.
+
+    The result is cached per process until a file that it is read from changes: its size, times or
+    inode.
 
     ============= ========================== ======= ======== ====================
     name          source                     columns train    test
@@ -108,6 +114,9 @@ def load(
     alone : bool
         Whether other nodes have records of their own that are not seen here, as where nothing is
         held out: of ``csv`` without a schema, what would give each node other columns is refused.
+    agreed : str
+        Of ``csv``: the encoding that the nodes of a run have agreed on, as the text of a
+        `privet.data.meaning.Meaning`; columns are put into its order and scaled by its numbers.
 
     Raises
     ------
@@ -143,9 +152,10 @@ def load(
         dates=dates,
         whole=whole,
         alone=alone or whole,
+        agreed=agreed if name == "csv" else "",
     )
     try:
-        return _load(source)
+        return _load(source, changes(source.path, source.schema))
     except DataError as error:
         if name in FROM_PATH:
             error.told = UNUSABLE
@@ -161,14 +171,18 @@ def load(
         raise DataError(f"{name}: cannot be used ({brief(error)})") from None
 
 
-def forget_loaded() -> None:
-    """Read the next data set from its files, even one that this process has read."""
-    _load.cache_clear()
+Changes = tuple[tuple[Stamp, ...] | None, ...]
+"""The stamps of the files at some paths, None of a path where there are none."""
+
+
+def changes(*paths: str) -> Changes:
+    """Return the stamps of the files that data are read from, by path; empty texts are none."""
+    return tuple(stamps([path.removeprefix(PREFIX)]) for path in paths if path)
 
 
 # Four covers a sweep over data sets; one MNIST in float64 is 125 MB.
 @lru_cache(maxsize=4)
-def _load(source: Source) -> Dataset:
+def _load(source: Source, changed: Changes) -> Dataset:
     if source.name == "synthetic":
         dataset = synthetic(source.seed, source.features, source.examples)
     elif source.name == "regression":

@@ -28,6 +28,8 @@ import numpy as np
 from privet.core.files import read_npz, write_npz
 from privet.core.library import library_version
 from privet.data.dataset import FloatArray, LabelArray, Task, frozen
+from privet.data.meaning import Meaning
+from privet.data.stamps import stamps
 
 log = logging.getLogger("flwr.privet")
 
@@ -55,7 +57,7 @@ class Share(NamedTuple):
     labels : array (n,)
     dealt : int
         The examples that are dealt to all agents together.
-    task, classes, data_dependent
+    task, classes, data_dependent, meaning
         As in `Dataset`.
     """
 
@@ -65,6 +67,7 @@ class Share(NamedTuple):
     task: Task
     classes: int
     data_dependent: str
+    meaning: Meaning | None = None
 
 
 Stamps = list[list[Any]]
@@ -88,23 +91,23 @@ def prepared(
         Reads and deals the data; its errors pass through, and nothing is kept then.
     """
     sources = list(sources)
-    stamps = _stamps(sources)
+    found = _stamps(sources)
     if not _is_own(folder):
         return make()
-    if stamps is None:
+    if found is None:
         _sweep(folder)
         return make()
     text = json.dumps({**asked, "library": library_version()}, sort_keys=True)
     file = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}{_SUFFIX}"
-    share = _read(file, stamps)
+    share = _read(file, found)
     if share is not None:
         return share
     share = make()
     settled = time.time() - SETTLED
-    newest = max((stamp[3] for stamp in stamps), default=0) / 1e9
+    newest = max((each[3] for each in found), default=0) / 1e9
     small = share.features.nbytes <= LARGEST
-    if small and newest < settled and _stamps(sources) == stamps:
-        _write(file, share, sources, stamps)
+    if small and newest < settled and _stamps(sources) == found:
+        _write(file, share, sources, found)
     else:
         _sweep(folder)
     return share
@@ -121,30 +124,15 @@ def forget(folder: Path) -> None:
 
 
 def _stamps(sources: Iterable[str]) -> Stamps | None:
-    """Return the stamps of all files that a share is made from, this library's included.
+    """Return the stamps of all files that a share is made from, this library's included, as JSON
+    has them.
 
     None where a source is missing, or has too many files.
     """
     packages = [spec.origin for name in _READERS if (spec := find_spec(name)) and spec.origin]
-    files = [*sorted(Path(__file__).parent.rglob("*.py")), *map(Path, packages)]
-    try:
-        for source in map(Path, sources):
-            if S_ISDIR(source.stat().st_mode):
-                for where, folders, names in os.walk(source, followlinks=True):
-                    folders.sort()
-                    files += [Path(where, name) for name in sorted(names)]
-                    if len(files) > MOST_FILES:
-                        return None
-            else:
-                files.append(source)
-        return [_stamp(file) for file in files]
-    except OSError:
-        return None
-
-
-def _stamp(file: Path) -> list[Any]:
-    found = file.stat()
-    return [str(file), found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns]
+    own = [*sorted(Path(__file__).parent.rglob("*.py")), *map(Path, packages)]
+    found = stamps([*own, *sources], MOST_FILES + len(own))
+    return None if found is None else list(map(list, found))
 
 
 def _is_own(folder: Path) -> bool:
@@ -161,14 +149,14 @@ def _is_own(folder: Path) -> bool:
     return False
 
 
-def _read(file: Path, stamps: Stamps) -> Share | None:
+def _read(file: Path, found: Stamps) -> Share | None:
     """Return what a file holds, None where it is not there, or was made from other files."""
     try:
         if not S_ISREG(file.lstat().st_mode):
             raise ValueError("no plain file")
         members = read_npz(file)
         about = json.loads(members[_ABOUT].tobytes())
-        if about["stamps"] != stamps:
+        if about["stamps"] != found:
             return None
         features, labels = frozen(members["features"]), frozen(members["labels"])
         if features.ndim != 2 or labels.shape != features.shape[:1]:
@@ -180,6 +168,7 @@ def _read(file: Path, stamps: Stamps) -> Share | None:
             about["task"],
             int(about["classes"]),
             str(about["data-dependent"]),
+            Meaning.from_text(about["meaning"]) if about["meaning"] else None,
         )
     except FileNotFoundError:
         return None
@@ -188,15 +177,16 @@ def _read(file: Path, stamps: Stamps) -> Share | None:
         return None
 
 
-def _write(file: Path, share: Share, sources: list[str], stamps: Stamps) -> None:
+def _write(file: Path, share: Share, sources: list[str], found: Stamps) -> None:
     """Keep a share, and remove others that are out of date or too many."""
     about = {
         "sources": sources,
-        "stamps": stamps,
+        "stamps": found,
         "dealt": share.dealt,
         "task": share.task,
         "classes": share.classes,
         "data-dependent": share.data_dependent,
+        "meaning": share.meaning.text if share.meaning else "",
     }
     text = np.frombuffer(json.dumps(about).encode(), np.uint8)
     try:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from privet.core.key import values_of
+from privet.data.built_in import STANDARDISED
 from privet.data.dataset import (
     UNUSABLE,
     DataError,
@@ -20,7 +22,8 @@ from privet.data.dataset import (
     frozen,
 )
 from privet.data.hub import PREFIX
-from privet.data.loaders import FROM_PATH, forget_loaded, load
+from privet.data.loaders import FROM_PATH, WITH_INTERCEPT, Changes, changes, load
+from privet.data.meaning import Meaning, digest
 from privet.data.partitions import PARTITIONS, partition
 from privet.data.prepared import Share, prepared
 from privet.data.settings import DATA_KEYS, INTERCEPT, DataSettings
@@ -28,6 +31,7 @@ from privet.kernel import Facts, clip_rows
 from privet.kernel.facts import OTHER, proven_loss
 from privet.problems import BinaryLogistic, LinearModel, Regularizer, make_regularizer
 from privet.problems.linear import MatrixScoreModel
+from privet.problems.loss import Loss
 from privet.problems.losses import LOSSES
 from privet.problems.stacks import total_gradient
 
@@ -104,12 +108,15 @@ def problem_from_config(
     *,
     own: bool = False,
     folder: Path | None = None,
+    agreed: str = "",
+    changed: Changes | None = None,
 ) -> LinearModel[Any]:
     """Return the problem f_i of one agent, built from that agent's rows alone.
 
     With partition none it has all rows of the data, or of their training set where they come with
     a test set; otherwise the split is that of `federation_from_config`. Data, split and problem
-    are cached per process: another call costs microseconds, and gives the same object.
+    are cached per process until a file of theirs changes: another call costs microseconds, and
+    gives the same object.
 
     Parameters
     ----------
@@ -124,6 +131,10 @@ def problem_from_config(
         ``data_dependent``: a record that changes moves others in or out of the agent's share.
     folder : Path, optional
         Where the agent's share is kept from process to process (`privet.data.prepared`).
+    agreed : str
+        The encoding that the agents of a run have in common, as `privet.data.load` takes it.
+    changed : Changes, optional
+        The stamps of the files, where the caller has looked at them.
 
     Raises
     ------
@@ -136,19 +147,26 @@ def problem_from_config(
     own = own and settings.dataset in FROM_PATH
     with _hidden(settings):
         if folder is None or settings.data_path.startswith(PREFIX):  # no file says if a hub changes
-            return _agents(settings, num_agents, own).problem(agent_index)
-        asked = {"settings": _of_share(settings), "agent": [agent_index, num_agents, own]}
+            if changed is None:
+                changed = changes(settings.data_path, settings.schema)
+            return _agents(settings, num_agents, own, agreed, changed).problem(agent_index)
+        asked = {
+            "settings": _of_share(settings),
+            "agent": [agent_index, num_agents, own],
+            **({"agreed": digest(agreed)} if agreed else {}),
+        }
         sources = filter(None, (settings.data_path, settings.schema))
 
         def make() -> Share:
-            forget_loaded()  # what this process has read may be of what the files held before
-            return _Agents(settings, num_agents, own).share(agent_index)
+            return _Agents(settings, num_agents, own, agreed).share(agent_index)
 
         share = prepared(folder, asked, sources, make)
         return _problem(settings, share, settings.make_regularizer(num_agents))
 
 
-def federation_from_config(config: Mapping[str, Any], num_agents: int) -> Federation:
+def federation_from_config(
+    config: Mapping[str, Any], num_agents: int, *, agreed: str = ""
+) -> Federation:
     """Return all agents' problems and the held-out set; see `problem_from_config`.
 
     Raises
@@ -163,7 +181,8 @@ def federation_from_config(config: Mapping[str, Any], num_agents: int) -> Federa
             "partition none is for a node's own config; a federation needs its examples dealt"
         )
     with _hidden(settings):
-        agents = _agents(settings, num_agents, False)
+        changed = changes(settings.data_path, settings.schema)
+        agents = _agents(settings, num_agents, False, agreed, changed)
         dataset = agents.dataset
         if not len(dataset.test_labels):
             raise DataError(_nothing_held_out(settings, len(dataset.train_labels)))
@@ -256,9 +275,11 @@ def planned_facts(config: Mapping[str, Any], num_agents: int, num_examples: int,
 class _Agents:
     """The problems of one federation, each built when it is first needed."""
 
-    def __init__(self, settings: DataSettings, num_agents: int, own: bool) -> None:
+    def __init__(
+        self, settings: DataSettings, num_agents: int, own: bool, agreed: str = ""
+    ) -> None:
         self.settings = settings
-        self.dataset = _dataset(settings, num_agents, own)
+        self.dataset = _dataset(settings, num_agents, own, agreed)
         self._data_dependent = self.dataset.data_dependent or (self._own_split() if own else "")
         self.parts = self._parts(num_agents)
         self._dealt = sum(map(len, self.parts))
@@ -302,7 +323,7 @@ class _Agents:
 
     def _of(self, features: FloatArray, labels: LabelArray) -> Share:
         data = self.dataset
-        about = (data.task, data.classes, self._data_dependent)
+        about = (data.task, data.classes, self._data_dependent, data.meaning)
         return Share(features, labels, self._dealt, *about)
 
     def problem(self, index: int) -> LinearModel[Any]:
@@ -352,16 +373,41 @@ def _model(
     except ValueError as error:
         raise DataError(f"{_where(settings)}: {error}") from None
     model.data_dependent = share.data_dependent
+    model.meaning = _meaning(settings, share.meaning, loss, model.num_features)
     return model
+
+
+@lru_cache(maxsize=8)
+def _meaning(settings: DataSettings, table: Meaning | None, loss: Loss, width: int) -> Meaning:
+    """Return what the numbers of an agent's rows mean: its table, and what else makes them."""
+    name = settings.dataset
+    configured = INTERCEPT[settings.intercept]
+    facts: dict[str, Any] = {
+        "loss": loss.name,
+        **values_of(settings.keys_of_row(loss)),
+        "row-norm": settings.row_norm,
+        "dtype": settings.dtype,
+        "intercept": name in WITH_INTERCEPT if configured is None else configured,
+    }
+    if table is not None:
+        return replace(table, settings=facts)
+    facts |= {"dataset": name, "columns": width}
+    if name == "click":
+        facts["hashing"] = settings.hashing or settings.data_path.startswith(PREFIX)
+    if name in STANDARDISED:
+        facts["data-seed"] = settings.data_seed
+    return Meaning(settings=facts)
 
 
 # Bounded, so that a sweep over settings does not keep every federation it has visited.
 @lru_cache(maxsize=4)
-def _agents(settings: DataSettings, num_agents: int, own: bool) -> _Agents:
-    return _Agents(settings, num_agents, own)
+def _agents(
+    settings: DataSettings, num_agents: int, own: bool, agreed: str, changed: Changes
+) -> _Agents:
+    return _Agents(settings, num_agents, own, agreed)
 
 
-def _dataset(settings: DataSettings, num_agents: int, own: bool) -> Dataset:
+def _dataset(settings: DataSettings, num_agents: int, own: bool, agreed: str) -> Dataset:
     return load(
         settings.dataset,
         data_path=settings.data_path,
@@ -382,4 +428,5 @@ def _dataset(settings: DataSettings, num_agents: int, own: bool) -> Dataset:
         dates=settings.dates,
         whole=settings.partition == "none",
         alone=own,
+        agreed=agreed,
     )

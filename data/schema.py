@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,8 @@ def read_schema(path: str) -> Schema:
     except ValueError as error:
         raise DataError(f"schema {path}: expected TOML ({brief(error)})") from None
     columns, mark = document.get("columns"), document.get(MARK, False)
-    if not isinstance(columns, dict) or not columns or set(document) - {"columns", MARK}:
-        raise DataError(f"schema {path}: expected one table [columns]")
+    if not isinstance(columns, dict) or not columns or set(document) - {"columns", "units", MARK}:
+        raise DataError(f"schema {path}: expected one table [columns], and perhaps one [units]")
     if not isinstance(mark, bool):
         raise DataError(f"schema {path}: {MARK} = {mark!r}: expected true or false")
     columns = {normal(name): values for name, values in columns.items()}
@@ -55,7 +55,18 @@ def read_schema(path: str) -> Schema:
                 f"schema {path}: {name} = {columns[name]!r}: expected [low, high], or a list of "
                 "different texts"
             )
-    return Schema({name: column for name, column in public.items() if column}, mark)
+    known = {name: column for name, column in public.items() if column}
+    for name, unit in _units(path, document.get("units", {})).items():
+        if name not in known or known[name].categories:
+            raise DataError(f"schema {path}: a unit of {name}, which is no column of numbers")
+        known[name] = replace(known[name], unit=unit)
+    return Schema(known, mark)
+
+
+def _units(path: str, units: Any) -> dict[str, str]:
+    if not isinstance(units, dict) or not all(isinstance(one, str) for one in units.values()):
+        raise DataError(f'schema {path}: expected texts in [units], such as sodium = "mmol/l"')
+    return {normal(name): normal(unit) for name, unit in units.items()}
 
 
 def _column(name: str, values: Any) -> SourceColumn | None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from privet.core.errors import did_you_mean
 from privet.core.key import LARGEST
+from privet.data import meaning, scaling
 from privet.data.dataset import (
     DENSE_BYTES,
     DataError,
@@ -92,7 +93,8 @@ def load_table(source: Source) -> Dataset:
     deviation, and are zeros where all are equal; k categories, in the order of the alphabet, become
     k - 1 columns, the first is the zero row, and a single one is left out. A node that reads its
     own file (``alone``) without a schema cannot know the other nodes' categories: a single one
-    becomes a column of zeros, with a warning.
+    becomes a column of zeros, with a warning. What a run's nodes have ``agreed`` on takes the place
+    of the file's order of columns and categories, and of its means and deviations.
 
     A ``schema`` names the columns that are used: a range [low, high] is scaled to
     [-1, 1], or the categories; what lies outside is refused.
@@ -129,6 +131,9 @@ def load_table(source: Source) -> Dataset:
     if any(fault.stops for fault in faults):
         raise TableError(source, faults)
     *inputs, label = columns
+    agreed = meaning.Meaning.from_text(source.agreed) if source.agreed else None
+    if agreed is not None:
+        inputs = _as_agreed(source, inputs, label, agreed)
     task, classes = _task(label)
     width = sum(column.width for column in inputs)
     if len(files) * width * 8 > DENSE_BYTES:
@@ -149,6 +154,9 @@ def load_table(source: Source) -> Dataset:
     if not len(train.labels):
         raise DataError(f"{source.path}: expected rows to train on beside {TEST}")
     encoding = _encoding(source, inputs, label, train)
+    if agreed is not None:
+        encoding = scaling.scaled_as(encoding, agreed, source.missing)
+    means = _meaning(source, encoding, train) if agreed is None else agreed
     train, test = (encoding.applied(part) for part in (train, test))
     if zeros := _zeros(inputs):
         log.warning("%s: %s", source.path, zeros)
@@ -163,7 +171,35 @@ def load_table(source: Source) -> Dataset:
         source_columns=tuple(columns),
         encoding=encoding,
         doubts=tuple(faults),
+        meaning=means,
     )
+
+
+def _as_agreed(
+    source: Source, inputs: list[SourceColumn], label: SourceColumn, agreed: meaning.Meaning
+) -> list[SourceColumn]:
+    """Return the columns in the order, and with the categories, that a run's sites have agreed on.
+
+    Raises
+    ------
+    DataError
+        Where the file is not as it was then.
+    """
+    own = meaning.Meaning(*meaning.of_columns(inputs, label))
+    if found := own.difference(replace(agreed, settings={}, says="")):
+        told = found.between("this table has", "the run")
+        raise DataError(f"{source.path}: {told}: it is not the table that the node enrolled with")
+    return scaling.read_as(inputs, agreed)
+
+
+def _meaning(source: Source, encoding: Encoding, train: Part) -> meaning.Meaning:
+    """Return what a table's columns mean; ``train`` are its rows before scaling."""
+    rows: dict[str, list[float]] = {}
+    if source.alone:
+        shares = source.missing == "mean"
+        rows = scaling.moments(encoding, train.features, train.labels, shares=shares)
+    columns, label = meaning.of_columns(encoding.columns, encoding.label)
+    return meaning.Meaning(columns, label, scale=scaling.scaling(encoding), rows=rows)
 
 
 def _encoding(

@@ -5,6 +5,9 @@
     upload       what `privet.kernel.round.Round.seal` makes    the same: it was charged and noised
     enrolment    declared numbers (`privet.kernel.Facts`),      the same: none is computed from the
                  the model's names and shapes, the account      records (`require_public`)
+    encoding     what columns mean; of a file of the node's     digests of its public schema and
+                 own without a schema also each column's        settings (`Participant.enrolment`)
+                 number, mean and sum of squares
     evaluation   loss and metrics at a model                    nothing (`Exits.numbers`)
     metrics      numbers beside an upload                       none (where it is packed:
                                                                 `MessageRound`, `LoopParticipant`)

@@ -80,6 +80,11 @@ class Told(StrEnum):
     PREPARATION = (
         "a private run refuses data-dependent preprocessing; its own log says which, and what to do"
     )
+    SCALING = (
+        "its own rows give the scaling of its features, which a private run and a secure sum do "
+        "not agree on: its operator sets a schema with public ranges (docs/data.md)"
+    )
+    ENCODING = "its data are not encoded as the run's agents have agreed: it enrols again"
     PARTITION = "node config has no partition-id: start the SuperNode with one"
 
     # The message, and the ClientApp that answers it.

@@ -228,6 +228,9 @@ class LinearModel(ClippedSums, Generic[Target]):
     num_examples: int
     data_dependent: str = ""
     """The part of the features' preparation that depends on the records; empty for none."""
+    meaning: Any = None
+    """What the features and targets mean, as agents compare it at enrolment: a text, or a
+    `privet.data.meaning.Meaning`; None states nothing."""
     kind: ClassVar[str]
     """Name of the loss, as the kernel's `PROVEN` knows it where it lists it."""
     constants: Mapping[str, Any] = {}
@@ -306,7 +309,7 @@ class LinearModel(ClippedSums, Generic[Target]):
         if np.array_equal(features, self.features):
             return self
         other = self.with_features(features)
-        other.data_dependent = self.data_dependent
+        other.data_dependent, other.meaning = self.data_dependent, self.meaning
         return other
 
     @cached_property

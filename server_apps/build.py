@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,10 +32,13 @@ def build_strategy(config: Config, **options: Any) -> PrimalDualStrategy:
     return strategy
 
 
-def build_federation(config: Mapping[str, Any]) -> Federation:
-    """Return all agents' problems (raises ``ConfigError`` for unusable data)."""
+def build_federation(config: Mapping[str, Any], encoding: str = "") -> Federation:
+    """Return all agents' problems (raises ``ConfigError`` for unusable data).
+
+    ``encoding`` is the one that the agents of a run have agreed on.
+    """
     try:
-        return federation_from_config(config, agents_of(config))
+        return federation_from_config(config, agents_of(config), agreed=encoding)
     except DataError as error:
         raise ConfigError(str(error)) from None
 
@@ -57,13 +61,13 @@ def agents_of(config: Mapping[str, Any]) -> int:
     return count
 
 
-def build_evaluation(config: Mapping[str, Any]) -> Evaluation:
+def build_evaluation(config: Mapping[str, Any], encoding: str = "") -> Evaluation:
     """Return the server's evaluation of models (raises ``ConfigError`` for unusable data)."""
-    federation = build_federation(config)
+    federation = build_federation(config, encoding)
     kind = algorithm(config["algorithm"]).load_strategy()
     evaluation = Evaluation(federation, kind.objective_h(config))
     measures = kind.measures(config, federation, evaluation.optimum)
-    return replace(evaluation, measures=measures)
+    return replace(evaluation, measures=measures, encoded=partial(build_evaluation, config))
 
 
 def starting_model(config: Mapping[str, Any], dim: int) -> ArrayRecord:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from privet.core.errors import one_line
 from privet.data import Federation
+from privet.data.agreement import Agreement
+from privet.data.meaning import Meaning
 from privet.kernel import Zero
 from privet.problems import L2, BinaryLogistic, ProximalFunction, minimize
 from privet.problems.reference import NEWTON_UP_TO
@@ -40,16 +42,18 @@ A Hessian costs that times the examples of an agent.
 Vector = NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Evaluation:
     """Evaluates models on a federation whose data the server can see.
 
-    ``measures`` are the monitors that an algorithm adds to the numbers common to all.
+    ``measures`` are the monitors that an algorithm adds to the numbers common to all, and
+    ``encoded`` returns the evaluation with the data encoded as the agents of a run have agreed.
     """
 
     federation: Federation
     h: ProximalFunction
     measures: tuple[Monitor, ...] = ()
+    encoded: Callable[[str], Evaluation] | None = None
     _found: list[Vector | None] = field(default_factory=list, repr=False, compare=False)
 
     def __call__(self, round_: int, models: Mapping[str, Vector]) -> dict[str, float]:
@@ -73,6 +77,25 @@ class Evaluation:
         for measure in self.measures:
             numbers |= measure(round_, models)
         return numbers
+
+    @property
+    def encoding(self) -> str:
+        """What the columns of the data mean, as agents state theirs; empty where nothing says."""
+        meaning = self.federation.held_out.meaning
+        return meaning.text if isinstance(meaning, Meaning) else ""
+
+    def adopt(self, encoding: Agreement) -> None:
+        """Encode the data as the agents of the run have agreed, with means of all their rows."""
+        if self.encoded is None or encoding.meaning is None or encoding.has(self.encoding):
+            return
+        if encoding.unfit(self.encoding, ""):  # there are no agents with data as these
+            return
+        other = self.encoded(encoding.text)
+        self.federation, self.measures, self._found = (
+            other.federation,
+            other.measures,
+            other._found,
+        )
 
     def optimum(self) -> Vector | None:
         """Return the centralised optimum, or None, with the reason logged, if there is none.

@@ -131,7 +131,9 @@ def execute(grid: Grid, config: Config, run_id: str) -> Finished:
             if options:
                 strategy = build_strategy(unit_config, **options)
             strategy.monitor = evaluation
-            strategy.options = replace(strategy.options, config=decisive(config))
+            strategy.options = replace(
+                strategy.options, config=decisive(config), encoding=evaluation.encoding
+            )
             control = Control(folder.path, config["exclude"], options.get("mixer"))
             tracking = Tracking(trackers, folder.path, config)
             with folder.held(), _missing_named(config):

@@ -106,7 +106,10 @@ def about_run(
     private = means_privacy(strategy.half.settings())
     encoding, dependent = dataset.encoding, bool(dataset.data_dependent)
     withheld = ""
-    if encoding is not None and dependent and (private or not in_simulation(grid)):
+    # That of all nodes where they have agreed on it, and on means of all their rows.
+    agreed = "" if strategy.session is None else strategy.session.encoding.text
+    common = in_simulation(grid) or (agreed and agreed == getattr(model.meaning, "text", ""))
+    if encoding is not None and dependent and (private or not common):
         encoding, withheld = None, _PRIVATE if private else _SEVERAL
     width = model.num_features
     configured = INTERCEPT[config["intercept"]]

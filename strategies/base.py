@@ -31,7 +31,7 @@ from .configured import FOR_NOISE, Configured
 from .flower_options import FlowerArguments, FlowerOptions
 from .flower_wrappers import refuse_changed_model, refuse_wrappers
 from .half import ServerHalf, step_keys
-from .hooks import Hooks, Monitor
+from .hooks import Encoded, Hooks, Monitor
 from .participation import All, Participation
 from .participation import from_config as participation_of
 from .run import Observer, Round, Run, RunOptions, Session
@@ -404,6 +404,8 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             self.run = Run.resume(self.half, options, grid, initial_arrays, saved, self.stopping)
         else:
             self.run = Run.begin(self.half, options, grid, initial_arrays, state=initial_state)
+        if isinstance(self.monitor, Encoded):
+            self.monitor.adopt(self.run.session.encoding)
         ends = options.on_divergence != "warn"
 
         def watching() -> Iterator[Observer]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
 from privet.core.key import read
 from privet.data import Federation
+from privet.data.agreement import Agreement
 from privet.kernel import Facts, Moduli, Zero
 from privet.problems import ProximalFunction, Scaled
 
@@ -22,6 +23,15 @@ from .shared_regularizer import RegularizerSettings
 Vector = NDArray[Any]
 Monitor = Callable[[int, Mapping[str, Vector]], Mapping[str, float]]
 """``(round, models) -> numbers by name``; round 0 is the start."""
+
+
+@runtime_checkable
+class Encoded(Protocol):
+    """A monitor with data of its own, which are encoded as the agents of a run have agreed."""
+
+    def adopt(self, encoding: Agreement) -> None:
+        """Take over the encoding, before the first round."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

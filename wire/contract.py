@@ -49,6 +49,9 @@ FAILED = 101
 NOT_FINITE = 102
 """Error code of an agent that met numbers which are not finite, or too large: its own, or sent."""
 
+ENROL_AGAIN = 103
+"""Error code of an agent whose data are not encoded as the run's agents have agreed."""
+
 PRIVATE_KEYS = ("clip", "noise-scale", "noise-variance")
 
 LAST_ROUND = 1 << 53

@@ -18,7 +18,7 @@ LONGEST_FACTS = 2000
 """Characters of an agent's facts at most, and of its own settings."""
 
 LONGEST_LAYOUT = 1_000_000
-"""Characters of the names and shapes of its model at most."""
+"""Characters of the names and shapes of its model at most, and of what its columns mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,8 @@ class Enrolment:
     """Its account of the experiment by its ledger file, as JSON; empty where there is none."""
     step_size: float = 0.0
     """The length of a step of its training loop; 0 where it states none."""
+    encoding: str = ""
+    """What its columns and classes mean: a text, or digests, not parsed here; empty for none."""
 
 
 def enrolment_record(enrolment: Enrolment) -> ConfigRecord:
@@ -72,6 +74,7 @@ def enrolment_record(enrolment: Enrolment) -> ConfigRecord:
         LIBRARY_VERSION: enrolment.library,
         "ledger": enrolment.ledger,
         "step-size": enrolment.step_size,
+        "encoding": enrolment.encoding,
     }
     return config_record(
         {
@@ -116,6 +119,7 @@ def read_enrolment(content: RecordDict) -> Enrolment:
             library=one_line(read_field(record, LIBRARY_VERSION, str, ""))[:LONGEST_NAME],
             ledger=read_field(record, "ledger", str, ""),
             step_size=read_field(record, "step-size", float, 0.0),
+            encoding=read_field(record, "encoding", str, ""),
         )
     )
 
@@ -139,4 +143,6 @@ def sound(enrolment: Enrolment) -> Enrolment:
     texts = enrolment.layout, enrolment.buffers, enrolment.tied
     if (length := max(map(len, texts))) > LONGEST_LAYOUT:
         raise WireError(f"layout has {length} characters, at most {LONGEST_LAYOUT} are read")
+    if (length := len(enrolment.encoding)) > LONGEST_LAYOUT:
+        raise WireError(f"encoding has {length} characters, at most {LONGEST_LAYOUT} are read")
     return enrolment

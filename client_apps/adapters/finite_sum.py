@@ -36,6 +36,8 @@ class FiniteSum(ABC):
     """
 
     moduli: Moduli | None
+    meaning: str | None = None
+    """What inputs and classes mean, as agents compare it at enrolment; None states nothing."""
 
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -12,6 +13,7 @@ from flwr.app import Array, ArrayRecord
 
 from privet.client_apps.inputs import Vector
 from privet.core import ConfigError
+from privet.data.meaning import Meaning
 from privet.kernel import FloatArray, Moduli
 from privet.problems import (
     L2,
@@ -202,6 +204,9 @@ class SklearnModel:
     ) -> LinearModel[Any]:
         """Return f_i on an agent's data; a `LinearModel`, as privacy certificates know them.
 
+        Its ``meaning`` states the classes and the number of features: agents of one run have the
+        same.
+
         Parameters
         ----------
         features : (n, d) array
@@ -225,6 +230,9 @@ class SklearnModel:
         problem.regularizer = self.regularizer(problem.num_examples)
         if held_out is not None:
             problem.held_out = self._mean(*held_out, metrics)
+        facts = {"loss": problem.kind, "features": self.num_features, "intercept": self._intercept}
+        label = {"classes": list(map(_text, self.classes))} if len(self.classes) else {}
+        problem.meaning = Meaning(label=label, settings=facts)
         return problem
 
     def _mean(
@@ -345,11 +353,24 @@ def SklearnProblem(
     shape = np.shape(features)
     if len(shape) != 2:
         raise ConfigError(f"features have shape {shape}, expected (examples, features)")
+    given = classes is not None
     if classes is None:
         is_classifier = type(estimator).__name__ in CLASSIFIERS
         classes = list(np.unique(targets)) if is_classifier else []
     model = SklearnModel(estimator, shape[1], classes, total_examples, regularize_intercept, dtype)
-    return model.problem(features, targets, divisor=divisor)
+    problem = model.problem(features, targets, divisor=divisor)
+    if not given:  # they are read from the records, and what is stated is public
+        problem.meaning = None
+    return problem
+
+
+def _text(label: Any) -> str:
+    """Return a label as a text: 1, 1.0 and True are one label, as they are for scikit-learn."""
+    try:
+        number = math.nan if isinstance(label, str) else float(label)
+    except (TypeError, ValueError):
+        number = math.nan
+    return str(int(number)) if number.is_integer() else str(label)
 
 
 def _check_settings(name: str, settings: dict[str, Any]) -> None:

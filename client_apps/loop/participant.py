@@ -19,7 +19,7 @@ from privet.wire import RECORD, unpack
 from privet.wire.contract import decode_settings, means_privacy, read_instruction
 from privet.wire.payload import BUFFERS, OF_LOOP
 
-from ..base import OfRecords, Participant, agent_name
+from ..base import MeaningOf, OfRecords, Participant, agent_name
 from ..guard import is_private
 from ..half import Half, Local
 from ..measures import METRICS
@@ -121,6 +121,8 @@ class LoopParticipant(Participant):
         the median of the agents'. 0 states none.
     reply_seconds : float
         As of `Participant`; private rounds of an asynchronous run need it.
+    meaning : str or callable
+        As of `Participant`: what inputs and classes mean, which agents of one run have in common.
 
     Raises
     ------
@@ -163,6 +165,7 @@ class LoopParticipant(Participant):
         keep_optimizer: bool = False,
         step_size: float | Length = 0.0,
         reply_seconds: float = 0.0,
+        meaning: MeaningOf = "",
     ) -> None:
         if not callable(num_examples):
             raise ConfigError(f"num_examples is {num_examples!r}, expected context -> int")
@@ -190,6 +193,7 @@ class LoopParticipant(Participant):
             ),
             protocol=protocol,
             reply_seconds=reply_seconds,
+            meaning=meaning,
         )
         if protocol is not None:
             self.served(protocol)

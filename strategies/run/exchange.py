@@ -19,6 +19,7 @@ from flwr.serverapp import Grid
 from privet.client_apps.state_tables import StateTable
 from privet.core.errors import INSTEAD_OF_FLOWERS, INSTEAD_OF_OTHER_APPS, one_line
 from privet.wire import AGENT_RECORD, FAILED, NOT_FINITE, REFUSED
+from privet.wire.contract import ENROL_AGAIN
 from privet.wire.records import record_dict
 
 from .failure import Failure, FailureCode
@@ -69,6 +70,7 @@ _KINDS = {
     REFUSED: FailureCode.REFUSED,
     FAILED: FailureCode.FAILED,
     NOT_FINITE: FailureCode.SAYS_NOT_FINITE,
+    ENROL_AGAIN: FailureCode.ENROL_AGAIN,
     NOT_OURS: FailureCode.OTHER_APP,
     STOPPED: FailureCode.STOPPED,
 }
@@ -90,7 +92,7 @@ class Reply(NamedTuple):
     @property
     def is_from_agent(self) -> bool:
         """Whether the error is the agent's own answer."""
-        return self.code in (REFUSED, FAILED, NOT_FINITE)
+        return self.code in (REFUSED, FAILED, NOT_FINITE, ENROL_AGAIN)
 
 
 def late_reply(timeout: float) -> Reply:

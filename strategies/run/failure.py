@@ -28,6 +28,8 @@ class FailureCode(StrEnum):
     """Its budget or its rules forbid the reply."""
     FAILED = "failed"
     """Its own error."""
+    ENROL_AGAIN = "enrols again"
+    """It does not hold the encoding that was agreed on, and is told it before the next round."""
     OTHER_APP = "other app"
     """Its ClientApp is not one of this library."""
     DROPPED = "dropped"

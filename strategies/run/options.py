@@ -92,6 +92,9 @@ class RunOptions(RunSettings):
         The run-config key of an agent's number of local steps.
     config : mapping
         The run-config keys that determine what is computed; a resume compares them.
+    encoding : str
+        What the columns of the coordinator's own data mean, as the text of a
+        `privet.data.meaning.Meaning`; the agents' are put into its form. Empty where it has none.
     """
 
     num_agents: int = 0
@@ -103,6 +106,7 @@ class RunOptions(RunSettings):
     folder: Path | None = None
     local_steps: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)
+    encoding: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -186,6 +186,8 @@ class Outcome:
         why = one_line(str(error) if known else f"reply cannot be used ({error!r})")
         log.warning("round %d: agent %s dropped: %s", self.round, name, why, exc_info=not known)
         if isinstance(error, NoReplyError):
+            if error.failure.code is FailureCode.ENROL_AGAIN:
+                self.session.roster.doubtful.add(name)
             return error.failure
         infinite = isinstance(error, NotFiniteError)
         return Failure(FailureCode.NOT_FINITE if infinite else FailureCode.DROPPED, why)

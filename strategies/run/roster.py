@@ -22,6 +22,7 @@ from flwr.serverapp import Grid
 
 from privet.core import RunError, WireError
 from privet.core.errors import INSTEAD_OF_OTHER_APPS, listed, one_line
+from privet.data.meaning import is_statement
 from privet.kernel import AgentLedger
 from privet.wire import ENROL, RECORD, Enrolment, Update, sort_names
 from privet.wire.contract import CONTRACT_VERSION
@@ -132,6 +133,12 @@ class Question:
     """Whether agents must give a public key, for a run in which uploads are masked."""
     fixed: bool = False
     """Whether no agent may change its number of examples: the noise was set for it."""
+    encoding: str = ""
+    """What the agents have agreed on that their columns mean; empty where nobody has said."""
+    row_norm: float = 0.0
+    """The norm that the algorithm itself scales all agents' rows down to; 0 for none."""
+    open: bool = False
+    """Whether that is still to be agreed on, by the answers to this question."""
 
     def record(self) -> ConfigRecord:
         """Return the question as it travels."""
@@ -143,6 +150,8 @@ class Question:
                 "experiment": self.experiment,
                 "quiet": self.quiet,
                 "secure-sum": self.secure_sum,
+                **({"encoding": self.encoding} if self.encoding else {}),
+                **({"row-norm": self.row_norm} if self.row_norm else {}),
             }
         )
 
@@ -203,6 +212,8 @@ class Agent:
     """Its account of the experiment by its node's ledger file, until that is joined."""
     step_size: float = 0.0
     """The length of a step of its training loop; 0 where it states none."""
+    encoding: str = ""
+    """What it stated that its columns mean, empty for nothing."""
 
     @property
     def terms(self) -> tuple[tuple[str, str], ...]:
@@ -343,6 +354,9 @@ class Roster:
     """Agents that may have stated an account of a ledger file that is not joined yet."""
     changes: Changes = field(default_factory=Changes)
     """What the next checkpoint has to hold."""
+    unfit: dict[int, tuple[str, str, str]] = field(default_factory=dict)
+    """By node, the name, the encoding and the fault of an agent whose model does not fit, while
+    the encoding of the run is not known: what it differs in says why."""
     _pauses: dict[int, tuple[float, float]] = field(default_factory=dict, init=False)
     """By node, the time on the monotonic clock when it may be asked again, and its last pause."""
     _compared: set[tuple[str, str]] = field(default_factory=set, init=False)
@@ -482,7 +496,7 @@ class Roster:
         waiting = {node for node, name in self.waiting.items() if self._is_kept(name)}
         now = time.monotonic()
         paused = {node for node, (until, _) in self._pauses.items() if now < until}
-        return sorted(self.online - known - waiting - paused)
+        return sorted(self.online - known - waiting - paused - self.unfit.keys())
 
     def _pause(self, node: int) -> None:
         """Pause questions to a node for twice as long as the last time."""
@@ -544,6 +558,32 @@ class Roster:
         """Enrol agents of the roster again: which states they hold, and their public keys."""
         self._ask(grid, [self.agents[name].node for name in names], question, timeout)
 
+    @property
+    def encodings(self) -> dict[str, str]:
+        """What agents have stated that their columns mean, by name in folding order."""
+        stated = {name: agent.encoding for name, agent in self.agents.items()}
+        stated |= {name: encoding for name, encoding, _ in self.unfit.values()}
+        return {name: stated[name] for name in sort_names(stated) if stated[name]}
+
+    def settle(self, grid: Grid, names: Iterable[str], question: Question, timeout: float) -> None:
+        """Ask agents again that stated another encoding than the run's, before they take part.
+
+        They answer with that of the run, or are turned away.
+        """
+        others = set(names)
+        nodes = [self.agents[name].node for name in others & self.agents.keys()]
+        self.agents = {name: one for name, one in self.agents.items() if name not in others}
+        self._to_compare -= others
+        self.stating -= others
+        self.changes.names -= others
+        unfit, self.unfit = self.unfit, {}
+        for node, (name, _, problem) in unfit.items():
+            if name in others:
+                nodes.append(node)
+            else:
+                self._reject(node, f"agent {name}: {problem}")
+        self._ask(grid, sorted(nodes), question, timeout)
+
     def _ask(self, grid: Grid, nodes: list[int], question: Question, timeout: float) -> None:
         if not nodes:
             return
@@ -591,6 +631,9 @@ class Roster:
             self._reject(node, f"node {node}: {error}")
             return
         problem = question.mismatch(enrolment)
+        if problem and question.open and is_statement(enrolment.encoding):
+            self.unfit[node] = enrolment.agent, enrolment.encoding, one_line(problem)
+            return
         if problem:
             self._reject(node, f"agent {enrolment.agent}: {one_line(problem)}")
             return
@@ -608,6 +651,7 @@ class Roster:
             library=enrolment.library,
             stated=enrolment.ledger,
             step_size=enrolment.step_size,
+            encoding=enrolment.encoding,
         )
         self._place(enrolment.agent, now, question)
         if self.agents.get(enrolment.agent) is now:

@@ -53,11 +53,12 @@ from flwr.serverapp import Grid
 
 from privet.client_apps.loop_defaults import Loops
 from privet.client_apps.state_tables import StateTable
-from privet.client_apps.terms import ARRIVAL_TIMES, MEAN_EXAMPLES
+from privet.client_apps.terms import ARRIVAL_TIMES, ENCODING, MEAN_EXAMPLES
 from privet.core import ConfigError, PrivetError, RunError
 from privet.core.errors import HopelessError, listed, one_line
 from privet.core.key import keys_of, read, shown, values_of
 from privet.core.library import LIBRARY_VERSION, library_version
+from privet.data.agreement import Agreement
 from privet.kernel import Facts
 from privet.kernel.programs.gradients import Gradients
 from privet.wire import sort_names
@@ -86,6 +87,7 @@ from .roster import (
     Question,
     columns,
     from_columns,
+    in_simulation,
     recovery_of,
     wait_for_nodes,
 )
@@ -99,6 +101,14 @@ from .tasks import Tasks
 from .together import WorksTogether, by_message, working_together
 
 log = logging.getLogger("flwr.privet")
+
+
+def _row_norm(settings: Mapping[str, Any]) -> float:
+    """Return the norm that an algorithm's agents scale all rows down to, whatever they set."""
+    if not means_privacy(settings) or settings.get("smoothness", 0.0) > 0:
+        return 0.0
+    return float(settings.get("row-norm", 0.0))
+
 
 LOOKED_AT = 20
 """Rounds whose participants say what share takes part."""
@@ -172,11 +182,15 @@ class Run:
     journal: Journal | None = None
     requested: dict[str, Any] = field(init=False)
     _requests: int = field(init=False, default=0)
+    _settled: bool = field(init=False, default=False)
+    """Whether it is known what the columns of all agents mean."""
     _pending: Pending | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.half = replace(self.half, folder=self.options.folder)
         self.collector = collector_of(self.half, self.options)
+        self.session.leader = self.options.encoding
+        self.session.row_norm = _row_norm(self.half.settings())
         self.session.steps.settings = read(ServerStepSettings, values_of(self.options))
         self.requested = {
             **dict(self.options.config),
@@ -307,6 +321,9 @@ class Run:
             session.initial = Round.from_dict(manifest["initial"])
         session.settings_before = dict(manifest["settings"])
         session.mean_examples = float(manifest.get(MEAN_EXAMPLES, 0.0))
+        session.encoding = Agreement(str(manifest.get("encoding", "")))
+        session.encoding_sent = str(manifest.get("encoding-sent", ""))
+        self._settled = bool(session.encoding.text)
         session.fix_arrays(
             manifest.get("trained", session.layout.names), manifest.get("buffers", ())
         )
@@ -480,6 +497,8 @@ class Run:
             "asked": self.requested,
             "settings": dict(half.settings()),
             **({MEAN_EXAMPLES: session.mean_examples} if session.mean_examples else {}),
+            **({"encoding": session.encoding.text} if session.encoding.text else {}),
+            **({"encoding-sent": session.encoding_sent} if session.encoding_sent else {}),
             "trained": session.layout.names,
             "buffers": session.buffers.names if session.buffers else (),
             "tied": session.tied,
@@ -516,6 +535,7 @@ class Run:
     def question(self) -> Question:
         """Return the enrolment question that every node answers before it takes part."""
         masked, private = self.collector.masked, self.private
+        encoding = self.session.encoding.text
         return Question(
             self.half.name,
             self.half.version,
@@ -525,6 +545,9 @@ class Run:
             quiet=private or masked,
             secure_sum=masked,
             fixed=private,
+            encoding=encoding,
+            row_norm=self.session.row_norm,
+            open=not self._settled,
         )
 
     @property
@@ -538,7 +561,11 @@ class Run:
         recovery = recovery_of(options.recover_by_name, grid)
         roster.recovery = self.collector.recovery(self.half, recovery)
         end = time.monotonic() + patience
-        roster.enrol_all(grid, self.question(), max(options.wait_timeout, ENROL_PATIENCE))
+        wait = max(options.wait_timeout, ENROL_PATIENCE)
+        roster.enrol_all(grid, self.question(), wait)
+        if not self._settled:
+            others, self._settled = self.session.agree(in_simulation(grid)), True
+            roster.settle(grid, others, self.question(), wait)
         while len(roster.agents) < options.min_agents and time.monotonic() < end:
             if self.stopping.wait(min(1.0, patience)):
                 break
@@ -697,6 +724,8 @@ class Run:
             settings[MEAN_EXAMPLES] = session.mean_examples
         if self.options.folds_old:
             settings[ARRIVAL_TIMES] = True
+        if session.encoding_sent:
+            settings[ENCODING] = session.encoding_sent
         return settings
 
     def _ask(self, pending: Pending, grid: Grid) -> list[Message]:

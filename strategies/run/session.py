@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -14,7 +15,9 @@ from numpy.typing import NDArray
 
 from privet.client_apps.state_tables import StateTable, of_rounds, with_ledgers
 from privet.core import NotFiniteError, UploadError
-from privet.core.errors import one_line
+from privet.core.errors import listed, one_line
+from privet.data.agreement import Agreement, agreement
+from privet.data.meaning import is_own, is_statement, named
 from privet.wire import Enrolment, Layout
 from privet.wire.magnitude import finite
 from privet.wire.payload import BUFFERS
@@ -24,6 +27,8 @@ from .failure import Failure
 from .roster import Roster
 from .server_steps import ServerSteps
 from .task import Task
+
+log = logging.getLogger("flwr.privet")
 
 Metrics = Mapping[str, int | float | list[int] | list[float]]
 """As in Flower's ``MetricRecord``."""
@@ -191,6 +196,14 @@ class Session:
     """The number of uploads folded in such a run."""
     clock: float = 0.0
     """Seconds since such a run began."""
+    leader: str = ""
+    """What the columns of the coordinator's own data mean, as its agents state theirs."""
+    encoding: Agreement = field(default_factory=Agreement)
+    """What the columns of all agents mean; they were told where theirs differed."""
+    encoding_sent: str = ""
+    """What messages name it by, where they do: its digest, and ``row_norm`` where there is one."""
+    row_norm: float = 0.0
+    """The norm that the algorithm itself scales all agents' rows down to; 0 for none."""
     saved_states: Callable[[], list[StateTable]] = list
     """Returns the agents' states of the newest checkpoint; none where there is none."""
 
@@ -217,9 +230,35 @@ class Session:
         return self.layout.flatten(self.arrays)
 
     def check(self, enrolment: Enrolment) -> str:
-        """Return why an agent's model does not fit the run's, or an empty text; see `adopt`."""
+        """Return why an agent's columns or model do not fit the run's, or an empty text."""
+        stated, agreed = enrolment.encoding, self.encoding
+        if stated and stated != agreed.text and not is_statement(stated):
+            return "what it says of its columns cannot be read"
+        if agreed.text and not agreed.has(stated):
+            others = "the coordinator's data" if self.leader else "the others"
+            return agreed.unfit(stated, others) or (
+                "does not take the encoding that was agreed on: build its problem by "
+                "privet.data.problem_from_context"
+            )
         fit = self._fit(enrolment)
         return fit if isinstance(fit, str) else ""
+
+    def agree(self, simulated: bool) -> list[str]:
+        """Fix what the columns of all agents mean, by what they have stated.
+
+        Returned are the names of those that stated something else. Messages name the encoding where
+        a node may lose it, or read another file later.
+        """
+        stated = self.roster.encodings
+        if all(map(is_own, stated.values())):  # the coordinator's data are of another kind
+            self.leader = ""
+        self.encoding = agreement(stated, self.leader)
+        others = [name for name, text in stated.items() if not self.encoding.has(text)]
+        if others:
+            log.info("agents %s are asked again, for the run's columns and scaling", listed(others))
+        if self.encoding.text and (others or not simulated):
+            self.encoding_sent = named(self.encoding.mark, self.row_norm)
+        return others
 
     def adopt(self, enrolment: Enrolment) -> None:
         """Take over the model description of an enrolled agent.

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
 
-from privet.data import prepared, problem, problem_from_context
+from privet.data import loaders, prepared, problem, problem_from_context
 from privet.data.dataset import DataError
-from privet.data.loaders import forget_loaded
 from privet.data.prepared import MOST
 from privet.problems import LinearModel
 
@@ -36,7 +35,7 @@ def table(path: Path, seed: int = 0, rows: int = ROWS) -> Path:
 def built(config: dict[str, Any], run_config: dict[str, Any] | None = None) -> LinearModel[Any]:
     """Return the problem of a node in a process that has read nothing yet."""
     problem._agents.cache_clear()
-    forget_loaded()
+    loaders._load.cache_clear()
     context = Context(
         run_id=1,
         node_id=1,

@@ -1,0 +1,136 @@
+"""The encoding of columns that the sites of a run have in common, and who differs from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from privet.data.meaning import SORTED, Difference, Meaning, digest, is_digests, read
+from privet.data.scaling import pooled
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The encoding that a run's sites have in common.
+
+    Attributes
+    ----------
+    text : str
+        The text of a `Meaning`, or digests where no site has stated more; empty where none has
+        stated anything.
+    """
+
+    text: str = ""
+
+    @cached_property
+    def meaning(self) -> Meaning | None:
+        """The meaning, None where the text holds digests alone."""
+        return None if is_digests(self.text) else Meaning.from_text(self.text)
+
+    @cached_property
+    def mark(self) -> str:
+        """The digest by which messages name it."""
+        return digest(self.text)
+
+    def has(self, statement: str) -> bool:
+        """Whether a site's statement says that it uses this encoding."""
+        if statement == self.text or not statement:
+            return True
+        return self.meaning is not None and statement == self.meaning.digests
+
+    def unfit(self, statement: str, others: str) -> str:
+        """Return in what a site that stated something else differs; ``others`` are these sites.
+
+        An empty text says that it has this encoding, or could be put into its form.
+        """
+        if self.has(statement):
+            return ""
+        if is_digests(statement) or self.meaning is None:
+            ours, theirs = (_content(one) for one in (statement, self.text))
+            if ours == theirs:
+                return ""
+            return (
+                f"has another encoding of its columns ({ours[:8]}) than {others} ({theirs[:8]}): "
+                "compare its schema, loss, row-norm, intercept and dtype with theirs"
+            )
+        meaning = read(statement)
+        found = meaning and meaning.difference(self.meaning)
+        return found.between("has", others) if found else ""
+
+    def taken_by(self, own: Meaning) -> Meaning | Difference:
+        """Return a site's encoding in the form of this one, or in what it differs."""
+        if self.meaning is not None:
+            found = own.difference(self.meaning)
+            return found or own.like(self.meaning)
+        content, _, order = self.text.partition(":")
+        if content != own.content:
+            return Difference(f"an encoding of digest {own.content[:8]}", content[:8])
+        return own.in_order() if order == SORTED else own
+
+
+def _content(statement: str) -> str:
+    meaning = read(statement)
+    return statement.partition(":")[0] if meaning is None else meaning.content
+
+
+def agreement(statements: Mapping[str, str], leader: str = "") -> Agreement:
+    """Return the encoding that sites, by name, are to have in common.
+
+    It is the ``leader``'s, such as a coordinator's with data of its own, else that of most sites,
+    in the order of most of these: of several with as many, that of the first name. Scaling that
+    sites read from their own rows becomes that of all rows together.
+
+    Raises
+    ------
+    ValueError
+        For a statement that is none.
+    """
+    stated = {name: text for name, text in statements.items() if text}
+    if not stated and not leader:
+        return Agreement()
+    texts = [leader, *stated.values()] if leader else list(stated.values())
+    if all(text == texts[0] for text in texts):
+        return Agreement(texts[0])
+    chosen = leader or _of_most(stated)
+    if is_digests(chosen):
+        orders = {text for text in texts if _content(text) == _content(chosen)}
+        return Agreement(chosen if len(orders) == 1 else f"{_content(chosen)}:{SORTED}")
+    base = Meaning.from_text(chosen)
+    read_ones = [one for text in stated.values() if (one := read(text)) is not None]
+    like = [one for one in read_ones if one.difference(base) is None]
+    if any(one.rows for one in like):
+        base = replace(base, rows={}, scale=pooled(base, like))
+    return Agreement(base.text)
+
+
+def _of_most(stated: Mapping[str, str]) -> str:
+    """Return the statement of most sites."""
+    first: dict[str, str] = {}
+    counts: dict[str, dict[str, int]] = {}
+    for text in stated.values():
+        meaning = read(text)
+        content, order = (
+            _content(text),
+            text.partition(":")[2] if meaning is None else meaning.order,
+        )
+        known = f"{content}:{order}"
+        # Of sites with the same encoding, the text says more than digests do.
+        if known not in first or is_digests(first[known]):
+            first[known] = text
+        orders = counts.setdefault(content, {})
+        orders[known] = orders.get(known, 0) + 1
+    best: tuple[int, str] = (-1, "")
+    for content, orders in counts.items():
+        texts = [one for one in orders if not is_digests(first[one])] or list(orders)
+        known = max(texts, key=orders.__getitem__)
+        found = read(first[known])
+        total = 0
+        for other, theirs in counts.items():
+            one = read(first[next(iter(theirs))])
+            alike = found is not None and one is not None and one.difference(found) is None
+            if other == content or alike:
+                total += sum(theirs.values())
+        if total > best[0]:
+            best = total, first[known]
+    return best[1]

@@ -1,0 +1,412 @@
+"""What the numbers of a site's rows mean, in one form that sites compare before a run.
+
+Two sites may have as many columns and yet not the same ones. A `Meaning` says which they are: the
+encoded columns in their order with type, range or scaling, categories and reference; the classes,
+of which the second of two is +1; and what else makes numbers of rows, such as intercept, loss, row
+bound, hashing and dtype. It travels as text or, of a private node, as the digests of that text,
+which hold public statements alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+from privet.data.dataset import SourceColumn
+from privet.wire.enrolment import LONGEST_LAYOUT
+
+ENCODING_RECORD = "privet.encoding"
+"""In a node's context: the encoding that the run's agents have agreed on, where it is not its own:
+``text`` and ``mark``, the digest by which the coordinator names it."""
+SORTED = "sorted"
+"""In place of the digest of an order: columns by name, and categories after their reference."""
+OWN = "own"
+"""In its place where a problem is none of this library's data, but its author's own."""
+LONGEST = LONGEST_LAYOUT
+"""Characters of a text at most; of a longer one the digests are stated."""
+
+_BOUNDS = (120, 120, 260)
+"""Powers of ten that the numbers of a scaling stay below, so that no square overflows."""
+_SHOWN = 120
+"""Characters of what one side has that a line shows."""
+_DIGESTS = re.compile(rf"[0-9a-f]{{32}}:([0-9a-f]{{32}}|{SORTED}|{OWN})")
+
+Facts = Mapping[str, Any]
+
+
+class Difference(NamedTuple):
+    """The first thing in which one encoding differs from another, in words for either side."""
+
+    ours: str
+    theirs: str
+
+    def between(self, us: str, them: str) -> str:
+        """Return the line that names both sides."""
+        ours, theirs = (
+            one if len(one) <= _SHOWN else f"{one[:_SHOWN]} ..." for one in (self.ours, self.theirs)
+        )
+        return f"{us} {ours}, {them} {theirs}"
+
+
+@dataclass(frozen=True, eq=False)
+class Meaning:
+    """What the numbers of a site's rows mean.
+
+    Attributes
+    ----------
+    columns : mapping
+        By name, in the order of the features, the facts of each column: ``range`` (public),
+        ``unit``, ``categories`` (the first is the reference), ``stated`` (they are a schema's),
+        ``gap`` (missing values have a column), ``dates`` (how they are read), ``width`` (columns
+        that a single category becomes).
+    label : mapping
+        ``name``, and ``classes`` in their order or ``range``.
+    settings : mapping
+        What else makes numbers of rows, by run-config key.
+    says : str
+        The author's own statement, of a problem that is not this library's.
+    scale : mapping
+        By column, the mean and deviation that numbers are scaled by where no schema gives a range;
+        the mean that missing values become where one does; of categories the shares that they
+        become.
+    rows : mapping
+        Of a site that scales by its own rows, by column: number, mean and sum of squared deviations
+        of numbers; of categories the number of rows of each, where missing values become shares.
+    """
+
+    columns: Mapping[str, Facts] = field(default_factory=dict)
+    label: Facts = field(default_factory=dict)
+    settings: Facts = field(default_factory=dict)
+    says: str = ""
+    scale: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    rows: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+    @classmethod
+    def from_text(cls, text: str) -> Meaning:
+        """Return the meaning of a text.
+
+        Raises
+        ------
+        ValueError
+            If it is none.
+        """
+        try:
+            document = json.loads(text)
+            columns, label = dict(document.get("columns", ())), document.get("label", {})
+            made = cls(
+                columns,
+                label,
+                dict(document.get("settings", {})),
+                str(document.get("says", "")),
+                _numbers(document.get("scale", {})),
+                _numbers(document.get("rows", {})),
+            )
+            _require_facts(made)
+        except (TypeError, AttributeError, KeyError, RecursionError, OverflowError) as error:
+            raise ValueError(f"no encoding of columns: {error}") from None
+        return made
+
+    @cached_property
+    def text(self) -> str:
+        """The canonical form, as JSON."""
+        parts = {
+            "columns": [[name, _ordered(facts)] for name, facts in self.columns.items()],
+            "label": _ordered(self.label),
+            "settings": _ordered(self.settings),
+            "says": self.says,
+            "scale": {name: list(self.scale[name]) for name in sorted(self.scale)},
+            "rows": {name: list(self.rows[name]) for name in sorted(self.rows)},
+        }
+        given = {name: part for name, part in parts.items() if part}
+        return json.dumps(given, ensure_ascii=False, separators=(",", ":"))
+
+    @cached_property
+    def content(self) -> str:
+        """The digest of what is stated or visible, in whatever order, without numbers of rows."""
+        columns = {name: _unordered(facts) for name, facts in self.columns.items()}
+        parts = [columns, dict(self.label), dict(self.settings), self.says]
+        return digest(json.dumps(parts, ensure_ascii=False, sort_keys=True))
+
+    @cached_property
+    def order(self) -> str:
+        """`SORTED`, or the digest of the order of columns and categories; `OWN` without data."""
+        if not self.columns and "dtype" not in self.settings:
+            return OWN
+        named = _order(self.columns)
+        if named == _order(self.in_order().columns):
+            return SORTED
+        return digest(json.dumps(named, ensure_ascii=False))
+
+    @property
+    def digests(self) -> str:
+        """Both digests, as a private node states them."""
+        return f"{self.content}:{self.order}"
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the text is too long to travel."""
+        return len(self.text) > LONGEST
+
+    def statement(self, *, private: bool) -> str:
+        """Return what a site says of its encoding: the text, or the digests."""
+        return self.digests if private or self.is_long else self.text
+
+    def within(self, row_norm: float) -> Meaning:
+        """Return the meaning where an algorithm itself scales rows down to a norm; 0 for none."""
+        own = self.settings.get("row-norm", 0.0)
+        if not row_norm or "row-norm" not in self.settings or 0 < own <= row_norm:
+            return self
+        return replace(self, settings={**self.settings, "row-norm": row_norm})
+
+    def in_order(self) -> Meaning:
+        """Return the meaning with its columns by name, and categories after their reference."""
+        columns = {}
+        for name in sorted(self.columns):
+            facts = dict(self.columns[name])
+            if "categories" in facts:
+                first, *others = facts["categories"]
+                facts["categories"] = [first, *sorted(others)]
+            columns[name] = facts
+        return replace(self, columns=columns)
+
+    def difference(self, other: Meaning) -> Difference | None:
+        """Return in what this encoding cannot be put into the form of another, None where it can.
+
+        Orders of columns differ, and so do categories that no schema states, and what is read from
+        rows: these are no difference. A column with a single text, which states nothing, takes the
+        categories of the other where that text is among them.
+        """
+        if found := _of_names(self.columns, other.columns):
+            return found
+        for name, facts in other.columns.items():
+            if found := _of_column(name, self.columns[name], facts):
+                return found
+        if found := _of_label(self.label, other.label):
+            return found
+        for key in sorted(self.settings.keys() | other.settings.keys()):
+            ours, theirs = self.settings.get(key), other.settings.get(key)
+            if ours != theirs:
+                return Difference(*(f"{key} = {json.dumps(one)}" for one in (ours, theirs)))
+        if self.says != other.says:
+            return Difference(*(f"the meaning {one!r}" for one in (self.says, other.says)))
+        return None
+
+    def like(self, other: Meaning) -> Meaning:
+        """Return this encoding in the form of another, which it does not differ from."""
+        return replace(self, columns=other.columns, scale=other.scale, rows=other.rows)
+
+
+def digest(text: str) -> str:
+    """Return a digest of a text, of 32 hexadecimal digits."""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def named(mark: str, row_norm: float) -> str:
+    """Return what messages name an agreed encoding by."""
+    return f"{mark}:{row_norm!r}" if row_norm else mark
+
+
+def is_digests(statement: str) -> bool:
+    """Whether a site's statement is digests alone."""
+    return not statement.startswith("{")
+
+
+@lru_cache(maxsize=16)
+def read(statement: str) -> Meaning | None:
+    """Return the meaning of a site's statement, None of digests.
+
+    Raises
+    ------
+    ValueError
+        If it is neither: it comes from the other side of a network.
+    """
+    if not is_digests(statement):
+        return Meaning.from_text(statement)
+    if not _DIGESTS.fullmatch(statement):
+        raise ValueError("no encoding of columns: neither a text nor digests")
+    return None
+
+
+def is_own(statement: str) -> bool:
+    """Whether it is of a problem that is none of this library's data, but its author's own."""
+    meaning = read(statement)
+    return (statement.partition(":")[2] if meaning is None else meaning.order) == OWN
+
+
+def is_statement(statement: str) -> bool:
+    """Whether a text is a site's statement of its encoding."""
+    try:
+        return bool(statement) and (read(statement) is not None or is_digests(statement))
+    except ValueError:
+        return False
+
+
+# ------------------------------------------------------------------ of a table
+
+
+def of_columns(
+    inputs: Iterable[SourceColumn], label: SourceColumn
+) -> tuple[dict[str, Facts], Facts]:
+    """Return the facts of a table's columns, and of its label."""
+    columns = {column.name: _facts(column) for column in inputs}
+    facts: dict[str, Any] = {"name": label.name}
+    if label.categories:
+        facts["classes"] = list(label.categories)
+    elif label.public:
+        facts["range"] = [float(label.low), float(label.high)]
+        facts |= {"unit": label.unit} if label.unit else {}
+    return columns, facts
+
+
+def _facts(column: SourceColumn) -> Facts:
+    facts: dict[str, Any] = {}
+    if column.categories:
+        facts["categories"] = list(column.categories)
+        if len(column.categories) == 1:
+            facts["width"] = column.width
+    elif column.public:
+        facts["range"] = [float(column.low), float(column.high)]
+    if column.public:
+        facts["stated"] = True
+    if column.unit:
+        facts["unit"] = column.unit
+    if column.gap:
+        facts["gap"] = True
+    if column.dates:
+        facts["dates"] = column.dates
+    return facts
+
+
+# ------------------------------------------------------------------ facts
+
+
+def _of_names(ours: Facts, theirs: Facts) -> Difference | None:
+    extra = [name for name in ours if name not in theirs]
+    lacking = [name for name in theirs if name not in ours]
+    if extra and lacking:
+        return Difference(extra[0], lacking[0])
+    if extra:
+        return Difference(extra[0], "do not")
+    return Difference(f"no {lacking[0]}", "have it") if lacking else None
+
+
+def _of_column(name: str, ours: Facts, theirs: Facts) -> Difference | None:
+    if ("categories" in ours) != ("categories" in theirs):
+        kinds = ("numbers", "categories") if "categories" in theirs else ("categories", "numbers")
+        return Difference(*(f"{kind} in {name}" for kind in kinds))
+    if "categories" in ours:
+        if found := _of_categories(name, ours, theirs):
+            return found
+    elif ours.get("range") != theirs.get("range"):
+        texts = (
+            f"the range {_range(one['range'])} of {name}"
+            if "range" in one
+            else f"no range of {name}"
+            for one in (ours, theirs)
+        )
+        return Difference(*texts)
+    if ours.get("unit") != theirs.get("unit"):
+        return _of_unit(name, ours, theirs)
+    if bool(ours.get("gap")) != bool(theirs.get("gap")):
+        gaps = ("a column for missing values of", "none for those of")
+        return Difference(*(f"{one} {name}" for one in (gaps if ours.get("gap") else gaps[::-1])))
+    if ours.get("dates") != theirs.get("dates"):
+        dates = (f"dates {one.get('dates', 'refused')} in {name}" for one in (ours, theirs))
+        return Difference(*dates)
+    return None
+
+
+def _of_unit(name: str, ours: Facts, theirs: Facts) -> Difference:
+    units = (f"the unit {one['unit']}" if "unit" in one else "no unit" for one in (ours, theirs))
+    return Difference(*(f"{one} of {name}" for one in units))
+
+
+def _of_categories(name: str, ours: Facts, theirs: Facts) -> Difference | None:
+    known, expected = ours["categories"], theirs["categories"]
+    single = len(known) == 1 and not ours.get("stated") and ours.get("width", 0) > 0
+    if single and known[0] in expected:
+        return None
+    if set(known) != set(expected):
+        return Difference(*(f"{name} = {', '.join(one)}" for one in (known, expected)))
+    if ours.get("stated") and known[0] != expected[0]:
+        return Difference(*(f"the reference {one[0]} of {name}" for one in (known, expected)))
+    return None
+
+
+def _range(given: Sequence[float]) -> str:
+    return "[{:g}, {:g}]".format(*given)
+
+
+def _of_label(ours: Facts, theirs: Facts) -> Difference | None:
+    if ours.get("name") != theirs.get("name"):
+        return Difference(*(f"the label {one.get('name', '')}" for one in (ours, theirs)))
+    of = f" of {theirs['name']}" if "name" in theirs else ""
+    if ours.get("classes") != theirs.get("classes"):
+        known = (", ".join(one["classes"]) if "classes" in one else "" for one in (ours, theirs))
+        return Difference(
+            *(f"the classes {one}{of}" if one else f"no classes{of}" for one in known)
+        )
+    if ours.get("range") != theirs.get("range"):
+        known = (_range(one["range"]) if "range" in one else "" for one in (ours, theirs))
+        return Difference(*(f"the range {one}{of}" if one else f"no range{of}" for one in known))
+    if ours.get("unit") != theirs.get("unit"):
+        return _of_unit(str(theirs.get("name", "the label")), ours, theirs)
+    return None
+
+
+def _ordered(facts: Facts) -> dict[str, Any]:
+    return {key: facts[key] for key in sorted(facts)}
+
+
+def _unordered(facts: Facts) -> dict[str, Any]:
+    """Return the facts of a column whatever the order of its categories and whoever stated them."""
+    result = {key: value for key, value in facts.items() if key not in ("stated", "width")}
+    if "categories" in result:
+        first, *others = result["categories"]
+        result["categories"] = [first, *sorted(others)]
+    return result
+
+
+def _order(columns: Mapping[str, Facts]) -> list[Any]:
+    return [[name, facts.get("categories", [])] for name, facts in columns.items()]
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _numbers(given: Mapping[str, Any]) -> dict[str, list[float]]:
+    return {str(name): [float(one) for one in numbers] for name, numbers in given.items()}
+
+
+def _require_facts(made: Meaning) -> None:
+    """Refuse what no site of this library states: texts come from the other side of a network."""
+    if not all(isinstance(name, str) for name in made.columns):
+        raise TypeError("names of columns are no texts")
+    for facts in (*made.columns.values(), made.label):
+        lists = (facts.get(key, []) for key in ("categories", "classes"))
+        if not all(isinstance(one, list) and all(isinstance(x, str) for x in one) for one in lists):
+            raise TypeError("categories are no lists of texts")
+        if "categories" in facts and not facts["categories"]:
+            raise TypeError("a column without categories")
+        if "range" in facts and not (
+            len(facts["range"]) == 2 and all(map(_is_number, facts["range"]))
+        ):
+            raise TypeError("a range that is not two numbers")
+    for numbers in (made.scale, made.rows):
+        for name, given in numbers.items():
+            count = len(made.columns.get(name, {}).get("categories", ()))
+            most = count or (3 if numbers is made.rows else 2)
+            sound = all(abs(one) <= 10.0**bound for one, bound in zip(given, _BOUNDS, strict=False))
+            if numbers is made.rows:
+                sound = sound and len(given) == most and min(given[0], given[-1]) >= 0
+            elif not count and len(given) == 2:
+                sound = sound and given[1] > 0
+            if not sound or len(given) > most or any(map(math.isnan, given)):
+                raise TypeError(f"numbers of {name!r} that are none of a scaling")

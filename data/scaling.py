@@ -1,0 +1,166 @@
+"""Means and deviations that sites have in common, from numbers of each site's rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from privet.data.dataset import Encoding, FloatArray, SourceColumn
+from privet.data.meaning import Meaning
+
+_LABEL = ""
+"""The key of the label in ``rows`` and ``scale``: no column is called so."""
+
+
+def scaling(encoding: Encoding) -> dict[str, list[float]]:
+    """Return ``scale`` of an encoding: what of it is not stated by a schema."""
+    found: dict[str, list[float]] = {}
+    at = 0
+    for column in encoding.columns:
+        filling = encoding.filling[at : at + column.width]
+        if column.categories:
+            if filling.any():
+                found[column.name] = [max(0.0, 1.0 - float(filling.sum())), *map(float, filling)]
+        elif not column.public:
+            found[column.name] = [float(encoding.origin[at]), float(encoding.unit[at])]
+        elif filling.any():
+            found[column.name] = [float(filling[0] * encoding.unit[at] + encoding.origin[at])]
+        at += column.width
+    if not (encoding.label.categories or encoding.label.public):
+        found[_LABEL] = [float(one) for one in encoding.target]
+    return found
+
+
+def moments(
+    encoding: Encoding, coded: FloatArray, targets: FloatArray, *, shares: bool
+) -> dict[str, list[float]]:
+    """Return ``rows`` of a site: number, mean and sum of squared deviations of each column of
+    numbers.
+
+    Parameters
+    ----------
+    encoding : Encoding
+        By the site's own rows, whose means and deviations it has.
+    coded : array of shape (rows, width)
+        Before scaling, NaN where a value is missing.
+    targets : array of shape (rows,)
+    shares : bool
+        Whether missing values become means: ranges that a schema states have a mean then as well,
+        and categories the number of rows of each.
+    """
+    found: dict[str, list[float]] = {}
+    at = 0
+    for column in encoding.columns:
+        values = coded[:, at : at + column.width]
+        if column.categories and shares:
+            if column.zeros:
+                found[column.name] = [float((~np.isnan(values[:, 0])).sum())]
+            else:
+                known = values[~np.isnan(values).any(axis=1)]
+                each = [float(one) for one in known.sum(axis=0)]
+                found[column.name] = [len(known) - sum(each), *each]
+        elif not column.categories and (shares or not column.public):
+            known = values[:, 0][~np.isnan(values[:, 0])]
+            if column.public:
+                found[column.name] = _moments(known)
+            else:
+                deviation = known.size and float(encoding.unit[at])
+                constant = not known.size or known.min() == known.max()
+                squares = 0.0 if constant else deviation**2 * known.size
+                found[column.name] = [float(known.size), float(encoding.origin[at]), squares]
+        at += column.width
+    if not (encoding.label.categories or encoding.label.public):
+        found[_LABEL] = _moments(targets)
+    return found
+
+
+def _moments(values: FloatArray) -> list[float]:
+    if not len(values):
+        return [0.0, 0.0, 0.0]
+    if values.min() == values.max():
+        return [float(len(values)), float(values[0]), 0.0]
+    mean = float(values.mean())
+    return [float(len(values)), mean, float(((values - mean) ** 2).sum())]
+
+
+def read_as(columns: Iterable[SourceColumn], agreed: Meaning) -> list[SourceColumn]:
+    """Return a table's columns in the order of an encoding, and with its categories."""
+    known = {column.name: column for column in columns}
+    found = []
+    for name, facts in agreed.columns.items():
+        column = known[name]
+        if "categories" in facts:
+            categories = tuple(map(str, facts["categories"]))
+            zeros = len(categories) == 1 and facts.get("width", 0) > column.gap
+            column = replace(column, categories=categories, zeros=zeros)
+        found.append(column)
+    return found
+
+
+def scaled_as(encoding: Encoding, agreed: Meaning, missing: str) -> Encoding:
+    """Return an encoding of the same columns with the agreed means and deviations."""
+    origin, unit, filling = (
+        each.copy() for each in (encoding.origin, encoding.unit, encoding.filling)
+    )
+    at = 0
+    for column in encoding.columns:
+        numbers = agreed.scale.get(column.name)
+        if numbers is not None and column.categories:
+            if missing == "mean":
+                filling[at : at + column.width] = numbers[1 : column.width + 1]
+        elif numbers is not None and len(numbers) == 2 and not column.public:
+            origin[at], unit[at] = numbers
+            filling[at] = 0.0  # the mean of all rows
+        elif numbers is not None and len(numbers) == 1 and missing == "mean":
+            filling[at] = (numbers[0] - origin[at]) / unit[at]
+        at += column.width
+    label, target = encoding.label, encoding.target
+    if _LABEL in agreed.scale and not (label.categories or label.public):
+        target = (agreed.scale[_LABEL][0], agreed.scale[_LABEL][1])
+    return replace(encoding, origin=origin, unit=unit, filling=filling, target=target)
+
+
+def pooled(base: Meaning, sites: Sequence[Meaning]) -> dict[str, list[float]]:
+    """Return mean and deviation of all sites' rows together, by column.
+
+    Numbers, means and sums of squared deviations are merged two by two, which loses no digits where
+    a mean is large (T. F. Chan, G. H. Golub and R. J. LeVeque, The American Statistician 37, 1983).
+    """
+    scale = {}
+    for name in sorted({name for site in sites for name in site.rows}):
+        facts = base.columns.get(name, {})
+        if "categories" in facts:
+            scale[name] = _shares(name, facts["categories"], sites)
+            continue
+        merged = (0.0, 0.0, 0.0)
+        for site in sites:
+            if name in site.rows:
+                merged = _merged(merged, site.rows[name])
+        number, mean, squares = merged
+        if "range" in facts:
+            scale[name] = [mean]
+        else:
+            scale[name] = [mean, math.sqrt(squares / number) if squares > 0 and number else 1.0]
+    return scale
+
+
+def _merged(one: Sequence[float], other: Sequence[float]) -> tuple[float, float, float]:
+    (n, mean, squares), (m, mean_of_other, more) = one, other
+    if not n or not m:
+        return (n, mean, squares) if n else (m, mean_of_other, more)
+    apart = mean_of_other - mean
+    return n + m, mean + apart * m / (n + m), squares + more + apart * apart * (n * m / (n + m))
+
+
+def _shares(name: str, categories: Sequence[str], sites: Iterable[Meaning]) -> list[float]:
+    counts = dict.fromkeys(categories, 0.0)
+    for site in sites:
+        for category, count in zip(
+            site.columns[name]["categories"], site.rows.get(name, ()), strict=False
+        ):
+            counts[category] += count
+    total = sum(counts.values()) or 1.0
+    return [count / total for count in counts.values()]

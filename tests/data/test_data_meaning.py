@@ -1,0 +1,466 @@
+"""What columns mean: no pair that differs is accepted, and no pair that means the same refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privet.data import DataError, problem_from_config
+from privet.data.agreement import Agreement, agreement
+from privet.data.meaning import Difference, Meaning, is_statement
+from privet.data.scaling import pooled
+
+NAMES = ("age", "bmi", "sex", "ward", "Weight [kg]", "größe")
+TEXTS = ("a", "b", "c", "d", "ja", "nein")
+LABELS = ("died", "ill")
+CHANGES = (
+    "permute",
+    "reorder",
+    "rename",
+    "recode",
+    "drop",
+    "range",
+    "reverse",
+    "label",
+    "state",
+)
+CLASSES = (("0", "1"), ("nein", "ja"), ("no", "yes"))
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a site: a range of numbers, or categories of which the first is the reference."""
+
+    name: str
+    range: tuple[int, int] = (0, 0)
+    categories: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Site:
+    """A site's table, and whether it has a schema."""
+
+    columns: tuple[Column, ...]
+    label: str
+    classes: tuple[str, ...]
+    schema: bool
+
+    @property
+    def meaning(self) -> Any:
+        """What is stated or visible, whatever the order: written here for the tests alone."""
+        facts: set[Any] = set()
+        for column in self.columns:
+            if not column.categories:
+                facts.add((column.name, column.range if self.schema else "numbers"))
+            elif self.schema:
+                first, *others = column.categories
+                facts.add((column.name, first, frozenset(others)))
+            else:
+                facts.add((column.name, frozenset(column.categories)))
+        classes = self.classes if self.schema else tuple(sorted(self.classes))
+        return facts, self.label, classes
+
+
+def same(first: Site, second: Site) -> bool:
+    """Whether two sites mean the same: one without a schema takes the references of the other's."""
+    if first.schema == second.schema:
+        return bool(first.meaning == second.meaning)
+    numbers = any(not one.categories for site in (first, second) for one in site.columns)
+    texts = [{(c.name, frozenset(c.categories)) for c in one.columns} for one in (first, second)]
+    rest = [one.meaning[1:] for one in (first, second)]
+    return not numbers and texts[0] == texts[1] and rest[0] == rest[1]
+
+
+@st.composite
+def sites(draw: Any) -> Site:
+    names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=4, unique=True))
+    columns = []
+    for name in names:
+        if draw(st.booleans()):
+            columns.append(Column(name, draw(st.sampled_from([(0, 100), (0, 120)]))))
+        else:
+            texts = st.lists(st.sampled_from(TEXTS), min_size=2, max_size=4, unique=True)
+            columns.append(Column(name, categories=tuple(draw(texts))))
+    label, classes = draw(st.sampled_from(LABELS)), draw(st.sampled_from(CLASSES))
+    return Site(tuple(columns), label, classes, draw(st.booleans()))
+
+
+@st.composite
+def changed(draw: Any, site: Site) -> Site:
+    """Return a site after up to two changes, some of which change nothing of what it means."""
+    for _ in range(draw(st.integers(0, 2))):
+        kind = draw(st.sampled_from(CHANGES))
+        columns = list(site.columns)
+        at = draw(st.integers(0, len(columns) - 1))
+        one = columns[at]
+        free = [name for name in NAMES if name not in {each.name for each in columns}]
+        unused = [text for text in TEXTS if text not in one.categories]
+        if kind == "permute":
+            columns = draw(st.permutations(columns))
+        elif kind == "reorder" and one.categories:
+            columns[at] = replace(one, categories=tuple(draw(st.permutations(one.categories))))
+        elif kind == "rename":
+            columns[at] = replace(one, name=draw(st.sampled_from(free)))
+        elif kind == "recode" and one.categories:
+            new = draw(st.sampled_from(unused))
+            columns[at] = replace(one, categories=(*one.categories[:-1], new))
+        elif kind == "drop" and len(columns) > 1:
+            del columns[at]
+        elif kind == "range" and not one.categories:
+            columns[at] = replace(one, range=draw(st.sampled_from([(0, 100), (0, 120)])))
+        elif kind == "state":
+            site = replace(site, schema=not site.schema)
+        elif kind == "reverse":
+            site = replace(site, classes=site.classes[::-1])
+        elif kind == "label":
+            site = replace(site, label=draw(st.sampled_from(LABELS)))
+        site = replace(site, columns=tuple(columns))
+    return site
+
+
+def built(folder: Path, site: Site, seed: int) -> Callable[[str], Any]:
+    """Write a site's files, and return what makes its problem with an agreed encoding.
+
+    A row is drawn by the column's name alone: sites with the same columns have the same records.
+    """
+    count = 12
+    cells = {}
+    for column in site.columns:
+        draws = np.random.default_rng([seed, NAMES.index(column.name)])
+        if column.categories:
+            known = sorted(column.categories)
+            cells[column.name] = [known[one % len(known)] for one in draws.permutation(count)]
+        else:
+            cells[column.name] = [str(one) for one in draws.integers(0, 101, count)]
+    cells[site.label] = [sorted(site.classes)[one % 2] for one in range(count)]
+    lines = [",".join(cells), *(",".join(row) for row in zip(*cells.values(), strict=True))]
+    file = folder / "table.csv"
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    config = {
+        "dataset": "csv",
+        "data-path": str(file),
+        "label-column": site.label,
+        "partition": "none",
+    }
+    if site.schema:
+        values = {c.name: list(c.categories or c.range) for c in site.columns}
+        values[site.label] = list(site.classes)
+        schema = folder / "schema.toml"
+        entries = [f"{json.dumps(name)} = {json.dumps(each)}" for name, each in values.items()]
+        schema.write_text("\n".join(["[columns]", *entries]) + "\n", encoding="utf-8")
+        config["schema"] = str(schema)
+    return lambda agreed: problem_from_config(config, 0, 1, own=True, agreed=agreed)
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_a_pair_is_accepted_exactly_where_it_means_the_same(data: Any) -> None:
+    """And an accepted one has the same numbers of the same records, column by column."""
+    first = data.draw(sites())
+    second = data.draw(changed(first))
+    with TemporaryDirectory() as one, TemporaryDirectory() as other:
+        ours, theirs = built(Path(one), first, 1), built(Path(other), second, 1)
+        meanings = [make("").meaning for make in (ours, theirs)]
+        agreed = agreement({"a": meanings[0].text, "b": meanings[1].text})
+        unfit = [agreed.unfit(each.text, "the others") for each in meanings]
+        assert (unfit == ["", ""]) == same(first, second), unfit
+        if any(unfit):
+            taken = agreed.taken_by(meanings[1])
+            assert isinstance(taken, Difference)
+            assert taken.ours != taken.theirs
+            return
+        built_ones = [make(agreed.text) for make in (ours, theirs)]
+    assert built_ones[0].features.tobytes() == built_ones[1].features.tobytes()
+    assert built_ones[0].labels.tobytes() == built_ones[1].labels.tobytes()
+    assert {each.meaning.text for each in built_ones} == {agreed.text}
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_digests_of_schemas_say_the_same_as_their_texts(data: Any) -> None:
+    first = replace(data.draw(sites()), schema=True)
+    second = replace(data.draw(changed(first)), schema=True)
+    with TemporaryDirectory() as one, TemporaryDirectory() as other:
+        ours, theirs = built(Path(one), first, 1), built(Path(other), second, 1)
+        meanings = [make("").meaning for make in (ours, theirs)]
+        agreed = agreement({"a": meanings[0].digests, "b": meanings[1].digests})
+        taken = [agreed.taken_by(each) for each in meanings]
+        accepted = not agreed.unfit(meanings[1].digests, "the others")
+        assert accepted == same(first, second)
+        assert accepted == isinstance(taken[1], Meaning)
+        if not isinstance(taken[0], Meaning) or not isinstance(taken[1], Meaning):
+            return
+        features = [
+            make(each.text).features for make, each in zip((ours, theirs), taken, strict=True)
+        ]
+    assert features[0].tobytes() == features[1].tobytes()
+    assert [agreed.has(each.digests) for each in taken if isinstance(each, Meaning)] == [True, True]
+
+
+@given(data=st.data())
+def test_a_text_is_canonical(data: Any) -> None:
+    site = data.draw(sites())
+    with TemporaryDirectory() as folder:
+        meaning = built(Path(folder), site, 1)("").meaning
+    again = Meaning.from_text(meaning.text)
+    assert (again.text, again.digests) == (meaning.text, meaning.digests)
+    assert is_statement(meaning.text)
+    assert is_statement(meaning.digests)
+
+
+@given(
+    parts=st.lists(
+        st.lists(st.integers(-(10**6), 10**6), min_size=1, max_size=9), min_size=1, max_size=6
+    ),
+    offset=st.sampled_from([0, 10**9, -(10**12)]),
+)
+def test_means_and_deviations_are_those_of_all_rows(parts: list[list[int]], offset: int) -> None:
+    """Against exact fractions, also where a sum of squares would have no digit left."""
+    sites_of = []
+    for part in parts:
+        values = np.array(part, float) + offset
+        squares = float(((values - values.mean()) ** 2).sum())
+        rows = {"x": [float(len(part)), float(values.mean()), squares]}
+        sites_of.append(Meaning({"x": {}}, {"name": "y"}, rows=rows))
+    mean, deviation = pooled(sites_of[0], sites_of)["x"]
+    whole = [Fraction(one + offset) for part in parts for one in part]
+    exact = sum(whole) / len(whole)
+    variance = sum((one - exact) ** 2 for one in whole) / len(whole)
+    assert mean == pytest.approx(float(exact), rel=1e-14, abs=1e-9)
+    if variance:
+        assert deviation == pytest.approx(float(variance) ** 0.5, rel=1e-9)
+    else:
+        assert deviation == 1.0
+
+
+def test_missing_values_become_means_and_shares_of_all_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,w,y\n1,a,0\n,b,1\n3,,0\n5,b,1\n")
+    (tmp_path / "b.csv").write_text("w,x,y\na,7,0\n,,1\na,11,0\n")
+
+    def problem(name: str, agreed: str = "") -> Any:
+        path = str(tmp_path / name)
+        keys = {"dataset": "csv", "data-path": path, "partition": "none", "missing": "mean"}
+        return problem_from_config(keys, 0, 1, own=True, agreed=agreed)
+
+    stated = {name: problem(name).meaning.text for name in ("a.csv", "b.csv")}
+    agreed = agreement(stated).text
+    rows = np.vstack([problem(name, agreed).features for name in stated])
+    known = np.array([1.0, 3, 5, 7, 11])
+    x = (np.array([1, np.nan, 3, 5, 7, np.nan, 11]) - known.mean()) / known.std()
+    w = [0, 1, 2 / 5, 1, 0, 2 / 5, 0]
+    assert rows == pytest.approx(np.column_stack([np.nan_to_num(x), w, np.ones(7)]))
+
+
+@settings(max_examples=300)
+@given(
+    junk=st.one_of(
+        st.text(),
+        st.text().map("{}".format),
+        st.recursive(
+            st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text()),
+            lambda inner: st.one_of(
+                st.lists(inner),
+                st.dictionaries(
+                    st.sampled_from(["columns", "label", "settings", "rows", "scale", "x"]), inner
+                ),
+            ),
+        ).map(json.dumps),
+    )
+)
+def test_a_statement_from_elsewhere_is_read_or_refused(junk: str) -> None:
+    """Whatever is taken for one can be compared and agreed on with another."""
+    if not is_statement(junk):
+        return
+    good = Meaning({"x": {"categories": ["a", "b"]}}, {"name": "y", "classes": ["0", "1"]})
+    for stated in ({"a": junk, "b": good.text}, {"a": junk, "b": junk}):
+        agreed = agreement(stated)
+        assert isinstance(agreed.unfit(junk, "the others"), str)
+        assert isinstance(agreed.unfit(good.text, "the others"), str)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nonsense",
+        "{",
+        '{"columns": [["x", {"categories": []}]]}',
+        '{"columns": [["x", {"categories": "ab"}]]}',
+        '{"columns": [["x", {}]], "rows": {"x": [1, 2]}}',
+        '{"columns": [["x", {}]], "rows": {"x": [1, 2, -1]}}',
+        '{"columns": [["x", {}]], "rows": {"x": [1, 1e200, 1]}}',
+        '{"columns": [["x", {}]], "scale": {"x": [0, 0]}}',
+        '{"columns": [["x", {}]], "scale": {"x": [NaN, 1]}}',
+        '{"columns": [["x", {"range": [1]}]]}',
+        '{"columns": [[1, {}], ["x", {}]]}',
+    ],
+)
+def test_what_no_site_states_is_no_statement(text: str) -> None:
+    assert not is_statement(text)
+
+
+def test_most_sites_decide_whoever_comes_first() -> None:
+    odd = Meaning({"a": {}}, {"name": "y"})
+    most = Meaning({"b": {}, "c": {}}, {"name": "y"})
+    turned = Meaning({"c": {}, "b": {}}, {"name": "y"})
+    stated = {"1": odd.text, "2": turned.text, "3": most.text, "4": most.text}
+    assert agreement(stated) == Agreement(most.text)
+    assert agreement(stated, leader=odd.text) == Agreement(odd.text)
+    assert agreement({}) == Agreement("")
+    assert agreement({"1": odd.text, "2": most.text}) == Agreement(odd.text)
+
+
+def test_a_file_that_changes_after_enrolment_is_not_read_by_what_was_agreed(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    config = {"dataset": "csv", "data-path": str(path), "partition": "none"}
+    path.write_text("x,z,y\n" + "".join(f"{n},{n % 3},{n % 2}\n" for n in range(8)))
+    agreed = problem_from_config(config, 0, 1, own=True).meaning.text
+    path.write_text("x,v,y\n" + "".join(f"{n},{n % 3},{n % 2}\n" for n in range(8)))
+    with pytest.raises(DataError, match="this table has v, the run z: it is not the table that"):
+        problem_from_config(config, 0, 1, own=True, agreed=agreed)
+
+
+class TestCaches:
+    """What was read from a file counts until the file, or the schema, changes."""
+
+    @staticmethod
+    def features(config: dict[str, Any]) -> Any:
+        return problem_from_config({"partition": "iid", **config}, 0, 1).features
+
+    def test_a_table_of_the_same_size_and_time_in_another_file(self, tmp_path: Path) -> None:
+        path, moved = tmp_path / "t.csv", tmp_path / "new.csv"
+        path.write_text("x,y\n" + "".join(f"{n},{n % 2}\n" for n in range(10, 20)))
+        before = self.features({"dataset": "csv", "data-path": str(path)})
+        found = path.stat()
+        moved.write_text("x,y\n" + "".join(f"{n},{n // 2 % 2}\n" for n in range(20, 30)))
+        os.utime(moved, ns=(found.st_atime_ns, found.st_mtime_ns))
+        moved.replace(path)
+        assert path.stat().st_size == found.st_size
+        again = problem_from_config({"dataset": "csv", "data-path": str(path)}, 0, 1)
+        assert again.labels.tolist() != before.tolist()
+        assert again.num_examples
+
+    def test_the_schema(self, tmp_path: Path) -> None:
+        path, schema = tmp_path / "t.csv", tmp_path / "s.toml"
+        path.write_text("x,y\n" + "".join(f"{n},{n % 2}\n" for n in range(10)))
+        config = {"dataset": "csv", "data-path": str(path), "schema": str(schema)}
+        schema.write_text('[columns]\nx = [0, 10]\ny = ["0", "1"]\n')
+        wide = self.features(config)
+        schema.write_text('[columns]\nx = [0, 20]\ny = ["0", "1"]\n')
+        assert self.features(config)[:, 0].max() < wide[:, 0].max()
+
+    def test_a_file_of_a_folder(self, tmp_path: Path) -> None:
+        for name in ("bern", "graz"):
+            rows = "".join(f"{n},{n % 2}\n" for n in range(10))
+            (tmp_path / f"{name}.csv").write_text(f"x,y\n{rows}")
+        config = {"dataset": "csv", "data-path": str(tmp_path)}
+        before = self.features(config)
+        (tmp_path / "graz.csv").write_text("x,y\n" + "".join(f"{n},{n % 2}\n" for n in range(12)))
+        assert len(self.features(config)) > len(before)
+
+    def test_click_data(self, tmp_path: Path) -> None:
+        path = tmp_path / "clicks"
+        path.write_text("".join(f"{n % 2} 1:{n + 1}\n" for n in range(10)))
+        config = {"dataset": "click", "data-path": str(path), "columns": 1}
+        before = self.features(config)
+        path.write_text("".join(f"{n % 2} 1:{n + 2}\n" for n in range(10)))
+        assert self.features(config)[:, 0].sum() > before[:, 0].sum()
+
+    def test_images(self, tmp_path: Path) -> None:
+        path = tmp_path / "mnist.npz"
+
+        def written(value: int) -> None:
+            images, labels = np.full((12, 784), value, np.uint8), np.arange(12) % 10
+            np.savez(path, x_train=images, y_train=labels, x_test=images, y_test=labels)
+
+        config = {"dataset": "mnist", "data-path": str(path)}
+        written(51)
+        assert self.features(config).max() == pytest.approx(0.2)
+        written(102)
+        assert self.features(config).max() == pytest.approx(0.4)
+
+    def test_what_has_not_changed_is_not_read_again(self, tmp_path: Path) -> None:
+        path = tmp_path / "t.csv"
+        path.write_text("x,y\n" + "".join(f"{n},{n % 2}\n" for n in range(10)))
+        config = {"dataset": "csv", "data-path": str(path), "partition": "iid"}
+        assert problem_from_config(config, 0, 1) is problem_from_config(config, 0, 1)
+
+
+class TestUnits:
+    """Of a schema: what one site has in mmol/l is not what another has in mg/dl."""
+
+    @staticmethod
+    def meaning(folder: Path, name: str, units: str) -> Meaning:
+        path, schema = folder / f"{name}.csv", folder / f"{name}.toml"
+        path.write_text("sodium,y\n" + "".join(f"{n},{n % 2}\n" for n in range(8)))
+        schema.write_text(f'[columns]\nsodium = [0, 10]\ny = ["0", "1"]\n{units}')
+        keys = {
+            "dataset": "csv",
+            "data-path": str(path),
+            "partition": "none",
+            "schema": str(schema),
+        }
+        found: Meaning = problem_from_config(keys, 0, 1, own=True).meaning
+        return found
+
+    def test_sites_compare_them(self, tmp_path: Path) -> None:
+        bern = self.meaning(tmp_path, "bern", '[units]\nsodium = "mmol/l"\n')
+        graz = self.meaning(tmp_path, "graz", '[units]\nsodium = "mg/dl"\n')
+        none = self.meaning(tmp_path, "none", "")
+        line = "has the unit mg/dl of sodium, the others the unit mmol/l of sodium"
+        assert Agreement(bern.text).unfit(graz.text, "the others") == line
+        line = "has no unit of sodium, the others the unit mmol/l of sodium"
+        assert Agreement(bern.text).unfit(none.text, "the others") == line
+        assert len({bern.content, graz.content, none.content}) == 3
+
+    @pytest.mark.parametrize(
+        ("units", "line"),
+        [
+            (
+                '[units]\npotassium = "mmol/l"\n',
+                "a unit of potassium, which is no column of numbers",
+            ),
+            ('[units]\ny = "mmol/l"\n', "a unit of y, which is no column of numbers"),
+            ("[units]\nsodium = 1\n", r"expected texts in \[units\]"),
+        ],
+    )
+    def test_what_is_no_unit_is_refused(self, tmp_path: Path, units: str, line: str) -> None:
+        with pytest.raises(DataError, match=line):
+            self.meaning(tmp_path, "odd", units)
+
+
+@pytest.mark.parametrize("schemas", [False, True])
+def test_targets_of_a_regression_are_scaled_by_all_rows(tmp_path: Path, schemas: bool) -> None:
+    """With a schema by its range, and not by what another site says of its rows."""
+    tables = {"a.csv": [(1, 10), (2, 30)], "b.csv": [(5, 70), (8, 41), (9, 12)]}
+    schema = tmp_path / "s.toml"
+    schema.write_text("[columns]\nx = [0, 10]\ny = [0, 100]\n")
+
+    def problem(name: str, agreed: str = "") -> Any:
+        rows = "".join(f"{x}.5,{y}.5\n" for x, y in tables[name])
+        (tmp_path / name).write_text(f"x,y\n{rows}")
+        keys = {"dataset": "csv", "data-path": str(tmp_path / name), "partition": "none"}
+        keys |= {"schema": str(schema)} if schemas else {}
+        return problem_from_config(keys, 0, 1, own=True, agreed=agreed)
+
+    agreed = agreement({name: problem(name).meaning.text for name in tables}).text
+    found = np.concatenate([problem(name, agreed).targets for name in tables])
+    y = np.array([y + 0.5 for rows in tables.values() for _, y in rows])
+    expected = (y - 50) / 50 if schemas else (y - y.mean()) / y.std()
+    assert found == pytest.approx(expected, rel=1e-12)
+    document = json.loads(agreed)
+    forged = json.dumps({**document, "scale": {"x": [3.0, 1e-9], "": [3.0, 1e-9]}})
+    moved = problem("a.csv", forged)
+    if schemas:
+        assert moved.targets.tolist() == found[:2].tolist()
+        assert moved.features.tolist() == problem("a.csv").features.tolist()

@@ -1,0 +1,605 @@
+"""What the columns of sites mean is the same before anything is averaged, or a site is not in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Context, Message
+from sklearn.linear_model import LogisticRegression
+
+from privet.client_apps import LoopParticipant, SklearnModel, SklearnProblem, client_app
+from privet.core import RunError
+from privet.data import problem_from_context
+from privet.data.meaning import ENCODING_RECORD
+from privet.problems import L2, BinaryLogistic
+from privet.server_apps import execute, read_config
+from privet.server_apps.model_file import load_model
+from privet.sim.cohort import CohortGrid
+from privet.sim.engine import InlineGrid
+from privet.sim.inline import app_of, configured_app, run_inline
+from privet.strategies import FedPLT
+from privet.strategies.run.failure import FailureCode
+from support.simulation import run_simulation
+from support.sites import COLUMNS, PERMUTED, SCHEMA, nodes, rows, table, train, turned_away
+
+BERN, GRAZ, LINZ = rows(80, 1), rows(120, 2), rows(60, 3)
+PRIVATE: dict[str, Any] = {
+    "target_epsilon": 8.0,
+    "clip": 1.0,
+    "local_solver": "noisy-gd",
+    "row_norm": 3.0,
+}
+SEEDED: dict[str, Any] = {**PRIVATE, "noise_seed": 3}
+
+
+def pooled_optimum(*sites: dict[str, list[Any]], dim: int = 4, weight: float = 0.05) -> Any:
+    """Return the minimiser of the sum of the sites' mean losses on columns that are standardised
+    with the numbers of all their rows, by Newton's method written out here."""
+    whole = {name: np.concatenate([one[name] for one in sites]) for name in COLUMNS}
+    parts = []
+    for site in sites:
+        numbers = [
+            (np.array(site[name]) - whole[name].mean()) / whole[name].std()
+            for name in ("age", "sodium")
+        ]
+        ward = np.array([float(one == "b") for one in site["ward"]])
+        signs = np.array([1.0 if one == "1" else -1.0 for one in site["died"]])
+        parts.append((np.column_stack([*numbers, ward, np.ones(len(ward))]), signs))
+    x = np.zeros(dim)
+    for _ in range(50):
+        gradient, hessian = len(parts) * weight * x, len(parts) * weight * np.eye(dim)
+        for design, signs in parts:
+            share = 1 / (1 + np.exp(signs * (design @ x)))
+            gradient = gradient - design.T @ (signs * share) / len(signs)
+            curvature = share * (1 - share) / len(signs)
+            hessian = hessian + (design * curvature[:, None]).T @ design
+        x = x - np.linalg.solve(hessian, gradient)
+    return x
+
+
+@pytest.mark.parametrize("engine", [InlineGrid, CohortGrid])
+def test_plain_sites_scale_by_all_rows_so_that_the_model_is_the_pooled_one(
+    tmp_path: Path, engine: Any
+) -> None:
+    sites = nodes(tmp_path, [table(one) for one in (BERN, GRAZ, LINZ)])
+    model, strategy = train(sites, 300, engine=engine, rho=1.0)
+    assert not turned_away(strategy)
+    assert model == pytest.approx(pooled_optimum(BERN, GRAZ, LINZ), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("schemas", "options"),
+    [((), {}), ((SCHEMA, PERMUTED), {}), ((SCHEMA, PERMUTED), SEEDED)],
+    ids=["plain", "schema", "private"],
+)
+@pytest.mark.parametrize("engine", [InlineGrid, CohortGrid])
+def test_columns_in_another_order_give_the_same_model_bit_for_bit(
+    tmp_path: Path, schemas: tuple[str, ...], options: dict[str, Any], engine: Any
+) -> None:
+    same = schemas and (SCHEMA, SCHEMA)
+    straight = nodes(tmp_path / "straight", [table(BERN), table(GRAZ)], same)
+    order = ("died", "ward", "sodium", "age")
+    permuted = nodes(tmp_path / "permuted", [table(BERN), table(GRAZ, order)], schemas)
+    expected, _ = train(straight, 5, engine=engine, **options)
+    found, strategy = train(permuted, 5, engine=engine, **options)
+    assert not turned_away(strategy)
+    assert found.tobytes() == expected.tobytes()
+
+
+REFUSED = [
+    pytest.param(
+        {"names": {"sodium": "creatinine"}}, "has creatinine, the others sodium", id="column"
+    ),
+    pytest.param(
+        {"order": ("age", "ward", "died")}, "has no sodium, the others have it", id="less"
+    ),
+    pytest.param(
+        {"values": {"ward=a": "c", "ward=b": "d"}},
+        "has ward = c, d, the others ward = a, b",
+        id="categories",
+    ),
+    pytest.param(
+        {"values": {"died=0": "nein", "died=1": "ja"}},
+        "has the classes ja, nein of died, the others the classes 0, 1 of died",
+        id="classes",
+    ),
+    pytest.param(
+        {"values": {"ward=a": "1", "ward=b": "2"}},
+        "has numbers in ward, the others categories in ward",
+        id="type",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "line"), REFUSED)
+@pytest.mark.parametrize("engine", [InlineGrid, CohortGrid])
+def test_a_table_that_means_something_else_is_turned_away(
+    tmp_path: Path,
+    change: dict[str, Any],
+    line: str,
+    engine: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sites = nodes(tmp_path, [table(BERN), table(LINZ), table(GRAZ, **change)])
+    for one, name in zip(sites, ("bern", "linz", "graz"), strict=True):
+        one["agent"] = name
+    model, strategy = train(sites, 5, engine=engine)
+    assert turned_away(strategy) == [f"agent graz: {line}"]
+    assert f"agent graz: this node {line.replace('the others', 'the run')}" in caplog.text
+    fit = nodes(tmp_path / "fit", [table(BERN), table(LINZ)])
+    fit[1]["agent"] = "linz"
+    assert model.tobytes() == train(fit, 5, engine=engine)[0].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (('["0", "1"]', '["1", "0"]'), "the classes 1, 0 of died"),
+        (('["a", "b"]', '["b", "a"]'), "the reference b of ward"),
+        (("120", "150"), "the range [0, 150] of age"),
+    ],
+    ids=["classes", "reference", "range"],
+)
+def test_a_schema_that_means_something_else_is_turned_away(
+    tmp_path: Path, change: tuple[str, str], line: str
+) -> None:
+    schemas = [SCHEMA, SCHEMA, SCHEMA.replace(*change)]
+    _, strategy = train(nodes(tmp_path, [table(one) for one in (BERN, GRAZ, LINZ)], schemas), 1)
+    (why,) = turned_away(strategy)
+    assert why.startswith(f"agent linz: has {line}, the others the ")
+
+
+@pytest.mark.parametrize("change", [("120", "150"), ('["0", "1"]', '["1", "0"]')])
+def test_a_private_node_is_turned_away_by_digests_before_a_charge(
+    tmp_path: Path, change: tuple[str, str]
+) -> None:
+    schemas = [SCHEMA, SCHEMA, SCHEMA.replace(*change)]
+    sites = nodes(tmp_path, [table(one) for one in (BERN, GRAZ, LINZ)], schemas)
+    for site in sites:
+        site |= {"max-epsilon": 9.0, "delta": 1e-5}
+        site["ledger-path"] = str(tmp_path / f"{site['agent']}.ledger")
+    seen: list[str] = []
+
+    class Watched(InlineGrid):
+        def pull_messages(self, message_ids: Any) -> Any:
+            replies = list(super().pull_messages(message_ids))
+            seen.extend(str(one.content) for one in replies if one.has_content())
+            return replies
+
+    _, strategy = train(sites, 1, engine=Watched, **PRIVATE)
+    (why,) = turned_away(strategy)
+    assert why.startswith("agent linz: has another encoding of its columns (")
+    assert not Path(sites[2]["ledger-path"]).exists()
+    assert all(Path(one["ledger-path"]).exists() for one in sites[:2])
+    assert seen
+    assert not any("sodium" in one or "ward" in one for one in seen)
+
+
+def test_a_private_node_without_a_schema_is_told_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"give schema, a file of public ones \(privet data FILE"):
+        train(nodes(tmp_path, [table(BERN), table(GRAZ)]), 1, **PRIVATE)
+
+
+def test_a_secure_sum_agrees_on_no_means_of_rows(tmp_path: Path) -> None:
+    tables = [table(one) for one in (BERN, GRAZ, LINZ)]
+    with pytest.raises(RunError, match=r"not agreed on in a secure sum: .* give schema"):
+        train(nodes(tmp_path, tables), 1, secure_sum=True)
+    sites = nodes(tmp_path, tables, [SCHEMA, PERMUTED, SCHEMA])
+    _, strategy = train(sites, 1, secure_sum=True)
+    assert not turned_away(strategy)
+
+
+def test_a_text_that_all_rows_have_is_coded_as_where_there_are_two(tmp_path: Path) -> None:
+    """Without the others a site cannot know that its only ward is not the reference."""
+    only = {
+        name: [v for v, w in zip(GRAZ[name], GRAZ["ward"], strict=True) if w == "b"]
+        for name in GRAZ
+    }
+    model, strategy = train(nodes(tmp_path, [table(BERN), table(only)]), 300, rho=1.0)
+    assert not turned_away(strategy)
+    assert model == pytest.approx(pooled_optimum(BERN, only), abs=1e-9)
+
+
+def test_more_numbers_of_columns_than_the_model_has_are_explained(tmp_path: Path) -> None:
+    wide = {**GRAZ, "weight": GRAZ["age"]}
+    sites = nodes(tmp_path, [table(BERN), table(LINZ), table(wide, (*COLUMNS, "weight"))])
+    _, strategy = train(sites, 1)
+    assert turned_away(strategy) == ["agent linz: has weight, the others do not"]
+
+
+def test_a_node_that_lost_what_it_was_told_is_told_again(tmp_path: Path) -> None:
+    """Its round is lost, and no model of other columns is folded."""
+    order = ("died", "ward", "sodium", "age")
+    sites = nodes(tmp_path, [table(BERN), table(GRAZ, order)])
+
+    class Forgetful(InlineGrid):
+        rounds = 0
+
+        def push_messages(self, messages: Any) -> Any:
+            messages = list(messages)
+            training = messages[0].metadata.message_type == "train"
+            self.rounds += training
+            if training and self.rounds == 3:
+                (_, graz) = self._nodes.contexts.values()
+                del graz.state[ENCODING_RECORD]
+                app.participant.forget(graz)
+            return super().push_messages(messages)
+
+    app = client_app("fed-plt", problem_from_context)
+    strategy = FedPLT(num_agents=2, min_agents=1, rho=1.0)
+    start = ArrayRecord({"x": Array(np.zeros(4))})
+    result = strategy.start(Forgetful(app, sites), start, num_rounds=300, log_rounds=False)
+    lost = {done.round: done.failures for done in result.history if done.failures}
+    assert list(lost) == [3]
+    assert lost[3]["graz"].code is FailureCode.ENROL_AGAIN
+    assert result.arrays["x"].numpy() == pytest.approx(pooled_optimum(BERN, GRAZ), abs=1e-9)
+
+
+def test_a_node_whose_columns_change_during_a_run_gives_no_more_uploads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As deployed, where a process reads the file for every message; nobody was told anything."""
+    monkeypatch.setattr("privet.strategies.run.run.in_simulation", lambda grid: False)
+    sites = nodes(tmp_path, [table(BERN), table(GRAZ)], [SCHEMA, SCHEMA])
+    app = client_app("fed-plt", problem_from_context)
+
+    class Rereading(InlineGrid):
+        rounds = 0
+
+        def push_messages(self, messages: Any) -> Any:
+            messages = list(messages)
+            self.rounds += messages[0].metadata.message_type == "train"
+            if self.rounds == 3:
+                Path(sites[1]["schema"]).write_text(SCHEMA.replace("120", "150"))
+            for context in self.contexts.values():
+                app.participant.forget(context)
+            return super().push_messages(messages)
+
+    strategy = FedPLT(num_agents=2, min_agents=1)
+    start = ArrayRecord({"x": Array(np.zeros(4))})
+    result = strategy.start(Rereading(app, sites), start, num_rounds=5, log_rounds=False)
+    both, alone = ("bern", "graz"), ("bern",)
+    assert [done.participants for done in result.history] == [both, both, alone, alone, alone]
+    (why,) = turned_away(strategy)
+    line = "has the range [0, 150] of age, the others the range [0, 120] of age"
+    assert why == f"agent graz: {line}"
+
+
+def test_a_newcomer_takes_the_encoding_of_those_that_were_there(tmp_path: Path) -> None:
+    order = ("died", "ward", "sodium", "age")
+    odd = table(GRAZ, names={"sodium": "creatinine"})
+    sites = nodes(tmp_path, [table(BERN), table(GRAZ), table(LINZ, order), odd])
+
+    class Late(InlineGrid):
+        rounds = 0
+
+        def push_messages(self, messages: Any) -> Any:
+            messages = list(messages)
+            self.rounds += messages[0].metadata.message_type == "train"
+            self.online = set(self.node_configs if self.rounds > 2 else list(self.node_configs)[:2])
+            return super().push_messages(messages)
+
+    strategy = FedPLT(num_agents=2, min_agents=1, rho=1.0)
+    start = ArrayRecord({"x": Array(np.zeros(4))})
+    grid = Late(client_app("fed-plt", problem_from_context), sites)
+    grid.online = set(list(grid.node_configs)[:2])
+    result = strategy.start(grid, start, num_rounds=400, log_rounds=False)
+    assert turned_away(strategy) == ["agent nice: has creatinine, the others sodium"]
+    assert result.history[-1].participants == ("bern", "graz", "linz")
+    problems = [grid_problem(grid, node) for node in list(grid.node_configs)[:3]]
+    assert problems[2].features[:, 3].all(), "the intercept is last"
+    gradient = sum(one.gradient(result.arrays["x"].numpy()) for one in problems)
+    assert np.linalg.norm(gradient) < 1e-8
+
+
+def grid_problem(grid: InlineGrid, node: int) -> Any:
+    """Return the problem of a node, by its context."""
+    return problem_from_context(grid.contexts[node])
+
+
+def test_a_resumed_run_keeps_the_encoding(tmp_path: Path) -> None:
+    """Also where the site that all others follow has not come back."""
+    order = ("died", "ward", "sodium", "age")
+    sites = nodes(tmp_path, [table(BERN), table(GRAZ, order), table(LINZ, order)])
+    start = ArrayRecord({"x": Array(np.zeros(4))})
+
+    def played(configs: list[dict[str, Any]], last: int, **more: Any) -> Any:
+        strategy = FedPLT(num_agents=len(configs), min_agents=1)
+        grid = InlineGrid(client_app("fed-plt", problem_from_context), configs)
+        return strategy.start(grid, start, num_rounds=last, log_rounds=False, **more)
+
+    whole = played(sites, 8)
+    saved = tmp_path / "checkpoint"
+    played(sites, 4, checkpoint=saved)
+    assert played(sites, 8, resume=saved).arrays["x"].numpy().tobytes() == (
+        whole.arrays["x"].numpy().tobytes()
+    )
+
+
+def test_the_coordinator_evaluates_and_saves_with_the_agreed_scaling(tmp_path: Path) -> None:
+    """Its public sample has other means; a new row is predicted as its columns say."""
+    order = ("died", "ward", "sodium", "age")
+    sites = nodes(tmp_path, [table(GRAZ), table(BERN, order)])
+    public = tmp_path / "public.csv"
+    public.write_text(table(rows(50, 4)))
+    config = read_config(
+        {
+            "num-agents": 2,
+            "num-server-rounds": 300,
+            "rho": 1.0,
+            "dataset": "csv",
+            "data-path": str(public),
+            "label-column": "died",
+            "partition": "iid",
+            "output-dir": str(tmp_path / "runs"),
+        }
+    )
+    grid = InlineGrid(configured_app(), sites, config)
+    finished = execute(grid, config, "run")
+    best = pooled_optimum(GRAZ, BERN)
+    assert finished.result.arrays["x"].numpy() == pytest.approx(best, abs=1e-8)
+    model = load_model(finished.folder)
+    age = np.array(GRAZ["age"] + BERN["age"])
+    sodium = np.array(GRAZ["sodium"] + BERN["sodium"])
+    assert model.encoding is not None
+    assert model.encoding.origin[:2] == pytest.approx([age.mean(), sodium.mean()])
+    assert model.encoding.unit[:2] == pytest.approx([age.std(), sodium.std()])
+
+
+@pytest.mark.parametrize("algorithm", ["fed-plt", "dp-iadmm", "dp-fedsgd"])
+def test_a_row_norm_that_the_algorithm_brings_need_not_be_set_at_the_nodes(
+    tmp_path: Path, algorithm: str
+) -> None:
+    """With an algorithm that does not, a node without it has other rows than the coordinator."""
+    public, schema = tmp_path / "public.csv", tmp_path / "schema.toml"
+    public.write_text(table(rows(50, 4)))
+    schema.write_text(SCHEMA)
+    sites = nodes(tmp_path / "sites", [table(BERN), table(GRAZ)], [SCHEMA, PERMUTED])
+    keys: dict[str, Any] = {
+        "algorithm": algorithm,
+        "num-agents": 2,
+        "min-agents": 1,
+        "num-server-rounds": 2,
+        "clip": 1.0,
+        "row-norm": 3.0,
+        "target-epsilon": 8.0,
+        "dataset": "csv",
+        "data-path": str(public),
+        "schema": str(schema),
+        "label-column": "died",
+        "partition": "iid",
+        "output-dir": str(tmp_path),
+    }
+    if algorithm == "fed-plt":
+        keys["local-solver"] = "noisy-gd"
+    if algorithm == "dp-fedsgd":
+        keys |= {"step-size-base": 0.1, "step-size-rule": "constant"}
+    config = read_config(keys)
+    grid = InlineGrid(configured_app(), sites, config)
+    if algorithm == "dp-fedsgd":
+        with pytest.raises(RunError, match="bern, graz: has another encoding of its columns"):
+            execute(grid, config, "run")
+    else:
+        done = execute(grid, config, "run").result.history
+        assert [one.participants for one in done] == [("bern", "graz")] * 2
+
+
+def test_a_coordinator_with_other_data_takes_no_site_in(tmp_path: Path) -> None:
+    sites = nodes(tmp_path, [table(BERN), table(GRAZ)])
+    public = tmp_path / "public.csv"
+    public.write_text(table(rows(50, 4), names={"sodium": "creatinine"}))
+    data = {"dataset": "csv", "data-path": str(public), "label-column": "died", "partition": "iid"}
+    config = read_config({"num-agents": 2, **data, "output-dir": str(tmp_path / "runs")})
+    with pytest.raises(RunError, match="has sodium, the coordinator's data creatinine"):
+        execute(InlineGrid(configured_app(), sites, config), config, "run")
+
+
+def logistic(seed: int) -> BinaryLogistic:
+    draws = np.random.default_rng(seed)
+    return BinaryLogistic(
+        draws.normal(size=(30, 4)), draws.choice([-1, 1], 30), regularizer=L2(0.5)
+    )
+
+
+def test_problems_of_ones_own_are_compared_by_what_their_authors_state() -> None:
+    said = {0: "age, sodium", 1: "age, sodium", 2: "sodium, age"}
+    problems = [logistic(seed) for seed in range(3)]
+    app = app_of(
+        "fed-plt", problems, meaning=lambda context: said[int(context.node_config["partition-id"])]
+    )
+    strategy = FedPLT(num_agents=3, min_agents=1)
+    strategy.start(InlineGrid(app, 3), ArrayRecord({"x": Array(np.zeros(4))}), num_rounds=1)
+    (why,) = turned_away(strategy)
+    assert why == "agent 2: has the meaning 'sodium, age', the others the meaning 'age, sodium'"
+    problems[1].meaning = "sodium, age"
+    strategy = FedPLT(num_agents=3, min_agents=1)
+    app = app_of("fed-plt", problems)
+    strategy.start(InlineGrid(app, 3), ArrayRecord({"x": Array(np.zeros(4))}), num_rounds=1)
+    assert not turned_away(strategy), "who states nothing is not compared"
+
+
+def test_a_training_loop_and_an_estimator_are_compared_by_what_they_state() -> None:
+    weights = {"w": np.zeros(2)}
+
+    def app_with(says: str) -> Any:
+        participant = LoopParticipant("fed-plt", weights, lambda context: 10, meaning=says)
+        return participant.app()
+
+    apps = [app_with("age, sodium"), app_with("age, sodium"), app_with("sodium, age")]
+
+    def answer(message: Message, context: Context) -> Message:
+        return apps[int(context.node_config["partition-id"])](message, context)
+
+    strategy = FedPLT(num_agents=3, min_agents=1)
+    strategy.begin(InlineGrid(answer, 3), ArrayRecord({"w": Array(np.zeros(2))}))
+    line = "has the meaning 'sodium, age', the others the meaning 'age, sodium'"
+    assert turned_away(strategy) == [f"agent 2: {line}"]
+
+    labels = {0: (0, 1), 1: (0.0, 1.0), 2: (1, 0)}
+    problems = [
+        SklearnModel(LogisticRegression(), 2, classes=known).problem(np.eye(2), np.array([0, 1]))
+        for known in labels.values()
+    ]
+    model = SklearnModel(LogisticRegression(), 2, classes=(0, 1))
+    strategy = FedPLT(num_agents=3, min_agents=1)
+    strategy.begin(InlineGrid(app_of("fed-plt", problems), 3), model.arrays())
+    line = "has the classes 1, 0, the others the classes 0, 1"
+    assert turned_away(strategy) == [f"agent 2: {line}"]
+
+
+def test_classes_that_are_read_from_labels_are_not_stated() -> None:
+    """A private agent states what is public alone."""
+    problem = SklearnProblem(LogisticRegression(), np.eye(2), np.array([0, 1]))
+    assert problem.meaning is None
+
+
+def test_a_coordinators_table_is_not_compared_with_problems_of_another_kind(tmp_path: Path) -> None:
+    public = tmp_path / "public.csv"
+    public.write_text(table(rows(50, 4)))
+    data = {"dataset": "csv", "data-path": str(public), "label-column": "died", "partition": "iid"}
+    rounds = {"num-agents": 2, "num-server-rounds": 1, "output-dir": str(tmp_path)}
+    config = read_config({**data, **rounds})
+    app = app_of("fed-plt", [logistic(0), logistic(1)], meaning="four numbers")
+    assert execute(InlineGrid(app, 2, config), config, "run").result.history[0].participants
+
+
+def test_one_dataset_dealt_to_agents_asks_nobody_again(tmp_path: Path) -> None:
+    """And no message of a round names an encoding."""
+    path = tmp_path / "all.csv"
+    path.write_text(table(rows(200, 1)))
+    asked: list[str] = []
+
+    class Counted(InlineGrid):
+        def push_messages(self, messages: Any) -> Any:
+            messages = list(messages)
+            asked.extend(one.metadata.message_type for one in messages)
+            for one in messages:
+                settings = str(one.content["privet"].get("settings", ""))
+                assert "encoding" not in settings
+            return super().push_messages(messages)
+
+    data = {"dataset": "csv", "data-path": str(path), "label-column": "died", "partition": "iid"}
+    config = read_config(
+        {"num-agents": 5, "num-server-rounds": 2, **data, "output-dir": str(tmp_path)}
+    )
+    execute(Counted(configured_app(), 5, config), config, "run")
+    assert asked.count("query.privet") == 5
+
+
+def test_a_notebook_that_corrects_a_table_gets_the_corrected_model(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    config = {
+        "num-agents": 2,
+        "num-server-rounds": 3,
+        "dataset": "csv",
+        "data-path": str(path),
+        "label-column": "died",
+        "partition": "iid",
+        "output-dir": str(tmp_path),
+    }
+
+    def model(text: str, name: str) -> Any:
+        path.write_text(text)
+        return load_model(run_inline(config, name).folder)
+
+    first = model(table(BERN, ("age", "died")), "first")
+    negated = {**BERN, "age": [-one for one in BERN["age"]]}
+    second = model(table(negated, ("age", "died")), "second")
+    assert second.arrays["x"][0] == pytest.approx(-first.arrays["x"][0], rel=1e-9)
+    third = model(table(negated, ("age", "sodium", "died")), "third")
+    assert third.columns == ("age", "sodium")
+
+
+@pytest.mark.ray
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_the_ray_engine_compares_tables_that_its_nodes_read(tmp_path: Path) -> None:
+    from privet.sim.ray.engine import RayGrid
+
+    odd = table(GRAZ, names={"sodium": "creatinine"})
+    permuted = table(LINZ, ("died", "ward", "sodium", "age"))
+    sites = nodes(tmp_path / "sites", [table(BERN), odd, permuted])
+    start = ArrayRecord({"x": Array(np.zeros(4))})
+    strategy = FedPLT(num_agents=3, min_agents=1)
+    with RayGrid(configured_app, sites, actors=2) as grid:
+        result = strategy.start(grid, start, num_rounds=5, log_rounds=False)
+    assert turned_away(strategy) == ["agent graz: has creatinine, the others sodium"]
+    alike = nodes(tmp_path / "alike", [table(BERN), table(LINZ)])
+    alike[1]["agent"] = "linz"
+    assert result.arrays["x"].numpy().tobytes() == train(alike, 5)[0].tobytes()
+
+
+PROJECT = """
+[project]
+name = "sites"
+version = "0.1.0"
+
+[tool.flwr.app]
+publisher = "sites"
+
+[tool.flwr.app.components]
+serverapp = "sites_server:app"
+clientapp = "sites_client:app"
+
+[tool.flwr.app.config]
+folder = ""
+"""
+CLIENT = """
+from privet.client_apps import client_app
+from privet.data import problem_from_context
+
+def problem(context):
+    names = ("bern", "graz", "linz")
+    name = names[int(context.node_config["partition-id"])]
+    path = context.run_config["folder"] + "/" + name + ".csv"
+    keys = {"dataset": "csv", "data-path": path, "label-column": "died", "partition": "none"}
+    context.node_config.update(keys)
+    return problem_from_context(context)
+
+app = client_app("fed-plt", problem)
+"""
+SERVER = """
+import json
+import pathlib
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+from flwr.serverapp import ServerApp
+
+from privet.strategies import FedPLT
+
+app = ServerApp()
+
+@app.main()
+def main(grid, context):
+    strategy = FedPLT(num_agents=3, min_agents=1)
+    start = ArrayRecord({"x": Array(np.zeros(4))})
+    result = strategy.start(grid, start, num_rounds=5)
+    rejected = sorted(strategy.session.roster.rejected.values())
+    model = result.arrays["x"].numpy().tolist()
+    path = pathlib.Path(context.run_config["folder"], "result.json")
+    path.write_text(json.dumps({"model": model, "rejected": rejected}))
+"""
+
+
+@pytest.mark.ray
+def test_flowers_simulation_compares_tables_that_its_nodes_read(tmp_path: Path) -> None:
+    app = tmp_path / "app"
+    app.mkdir()
+    (app / "pyproject.toml").write_text(PROJECT)
+    (app / "sites_client.py").write_text(CLIENT)
+    (app / "sites_server.py").write_text(SERVER)
+    odd = table(GRAZ, names={"sodium": "creatinine"})
+    permuted = table(LINZ, ("died", "ward", "sodium", "age"))
+    nodes(tmp_path / "sites", [table(BERN), odd, permuted])
+    config = {"folder": str(tmp_path / "sites")}
+    outcome = run_simulation(app, num_supernodes=3, run_config=config, on_line=lambda line: None)
+    assert outcome.completed, outcome.details
+    found = json.loads((tmp_path / "sites" / "result.json").read_text())
+    assert found["rejected"] == ["agent 1: has creatinine, the others sodium"]
+    alike = nodes(tmp_path / "alike", [table(BERN), table(LINZ)])
+    alike[1]["agent"] = "linz"
+    assert found["model"] == train(alike, 5)[0].tolist()

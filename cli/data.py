@@ -13,6 +13,7 @@ import numpy as np
 import typer
 
 from .config import given_keys
+from .data_sites import compare
 from .keys import ConfigOption, JsonOption, completed
 
 if TYPE_CHECKING:
@@ -40,9 +41,10 @@ def data(
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILE] [KEY=VALUE]...",
+            metavar="[FILE]... [KEY=VALUE]...",
             help="A table (CSV, TSV, Parquet, or a folder of them), and run-config keys as for "
-            "privet run; without a file, the data set of the keys.",
+            "privet run; without a file, the data set of the keys. Several tables are compared, as "
+            "those of sites with files of their own.",
             autocompletion=completed,
         ),
     ] = None,
@@ -58,7 +60,8 @@ def data(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the columns, types and labels that a run would read, and what each agent would get."""
+    """Show the columns, types and labels that a run would read, and what each agent would get; of
+    several tables, in what they differ."""
     from privet.core import ConfigError
     from privet.data import DataError, federation_from_config
     from privet.data.schema import write_schema
@@ -70,10 +73,14 @@ def data(
     words = arguments or []
     files = [word for word in words if _is_file(word)]
     given = given_keys([word for word in words if word not in files], config)
-    if len(files) > 1:
-        raise ConfigError(f"expected one file, found {', '.join(files)}")
+    if len(files) > 1 and schema:
+        raise ConfigError(f"--schema: expected one file, found {', '.join(files)}")
     if files and "data-path" in given:
         raise ConfigError(f"data-path = {given['data-path']}: the file is {files[0]}; give one")
+    if len(files) > 1:
+        if not compare(files, given, as_json=as_json):
+            raise typer.Exit(2)
+        return
     if files:
         path = given_keys([f"data-path={json.dumps(files[0], ensure_ascii=False)}"])
         given = {"dataset": "csv", **given, **path}

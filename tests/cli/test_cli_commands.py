@@ -737,6 +737,43 @@ class TestData:
         code, _, err = privet("data", str(table), "--schema", "/nowhere/schema.toml")
         assert err == "privet: --schema /nowhere/schema.toml: No such file or directory\n"
 
+    def test_compares_the_tables_of_several_sites(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        rows = [(str(n), f"{n % 7}.5", "yes" if n % 3 else "no") for n in range(20)]
+        for name, head, order in (
+            ("bern.csv", "age,sodium,y", (0, 1, 2)),
+            ("graz.csv", "y,sodium,age", (2, 1, 0)),
+            ("linz.csv", "age,creatinine,y", (0, 1, 2)),
+        ):
+            lines = [",".join(row[at] for at in order) for row in rows]
+            Path(name).write_text("\n".join([head, *lines]) + "\n")
+        code, out, err = privet("data", "bern.csv", "graz.csv", "label-column=y")
+        assert (code, err) == (0, "")
+        head, bern, graz, scaled = out.splitlines()
+        assert head == "columns: age, sodium; label y: no, yes"
+        assert bern == "- bern.csv: as the others"
+        assert graz == "- graz.csv: as the others in another order, which is put into theirs"
+        assert "private runs and secure sums need a schema" in scaled
+        files = ["linz.csv", "bern.csv", "graz.csv"]
+        code, out, err = privet("data", *files, "label-column=y")
+        assert (code, err) == (2, "")
+        assert "- linz.csv: has creatinine, the others sodium" in out.splitlines()
+        code, out, _ = privet("data", *files, "label-column=y", "--json")
+        found = json.loads(out)
+        assert (code, found["same"]) == (2, False)
+        differences = {name: one["difference"] for name, one in found["tables"].items()}
+        assert differences == {
+            "linz.csv": "has creatinine, the others sodium",
+            "bern.csv": "",
+            "graz.csv": "",
+        }
+        code, _, err = privet("data", "bern.csv", "odd.csv")
+        assert code == 2
+        assert "odd.csv: no such file" in err
+        assert err.count("\n") == 1
+
     def test_a_fault_that_no_key_mends_is_left_for_an_editor(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -776,7 +813,7 @@ class TestData:
         [
             (["/nowhere.csv"], "/nowhere.csv: no such file"),
             (["dataset=digits", "num-agents=1", "partition=none"], "partition none holds nothing"),
-            (["a.csv", "b.csv"], "expected one file, found a.csv, b.csv"),
+            (["a.csv", "b.csv", "--schema", "s"], "--schema: expected one file, found a.csv"),
             (["dataset=digits", "--schema", "s.toml"], "digits has fixed columns"),
             (["dataset=digits", "schema=s.toml"], "not used with dataset = digits, only with csv"),
         ],

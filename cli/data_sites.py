@@ -1,0 +1,65 @@
+"""``privet data A B ...``: whether several sites' tables mean the same, before anybody deploys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .config import given_keys
+
+_SCALED = (
+    "means and deviations are agreed on at enrolment, from number, mean and sum of squares of each "
+    "site's rows; private runs and secure sums need a schema (privet data FILE --schema OUT writes "
+    "a first one)"
+)
+_ANOTHER_ORDER = "as the others in another order, which is put into theirs"
+
+
+def compare(files: Sequence[str], given: Mapping[str, Any], *, as_json: bool) -> bool:
+    """Print in what the tables of several sites differ; return whether they mean the same.
+
+    Each is read as a node reads a file of its own, and they are compared as at enrolment.
+
+    Raises
+    ------
+    ConfigError
+        If one of them cannot be used: names it.
+    """
+    from privet.data.agreement import agreement
+
+    meanings = {file: _meaning(file, given) for file in files}
+    agreed = agreement({file: one.text for file, one in meanings.items()})
+    found = {file: agreed.unfit(one.text, "the others") for file, one in meanings.items()}
+    base = agreed.meaning
+    assert base is not None  # every table states its columns
+    orders = {
+        file: "" if one.order == base.order else _ANOTHER_ORDER for file, one in meanings.items()
+    }
+    same, scaled = not any(found.values()), any(one.rows for one in meanings.values())
+    if as_json:
+        tables = {file: {"difference": found[file], "order": orders[file]} for file in files}
+        print(json.dumps({"tables": tables, "same": same, "scaled-by-rows": scaled}))
+        return same
+    classes = ", ".join(base.label.get("classes", ["a quantity"]))
+    print(f"columns: {', '.join(base.columns)}; label {base.label['name']}: {classes}")
+    for file in files:
+        print(f"- {file}: {found[file] or orders[file] or 'as the others'}")
+    if same and scaled:
+        print(_SCALED)
+    if not same:
+        print("nodes that differ are turned away: mend their tables, or give all the same schema")
+    return same
+
+
+def _meaning(file: str, given: Mapping[str, Any]) -> Any:
+    from privet.core import ConfigError
+    from privet.data import DataError, problem_from_config
+    from privet.server_apps import read_config
+
+    path = given_keys([f"data-path={json.dumps(file, ensure_ascii=False)}"])
+    config = read_config({"dataset": "csv", **given, **path, "partition": "none"})
+    try:
+        return problem_from_config(config, 0, 1, own=True).meaning
+    except DataError as error:
+        raise ConfigError(f"{error} (privet data {file} says more)") from None

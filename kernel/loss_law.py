@@ -33,7 +33,7 @@ class TooLargeError(ValueError):
     """The law of a sum would have more points than are worth computing, by a factor ``excess``."""
 
     def __init__(self, excess: float) -> None:
-        super().__init__(f"a law of {excess:g} times the points that are computed")
+        super().__init__(f"a law of {excess} times the points that are computed")
         self.excess = excess
 
 

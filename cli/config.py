@@ -44,7 +44,23 @@ def given_keys(
         raise ConfigError(f"algorithm = {given['algorithm']}: the command names {algorithm}")
     if preset:
         given = load_preset(preset, str(given.get("algorithm", ""))) | given
+    _require_meant(given)
     return {key: _whole_path(key, value) for key, value in given.items()}
+
+
+def _require_meant(given: dict[str, Any]) -> None:
+    """Refuse a default that stands for a key that is not there, where a person wrote it."""
+    from privet.core import ConfigError
+    from privet.server_apps.config import table
+
+    for key, value in given.items():
+        entry = table().get(key)
+        for owned in entry.owners.values() if entry else ():
+            if owned.only_unset and value == owned.default:
+                raise ConfigError(
+                    f"{key} = {value}: no noise brings the total down to that; leave the key out "
+                    "for a run without a target"
+                )
 
 
 def _whole_path(key: str, value: Any) -> Any:

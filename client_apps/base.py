@@ -365,10 +365,10 @@ class Participant:
         code = REFUSED if isinstance(error, BudgetRefused) else FAILED
         if isinstance(error, NotFiniteError):
             code = NOT_FINITE
-        if of_records and rules.quiet and line is kind:  # its class is that of what failed
-            code = FAILED
         if isinstance(error, NotAgreedError):
             code = ENROL_AGAIN
+        if of_records and rules.quiet and line is kind:  # its class is that of what failed
+            code = FAILED
         return Error(code, f"agent {name}: {line}")
 
     def exits(self, message: Message, context: Context) -> Exits:

@@ -109,7 +109,8 @@ class PrivacyTerms(NoiseTerms):
 
     target_epsilon: float = setting(
         0.0,
-        "total epsilon of the run, which sets the noise; without it the noise is taken as given",
+        "total epsilon of the run, which sets the noise; left out, the noise is taken as given; "
+        "not 0, which no noise reaches",
         low=0,
         only_unset=True,
     )

@@ -316,7 +316,7 @@ def _read(descriptor: int, at: int, length: int) -> bytes:
 
 
 def append(descriptor: int, data: bytes) -> None:
-    """Write all of the data at the end of a file opened for appending, and wait for the disk."""
+    """Write all of the data to a file, where it is or at its end, and wait for the disk."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]

@@ -78,11 +78,14 @@ class Told(StrEnum):
         "allow-run-data = true, in the node config"
     )
     PREPARATION = (
-        "a private run refuses data-dependent preprocessing; its own log says which, and what to do"
+        "a private run refuses data-dependent preprocessing; its own log says which: against a "
+        "scaling by its own rows it needs schema, a file of public ranges (privet data FILE "
+        "--schema OUT writes a first one)"
     )
     SCALING = (
         "its own rows give the scaling of its features, which a private run and a secure sum do "
-        "not agree on: its operator sets a schema with public ranges (docs/data.md)"
+        "not agree on: it needs schema, a file of public ranges (privet data FILE --schema OUT "
+        "writes a first one)"
     )
     ENCODING = "its data are not encoded as the run's agents have agreed: it enrols again"
     PARTITION = "node config has no partition-id: start the SuperNode with one"

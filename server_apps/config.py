@@ -266,11 +266,6 @@ def read_config(raw: Mapping[str, Any]) -> Config:
         if key not in own:
             raise ConfigError(f"{key} = {shown(value)}: {name} does not use it{_users(entry)}")
         checked = own[key].check(value)
-        if own[key].only_unset and checked == own[key].default:
-            raise ConfigError(
-                f"{key} = {shown(checked)}: no noise brings the total down to that; leave the key "
-                "out for a run without a target"
-            )
         if own[key].is_relative(checked):
             raise ConfigError(f"{key} = {checked!r}: must be an absolute path")
         if checked != own[key].default:

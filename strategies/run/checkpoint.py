@@ -60,12 +60,14 @@ class HistoryFile:
         Lines of these rounds that are there stay as they are, as checkpoints state their digest.
         """
         data = b"".join(map(_line, earlier))
-        with suppress(OSError, *_UNREADABLE):
-            there = _first_lines(self.path, len(earlier))
-            if b"".join(map(_line, _rounds(there))) == data:
-                data = b"".join(there)
-            elif NOT_RECORDED in earlier[0].notes:
-                _set_aside(self.path)
+        there = _first_lines(self.path, len(earlier)) if self.path.exists() else []
+        same = False
+        with suppress(*_UNREADABLE):
+            same = b"".join(map(_line, _rounds(there))) == data
+        if same:
+            data = b"".join(there)
+        elif there and earlier and NOT_RECORDED in earlier[0].notes:
+            _set_aside(self.path)
         write_whole(self.path, data)
         self._size, self._waiting = len(data), b""
         self._hash = hashlib.sha256(data)

@@ -7,9 +7,9 @@ that is safe on disk holds the accounts themselves, and a line of the journal re
 requests since the checkpoint before it stay, as a resume may have to go back to that one.
 
 A checkpoint states the journal's last mark, so that a journal that was deleted, emptied or taken
-from a backup is told from one without requests. Every line has a checksum, and a last line that is
-cut ends a resume, as more may be missing. A file cut at the end of a line lacks requests without a
-sign, unless the history has their round.
+from a backup is told from one without requests. Every line has a checksum, and the file ends with a
+line that the next one overwrites: a journal that was cut, also between two lines, lacks it and ends
+a resume, as requests may be missing.
 """
 
 from __future__ import annotations
@@ -85,20 +85,25 @@ class Journal:
         Requests before the last such line are removed (raises ``OSError``).
         """
         lines = self.path.read_bytes().splitlines(keepends=True) if self.path.exists() else []
+        lines = [line for line in lines if line != _END]
         marks = [place for place, line in enumerate(lines) if line.startswith(_SAVED)]
         kept = lines[marks[-1] :] if marks else lines
-        write_whole(self.path, b"".join([*kept, _line({"saved": round_, "mark": name})]))
+        write_whole(self.path, b"".join([*kept, _line({"saved": round_, "mark": name}), _END]))
         self.mark = name
 
     def _add(self, entry: Mapping[str, object]) -> None:
         try:
             new = not self.path.exists()
-            file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            size = os.fstat(file).st_size
+            file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+            place = os.lseek(file, 0, os.SEEK_END)
+            if place >= len(_END) and os.pread(file, len(_END), place - len(_END)) == _END:
+                place -= len(_END)
             try:
-                append(file, _line(entry))
+                os.lseek(file, place, os.SEEK_SET)
+                append(file, _line(entry) + _END)
             except OSError:  # no message of it leaves, so what a full disk left of it is removed
-                os.truncate(file, size)
+                os.truncate(file, place)
+                os.pwrite(file, _END, place)
                 raise
             finally:
                 os.close(file)
@@ -115,6 +120,7 @@ class Journal:
 
 
 _SAVED = b'{"saved":'
+_END = b'"end"\n'
 
 
 def _line(entry: Mapping[str, object]) -> bytes:
@@ -179,9 +185,9 @@ def read_journal(path: Path, after: int, name: str = "", mark: str | None = None
         raise RunError(f"resume: {path}: {error.strerror}") from None
     requests: dict[tuple[int, int], Request] = {}
     process, first, found = 0, after, not needed
-    if lines[-1]:
-        raise _unknown(path, after, "its last line is cut")
-    for number, line in enumerate(lines[:-1], 1):
+    if lines[-1] or (needed and lines[-2:-1] != [_END[:-1]]):
+        raise _unknown(path, after, "its end is cut")
+    for number, line in enumerate((line for line in lines[:-1] if line + b"\n" != _END), 1):
         try:
             entry = _parsed(line)
             if "saved" in entry or "begun" in entry:

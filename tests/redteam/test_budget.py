@@ -206,7 +206,7 @@ def test_the_account_takes_gfl_too() -> None:
 
 
 def folder_of(root: Path) -> str:
-    (found,) = root.iterdir()
+    (found,) = root.glob("*/")
     return str(found)
 
 

@@ -184,7 +184,8 @@ def test_uploads_that_neither_checkpoint_nor_journal_nor_state_hold_are_in_the_l
     (journal,) = tmp_path.glob("runs/*/asked.jsonl")
     lines = journal.read_bytes().splitlines(keepends=True)
     marked = [number for number, line in enumerate(lines) if line.startswith(b'{"saved"')]
-    journal.write_bytes(b"".join(lines[: marked[-1] + 1]))  # cut where a line ends
+    # The file as it was after the checkpoint, from a backup.
+    journal.write_bytes(b"".join([*lines[: marked[-1] + 1], lines[-1]]))
     (journal.parent / "history.jsonl").unlink()
     forget_states(tmp_path)
     (tmp_path / "state-0.npz").unlink()
@@ -338,8 +339,44 @@ def test_requests_of_several_processes_all_count_and_a_cut_line_is_refused(tmp_p
     assert read_journal(path, 3) == [Request(4, ("a",), 1)] * 2
     with path.open("ab") as file:
         file.write(b'{"request":2,"round":4,"na')
-    with pytest.raises(HopelessError, match="its last line is cut"):
+    with pytest.raises(HopelessError, match="its end is cut"):
         read_journal(path, 3)
+
+
+def test_a_journal_cut_between_two_lines_is_refused(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "asked.jsonl")
+    journal.begin()
+    for number in range(1, 4):
+        journal.add(number, Request(4, ("a",), number))
+    whole = journal.path.read_bytes()
+    assert len(read_journal(journal.path, 3, mark=journal.mark)) == 3
+    places = [place + 1 for place, byte in enumerate(whole) if byte == ord("\n")]
+    for place in places[:-1]:
+        journal.path.write_bytes(whole[:place])
+        with pytest.raises(HopelessError, match="its end is cut"):
+            read_journal(journal.path, 3, mark=journal.mark)
+
+
+def test_a_full_disk_leaves_the_journal_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path / "asked.jsonl")
+    journal.begin()
+    journal.add(1, Request(4, ("a",), 1))
+    whole, write = journal.path.read_bytes(), os.write
+
+    def full(descriptor: int, data: Any) -> int:
+        if len(data) < 20:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(descriptor, data[:-10])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", full)
+        with pytest.raises(RunError, match="cannot be written"):
+            journal.add(2, Request(4, ("b",), 2))
+    assert journal.path.read_bytes() == whole
+    journal.add(2, Request(4, ("b",), 2))
+    assert len(read_journal(journal.path, 3, mark=journal.mark)) == 2
 
 
 def test_a_damaged_journal_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -53,13 +53,14 @@ def test_delta_of_whole_agents_is_compared_with_their_number() -> None:
     assert planned(delta=2e-3, **keys)["delta"] == 2e-3
 
 
-def test_target_of_zero_is_an_error_where_it_is_written() -> None:
-    for zero in (0, 0.0):
-        with pytest.raises(ConfigError, match=r"target-epsilon = 0.*leave the key out"):
-            read_config({**SGD, "target-epsilon": zero})
-    code, _, said = privet("run", "algorithm=dp-fedsgd", "target-epsilon=0")
-    assert (code, said.count("\n")) == (2, 1)
-    assert "target-epsilon" in said
+def test_target_of_zero_is_an_error_where_it_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "keys.toml"
+    file.write_text('algorithm = "dp-fedsgd"\ntarget-epsilon = 0.0\n')
+    for words in (["target-epsilon=0"], ["target-epsilon=0.0"], ["--config", str(file)]):
+        code, _, said = privet("run", "algorithm=dp-fedsgd", *words)
+        assert (code, said.count("\n")) == (2, 1)
+        assert "target-epsilon = 0" in said
+        assert "leave the key out" in said
     without = {key: value for key, value in SGD.items() if key not in ("target-epsilon", "clip")}
     assert read_config(without)["target-epsilon"] == 0
 

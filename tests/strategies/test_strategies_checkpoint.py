@@ -226,7 +226,10 @@ def rewritten(file: Path, members: dict[str, Any], **manifest: Any) -> None:
 @pytest.mark.parametrize(
     ("manifest", "reason"),
     [
-        ({"round": 1_000_000, "format": 6}, "does not hold rounds 1 to 1000000 in order"),
+        (
+            {"round": 1_000_000, "format": 6, "history": None},
+            "does not hold rounds 1 to 1000000 in order",
+        ),
         ({"round": -1}, "its round is -1"),
         ({"round": None}, "its round is None"),
         ({"agents": None}, "KeyError"),

@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord, MetricRecord
 
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT, Observer, Round, Run
-from privet.strategies.run.checkpoint import load
+from privet.strategies.run.checkpoint import load, read_manifest
 from support.federations import app_of, logistic_agents, zeros
 
 
@@ -73,16 +73,19 @@ def test_the_order_of_a_round_is_measure_evaluate_checkpoint_observers(tmp_path:
     order: list[str] = []
     path = tmp_path / "checkpoint.npz"
 
+    def saved() -> int:
+        return int(read_manifest(path)["round"]) if path.exists() else -1
+
     def monitor(number: int, models: Any) -> dict[str, float]:
         order.append(f"measure {number}")
         return {"stationarity": 1.0 / max(number, 1), "extra": 2.0}
 
     def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord | None:
-        order.append(f"evaluate {number} {path.exists()}")
+        order.append(f"evaluate {number} {saved()}")
         return None
 
     def watch(done: Round, strategy: FedPLT) -> None:
-        order.append(f"watch {done.round} {path.exists()} {done.measures['extra']:g}")
+        order.append(f"watch {done.round} {saved()} {done.measures['extra']:g}")
 
     result = play(
         [watch],
@@ -95,9 +98,9 @@ def test_the_order_of_a_round_is_measure_evaluate_checkpoint_observers(tmp_path:
     )
     assert result.stopped == "tolerance"
     assert order == [
-        "measure 0", "evaluate 0 False",
-        "measure 1", "evaluate 1 False", "watch 1 False 2",
-        "measure 2", "evaluate 2 False", "watch 2 True 2",
+        "measure 0", "evaluate 0 -1",
+        "measure 1", "evaluate 1 0", "watch 1 0 2",
+        "measure 2", "evaluate 2 0", "watch 2 2 2",
     ]  # fmt: skip
 
 

@@ -184,9 +184,17 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
         features, labels = _validated(self, X, y, reset=True)
-        agents = min(self._positive("n_agents"), len(labels))
+        agents = self._agents(len(labels))
         order = random.permutation(len(labels))
         return [(features[rows], labels[rows]) for rows in np.array_split(order, agents)]
+
+    def _agents(self, count: int) -> int:
+        """Return the number of agents that so many examples are dealt to."""
+        agents = self._positive("n_agents")
+        if agents > count:
+            samples = "1 sample" if count == 1 else f"{count} samples"
+            raise ValueError(f"n_agents: {samples} cannot give each of {agents} agents one")
+        return agents
 
     def _given_parts(self, X: Sequence[Any], y: Any) -> list[Part]:
         if y is None or len(X) != len(y):
@@ -261,7 +269,7 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
         The model and its penalty, as in `privet.client_apps.SklearnModel`;
         ``LogisticRegression()`` by default.
     n_agents : int
-        Agents a single data set is dealt to (at most one an example).
+        Agents a single data set is dealt to; more than it has examples are refused.
     rounds : int
         Communication rounds.
     settings : mapping, optional

@@ -289,7 +289,7 @@ def test_columns_of_a_frame_have_names(kind: Any) -> None:
         kind(rounds=5).fit(swapped, halves[1])
 
 
-X, Y = np.eye(4), np.array([0, 1, 0, 1])
+X, Y = np.eye(6), np.array([0, 1, 0, 1, 0, 1])
 
 
 @pytest.mark.parametrize(

@@ -25,10 +25,16 @@ if TYPE_CHECKING:
 
 _SHOWN_AGENTS = 20
 _SHOWN_CLASSES = 10
-_DEALING = (
-    "rows are dealt by partition=label, the default: each agent gets few of the labels; "
-    "partition=iid deals them at random"
-)
+_DEALING = {
+    "iid": "rows are dealt at random, the default for a table (partition=iid); partition=label "
+    "gives each agent few of the labels, natural-id those of one id of id-column, or of one file "
+    "of a folder",
+    "label": "rows are dealt by partition=label, the default: each agent gets few of the labels; "
+    "partition=iid deals them at random",
+    "natural-id": "rows are dealt by id-column (partition=natural-id): each agent has those of one "
+    "id",
+}
+"""What is said of the default."""
 _DEALT = ("partition", "num-agents")
 """Keys of how rows are dealt, which a preset has values of its own for."""
 _REFUSED = {("missing", "mean"), ("missing", "drop")}
@@ -279,8 +285,10 @@ def _print_next(
     files: list[str], given: Mapping[str, Any], keys: Mapping[str, str], left: str = ""
 ) -> None:
     """Print the command to go on with: a run, or this one again where keys do not mend all."""
+    from privet.data.settings import dealt_by
+
     if "partition" not in given:
-        print(_DEALING)
+        print(_DEALING[dealt_by(given)])
     command, shown = ["privet", "run"], {**given, **keys}
     if left:
         command = ["privet", "data", *files]

@@ -46,7 +46,7 @@ from privet.kernel import (
     Told,
 )
 from privet.kernel.door import Held
-from privet.kernel.exits import Exits, require_public
+from privet.kernel.exits import Exits, require_persons, require_public, rows_per_person
 from privet.kernel.round import Ended, Round
 from privet.problems import public_facts
 from privet.wire import (
@@ -401,6 +401,7 @@ class Participant:
             problem = self._problem(context)
             if half.private:
                 require_public(problem)
+                require_persons(problem, rows_per_person(context.run_config, context.node_config))
             if mean:
                 problem = _weighted(problem, half, mean)
             rules = node_rules(context)

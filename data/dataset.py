@@ -66,11 +66,14 @@ class Source:
     hashing: bool
     label_column: str
     id_column: str
+    person_column: str
     drop_columns: str
     schema: str
     missing: str
     missing_labels: str
     dates: str
+    censored: str
+    infinite: str
     whole: bool
     alone: bool
     agreed: str = ""
@@ -82,16 +85,17 @@ class Source:
 
 
 class Part(NamedTuple):
-    """Examples with their labels and, where there are any, natural ids."""
+    """Examples with their labels and, where there are any, natural ids and whose they are."""
 
     features: FloatArray
     labels: LabelArray
     ids: LabelArray | None = None
+    persons: LabelArray | None = None
 
     def rows(self, chosen: Indices) -> Part:
         """Return some of the examples."""
-        ids = None if self.ids is None else self.ids[chosen]
-        return Part(self.features[chosen], self.labels[chosen], ids)
+        ids, persons = (None if one is None else one[chosen] for one in (self.ids, self.persons))
+        return Part(self.features[chosen], self.labels[chosen], ids, persons)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +140,8 @@ class SourceColumn:
         Of dates, which are numbers of days: "day-first" or "month-first", else empty.
     unit : str
         Of numbers, as the schema states it, which sites compare; empty where it states none.
+    censored : str
+        Of numbers, what bounds such as <5 become: "bound" or "half", else empty.
     """
 
     name: str
@@ -148,6 +154,7 @@ class SourceColumn:
     zeros: bool = False
     dates: str = ""
     unit: str = ""
+    censored: str = ""
 
     @property
     def width(self) -> int:
@@ -195,7 +202,7 @@ class Encoding:
         cls, names: Iterable[str], label: SourceColumn, origin: Any = 0.0, unit: Any = 1.0
     ) -> Encoding:
         """Return that of columns of numbers, none of which may be missing."""
-        columns = tuple(SourceColumn(str(name), 0) for name in names)
+        columns = tuple(SourceColumn(str(name), 0, low=-np.inf, high=np.inf) for name in names)
         zeros = np.zeros(len(columns))
         return cls(columns, zeros + origin, zeros + unit, filling=zeros, label=label)
 
@@ -235,6 +242,8 @@ class Dataset:
     train_ids : array of shape (examples,), optional
         The natural id of each training example, for instance who wrote it; None where there is
         none.
+    train_persons : array of shape (examples,), optional
+        Whose each training example is, where ``person-column`` says so.
     data_dependent : str
         What of the shape or scale of the features was read from records that are not public, and
         how to avoid it; empty where nothing was. A private run is refused with it: no account
@@ -263,11 +272,14 @@ class Dataset:
     encoding: Encoding | None = None
     doubts: tuple[Fault, ...] = ()
     meaning: Meaning | None = None
+    train_persons: LabelArray | None = None
 
     @classmethod
     def of(cls, name: str, train: Part, test: Part, **about: Any) -> Dataset:
         """Return a data set of two parts; ``about`` are the other attributes."""
-        return cls(name, *train[:2], *test[:2], train_ids=train.ids, **about)
+        return cls(
+            name, *train[:2], *test[:2], train_ids=train.ids, train_persons=train.persons, **about
+        )
 
     @property
     def columns(self) -> int:
@@ -306,5 +318,6 @@ def finished(dataset: Dataset, dtype: str, intercept: bool) -> Dataset:
         test_features=features(dataset.test_features),
         test_labels=labels(dataset.test_labels),
         train_ids=None if dataset.train_ids is None else frozen(dataset.train_ids),
+        train_persons=None if dataset.train_persons is None else frozen(dataset.train_persons),
         description=dataset.description + ("; and an intercept" if intercept else ""),
     )

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from privet.core.errors import did_you_mean
-from privet.core.key import LARGEST
 from privet.data.dataset import DataError, Encoding, FloatArray, SourceColumn
 from privet.data.table_dates import are_dates, as_days
 from privet.data.table_values import (
@@ -16,8 +15,11 @@ from privet.data.table_values import (
     as_numbers,
     as_texts,
     cells,
+    censored_as,
     encoded_column,
     normal,
+    not_finite,
+    spelled,
     typed,
     with_point,
 )
@@ -26,7 +28,17 @@ UNKNOWN = ("refuse", "missing")
 """Treatments of a value that no training row had: an error, or a missing value."""
 
 
-def encoded_rows(table: Any, encoding: Encoding, *, unknown: str = "refuse") -> FloatArray:
+FAR = 0.5
+"""How far outside of a training's range, in widths of it, a number is marked."""
+
+
+def encoded_rows(
+    table: Any,
+    encoding: Encoding,
+    *,
+    unknown: str = "refuse",
+    far: dict[str, Any] | None = None,
+) -> FloatArray:
     """Return the rows of a pyarrow table as float64 features, of shape (rows, width).
 
     Columns are found by name, others are ignored. Cells are read as those of the training were:
@@ -37,6 +49,9 @@ def encoded_rows(table: Any, encoding: Encoding, *, unknown: str = "refuse") -> 
     unknown : "refuse" or "missing"
         Whether a category that the training did not have, or a number outside of the range of the
         schema, is refused or read as a missing value.
+    far : dict, optional
+        Is filled with the columns, by name, that have numbers far outside of the training's range:
+        which rows they are in, a boolean array.
 
     Raises
     ------
@@ -67,8 +82,12 @@ def encoded_rows(table: Any, encoding: Encoding, *, unknown: str = "refuse") -> 
             if column.dates and are_dates(column_values):
                 column_values = as_days(column_values, column.dates)
             elif not column.categories:
+                if column.censored:
+                    column_values = censored_as(column_values, column.censored, mixed=False)
                 column_values = with_point(column_values, comma=comma)
             coded = _encoded(column_values, table[column.name], column, encoding, unknown)
+            if far is not None and (marked := _far(coded, column)).any():
+                far[column.name] = marked
         except UnfitError as error:
             where = "" if error.row is None else f"row {error.row + 1}: "
             raise DataError(f"column {column.name}: {where}{error}") from None
@@ -90,7 +109,7 @@ def _encoded(
     else:
         values, odd = _in_range(values, column)
         text = "{!r} is outside of the range {}"
-        known = f"[{column.low:g}, {column.high:g}]"
+        known = f"[{column.low:g}, {column.high:g}]" if column.public else "of finite numbers"
     if odd.any() and unknown == "refuse":
         row = int(np.flatnonzero(odd)[0])
         raise UnfitError(text.format(values[row].as_py(), known), row=row)
@@ -104,6 +123,14 @@ def _encoded(
     return encoded_column(values, column)
 
 
+def _far(coded: FloatArray, column: SourceColumn) -> Any:
+    """Return in which rows a column's number is by more than `FAR` outside of its range."""
+    if column.categories or column.public or column.low > column.high:
+        return np.zeros(len(coded), dtype=bool)
+    margin = FAR * (column.high - column.low)
+    return (coded[:, 0] < column.low - margin) | (coded[:, 0] > column.high + margin)
+
+
 def _texts(values: Any, written: Any, column: SourceColumn) -> tuple[Any, Any]:
     """Return a column as texts, and which of them are no categories.
 
@@ -115,9 +142,8 @@ def _texts(values: Any, written: Any, column: SourceColumn) -> tuple[Any, Any]:
     listed = pa.array(column.categories)
     texts = as_texts(values)
     as_written = as_texts(cells(written))
-    if pa.types.is_boolean(values.type):  # "True" of a text file, as pandas reads it
-        as_written = pc.utf8_title(texts)
     texts = pc.if_else(pc.is_in(as_written, listed), as_written, texts)
+    texts = spelled(texts, column.categories)
     odd = pc.and_(texts.is_valid(), pc.invert(pc.is_in(texts, listed)))
     return texts, np.asarray(odd, dtype=bool)
 
@@ -130,14 +156,12 @@ def _in_range(values: Any, column: SourceColumn) -> tuple[Any, Any]:
         # Longer whole numbers than float64 has stay texts as well.
         texts = enumerate(values.to_pylist())
         row, text = next(((row, one) for row, one in texts if _no_number(one)), (0, values[0]))
-        raise UnfitError(f"{str(text)!r} is not a number", row=row)
+        way = "; training with censored = bound or half reads such bounds" * _is_bound(str(text))
+        raise UnfitError(f"{str(text)!r} is not a number{way}", row=row)
     numbers = as_numbers(values)
-    wrong = np.flatnonzero(~np.isnan(numbers) & ~(np.abs(numbers) <= LARGEST))
-    if len(wrong):
-        raise UnfitError(f"expected finite numbers, of at most {LARGEST:g}", row=int(wrong[0]))
-    outside = np.zeros(len(numbers), dtype=bool)
+    outside = not_finite(pa.array(numbers))
     if column.public:
-        outside = (numbers < column.low) | (numbers > column.high)
+        outside |= (numbers < column.low) | (numbers > column.high)
     return pa.chunked_array([pa.array(numbers, from_pandas=True)]), outside
 
 
@@ -147,6 +171,10 @@ def _has_clear_commas(values: Any) -> bool:
         return values is not with_point(values)
     except UnfitError:
         return False
+
+
+def _is_bound(text: str) -> bool:
+    return text[:1] in "<>≤≥" and not _no_number(text.lstrip("<>=≤≥ "))
 
 
 def _no_number(text: str | None) -> bool:

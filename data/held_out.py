@@ -7,6 +7,8 @@ versions, which it does not promise for ``Generator.permutation``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from privet.data.dataset import Indices, LabelArray, Part
@@ -20,15 +22,24 @@ def permutation(count: int, source: np.random.Philox) -> Indices:
 
 
 def hold_out(
-    count: int, seed: int | None, ids: LabelArray | None = None
+    count: int,
+    seed: int | None,
+    ids: LabelArray | None = None,
+    persons: LabelArray | None = None,
 ) -> tuple[Indices, Indices]:
     """Return training and held-out positions, ascending: a fifth is held out, fixed by the seed.
 
     With ``ids``, it is a fifth of the examples of each id, rounded: who has one or two keeps them.
-    Without a seed nothing is held out.
+    With ``persons``, it is a fifth of the persons, each with all examples. Without a seed nothing
+    is held out.
     """
     if seed is None:
         return np.arange(count), np.arange(0)
+    if persons is not None:
+        rows = by_person(persons)
+        firsts = None if ids is None else ids[[one[0] for one in rows]]
+        train, test = rows_of(rows, *hold_out(len(rows), seed, firsts))
+        return train, test
     order = permutation(count, np.random.Philox(seed))
     parts = [order]
     if ids is not None:
@@ -42,8 +53,24 @@ def hold_out(
 
 def split(whole: Part, seed: int | None) -> tuple[Part, Part]:
     """Return the examples that `hold_out` leaves for training, and those that it holds out."""
-    train, test = hold_out(len(whole.labels), seed, whole.ids)
+    train, test = hold_out(len(whole.labels), seed, whole.ids, whole.persons)
     return whole.rows(train), whole.rows(test)
+
+
+def by_person(persons: LabelArray) -> list[Indices]:
+    """Return the positions of each person's examples, ascending, in the order of their first."""
+    return sorted(by_id(persons), key=lambda rows: int(rows[0]))
+
+
+def most_rows(persons: LabelArray) -> int:
+    """Return how many examples the person has who has most."""
+    return int(np.unique(persons, return_counts=True)[1].max(initial=1))
+
+
+def rows_of(rows: Sequence[Indices], *chosen: Indices) -> tuple[Indices, ...]:
+    """Return, of each choice of persons, the positions of their examples, ascending."""
+    none = np.arange(0)
+    return tuple(np.sort(np.concatenate([none, *(rows[at] for at in one)])) for one in chosen)
 
 
 def by_id(ids: LabelArray) -> list[Indices]:

@@ -52,11 +52,14 @@ def load(
     hashing: bool = False,
     label_column: str = "",
     id_column: str = "",
+    person_column: str = "",
     drop_columns: str = "",
     schema: str = "",
     missing: str = "refuse",
     missing_labels: str = "refuse",
     dates: str = "refuse",
+    censored: str = "refuse",
+    infinite: str = "refuse",
     whole: bool = False,
     alone: bool = False,
     agreed: str = "",
@@ -104,10 +107,12 @@ def load(
     label_column, id_column : str
         Columns of ``csv`` or an ``hf:`` table with the labels, and with the natural ids that
         partition natural-id goes by; where empty, those its data set is known to have.
-    drop_columns, schema, missing, missing_labels, dates : str
+    person_column : str
+        Of ``csv``: the column that says whose a row is; a person is held out with all rows.
+    drop_columns, schema, missing, missing_labels, dates, censored, infinite : str
         Of ``csv``: columns that are left out, separated by commas; a file of public ranges and
-        categories; what missing values, rows without a label or id, and dates become. See
-        `privet.data.table`.
+        categories; what missing values, rows without a label or id, dates, bounds such as <5 and
+        infinite numbers become. See `privet.data.table`.
     whole : bool
         Whether nothing is held out: of data that come without a test set all rows are then for
         training, and the test set is empty.
@@ -145,11 +150,14 @@ def load(
         hashing=hashing,
         label_column=normal(label_column),
         id_column=normal(id_column),
+        person_column=normal(person_column),
         drop_columns=normal(drop_columns),
         schema=schema,
         missing=missing,
         missing_labels=missing_labels,
         dates=dates,
+        censored=censored,
+        infinite=infinite,
         whole=whole,
         alone=alone or whole,
         agreed=agreed if name == "csv" else "",

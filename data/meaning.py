@@ -280,6 +280,8 @@ def _facts(column: SourceColumn) -> Facts:
         facts["gap"] = True
     if column.dates:
         facts["dates"] = column.dates
+    if column.censored:
+        facts["censored"] = column.censored
     return facts
 
 
@@ -316,9 +318,10 @@ def _of_column(name: str, ours: Facts, theirs: Facts) -> Difference | None:
     if bool(ours.get("gap")) != bool(theirs.get("gap")):
         gaps = ("a column for missing values of", "none for those of")
         return Difference(*(f"{one} {name}" for one in (gaps if ours.get("gap") else gaps[::-1])))
-    if ours.get("dates") != theirs.get("dates"):
-        dates = (f"dates {one.get('dates', 'refused')} in {name}" for one in (ours, theirs))
-        return Difference(*dates)
+    for key, kind in (("dates", "dates"), ("censored", "bounds such as <5")):
+        if ours.get(key) != theirs.get(key):
+            said = (f"{kind} {one.get(key, 'refused')} in {name}" for one in (ours, theirs))
+            return Difference(*said)
     return None
 
 

@@ -59,6 +59,8 @@ class Share(NamedTuple):
         The examples that are dealt to all agents together.
     task, classes, data_dependent, meaning
         As in `Dataset`.
+    person_rows : int
+        The rows of the person who has most of them, where the data say whose they are.
     """
 
     features: FloatArray
@@ -68,6 +70,7 @@ class Share(NamedTuple):
     classes: int
     data_dependent: str
     meaning: Meaning | None = None
+    person_rows: int = 1
 
 
 Stamps = list[list[Any]]
@@ -169,6 +172,7 @@ def _read(file: Path, found: Stamps) -> Share | None:
             int(about["classes"]),
             str(about["data-dependent"]),
             Meaning.from_text(about["meaning"]) if about["meaning"] else None,
+            int(about["person-rows"]),
         )
     except FileNotFoundError:
         return None
@@ -187,6 +191,7 @@ def _write(file: Path, share: Share, sources: list[str], found: Stamps) -> None:
         "classes": share.classes,
         "data-dependent": share.data_dependent,
         "meaning": share.meaning.text if share.meaning else "",
+        "person-rows": share.person_rows,
     }
     text = np.frombuffer(json.dumps(about).encode(), np.uint8)
     try:

@@ -21,12 +21,14 @@ from privet.data.dataset import (
     LabelArray,
     frozen,
 )
+from privet.data.held_out import most_rows
 from privet.data.hub import PREFIX
 from privet.data.loaders import FROM_PATH, WITH_INTERCEPT, Changes, changes, load
 from privet.data.meaning import Meaning, digest
 from privet.data.partitions import PARTITIONS, partition
 from privet.data.prepared import Share, prepared
 from privet.data.settings import DATA_KEYS, INTERCEPT, DataSettings
+from privet.data.table_values import is_number
 from privet.kernel import Facts, clip_rows
 from privet.kernel.facts import OTHER, proven_loss
 from privet.problems import BinaryLogistic, LinearModel, Regularizer, make_regularizer
@@ -288,6 +290,7 @@ class _Agents:
 
     def _parts(self, num_agents: int) -> tuple[Indices, ...]:
         settings, data = self.settings, self.dataset
+        _require_fit(settings, data)
         if settings.id_column and PARTITIONS[settings.partition].by != "ids":
             log.warning(
                 "id-column = %s: partition = %s does not deal by it, partition = natural-id does; "
@@ -301,6 +304,7 @@ class _Agents:
                 settings.partition,
                 seed=settings.partition_seed,
                 ids=data.train_ids,
+                persons=data.train_persons,
                 **asdict(settings.keys_of_row(PARTITIONS[settings.partition])),
             )
         except DataError as error:
@@ -311,7 +315,8 @@ class _Agents:
     def _own_split(self) -> str:
         """Return how the split of one operator's own records depends on them."""
         scheme, ids = self.settings.partition, self.dataset.train_ids
-        by = PARTITIONS[scheme].by if ids is None else "ids"
+        by: str = PARTITIONS[scheme].by if ids is None else "ids"
+        by = by if self.dataset.train_persons is None else "persons"
         if scheme == "none" or not by:
             return ""
         return f"partition = {scheme} deals a node's own records by their {by}: set it to none"
@@ -319,7 +324,9 @@ class _Agents:
     def share(self, index: int) -> Share:
         """Return the examples of an agent."""
         rows, data = self.parts[index], self.dataset
-        return self._of(data.train_features[rows], data.train_labels[rows])
+        share = self._of(data.train_features[rows], data.train_labels[rows])
+        persons = data.train_persons
+        return share if persons is None else share._replace(person_rows=most_rows(persons[rows]))
 
     def _of(self, features: FloatArray, labels: LabelArray) -> Share:
         data = self.dataset
@@ -336,6 +343,20 @@ class _Agents:
         """Return the mean loss over the test set, without regulariser."""
         share = self._of(self.dataset.test_features, self.dataset.test_labels)
         return _model(self.settings, share, make_regularizer("none"), divisor=None)
+
+
+def _require_fit(settings: DataSettings, data: Dataset) -> None:
+    """Raise ``DataError`` where a loss of quantities is given whole numbers that are classes."""
+    if settings.loss == "auto" or data.task in LOSSES[settings.loss].tasks or data.task == "binary":
+        return
+    label = data.source_columns[-1] if data.source_columns else None
+    numbers = [float(one) for one in label.categories if is_number(one)] if label else []
+    if label and len(numbers) == len(label.categories) > 0:
+        raise DataError(
+            f"loss {settings.loss} does not fit dataset {settings.dataset}, a {data.task} task: "
+            f"the {len(numbers)} whole numbers of {label.name} are classes; a schema with a range, "
+            f'"{label.name}" = [{min(numbers):g}, {max(numbers):g}], makes it a quantity'
+        )
 
 
 def _of_share(settings: DataSettings) -> dict[str, Any]:
@@ -372,7 +393,7 @@ def _model(
         )
     except ValueError as error:
         raise DataError(f"{_where(settings)}: {error}") from None
-    model.data_dependent = share.data_dependent
+    model.data_dependent, model.person_rows = share.data_dependent, share.person_rows
     model.meaning = _meaning(settings, share.meaning, loss, model.num_features)
     return model
 
@@ -421,11 +442,14 @@ def _dataset(settings: DataSettings, num_agents: int, own: bool, agreed: str) ->
         hashing=settings.hashing,
         label_column=settings.label_column,
         id_column=settings.id_column,
+        person_column=settings.person_column,
         drop_columns=settings.drop_columns,
         schema=settings.schema,
         missing=settings.missing,
         missing_labels=settings.missing_labels,
         dates=settings.dates,
+        censored=settings.censored,
+        infinite=settings.infinite,
         whole=settings.partition == "none",
         alone=own,
         agreed=agreed,

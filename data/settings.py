@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from privet.core import ConfigError, algorithms
-from privet.core.key import LARGEST, keys_of, read, setting
+from privet.core.key import AUTO, LARGEST, keys_of, read, setting
 from privet.core.rows import owners
 from privet.data.dataset import DataError
 from privet.data.dealing import Partition
@@ -15,7 +15,7 @@ from privet.data.hub import PREFIX
 from privet.data.loaders import DTYPES, FROM_PATH, NAMES
 from privet.data.partitions import PARTITIONS, SCHEMES
 from privet.data.table_dates import DATES
-from privet.data.table_faults import MISSING, MISSING_LABELS
+from privet.data.table_faults import CENSORED, INFINITE, MISSING, MISSING_LABELS
 from privet.problems import REGULARIZER_NAMES, Regularizer, make_regularizer
 from privet.problems.loss import Loss
 from privet.problems.losses import LOSSES
@@ -63,8 +63,14 @@ class DataSettings:
     )
     id_column: str = setting(
         "",
-        "csv and hf: tables: column of the ids for partition = natural-id",
+        "csv and hf: tables: column of the ids by which partition = natural-id deals",
         needs={"dataset": tuple(FROM_PATH)},
+    )
+    person_column: str = setting(
+        "",
+        "column that says whose a row is: the rows of one person stay in one agent, and on one "
+        "side of the hold-out",
+        needs={"dataset": "csv"},
     )
     drop_columns: str = setting(
         "",
@@ -87,8 +93,22 @@ class DataSettings:
     )
     missing_labels: str = setting(
         "refuse",
-        "what rows without a label, or an id of id-column, are: refused, or left out",
+        "what rows without a label, an id of id-column or a person of person-column are: refused, "
+        "or left out",
         choices=MISSING_LABELS,
+        needs={"dataset": "csv"},
+    )
+    censored: str = setting(
+        "refuse",
+        "what <5 and >500 are in a column of numbers: refused, the bound that is written, or half "
+        "of it (of > the bound)",
+        choices=CENSORED,
+        needs={"dataset": "csv"},
+    )
+    infinite: str = setting(
+        "refuse",
+        "what infinite numbers are: refused, missing values, or (drop) their rows are left out",
+        choices=INFINITE,
         needs={"dataset": "csv"},
     )
     dates: str = setting(
@@ -100,7 +120,12 @@ class DataSettings:
     intercept: str = setting(
         "auto", "whether to add a column of ones; auto: as the data set has it", choices=INTERCEPT
     )
-    partition: str = setting("label", "how the examples are dealt to the agents", choices=SCHEMES)
+    partition: str = setting(
+        AUTO,
+        "how the examples are dealt to the agents; auto: natural-id with id-column, else iid for "
+        "dataset csv and label for the others",
+        choices=(AUTO, *SCHEMES),
+    )
     partition_seed: int = setting(
         0,
         "seed of the partition",
@@ -157,6 +182,7 @@ class DataSettings:
         raw = dict(config)
         if raw.get("data-path") is not None:
             raw["data-path"] = str(raw["data-path"])
+        raw["partition"] = dealt_by(raw)
         if raw.get("divisor", "auto") == "auto":
             raw["divisor"] = _divisor_of(str(config.get("algorithm")))
         try:
@@ -188,6 +214,19 @@ class DataSettings:
     def divisor_of(self, num_examples: int, dealt: int) -> int:
         """Return D of an agent with so many of the examples that are dealt to all agents."""
         return dealt if self.divisor == "federation" else num_examples
+
+
+def dealt_by(config: Mapping[str, Any]) -> Any:
+    """Return how a run config's examples are dealt, where ``partition = auto`` leaves it open.
+
+    A table of one's own is dealt at random: by labels only where that is asked for.
+    """
+    asked = config.get("partition", AUTO)
+    if asked != AUTO:
+        return asked
+    if config.get("id-column"):
+        return "natural-id"
+    return "iid" if config.get("dataset") == "csv" else "label"
 
 
 def _divisor_of(algorithm: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.core.errors import did_you_mean
-from privet.core.key import LARGEST
 from privet.data import meaning, scaling
 from privet.data.dataset import (
     DENSE_BYTES,
@@ -31,6 +30,14 @@ from privet.data.dataset import (
 from privet.data.held_out import split
 from privet.data.schema import MARK, Schema, read_schema
 from privet.data.table_dates import are_dates, as_days
+from privet.data.table_doubts import (
+    names_persons,
+    of_files,
+    of_header,
+    of_ids,
+    of_label,
+    of_parted,
+)
 from privet.data.table_faults import (
     DATES_TEXT,
     TableError,
@@ -49,8 +56,11 @@ from privet.data.table_values import (
     as_numbers,
     as_texts,
     cells,
+    censored_as,
     codes_of,
     encoded_column,
+    finite_as,
+    not_finite,
     typed,
     with_point,
 )
@@ -60,6 +70,8 @@ log = logging.getLogger("flwr.privet")
 LABELS = ("label", "labels", "target", "outcome", "class", "y")
 """Names, in any case, that identify the column of the labels where no key names it."""
 TEST = "test"
+_ROWS = 5
+"""Rows that a line names."""
 _FROM_RECORDS = (
     "scaling, categories and classes are read from the records: give schema, a file of public ones "
     "(privet data FILE --schema OUT writes a first one)"
@@ -73,6 +85,10 @@ _OF_GAPS = {
     "drop": "missing = drop makes the number of rows depend on what is in them: set it to category "
     "or zero",
 }
+_OF_INFINITE = (
+    "infinite = drop makes the number of rows depend on what is in them: set it to missing, with a "
+    "schema, or take such rows out of the file"
+)
 _OF_LABELS = (
     "missing-labels = drop makes the number of rows depend on what is in them: take rows without a "
     "label or id out of the file"
@@ -86,7 +102,10 @@ def load_table(source: Source) -> Dataset:
     natural id of its rows, and one called ``test`` the test set; or an ``hf:`` table. Without a
     test set a fifth of the rows is held out. A column in which every value is a number, with a
     decimal point or comma, is one of numbers, any other one of categories; separators of thousands
-    are refused, and dates, unless ``dates`` makes them numbers of days. Labels are classes where
+    are refused, and dates, unless ``dates`` makes them numbers of days. Bounds such as <5 among
+    numbers are refused, or numbers, as ``censored`` says; infinite numbers are refused, missing,
+    or their rows left out, as ``infinite`` says. Files of a folder may write a column in different
+    ways, as `privet.data.table_mixed` has it. Labels are classes where
     they are texts or at most `MOST_CLASSES` whole numbers, else a quantity.
 
     Numbers, and targets of a regression, are standardised with the training rows' mean and
@@ -106,8 +125,9 @@ def load_table(source: Source) -> Dataset:
     label, or an id, is refused, or, with ``missing_labels = drop``, left out.
 
     Privacy: with a schema, which is public, each row depends on its own record alone, unless
-    ``missing`` is ``mean`` or ``drop``, or ``missing_labels`` is ``drop``. Otherwise private runs
-    are refused, as with a schema that says of itself that it was read from the records.
+    ``missing`` is ``mean`` or ``drop``, or ``missing_labels`` or ``infinite`` is ``drop``.
+    Otherwise private runs are refused, as with a schema that says of itself that it was read from
+    the records.
 
     Raises
     ------
@@ -126,11 +146,24 @@ def load_table(source: Source) -> Dataset:
     table, files = table.take(kept), rows.files[kept]
     faults = [] if schema.columns else _faults_of_names(rows, table.column_names)
     faults += of_empty_rows(int((~filled).sum()))
-    columns, values, more = _columns(source, table, schema, inputs_of, label_of, kept)
+    faults += of_files(rows.counts, TEST)
+    if not schema.columns:
+        made = {one for several in rows.repeated.values() for one in several} | {*rows.unnamed}
+        faults += of_header([name for name in table.column_names if name not in made], rows.table)
+    columns, values, more = _columns(
+        *(source, table, schema, inputs_of, label_of, kept), odd=rows.faults
+    )
     faults += more
     if any(fault.stops for fault in faults):
         raise TableError(source, faults)
     *inputs, label = columns
+    faults += of_ids(source, inputs, values)
+    faults += of_label(label, values[label.name], inputs, values)
+    for column in columns:
+        if column.categories:
+            what = "the classes" if column is label else "the categories"
+            codes = codes_of(values[column.name], column)
+            faults += of_parted(column, codes, files, TEST, what)
     agreed = meaning.Meaning.from_text(source.agreed) if source.agreed else None
     if agreed is not None:
         inputs = _as_agreed(source, inputs, label, agreed)
@@ -143,9 +176,11 @@ def load_table(source: Source) -> Dataset:
     whole = Part(
         np.hstack([encoded_column(values[column.name], column) for column in inputs]),
         _labels(values[label.name], label, task),
-        _ids(source, table, files),
+        _ids(source, table, files, rows.counts),
+        _texts_of(table, source.person_column),
     )
     tests = files == TEST
+    _check_persons(source, whole.persons, tests)
     train, test = (
         (whole.rows(np.flatnonzero(~tests)), whole.rows(np.flatnonzero(tests)))
         if tests.any()
@@ -256,6 +291,8 @@ def _dependence(source: Source, schema: Schema) -> str:
         return _FROM_RECORDS
     if schema.from_records:
         return _MARKED
+    if source.infinite == "drop":
+        return _OF_INFINITE
     return _OF_GAPS.get(source.missing, _OF_LABELS if source.missing_labels == "drop" else "")
 
 
@@ -267,8 +304,8 @@ def _typed(table: Any, source: Source, schema: Schema, names: list[str]) -> Any:
     import pyarrow as pa
 
     columns = typed(table, names, schema.columns)
-    if source.id_column:
-        columns[source.id_column] = cells(table[source.id_column])
+    for name in filter(None, (source.id_column, source.person_column)):
+        columns[name] = cells(table[name])
     return pa.table(columns)
 
 
@@ -296,14 +333,20 @@ def _kept(source: Source, rows: Rows, used: Any, label: str, filled: NDArray[np.
     kept = filled.copy()
     needed = set(used.column_names) if source.missing == "drop" else set()
     if source.missing_labels == "drop":
-        needed |= {label, source.id_column} & set(used.column_names)
+        needed |= {label, source.id_column, source.person_column} & set(used.column_names)
     for name in needed:
         if used[name].null_count < len(kept):  # an empty column is refused as one
             kept &= pc.is_valid(used[name]).to_numpy()
+    if source.infinite == "drop":
+        for values in used.columns:
+            kept &= ~not_finite(values)
     for name in np.unique(rows.files):
         if not kept[rows.files == name].any():
             of = f" of {name}" if name else ""
-            raise DataError(f"{source.path}: every row{of} has missing values, none is left")
+            infinite = " or infinite numbers" if source.infinite == "drop" else ""
+            raise DataError(
+                f"{source.path}: every row{of} has missing values{infinite}, none is left"
+            )
     return np.flatnonzero(kept)
 
 
@@ -325,6 +368,7 @@ def _names(source: Source, rows: Rows, schema: Schema) -> tuple[list[str], str]:
     for key, named in (
         ("label-column", [label] if label else []),
         ("id-column", [source.id_column] if source.id_column else []),
+        ("person-column", [source.person_column] if source.person_column else []),
         ("drop-columns", out),
         (f"schema {source.schema}", list(schema.columns)),
     ):
@@ -344,9 +388,9 @@ def _names(source: Source, rows: Rows, schema: Schema) -> tuple[list[str], str]:
     if schema.columns and label not in schema.columns:
         raise DataError(f"schema {source.schema}: expected {label}, the column of the labels, too")
     out = [one for name in out for one in rows.repeated.get(name, [name])]
-    if label and label in (source.id_column, *out):
+    if label and label in (source.id_column, source.person_column, *out):
         raise DataError(f"{source.path}: {label} is the column of the labels already")
-    others = (label, source.id_column, *out)
+    others = (label, source.id_column, source.person_column, *out)
     inputs = [name for name in schema.columns or names if name not in others]
     if not inputs:
         raise DataError(f"{source.path}: expected a column beside {label}")
@@ -367,7 +411,13 @@ def _faults_of_names(rows: Rows, used: list[str]) -> list[Fault]:
 
 
 def _columns(
-    source: Source, table: Any, schema: Schema, inputs: list[str], label: str, positions: Indices
+    source: Source,
+    table: Any,
+    schema: Schema,
+    inputs: list[str],
+    label: str,
+    positions: Indices,
+    odd: Mapping[str, str],
 ) -> tuple[list[SourceColumn], dict[str, Any], list[Fault]]:
     """Return the contents of the columns, the labels last, the values of each, and all faults."""
     read: dict[str, Any] = {}
@@ -377,8 +427,11 @@ def _columns(
         faults.append(of_labels(inputs))
     for name in [*inputs, *filter(None, [label])]:
         public = schema.columns.get(name)
+        if name in odd:
+            faults.append(Fault(f"column {name}: {odd[name]}", () if name == label else (name,)))
+            continue
         try:
-            column, read[name] = _column(name, table[name], public, source.dates)
+            column, read[name] = _column(name, table[name], public, source)
             if name == label:
                 column = label_column(read[name], column)
             elif source.alone and not public and column.categories and column.constant:
@@ -387,11 +440,16 @@ def _columns(
             if name != label:
                 faults += doubts(column, read[name])
         except UnfitError as error:
-            where = "" if error.row is None else f"row {positions[error.row] + 1}: "
+            where = _said(positions[list(error.rows)] + 1)
             drop = (name,) if error.drop and name != label else ()
-            faults.append(Fault(f"column {name}: {where}{error}", drop))
-    ids = table[source.id_column] if source.id_column else None
-    faults += of_gaps(source, columns, label, ids)
+            keys = error.keys
+            if drop and not source.person_column and _may_be_persons(name, table[name]):
+                drop, keys = (), {"person-column": name}
+                where = (
+                    f"says whose a row is? person-column keeps a person's rows together; {where}"
+                )
+            faults.append(Fault(f"column {name}: {where}{error}", drop, keys))
+    faults += of_gaps(source, columns, label, table)
     if any(fault.stops for fault in faults):
         return columns, read, faults
     if source.missing == "category" and not schema.columns:
@@ -404,18 +462,36 @@ def _columns(
     return columns, read, faults
 
 
+def _said(rows: Any) -> str:
+    """Return where rows of a file are, by their numbers."""
+    if not len(rows):
+        return ""
+    more = f" and {len(rows) - _ROWS} more" if len(rows) > _ROWS else ""
+    return f"row{'s' * (len(rows) > 1)} {', '.join(map(str, rows[:_ROWS]))}{more}: "
+
+
+def _may_be_persons(name: str, values: Any) -> bool:
+    """Return whether a column that cannot be used is one of persons with several rows."""
+    known = values.drop_null()
+    return names_persons(name) and 1 < len(known.unique()) < len(known) == len(values)
+
+
 def _column(
-    name: str, values: Any, public: SourceColumn | None, dates: str
+    name: str, values: Any, public: SourceColumn | None, source: Source
 ) -> tuple[SourceColumn, Any]:
     """Return the contents and the values of a column (raises ``UnfitError`` where it cannot be
     used)."""
     if public and public.categories:
         return _contents(name, values, public), values
-    values = with_point(values)
-    if dates == "refuse" or not are_dates(values):
-        return _contents(name, values, public), values
-    values = as_days(values, dates)
-    return replace(_contents(name, values, public), dates=dates), values
+    values = finite_as(with_point(censored_as(values, source.censored)), source.infinite)
+    dates = "" if source.dates == "refuse" or not are_dates(values) else source.dates
+    if dates:
+        values = as_days(values, dates)
+    column = _contents(name, values, public)
+    if column.categories:
+        return column, values
+    censored = "" if dates or source.censored == "refuse" else source.censored
+    return replace(column, dates=dates, censored=censored), values
 
 
 def _contents(name: str, values: Any, public: SourceColumn | None) -> SourceColumn:
@@ -438,8 +514,6 @@ def _contents(name: str, values: Any, public: SourceColumn | None) -> SourceColu
     if numeric:
         numbers = as_numbers(values.drop_null())
         low, high = float(numbers.min()), float(numbers.max())
-        if not -LARGEST <= low <= high <= LARGEST:
-            raise UnfitError(f"expected finite numbers, of at most {LARGEST:g}")
         if not public:
             return SourceColumn(name, missing, low=low, high=high)
         if not public.low <= low <= high <= public.high:
@@ -471,11 +545,31 @@ def _labels(values: Any, label: SourceColumn, task: Task) -> LabelArray:
     return 2 * codes - 1 if task == "binary" else codes
 
 
-def _ids(source: Source, table: Any, files: LabelArray) -> LabelArray | None:
+def _ids(
+    source: Source, table: Any, files: LabelArray, counts: Mapping[str, int]
+) -> LabelArray | None:
     """Return the natural ids: of a column, else the names of the files of a folder."""
     if not source.id_column:
-        return files if len(set(files) - {TEST}) > 1 else None
-    return np.asarray(as_texts(table[source.id_column]).to_pylist())
+        return files if len(counts.keys() - {TEST}) > 1 else None
+    return _texts_of(table, source.id_column)
+
+
+def _texts_of(table: Any, name: str) -> LabelArray | None:
+    return np.asarray(as_texts(table[name]).to_pylist()) if name else None
+
+
+def _check_persons(source: Source, persons: LabelArray | None, tests: NDArray[np.bool_]) -> None:
+    """Raise ``DataError`` where persons have rows in the test set and in the others."""
+    if persons is None:
+        return
+    both = len(np.intersect1d(persons[tests], persons[~tests]))
+    if both:
+        who = "1 person has" if both == 1 else f"{both} persons have"
+        raise DataError(
+            f"{source.path}: person-column = {source.person_column}: {who} rows in {TEST} and in "
+            f"other files: move them to one side, or take the file {TEST} out, and a fifth of the "
+            "persons is held out"
+        )
 
 
 def _scales(columns: list[SourceColumn], features: FloatArray) -> Iterator[FloatArray]:

@@ -21,6 +21,9 @@ from privet.data.table_values import UnfitError, as_numbers
 
 MISSING = ("refuse", "category", "mean", "drop", "zero")
 MISSING_LABELS = ("refuse", "drop")
+CENSORED = ("refuse", "bound", "half")
+"""What bounds such as <5 become in a column of numbers."""
+INFINITE = ("refuse", "missing", "drop")
 MOST_CLASSES = 20
 """Whole numbers of more values than this are a quantity, not classes."""
 MOST_CATEGORIES = 100
@@ -128,18 +131,21 @@ def of_labels(names: Iterable[str]) -> Fault:
     )
 
 
-def of_gaps(
-    source: Source, columns: Iterable[SourceColumn], label: str, ids: Any | None
-) -> list[Fault]:
+def of_gaps(source: Source, columns: Iterable[SourceColumn], label: str, table: Any) -> list[Fault]:
     """Return the faults of missing values, as ``missing`` and ``missing-labels`` treat them.
 
-    ``ids`` is the column of ``id-column``, None where there is none.
+    ``table`` has the columns of ``id-column`` and ``person-column``, where there are any.
     """
+
+    def absent(name: str) -> int:
+        return table[name].null_count if name else 0
+
     faults = []
     gaps = {column.name: column for column in columns if column.missing}
     for count, what in (
         (gaps.pop(label).missing if label in gaps else 0, f"label in column {label}"),
-        (0 if ids is None else ids.null_count, f"id in column {source.id_column}"),
+        (absent(source.id_column), f"id in column {source.id_column}"),
+        (absent(source.person_column), f"person in column {source.person_column}"),
     ):
         if count:
             text = f"{count} rows have no {what}: take them out of the file, for a private run"

@@ -13,6 +13,7 @@ import numpy as np
 from privet.core.errors import near_path
 from privet.data import hub
 from privet.data.dataset import DataError, LabelArray, brief
+from privet.data.table_mixed import of_one_kind
 from privet.data.table_values import normal
 
 EXPECTED = "a .csv, .csv.gz, .tsv or .parquet file, a folder of them, or an hf: table"
@@ -39,12 +40,18 @@ class Rows(NamedTuple):
         does: BMI, BMI.1, BMI.2.
     unnamed : tuple of str
         Columns without a name, which are called "column 2" by their place.
+    counts : dict
+        Rows of each file, by its name.
+    faults : dict
+        What is unclear in the numbers of one file, by column.
     """
 
     table: Any
     files: LabelArray
     repeated: dict[str, list[str]]
     unnamed: tuple[str, ...]
+    counts: dict[str, int]
+    faults: dict[str, str]
 
 
 def read_rows(source: str) -> Rows:
@@ -78,13 +85,17 @@ def read_rows(source: str) -> Rows:
             raise DataError(
                 f"{source}: {first} and {name} do not both have {', '.join(sorted(odd))}"
             )
+    faults: dict[str, str] = {}
+    counts = {name: one.num_rows for name, one in tables.items()}
+    if len(tables) > 1:
+        tables, faults = of_one_kind(tables)
     try:
         table = pa.concat_tables(tables.values(), promote_options="permissive")
     except pa.ArrowException as error:
         raise DataError(f"{source}: files of different types ({brief(error)})") from None
     if not len(files):
         raise DataError(f"{source}: expected rows below the header, found none")
-    return Rows(table, files, repeated, tuple(sorted(unnamed)))
+    return Rows(table, files, repeated, tuple(sorted(unnamed)), counts, faults)
 
 
 def _unique(names: list[str]) -> list[str]:
@@ -120,7 +131,9 @@ def _tables(source: str) -> Iterator[tuple[str, Any]]:
                 raise DataError(f"{path}: two files are called {name}")
             yield name, _read(file)
         if not files:
-            raise DataError(f"{path}: found no file {', '.join(_SUFFIXES)}")
+            below = next((one for one in path.rglob("*") if one.name.endswith(_SUFFIXES)), None)
+            where = f"; there is one in {below.parent}: give that folder" if below else ""
+            raise DataError(f"{path}: found no file {', '.join(_SUFFIXES)}{where}")
     elif path.is_file() and path.name.endswith(_SUFFIXES):
         yield "", _read(path)
     else:
@@ -186,5 +199,8 @@ def _named(path: Path, table: Any) -> Any:
     """Return a table whose first row has names, stripped, some of which may be empty."""
     names = [name.strip() for name in table.column_names]
     if all(re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", name) for name in names):
-        raise DataError(f"{path}: expected names of columns in the first row, found {names[0]} ...")
+        raise DataError(
+            f"{path}: expected names of columns in the first row, found {names[0]} ...: put "
+            "a row with the names above it"
+        )
     return table.rename_columns(names)

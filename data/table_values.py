@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from privet.core.key import LARGEST
 from privet.data.dataset import FloatArray, LabelArray, SourceColumn
 
 EXACT = 2.0**53
@@ -16,17 +18,37 @@ _NO_VALUE = ["", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None"]
 _DECIMAL_COMMA = r"^[-+]?\d+(,\d+)?([eE][-+]?\d+)?$"
 _THOUSANDS = r"^[-+]?[1-9]\d{0,2},\d{3}$"
 _POINTS = r"^([^.]*|[-+]?[1-9]\d{0,2}[.]\d{3})$"
+_CENSORED = r"^([<>]=?|[≤≥])\s*[-+]?\d+([.,]\d+)?([eE][-+]?\d+)?$"
+_WRITTEN = r"^[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?$"
+_TRUE, _FALSE = ("true", "1"), ("false", "0")
 _SEPARATED = r"^[-+]?(\d+|\d{1,3}([,.' ]\d{3})+)([.,]\d+)?([eE][-+]?\d+)?$"
 
 
 class UnfitError(Exception):
-    """A column that cannot be used, and the row that shows it; ``drop`` says whether leaving the
-    column out is the way."""
+    """A column that cannot be used, and the rows that show it.
 
-    def __init__(self, text: str, *, drop: bool = True, row: int | None = None) -> None:
+    ``keys`` are values of run-config keys with which it can be; without any, ``drop`` says whether
+    leaving the column out is the way.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        drop: bool = True,
+        row: int | None = None,
+        rows: Iterable[int] = (),
+        keys: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(text)
-        self.drop = drop
-        self.row = row
+        self.drop = drop and not keys
+        self.rows = tuple(rows) if row is None else (row,)
+        self.keys = dict(keys or {})
+
+    @property
+    def row(self) -> int | None:
+        """The first of the rows, None where none is named."""
+        return self.rows[0] if self.rows else None
 
 
 def normal(text: str) -> str:
@@ -47,7 +69,7 @@ def typed(table: Any, names: Iterable[str], public: Mapping[str, SourceColumn]) 
         listed = column is not None and _are_listed(values, column.categories)
         # Beside decimal commas, the point of 1.250 may be a separator of thousands.
         unclear = commas and _are_written(values, _POINTS, ".")
-        result[name] = values if listed or unclear else _numbers_or_texts(values)
+        result[name] = values if listed or unclear else _numbers_or_texts(as_booleans(values))
     return result
 
 
@@ -103,6 +125,151 @@ def _numbers_or_texts(values: Any) -> Any:
     large = pc.greater(pc.abs(numbers), EXACT)
     distinct = [len(each.filter(large).drop_null().unique()) for each in (values, numbers)]
     return numbers if distinct[0] == distinct[1] else values
+
+
+def has_decimal_commas(values: Any) -> bool:
+    """Return whether a column has numbers with commas and no other texts."""
+    return _are_written(values, _DECIMAL_COMMA, ",")
+
+
+def has_unclear_points(values: Any) -> bool:
+    """Return whether each point of a column may be one of thousands, if not a decimal one."""
+    return _are_written(values, _POINTS, ".")
+
+
+def is_boolean(values: Any) -> bool:
+    """Return whether a column is of booleans: by its type, or as texts true and false in any
+    case, 0 and 1 beside them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_string(values.type):
+        return bool(pa.types.is_boolean(values.type))
+    lower = pc.utf8_lower(values.drop_null())
+    words = pc.any(pc.is_in(lower, pa.array([_TRUE[0], _FALSE[0]]))).as_py()
+    return bool(words and pc.all(pc.is_in(lower, pa.array([*_TRUE, *_FALSE]))).as_py())
+
+
+def as_booleans(values: Any, *, known: bool = False) -> Any:
+    """Return a column of booleans as the texts ``false`` and ``true``, any other as it is.
+
+    ``known`` says that 0 and 1 are booleans as well, as those of another file are.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not (known or is_boolean(values)):
+        return values
+    lower = pc.utf8_lower(as_texts(values))
+    words = pc.if_else(pc.is_in(lower, pa.array(_TRUE)), _TRUE[0], _FALSE[0])
+    return pc.if_else(lower.is_valid(), words, None)
+
+
+def spelled(texts: Any, categories: tuple[str, ...]) -> Any:
+    """Return texts with true, false, 0 and 1, in any case, as two categories of that meaning spell
+    them; texts that are categories stay."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    known = {text.lower() in _TRUE: text for text in categories}
+    if len(known) < len(categories) or not {t.lower() for t in categories} <= {*_TRUE, *_FALSE}:
+        return texts
+    lower = pc.utf8_lower(texts)
+    odd = pc.and_(texts.is_valid(), pc.invert(pc.is_in(texts, pa.array(categories))))
+    for meaning, ways in ((True, _TRUE), (False, _FALSE)):
+        if meaning in known:
+            same = pc.and_(odd, pc.is_in(lower, pa.array(ways)))
+            texts = pc.if_else(same, known[meaning], texts)
+    return texts
+
+
+def censored_as(values: Any, how: str, *, mixed: bool = True) -> Any:
+    """Return a column of numbers in which bounds such as <5 and >500 stand, as float64.
+
+    Parameters
+    ----------
+    values : pyarrow column
+    how : "refuse", "bound" or "half"
+        A bound becomes the number that is written, with ``half`` half of it where it is below a
+        positive one.
+    mixed : bool
+        Whether plain numbers must stand beside the bounds; a column of bounds alone is one of
+        categories.
+
+    Raises
+    ------
+    UnfitError
+        With ``refuse``, where there are such bounds among numbers.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_string(values.type):
+        return values
+    known = values.drop_null()
+    bounds = pc.match_substring_regex(known, _CENSORED)
+    count, plain = pc.sum(bounds).as_py() or 0, known.filter(pc.invert(bounds))
+    if not count or (mixed and not len(plain)):
+        return values
+    if not pc.all(pc.match_substring_regex(plain, _WRITTEN)).as_py():
+        return values
+    if how == "refuse":
+        raise UnfitError(
+            f"{'1 bound' if count == 1 else f'{count} bounds'} such as "
+            f"{known.filter(bounds)[0].as_py()!r} among numbers (censored = bound takes the number "
+            "that is written, half takes half of it; a schema that lists the texts makes them "
+            "categories)",
+            keys={"censored": "bound"},
+        )
+    below = pc.fill_null(pc.match_substring_regex(values, "^[<≤]"), False)
+    stripped = pc.utf8_ltrim_whitespace(pc.utf8_ltrim(values, "<>=≤≥"))
+    numbers = with_point(_numbers_or_texts(stripped)).cast(pa.float64())
+    if how == "half":
+        halved = pc.and_(below, pc.fill_null(pc.greater(numbers, 0.0), False))
+        numbers = pc.if_else(halved, pc.multiply(numbers, 0.5), numbers)
+    return numbers
+
+
+def not_finite(values: Any) -> Any:
+    """Return which numbers of a column are infinite, or too large to compute with; none of
+    texts."""
+    import pyarrow as pa
+
+    if not pa.types.is_floating(values.type):
+        return np.zeros(len(values), dtype=bool)
+    numbers = as_numbers(values)
+    return ~np.isnan(numbers) & ~(np.abs(numbers) <= LARGEST)
+
+
+def finite_as(values: Any, how: str) -> Any:
+    """Return a column without infinite numbers: they are missing where ``how`` is "missing".
+
+    Raises
+    ------
+    UnfitError
+        Where they are refused: names the rows.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    odd = not_finite(values)
+    if not odd.any():
+        return values
+    if how == "missing":
+        return pc.if_else(pa.array(odd), None, values)
+    rows = np.flatnonzero(odd)
+    count = "1 number" if len(rows) == 1 else f"{len(rows)} numbers"
+    raise UnfitError(
+        f"{count}, such as {values[int(rows[0])].as_py()}, beyond {LARGEST:g} (expected finite "
+        "numbers: infinite = drop leaves these rows out, missing takes them for missing values)",
+        rows=map(int, rows),
+        keys={"infinite": "drop"},
+    )
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text is written as a number, with a decimal point or comma."""
+    return re.fullmatch(_WRITTEN, text) is not None
 
 
 def with_point(values: Any, *, comma: bool = False) -> Any:
@@ -174,7 +341,7 @@ def codes_of(values: Any, column: SourceColumn) -> LabelArray:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    texts = as_texts(values)
+    texts = spelled(as_texts(values), column.categories)
     codes = pc.index_in(texts, pa.array(column.categories))
     row = pc.index(pc.and_(codes.is_null(), texts.is_valid()), True).as_py()
     if row >= 0:

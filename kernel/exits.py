@@ -21,11 +21,15 @@ How long a node takes is not covered.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from privet.kernel.errors import BudgetRefused, NoCertificateError
 from privet.kernel.records import Problem
 from privet.kernel.told import Told, told_by
+
+KEY = "rows-per-person"
+"""The run-config key of the bound for which a run's account states epsilon of a person."""
 
 
 class Exits(NamedTuple):
@@ -82,4 +86,36 @@ def require_public(problem: Problem) -> None:
     if why := getattr(problem, "data_dependent", ""):
         raise NoCertificateError(
             f"a private run refuses data-dependent preprocessing: {why}", Told.PREPARATION
+        )
+
+
+def rows_per_person(*configs: Mapping[str, Any]) -> int:
+    """Return the public bound on the rows of one person: the smallest that a run's or a node's
+    config declares, 1 where none does."""
+    return min((int(one[KEY]) for one in configs if KEY in one), default=1)
+
+
+def require_persons(problem: Problem, rows_per_person: int) -> None:
+    """Refuse a problem of which a person may have more rows than an account of persons counts.
+
+    Epsilon is that of a record; of a person with k records it is that of a group of k. The bound is
+    public, and how many rows the largest person has is not: the text does not say.
+
+    Parameters
+    ----------
+    problem : Problem
+        ``person_rows``, the rows of the person with most, where its data say whose rows are.
+    rows_per_person : int
+        The declared public bound.
+
+    Raises
+    ------
+    NoCertificateError
+    """
+    if getattr(problem, "person_rows", 1) > rows_per_person:
+        raise NoCertificateError(
+            "person-column: a person has more rows in an agent than rows-per-person = "
+            f"{rows_per_person}, for which epsilon is stated: declare a larger public bound, or "
+            "take rows out",
+            Told.PERSONS,
         )

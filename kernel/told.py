@@ -88,6 +88,10 @@ class Told(StrEnum):
         "writes a first one)"
     )
     ENCODING = "its data are not encoded as the run's agents have agreed: it enrols again"
+    PERSONS = (
+        "person-column: a person has more rows than rows-per-person, for which epsilon is stated: "
+        "declare a larger public bound, or take rows out"
+    )
     PARTITION = "node config has no partition-id: start the SuperNode with one"
 
     # The message, and the ClientApp that answers it.

@@ -231,6 +231,8 @@ class LinearModel(ClippedSums, Generic[Target]):
     meaning: Any = None
     """What the features and targets mean, as agents compare it at enrolment: a text, or a
     `privet.data.meaning.Meaning`; None states nothing."""
+    person_rows: int = 1
+    """The rows of the person who has most; 1 where nothing says whose rows are."""
     kind: ClassVar[str]
     """Name of the loss, as the kernel's `PROVEN` knows it where it lists it."""
     constants: Mapping[str, Any] = {}
@@ -310,6 +312,7 @@ class LinearModel(ClippedSums, Generic[Target]):
             return self
         other = self.with_features(features)
         other.data_dependent, other.meaning = self.data_dependent, self.meaning
+        other.person_rows = self.person_rows
         return other
 
     @cached_property

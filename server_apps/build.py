@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -14,11 +16,13 @@ from privet.core import ConfigError, algorithm
 from privet.core.key import Config
 from privet.data import DataError, Federation, federation_from_config
 from privet.kernel import NoCertificateError, stream
-from privet.kernel.exits import require_public
+from privet.kernel.exits import require_public, rows_per_person
 from privet.strategies import PrimalDualStrategy
 from privet.wire.contract import means_privacy
 
 from .evaluation import Evaluation
+
+log = logging.getLogger("flwr.privet")
 
 
 def build_strategy(config: Config, **options: Any) -> PrimalDualStrategy:
@@ -43,12 +47,30 @@ def build_federation(config: Mapping[str, Any], encoding: str = "") -> Federatio
         raise ConfigError(str(error)) from None
 
 
-def require_public_data(strategy: PrimalDualStrategy, federation: Federation) -> None:
+def tell_doubts(federation: Federation, config: Mapping[str, Any]) -> None:
+    """Write into the log what is doubtful about the table of a run, and where to look."""
+    path, doubts = str(config["data-path"]), federation.dataset.doubts
+    for doubt in doubts:
+        log.warning("%s: %s", path, doubt.text)
+    if doubts:
+        log.warning("the keys that leave out what is doubtful: privet data %s", shlex.quote(path))
+
+
+def require_public_data(
+    strategy: PrimalDualStrategy, federation: Federation, config: Mapping[str, Any]
+) -> None:
     """Refuse a private run on data that every agent would refuse (raises ``ConfigError``)."""
     if not means_privacy(strategy.half.settings()):
         return
+    bound = rows_per_person(config)
     try:
         require_public(federation.problems[0])  # preparation is the same for all agents
+        most = max(problem.person_rows for problem in federation.problems)
+        if most > bound:
+            raise ConfigError(
+                f"person-column = {config['person-column']}: a person has {most} rows in an agent, "
+                f"and epsilon is stated for rows-per-person = {bound}: set rows-per-person={most}"
+            )
     except NoCertificateError as error:
         raise ConfigError(str(error)) from None
 

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 from privet.core import ConfigError, algorithm, algorithms
 from privet.core.errors import nearest
-from privet.core.key import Config, Key, Scalar, keys_of, setting, shown
+from privet.core.key import AUTO, Config, Key, Scalar, keys_of, setting, shown
 from privet.core.registry import DEFAULT_ALGORITHM
-from privet.data.settings import DATA_OWNERS
+from privet.data.settings import DATA_OWNERS, dealt_by
 from privet.data.table_files import is_table
 from privet.kernel.node_rules import KEYS as NODE_KEYS
 from privet.strategies.participation import ParticipationSettings
@@ -222,6 +222,7 @@ def changed(config: Mapping[str, Any]) -> dict[str, Any]:
         key: value
         for key, value in config.items()
         if key == "algorithm" or key not in own or value not in (own[key].default, own[key].usual)
+        if key != "partition" or value != dealt_by({**config, key: AUTO})
     }
 
 
@@ -271,6 +272,7 @@ def read_config(raw: Mapping[str, Any]) -> Config:
         if checked != own[key].default:
             given[key] = checked
     resolved = kind.filled({key: given.get(key, own[key].usual) for key in own}, given)
+    resolved["partition"] = dealt_by(resolved)
     unused: dict[str, list[str]] = {}
     for key, why in (*_unused(own, given, resolved), *kind.unused(given, resolved)):
         unused.setdefault(why, []).append(f"{key} = {shown(given[key])}")

@@ -39,6 +39,7 @@ from .build import (
     build_strategy,
     require_public_data,
     starting_model,
+    tell_doubts,
 )
 from .config import ANEW, NEWEST, decisive
 from .control import Alarms, Control, stopped_by_sigterm
@@ -122,8 +123,9 @@ def execute(grid: Grid, config: Config, run_id: str) -> Finished:
     with json_log(run_id) if config["log-json"] else nullcontext():
         evaluation = build_evaluation(config)
         if in_simulation(grid):  # in a deployment the nodes read their data themselves
-            require_public_data(strategy, evaluation.federation)
+            require_public_data(strategy, evaluation.federation, config)
         with hosted_unit(config, evaluation.federation.dim) as (unit_config, options):
+            tell_doubts(evaluation.federation, config)
             folder = earlier or RunFolder.create(config["output-dir"], run_id)
             about = (config["algorithm"], config["dataset"], config["num-agents"])
             log.info("%s on %s, %d agents", *about)

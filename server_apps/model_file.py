@@ -8,13 +8,16 @@ Privacy: the file of a private run holds public numbers alone. The arrays are wh
 of. An encoding is written where none of it was read from records: where a schema gives all ranges
 and categories, or the data set fixes them (``Dataset.data_dependent`` is empty, the very condition
 under which agents take part in private runs). Otherwise means, deviations, categories, classes and
-names of columns are left out, and the file says what the user has to supply. Numbers of rows,
-missing values and the extremes of columns are in no file, nor are paths and the seed of the noise.
+names of columns are left out, and the file says what the user has to supply. The extremes of
+columns are in the files of runs without privacy alone, beside their means, so that new rows far
+outside of them are marked. Numbers of rows and of missing values are in no file, nor are paths and
+the seed of the noise.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,12 +32,13 @@ from privet.core import ConfigError
 from privet.core import format as fmt
 from privet.core.errors import did_you_mean, near_path
 from privet.core.files import read_npz, write_npz
+from privet.core.key import AUTO
 from privet.core.library import LIBRARY_VERSION, library_version
 from privet.data import Federation
 from privet.data.dataset import DataError, Encoding, FloatArray, SourceColumn
 from privet.data.encoding import encoded_rows
 from privet.data.loaders import WITH_INTERCEPT
-from privet.data.settings import INTERCEPT
+from privet.data.settings import INTERCEPT, dealt_by
 from privet.kernel import clip_rows
 from privet.problems import BinaryLogistic, MultinomialLogistic, OneClassLogistic
 from privet.strategies import PrimalDualStrategy
@@ -43,6 +47,8 @@ from privet.wire.contract import means_privacy
 
 from .account import privacy_account
 from .config import decisive, defaults
+
+log = logging.getLogger("flwr.privet")
 
 FORMAT = 1
 FILE = "model.npz"
@@ -97,7 +103,7 @@ def about_run(
     The data are those that the coordinator has: in a simulation those of all agents.
     """
     dataset, model = federation.dataset, federation.held_out
-    usual = {**defaults(), "algorithm": ""}
+    usual = {**defaults(), "algorithm": "", "partition": dealt_by({**config, "partition": AUTO})}
     recorded = {
         name: value
         for name, value in decisive(config).items()
@@ -158,8 +164,8 @@ def _to_json(encoding: Encoding) -> dict[str, Any]:
             one["categories"] = list(column.categories)
         else:
             one |= {"origin": float(encoding.origin[at]), "unit": float(encoding.unit[at])}
-        if column.public and not column.categories:
-            one["range"] = [column.low, column.high]
+        if not column.categories and -np.inf < column.low <= column.high < np.inf:
+            one["range" if column.public else "seen"] = [column.low, column.high]
         if column.name in encoding.optional:
             one["missing"] = encoding.filling[own].tolist()
         if column.gap:
@@ -168,6 +174,8 @@ def _to_json(encoding: Encoding) -> dict[str, Any]:
             one["zeros"] = True
         if column.dates:
             one["dates"] = column.dates
+        if column.censored:
+            one["censored"] = column.censored
         columns.append(one)
         at += column.width
     label = encoding.label
@@ -180,7 +188,7 @@ def _to_json(encoding: Encoding) -> dict[str, Any]:
 def _from_json(document: Mapping[str, Any]) -> Encoding:
     columns, origin, unit, filling = [], [], [], []
     for one in document["columns"]:
-        low, high = one.get("range", (0.0, 0.0))
+        low, high = one.get("range", one.get("seen", (-np.inf, np.inf)))
         column = SourceColumn(
             one["name"],
             0,
@@ -191,6 +199,7 @@ def _from_json(document: Mapping[str, Any]) -> Encoding:
             gap=one.get("gap", False),
             zeros=one.get("zeros", False),
             dates=one.get("dates", ""),
+            censored=one.get("censored", ""),
         )
         rest = 0 if column.categories else 1
         origin += [one.get("origin", 0.0)] * rest + [0.0] * (column.width - rest)
@@ -314,8 +323,13 @@ class Model:
             x = x.reshape(self.about["features"] + self.about["intercept"], -1)
         return x
 
-    def features(self, rows: Any, *, unknown: str = "refuse") -> FloatArray:
+    def features(
+        self, rows: Any, *, unknown: str = "refuse", far: dict[str, Any] | None = None
+    ) -> FloatArray:
         """Return rows as the training encoded them, of shape (n, d), an intercept's 1 included.
+
+        Numbers by more than half of a column's range outside of it are named in a warning of the
+        log: the model extrapolates there.
 
         Parameters
         ----------
@@ -325,6 +339,8 @@ class Model:
         unknown : "refuse" or "missing"
             What a category is that the training did not have, or a number outside of the schema's
             range.
+        far : dict, optional
+            Is filled with the columns, by name, that have such numbers, and in which rows (n,).
 
         Raises
         ------
@@ -335,12 +351,27 @@ class Model:
         if self.encoding is None:
             coded = self._numbers(rows)
         else:
-            coded = encoded_rows(_table(rows, self.columns), self.encoding, unknown=unknown)
+            far = {} if far is None else far
+            table = _table(rows, self.columns)
+            coded = encoded_rows(table, self.encoding, unknown=unknown, far=far)
+            for name, marked in far.items():
+                log.warning("%s", self._of_far(name, marked, table[name]))
         coded = coded.astype(self.about["dtype"])
         if self.about["intercept"]:
             coded = np.hstack([coded, np.ones((len(coded), 1), coded.dtype)])
         norm = self.about["row-norm"]
         return clip_rows(coded, norm) if norm and len(coded) else coded
+
+    def _of_far(self, name: str, marked: NDArray[Any], values: Any) -> str:
+        """Return the line on a column's numbers far outside of those of the training."""
+        column = next(one for one in self.about["encoding"]["columns"] if one["name"] == name)
+        low, high = column["seen"]
+        first, *others = np.flatnonzero(marked)
+        more = f" and {len(others)} more rows" if others else ""
+        return (
+            f"column {name}: row {first + 1}{more}: {values[int(first)].as_py()} is far outside of "
+            f"the training's range [{low:g}, {high:g}]: the prediction is an extrapolation"
+        )
 
     def scores(self, rows: Any, *, unknown: str = "refuse") -> FloatArray:
         """Return ``a W``, of shape (n, K); `features` says what rows are."""
@@ -386,13 +417,21 @@ class Model:
         return result
 
     def predicted(self, rows: Any, *, unknown: str = "refuse") -> dict[str, NDArray[Any]]:
-        """Return predictions and, where there are any, probabilities, as named columns (n,)."""
-        scores = self.scores(rows, unknown=unknown)
+        """Return predictions and, where there are any, probabilities, as named columns (n,).
+
+        Where numbers are far outside of the training's range (see `features`), ``extrapolated`` has
+        the names of their columns in each row, separated by semicolons.
+        """
+        far: dict[str, Any] = {}
+        scores = self.features(rows, unknown=unknown, far=far) @ self.weights
         predictions = {"prediction": self._predicted(scores)}
         if self.has_probabilities:
             each = self._probabilities(scores).T
             names = (f"probability {name}" for name in self.classes)
             predictions |= dict(zip(names, each, strict=True))
+        if far:
+            marks = [";".join(name for name in far if far[name][row]) for row in range(len(scores))]
+            predictions["extrapolated"] = np.array(marks)
         return predictions
 
     def describe(self) -> str:

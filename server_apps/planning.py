@@ -186,7 +186,7 @@ def _facts(
             raise ConfigError("dim: goes with num-examples")
         federation = build_federation(config)
         if not any_data:
-            require_public_data(strategy, federation)
+            require_public_data(strategy, federation, config)
         return [replace(public_facts(one), colluders=colluders) for one in federation.problems]
     examples, dim = int(public["num-examples"]), int(public.get("dim", 1))
     try:

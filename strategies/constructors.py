@@ -109,7 +109,8 @@ class FedPLTArguments(PrimalDualStrategy):
         noise_seed : int, default -1
             seed of the privacy noise: marks the run not private; -1 uses the system
         target_epsilon : float, default 0.0
-            total epsilon of the run, which sets the noise; without it the noise is taken as given
+            total epsilon of the run, which sets the noise; left out, the noise is taken as given;
+            not 0, which no noise reaches
         h : ProximalFunction | None, optional
             shared regulariser with a proximal operator; none by default
         asynchronous : bool, default False
@@ -301,7 +302,8 @@ class DPIADMMArguments(PrimalDualStrategy):
         noise_seed : int, default -1
             seed of the privacy noise: marks the run not private; -1 uses the system
         target_epsilon : float, default 0.0
-            total epsilon of the run, which sets the noise; without it the noise is taken as given
+            total epsilon of the run, which sets the noise; left out, the noise is taken as given;
+            not 0, which no noise reaches
         asynchronous : bool, default False
             fold uploads as they come: a round is a version of the model, and an upload is combined
             with the model that its agent was sent
@@ -500,7 +502,8 @@ class FedPDMArguments(PrimalDualStrategy):
         noise_seed : int, default -1
             seed of the privacy noise: marks the run not private; -1 uses the system
         target_epsilon : float, default 0.0
-            total epsilon of the run, which sets the noise; without it the noise is taken as given
+            total epsilon of the run, which sets the noise; left out, the noise is taken as given;
+            not 0, which no noise reaches
         h : ProximalFunction | None, optional
             weighed against the mean of the f_i; none by default
         asynchronous : bool, default False
@@ -678,7 +681,8 @@ class DPFedSGDArguments(PrimalDualStrategy):
         noise_seed : int, default -1
             seed of the privacy noise: marks the run not private; -1 uses the system
         target_epsilon : float, default 0.0
-            total epsilon of the run, which sets the noise; without it the noise is taken as given
+            total epsilon of the run, which sets the noise; left out, the noise is taken as given;
+            not 0, which no noise reaches
         h : ProximalFunction | None, optional
             weighed against the mean of the f_i; none by default
         asynchronous : bool, default False
@@ -842,7 +846,8 @@ class DPFedAvgArguments(PrimalDualStrategy):
         noise_seed : int, default -1
             seed of the privacy noise: marks the run not private; -1 uses the system
         target_epsilon : float, default 0.0
-            total epsilon of the run, which sets the noise; without it the noise is taken as given
+            total epsilon of the run, which sets the noise; left out, the noise is taken as given;
+            not 0, which no noise reaches
         asynchronous : bool, default False
             fold uploads as they come: a round is a version of the model, and an upload is combined
             with the model that its agent was sent
@@ -993,7 +998,8 @@ class FedDynArguments(PrimalDualStrategy):
         noise_seed : int, default -1
             seed of the privacy noise: marks the run not private; -1 uses the system
         target_epsilon : float, default 0.0
-            total epsilon of the run, which sets the noise; without it the noise is taken as given
+            total epsilon of the run, which sets the noise; left out, the noise is taken as given;
+            not 0, which no noise reaches
         asynchronous : bool, default False
             fold uploads as they come: a round is a version of the model, and an upload is combined
             with the model that its agent was sent
@@ -1142,7 +1148,8 @@ class ScaffoldArguments(PrimalDualStrategy):
         noise_seed : int, default -1
             seed of the privacy noise: marks the run not private; -1 uses the system
         target_epsilon : float, default 0.0
-            total epsilon of the run, which sets the noise; without it the noise is taken as given
+            total epsilon of the run, which sets the noise; left out, the noise is taken as given;
+            not 0, which no noise reaches
         asynchronous : bool, default False
             fold uploads as they come: a round is a version of the model, and an upload is combined
             with the model that its agent was sent

@@ -11,6 +11,7 @@ from privet.core.key import check_fields
 from privet.core.rows import rows
 from privet.data.dataset import DataError, Indices, LabelArray
 from privet.data.dealing import Partition, Pool
+from privet.data.held_out import by_person, rows_of
 
 PARTITIONS: dict[str, Partition] = rows(__name__, __path__, Partition)
 """The partitions by the names that the key ``partition`` has for them."""
@@ -24,6 +25,7 @@ def partition(
     *,
     seed: int = 0,
     ids: LabelArray | None = None,
+    persons: LabelArray | None = None,
     **own: Any,
 ) -> list[Indices]:
     """Split examples over agents: disjoint, nobody empty, fixed by the seed.
@@ -42,6 +44,9 @@ def partition(
         Non-negative.
     ids : array of shape (examples,), optional
         The natural id of each example.
+    persons : array of shape (examples,), optional
+        Whose each example is. Persons are dealt then, each with all examples, by the label or id
+        of the first.
     own
         Run-config keys of the scheme's own, with underscores, such as ``dirichlet_alpha``.
 
@@ -55,6 +60,8 @@ def partition(
         Unknown scheme, a parameter that it does not have or out of range, too few examples or ids
         for the agents, or flwr-datasets is needed and not installed.
     """
+    if persons is not None:
+        return _of_persons(persons, labels, num_agents, scheme, seed, ids, own)
     count = len(labels)
     if num_agents < 1:
         raise DataError(f"num-agents must be >= 1, got {num_agents}")
@@ -80,3 +87,32 @@ def partition(
     values: Any = {"labels": labels, "ids": ids, "": np.arange(count)}[row.by]
     parts = row.deal(Pool(np.asarray(values), num_agents, seed), settings)
     return [np.sort(part) for part in parts]
+
+
+def _of_persons(
+    persons: LabelArray,
+    labels: LabelArray,
+    num_agents: int,
+    scheme: str,
+    seed: int,
+    ids: LabelArray | None,
+    own: dict[str, Any],
+) -> list[Indices]:
+    """Deal persons in place of examples (raises ``DataError``)."""
+    rows = by_person(persons)
+    if scheme != "none" and len(rows) < num_agents:
+        raise DataError(
+            f"num-agents: {len(rows)} persons cannot give each of {num_agents} agents one"
+        )
+    if ids is not None and scheme in PARTITIONS and PARTITIONS[scheme].by == "ids":
+        several = sum(len(np.unique(ids[each])) > 1 for each in rows)
+        if several:
+            who = "1 person has" if several == 1 else f"{several} persons have"
+            raise DataError(
+                f"partition {scheme}: {who} rows under more than one id, and one agent has to hold "
+                "all rows of a person: deal them by partition = iid, or leave out person-column"
+            )
+    first = [one[0] for one in rows]
+    firsts = None if ids is None else ids[first]
+    parts = partition(labels[first], num_agents, scheme, seed=seed, ids=firsts, **own)
+    return list(rows_of(rows, *parts))

@@ -200,12 +200,12 @@ def test_a_private_run_on_a_table_names_all_that_is_missing_with_the_schema(
 
 def test_the_private_run_that_a_schema_ends_with_deals_as_it_says(tmp_path: Path) -> None:
     table = tmp_path / "a.csv"
-    rows = [f"{n % 50},{n % 2}" for n in range(90)]
-    table.write_text("\n".join(["x,y", *rows, ",1"]) + "\n")
-    keys = ["num-agents=3", "missing=mean"]
+    rows = [f"{n % 50},{n % 3},{n % 2}" for n in range(90)]
+    table.write_text("\n".join(["x,ward,y", *rows, ",0,1"]) + "\n")
+    keys = ["num-agents=3", "missing=mean", "id-column=ward"]
     out = privet("data", table, *keys, "--schema", tmp_path / "one.toml").out
     *_, note, command = out.splitlines()
-    assert "3 agents, partition = label" in out
+    assert "3 agents, partition = natural-id" in out
     assert note == "(dealt by partition=iid of the preset, not as above)"
     words = shlex.split(command)
     assert "num-agents=3" in words
@@ -716,7 +716,7 @@ class TestData:
         words = [line.replace("│", " ").split() for line in out.splitlines()]
         assert ["age", "numbers", "0", "to", "39", "0", "1"] in words
         assert "32 rows to train on, 8 held out" in out
-        assert "False, True; +1 is True" in out
+        assert "false, true; +1 is true" in out
         agents = [line for line in words if line and line[0] in ("0", "1") and len(line) == 4]
         assert [int(line[1]) for line in agents] == [16, 16]
         assert all(int(line[2]) + int(line[3]) == int(line[1]) for line in agents)
@@ -788,7 +788,7 @@ class TestData:
             "- no key repairs all of it: edit the file, then check it again",
             "",
         )
-        assert dealing.startswith("rows are dealt by partition=label, the default")
+        assert dealing.startswith("rows are dealt at random, the default for a table")
         assert shlex.split(command) == ["privet", "data", "own.csv", 'drop-columns="01"']
 
     def test_says_what_is_left_out(self, tmp_path: Path) -> None:

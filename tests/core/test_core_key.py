@@ -18,7 +18,7 @@ from privet.strategies.shared_regularizer import RegularizerSettings
 def test_names_of_functions_are_those_of_the_problems() -> None:
     assert set(keys_of(RegularizerSettings)["h"].choices) == set(H_NAMES)
     assert set(keys_of(DataSettings)["regularizer"].choices) == set(REGULARIZER_NAMES)
-    assert keys_of(DataSettings)["partition"].choices == SCHEMES
+    assert keys_of(DataSettings)["partition"].choices == ("auto", *SCHEMES)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_a_messy_table_becomes_a_model_by_what_is_printed(
     ):
         assert f"\n- {fault}" in out
     assert out.count("\n- ") == 9, "the two spellings of one word are one"
-    assert "partition=label, the default" in out
+    assert "dealt at random, the default for a table (partition=iid)" in out
     command, run, *words = shlex.split(out.splitlines()[-1])
     assert (command, run) == ("privet", "run")
     keys = dict(word.split("=", 1) for word in words)

@@ -130,7 +130,7 @@ def test_labels_that_are_numbers_stay_numbers(tmp_path: Path) -> None:
     [
         ({"age": None}, "column age: row 1: no value, and the model was trained without missing"),
         ({"age": "old"}, "column age: row 1: 'old' is not a number"),
-        ({"age": math.inf}, "column age: row 1: expected finite numbers"),
+        ({"age": math.inf}, "column age: row 1: inf is outside of the range of finite numbers"),
         ({"ward": "south"}, "column ward: row 1: 'south' is not one of the categories 'east', 'no"),
         ({"site": "other"}, "column site: row 1: 'other' is not one of the categories 'main'"),
     ],

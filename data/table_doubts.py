@@ -1,0 +1,242 @@
+"""What is doubtful about a table that can be used: each a line that says what to do.
+
+Doubts about one column alone are in `privet.data.table_faults`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from privet.core import algorithms
+from privet.data.dataset import Fault, LabelArray, Source, SourceColumn
+from privet.data.table_values import as_numbers, as_texts, cells, is_number
+
+_PERSONS = {"patient", "person", "subject", "participant", "pid", "mrn", "patientid", "subjectid"}
+_PERSONS |= {"personid", "proband", "individual"}
+_IDS = _PERSONS | {"id", "uid", "uuid"}
+_PLACES = {"inst", "institution", "site", "hospital", "center", "centre", "clinic"}
+_EVENTS = {"event", "events", "status", "death", "dead", "died", "deceased", "cens", "censor"}
+_EVENTS |= {"censored", "censoring", "fustat", "arrest", "relapse", "recurrence", "failure", "e"}
+_EVENTS |= {"observed", "progression", "mortality", "churn", "fail"}
+_DURATIONS = {"time", "days", "day", "week", "weeks", "month", "months", "duration", "futime", "t"}
+_DURATIONS |= {"survival", "followup", "follow", "tenure", "os", "pfs", "dfs", "tte", "stop"}
+_FEW = 5
+"""Rows of a class below which numbers are rather a quantity."""
+_SHOWN = 4
+
+
+def of_header(names: Iterable[str], table: Any) -> list[Fault]:
+    """Return the doubt that the first row is a record: a name is one of its own column's entries,
+    or a number.
+
+    Names that count on by one, as of columns without names of their own, or of years, are none.
+    """
+    import pyarrow.compute as pc
+
+    own, numbers = [], []
+    for name in names:
+        if is_number(name):
+            numbers.append(name)
+        elif pc.any(pc.equal(cells(table[name]).cast("string"), name)).as_py():
+            own.append(name)
+    counted = sorted(float(name) for name in numbers)
+    if len(counted) > 1 and all(np.diff(counted) == 1.0):
+        numbers = []
+    if not (odd := own + numbers):
+        return []
+    what = f"{_some(odd)} {'is' if len(odd) == 1 else 'are'} called so in it"
+    text = (
+        f"the first row may be a record, and not the names of the columns: {what}; put a row with "
+        "the names above it"
+    )
+    return [Fault(text, stops=False)]
+
+
+def of_files(counts: Mapping[str, int], test: str) -> list[Fault]:
+    """Return the doubts about files of a folder that have a header and no rows."""
+    faults = []
+    for name, count in counts.items():
+        if count or len(counts) < 2:
+            continue
+        if name == test:
+            text = (
+                f"{name} has a header and no rows, so a fifth of the other rows is held out "
+                "instead: put rows into it, or take the file out of the folder"
+            )
+        else:
+            text = (
+                f"{name} has a header and no rows, and no agent is its own: put rows into it, or "
+                "take the file out of the folder"
+            )
+        faults.append(Fault(text, stops=False))
+    return faults
+
+
+def of_parted(
+    column: SourceColumn, codes: LabelArray, files: LabelArray, test: str, what: str
+) -> list[Fault]:
+    """Return the doubts about categories that part along the files of a folder.
+
+    ``codes`` are the categories' numbers, of a missing value the next; ``what`` says what they are.
+    """
+    names, numbers = np.unique(files, return_inverse=True)
+    if len(names) < 2:
+        return []
+    pairs = np.unique(np.stack([numbers, codes]), axis=1).T
+    sets: dict[str, set[str]] = {str(name): set() for name in names}
+    for file, code in pairs:
+        if code < len(column.categories):
+            sets[str(names[file])].add(column.categories[code])
+    held_out = sets.pop(test, set())
+    trained = set[str]().union(*sets.values())
+    of = f"column {column.name}: {what}"
+    if alone := sorted(held_out - trained):
+        text = f"{of} {_some(alone)} of {test} are in no other file: write them as the others do"
+        return [Fault(text, stops=False)]
+    groups = _groups(sets)
+    mixed = len({is_number(one) for one in trained}) > 1
+    if len(groups) > 1 and (mixed or sum(len(values) > 1 for _, values in groups) > 1):
+        each = " and ".join(f"{_some(values)} in {_some(where)} alone" for where, values in groups)
+        text = f"{of} {each}: if they mean the same, write them alike in all files"
+        return [Fault(text, stops=False)]
+    if len(trained) in (3, 4) and len(sets) > 1 and all(len(one) == 2 for one in sets.values()):
+        each = "; ".join(f"{_some(sorted(one))} in {file}" for file, one in sets.items())
+        text = f"{of} are {len(trained)}, and no file has more than two ({each})"
+        return [Fault(f"{text}: if they mean the same, write them alike", stops=False)]
+    return []
+
+
+def _groups(sets: Mapping[str, set[str]]) -> list[tuple[list[str], list[str]]]:
+    """Return groups of files, with their values, of which no two have a value in common."""
+    groups: list[tuple[list[str], set[str]]] = []
+    for file, values in sets.items():
+        if not values:
+            continue
+        near = [group for group in groups if group[1] & values]
+        groups = [group for group in groups if not group[1] & values]
+        joined = [file for group in near for file in group[0]]
+        groups.append(([*joined, file], values.union(*(group[1] for group in near))))
+    return [(files, sorted(values)) for files, values in groups]
+
+
+def of_ids(
+    source: Source, columns: Iterable[SourceColumn], values: Mapping[str, Any]
+) -> list[Fault]:
+    """Return the doubts about features that are called ids, or places, and repeat."""
+    faults, person = [], bool(source.person_column)
+    for column in columns:
+        if column.public or column.constant:
+            continue
+        words, known = set(_words(column.name)), values[column.name].drop_null()
+        if not column.categories and not _are_whole(as_numbers(known)):
+            continue
+        distinct, rows = len(known.unique()), len(known)
+        if distinct < 3 or distinct == rows:
+            continue
+        drop: tuple[str, ...] = (column.name,)
+        keys: dict[str, str] = {}
+        if words & _IDS:
+            text = f"{distinct} ids in {rows} rows: rows of one may be trained on and held out"
+            if words & _PERSONS or column.name.lower() == "id":
+                text = f"{text}; if it says whose they are, person-column keeps them together"
+                if not person:
+                    drop, keys, person = (), {"person-column": column.name}, True
+            else:
+                text = f"{text}; leave it out, or list codes as categories in a schema"
+        elif words & _PLACES and not column.categories:
+            text = (
+                f"{distinct} numbers that name places are used as a quantity; leave them out, deal "
+                f"by them with id-column = {column.name}, or list them as texts in a schema"
+            )
+        else:
+            continue
+        faults.append(Fault(f"column {column.name}: {text}", drop=drop, keys=keys, stops=False))
+    return faults
+
+
+def names_persons(name: str) -> bool:
+    """Return whether a column is called as one of persons is."""
+    return bool(set(_words(name)) & _PERSONS) or name.lower() == "id"
+
+
+def of_label(
+    label: SourceColumn, values: Any, inputs: Sequence[SourceColumn], kinds: Mapping[str, Any]
+) -> list[Fault]:
+    """Return the doubts about what is predicted: classes that may be a quantity, and an event
+    beside the time to it.
+
+    ``kinds`` has the values of the inputs by name.
+    """
+    return [*_of_classes(label, values), *_of_survival(label, inputs, kinds)]
+
+
+def _of_classes(label: SourceColumn, values: Any) -> list[Fault]:
+    if len(label.categories) < 3 or label.public or not all(map(is_number, label.categories)):
+        return []
+    counts = as_texts(values).value_counts().field("counts").to_pylist()
+    if min(counts) >= _FEW:
+        return []
+    low, high = (f"{end(map(float, label.categories)):g}" for end in (min, max))
+    text = (
+        f"column {label.name}: {len(label.categories)} classes in {len(values)} rows, one of "
+        f"{min(counts)}: if it is a quantity, a schema with a range for it, such as "
+        f'"{label.name}" = [{low}, {high}], makes it one'
+    )
+    return [Fault(text, stops=False)]
+
+
+def _of_survival(
+    label: SourceColumn, inputs: Sequence[SourceColumn], values: Mapping[str, Any]
+) -> list[Fault]:
+    known = algorithms()
+    ways = "Cox regression or Kaplan-Meier"
+    if set(_words(label.name)) & _EVENTS and len(label.categories) == 2:
+        for column in inputs:
+            if set(_words(column.name)) & _DURATIONS and _may_be_duration(column, values):
+                if "cox" in known:
+                    ways = (
+                        f"{ways} (algorithm=cox time-column={column.name} "
+                        f"event-column={label.name})"
+                    )
+                text = (
+                    f"column {column.name}: beside {label.name} it may be the time to that event, "
+                    f"which no feature knows beforehand: for survival take {ways}, for classes "
+                    "leave it out"
+                )
+                return [Fault(text, drop=(column.name,), stops=False)]
+    if set(_words(label.name)) & _DURATIONS and not label.categories and label.low >= 0:
+        for column in inputs:
+            two = len(column.categories) == 2 or {column.low, column.high} in (
+                {0.0, 1.0},
+                {1.0, 2.0},
+            )
+            if set(_words(column.name)) & _EVENTS and two:
+                text = (
+                    f"column {label.name}: beside {column.name} it may be the time to an event, "
+                    f"which ends too early where it is censored: for survival take {ways}"
+                )
+                return [Fault(text, drop=(column.name,), stops=False)]
+    return []
+
+
+def _may_be_duration(column: SourceColumn, values: Mapping[str, Any]) -> bool:
+    if column.categories or column.low < 0 or column.dates:
+        return False
+    return len(values[column.name].unique()) >= _FEW
+
+
+def _are_whole(numbers: Any) -> bool:
+    return bool((numbers == np.floor(numbers)).all())
+
+
+def _words(name: str) -> list[str]:
+    return re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower())
+
+
+def _some(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return f"{', '.join(repr(one[:40]) for one in texts[:_SHOWN])}{more}"

@@ -70,7 +70,7 @@ class NoisePlan:
         """Return the noise of a step over the longest update where so many steps share R."""
         return math.sqrt(steps / self.squared) if self.squared > 0 else math.inf
 
-    def advice(self, epsilon: float, local_key: str) -> str:
+    def advice(self, epsilon: float, local_key: str, rounds_key: str = "num-server-rounds") -> str:
         """Return one line on a plan whose noise is above the signal, "" on any other.
 
         Parameters
@@ -79,12 +79,15 @@ class NoisePlan:
             The total.
         local_key : str
             Run-config key of the local steps, "" if there is none.
+        rounds_key : str
+            Run-config key of the number of rounds that an agent is planned to take part in.
         """
         if self.noise <= 1:
             return ""
         steps = f" of {self.local} noised steps" if self.local > 1 else ""
+        what = rounds_key.rpartition("-")[2]
         text = (
-            f"{self.rounds} rounds{steps} share epsilon {epsilon:g}: the noise of a step is "
+            f"{self.rounds} {what}{steps} share epsilon {epsilon:g}: the noise of a step is "
             f"{self.noise:.2g} times the longest update that the records can make"
         )
         steps_left = int(self.squared / CLEAR**2)
@@ -94,7 +97,7 @@ class NoisePlan:
             return f"{text}, and {self.noise_of(1):.2g} times in a single round; {self._way_out}"
         few = min(self.rounds, steps_left)
         local = min(self.local, steps_left // few) if local_key else self.local
-        keys = [f"num-server-rounds={few}"] if few < self.rounds else []
+        keys = [f"{rounds_key}={few}"] if few < self.rounds else []
         keys += [f"{local_key}={local}"] if local < self.local else []
         return f"{text}; with {' '.join(keys)} it is {self.noise_of(few * local):.2g} times"
 
@@ -154,16 +157,16 @@ def _squared_ratio(release: Release, facts: Facts) -> float:
 
 def planned_noise(strategy: PrimalDualStrategy, run: Run) -> str:
     """Return the line on a run with a target epsilon whose noise is above the signal, else ""."""
-    target = run.half.terms.target_epsilon
-    rounds = run.options.rounds
+    target, options = run.half.terms.target_epsilon, run.options
     begun = run.session.round > 0
-    if target <= 0 or begun or rounds is None or not run.half.agent.private:
+    if target <= 0 or begun or options.rounds is None or not run.half.agent.private:
         return ""
-    every = plans(run.session, run.options.participation, rounds, run.options.seed)
+    every = plans(run.session, options)
     if not any(plan.rounds for plan in every.values()):
         return ""
     local_key = type(strategy).local_steps
-    return noise_plan(run.half.agent, every).advice(target, local_key)
+    rounds_key = "max-uploads" if options.max_uploads else "num-server-rounds"
+    return noise_plan(run.half.agent, every).advice(target, local_key, rounds_key)
 
 
 class NoiseOfPlan(Observer):

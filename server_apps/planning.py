@@ -160,10 +160,11 @@ def _plan(config: Config, public: Mapping[str, Any], *, any_data: bool = False) 
     session = _session(config, _facts(strategy, config, public, any_data=any_data))
     rounds = int(config["num-server-rounds"])
     strategy.run = Run(strategy.half, replace(strategy.options, rounds=rounds), session)
+    strategy.run.resolve_open_settings()
     strategy.run.calibrate()
     strategy.half = strategy.run.half
     advice = planned_noise(strategy, strategy.run)
-    planned = _complete(strategy, rounds, session)
+    planned = _complete(strategy.run)
     key = strategy.half.noise_key
     noise = {key: float(strategy.half.settings()[key])} if key else {}
     delta = strategy.half.terms.delta
@@ -206,17 +207,15 @@ def _session(config: Mapping[str, Any], facts: list[Facts]) -> Session:
     return replace(Session.of("", start), roster=Roster(agents))
 
 
-def _complete(strategy: PrimalDualStrategy, rounds: int, session: Session) -> set[Release]:
+def _complete(run: Run) -> set[Release]:
     """Charge every planned release, mark all rounds as played and return the releases."""
-    half, agents = strategy.half.agent, session.roster.agents
+    half, agents = run.half.agent, run.session.roster.agents
     planned: set[Release] = set()
     if half.private:
-        for name, plan in plans(
-            session, strategy.participation, rounds, strategy.options.seed
-        ).items():
+        for name, plan in plans(run.session, run.options).items():
             if plan.rounds:
                 planned |= plan.releases(half).keys()
                 agents[name].tag = plan.rounds[-1]
                 agents[name].ledger = plan.carried_out(half)
-    session.round = rounds
+    run.session.round = run.options.rounds or 0
     return planned

@@ -30,7 +30,8 @@ from privet.wire.contract import means_privacy
 from privet.wire.rosters import LEAST_ROSTER
 
 from ..half import ServerHalf
-from ..participation import Participation
+from ..participation import UpTo
+from .options import RunOptions
 from .roster import Agent
 from .session import Session
 
@@ -153,9 +154,7 @@ class Plan:
         return AgentLedger.of((*self.account.entries, *self.releases(half).items())).to_json()
 
 
-def calibrated(
-    half: ServerHalf[Any], session: Session, who: Participation, rounds: int | None, seed: int
-) -> ServerHalf[Any]:
+def calibrated(half: ServerHalf[Any], session: Session, options: RunOptions) -> ServerHalf[Any]:
     """Return the half a run begins with: its releases checked, its noise set to meet a target.
 
     With a target the noise is the smallest at which no agent costs more in the rounds it is planned
@@ -167,8 +166,8 @@ def calibrated(
     ----------
     half : ServerHalf
         Its terms have the target, 0 for noise that is taken as given.
-    rounds : int, optional
-        The last round; None if it is not known yet.
+    options : RunOptions
+        Without ``max_uploads`` the last round in ``rounds``; None if it is not known yet.
 
     Raises
     ------
@@ -179,16 +178,17 @@ def calibrated(
     target = half.terms.target_epsilon
     if half.terms.noise_seed < 0 and (target > 0 or means_privacy(half.settings())):
         require_delta(half, session.roster.agents)
+    known = options.rounds is not None or options.max_uploads
     if target <= 0:
         # Seeded noise needs no certificate.
-        if rounds is not None and half.agent.private and half.terms.noise_seed < 0:
-            every = plans(session, who, rounds, seed)
+        if known and half.agent.private and half.terms.noise_seed < 0:
+            every = plans(session, options)
             _require_agents(half, every)
             _require_certificates(half, every)
         return half
-    if rounds is None:
+    if not known:
         raise ConfigError(f"{TARGET}: needs start(), which knows the number of rounds")
-    every = plans(session, who, rounds, seed)
+    every = plans(session, options)
     _require_agents(half, every)
     try:
         noise = _noise(half, session.settings_before, every)
@@ -253,14 +253,24 @@ def _with_ratio(half: ServerHalf[Any], session: Session) -> ServerHalf[Any]:
     return half.with_settings({RATIO: ratio})
 
 
-def plans(session: Session, who: Participation, rounds: int, seed: int) -> dict[str, Plan]:
-    """Return the plan of every agent for the rounds that are left.
+def plans(session: Session, options: RunOptions) -> dict[str, Plan]:
+    """Return who is charged how often in what is left of a run, by agent.
+
+    The noise of a run, `privet account` and the advice on a target all rest on this plan. It has
+    the rounds up to ``options.rounds`` by the run's participation. With ``max_uploads`` it has in
+    their place as many as an agent has uploads left, whatever the number of versions: an agent may
+    be given them all, and is given no more.
 
     Raises
     ------
     ConfigError
         As `facts_of`, and for an account that cannot be read.
     """
+    who, rounds, seed = options.participation, options.rounds or session.round, options.seed
+    if options.max_uploads:
+        tasks = {name: agent.tasks for name, agent in session.roster.agents.items()}
+        who = UpTo(options.max_uploads, tasks, session.round)
+        rounds = session.round + options.max_uploads
     names = session.roster.names
     numbers: dict[str, list[int]] = {name: [] for name in names}
     sizes: dict[int, int] = {}

@@ -67,7 +67,6 @@ from privet.wire.payload import BUFFERS
 
 from ..gaps import SAVED, UNKNOWN, Gaps
 from ..half import Arrays, ServerHalf, Turn, Vector, grouped
-from ..participation import UpTo
 from .account import count_lost, expected_release, with_lost
 from .asynchrony import AsynchronySettings
 from .calibration import TARGET, calibrated, facts_of
@@ -230,7 +229,7 @@ class Run:
         run = cls(half, options, Session.of(uuid.uuid4().hex, arrays), arrays)
         wait_for_nodes(grid, run._wanted, options.min_agents, options.wait_timeout)
         run._enrol(grid)
-        run._resolve_open_settings()
+        run.resolve_open_settings()
         run._log_misfits()
         run.calibrate()
         session = run.session
@@ -287,7 +286,7 @@ class Run:
         run._enrol(grid, options.patience)
         # Those that have not come back stay in the roster, absent.
         run._take_in(roster.merge(agents, run.question()))
-        run._resolve_open_settings()
+        run.resolve_open_settings()
         run._log_misfits()
         if run.private:
             put_back = saved.node_states if isinstance(grid, EngineGrid) else []
@@ -365,7 +364,7 @@ class Run:
             if name not in self.session.tasks:
                 yield Request(version, (name,), 1, settings)
 
-    def _resolve_open_settings(self) -> None:
+    def resolve_open_settings(self) -> None:
         """Choose defaults for settings that were left open if no agent knows its problem's moduli.
 
         Also those of a run that folds uploads of older models. A private run keeps the usual
@@ -437,13 +436,7 @@ class Run:
         ConfigError
             If the run cannot be private as configured.
         """
-        options, session = self.options, self.session
-        who, rounds = options.participation, options.rounds
-        if options.max_uploads:
-            tasks = {name: agent.tasks for name, agent in session.roster.agents.items()}
-            who = UpTo(options.max_uploads, tasks, session.round)
-            rounds = session.round + options.max_uploads
-        self.half = calibrated(self.half, session, who, rounds, options.seed)
+        self.half = calibrated(self.half, self.session, self.options)
 
     def _check(self, manifest: Mapping[str, Any]) -> None:
         """Raise ``RunError`` if a checkpoint is of a run that computes something else."""

@@ -103,6 +103,25 @@ def test_fed_pdm_account_counts_participations() -> None:
     assert half["epsilon"] == pytest.approx(total("fed-pdm", facts, 50, **settings), rel=1e-12)
 
 
+def test_an_asynchronous_run_is_planned_for_its_uploads_not_its_versions() -> None:
+    """Ten uploads of an agent, whatever the number of versions; the figure is that of ten."""
+    versions = "num-server-rounds=200 asynchronous=true max-uploads=10"
+    command = f"algorithm=scaffold clip=1 max-local-steps=1 num-examples=1000 {versions}"
+    found = planned(f"{command} target-epsilon=4")
+    assert 3.999 <= found["epsilon"] <= 4
+    facts, settings = Facts(1000, 1000.0, 1), {"clip": 1.0, "noise-scale": 0.05}
+    expected = total("scaffold", facts, 10, **settings, **{"max-local-steps": 1})
+    assert planned(f"{command} noise-scale=0.05")["epsilon"] == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_advice_of_an_asynchronous_plan_names_its_uploads() -> None:
+    asked = "asynchronous=true max-uploads=50 target-epsilon=.5 num-server-rounds=2000"
+    command = "algorithm=scaffold clip=1 max-local-steps=1"
+    found = planned(f"{command} num-examples=100 dim=99 {asked}")
+    assert found["advice"].startswith("50 uploads share epsilon 0.5: ")
+    assert "with max-uploads=" in found["advice"]
+
+
 def test_gfl_observers() -> None:
     """Raw models towards the own server; the links' figure is the paper's where it holds."""
     found = planned(f"{GFL} mechanism=laplace noise-variance=0.1")

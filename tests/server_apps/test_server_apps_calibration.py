@@ -12,6 +12,7 @@ from privet.server_apps import read_config
 from privet.sim.inline import run_inline
 from privet.strategies import participation
 from privet.strategies.run.calibration import plans
+from privet.strategies.run.options import RunOptions
 from privet.strategies.run.roster import Agent, Roster
 from privet.strategies.run.session import Session
 from privet.wire import Layout
@@ -48,10 +49,8 @@ def test_balanced_turns_need_less_noise_than_uniform_sampling() -> None:
             }
         )
         session = Session("", Layout.of(zeros(2)), np.zeros(2), None, roster)
-        turns = [
-            len(plan.rounds)
-            for plan in plans(session, participation.from_config(config), 40, 0).values()
-        ]
+        options = RunOptions(participation=participation.from_config(config), rounds=40)
+        turns = [len(plan.rounds) for plan in plans(session, options).values()]
         assert sum(turns) == 40 * 5
         most[kind] = max(turns)
     assert most["balanced"] == 10

@@ -1,7 +1,8 @@
 """The ``privet`` command: its sub-commands and what errors look like.
 
-Usage errors are one line and exit code 2, failures of a run one line and exit code 1, an
-interrupted command one line and exit code 130.
+A failure is one line and an exit code (`privet.core.exits`): 2 for wrong usage and all else that a
+person must change, 1 where another attempt may do, 3 for a run that is of no use, 130 for an
+interrupted command.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Annotated, Any
 import click
 import typer
 
-from privet.core import ConfigError, PrivetError
+from privet.core import PrivetError
+from privet.core.exits import Exit, exit_code
 from privet.core.terminal import styled
 
 from .account import account
@@ -37,7 +39,6 @@ from .run import run
 from .statement import statement
 from .tune import tune
 
-INTERRUPTED = 130
 START, CHOOSE, PRIVACY, RESEARCH = "Start", "Choose", "Privacy", "Research"
 """Headings of the list of commands."""
 
@@ -51,7 +52,7 @@ app = typer.Typer(
 
 
 class _Interrupted(click.ClickException):
-    exit_code = INTERRUPTED
+    exit_code = Exit.INTERRUPTED
 
 
 def _add(
@@ -139,7 +140,7 @@ def main(arguments: list[str] | None = None) -> None:
             code = 0
         else:
             code = app(arguments, standalone_mode=False)
-        if code == INTERRUPTED:  # while the command line was read
+        if code == Exit.INTERRUPTED:  # while the command line was read
             fail("interrupted", code)
     except click.exceptions.NoArgsIsHelpError as problem:
         print(problem.format_message())
@@ -153,16 +154,15 @@ def main(arguments: list[str] | None = None) -> None:
     except click.UsageError as problem:
         code = _wrong_usage(problem, _without_repeated_hint(problem.format_message()))
     except _Interrupted as problem:
-        code = fail(problem.message, INTERRUPTED)
-    except ConfigError as problem:
-        code = fail(str(problem), 2)
+        code = fail(problem.message, Exit.INTERRUPTED)
     except PrivetError as problem:
-        code = fail(str(problem), 1)
+        code = fail(str(problem), exit_code(problem))
     except OSError as problem:
         named = problem.filename and problem.strerror
-        code = fail(f"{problem.filename}: {problem.strerror}" if named else str(problem), 1)
+        text = f"{problem.filename}: {problem.strerror}" if named else str(problem)
+        code = fail(text, Exit.RETRY)
     except (KeyboardInterrupt, click.Abort) as interrupt:
-        code = fail(_advice(interrupt) or "interrupted", INTERRUPTED)
+        code = fail(_advice(interrupt) or "interrupted", Exit.INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -54,6 +54,7 @@ def run(
     """Run an algorithm with all agents on this machine, or on a Ray cluster."""
     from privet.core import ConfigError
     from privet.core.errors import did_you_mean
+    from privet.core.exits import Exit
     from privet.core.registry import DEFAULT_ALGORITHM
     from privet.server_apps.execute import headline
     from privet.server_apps.model_file import FILE
@@ -83,12 +84,13 @@ def run(
         finished = run_inline(raw, name, engine=engine, colluders=colluders)
     if json_line:
         print(json.dumps(finished.summary))
-        return
+        raise typer.Exit(finished.result.exit_code)
     for label, value in headline(finished.summary).items():
         print(f"{label}: {value}")
     folder = Path(finished.folder)
-    if (folder / FILE).exists():
+    if (folder / FILE).exists() and finished.result.exit_code != Exit.FRUITLESS:
         print(f"predict new rows: privet predict {shlex.quote(str(folder))} ROWS.csv")
+    raise typer.Exit(finished.result.exit_code)
 
 
 def _runtime_env(given: str) -> dict[str, Any]:

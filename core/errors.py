@@ -79,6 +79,10 @@ class HopelessError(RunError):
     """A run that cannot go on until a person changes something; the text is the cause."""
 
 
+class FruitlessError(RunError):
+    """A run whose model is of no use, as no upload was folded or they diverge; the text says so."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return the known name that is nearest to an unknown one, empty where none is near."""
     by_letters = {one.lower(): one for one in known}

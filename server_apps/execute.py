@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -16,7 +17,8 @@ from flwr.serverapp import Grid
 
 from privet.core import ConfigError, PrivetError, RunError
 from privet.core import format as fmt
-from privet.core.errors import one_line
+from privet.core.errors import FruitlessError, HopelessError, listed, one_line
+from privet.core.exits import EXIT_CODE, Exit, exit_code
 from privet.core.key import Config, read
 from privet.core.library import LIBRARY_VERSION, library_version
 from privet.core.threads import pin_blas_threads
@@ -62,6 +64,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 log = logging.getLogger("flwr.privet")
+
+ATTEMPTS = 5
+"""Tasks of one round that ``resume = auto`` has an agent charged for, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +122,8 @@ def execute(grid: Grid, config: Config, run_id: str) -> Finished:
     elif saved == NEWEST:
         newest = RunFolder.newest(config["output-dir"], private=private)
         earlier, saved = newest or (None, None)
+        if newest is not None:
+            _require_hope(*newest)
         config = Config(config, resume=str(earlier.path) if earlier else "")
     elif config["resume"]:
         _require_rounds_left(config, read_manifest(Path(config["resume"])))
@@ -144,6 +151,33 @@ def execute(grid: Grid, config: Config, run_id: str) -> Finished:
                 return _execute(
                     strategy, grid, config, folder, evaluation, control, tracking, saved
                 )
+
+
+def _require_hope(folder: RunFolder, saved: Checkpoint) -> None:
+    """Refuse to go on by itself with a run that spends and gains nothing.
+
+    A person who has mended the cause names the folder as ``resume``.
+
+    Raises
+    ------
+    HopelessError
+        If the run ended of no use, or each agent was charged for `ATTEMPTS` tasks of the round that
+        comes next, in as many processes that ended before it was folded.
+    """
+    summary = folder.summary()
+    on = f"mend that, and go on with resume={folder.path}"
+    if summary.get(EXIT_CODE) == Exit.FRUITLESS:
+        why = one_line(str(summary.get("cause") or f"it diverged, {summary.get('diverged')}"))
+        raise HopelessError(f"resume: {folder.path} ended without a model of use: {why}; {on}")
+    number = int(saved.manifest["round"]) + 1
+    asked = Counter(
+        name for request in saved.requests if request.round == number for name in request.names
+    )
+    if asked and min(asked.values()) >= ATTEMPTS:
+        raise HopelessError(
+            f"resume: {folder.path}: each agent was charged {min(asked.values())} times for round "
+            f"{number}, and it was never folded: see in the log what ended it; {on}"
+        )
 
 
 def _in_versions(config: Config) -> Config:
@@ -185,6 +219,7 @@ def _execute(
             noise = NoiseOfPlan(strategy)
             watching = (control, noise, *watched, *best, tracking)
             result = _run(strategy, grid, config, folder, evaluation, watching, saved)
+        require_gain(result)
         seconds = time.monotonic() - began
         kept: dict[str, Any] = {}
         with _write_errors_in_one_line(folder):
@@ -203,17 +238,16 @@ def _execute(
     except KeyboardInterrupt:
         hint = _resume_hint(folder, strategy, config)
         with suppress(KeyboardInterrupt):  # a second interrupt ends only the writing of the summary
-            _finish_failed(folder, strategy, config, tracking, {"status": "interrupted"})
+            ended = {"status": "interrupted", EXIT_CODE: Exit.INTERRUPTED}
+            _finish_failed(folder, strategy, config, tracking, ended)
         raise KeyboardInterrupt(hint) from None
     except SystemExit:  # as `flwr stop` ends a ServerApp
-        _finish_failed(
-            folder, strategy, config, tracking, {"status": "stopped", "stopped": Stop.REQUEST}
-        )
+        ended = {"status": "stopped", "stopped": Stop.REQUEST, EXIT_CODE: Exit.DONE}
+        _finish_failed(folder, strategy, config, tracking, ended)
         raise
     except BaseException as error:
-        _finish_failed(
-            folder, strategy, config, tracking, {"status": "failed", "cause": _cause(error)}
-        )
+        ended = {"status": "failed", "cause": _cause(error), EXIT_CODE: exit_code(error)}
+        _finish_failed(folder, strategy, config, tracking, ended)
         raise
     with _write_errors_in_one_line(folder):
         summary = _finish(folder, strategy, config, tracking, outcome)
@@ -287,10 +321,16 @@ def _run(
         )
 
 
-def _status(result: PrivetResult) -> str:
-    if result.diverged:
-        return "diverged"
-    return "stopped" if result.stopped == Stop.REQUEST else "completed"
+def require_gain(result: PrivetResult) -> None:
+    """Raise ``FruitlessError`` for a run that ended without folding an upload."""
+    if result.status != "failed":
+        return
+    failures = result.history[-1].failures if result.history else {}
+    reasons = listed(f"agent {name}: {why}" for name, why in failures.items())
+    raise FruitlessError(
+        f"no upload was folded in {len(result.history)} rounds, so the model is the start"
+        f"{reasons and f': {reasons}'}"
+    )
 
 
 def bad_ends(run: Run) -> dict[str, Any]:
@@ -345,7 +385,8 @@ def _outcome(
     models = strategy.run.models()
     numbers = evaluation(strategy.run.session.round, models)
     return {
-        "status": _status(result),
+        "status": result.status,
+        EXIT_CODE: result.exit_code,
         "stopped": result.stopped,
         "accuracy": numbers.get("accuracy", math.nan),
         "loss": numbers["loss"],
@@ -426,7 +467,8 @@ def _finish(
     folder.write_json("summary.json", summary)
     folder.write_json("privacy.json", privacy)
     if history or failed is not None:
-        _report(folder, private=privacy["private"])
+        stated = privacy["private"] and outcome[EXIT_CODE] != Exit.FRUITLESS
+        _report(folder, stated=stated)
     tracking.finish(summary)
     converted: dict[str, Any] = to_json(summary)
     return converted
@@ -458,11 +500,16 @@ def _saved(strategy: PrimalDualStrategy) -> dict[str, Any]:
     }
 
 
-def _report(folder: RunFolder, *, private: bool) -> None:
-    """Write the report page; the run does not depend on it, so an error is only logged."""
-    page = folder.path / PAGE
+def _report(folder: RunFolder, *, stated: bool) -> None:
+    """Write the report page, and where there is something to state the statement.
+
+    The run does not depend on it, so an error is only logged.
+    """
+    page, statement = folder.path / PAGE, folder.path / STATEMENT
     try:
-        write_report([folder.path], page, statement=folder.path / STATEMENT if private else None)
+        if not stated:
+            statement.unlink(missing_ok=True)  # of before a resume
+        write_report([folder.path], page, statement=statement if stated else None)
     except Exception as error:
         log.warning("%s is not written: %s", page, one_line(_cause(error)))
 

@@ -10,12 +10,12 @@ from typing import Any
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
 
+from privet.core.exits import EXIT_CODE, Exit
 from privet.core.library import LIBRARY_VERSION, library_version
 from privet.strategies import PrimalDualStrategy
-from privet.strategies.run.stop import Stop
 
 from .account import privacy_account
-from .execute import Finished, bad_ends, pace
+from .execute import Finished, bad_ends, pace, require_gain
 from .model_file import about_arrays
 from .report import write_report
 from .report.files import PAGE, STATEMENT
@@ -59,6 +59,8 @@ def run_and_save(
         If the folder cannot be made.
     RunError
         If the run cannot go on. History and checkpoint are in the folder.
+    FruitlessError
+        If no upload was folded; summary and report are in the folder.
     """
     folder = RunFolder.create(output_dir, name)
     began = time.monotonic()
@@ -78,11 +80,11 @@ def run_and_save(
         run = {"id": name, "algorithm": strategy.half.name, "config": settings}
         folder.write_model(result, about_arrays(run, privacy))
         last: Mapping[str, Any] = result.evaluate_metrics_serverapp.get(num_rounds) or {}
-        stopped = result.stopped == Stop.REQUEST
         summary = {
             "algorithm": strategy.half.name,
             "dataset": "own data",
-            "status": "diverged" if result.diverged else "stopped" if stopped else "completed",
+            "status": result.status,
+            EXIT_CODE: result.exit_code,
             "stopped": result.stopped,
             "diverged": result.diverged,
             "no-better": result.no_better,
@@ -102,6 +104,8 @@ def run_and_save(
         }
         folder.write_json("summary.json", summary)
         folder.write_json("privacy.json", privacy)
-        statement = folder.path / STATEMENT if privacy["private"] else None
+        stated = privacy["private"] and result.exit_code != Exit.FRUITLESS
+        statement = folder.path / STATEMENT if stated else None
         write_report([folder.path], folder.path / PAGE, statement=statement)
+    require_gain(result)
     return Finished(folder.path, result, to_json(summary))

@@ -137,6 +137,14 @@ class RunFolder:
                 raise RunError(f"run folder {self.path} is in use by another process") from None
             yield
 
+    def summary(self) -> dict[str, Any]:
+        """Return the summary that is there; empty where there is none that can be read."""
+        try:
+            found = json.loads((self.path / "summary.json").read_text())
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
     @property
     def checkpoint(self) -> Path:
         """Path of the checkpoint."""

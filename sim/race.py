@@ -33,7 +33,7 @@ from privet.server_apps.build import (
 from privet.server_apps.config import keys_of_algorithm, read_config
 from privet.sim.inline import grid_of
 from privet.strategies import PrimalDualStrategy, Round
-from privet.strategies.run.outcome import TooFewError
+from privet.strategies.run.outcome import OverflowedError
 
 Vector = NDArray[Any]
 
@@ -217,7 +217,7 @@ class Course:
             try:
                 yield
             except RunError as error:
-                blew_up = isinstance(error, TooFewError) and error.overflowed
+                blew_up = isinstance(error, OverflowedError)
                 if not (self.rounds or blew_up):
                     raise
 

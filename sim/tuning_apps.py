@@ -37,7 +37,7 @@ from privet.server_apps.report.tables import html_table
 from privet.sim.engine import InlineGrid
 from privet.sim.tuning import Axis, Budget, hypercube, placed
 from privet.strategies import PrimalDualStrategy, SearchAxis
-from privet.strategies.run.outcome import TooFewError
+from privet.strategies.run.outcome import OverflowedError
 from privet.wire.contract import means_privacy
 from privet.wire.flower_internals import flat
 
@@ -297,9 +297,7 @@ class Search:
                     checkpoint_every=0,
                     log_rounds=False,
                 )
-            except TooFewError as few:
-                if not few.overflowed:
-                    raise
+            except OverflowedError:
                 return Line(trial, settings, rounds, math.inf, cost)
         for metrics in (
             result.evaluate_metrics_serverapp,

@@ -53,7 +53,7 @@ from .run.observers import (
     UploadsOver,
     observe,
 )
-from .run.outcome import TooFewError
+from .run.outcome import OverflowedError, TooFewError
 from .run.session import METRICS
 from .run.stop import Stop
 from .run.views import History
@@ -218,7 +218,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
                 arrays, metrics = self.aggregate_train(number, replies)
                 break
             except TooFewError as few:
-                if few.overflowed:
+                if isinstance(few, OverflowedError):
                     raise
                 messages = run.try_again(few, grid)
         if arrays is not None:

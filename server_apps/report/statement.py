@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from privet.core import format as fmt
+from privet.core.exits import EXIT_CODE, Exit
 from privet.core.format import text
 from privet.core.library import LIBRARY_VERSION
 from privet.kernel import UNITS, LedgerFile, Release
@@ -69,7 +70,8 @@ def statement_page(runs: Sequence[Run]) -> bytes:
     Raises
     ------
     ReportUsageError
-        If there are several runs, or the run is not private: nothing can be stated of it then.
+        If there are several runs, or the run is not private or its model of no use: nothing can be
+        stated of it then.
     """
     if len(runs) != 1:
         raise ReportUsageError(f"--statement: a statement is about one run, found {len(runs)}")
@@ -79,6 +81,9 @@ def statement_page(runs: Sequence[Run]) -> bytes:
         raise ReportUsageError(
             f"--statement: {run.name} is not private: {why}; there is none to state"
         )
+    if run.summary.get(EXIT_CODE) == Exit.FRUITLESS:
+        why = "it diverged" if run.summary.get("diverged") else "no upload was folded"
+        raise ReportUsageError(f"--statement: {run.name} has no model to state this of: {why}")
     blocks = [_claim(run, entry) for entry in entries_of(run.privacy)]
     signed = "".join(f"<tr><th>{line}</th><td></td></tr>" for line in _LINES)
     body = (

@@ -16,6 +16,7 @@ from privet.client_apps import LOCAL_KEYS
 from privet.client_apps.state_tables import StateTable, with_ledgers
 from privet.core import format as fmt
 from privet.core.errors import listed, one_line
+from privet.core.exits import Exit
 from privet.kernel import AgentLedger, Facts, Release, drawn_delta
 from privet.kernel.ledger_lines import dearer
 from privet.wire import sort_names
@@ -116,6 +117,23 @@ class PrivetResult(Result):
     late: dict[str, Late] = field(default_factory=dict)
     residual_unknown: str = ""
     privacy: Privacy | None = None
+
+    @property
+    def status(self) -> str:
+        """How the run ended: "completed", "stopped" (on request), "diverged", or "failed".
+
+        It failed if no upload was ever folded: its model is the start.
+        """
+        if self.diverged:
+            return "diverged"
+        if self.stopped == Stop.REQUEST:
+            return "stopped"
+        return "completed" if any(done.participants for done in self.history) else "failed"
+
+    @property
+    def exit_code(self) -> Exit:
+        """The exit code of ``privet run`` for a run that ended so."""
+        return Exit.FRUITLESS if self.status in ("diverged", "failed") else Exit.DONE
 
     def plot(self, *names: str) -> Figure:
         """Return a matplotlib figure of measures over the rounds.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from .failure import FailureCode, overflowed
 from .observers import Observer, number
-from .outcome import TooFewError
+from .outcome import OverflowedError, TooFewError
 from .run import Run
 from .session import Round
 from .stop import Stop
@@ -220,7 +220,7 @@ class Divergence(Observer):
 
     def on_failure(self, run: Run, few: TooFewError) -> str | None:
         """Report divergence if a round failed because uploads were not finite."""
-        if not few.overflowed:
+        if not isinstance(few, OverflowedError):
             return None
         return self._report(run, f"{UPLOADS} in round {run.session.round + 1}")
 

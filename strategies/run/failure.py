@@ -40,6 +40,8 @@ class FailureCode(StrEnum):
     """The server found numbers in its upload that are not finite, or too large."""
     SAYS_NOT_FINITE = "says not finite"
     """Its own report on numbers that the server cannot check."""
+    IN_VAIN = "in vain"
+    """Not asked again: its last task was charged, and no upload was folded since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,12 @@ class Failure:
 
 
 _NOT_FINITE = (FailureCode.NOT_FINITE, FailureCode.SAYS_NOT_FINITE)
+
+
+FOR_A_PERSON = frozenset(
+    {FailureCode.OUT, FailureCode.REFUSED, FailureCode.EXCLUDED, FailureCode.OTHER_APP}
+)
+"""The kinds of failures that are there until a person changes something."""
 
 
 def overflowed(

@@ -13,14 +13,14 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from privet.core import NotFiniteError, PrivetError, RunError, UploadError, mapped
-from privet.core.errors import listed, one_line
+from privet.core.errors import FruitlessError, HopelessError, listed, one_line
 from privet.wire import Update
 from privet.wire.contract import read_update
 
 from ..half import ServerHalf
 from ..uploads import Block
 from .account import expected_release, with_lost
-from .failure import Failure, FailureCode, overflowed
+from .failure import FOR_A_PERSON, Failure, FailureCode, overflowed
 from .options import RunOptions
 from .roster import CLIENT_APP_FAILED
 from .session import Round, Session
@@ -29,12 +29,19 @@ log = logging.getLogger("flwr.privet")
 
 
 class TooFewError(RunError):
-    """A round in which fewer uploads than ``min_agents`` (or than agents chosen) could be folded.
+    """A round in which fewer uploads than ``min_agents`` (or than agents asked) could be folded."""
 
-    ``overflowed``: uploads were not finite, so that another try would overflow as well.
-    """
 
-    overflowed: bool = False
+class OverflowedError(TooFewError, FruitlessError):
+    """One whose uploads were not finite: another try would overflow as well."""
+
+
+class DeclinedError(TooFewError, HopelessError):
+    """One of which too few agents are left that do not refuse."""
+
+
+class InVainError(TooFewError, FruitlessError):
+    """One after which every agent was charged for a task, and no upload was ever folded."""
 
 
 class NoReplyError(UploadError):
@@ -85,6 +92,8 @@ class Outcome:
         Whether the round has ended.
     failures : dict of str to Failure
         Why agents were not folded, if too few uploads were.
+    shortest : float
+        The seconds of the quickest task that was withdrawn, where that is known; else infinity.
     spool : Spool, optional
         The files of uploads that are too large for memory.
     """
@@ -103,6 +112,7 @@ class Outcome:
     epsilon: float = 0.0
     folded: bool = False
     failures: dict[str, Failure] = field(default_factory=dict)
+    shortest: float = math.inf
     spool: mapped.Spool | None = None
 
     def keep(self, block: Block) -> Callable[[], Block]:
@@ -206,12 +216,16 @@ class Outcome:
         texts = {name: why.text.removeprefix(f"agent {name}: ") for name, why in failures.items()}
         reasons = listed(f"agent {name}: {text}" for name, text in texts.items())
         below = "before the run stopped" if given_up else f"below min-agents = {least}"
-        few = TooFewError(
+        kind = TooFewError
+        left = self.count - sum(one.code in FOR_A_PERSON for one in failures.values())
+        never = self.session.roster.never_folded(failures, others=folded > 0)
+        if overflowed(failures, self.count, never):
+            kind = OverflowedError
+        elif left < min(least, self.count) and not given_up:
+            kind = DeclinedError
+        raise kind(
             f"round {self.round}: {folded} of {self.count} agents replied, {below}: {reasons}"
         )
-        never = self.session.roster.never_folded(failures, others=folded > 0)
-        few.overflowed = overflowed(failures, self.count, never)
-        raise few
 
     def record(
         self,

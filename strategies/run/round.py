@@ -14,6 +14,7 @@ notes (`Pending.carry_over`).
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -31,11 +32,15 @@ from .account import spent_up
 from .exchange import Reply, owner_by_message, sort_replies
 from .failure import Failure, FailureCode
 from .options import RunOptions
-from .outcome import Outcome
+from .outcome import DeclinedError, InVainError, Outcome, TooFewError
 from .outgoing import Outgoing, payload_bytes
 from .session import Round, Session
 from .together import Together, working_together
 
+IN_VAIN = Failure(FailureCode.IN_VAIN, "was charged for a task, and no upload was folded since")
+REPEATS = 3
+"""Tasks of an agent in a private run that may come to nothing, where the round has accepted uploads
+of others."""
 FIRST_PAUSE, LAST_PAUSE = 1.0, 60.0
 """Seconds before a round that failed is tried again, at first and at most; they double."""
 
@@ -137,9 +142,40 @@ class Pending:
         """
         self.outcome.failed.append(now)
         left = self.outcome.failed[0] + self.options.patience - now
-        if not self.outcome.awaited or left <= 0:
+        if not self._waited_for or left <= 0:
             return 0.0
         return min(FIRST_PAUSE * 2.0 ** min(len(self.outcome.failed) - 1, 30), LAST_PAUSE, left)
+
+    def in_vain(self, name: str) -> bool:
+        """Whether an agent of a private run is not asked again until an upload is folded.
+
+        A task is charged whether or not it is folded, so what brings nothing is not repeated: one
+        task without an upload folded is enough, and `REPEATS` where accepted uploads of others
+        would be lost.
+        """
+        return self.session.spent[name] >= (REPEATS if self.outcome.uploads else 1)
+
+    @property
+    def _waited_for(self) -> list[str]:
+        return [name for name in self.outcome.awaited if not self.in_vain(name)]
+
+    def explained(self, few: TooFewError) -> TooFewError:
+        """Return the failure of the last try, with what was spent in vain if that ends the run."""
+        session, timeout = self.session, self.options.round_timeout
+        if isinstance(few, DeclinedError) or not session.spent or self._waited_for:
+            return few
+        text = (
+            f"{few}; {len(session.spent)} agents were charged for tasks without an upload folded, "
+            "and are asked no more"
+        )
+        if math.isfinite(self.outcome.shortest):
+            text += (
+                f": round-timeout = {timeout:g} is shorter than a task, of which the quickest took "
+                f"{self.outcome.shortest:.4g} s: raise it"
+            )
+        elif any(one.code == FailureCode.LATE for one in self.outcome.failures.values()):
+            text += f": raise round-timeout = {timeout:g} if a task takes longer"
+        return (TooFewError if session.has_folded else InVainError)(text)
 
     def begin_again(self) -> None:
         """Reset the clock and the missing replies for another try; accepted uploads stay."""
@@ -166,6 +202,8 @@ class Pending:
                 self.absent[name] = absence
                 if absence.code != FailureCode.OUT:  # also an exclusion may be corrected
                     self.outcome.awaited.add(name)
+            elif self.in_vain(name):
+                self.absent[name] = IN_VAIN
             elif why := spent_up(self.half, roster.agents[name], self.round, len(self.chosen)):
                 self.absent[name] = Failure(FailureCode.OUT, why)
 

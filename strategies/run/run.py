@@ -730,7 +730,9 @@ class Run:
             request = self._journal_request(names)
             remaining = pending.work_together(grid, names)
             others = set(remaining)
-            self._journal_request([name for name in names if name not in others], request)
+            asked = [name for name in names if name not in others]
+            self._journal_request(asked, request)
+            self._note_spent(asked)
         return list(pending.outgoing.messages_for(remaining).values())
 
     def collect(self, grid: Grid, messages: Iterable[Message]) -> list[Message]:
@@ -742,8 +744,16 @@ class Run:
             if id(message) not in names:
                 raise RunError(f"round {pending.round}: a message that is not one of the round's")
             to_send[names[id(message)]] = message
-        journal = self._journal_request
-        return self.collector.collect(pending, grid, to_send, self.question(), journal)
+
+        def asking(names: Iterable[str]) -> None:
+            self._journal_request(names)
+            self._note_spent(names)
+
+        return self.collector.collect(pending, grid, to_send, self.question(), asking)
+
+    def _note_spent(self, names: Iterable[str]) -> None:
+        if self.private:
+            self.session.spent.update(iter(names))
 
     def _journal_request(self, names: Iterable[str], request: int = 0) -> int:
         """Write a request, or a correction of request ``request``; return its number."""
@@ -760,17 +770,20 @@ class Run:
     def try_again(self, few: TooFewError, grid: Grid) -> list[Message]:
         """Pause after a failed try of the round, and return the messages of the next try.
 
-        An agent whose upload in clear was accepted is not asked again.
+        An agent whose upload in clear was accepted is not asked again, nor is one of a private run
+        whose task came to nothing (`Pending.in_vain`).
 
         Raises
         ------
         TooFewError
             The given one, if the run's patience is over or there is no agent to wait for.
+        InVainError
+            If each agent was charged for a task, and no upload of the run was ever folded.
         """
         pending = self.pending
         pause = pending.pause(time.monotonic())
         if not pause or self.stopping.is_set():
-            raise few
+            raise pending.explained(few)
         log.warning("%s; tried again in %.3g s", few, pause)
         if not self.stopping.wait(pause):
             self.before_try()
@@ -810,6 +823,8 @@ class Run:
             self.folding = False
             raise
         self.folding = False
+        if done.participants:
+            self.session.note_gain()
         pending.outgoing.end()
         self.arrays = ArrayRecord()  # freed before the next model is built
         self.arrays = self.session.restore(self.model)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
@@ -204,6 +205,8 @@ class Session:
     """What messages name it by, where they do: its digest, and ``row_norm`` where there is one."""
     row_norm: float = 0.0
     """The norm that the algorithm itself scales all agents' rows down to; 0 for none."""
+    spent: Counter[str] = field(default_factory=Counter)
+    """In a private run, by agent the tasks since an upload was folded last: each is charged."""
     saved_states: Callable[[], list[StateTable]] = list
     """Returns the agents' states of the newest checkpoint; none where there is none."""
 
@@ -211,6 +214,16 @@ class Session:
     def of(cls, experiment: str, arrays: ArrayRecord) -> Session:
         """Return the session of a run that starts from a model, without state and agents."""
         return cls(experiment, Layout.of_floats(arrays), arrays, None, Roster())
+
+    def note_gain(self) -> None:
+        """Note that uploads were folded: of what was spent, tasks that are out may still be."""
+        if self.spent:
+            self.spent = Counter(self.tasks.keys())
+
+    @property
+    def has_folded(self) -> bool:
+        """Whether any upload was folded in the run so far."""
+        return any(done.participants for done in self.history)
 
     def saved_of(self, names: Iterable[str]) -> list[StateTable]:
         """Return agents' states of the newest checkpoint, those after the round accepted last.

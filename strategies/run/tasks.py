@@ -103,7 +103,9 @@ class Tasks(ClearUploads):
         return [one for one in who.select(number, roster.names, options.seed) if one in free_now]
 
     def _is_free(self, session: Session, name: str) -> bool:
-        return name not in session.tasks and not self._is_exhausted(session, name)
+        return name not in session.tasks and not (
+            self._is_exhausted(session, name) or session.spent[name]
+        )
 
     def _is_exhausted(self, session: Session, name: str) -> bool:
         """Whether an agent has had as many tasks as a run gives one."""
@@ -112,13 +114,15 @@ class Tasks(ClearUploads):
     def is_over(self, session: Session) -> bool:
         """Whether every agent has had all its tasks or is out, and nothing is to come.
 
-        Excluded agents are not waited for.
+        Excluded agents are not waited for, nor are in a private run the last ones that were charged
+        for a task since the others had theirs, and sent nothing.
         """
         if session.tasks or not self.options.max_uploads:
             return False
         agents = session.roster.agents
         left = agents.keys() - session.roster.excluded
-        return bool(left) and all(agents[n].out or self._is_exhausted(session, n) for n in left)
+        missing = [n for n in left if not (agents[n].out or self._is_exhausted(session, n))]
+        return len(missing) < len(left) and all(session.spent[name] for name in missing)
 
     def unfinished(self, session: Session) -> dict[str, Task]:
         """Return the agents' tasks, and those that ended in a round that was cut off."""
@@ -311,7 +315,8 @@ class Tasks(ClearUploads):
                 if not (agent.out or self._is_exhausted(session, name))
             }
         elif self.options.folds_old:
-            nothing_to_come = checked.updates or self.is_over(session)
+            over = session.uploads > 0 and self.is_over(session)
+            nothing_to_come = checked.updates or over
             outcome.count = 0 if nothing_to_come else len(self.ended)
         outcome.require(len(checked.updates), failures)
         updates = {name: checked.updates[name] for name in sort_names(checked.updates)}
@@ -364,6 +369,8 @@ class Tasks(ClearUploads):
         half, task = pending.half, self.ended[name]
         if task.withdrawn:
             self._charge_withdrawn(pending, name, task)
+            if self.ttl < (took := task.due - task.begun) < pending.outcome.shortest:
+                pending.outcome.shortest = took
             late = Reply(None, f"no reply within {self.ttl:g} s").failure
             raise NoReplyError(EXCLUSION if name in pending.session.roster.excluded else late)
         reply = task.answer(half.name, half.version)

@@ -11,6 +11,9 @@ import pytest
 from flwr.app import Array, ArrayRecord
 
 from privet.core import RunError
+from privet.core.errors import FruitlessError
+from privet.core.exits import Exit, exit_code
+from privet.kernel import AgentLedger
 from privet.problems import L2, BinaryLogistic
 from privet.sim.inline import app_of, grid_of
 from privet.strategies import FedPLT
@@ -101,7 +104,7 @@ def spent(result: Any) -> dict[str, int]:
     }
 
 
-def test_a_run_whose_last_tasks_are_lost_ends_and_has_charged_them(
+def test_a_run_whose_last_task_is_lost_ends_and_has_charged_it_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("privet.strategies.run.round.FIRST_PAUSE", 1e-3)
@@ -110,7 +113,7 @@ def test_a_run_whose_last_tasks_are_lost_ends_and_has_charged_them(
     strategy, grid = private(speeds=str(trace), round_timeout=100.0)
     result = play(strategy, 1000, grid)
     assert result.stopped == Stop.UPLOADS
-    assert spent(result) == {"0": 4, "1": 4, "2": 4}
+    assert spent(result) == {"0": 1, "1": 4, "2": 4}
     assert "0" not in {name for done in result.history for name in done.participants}
 
 
@@ -259,3 +262,61 @@ def test_a_checkpoint_holds_what_each_task_was_sent() -> None:
     }
     found = restored(*saved(tasks, "fed-plt", 1))
     assert [task.sent["y"].tolist() for task in found.values()] == [[1.0, 1.0], [2.0, 2.0]]
+
+
+def charged(strategy: FedPLT) -> dict[str, int]:
+    """Return by agent the releases that the run's account holds."""
+    agents = strategy.run.session.roster.agents
+    return {
+        name: sum(times for _, times in AgentLedger.joined(agent.accounts).entries)
+        for name, agent in agents.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"max_uploads": 30},
+        {"max_uploads": 1},
+        {"asynchronous": False, "buffer": 0, "max_uploads": 0},
+    ],
+    ids=["asynchronous", "one-upload", "rounds"],
+)
+def test_a_private_run_whose_tasks_outlast_the_timeout_spends_one_of_each(
+    how: dict[str, Any], tmp_path: Path
+) -> None:
+    """However much patience there is; the line names the timeout and how long a task takes."""
+    trace = tmp_path / "trace.csv"
+    trace.write_text("agent,seconds\n0,35\n1,12.5\n2,10.25\n")
+    strategy, grid = private(speeds=str(trace), round_timeout=2.0, patience=1e6, **how)
+    line = r"round-timeout = 2 is shorter than a task, of which the quickest took 10\.25 s"
+    with pytest.raises(FruitlessError, match=line):
+        play(strategy, 1000, grid)
+    assert charged(strategy) == {"0": 1, "1": 1, "2": 1}
+    assert strategy.run.session.history == []
+
+
+def test_a_private_run_that_folded_before_fails_as_one_that_may_be_repeated(
+    tmp_path: Path,
+) -> None:
+    """From their second tasks on all agents are too slow."""
+    trace = tmp_path / "trace.csv"
+    trace.write_text("agent,seconds\n0,1\n0,90\n1,1\n1,90\n2,1\n2,90\n")
+    strategy, grid = private(speeds=str(trace), round_timeout=5.0, buffer=3, max_uploads=9)
+    with pytest.raises(TooFewError, match="round-timeout = 5 is shorter than a task") as failed:
+        play(strategy, 1000, grid)
+    assert exit_code(failed.value) == Exit.RETRY
+    assert charged(strategy) == {"0": 2, "1": 2, "2": 2}
+
+
+def test_a_plain_run_is_tried_again_for_as_long_as_it_has_patience(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is charged there: the second tasks are in time."""
+    monkeypatch.setattr("privet.strategies.run.round.FIRST_PAUSE", 1e-3)
+    trace = tmp_path / "trace.csv"
+    lines = [f"{agent},90\n{agent},1\n" for agent in range(len(PROBLEMS))]
+    trace.write_text("agent,seconds\n" + "".join(lines))
+    strategy = FedPLT(asynchronous=True, buffer=2, speeds=str(trace), round_timeout=5.0)
+    result = play(strategy, 1)
+    assert len(result.history[0].participants) == 2

@@ -65,5 +65,5 @@ def watch(
 
     run = newest(folder)
     with served(run, port) as server:
-        print(f"{run}: http://127.0.0.1:{server.server_port}/", flush=True)
+        print(f"{run}: {server.url}", flush=True)
         server.serve_forever()

@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import secrets
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
@@ -20,10 +22,11 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from . import mapped
-from .errors import ConfigError
+from .errors import ConfigError, said_of
 
 _DAMAGE = (
-    ValueError, KeyError, EOFError, TypeError, RuntimeError, zipfile.BadZipFile, zlib.error,
+    ValueError, KeyError, EOFError, TypeError, RuntimeError, MemoryError, SyntaxError,
+    tokenize.TokenError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 
 
@@ -66,10 +69,12 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def _write(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # Nobody can have made a file or a link of this name before: O_EXCL refuses both.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, 0o600)
     try:
-        with temporary.open("wb") as file:
-            os.fchmod(file.fileno(), 0o600)
+        with open(descriptor, "wb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
@@ -83,7 +88,8 @@ def _write(path: Path, write: Callable[[BinaryIO], object]) -> None:
 def read_npz(path: Path, folder: Path | None = None, only: str = "") -> dict[str, NDArray[Any]]:
     """Return the named arrays of a file, without ever unpickling; large ones mapped in a folder.
 
-    With ``only``, no other than this one is read.
+    With ``only``, no other than this one is read. No more memory is taken than the file has bytes:
+    members are not compressed, and a header must agree with the length of its member.
 
     Raises
     ------
@@ -98,42 +104,42 @@ def read_npz(path: Path, folder: Path | None = None, only: str = "") -> dict[str
             if not zipfile.is_zipfile(file):  # numpy would take it for a pickle
                 raise zipfile.BadZipFile("not an .npz file")
             file.seek(0)
-            with np.load(file, allow_pickle=False) as members:
-                sizes = {entry.filename: entry.file_size for entry in members.zip.infolist()}
+            with zipfile.ZipFile(file) as archive:
                 arrays = {
-                    name: _read_large(members.zip, f"{name}.npy", folder)
-                    if sizes.get(f"{name}.npy", 0) > mapped.LIMIT
-                    else members[name]
-                    for name in members.files
-                    if only in ("", name)
+                    entry.filename.removesuffix(".npy"): _read_member(archive, entry, folder)
+                    for entry in archive.infolist()
+                    if only in ("", entry.filename.removesuffix(".npy"))
                 }
     except _DAMAGE as error:
-        raise ValueError(f"{type(error).__name__}: {error}") from None
-    for name, array in arrays.items():
-        if not isinstance(array, np.ndarray):  # a member that is no .npy comes as its bytes
-            raise ValueError(f"{name} is not an array")
+        raise ValueError(said_of(error)) from None
     return arrays
 
 
-def _read_large(archive: zipfile.ZipFile, name: str, folder: Path | None) -> NDArray[Any]:
-    with archive.open(name) as member:
-        if npy.read_magic(member) != (1, 0):
+def _read_member(
+    archive: zipfile.ZipFile, entry: zipfile.ZipInfo, folder: Path | None
+) -> NDArray[Any]:
+    name, size = entry.filename, entry.file_size
+    if not name.endswith(".npy"):
+        raise ValueError(f"{name} is not an array")
+    if entry.compress_type != zipfile.ZIP_STORED or size > entry.compress_size:
+        raise ValueError(f"{name} is compressed")
+    with archive.open(entry) as member:
+        version = npy.read_magic(member)
+        if version == (1, 0):
+            shape, fortran, dtype = npy.read_array_header_1_0(member)
+        elif version == (2, 0):
+            shape, fortran, dtype = npy.read_array_header_2_0(member)
+        else:
             raise ValueError(f"{name} is of another format")
-        shape, fortran, dtype = npy.read_array_header_1_0(member)
-        if (
-            fortran
-            or dtype.hasobject
-            or member.tell() + math.prod(shape) * dtype.itemsize
-            != (archive.getinfo(name).file_size)
-        ):
+        if dtype.hasobject or member.tell() + math.prod(shape) * dtype.itemsize != size:
             raise ValueError(f"{name} is of another format")
-        array = mapped.empty(shape, dtype, folder)
+        array = mapped.empty(shape[::-1] if fortran else shape, dtype, folder)
         flat = array.reshape(-1)
         for part in mapped.blocks(flat):
             flat[part] = np.frombuffer(member.read(flat[part].nbytes), dtype)
         if member.read(1):  # at its end the checksum is looked at
             raise ValueError(f"{name} is too long")
-        return array
+        return array.T if fortran else array
 
 
 def sync_folder(folder: Path) -> None:

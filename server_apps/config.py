@@ -93,7 +93,7 @@ class RunConfig:
     )
     metrics_host: str = setting(
         "127.0.0.1",
-        "address of the Prometheus endpoint",
+        "address of the Prometheus endpoint; after commas, names that requests may use",
         needs={"metrics-port": None},
         operational=True,
     )

@@ -241,19 +241,27 @@ def load_model(path: str | Path) -> Model:
             f"{file} is of an older format, without columns and classes: run it again with this "
             "version, or read its flat array x with numpy"
         )
+    damaged = f"{file} cannot be read as a model (its text {ABOUT} is damaged)"
     try:
         about = json.loads(str(arrays.pop(ABOUT)))
         version = about["format"]
-    except (ValueError, TypeError, KeyError):
-        raise ConfigError(
-            f"{file} cannot be read as a model (its text {ABOUT} is damaged)"
-        ) from None
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise ConfigError(damaged) from None
     if version != FORMAT:
         raise ConfigError(
             f"{file} has format {version}, this version reads {FORMAT}: read it with flwr-privet "
             f"{about.get(LIBRARY_VERSION, 'as it was')}"
         )
-    return Model(file, about, arrays)
+    model = Model(file, about, arrays)
+    try:
+        model.describe()  # with the properties below it reads every entry of the text
+        if about["task"] != OWN:
+            _ = model.weights, model.columns, float(about["row-norm"])
+            if about["dtype"] not in ("float32", "float64"):
+                raise ValueError(about["dtype"])
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError):
+        raise ConfigError(damaged) from None
+    return model
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import time
 from collections import Counter as Counts
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from ipaddress import ip_address
 from socketserver import ThreadingMixIn
 from threading import Thread
 from typing import Any
+from urllib.parse import urlsplit
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from privet.core import ConfigError
+from privet.core.errors import said_of
 from privet.core.library import library_version
 from privet.strategies import Observer, Round, Run
 
@@ -124,6 +128,12 @@ class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
     block_on_close = False
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a connection that is silent, cut or leaves: health checks open such."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):  # timeouts and cut connections are such
+            log.warning("metrics endpoint: %s", said_of(error) if error else "unknown error")
+
 
 class _Silent(WSGIRequestHandler):
     timeout = IDLE_TIMEOUT
@@ -136,15 +146,22 @@ class _Silent(WSGIRequestHandler):
 def served(metrics: Metrics, host: str, port: int) -> Iterator[None]:
     """Answer on a port while the block runs.
 
+    ``host`` is the address to listen on, then with commas the names that requests may be for beside
+    it. A page of another site can let its own name resolve to this machine and read what it is
+    answered; the Host header of its requests has that name, and is refused.
+
     Raises
     ------
     ConfigError
         If the port cannot be had.
     """
+    address, *names = (name.strip() for name in host.split(","))
     try:
-        server = make_server(host, port, metrics.answer, _Server, _Silent)
+        server = make_server(
+            address, port, _for([address, *names], metrics.answer), _Server, _Silent
+        )
     except OSError as error:
-        where = f"metrics-host = {host}, metrics-port = {port}"
+        where = f"metrics-host = {address}, metrics-port = {port}"
         raise ConfigError(f"{where}: {error.strerror}") from None
     thread = Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()
@@ -159,6 +176,28 @@ def served(metrics: Metrics, host: str, port: int) -> Iterator[None]:
                 "the metrics endpoint did not end in %g s: the run ends without", END_TIMEOUT
             )
         server.server_close()
+
+
+def _for(names: Sequence[str], answer: Callable[..., Iterable[bytes]]) -> Callable[..., Any]:
+    """Refuse requests for another host than an address, localhost or one of the names."""
+    known = {"localhost", *(name.lower() for name in names)}
+
+    def checked(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        host = environ.get("HTTP_HOST", "localhost")  # a browser never leaves it out
+        with suppress(ValueError):
+            name = urlsplit(f"//{host}").hostname or ""  # without brackets and port
+            if name in known or _is_address(name):
+                return answer(environ, start_response)
+        start_response("403 Forbidden", [("Content-Type", "text/plain")])
+        return [b"the endpoint has another name: add it to metrics-host\n"]
+
+    return checked
+
+
+def _is_address(name: str) -> bool:
+    with suppress(ValueError):
+        return bool(ip_address(name))
+    return False
 
 
 class _JsonLines(logging.Formatter):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 from privet.core.errors import near_path
 from privet.core.format import text
@@ -21,6 +23,17 @@ from privet.server_apps.report.runs import (
 REFRESH = 3
 """Seconds between reloads by the browser, until the run has ended."""
 LOCAL = ("127.0.0.1", "localhost")
+
+
+class Server(ThreadingHTTPServer):
+    """A server of one page, which only who has the token may read."""
+
+    token = ""
+
+    @property
+    def url(self) -> str:
+        """The page's address, with the token."""
+        return f"http://127.0.0.1:{self.server_port}/?token={self.token}"
 
 
 def newest(folder: Path) -> Path:
@@ -44,11 +57,12 @@ def newest(folder: Path) -> Path:
 
 
 @contextmanager
-def served(folder: Path, port: int = 0) -> Iterator[ThreadingHTTPServer]:
+def served(folder: Path, port: int = 0) -> Iterator[Server]:
     """Serve the report of a run folder on 127.0.0.1; the caller runs ``serve_forever``.
 
-    It is reachable from this machine only. A request that names another host is refused, so that
-    pages of other sites cannot read it.
+    It is reachable from this machine only, and with the token in `Server.url` only: other users of
+    the machine cannot read run folders either. A request that names another host is refused, so
+    that pages of other sites cannot read it.
 
     Raises
     ------
@@ -56,22 +70,31 @@ def served(folder: Path, port: int = 0) -> Iterator[ThreadingHTTPServer]:
         If the port is taken.
     """
 
+    token = secrets.token_urlsafe(24)
+
     class Handler(BaseHTTPRequestHandler):
         made: tuple[object, bytes] = (None, b"")
 
         def do_GET(self) -> None:
             if self.headers.get("Host", "").partition(":")[0] not in LOCAL:
                 self.send_error(403)
-            elif self.path != "/":
+            elif urlsplit(self.path).path != "/":
                 self.send_error(404)
+            elif not self.has_token():
+                self.send_error(403, "the address that privet watch printed has a token")
             else:
                 body = self.report()
                 self.send_response(200)
                 self.send_header("Content-Type", "text/html; charset=utf-8")
                 self.send_header("Content-Length", str(len(body)))
                 self.send_header("Cache-Control", "no-store")
+                self.send_header("Referrer-Policy", "no-referrer")
                 self.end_headers()
                 self.wfile.write(body)
+
+        def has_token(self) -> bool:
+            given = parse_qs(urlsplit(self.path).query).get("token", [""])[0]
+            return secrets.compare_digest(given.encode(), token.encode())
 
         def handle(self) -> None:
             with suppress(ConnectionError):  # a browser that reloads or leaves before the end
@@ -95,8 +118,9 @@ def served(folder: Path, port: int = 0) -> Iterator[ThreadingHTTPServer]:
             """Do not log requests to the terminal."""
 
     try:
-        made = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        made = Server(("127.0.0.1", port), Handler)
     except OSError as error:
         raise ReportError(f"port {port}: {error.strerror}") from None
+    made.token = token
     with made as server:
         yield server

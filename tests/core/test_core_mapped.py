@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import tracemalloc
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privet.core import RunError, mapped
-from privet.core.files import read_npz, write_npz
+from privet.core.files import read_npz, write_npz, write_whole
 from support.memory import resident_megabytes
 
 
@@ -167,3 +169,82 @@ def test_a_large_member_that_claims_another_size_is_refused(small: None, tmp_pat
     path.write_bytes(data.replace(b"(100, 6)", b"(999, 6)"))
     with pytest.raises(ValueError, match="another format"):
         read_npz(path, tmp_path)
+
+
+# ------------------------------------------------------------------ files that claim too much
+
+
+def archive(path: Path, member: bytes, *, compressed: bool = False) -> Path:
+    """Write an archive with one member, "x"."""
+    kind = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
+    with zipfile.ZipFile(path, "w", kind) as file:
+        file.writestr("x.npy", member)
+    return path
+
+
+def header(text: str) -> bytes:
+    padded = text.ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(padded).to_bytes(2, "little") + padded.encode()
+
+
+CLAIM = "{'descr': '<f8', 'fortran_order': False, 'shape': (%s,), }"
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        header(CLAIM % (1 << 40)) + bytes(64),
+        header(CLAIM % -1),
+        header(CLAIM % (1 << 200)),
+        header("(" * 9000),
+        b"",
+        b"\x93NUMPY",
+    ],
+    ids=["8 TiB", "negative", "beyond 64 bits", "nested", "empty", "cut"],
+)
+def test_a_header_that_disagrees_with_its_member_takes_no_memory(
+    tmp_path: Path, member: bytes
+) -> None:
+    with pytest.raises(ValueError, match=r"^\w+: .*$") as found:
+        read_npz(archive(tmp_path / "a.npz", member))
+    assert len(str(found.value)) <= 300
+
+
+def test_a_compressed_member_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    bomb = archive(
+        tmp_path / "a.npz", header(CLAIM % 4_000_000) + bytes(32_000_000), compressed=True
+    )
+    assert bomb.stat().st_size < 100_000
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="compressed"):
+        read_npz(bomb)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2_000_000
+
+
+def test_a_temporary_file_is_new_its_owners_alone_and_follows_no_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def look(descriptor: int) -> None:
+        for one in tmp_path.glob(".a.*.tmp"):  # that of the folder comes after the rename
+            seen.append((one.name, one.stat().st_mode & 0o777))
+
+    monkeypatch.setattr("privet.core.files.os.fsync", look)
+    before = os.umask(0)
+    try:
+        for _ in range(2):
+            write_whole(tmp_path / "a", b"secret")
+    finally:
+        os.umask(before)
+    assert len({name for name, _ in seen}) == 2
+    assert {mode for _, mode in seen} == {0o600}
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"whole")
+    monkeypatch.setattr("privet.core.files.secrets.token_hex", lambda _: "planted")
+    (tmp_path / ".a.planted.tmp").symlink_to(victim)
+    with pytest.raises(FileExistsError):
+        write_whole(tmp_path / "a", b"secret")
+    assert victim.read_bytes() == b"whole"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -265,9 +267,48 @@ def test_files_of_other_formats_are_one_line(tmp_path: Path) -> None:
     write_npz(file, {"x": np.zeros(3), ABOUT: np.array("{")})
     with pytest.raises(ConfigError, match="is damaged"):
         load_model(file)
+    write_npz(file, {"x": np.zeros(3), ABOUT: np.array('{"format": ' + "[" * 100_000)})
+    with pytest.raises(ConfigError, match="is damaged"):
+        load_model(file)
     np.savez(file, x=np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(ConfigError, match="cannot be read as a model"):
         load_model(file)
+
+
+def changes(value: Any) -> Iterator[Any]:
+    """Yield a JSON value with each of its entries left out, or another in its place."""
+    keys = list(value) if isinstance(value, dict) else range(len(value))
+    for key in keys:
+        others = [None, -1, "a", [], {}, 10**400]
+        others += changes(value[key]) if isinstance(value[key], dict | list) else []
+        for other in others:
+            changed = copy.copy(value)
+            changed[key] = other
+            yield changed
+        changed = copy.copy(value)
+        del changed[key]
+        yield changed
+
+
+def test_a_text_without_one_of_its_entries_is_damaged(tmp_path: Path) -> None:
+    """Every entry left out, and every one of another type: one line, or a model that predicts."""
+    whole = run(tmp_path, patients(gaps=True), missing="mean")
+    file = tmp_path / "again.npz"
+    arrays = dict(whole.arrays)
+
+    said = []
+    for about in changes(json.loads(json.dumps(whole.about))):
+        write_npz(file, {**arrays, ABOUT: np.array(json.dumps(about))})
+        try:
+            model = load_model(file)
+        except ConfigError as error:
+            said.append(str(error))
+        else:
+            assert model.describe()
+            assert repr(model)
+            assert len(model.weights)
+    assert len(said) > 50
+    assert all(line.startswith(str(file)) and "\n" not in line for line in said)
 
 
 @pytest.mark.parametrize("dataset", ["breast-cancer", "digits", "diabetes"])

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import socket
+import struct
 import threading
 import urllib.error
 import urllib.request
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,7 +17,8 @@ import numpy as np
 import pytest
 
 from privet.core import ConfigError, RunError
-from privet.server_apps.control import Control
+from privet.server_apps.control import Alarms, Control
+from privet.server_apps.telemetry import Metrics, _Server, served
 from privet.sim.inline import run_inline
 from privet.strategies.run import Run
 from privet.strategies.run.checkpoint import HistoryFile, read_manifest
@@ -138,6 +141,56 @@ def test_a_silent_connection_stops_neither_the_health_check_nor_the_end(
         for connection in silent:
             connection.close()
         thread.join(60)
+
+
+def test_a_connection_that_says_nothing_or_is_cut_prints_nothing(
+    monkeypatch: Any, capfd: Any, caplog: Any
+) -> None:
+    """What the health check of a load balancer does every ten seconds."""
+    monkeypatch.setattr("privet.server_apps.telemetry._Silent.timeout", 0.05)
+    ended = threading.Semaphore(0)
+    shut = _Server.shutdown_request
+    monkeypatch.setattr(_Server, "shutdown_request", lambda *a: (shut(*a), ended.release()))
+    (port,) = free_ports(1)
+    with served(Metrics(1.0, Alarms(1.0)), "127.0.0.1", port):
+        for sent in (b"", b"GET /met", b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"):
+            for cut in (False, True):
+                with socket.create_connection(("127.0.0.1", port)) as connection:
+                    connection.sendall(sent)
+                    if cut:
+                        reset = struct.pack("ii", 1, 0)
+                        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+                        connection.close()
+                    assert ended.acquire(timeout=600)
+    assert capfd.readouterr() == ("", "")
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1", 200),
+        ("localhost:9464", 200),
+        ("[::1]:9464", 200),
+        ("192.0.2.7:9464", 200),
+        ("FL.example.org:9464", 200),
+        ("attacker.example", 403),
+        ("127.0.0.1.attacker.example:9464", 403),
+        ("fl.example.org.attacker.example", 403),
+        ("attacker.example@", 403),
+        ("[", 403),
+    ],
+)
+def test_the_metrics_are_for_this_host_and_named_ones(host: str, status: int) -> None:
+    (port,) = free_ports(1)
+    with served(Metrics(1.0, Alarms(1.0)), "127.0.0.1, fl.example.org", port):
+        for path in ("/metrics", "/healthz"):
+            connection = HTTPConnection("127.0.0.1", port, timeout=600)
+            connection.request("GET", path, headers={"Host": host})
+            answer = connection.getresponse()
+            assert answer.status == status
+            assert (b"privet_" in answer.read()) == (status == 200 and path == "/metrics")
+            connection.close()
 
 
 # ------------------------------------------------------------------ control.toml

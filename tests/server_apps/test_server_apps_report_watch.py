@@ -23,10 +23,14 @@ from support.reports import Page, rounds, run_folder
 class Browser:
     """Asks the server for pages."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, token: str) -> None:
         self.port = port
+        self.token = token
 
-    def get(self, path: str = "/", host: str = "127.0.0.1") -> tuple[HTTPResponse, str]:
+    def get(
+        self, path: str = "/", host: str = "127.0.0.1", token: str | None = None
+    ) -> tuple[HTTPResponse, str]:
+        path = f"{path}?token={self.token if token is None else token}"
         connection = HTTPConnection("127.0.0.1", self.port, timeout=600)
         connection.request("GET", path, headers={"Host": host})
         answer = connection.getresponse()
@@ -45,7 +49,7 @@ def browser(folder: Path) -> Iterator[Browser]:
     with served(folder) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield Browser(server.server_port)
+        yield Browser(server.server_port, server.token)
         server.shutdown()
         thread.join()
 
@@ -90,7 +94,9 @@ def test_a_browser_that_leaves_before_the_page_is_sent_is_no_error(folder: Path)
         for _ in range(3):
             with socket.create_connection(server.server_address) as left:
                 left.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                left.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+                left.sendall(
+                    f"GET /?token={server.token} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+                )
             assert done.acquire(timeout=600)
         server.shutdown()
         thread.join()
@@ -102,6 +108,18 @@ def test_nothing_but_the_page_is_served_and_only_to_this_machine(browser: Browse
     assert browser.get("/../first/history.jsonl")[0].status == 404
     assert browser.get(host="attacker.example")[0].status == 403
     assert browser.get(host="localhost:80")[0].status == 200
+
+
+def test_the_page_is_for_who_has_the_token(folder: Path, browser: Browser) -> None:
+    assert len(browser.token) >= 32
+    for token in ("", browser.token[:-1], browser.token + "x", "%ff%00"):
+        answer, text = browser.get(token=token)
+        assert answer.status == 403
+        assert "data-metric" not in text
+    assert browser.get()[0].status == 200
+    with served(folder) as another:
+        assert another.token != browser.token
+        assert another.url == f"http://127.0.0.1:{another.server_port}/?token={another.token}"
 
 
 def test_a_history_that_cannot_be_read_is_said_on_the_page(folder: Path, browser: Browser) -> None:
@@ -137,4 +155,5 @@ def test_the_command_says_where_and_ends_with_ctrl_c(
     code, out, err = privet("watch", folder.parent)
     assert code == 130
     assert out.startswith(f"{folder}: http://127.0.0.1:")
+    assert len(out.partition("/?token=")[2].strip()) >= 32
     assert err == "privet: interrupted; the run itself goes on\n"

@@ -51,8 +51,8 @@ def remark(summary: Mapping[str, Any]) -> str:
                 f"loss {loss:.4g} is far above {least:.4g}, that of {name}"
                 + (", although accuracy rose: its probabilities mislead" if rose else "")
             )
-    if isinstance(accuracy, float) and accuracy < constant.get("accuracy", 0.0):
-        common = constant["accuracy"]
+    common = constant.get("accuracy")
+    if isinstance(accuracy, float) and isinstance(common, float) and accuracy < common:
         parts.append(f"accuracy {accuracy:.4f} is below the commonest class's {common:.4f}")
     if not summary.get("private"):
         return "; ".join(parts)

@@ -33,8 +33,10 @@ def _title(name: str, one: Mapping[str, Any]) -> str:
 
 def _figure(one: Mapping[str, Any], show: Any, key: str) -> str:
     spread = ""
+    ends = [one.get(end) for end in ("lowest", "highest")]
     if "agents" in one and key == ("accuracy" if "accuracy" in one else "loss"):
-        spread = f" ({show(one['lowest'])} to {show(one['highest'])})"
+        known = [show(end) if isinstance(end, int | float) else "not known" for end in ends]
+        spread = f" ({known[0]} to {known[1]})"
     return f"{show(one[key])}{spread}"
 
 

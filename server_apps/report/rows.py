@@ -95,7 +95,8 @@ def _array(key: str, values: list[Any], arrow: Any) -> Any:
         return arrow.array(map(list, values), arrow.list_(arrow.string()))
     if key in _TEXTS:
         return arrow.array(values, arrow.string())
-    if key in _WHOLE or (key in IDENTITY and all(value is None for value in values)):
+    whole = all(value is None or isinstance(value, int) for value in values)
+    if (key in _WHOLE and whole) or (key in IDENTITY and all(value is None for value in values)):
         return arrow.array(values, arrow.int64())
     if key in IDENTITY or key.startswith("config."):
         return _settings_array(values, arrow)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import os
@@ -13,8 +12,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from privet.core.errors import ConfigError, PrivetError, near_path, said_of
+from privet.core.errors import ConfigError, PrivetError, near_path, one_line, said_of
 from privet.core.format import Number, setting
+from privet.core.shapes import REAL, Entries, Items, parsed, require
 from privet.server_apps.config import changed
 from privet.strategies import Round
 from privet.strategies.run.absences import Late, late_agents
@@ -24,6 +24,7 @@ log = logging.getLogger("flwr.privet")
 
 HISTORY = "history.jsonl"
 SUMMARY = "summary.json"
+PRIVACY = "privacy.json"
 IDENTITY = ("algorithm", "dataset", "num-agents", "partition", "partition-seed", "seed")
 """Keys of the summary and configuration that identify a run in every table."""
 COUNTS = ("participants", "failures")
@@ -41,6 +42,45 @@ PLACES = ("output-dir", "resume", "track", "tags", "notes")
 """Settings that place and describe one run, and do not affect its results."""
 _LABEL_KEYS = 3
 """Largest number of settings in a label."""
+
+_BASELINE = Entries(dict.fromkeys(("accuracy", "loss", "lowest", "highest"), REAL))
+_SHAPES = {
+    SUMMARY: Entries(
+        {
+            "config": Entries({"relation": str, "target-epsilon": (*REAL, str)}),
+            "tags": Items(str),
+            **dict.fromkeys(("accuracy", "loss", "distance-to-optimum"), REAL),
+            "start": _BASELINE,
+            "baselines": Entries({"left-out": Entries()}, others=_BASELINE),
+            "best": Entries(
+                {"value": float, "metric": str},
+                required=("file", "metric", "value", "round"),
+            ),
+            "schema": Entries({"columns": Entries(others=Items((float, str)))}),
+            "failures": Entries(
+                others=Entries({"code": str, "text": str}, required=("code", "text"))
+            ),
+        }
+    ),
+    PRIVACY: Entries(
+        {
+            "private": (bool, None),
+            "reason": str,
+            "accounts": Items(
+                Entries(
+                    {
+                        **dict.fromkeys(("epsilon", "delta", "mu", "as-printed"), (*REAL, str)),
+                        **dict.fromkeys(("to", "method"), (str, None)),
+                        "assumptions": Items(str),
+                    },
+                    required=("epsilon",),
+                )
+            ),
+            "agents": Entries(others=Entries({"epsilon": (*REAL, str)})),
+        }
+    ),
+}
+"""What the pages take the files of a run folder to hold; other entries are shown as they are."""
 
 _TAKEN = {"run", *IDENTITY, "round", "rounds", *COUNTS, NAMES, *MEASURES, *PACE, "distance"}
 _EXTRA_NAME = re.compile(r"(?!privacy-)[a-z0-9][a-z0-9-]*")
@@ -259,7 +299,7 @@ def _read_run(folder: Path, name: str) -> Run:
             *_of_failed_round(summary),
         ),
         summary=summary,
-        privacy=_privacy(_read_json(folder / "privacy.json")),
+        privacy=_privacy(_read_json(folder / PRIVACY)),
         notes=tuple(notes),
         late=late_agents(history),
         ages=tuple(tuple(done.round - sent for sent in done.versions) for done in history),
@@ -274,13 +314,15 @@ def _read_history(path: Path) -> tuple[list[Round], list[str]]:
         below = next(path.parent.glob(f"*/{path.name}"), None)
         hint = f", such as {below.parent}" if below else near_path(path.parent)
         raise ReportUsageError(f"{path}: no such file; expected a run folder{hint}") from None
+    except (OSError, ValueError) as error:
+        raise ReportError(f"{path}: expected lines of JSON ({said_of(error)})") from None
     history: dict[int, Round] = {}
     notes = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            done = Round.from_dict(json.loads(line))
+            done = Round.from_dict(parsed(line))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             if number == len(lines):  # a process that is killed leaves half a line
                 notes.append(f"the last line of {path.name} is incomplete and was left out")
@@ -328,22 +370,22 @@ def _of_failed_round(summary: Mapping[str, Any]) -> list[Incident]:
 def _read_json(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file, or an empty one if there is no file."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = parsed(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
         raise ReportError(f"{path}: expected JSON ({said_of(error)})") from None
-    if not isinstance(content, dict):
-        raise ReportError(f"{path}: expected a JSON object")
+    try:
+        require(content, _SHAPES[path.name])
+    except ValueError as error:
+        raise ReportError(f"{path}: {one_line(str(error))}") from None
     return content
 
 
 def _privacy(account: Mapping[str, Any]) -> Privacy:
-    private, agents, accounts = (account.get(key) for key in ("private", "agents", "accounts"))
-    entries = accounts if isinstance(accounts, list) else []
     return Privacy(
-        private if isinstance(private, bool) else None,
-        str(account.get("reason", "")),
-        tuple(entry for entry in entries if isinstance(entry, dict)),
-        agents if isinstance(agents, dict) else {},
+        account.get("private"),
+        account.get("reason", ""),
+        tuple(account.get("accounts", ())),
+        account.get("agents", {}),
     )

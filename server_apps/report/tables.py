@@ -411,7 +411,7 @@ def agents_table(run: Run, number: int) -> str:
     failures = Counter(one.agent for one in run.incidents if one.agent)
     ages: defaultdict[str, list[int]] = defaultdict(list)
     for names, of_round in zip(run.participants, run.ages, strict=True) if any(run.ages) else ():
-        for name, age in zip(names, of_round, strict=True):
+        for name, age in zip(names, of_round, strict=False):  # a round may have no ages
             ages[name].append(age)
     agents = sorted({*rounds, *failures, *run.privacy.agents}, key=_in_order)
     rows = []

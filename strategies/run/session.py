@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from privet.client_apps.state_tables import StateTable, of_rounds, with_ledgers
 from privet.core import NotFiniteError, UploadError
 from privet.core.errors import listed, one_line
+from privet.core.shapes import REAL, Entries, Items, require
 from privet.data.agreement import Agreement, agreement
 from privet.data.meaning import is_own, is_statement, named
 from privet.wire import Enrolment, Layout
@@ -110,7 +111,14 @@ class Round:
 
     @classmethod
     def from_dict(cls, line: dict[str, Any]) -> Round:
-        """Return the round of ``to_dict``."""
+        """Return the round of ``to_dict``.
+
+        Raises
+        ------
+        ValueError, KeyError, TypeError
+            If it is none.
+        """
+        require(line, _LINE)
         values: dict[str, Any] = {key.replace("-", "_"): value for key, value in line.items()}
         for name in ("loss", "accuracy", "stationarity", "residual", "epsilon"):
             values[name] = _float(values[name])
@@ -123,7 +131,24 @@ class Round:
             values[name] = {key: _metric(value) for key, value in metrics.items()}
         values["participants"] = tuple(values["participants"])
         values["notes"] = tuple(values["notes"])
+        if len(values["versions"]) not in (0, len(values["participants"])):
+            raise ValueError("versions: expected one for each participant")
         return cls(**values)
+
+
+_LINE = Entries(
+    {
+        "round": int,
+        "participants": Items(str),
+        "failures": Entries(others=Entries({"code": str, "text": str}, required=("code", "text"))),
+        "notes": Items(str),
+        **dict.fromkeys(("loss", "accuracy", "stationarity", "residual", "epsilon", "clock"), REAL),
+        **dict.fromkeys(("bytes-up", "bytes-down", "seconds"), float),
+        "versions": Items(int),
+        "measures": Entries(others=REAL),
+        **{name.replace("_", "-"): Entries() for name in METRICS},
+    }
+)
 
 
 def _metric(value: Any) -> Any:

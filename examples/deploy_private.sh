@@ -83,9 +83,9 @@ start_node() {
     started="$started $!"
 }
 echo "== nodes: one without rules of its own, one with a lifetime budget of epsilon 10"
-start_node node0 "${NODE0_PORT:-9094}" "partition-id=0 num-partitions=2"
+start_node node0 "${NODE0_PORT:-9094}" "partition-id=0 num-partitions=2 state-path=\"$folder/state0\""
 start_node node1 "${NODE1_PORT:-9095}" "partition-id=1 num-partitions=2 max-epsilon=10.0 \
-    delta=1e-5 max-clip=1.0 ledger-path=\"$folder/ledger.jsonl\""
+    delta=1e-5 max-clip=1.0 state-path=\"$folder/state1\" ledger-path=\"$folder/ledger.jsonl\""
 
 echo "== a private run: noise for a total epsilon of 8, which node 1 can afford"
 common="num-agents=2 output-dir=\"$folder/runs\""

@@ -1,27 +1,75 @@
 #!/bin/sh
-# Submit a run and wait for its end; fail unless it is complete or was asked to stop, so that whoever
-# called this calls it again:
+# Submit a run, wait for its end, and end with a status that says what to do next:
 #
-#     sh supervise.sh APP SUPERLINK RUN.toml
+#     sh supervise.sh APP SUPERLINK RUN.toml [TEXTFILE.prom]
+#
+#     0  it is complete, or was asked to stop
+#     1  it may succeed when it is submitted again
+#     2  a person must change something first
+#     3  it is over, and its model is of no use
 #
 # RUN.toml has `resume = "auto"` and an absolute `output-dir` of its own, so that the next run goes on
-# where this one was. The exit status of `flwr run` does not say how a run ended; `flwr ls` does. The
-# stream also ends when the SuperLink is restarted, so the status is asked for until there is one.
+# where this one was. `exit-code` in the newest summary.json says how a run ended; the exit status of
+# `flwr run` does not. TEXTFILE.prom is for the textfile collector of Prometheus' node exporter: it
+# outlives the run, whose own metrics are gone with it.
 set -eu
-app=$1 superlink=$2 config=$3
+app=$1 superlink=$2 config=$3 textfile=${4:-}
 
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+runs=$(sed -n 's/^output-dir *= *"\(.*\)".*/\1/p' "$config")
+[ -n "$runs" ] || { echo "$config: output-dir is missing" >&2; exit 2; }
+
+finish() {
+    if [ -n "$textfile" ]; then
+        now=$(date +%s) last=0
+        success=privet_supervised_success_timestamp_seconds
+        [ ! -f "$textfile" ] || last=$(sed -n "s/^$success //p" "$textfile")
+        [ "$1" -ne 0 ] || last=$now
+        {
+            echo "privet_supervised_exit_code $1"
+            echo "privet_supervised_end_timestamp_seconds $now"
+            echo "$success ${last:-0}"
+        } >"$textfile.new"
+        mv "$textfile.new" "$textfile"
+    fi
+    exit "$1"
+}
+
+# The file's own time is that of the submission.
+log=$(mktemp) begin=$(mktemp)
+trap 'rm -f "$log" "$begin"' EXIT
 flwr run "$app" "$superlink" --stream --run-config "$config" 2>&1 | tee "$log"
 run=$(sed -n 's/.*Successfully started run \([0-9]*\).*/\1/p' "$log" | head -n 1)
-[ -n "$run" ] || { echo "the run was not accepted" >&2; exit 1; }
+[ -n "$run" ] || { echo "the run was not accepted" >&2; finish 1; }
 
+# The stream also ends when the SuperLink is restarted, so the status is asked for until there is one.
+# A SuperLink that answers and does not know the run has another database than the one it began with.
+unknown=0
 while :; do
     status=$(flwr ls "$superlink" --run-id "$run" --format json 2>/dev/null |
         sed -n 's/.*"status": *"\([^"]*\)".*/\1/p' | head -n 1)
     case $status in
-    finished:completed | finished:stopped) echo "run $run: $status"; exit 0 ;;
-    finished:*) echo "run $run: $status" >&2; exit 1 ;;
+    finished:*) break ;;
+    ?*) unknown=0 ;;
+    *) ! flwr ls "$superlink" >/dev/null 2>&1 || unknown=$((unknown + 1)) ;;
     esac
+    if [ "$unknown" -ge 5 ]; then
+        echo "run $run is unknown to the SuperLink: its database is lost, and the registrations of" \
+            "nodes with it; docs/how-to/operate.md, Backup and restore, has the commands" >&2
+        finish 2
+    fi
     sleep 5
 done
+
+# No folder newer than the submission: the run ended before it had one, or was killed.
+summary=$(find "$runs" -mindepth 2 -maxdepth 2 -name summary.json -newer "$begin" 2>/dev/null |
+    xargs -r ls -t | head -n 1)
+code=
+[ -z "$summary" ] || code=$(sed -n 's/^ *"exit-code": *\([0-9]*\).*/\1/p' "$summary" | head -n 1)
+if [ -z "$code" ]; then
+    case $status in
+    finished:completed | finished:stopped) code=0 ;;
+    *) code=1 ;;
+    esac
+fi
+echo "run $run: $status, exit code $code${summary:+ ($summary)}" >&2
+finish "$code"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
+import sys
 import time
 import tomllib
 from pathlib import Path
@@ -21,6 +23,7 @@ from privet.server_apps.control import Alarms
 from privet.server_apps.telemetry import Metrics
 from support.paths import ROOT
 from support.processes import Deployment
+from support.tls import make_certificates
 
 OPERATE = ROOT / "examples" / "operate"
 PAGE = (ROOT / "docs" / "how-to" / "operate.md").read_text()
@@ -32,10 +35,15 @@ def metrics() -> set[str]:
     return set(re.findall(r"^# TYPE (\w+)", told, re.M))
 
 
+def written() -> set[str]:
+    """Return the metrics of the supervisor's textfile."""
+    return set(re.findall(r"privet_supervised_\w+", (OPERATE / "supervise.sh").read_text()))
+
+
 def test_dashboard_and_page_name_metrics_that_exist() -> None:
     board = json.loads((OPERATE / "grafana.json").read_text())
     shown = " ".join(t["expr"] for panel in board["panels"] for t in panel["targets"])
-    counted = {name.removesuffix("_total") for name in metrics()}
+    counted = {name.removesuffix("_total") for name in metrics()} | written()
     for text in (shown, PAGE):
         names = set(re.findall(r"privet_\w+", text))
         assert len(names) > 10
@@ -56,7 +64,7 @@ def test_run_configs_are_read() -> None:
         assert read_config(tomllib.loads(text))["resume"] == "auto"
 
 
-@pytest.mark.parametrize("script", ["supervise.sh", "ray.sbatch"])
+@pytest.mark.parametrize("script", ["supervise.sh", "register.sh", "ray.sbatch"])
 def test_scripts_are_shell(script: str) -> None:
     subprocess.run(["sh", "-n", str(OPERATE / script)], check=True)
 
@@ -119,3 +127,206 @@ def test_the_supervised_run_outlives_its_server_app(tmp_path: Path) -> None:
     lines = (folder / "history.jsonl").read_text().splitlines()
     rounds = [json.loads(line)["round"] for line in lines]
     assert rounds == [1, 2, 3, 4]
+
+
+# ------------------------------------------------------------------ how a supervised run ends
+
+FLWR = """#!/bin/sh
+case $1 in
+run) echo "Successfully started run 7"; {run} ;;
+ls) case "$*" in *--run-id*) {status} ;; esac ;;
+esac
+"""
+
+
+def supervised(folder: Path, run: str, status: str) -> tuple[int, str, dict[str, float]]:
+    """Return exit status, errors and textfile of supervise.sh beside a `flwr` made of two lines."""
+    programs = folder / "bin"
+    programs.mkdir(exist_ok=True)
+    for name, text in {
+        "flwr": FLWR.format(run=run, status=status),
+        "sleep": "#!/bin/sh\necho slept $1 >&2\n",
+    }.items():
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    (folder / "run.toml").write_text(f'output-dir = "{folder}/runs"\n')
+    prom = folder / "privet.prom"
+    done = subprocess.run(
+        ["sh", str(OPERATE / "supervise.sh"), "app", "link", str(folder / "run.toml"), str(prom)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"},
+        check=False,
+    )
+    told = dict(line.split() for line in prom.read_text().splitlines())
+    return done.returncode, done.stderr, {key: float(value) for key, value in told.items()}
+
+
+def summary(folder: Path, name: str, code: int) -> str:
+    """Return the command that writes the summary of a run that ends with an exit code."""
+    text = json.dumps({"status": "x", "exit-code": code}, indent=2)
+    return (
+        f"sleep 0; mkdir -p {folder}/runs/{name}; echo '{text}' > {folder}/runs/{name}/summary.json"
+    )
+
+
+FAILED = """echo '{ "status": "finished:failed" }'"""
+
+
+def test_the_supervisor_ends_with_the_code_of_the_run(tmp_path: Path) -> None:
+    for code in (0, 1, 2, 3):
+        run = summary(tmp_path, f"run-{code}", code)
+        ended, _, told = supervised(tmp_path, run, FAILED)
+        assert ended == code
+        assert told["privet_supervised_exit_code"] == code
+        if code == 0:
+            success = told["privet_supervised_success_timestamp_seconds"]
+            assert abs(success - time.time()) < 600
+        # The last success is kept through the failures after it.
+        assert told["privet_supervised_success_timestamp_seconds"] == success
+
+
+def test_an_older_summary_is_not_that_of_a_run_that_was_killed(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "old").mkdir(parents=True)
+    old = tmp_path / "runs" / "old" / "summary.json"
+    old.write_text(json.dumps({"exit-code": 2}, indent=2))
+    os.utime(old, (1e9, 1e9))
+    assert supervised(tmp_path, ":", FAILED)[0] == 1
+    completed = """echo '{ "status": "finished:completed" }'"""
+    assert supervised(tmp_path, ":", completed)[0] == 0
+
+
+def test_a_run_that_the_superlink_does_not_know_is_given_up_within_a_minute(tmp_path: Path) -> None:
+    ended, said, _ = supervised(tmp_path, ":", "exit 1")
+    assert ended == 2
+    assert "its database is lost" in said
+    assert "operate.md, Backup and restore" in said
+    assert said.count("slept 5") * 5 <= 60
+    assert "## Backup and restore" in PAGE
+
+
+def test_units_stop_where_a_person_is_needed_and_call_one() -> None:
+    for unit in ("superlink", "supernode", "privet-run"):
+        text = (OPERATE / f"{unit}.service").read_text()
+        for setting in (
+            "OnFailure=privet-call@%n.service",
+            "StartLimitIntervalSec=",
+            "StartLimitBurst=",
+        ):
+            assert setting in text.partition("[Service]")[0], (unit, setting)
+    assert "RestartPreventExitStatus=2 3\n" in (OPERATE / "privet-run.service").read_text()
+    assert (OPERATE / "privet-call@.service").exists()
+
+
+def test_alerts_name_metrics_that_exist_and_two_outlive_the_run() -> None:
+    rules = yaml.safe_load((OPERATE / "alerts.yaml").read_text())["groups"][0]["rules"]
+    named = set(re.findall(r"privet_\w+", " ".join(rule["expr"] for rule in rules)))
+    assert named <= {name.removesuffix("_total") for name in metrics()} | written()
+    assert len(named & written()) == 2
+    assert "absent(privet_round)" in [rule["expr"] for rule in rules]
+
+
+def test_what_must_outlive_a_container_is_in_volumes() -> None:
+    compose = yaml.safe_load((OPERATE / "compose.yaml").read_text())
+    mounts = {
+        name: [mount.split(":")[1] for mount in service.get("volumes", [])]
+        for name, service in compose["services"].items()
+    }
+    for name, service in compose["services"].items():
+        paths = re.findall(
+            r"(?:--database |(?:state|ledger)-path=.\")([^ \"\\]+)", service["command"]
+        )
+        assert len(paths) == {"superlink": 1, "run": 0}.get(name, 2)
+        assert all(str(Path(path).parent) in mounts[name] for path in paths)
+    named = {
+        mount.split(":")[0] for s in compose["services"].values() for mount in s.get("volumes", [])
+    }
+    assert named == set(compose["volumes"])
+
+
+def test_every_deployed_example_keeps_states_on_the_nodes_disk() -> None:
+    for path in (
+        OPERATE / "supernode.service",
+        OPERATE / "compose.yaml",
+        ROOT / "examples" / "deploy_private.sh",
+    ):
+        assert "state-path=" in path.read_text()
+    assert (ROOT / "docs" / "how-to" / "tls.md").read_text().count("state-path=") == 2
+
+
+SHIFT = """
+import os, time, datetime
+import flwr.supercore.date as date
+now, clock, by = date.now, time.time, float(os.environ["SHIFT"])
+date.now = lambda: now() + datetime.timedelta(seconds=by)
+time.time = lambda: clock() + by
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.deployment
+def test_a_lost_database_and_a_clock_that_is_off_on_real_nodes(tmp_path: Path) -> None:
+    """The supervisor gives up, register.sh brings the nodes back, the next submission completes."""
+    config = {
+        "num-agents": 2,
+        "num-server-rounds": 5,
+        "resume": "auto",
+        "output-dir": str(tmp_path / "runs"),
+    }
+    toml = tmp_path / "run.toml"
+    toml.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items()))
+    certificates = make_certificates(tmp_path)
+    program = [sys.executable, str(OPERATE / "supernode.py")]
+    with Deployment(tmp_path, certificates) as deployment:
+        deployment.start_superlink()
+        keys = [deployment.register(str(number)) for number in range(2)]
+        for number, key in enumerate(keys):
+            node = {
+                "partition-id": number,
+                "num-partitions": 2,
+                "state-path": f"{tmp_path}/s{number}",
+            }
+            deployment.start_node(str(number), node, key=key, program=program)
+        deployment.wait_for_nodes()
+        script = ["sh", str(OPERATE / "supervise.sh"), str(ROOT), "dep", str(toml)]
+        child = deployment.processes.start(script, tmp_path / "first.log")
+        while not any(
+            len(f.read_text().splitlines()) >= 2 for f in tmp_path.glob("runs/*/history.jsonl")
+        ):
+            assert child.poll() is None
+            time.sleep(0.2)
+        deployment.kill_superlink()
+        for file in tmp_path.glob("state.db*"):
+            file.unlink()
+        deployment.start_superlink()
+        lost = time.monotonic()
+        assert child.wait(600) == 2
+        waited = time.monotonic() - lost
+        assert "its database is lost" in (tmp_path / "first.log").read_text()
+        register = ["sh", str(OPERATE / "register.sh"), str(keys[0].parent), "dep"]
+        first = deployment.processes.call(register)
+        assert (first.returncode, first.stdout.count("registered ")) == (0, 2)
+        again = deployment.processes.call(register)
+        assert (again.returncode, again.stdout) == (0, "")
+        for number in range(2):
+            deployment.kill_node(str(number))
+        for number in range(2):
+            deployment.restart_node(str(number))
+        child = deployment.processes.start(script, tmp_path / "second.log")
+        assert child.wait(900) == 0
+        (tmp_path / "shifted").mkdir()
+        (tmp_path / "shifted" / "sitecustomize.py").write_text(SHIFT)
+        key = deployment.register("ahead")
+        for shift, said in ((40, "ahead of"), (-400, "behind")):
+            environment = f"PYTHONPATH={tmp_path}/shifted"
+            shifted = ["env", environment, f"SHIFT={shift}", *program]
+            ahead = deployment.start_node(f"clock{shift}", {}, key=key, program=shifted)
+            assert ahead.process.wait(300) != 0
+            (seconds,) = re.findall(
+                rf"clock is (\d+) s {said} the SuperLink's", ahead.log.read_text()
+            )
+            assert abs(int(seconds) - abs(shift)) <= 3
+    (folder,) = (tmp_path / "runs").iterdir()
+    lines = (folder / "history.jsonl").read_text().splitlines()
+    assert [json.loads(line)["round"] for line in lines] == [1, 2, 3, 4, 5]
+    print(f"unknown for {waited:.0f} s")

@@ -120,7 +120,8 @@ def test_bundled_data_without_names(tmp_path: Path) -> None:
 
 
 def own_model(tmp_path: Path) -> Model:
-    about = {"format": FORMAT, "task": "own", "run": {}, "privacy": {}}
+    privacy = {"private": False, "reason": "not private"}
+    about = {"format": FORMAT, "task": "own", "run": {}, "privacy": privacy}
     write_model(tmp_path / "model.npz", {"0.weight": np.ones((2, 3), np.float32)}, about)
     return load_model(tmp_path)
 

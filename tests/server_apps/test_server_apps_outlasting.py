@@ -228,7 +228,12 @@ class Full:
 
     def __init__(self, monkeypatch: Any, *files: str) -> None:
         self.files = set(files)
-        opened = Path.open
+        opened, created = Path.open, os.open
+
+        def create(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+            if flags & os.O_CREAT and any(name in Path(path).name for name in self.files):
+                raise OSError(errno.ENOSPC, "No space left on device", str(path))
+            return created(path, flags, *args, **kwargs)
 
         def open_(path: Path, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
             writes = set(mode) & set("wa+")
@@ -237,6 +242,7 @@ class Full:
             return opened(path, mode, *args, **kwargs)
 
         monkeypatch.setattr(Path, "open", open_)
+        monkeypatch.setattr(os, "open", create)
 
 
 def test_failed_checkpoints_are_in_history_summary_and_exit_message(

@@ -9,14 +9,28 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message, MessageType
+from flwr.app import Array, ArrayRecord, Error, Message, MessageType
 
+from privet.client_apps import client_app
+from privet.core import ConfigError
 from privet.core.errors import FruitlessError, HopelessError
-from privet.core.exits import Exit
+from privet.core.exits import Exit, exit_code
+from privet.data import problem_from_context
+from privet.server_apps import execute, read_config
+from privet.server_apps.execute import ATTEMPTS
+from privet.server_apps.own_run import run_and_save
 from privet.sim.engine import InlineGrid
-from privet.sim.inline import run_inline
-from privet.strategies import DPFedSGD, FedPLT
-from privet.strategies.run.outcome import InVainError
+from privet.sim.inline import run_inline, simulated
+from privet.strategies import DPFedSGD, FedPLT, Probability
+from privet.strategies.run.masked import MOST_ATTEMPTS
+from privet.strategies.run.outcome import (
+    DeclinedError,
+    InVainError,
+    OverflowedError,
+    TooFewError,
+)
+from privet.wire import REFUSED
+from support.cli import privet
 from support.federations import app_of, logistic_agents
 
 AGENTS = 4
@@ -36,6 +50,10 @@ STRAGGLERS: dict[str, Any] = {
 }
 
 
+class Dead(BaseException):
+    """Ends a run as a lost process does."""
+
+
 class Silent(InlineGrid):
     """A grid on which the replies of some agents to training messages are lost."""
 
@@ -51,6 +69,20 @@ class Silent(InlineGrid):
             if agent in self.silent and self.counted[agent] <= self.until:
                 return None
         return reply
+
+
+class Answering(InlineGrid):
+    """A grid on which agents answer training messages with an error of their own."""
+
+    def __init__(self, errors: dict[str, Error]) -> None:
+        super().__init__(app_of(logistic_agents(AGENTS), "dp-fedsgd"), AGENTS)
+        self.errors = errors
+
+    def deliver(self, message: Message) -> Message | None:
+        agent = str(self.contexts[message.metadata.dst_node_id].node_config["partition-id"])
+        if message.metadata.message_type == MessageType.TRAIN:
+            return Message(self.errors[agent], reply_to=message)
+        return super().deliver(message)
 
 
 def start() -> ArrayRecord:
@@ -108,6 +140,120 @@ def test_a_run_without_noise_is_tried_as_long_as_it_has_patience() -> None:
     found = FedPLT(num_agents=AGENTS, **PATIENT).start(grid, start(), num_rounds=2)
     assert len(found.history) == 2
     assert grid.counted == dict.fromkeys("0123", 5)
+
+
+@pytest.mark.usefixtures("clock")
+def test_secure_sums_without_a_reply_are_not_tried_again_and_again() -> None:
+    """Nor is one whose attempts each lack a reply, of which all others were charged."""
+    grid = Silent("dp-fedsgd", lost="0123")
+    with pytest.raises(InVainError, match="agents were charged for tasks without an upload"):
+        private(secure_sum=True).start(grid, start(), num_rounds=3)
+    assert grid.counted == dict.fromkeys("0123", 1)
+    grid = Silent("dp-fedsgd", lost="2")
+    with pytest.raises(InVainError, match="agents were charged for tasks without an upload"):
+        private(secure_sum=True, min_agents=AGENTS).start(grid, start(), num_rounds=3)
+    assert max(grid.counted.values()) <= MOST_ATTEMPTS
+
+
+PRIVATE_RUN: dict[str, Any] = {
+    "algorithm": "dp-fedsgd",
+    "dataset": "synthetic",
+    "examples-per-agent": 20,
+    "num-agents": 3,
+    "num-server-rounds": 4,
+    "clip": 1.0,
+    "noise-scale": 1.0,
+    "baseline-seconds": 0.0,
+}
+
+
+def test_a_round_that_processes_die_in_is_charged_five_times_at_most(tmp_path: Path) -> None:
+    """By ``resume = auto``; a person may name the folder."""
+    raw = {**PRIVATE_RUN, "output-dir": str(tmp_path), "resume": "auto"}
+    app = client_app(None, problem_from_context)
+
+    def attempt(dies_in: int, **keys: Any) -> None:
+        class Dying(InlineGrid):
+            def deliver(self, message: Message) -> Message | None:
+                training = message.metadata.message_type == MessageType.TRAIN
+                if training and message.content["privet"]["round"] == dies_in:  # type: ignore[index]
+                    raise Dead
+                return super().deliver(message)
+
+        config = {**raw, **keys}
+        execute(Dying(app, simulated(config), config), read_config(config), "run")
+
+    for _ in range(ATTEMPTS):
+        with pytest.raises(Dead):
+            attempt(2)
+    with pytest.raises(HopelessError, match="charged 5 times for round 2"):
+        attempt(0)
+    attempt(0, resume=str(tmp_path / "run"))
+    account = json.loads((tmp_path / "run" / "privacy.json").read_text())
+    for agent in account["agents"].values():
+        assert sum(one["times"] for one in agent["releases"]) == 4 + ATTEMPTS
+
+
+def test_a_run_whose_agents_all_decline_needs_a_person() -> None:
+    refused = Answering({str(i): Error(REFUSED, "budget") for i in range(AGENTS)})
+    with pytest.raises(HopelessError, match="0 of 4 agents replied"):
+        private().start(refused, start(), num_rounds=3)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("x"), Exit.PERSON),
+        (HopelessError("x"), Exit.PERSON),
+        (DeclinedError("x"), Exit.PERSON),
+        (FruitlessError("x"), Exit.FRUITLESS),
+        (OverflowedError("x"), Exit.FRUITLESS),
+        (TooFewError("x"), Exit.RETRY),
+        (OSError(28, "No space left on device"), Exit.RETRY),
+        (KeyboardInterrupt(), Exit.INTERRUPTED),
+    ],
+)
+def test_every_failure_has_its_exit_code(error: BaseException, code: Exit) -> None:
+    assert exit_code(error) == code
+
+
+def test_the_command_exits_with_the_code_in_the_summary(tmp_path: Path) -> None:
+    def run(name: str, settings: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        folder = tmp_path / name
+        words = [f"{key}={json.dumps(value).strip(chr(34))}" for key, value in settings.items()]
+        code, _, _ = privet("run", *words, f"output-dir={folder}")
+        (found,) = folder.glob("*/summary.json")
+        return code, json.loads(found.read_text())
+
+    for name, settings, expected in (
+        ("done", PRIVATE_RUN, Exit.DONE),
+        ("slow", STRAGGLERS, Exit.FRUITLESS),
+        ("person", {**PRIVATE_RUN, "participation": "schedule", "schedule": "9"}, Exit.PERSON),
+        ("nobody", {**PRIVATE_RUN, "participation": "probability", "probability": "1e-9"},
+         Exit.FRUITLESS),
+    ):  # fmt: skip
+        code, summary = run(name, settings)
+        assert (code, summary["exit-code"]) == (expected, expected), name
+        has_statement = (Path(summary["run-folder"]) / "statement.html").exists()
+        assert has_statement == (expected == Exit.DONE), name
+
+
+def test_a_statement_of_a_run_of_no_use_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FruitlessError):
+        run_inline({**STRAGGLERS, "output-dir": str(tmp_path)}, "run")
+    code, _, err = privet("report", str(tmp_path / "run"), "--statement", str(tmp_path / "s.html"))
+    assert code != 0
+    assert "no upload was folded" in err
+
+
+def test_an_app_of_its_own_that_folds_nothing_fails_after_its_summary(tmp_path: Path) -> None:
+    """So that Flower marks the run as failed."""
+    strategy = FedPLT(num_agents=AGENTS, participation=Probability(1e-9))
+    grid = InlineGrid(app_of(logistic_agents(AGENTS), "fed-plt"), AGENTS)
+    with pytest.raises(FruitlessError, match="no upload was folded in 2 rounds"):
+        run_and_save(strategy, grid, start(), 2, name="own", output_dir=str(tmp_path))
+    summary = json.loads((tmp_path / "own" / "summary.json").read_text())
+    assert (summary["status"], summary["exit-code"]) == ("failed", Exit.FRUITLESS)
 
 
 def test_a_run_that_diverged_offers_no_statement_and_has_a_code(tmp_path: Path) -> None:

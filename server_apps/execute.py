@@ -127,6 +127,8 @@ def execute(grid: Grid, config: Config, run_id: str) -> Finished:
         config = Config(config, resume=str(earlier.path) if earlier else "")
     elif config["resume"]:
         _require_rounds_left(config, read_manifest(Path(config["resume"])))
+        if private:
+            RunFolder(_source(config)).require_end()
     with json_log(run_id) if config["log-json"] else nullcontext():
         evaluation = build_evaluation(config)
         if in_simulation(grid):  # in a deployment the nodes read their data themselves
@@ -146,11 +148,28 @@ def execute(grid: Grid, config: Config, run_id: str) -> Finished:
             control = Control(folder.path, config["exclude"], options.get("mixer"))
             tracking = Tracking(trackers, folder.path, config)
             with folder.held(), _missing_named(config):
-                if private:
-                    folder.note_private()
+                noted = (_Noted(folder, config),) if private else ()
                 return _execute(
-                    strategy, grid, config, folder, evaluation, control, tracking, saved
+                    strategy, grid, config, folder, evaluation, (*noted, control), tracking, saved
                 )
+
+
+def _source(config: Mapping[str, Any]) -> Path:
+    """Return the folder of the run that is resumed."""
+    path = Path(config["resume"])
+    return path if path.is_dir() else path.parent
+
+
+class _Noted(Observer):
+    """Notes, before its first message, which private run is the newest."""
+
+    def __init__(self, folder: RunFolder, config: Mapping[str, Any]) -> None:
+        self._folder = folder
+        self._source = _source(config) if config["resume"] else None
+
+    def on_begin(self, run: Run) -> None:
+        """Write the notes."""
+        self._folder.note_private(self._source)
 
 
 def _require_hope(folder: RunFolder, saved: Checkpoint) -> None:
@@ -208,7 +227,7 @@ def _execute(
     config: Mapping[str, Any],
     folder: RunFolder,
     evaluation: Evaluation,
-    control: Control,
+    controls: tuple[Observer, ...],
     tracking: Tracking,
     saved: str | Checkpoint | None,
 ) -> Finished:
@@ -217,7 +236,7 @@ def _execute(
     try:
         with stopped_by_sigterm(strategy.stopping), _watched(config) as watched:
             noise = NoiseOfPlan(strategy)
-            watching = (control, noise, *watched, *best, tracking)
+            watching = (*controls, noise, *watched, *best, tracking)
             result = _run(strategy, grid, config, folder, evaluation, watching, saved)
         require_gain(result)
         seconds = time.monotonic() - began
@@ -403,7 +422,12 @@ def _finish_failed(
     tracking: Tracking,
     outcome: Mapping[str, Any],
 ) -> None:
-    """Write the summary of a run that ended early; an error in doing so is only logged."""
+    """Write the summary of a run that ended early; an error in doing so is only logged.
+
+    A resume that was refused has nothing to say: what the run's own end wrote stays.
+    """
+    if strategy.session is None and folder.checkpoint.exists():
+        return
     try:
         summary = _finish(folder, strategy, config, tracking, outcome)
         if outcome["status"] == "failed" and (hint := advice(summary)):

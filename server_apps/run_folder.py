@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,12 +80,19 @@ class RunFolder:
             If its folder is in use.
         """
         base = _base(output_dir)
-        if private and (name := _last_private(base)) and not (base / name).exists():
-            raise HopelessError(f"resume: run folder {base / name} is not there; {_BY_HAND}")
-        folders = sorted(_runs(base), key=lambda one: one[0])
+        folders = [path for _, path in sorted(_runs(base), key=lambda one: one[0])]
+        if private and (name := _last_private(base)):
+            # The newest by its files may be a copy, or an older run beside one that was emptied.
+            folders = [path for path in folders if path.name == name]
+            if not folders:
+                raise HopelessError(
+                    f"resume: run folder {base / name} is not there, or holds no run; {_BY_HAND}"
+                )
         if not folders:
             return None
-        folder = cls(folders[-1][1])
+        folder = cls(folders[-1])
+        if private:
+            folder.require_end()
         with folder.held():
             try:
                 return folder, load(folder.path)
@@ -109,13 +116,34 @@ class RunFolder:
                 spent.append(f"{path.name}: account cannot be read")
         return listed(spent, 10)
 
-    def note_private(self) -> None:
-        """Note in the output folder that this private run is its newest (raises ``RunError``)."""
-        file = self.path.parent / _LAST
-        try:
-            write_whole(file, f"{self.path.name}\n".encode())
-        except OSError as error:
-            raise RunError(f"{file} cannot be written: {error.strerror}") from None
+    def note_private(self, source: Path | None = None) -> None:
+        """Note in the output folder that this private run is its newest.
+
+        ``source`` is the folder of a run that goes on here: it is told, so that it goes on in no
+        other, whose account would lack what is spent here.
+
+        Raises
+        ------
+        RunError
+            If a note cannot be written.
+        """
+        notes = {self.path.parent / _LAST: self.path.name}
+        if source is not None and source.resolve() != self.path.resolve():
+            notes[source / _CONTINUED] = str(self.path.absolute())
+        for file, text in notes.items():
+            try:
+                write_whole(file, f"{text}\n".encode())
+            except OSError as error:
+                raise RunError(f"{file} cannot be written: {error.strerror}") from None
+
+    def require_end(self) -> None:
+        """Refuse a private run that went on in another folder (raises ``HopelessError``)."""
+        with suppress(OSError, ValueError):
+            there = (self.path / _CONTINUED).read_text().strip()
+            raise HopelessError(
+                f"resume: {self.path} went on in {there}, and only that run's account holds all "
+                f"that was spent: set resume = {there}"
+            )
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -165,7 +193,7 @@ class RunFolder:
         write_whole(self.path / name, f"{text}\n".encode())
 
 
-_LAST = ".newest-private-run"
+_LAST, _CONTINUED = ".newest-private-run", ".continued"
 _BY_HAND = (
     "a run does not begin anew by itself, since what its agents have spent, or what it has learnt, "
     "would be forgotten: put the file back, or set resume = new to begin a run with an account of "

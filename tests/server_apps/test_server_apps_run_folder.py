@@ -262,3 +262,45 @@ def test_a_journal_writes_the_whole_line_and_makes_its_name_durable(
     journal.add(1, Request(1, ("a", "b")))
     assert read_journal(journal.path, 0) == [Request(1, ("a", "b"))]
     assert synced == [tmp_path]
+
+
+def test_a_refused_resume_leaves_what_a_finished_run_wrote(tmp_path: Path) -> None:
+    finished = play(tmp_path, Counter(), private=True)
+    files = ("privacy.json", "summary.json", "report.html", "statement.html")
+    before = {name: (finished.folder / name).read_bytes() for name in files}
+    more: dict[str, Any] = {"num-server-rounds": ROUNDS + 2}
+    with pytest.raises(HopelessError, match="is of another run: clip"):
+        play(tmp_path, Counter(), private=True, clip=2.0, **more)
+    assert {name: (finished.folder / name).read_bytes() for name in files} == before
+
+
+def test_a_private_run_goes_on_in_one_other_folder_alone(tmp_path: Path) -> None:
+    asked: Counter[str] = Counter()
+    dies(tmp_path, asked, 3, private=True)
+    source = str(tmp_path / "run")
+    first = play(tmp_path / "one", asked, private=True, resume=source, name="one")
+    assert not asked - charged(first)
+    sent = Counter(asked)
+    there = f"went on in {first.folder.absolute()}"
+    with pytest.raises(HopelessError, match=there):
+        play(tmp_path / "two", asked, private=True, resume=source, name="two")
+    with pytest.raises(HopelessError, match=there):
+        play(tmp_path, asked, private=True)
+    assert asked == sent
+
+
+def test_the_newest_private_run_is_the_one_that_was_noted(tmp_path: Path) -> None:
+    """Neither an emptied folder nor a copy with newer times is passed over for another."""
+    asked: Counter[str] = Counter()
+    dies(tmp_path, asked, 3, private=True)
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    dies(tmp_path, asked, 3, private=True)
+    for file in (tmp_path / "copy").iterdir():
+        file.touch()
+    finished = play(tmp_path, asked, private=True)
+    assert finished.folder == tmp_path / "run"
+    assert not asked - charged(finished)
+    for file in (tmp_path / "run").iterdir():
+        file.unlink()
+    with pytest.raises(HopelessError, match="is not there, or holds no run"):
+        play(tmp_path, asked, private=True)

@@ -47,6 +47,7 @@ from privet.kernel import (
 )
 from privet.kernel.door import Held
 from privet.kernel.exits import Exits, require_persons, require_public, rows_per_person
+from privet.kernel.node_rules import ALLOW_RUN_DATA
 from privet.kernel.round import Ended, Round
 from privet.problems import public_facts
 from privet.wire import (
@@ -76,6 +77,7 @@ from .guard import (
     Received,
     checked_settings,
     exits,
+    is_private,
     node_rules,
     prepared,
     require_tame,
@@ -401,7 +403,7 @@ class Participant:
             problem = self._problem(context)
             if half.private:
                 require_public(problem)
-                require_persons(problem, rows_per_person(context.run_config, context.node_config))
+                require_persons(problem, _rows_per_person(context))
             if mean:
                 problem = _weighted(problem, half, mean)
             rules = node_rules(context)
@@ -516,6 +518,7 @@ class Participant:
         half = self.served(protocol)
         private, masked = question.get("quiet"), question.get("secure-sum")
         quiet = bool(private or masked)
+        silent = quiet or is_private(context)
         if quiet:
             context.state[PRIVATE_RECORD] = ConfigRecord()
         row_norm = read_field(question, "row-norm", float, 0.0)
@@ -545,8 +548,8 @@ class Participant:
             own_settings=encode_settings(extra) if (extra := self._own_settings(context)) else "",
             library=library_version(),
             ledger=rules.released(experiment, name),
-            step_size=0.0 if quiet or rules.limited else getattr(problem, "step_size", 0.0),
-            encoding=self._statement(problem, context, row_norm, quiet=quiet or rules.limited),
+            step_size=0.0 if silent else getattr(problem, "step_size", 0.0),
+            encoding=self._statement(problem, context, row_norm, quiet=silent),
         )
 
     # ------------------------------------------------------------------ what columns mean
@@ -662,6 +665,16 @@ def _text(error: BaseException) -> str:
         return str(error)
     except Exception:
         return type(error).__name__
+
+
+def _rows_per_person(context: Context) -> int:
+    """Return the bound that the node's operator declares.
+
+    That of a run counts where the operator lets a run name the data, as in a simulation. Else a
+    coordinator that asks for one bound after the other would learn how many rows a person has.
+    """
+    node = context.node_config
+    return rows_per_person(node, context.run_config if node.get(ALLOW_RUN_DATA) else {})
 
 
 def declared_facts(problem: Problem, rules: NodeRules) -> Facts:

@@ -85,11 +85,14 @@ def _write(path: Path, write: Callable[[BinaryIO], object]) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def read_npz(path: Path, folder: Path | None = None, only: str = "") -> dict[str, NDArray[Any]]:
+def read_npz(
+    path: Path, folder: Path | None = None, only: str = "", *, compressed: bool = False
+) -> dict[str, NDArray[Any]]:
     """Return the named arrays of a file, without ever unpickling; large ones mapped in a folder.
 
     With ``only``, no other than this one is read. No more memory is taken than the file has bytes:
-    members are not compressed, and a header must agree with the length of its member.
+    members are not compressed, but in a file of the operator's own data (``compressed``), and a
+    header must agree with the length of its member.
 
     Raises
     ------
@@ -106,7 +109,9 @@ def read_npz(path: Path, folder: Path | None = None, only: str = "") -> dict[str
             file.seek(0)
             with zipfile.ZipFile(file) as archive:
                 arrays = {
-                    entry.filename.removesuffix(".npy"): _read_member(archive, entry, folder)
+                    entry.filename.removesuffix(".npy"): _read_member(
+                        archive, entry, folder, compressed
+                    )
                     for entry in archive.infolist()
                     if only in ("", entry.filename.removesuffix(".npy"))
                 }
@@ -116,12 +121,13 @@ def read_npz(path: Path, folder: Path | None = None, only: str = "") -> dict[str
 
 
 def _read_member(
-    archive: zipfile.ZipFile, entry: zipfile.ZipInfo, folder: Path | None
+    archive: zipfile.ZipFile, entry: zipfile.ZipInfo, folder: Path | None, compressed: bool
 ) -> NDArray[Any]:
     name, size = entry.filename, entry.file_size
     if not name.endswith(".npy"):
         raise ValueError(f"{name} is not an array")
-    if entry.compress_type != zipfile.ZIP_STORED or size > entry.compress_size:
+    stored = entry.compress_type == zipfile.ZIP_STORED and size <= entry.compress_size
+    if not (stored or compressed):
         raise ValueError(f"{name} is compressed")
     with archive.open(entry) as member:
         version = npy.read_magic(member)

@@ -90,7 +90,9 @@ def agreement(statements: Mapping[str, str], leader: str = "") -> Agreement:
     if not stated and not leader:
         return Agreement()
     texts = [leader, *stated.values()] if leader else list(stated.values())
-    if all(text == texts[0] for text in texts):
+    first = read(texts[0])
+    # What a site's own rows are is for the pooled scaling alone: others are not sent it.
+    if all(text == texts[0] for text in texts) and not (first and first.rows):
         return Agreement(texts[0])
     chosen = leader or _of_most(stated)
     if is_digests(chosen):

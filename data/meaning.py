@@ -54,6 +54,13 @@ class Difference(NamedTuple):
         return f"{us} {ours}, {them} {theirs}"
 
 
+_UNREADABLE = (
+    *(TypeError, AttributeError, KeyError, RecursionError, OverflowError),
+    UnicodeEncodeError,
+)
+"""What a text that is no encoding may raise, beside ``ValueError``."""
+
+
 @dataclass(frozen=True, eq=False)
 class Meaning:
     """What the numbers of a site's rows mean.
@@ -108,8 +115,9 @@ class Meaning:
                 _numbers(document.get("rows", {})),
             )
             _require_facts(made)
-        except (TypeError, AttributeError, KeyError, RecursionError, OverflowError) as error:
-            raise ValueError(f"no encoding of columns: {error}") from None
+            made.text.encode()  # no lone surrogates
+        except _UNREADABLE as error:
+            raise ValueError(f"no encoding of columns: {type(error).__name__}") from None
         return made
 
     @cached_property
@@ -130,7 +138,9 @@ class Meaning:
     def content(self) -> str:
         """The digest of what is stated or visible, in whatever order, without numbers of rows."""
         columns = {name: _unordered(facts) for name, facts in self.columns.items()}
-        parts = [columns, dict(self.label), dict(self.settings), self.says]
+        parts: list[Any] = [columns, dict(self.label), dict(self.settings), self.says]
+        if self.scale:  # which sites do not state
+            parts.append(_ordered(self.scale))
         return digest(json.dumps(parts, ensure_ascii=False, sort_keys=True))
 
     @cached_property
@@ -393,9 +403,11 @@ def _require_facts(made: Meaning) -> None:
     if not all(isinstance(name, str) for name in made.columns):
         raise TypeError("names of columns are no texts")
     for facts in (*made.columns.values(), made.label):
-        lists = (facts.get(key, []) for key in ("categories", "classes"))
+        lists = [facts.get(key, []) for key in ("categories", "classes")]
         if not all(isinstance(one, list) and all(isinstance(x, str) for x in one) for one in lists):
             raise TypeError("categories are no lists of texts")
+        if any(len(set(one)) < len(one) for one in lists):
+            raise TypeError("a category that is listed twice")
         if "categories" in facts and not facts["categories"]:
             raise TypeError("a column without categories")
         if "range" in facts and not (

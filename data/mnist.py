@@ -65,7 +65,7 @@ def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
         what = "is a folder" if path.is_dir() else "no such file"
         raise DataError(f"{path}: {what}; {expected}{near_path(path)}")
     try:
-        arrays = read_npz(path)
+        arrays = read_npz(path, compressed=True)
     except (OSError, ValueError, MemoryError) as error:
         raise DataError(f"{path}: {expected} ({brief(error)})") from None
     if missing := [key for key in KEYS if key not in arrays]:

@@ -65,11 +65,12 @@ def typed(table: Any, names: Iterable[str], public: Mapping[str, SourceColumn]) 
     commas = any(_are_written(values, _DECIMAL_COMMA, ",") for values in result.values())
     for name, values in result.items():
         column = public.get(name)
-        # "01" and "1" are one number, but may be two categories.
-        listed = column is not None and _are_listed(values, column.categories)
+        if column is not None and column.categories and _are_texts(values):
+            result[name] = _as_listed(values, column.categories)
+            continue
         # Beside decimal commas, the point of 1.250 may be a separator of thousands.
         unclear = commas and _are_written(values, _POINTS, ".")
-        result[name] = values if listed or unclear else _numbers_or_texts(as_booleans(values))
+        result[name] = values if unclear else _numbers_or_texts(as_booleans(values))
     return result
 
 
@@ -89,14 +90,25 @@ def cells(values: Any) -> Any:
     return pc.if_else(pc.is_in(trimmed, pa.array(_NO_VALUE)), None, trimmed)
 
 
-def _are_listed(values: Any, categories: tuple[str, ...]) -> bool:
-    """Return whether a column has texts, and only these."""
+def _are_texts(values: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(values.type))
+
+
+def _as_listed(values: Any, categories: tuple[str, ...]) -> Any:
+    """Return texts as the categories of a schema; one that is not listed, as 1.0, in plain form.
+
+    A cell that is listed stays as it is, whatever the others are: "01" and "1" are one number, but
+    may be two categories, and how one record is spelt must not move others.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if not pa.types.is_string(values.type):
-        return False
-    return bool(pc.all(pc.is_in(values.drop_null(), pa.array(categories, pa.string()))).as_py())
+    listed = pc.is_in(values, pa.array(categories, pa.string()))
+    others = pc.if_else(listed, pa.scalar(None, pa.string()), values)
+    plain = as_texts(_numbers_or_texts(as_booleans(others)))
+    return pc.if_else(listed, values, plain.cast(pa.string()))
 
 
 def _are_written(values: Any, pattern: str, sign: str) -> bool:
@@ -327,7 +339,9 @@ def encoded_column(values: Any, column: SourceColumn) -> FloatArray:
     encoded: FloatArray
     if column.categories:
         codes, count = codes_of(values, column), len(column.categories)
-        encoded = np.eye(count + 1)[codes][:, 1 : count + column.zeros]
+        encoded = np.zeros((len(codes), count + 1))
+        encoded[np.arange(len(codes)), codes] = 1.0
+        encoded = encoded[:, 1 : count + column.zeros]
         encoded[codes == count] = np.nan
     else:
         encoded = as_numbers(values)[:, None]

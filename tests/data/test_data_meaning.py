@@ -464,3 +464,44 @@ def test_targets_of_a_regression_are_scaled_by_all_rows(tmp_path: Path, schemas:
     if schemas:
         assert moved.targets.tolist() == found[:2].tolist()
         assert moved.features.tolist() == problem("a.csv").features.tolist()
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"categories": ["a", "b", "a"]},
+        {"categories": ["a", "\ud800"]},
+        {"range": [0, 1], "unit": "\udfff"},
+    ],
+)
+def test_a_text_that_no_site_states_is_refused(facts: dict[str, Any]) -> None:
+    """Of categories that are listed twice, a node would make columns that it does not have."""
+    with pytest.raises(ValueError, match="no encoding of columns"):
+        Meaning.from_text(json.dumps({"columns": [["ward", facts]]}))
+
+
+def test_the_numbers_of_a_sites_rows_are_sent_to_no_other_site() -> None:
+    text = json.dumps({"columns": [["age", {}]], "rows": {"age": [40.0, 57.0, 4000.0]}})
+    text = Meaning.from_text(text).text
+    for sites in ({"bern": text}, {"bern": text, "graz": text}):
+        agreed = Meaning.from_text(agreement(sites).text)
+        assert not agreed.rows
+        assert agreed.scale["age"][0] == 57.0
+
+
+def test_how_one_record_is_spelt_moves_no_other(tmp_path: Path) -> None:
+    """Categories may be one number: each cell is read by the schema alone."""
+    schema = tmp_path / "schema.toml"
+    schema.write_text('[columns]\nward = ["1", "01", "2"]\ndied = ["no", "yes"]\n')
+    wards = ["1", "01", "2", "01", "1"]
+    found = []
+    for first in ("1", "1.0"):
+        file = tmp_path / f"{first}.csv"
+        cells = [first, *wards[1:]]
+        lines = [f"{ward},{died}" for ward, died in zip(cells, ["no", "yes"] * 3, strict=False)]
+        file.write_text("ward,died\n" + "\n".join(lines) + "\n")
+        keys = {"dataset": "csv", "data-path": str(file), "label-column": "died"}
+        keys |= {"schema": str(schema), "partition": "none", "intercept": "no"}
+        found.append(problem_from_config(keys, 0, 1).features)
+    assert np.array_equal(found[0], found[1])
+    assert found[0][:, 0].sum() == 2

@@ -193,9 +193,15 @@ def test_a_node_holds_persons_to_the_bound_and_names_no_count() -> None:
 
     strategy = DPFedSGD(num_agents=2, clip=1.0, target_epsilon=4.0)
     start = ArrayRecord({"x": Array(np.zeros(2))})
-    with pytest.raises(RunError, match="more rows in an agent than rows-per-person = 1") as caught:
+    with pytest.raises(RunError, match="a person has more rows than rows-per-person") as caught:
         strategy.start(InlineGrid(client_app("dp-fedsgd", problem), 2), start, num_rounds=2)
     assert "17" not in str(caught.value)
+    # A coordinator that asks for one bound after another learns nothing of a deployed node.
+    for bound in (16, 17, 18):
+        config = {"rows-per-person": bound}
+        grid = InlineGrid(client_app("dp-fedsgd", problem), [{"agent": "a"}], config)
+        with pytest.raises(RunError, match="a person has more rows than rows-per-person"):
+            DPFedSGD(num_agents=1, clip=1.0, noise_scale=1.0).start(grid, start, num_rounds=1)
 
 
 def test_the_rows_of_a_person_are_kept_with_the_share_on_the_disk(tmp_path: Path) -> None:

@@ -783,7 +783,9 @@ class Run:
         pending = self.pending
         pause = pending.pause(time.monotonic())
         if not pause or self.stopping.is_set():
-            raise pending.explained(few)
+            ended = pending.explained(few)
+            self.session.spent.clear()  # who plays a further round decides so
+            raise ended
         log.warning("%s; tried again in %.3g s", few, pause)
         if not self.stopping.wait(pause):
             self.before_try()

@@ -166,8 +166,25 @@ def test_a_masked_round_that_failed_is_asked_with_the_next_attempt() -> None:
     assert np.array_equal(model(result), model(undisturbed))
 
 
-def test_a_masked_round_tried_again_is_charged_again() -> None:
-    private = {"clip": 1.0, "noise_variance": 0.5, "local_solver": "noisy-gd", "row_norm": 9.0}
-    result, strategy, _ = recorded("fed-plt", lost_in(2, 5), rounds=3, round_timeout=0.2, **private)
-    assert [len(done.participants) for done in result.history] == [5] * 3
-    assert AgentLedger.from_json(strategy.session.roster.agents["0"].ledger).messages == 4
+PRIVATE: dict[str, Any] = {
+    "clip": 1.0,
+    "noise_variance": 0.5,
+    "local_solver": "noisy-gd",
+    "row_norm": 9.0,
+}
+
+
+def test_a_masked_attempt_after_a_lost_reply_is_charged_again() -> None:
+    """Of the five, the one whose reply was lost and another are left out of the second attempt."""
+    lost = {(4, 2): lose_reply}
+    result, strategy, _ = recorded("fed-plt", lost, rounds=3, round_timeout=0.2, **PRIVATE)
+    assert [len(done.participants) for done in result.history] == [5, 3, 5]
+    for name in result.history[1].participants:
+        agent = strategy.session.roster.agents[name]
+        assert AgentLedger.from_json(agent.ledger).messages == 4
+
+
+def test_a_private_masked_round_of_which_all_replies_are_lost_is_not_tried_again() -> None:
+    """Each agent was charged for it; the line says that a task may take longer."""
+    with pytest.raises(RunError, match="5 agents were charged for tasks without an upload folded"):
+        recorded("fed-plt", lost_in(2, 5), rounds=3, round_timeout=0.2, **PRIVATE)

@@ -38,9 +38,6 @@ from .session import Round, Session
 from .together import Together, working_together
 
 IN_VAIN = Failure(FailureCode.IN_VAIN, "was charged for a task, and no upload was folded since")
-REPEATS = 3
-"""Tasks of an agent in a private run that may come to nothing, where the round has accepted uploads
-of others."""
 FIRST_PAUSE, LAST_PAUSE = 1.0, 60.0
 """Seconds before a round that failed is tried again, at first and at most; they double."""
 
@@ -147,13 +144,9 @@ class Pending:
         return min(FIRST_PAUSE * 2.0 ** min(len(self.outcome.failed) - 1, 30), LAST_PAUSE, left)
 
     def in_vain(self, name: str) -> bool:
-        """Whether an agent of a private run is not asked again until an upload is folded.
-
-        A task is charged whether or not it is folded, so what brings nothing is not repeated: one
-        task without an upload folded is enough, and `REPEATS` where accepted uploads of others
-        would be lost.
-        """
-        return self.session.spent[name] >= (REPEATS if self.outcome.uploads else 1)
+        """Whether an agent is not asked again until an upload is folded (`Session.in_vain`)."""
+        at_hand = bool(self.outcome.uploads)
+        return self.session.in_vain(name, self.options.max_uploads, at_hand=at_hand)
 
     @property
     def _waited_for(self) -> list[str]:

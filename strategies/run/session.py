@@ -173,6 +173,10 @@ def _json(value: Any) -> Any:
     return value
 
 
+REPEATS = 3
+"""Tasks of an agent in a private run that may come to nothing where its upload alone is missing."""
+
+
 class _Fit(NamedTuple):
     """Which arrays of the starting model an agent trains, takes as buffers, and ties."""
 
@@ -239,6 +243,22 @@ class Session:
     def of(cls, experiment: str, arrays: ArrayRecord) -> Session:
         """Return the session of a run that starts from a model, without state and agents."""
         return cls(experiment, Layout.of_floats(arrays), arrays, None, Roster())
+
+    def in_vain(self, name: str, max_uploads: int, *, at_hand: bool = False) -> bool:
+        """Whether an agent of a private run is not asked again until an upload is folded.
+
+        A task is charged whether or not it is folded, so what brings nothing is not repeated: one
+        task without an upload folded is enough. It is `REPEATS` where accepted uploads of others
+        are ``at_hand`` and would be lost, and for an agent that was folded before, once others have
+        had all their tasks: its upload alone is missing then.
+        """
+        spent = self.spent[name]
+        if not spent:
+            return False
+        agents = self.roster.agents
+        last = max_uploads > 0 and agents[name].tag > 0
+        last = last and any(agent.tasks >= max_uploads for agent in agents.values())
+        return spent >= (REPEATS if at_hand or last else 1)
 
     def note_gain(self) -> None:
         """Note that uploads were folded: of what was spent, tasks that are out may still be."""

@@ -104,8 +104,11 @@ class Tasks(ClearUploads):
 
     def _is_free(self, session: Session, name: str) -> bool:
         return name not in session.tasks and not (
-            self._is_exhausted(session, name) or session.spent[name]
+            self._is_exhausted(session, name) or self._is_in_vain(session, name)
         )
+
+    def _is_in_vain(self, session: Session, name: str) -> bool:
+        return session.in_vain(name, self.options.max_uploads)
 
     def _is_exhausted(self, session: Session, name: str) -> bool:
         """Whether an agent has had as many tasks as a run gives one."""
@@ -122,7 +125,7 @@ class Tasks(ClearUploads):
         agents = session.roster.agents
         left = agents.keys() - session.roster.excluded
         missing = [n for n in left if not (agents[n].out or self._is_exhausted(session, n))]
-        return len(missing) < len(left) and all(session.spent[name] for name in missing)
+        return len(missing) < len(left) and all(self._is_in_vain(session, n) for n in missing)
 
     def unfinished(self, session: Session) -> dict[str, Task]:
         """Return the agents' tasks, and those that ended in a round that was cut off."""

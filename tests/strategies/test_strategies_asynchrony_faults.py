@@ -320,3 +320,18 @@ def test_a_plain_run_is_tried_again_for_as_long_as_it_has_patience(
     strategy = FedPLT(asynchronous=True, buffer=2, speeds=str(trace), round_timeout=5.0)
     result = play(strategy, 1)
     assert len(result.history[0].participants) == 2
+
+
+def test_the_last_agent_is_asked_again_if_it_was_folded_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others have had their tasks when its second one is lost; it has two more."""
+    monkeypatch.setattr("privet.strategies.run.round.FIRST_PAUSE", 1e-3)
+    trace = tmp_path / "trace.csv"
+    trace.write_text("agent,seconds\n0,50\n0,500\n0,50\n0,50\n1,10\n2,10\n")
+    strategy, grid = private(speeds=str(trace), round_timeout=100.0)
+    result = play(strategy, 1000, grid)
+    assert result.stopped == Stop.UPLOADS
+    assert spent(result) == {"0": 4, "1": 4, "2": 4}
+    folded = [name for done in result.history for name in done.participants]
+    assert {name: folded.count(name) for name in "012"} == {"0": 3, "1": 4, "2": 4}

@@ -66,6 +66,7 @@ from privet.wire.contract import (
     decode_settings,
     encode_settings,
     read_experiment,
+    read_protocol,
 )
 from privet.wire.enrolment import enrolment_record
 from privet.wire.flower_internals import held_by
@@ -514,7 +515,7 @@ class Participant:
             raise WireError(
                 f"enrolment question is not of contract version {CONTRACT_VERSION}", Told.CONTRACT
             )
-        protocol, experiment = str(question["protocol"]), read_experiment(question)
+        protocol, experiment = read_protocol(question), read_experiment(question)
         half = self.served(protocol)
         private, masked = question.get("quiet"), question.get("secure-sum")
         quiet = bool(private or masked)

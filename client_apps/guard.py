@@ -139,12 +139,24 @@ class Guard(NamedTuple):
 
     @staticmethod
     def _account(ledger: str, sent: str, release: Release, delta: float) -> tuple[str, float]:
-        """Return the run's account with one more release; the account may be the coordinator's."""
+        """Return the run's account with one more release; the account may be the coordinator's.
+
+        Of two accounts the dearer one counts. What an account costs is not computed where all its
+        messages are in the other.
+        """
         try:
-            ledger = AgentLedger.longer(ledger, sent, delta)
+            if ledger and sent not in ("", ledger):
+                own, told = AgentLedger.from_json(ledger), AgentLedger.from_json(sent)
+                if not (own.covers(told) or told.covers(own)):
+                    both = [each.record(release) for each in (own, told)]
+                    costs = [each.spent(delta) for each in both]
+                    dearer = both[costs[1] > costs[0]]
+                    return dearer.to_json(), max(costs)
+                ledger = ledger if own.covers(told) else sent
+            ledger = ledger or sent
             add = _charged if len(ledger) <= _LONGEST_KEPT else _charged.__wrapped__
             return add(ledger, release, delta)
-        except (ValueError, OverflowError) as error:
+        except (ValueError, ArithmeticError) as error:
             raise WireError(f"the agent's account cannot be read: {one_line(str(error))}") from None
 
     def _release(self, half: Half, facts: Facts) -> Release:

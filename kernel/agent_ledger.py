@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,19 +54,15 @@ class AgentLedger:
         held = (cls.from_json(text) for text in texts if text)
         return cls.of(entry for ledger in held for entry in ledger.entries)
 
-    @classmethod
-    def longer(cls, text: str, other: str, delta: float) -> str:
-        """Return the one of two accounts of the same run that costs more at delta, as JSON.
+    def covers(self, other: AgentLedger) -> bool:
+        """Whether all messages of another account are in this one, so that it costs no less."""
+        return other._counts() <= self._counts()
 
-        Raises
-        ------
-        ValueError
-            As `from_json`.
-        """
-        if text == other or not (text and other):
-            return text or other
-        more = cls.from_json(other).spent(delta) > cls.from_json(text).spent(delta)
-        return other if more else text
+    def _counts(self) -> Counter[Release]:
+        counts = Counter[Release]()
+        for release, times in self.entries:
+            counts[release] += times
+        return counts
 
     def record(self, release: Release) -> AgentLedger:
         """Return the ledger with one more message.
@@ -123,3 +120,5 @@ def _counted(entry: Any, place: int) -> tuple[Release, int]:
         return Release.from_dict(entry), times
     except ValueError as error:
         raise ValueError(f"agent ledger entry {place}: {error}") from None
+    except RecursionError:  # of a nested value that the line would show
+        raise ValueError(f"agent ledger entry {place} is nested") from None

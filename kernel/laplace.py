@@ -23,15 +23,14 @@ from numpy.typing import NDArray
 
 from privet.kernel.gaussian import gaussian_epsilon
 from privet.kernel.loss_law import (
-    MOST_BESIDE_GAUSSIAN,
     MOST_POINTS,
-    MOST_SUMMED,
     TAIL,
-    TooLargeError,
+    Law,
     Use,
     solve,
     solve_beside_gaussian,
     sum_of_losses,
+    window,
 )
 
 Uses = Sequence[tuple[float, int]]
@@ -41,6 +40,8 @@ _ABSURD = 1e5
 _SPREADS = 20.0
 _USUAL_POINTS, _MOST_POINTS = 2e4, 1e6
 _FEWEST_STEPS, _FINE_STEPS, _FINE = 4, 8, 0.01
+_MOST_GRIDS = 12
+"""Grids that are tried, each coarser than the one before."""
 _ROUNDING, _ROUNDING_OF_A_USE = 1e-13, 1e-15
 _ROUNDING_OF_LOSSES = 1e-11
 _LAPLACE_AS_GAUSSIAN = math.sqrt(math.pi / 2.0)
@@ -85,30 +86,37 @@ def _as_gaussian(laplace: Iterable[tuple[float, int]]) -> float:
 
 
 def _epsilon_by_loss(gaussian: float, laplace: Uses, delta: float, bound: float) -> float:
-    """Return epsilon at delta by the law of the loss, or `bound`, which is above it.
+    """Return epsilon at delta by the law of the loss; `bound` is above it.
 
-    It is `bound` where the law would take more points than `privet.kernel.loss_law` computes.
+    What is too small for a grid that covers the spread goes to the Gaussian part; and what is
+    smallest on a grid that has too many points for a law.
     """
     spread = math.sqrt(gaussian + sum(count * loss * loss for loss, count in laplace))
-    # What is too small for any grid that covers the spread goes to the Gaussian part.
-    smallest = _FEWEST_STEPS * _SPREADS * spread / _MOST_POINTS
-    gaussian += _as_gaussian(pair for pair in laplace if pair[0] < smallest)
-    laplace = [pair for pair in laplace if pair[0] >= smallest]
-    if not laplace:
-        return gaussian_epsilon(math.sqrt(gaussian), delta)
+    points = _MOST_POINTS
+    for _ in range(_MOST_GRIDS):
+        smallest = _FEWEST_STEPS * _SPREADS * spread / points
+        gaussian += _as_gaussian(pair for pair in laplace if pair[0] < smallest)
+        laplace = [pair for pair in laplace if pair[0] >= smallest]
+        if not laplace:
+            return gaussian_epsilon(math.sqrt(gaussian), delta)
+        law = _law(laplace, beside_gaussian=gaussian > 0)
+        if law is not None and gaussian > 0:
+            return solve_beside_gaussian(law, math.sqrt(gaussian), delta, bound)
+        if law is not None:
+            return solve(law, delta)
+        points /= 4.0
+    return bound
+
+
+def _law(laplace: Uses, *, beside_gaussian: bool) -> Law | None:
+    """Return the law of the sum of the losses, None where it takes too much work."""
     step = _step(laplace)
     if 2.0 * sum(loss for loss, _ in laplace) > MOST_POINTS * step:
-        return bound
+        return None
     uses = [Use(masses, -(masses.size // 2), count) for masses, count in _masses(laplace, step)]
     scale = math.sqrt(sum(count * loss * loss for loss, count in laplace))
-    most = MOST_BESIDE_GAUSSIAN if gaussian > 0 else MOST_SUMMED
-    try:
-        law = sum_of_losses(uses, step, scale, most=most)
-    except TooLargeError:
-        return bound
-    if gaussian > 0:
-        return solve_beside_gaussian(law, math.sqrt(gaussian), delta, bound)
-    return solve(law, delta)
+    found = window(uses, step, scale, beside_gaussian=beside_gaussian)
+    return sum_of_losses(uses, step, found) if found.excess <= 1 else None
 
 
 def _masses(laplace: Uses, step: float) -> list[tuple[NDArray[np.float64], int]]:

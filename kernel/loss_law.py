@@ -18,23 +18,14 @@ TAIL = 1e-14
 """Mass of a tail of the sum that is cut."""
 ORDERS = np.geomspace(0.05, 50.0, 60)
 """Of the moment generating functions that bound tails, in units of 1 / scale."""
-MOST_POINTS = 1 << 18
-"""Points of the laws of all uses together that are worth computing: beyond, the sum of losses is
-given up for a closed form, so that no text of releases costs more than a second and 64 MB."""
-MOST_SUMMED, MOST_WORK = 1 << 20, 1 << 24
-"""Points of the law of the sum, and the same times the number of uses."""
-MOST_BESIDE_GAUSSIAN = 1 << 17
-"""Points of the law of a sum that Gaussian releases are added to."""
-_TILE = 1 << 20
 _UNIT = 2.0**-53
-
-
-class TooLargeError(ValueError):
-    """The law of a sum would have more points than are worth computing, by a factor ``excess``."""
-
-    def __init__(self, excess: float) -> None:
-        super().__init__(f"a law of {excess} times the points that are computed")
-        self.excess = excess
+MOST_POINTS = 1 << 20
+"""Of the law of a sum."""
+MOST_WORK = 1 << 22
+"""Points of a sum's law times its uses, and times the looks at it beside Gaussian releases."""
+_LOOKS = 15
+"""What `solve_beside_gaussian` costs, in uses."""
+_LARGEST_PLACE = 1 << 60
 
 
 class Use(NamedTuple):
@@ -61,15 +52,30 @@ class Law(NamedTuple):
     rounding: float
 
 
-def sum_of_losses(
+class Window(NamedTuple):
+    """The points ``low`` ... ``high`` of the grid, outside of which a sum has mass 2e-14 at most.
+
+    ``excess`` is at most 1 where the law may be computed on this grid; the law on a grid that is
+    ``excess`` times as coarse takes about what is allowed.
+    """
+
+    low: int
+    high: int
+    excess: float
+
+
+def window(
     uses: Sequence[Use],
     step: float,
     scale: float,
     orders: NDArray[np.float64] = ORDERS,
-    most: int = MOST_SUMMED,
-    work: int = MOST_WORK,
-) -> Law:
-    """Return the law of the sum of independent losses; two tails of mass 1e-14 are cut.
+    *,
+    beside_gaussian: bool = False,
+) -> Window:
+    """Return where the sum of independent losses is but for two tails of mass 1e-14 each.
+
+    Both ends are Chernoff bounds, of either sign: a sum of many losses lies about its mean, which
+    may be far from 0.
 
     Parameters
     ----------
@@ -81,19 +87,38 @@ def sum_of_losses(
         About the deviation of the sum.
     orders
         As `ORDERS`: fewer take less time, and cut the tails further out.
-    most, work
-        Points of the law at most, and the same times the number of uses.
+    beside_gaussian
+        Whether Gaussian releases take part, for which the law is looked at many times.
+    """
+    span_high = sum(use.times * (use.first + use.masses.size - 1) for use in uses)
+    span_low = sum(use.times * use.first for use in uses)
+    above = _tail_bound(uses, step, orders / scale) / step
+    below = _tail_bound(uses, -step, orders / scale) / step
+    if not abs(above) + abs(below) < _LARGEST_PLACE:
+        return Window(0, 0, math.inf)
+    high, low = min(span_high, math.ceil(above)), max(span_low, -math.ceil(below))
+    high = max(low, high)
+    work = len(uses) + (_LOOKS if beside_gaussian else 0)
+    return Window(low, high, (high - low) / min(MOST_POINTS - 1, MOST_WORK // work - 1))
 
-    Raises
-    ------
-    TooLargeError
-        For more of either.
+
+def sum_of_losses(uses: Sequence[Use], step: float, window: Window) -> Law:
+    """Return the law of the sum of independent losses in a window; two tails of 1e-14 are cut.
+
+    What lies outside is found inside, so that of the mass of a loss above a point no more than
+    that of the upper tail is lost.
+
+    Parameters
+    ----------
+    uses
+        Each with the number of times that it is added.
+    step
+        Of the grid.
+    window
+        That of these uses on this grid; its excess is at most 1.
 
     Notes
     -----
-    The window is that of the sum, from a tail to the other, wherever its mean lies: of many uses
-    it may lie far above 0.
-
     Each coefficient of a fast Fourier transform of length N is a sum along paths of about log2 N
     operations, so that its error is at most e = 8 log2(N) 2^-53 times the sum of the masses, which
     is 1. With F_k the transform of use k, a power of n_k has an error of at most n_k (e + 8 2^-53)
@@ -102,14 +127,8 @@ def sum_of_losses(
     square of those of the product; their sum is at most sqrt(N) times that, and the inverse
     transform adds e times the mean magnitude of the coefficients to each of N.
     """
-    span_high = sum(use.times * (use.first + use.masses.size - 1) for use in uses)
-    span_low = sum(use.times * use.first for use in uses)
-    high = min(span_high, math.ceil(_tail_bound(uses, step, orders / scale) / step))
-    low = max(span_low, -math.ceil(_tail_bound(uses, -step, orders / scale) / step))
+    low, high, _ = window
     size = 1 << max(high - low, 1).bit_length()
-    excess = max((high - low) / most, size * len(uses) / work)
-    if excess > 1.0:
-        raise TooLargeError(excess)
     error = 8.0 * math.log2(size) * _UNIT
     transform = np.ones(size // 2 + 1, dtype=np.complex128)
     relative = np.zeros(size // 2 + 1)
@@ -122,11 +141,12 @@ def sum_of_losses(
         reach = np.abs(one) + error
         largest *= reach**count
         relative += count * (error + 8.0 * _UNIT) / reach
-    places = np.arange(low, high + 1, dtype=np.int64)
-    total: NDArray[np.float64] = np.fft.irfft(transform, size)[places % size]
     of_product = math.sqrt(2.0 * float(np.sum(np.square(largest * relative))))
     rounding = of_product + 2.0 * error * float(np.sum(largest))
-    return Law(step * places.astype(np.float64), np.maximum(total, 0.0), rounding)
+    del largest, relative, reach, wrapped, one
+    places = np.arange(low, high + 1, dtype=np.int64)
+    total: NDArray[np.float64] = np.fft.irfft(transform, size)[places % size]
+    return Law(step * places.astype(np.float64), np.maximum(total, 0.0, out=total), rounding)
 
 
 def _tail_bound(uses: Sequence[Use], step: float, orders: NDArray[np.float64]) -> float:
@@ -137,12 +157,12 @@ def _tail_bound(uses: Sequence[Use], step: float, orders: NDArray[np.float64]) -
     logs = np.full(orders.size, -math.log(TAIL))
     for masses, first, count in uses:
         there = np.flatnonzero(masses)  # beside a point without mass all others could underflow
-        tile = max(1, _TILE // there.size)
-        for start in range(0, orders.size, tile):
-            part = slice(start, start + tile)
-            exponents = orders[part, None] * (step * (first + there))
-            top = exponents.max(axis=1)
-            logs[part] += count * (top + np.log(np.exp(exponents - top[:, None]) @ masses[there]))
+        losses, kept = step * (first + there), masses[there]
+        for number, order in enumerate(orders):
+            exponents = order * losses
+            top = exponents.max()
+            exponents -= top
+            logs[number] += count * (top + math.log(np.exp(exponents, out=exponents) @ kept))
     return float((logs / orders).min())
 
 

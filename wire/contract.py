@@ -27,6 +27,7 @@ from flwr.app import ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
 from privet.core.errors import WireError
+from privet.kernel.agent_ledger import LONGEST_ACCOUNT
 
 from .flower_internals import held_by
 from .payload import from_payload, to_payload
@@ -59,8 +60,10 @@ LONGEST_EXPERIMENT = 200
 """Bytes of an experiment's name at most: an agent keeps it with its state."""
 LONGEST_ABOUT = 1 << 22
 """Characters of the JSON text in an agent's reply at most."""
-LONGEST_SETTINGS = 1 << 20
+LONGEST_SETTINGS = 1 << 15
 """Characters of a message's parameters at most; those of a few messages are kept."""
+LONGEST_PROTOCOL = 200
+"""Characters of an algorithm's name at most."""
 
 Settings = Mapping[str, bool | int | float | str]
 
@@ -162,6 +165,26 @@ def read_experiment(record: Mapping[str, Any]) -> str:
     return name
 
 
+def read_protocol(record: Mapping[str, Any]) -> str:
+    """Return the name of the algorithm that a server asks for (raises ``WireError``)."""
+    name = read_field(record, "protocol", str)
+    if len(name) > LONGEST_PROTOCOL:
+        raise WireError(f"protocol has a name of more than {LONGEST_PROTOCOL} characters")
+    return name
+
+
+def require_readable(account: str) -> str:
+    """Return an agent's account, refused where it is longer than what is read.
+
+    Raises
+    ------
+    WireError
+    """
+    if len(account) > LONGEST_ACCOUNT:
+        raise WireError(f"account is longer than {LONGEST_ACCOUNT} characters")
+    return account
+
+
 def read_instruction(content: RecordDict) -> Instruction:
     """Return the instruction of a TRAIN message.
 
@@ -182,7 +205,7 @@ def read_instruction(content: RecordDict) -> Instruction:
     if not 1 <= round_ <= LAST_ROUND:
         raise WireError(f"message field 'round' is {round_}, expected 1 to {LAST_ROUND}")
     return Instruction(
-        protocol=read_field(shared, "protocol", str),
+        protocol=read_protocol(shared),
         version=read_field(shared, "version", int),
         experiment=read_experiment(shared),
         round=round_,
@@ -264,5 +287,5 @@ def read_update(content: RecordDict, protocol: str, version: int, round_: int) -
         epsilon=math.inf if about.get("epsilon") == "inf" else read_field(about, "epsilon", float),
         delta=read_field(about, "delta", float),
         note=read_field(about, "note", str, ""),
-        ledger=read_field(about, "ledger", str, ""),
+        ledger=require_readable(read_field(about, "ledger", str, "")),
     )

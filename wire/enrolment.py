@@ -10,7 +10,7 @@ from flwr.app import ConfigRecord, RecordDict
 from privet.core.errors import WireError, one_line
 from privet.core.library import LIBRARY_VERSION
 
-from .contract import CONTRACT_VERSION, LONGEST_ABOUT, RECORD
+from .contract import CONTRACT_VERSION, RECORD, require_readable
 from .records import config_record, read_field, read_record
 from .rosters import KEY_BYTES, LONGEST_NAME, is_name
 
@@ -19,6 +19,10 @@ LONGEST_FACTS = 2000
 
 LONGEST_LAYOUT = 1_000_000
 """Characters of the names and shapes of its model at most, and of what its columns mean."""
+
+
+MOST_ROUNDS = 64
+"""Rounds whose states a node names at most; it holds two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +140,9 @@ def sound(enrolment: Enrolment) -> Enrolment:
         raise WireError(f"facts have {length} characters, at most {LONGEST_FACTS} are read")
     if (length := len(enrolment.own_settings)) > LONGEST_FACTS:
         raise WireError(f"own settings have {length} characters, at most {LONGEST_FACTS}")
-    if (length := len(enrolment.ledger)) > LONGEST_ABOUT:
-        raise WireError(f"account has {length} characters, at most {LONGEST_ABOUT} are read")
+    require_readable(enrolment.ledger)
+    if (count := len(enrolment.rounds)) > MOST_ROUNDS:
+        raise WireError(f"states of {count} rounds are named, at most {MOST_ROUNDS} are read")
     if not 0.0 <= enrolment.step_size < math.inf:
         raise WireError(f"step size is {enrolment.step_size}, expected a length")
     texts = enrolment.layout, enrolment.buffers, enrolment.tied

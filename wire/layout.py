@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from privet.core.errors import ConfigError
 
+_MOST_DIMS, _LARGEST_SIZE = 32, 1 << 53
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -92,7 +94,7 @@ class Layout:
         a wrapped module do.
         """
         places = {each: i for i, each in enumerate(zip(self.names, self.shapes, strict=True))}
-        for name in self.names if part.names else ():
+        for name in self.names if 0 < len(part.names) <= len(self.names) else ():
             first = part.names[0]
             more = name.removesuffix(first) if f".{name}".endswith(f".{first}") else ""
             less = first.removesuffix(name) if f".{first}".endswith(f".{name}") else ""
@@ -121,9 +123,12 @@ class Layout:
     def from_json(cls, text: str) -> Layout:
         """Return the layout of ``to_json``, without dtypes (raises ``ValueError``)."""
         try:
-            pairs = [(str(name), tuple(map(int, shape))) for name, shape in json.loads(text)]
-        except (TypeError, RecursionError) as error:
-            raise ValueError(f"not a layout: {error}") from None
+            pairs = [(name, tuple(shape)) for name, shape in json.loads(text)]
+        except (ValueError, TypeError, RecursionError):
+            raise ValueError("its layout is no list of names and shapes") from None
+        for name, shape in pairs:
+            if type(name) is not str or len(shape) > _MOST_DIMS or not all(map(_is_size, shape)):
+                raise ValueError("its layout has an array of no name or shape")
         return cls(
             tuple(name for name, _ in pairs), tuple(shape for _, shape in pairs), ("",) * len(pairs)
         )
@@ -147,6 +152,10 @@ class Layout:
             record[name] = Array(part)  # which copies
             at += size
         return ArrayRecord(record)
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= _LARGEST_SIZE
 
 
 def _all_begin(names: tuple[str, ...], prefix: str) -> bool:

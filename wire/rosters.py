@@ -18,7 +18,10 @@ LEAST_ROSTER = 3
 """Agents whose uploads are added, at least: of two, each could read the other's."""
 LONGEST_NAME = 128
 """Characters of an agent's name at most."""
-LONGEST_NAMES = 1 << 24
+LONGEST_NAMES = 1 << 22
+"""Characters of the names of a roster at most."""
+_LONGEST_KEPT = 1 << 16
+"""Of names that are kept for the next message: agents of one process are sent the same."""
 
 
 def with_roster(shared: ConfigRecord, attempt: int, roster: Mapping[str, bytes]) -> ConfigRecord:
@@ -29,7 +32,8 @@ def with_roster(shared: ConfigRecord, attempt: int, roster: Mapping[str, bytes])
 
 def parse_roster(names: str, keys: bytes) -> tuple[tuple[str, bytes], ...]:
     """Return names and public keys of ``with_roster`` (raises ``WireError``)."""
-    listed = _agent_names(names)
+    read = _agent_names if len(names) <= _LONGEST_KEPT else _agent_names.__wrapped__
+    listed = read(names)
     if len(keys) != KEY_BYTES * len(listed):
         raise WireError(f"roster has {len(listed)} names and {len(keys)} bytes of keys")
     return tuple((name, keys[KEY_BYTES * i : KEY_BYTES * (i + 1)]) for i, name in enumerate(listed))

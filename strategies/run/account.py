@@ -229,6 +229,27 @@ def _not_private(half: ServerHalf[Any], ledgers: list[str]) -> str:
     return ""
 
 
+def own_settings(text: str) -> dict[str, Any]:
+    """Return the settings that an agent states it follows in place of the run's.
+
+    Raises
+    ------
+    WireError
+    """
+    stated = decode_settings(text) if text else {}
+    return {key: stated[key] for key in LOCAL_KEYS if key in stated}
+
+
+def refused_settings(half: ServerHalf[Any], text: str) -> str:
+    """Return why an agent cannot follow the settings that it states, or an empty text."""
+    try:
+        if given := own_settings(text):
+            half.with_settings(given)
+    except (ValueError, TypeError, ArithmeticError) as error:  # the text is the agent's
+        return f"its own settings: {one_line(str(error))}"
+    return ""
+
+
 def expected_release(
     half: ServerHalf[Any], agent: Agent, number: int, agents: int
 ) -> Release | None:
@@ -245,9 +266,7 @@ def expected_release(
         for known, own in agent.terms:
             local = half
             if own:
-                stated = decode_settings(own)
-                given = {key: stated[key] for key in LOCAL_KEYS if key in stated}
-                local = half.with_settings(given)
+                local = half.with_settings(own_settings(own))
             facts = replace(Facts.from_json(known), agents=agents)
             releases.append(local.agent.release(facts, number))
         if releases[0].mechanism == "none":

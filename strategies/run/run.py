@@ -61,13 +61,13 @@ from privet.core.library import LIBRARY_VERSION, library_version
 from privet.data.agreement import Agreement
 from privet.kernel import Facts
 from privet.kernel.programs.gradients import Gradients
-from privet.wire import sort_names
+from privet.wire import Enrolment, sort_names
 from privet.wire.contract import encode_settings, means_privacy
 from privet.wire.payload import BUFFERS
 
 from ..gaps import SAVED, UNKNOWN, Gaps
 from ..half import Arrays, ServerHalf, Turn, Vector, grouped
-from .account import count_lost, expected_release, with_lost
+from .account import count_lost, expected_release, refused_settings, with_lost
 from .asynchrony import AsynchronySettings
 from .calibration import TARGET, calibrated, facts_of
 from .checkpoint import Checkpoint
@@ -533,7 +533,7 @@ class Run:
             self.half.name,
             self.half.version,
             self.session.experiment,
-            self.session.check,
+            self._unfit,
             self.session.adopt,
             quiet=private or masked,
             secure_sum=masked,
@@ -542,6 +542,11 @@ class Run:
             row_norm=self.session.row_norm,
             open=not self._settled,
         )
+
+    def _unfit(self, enrolment: Enrolment) -> str:
+        """Return why an agent does not fit the run, or an empty text."""
+        own = enrolment.own_settings
+        return self.session.check(enrolment) or refused_settings(self.half, own)
 
     @property
     def _wanted(self) -> int:

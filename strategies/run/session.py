@@ -386,7 +386,7 @@ class Session:
             stated = None
         if not isinstance(stated, dict) or not all(isinstance(n, str) for n in stated.values()):
             raise ValueError("its statement of tied parameters is not a table of names")
-        tied = {}
+        tied, trained = {}, set(names.values())
         for other, target in stated.items():
             if target not in names:
                 raise ValueError(f"it ties {other!r} to {target!r}, which it does not train")
@@ -395,7 +395,7 @@ class Session:
                 alias = other.removeprefix(target.removesuffix(name))
             else:
                 alias = name.removesuffix(target) + other
-            if alias in names.values():
+            if alias in trained:
                 raise ValueError(f"it ties {alias!r} to {target!r}, but trains both")
             if alias not in self.arrays:
                 continue  # the starting model lacks this name, so nothing is returned under it

@@ -36,11 +36,12 @@ from flwr.serverapp import Grid
 from privet.core import WireError, mapped
 from privet.kernel import stream
 from privet.wire import Update, sort_names
-from privet.wire.contract import decode_settings, read_update
+from privet.wire.contract import read_update
 
 from ..half import Arrays, ServerHalf
 from ..participation import Fraction
 from ..uploads import Block, Uploads
+from .account import own_settings
 from .clear import ClearUploads, accepted, fold
 from .exchange import NO_REPLY, EngineGrid, Reply, gather, push, sort_replies
 from .failure import Failure
@@ -449,8 +450,7 @@ class Checked:
 
 def local_steps(half: ServerHalf[Any], agent: Agent, key: str) -> int:
     """Return the number of local steps of an agent's task; ``key`` is that of the run config."""
-    own = decode_settings(agent.own) if agent.own else {}
-    return int(own.get(key, half.settings().get(key, 1)))
+    return int(own_settings(agent.own).get(key, half.settings().get(key, 1)))
 
 
 def _given(block: Block) -> Block:

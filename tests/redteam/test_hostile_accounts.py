@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Message, RecordDict
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from privet.kernel import AgentLedger, Release
+from privet.client_apps import guard
+from privet.kernel import AgentLedger, Release, loss_law, sampled
 from privet.kernel.agent_ledger import LONGEST_ACCOUNT
-from privet.kernel.loss_law import MOST_POINTS
+from privet.kernel.laplace import mixed_epsilon
 from privet.kernel.sampled import sampled_epsilon
 from privet.sim.engine import InlineGrid
-from privet.strategies import DPFedSGD
+from privet.strategies import DPFedSGD, FedPLT
 from privet.wire import ENROL, pack
 from privet.wire.contract import agent_record, encode_settings, shared_record
 from redteam.harness import SETTINGS, Node, problem, sent, start
@@ -120,11 +123,11 @@ HONEST = AgentLedger.of(
 ).to_json()
 
 
-def message(account: str) -> RecordDict:
-    settings = {**SETTINGS["dp-fedsgd"], "relation": "add-remove"}
+def message(account: str, round_: int = 1) -> RecordDict:
+    said = encode_settings({**SETTINGS["dp-fedsgd"], "relation": "add-remove"})
     x = np.zeros(4)
     own = agent_record(0, pack(start("dp-fedsgd", x)), account)
-    shared = shared_record("dp-fedsgd", 1, "e", 1, encode_settings(settings), sent("dp-fedsgd", x))
+    shared = shared_record("dp-fedsgd", 1, "e", round_, said, sent("dp-fedsgd", x))
     return RecordDict({"privet": shared, "privet.agent": own})
 
 
@@ -156,12 +159,15 @@ def test_random_accounts_cost_a_node_little(tmp_path: Path, honest: Cost) -> Non
 
 
 class Lying(InlineGrid):
-    """A grid whose agent 1 states an account of its own, enrolled or with its uploads."""
+    """A grid whose agent 1 states an account of its own, or any other text, where it enrols.
 
-    def __init__(self, account: str, where: str) -> None:
+    Or with its uploads.
+    """
+
+    def __init__(self, account: str, where: str, algorithm: str = "dp-fedsgd") -> None:
         rules = {"relation": "add-remove", "num-examples": 40}
         nodes = [{"partition-id": agent, **rules} for agent in range(3)]
-        super().__init__(app_of(logistic_agents(3), "dp-fedsgd"), nodes)
+        super().__init__(app_of(logistic_agents(3), algorithm), nodes)
         self.account, self.where = account, where
 
     def deliver(self, message: Message) -> Message | None:
@@ -171,12 +177,16 @@ class Lying(InlineGrid):
             return reply
         record: Any = reply.content["privet"]
         if message.metadata.message_type == ENROL:
-            if self.where == "enrolment":
-                record["ledger"] = self.account
+            if self.where != "upload" and self.where:
+                record["ledger" if self.where == "enrolment" else self.where] = self.account
         elif self.where == "upload":
             about = {**json.loads(record["about"]), "ledger": self.account}
             record["about"] = json.dumps(about)
         return reply
+
+
+def start_model() -> ArrayRecord:
+    return ArrayRecord({"x": Array(np.zeros(4))})
 
 
 def played(account: str, where: str) -> Any:
@@ -188,8 +198,7 @@ def played(account: str, where: str) -> Any:
         batch="poisson",
         step_size_base=0.1,
     )
-    start = ArrayRecord({"x": Array(np.zeros(4))})
-    return strategy.start(Lying(account, where), start, num_rounds=2)
+    return strategy.start(Lying(account, where), start_model(), num_rounds=2)
 
 
 @pytest.fixture(scope="module")
@@ -241,19 +250,174 @@ def test_epsilon_of_ever_more_uses_is_never_below_that_of_fewer(uses: int) -> No
     assert many >= sampled_epsilon(0.0, ((mu, q, max(1, uses // 2)),), delta)
 
 
-def test_one_use_has_a_bounded_number_of_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    from privet.kernel import sampled
+@pytest.mark.parametrize("beside", [0.0, 0.5])
+def test_a_law_has_a_bounded_number_of_points(
+    beside: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is summed: points are work and memory, on any machine."""
+    kept, points, summed = loss_law.window, [0], [0.0]
 
-    made = sampled._one_use
-    points: list[int] = []
+    def counting(uses: Any, *rest: Any, **options: Any) -> Any:
+        points.append(sum(use.masses.size for use in uses))
+        found = kept(uses, *rest, **options)
+        if found.excess <= 1:
+            summed.append((found.high - found.low) * (len(uses) + 15 * options["beside_gaussian"]))
+        return found
 
-    def counting(*arguments: Any) -> Any:
-        masses, first = made(*arguments)
-        points.append(masses.size)
-        return masses, first
+    monkeypatch.setattr(sampled, "window", counting)
+    monkeypatch.setattr("privet.kernel.laplace.window", counting)
+    random = np.random.default_rng(int(2 * beside))
+    for _ in range(60):
+        count = int(random.choice([1, 3, 16, 64]))
+        low, high = sorted(random.uniform(-5, 1.2, 2))
+        losses = np.sort(10 ** random.uniform(low, high, count)).tolist()
+        times = (10 ** random.uniform(0, random.choice([1, 4, 20]), count)).tolist()
+        rates = (10 ** random.uniform(-10, -0.01, count)).tolist()
+        releases = [(mu, q, int(n)) for mu, q, n in zip(losses, rates, times, strict=True)]
+        sampled_epsilon.__wrapped__(beside, tuple(releases), 1e-6)
+        mixed_epsilon.__wrapped__(beside, tuple((mu, n) for mu, _, n in releases), 1e-6)
+    assert len(summed) > 20
+    assert max(points) <= loss_law.MOST_POINTS + 4 * 64
+    assert max(summed) <= loss_law.MOST_WORK
 
-    monkeypatch.setattr(sampled, "_one_use", counting)
-    sampled_epsilon.cache_clear()
-    sampled_epsilon(0.0, ((4.7, 1.9e-8, 3), (30.0, 1e-9, 1)), 1e-6)
-    assert points
-    assert max(points) <= MOST_POINTS + 2
+
+@pytest.mark.parametrize(
+    "releases",
+    [
+        ((0.5, 0.01, 10**4),),
+        ((3.0, 1e-3, 10**3),),
+        ((0.3, 0.5, 100), (1.0, 1e-3, 10**3)),
+    ],
+)
+def test_a_coarser_law_costs_more_and_not_much(
+    releases: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is computed of too many points is an upper bound of what they would give."""
+    fine = sampled_epsilon.__wrapped__(0.0, releases, 1e-5)
+    monkeypatch.setattr(loss_law, "MOST_POINTS", 1 << 12)
+    coarse = sampled_epsilon.__wrapped__(0.0, releases, 1e-5)
+    assert fine < coarse < 1.1 * fine
+
+
+def test_a_coarser_law_of_laplace_noise_costs_more_and_not_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    losses = ((0.01, 400), (0.05, 100), (1.0, 5))
+    fine = mixed_epsilon.__wrapped__(0.0, losses, 1e-5)
+    monkeypatch.setattr(loss_law, "MOST_POINTS", 1 << 12)
+    coarse = mixed_epsilon.__wrapped__(0.0, losses, 1e-5)
+    assert fine < coarse < 1.1 * fine
+
+
+def test_wide_mixtures_of_laplace_noise_are_composed_on_a_grid() -> None:
+    """Of losses a thousand times apart the closed form would say twice as much."""
+    losses = tuple((0.002 * 2.0**i, 60) for i in range(12))
+    pure = sum(count * loss for loss, count in losses)
+    spread = np.sqrt(sum(count * loss * loss for loss, count in losses))
+    mean = sum(count * (loss - 1.0 + np.exp(-loss)) for loss, count in losses)
+    found = mixed_epsilon(0.0, losses, 1e-5)
+    # Of so many uses the sum is about normal, and delta the tail above epsilon at most.
+    assert mean < found < mean + 5.0 * spread < pure
+
+
+# ---------------------------------------------------------------------- what is not needed
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_an_account_that_is_part_of_the_other_is_not_evaluated(
+    more: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node's own holds all that is sent, or the other way round: one of them is composed."""
+    node = Node(tmp_path, problem(), relation="add-remove")
+    node.send(message(""))
+    (own,) = [json.loads(line)["release"] for line in node.written.splitlines()]
+    told = AgentLedger.of([(Release.from_dict(own), 1 + more)]).to_json()
+    composed: list[int] = []
+    kept = AgentLedger.spent
+
+    def counting(ledger: AgentLedger, delta: float) -> float:
+        composed.append(ledger.messages)
+        return kept(ledger, delta)
+
+    monkeypatch.setattr(AgentLedger, "spent", counting)
+    guard._charged.cache_clear()
+    reply = node.send(message(told, round_=2))
+    assert reply.has_content()
+    assert composed == [2 + more]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3)), max_size=4),
+    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3)), max_size=4),
+)
+def test_of_two_accounts_the_dearer_counts(
+    first: list[tuple[int, int]], second: list[tuple[int, int]]
+) -> None:
+    made = [Release("gaussian", scale, relation="add-remove") for scale in (1.0, 2.0, 5.0)]
+    own, told = (AgentLedger.of((made[k], n) for k, n in each) for each in (first, second))
+    _, epsilon = guard.Guard._account(own.to_json(), told.to_json(), made[0], 1e-5)
+    assert epsilon == max(each.record(made[0]).spent(1e-5) for each in (own, told))
+    if own.covers(told):
+        assert own.spent(1e-5) >= told.spent(1e-5)
+
+
+# ---------------------------------------------------------------------- other texts
+
+
+NESTED = "[" * 900 + "]" * 900
+ENROLMENTS = {
+    ("layout", '[["x",[1e999]]]'),
+    ("layout", '[["x",[NaN]]]'),
+    ("layout", '[["x",[-4]]]'),
+    ("layout", '[["x",[' + "9," * 400_000 + "9]]]"),
+    ("layout", '[["x",' + NESTED + "]]"),
+    ("layout", "[" + '["x",[4]],' * 90_000 + '["x",[4]]]'),
+    ("buffers", '[["x",[Infinity]]]'),
+    ("tied", "{" + ",".join(f'"{i}":"x"' for i in range(90_000)) + "}"),
+    ("tied", '{"a":' * 900 + "1" + "}" * 900),
+    ("own-settings", '{"local-epochs":"many"}'),
+    ("own-settings", '{"local-epochs":1e999}'),
+    ("own-settings", '{"step-size":[]}'),
+    ("own-settings", "[]"),
+    ("facts", NESTED),
+    ("ledger", '[{"mechanism":' + NESTED + "}]"),
+    ("ledger", '[{"mechanism":"gaussian","scale":' + NESTED + "}]"),
+}
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize(("field", "said"), sorted(ENROLMENTS))
+def test_no_text_of_an_enrolment_ends_a_run(
+    field: str, said: str, asynchronous: bool, usual: Cost
+) -> None:
+    results: list[Any] = []
+
+    def run() -> None:
+        strategy = FedPLT(num_agents=3, local_epochs=1, step_size=0.1, asynchronous=asynchronous)
+        grid = Lying(said, field, "fed-plt")
+        rounds = 8 if asynchronous else 2
+        results.append(strategy.start(grid, start_model(), num_rounds=rounds))
+
+    found = cost(run)
+    (result,) = results
+    taken = {name for done in result.history for name in done.participants}
+    assert {"0", "2"} <= taken
+    found.require(usual)
+
+
+def test_long_settings_and_names_are_not_read_nor_kept(tmp_path: Path) -> None:
+    node = Node(tmp_path, problem())
+    texts = [f'{{"k{i}":[' + "{}," * 300_000 + "1]}" for i in range(4)]
+    x = np.zeros(4)
+    messages = []
+    for long in texts:
+        shared = shared_record("dp-fedsgd", 1, "e", 1, long, {"x": x})
+        messages.append(RecordDict({"privet": shared, "privet.agent": agent_record(0, pack({}))}))
+    named = shared_record("p" * 10**6, 1, "e", 1, "{}", {"x": x})
+    messages.append(RecordDict({"privet": named, "privet.agent": agent_record(0, pack({}))}))
+    node.send(message(""))
+    found = cost(lambda: [node.send(one) for one in messages])
+    assert found.megabytes <= 8
+    assert found.seconds <= 4 * SECONDS
+    assert all(node.send(one).has_error() for one in messages)

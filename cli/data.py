@@ -34,7 +34,7 @@ _DEALING = {
     "natural-id": "rows are dealt by id-column (partition=natural-id): each agent has those of one "
     "id",
 }
-"""What is said of the default."""
+"""The line on how rows are dealt by default, by partition."""
 _DEALT = ("partition", "num-agents")
 """Keys of how rows are dealt, which a preset has values of its own for."""
 _REFUSED = {("missing", "mean"), ("missing", "drop")}

@@ -108,12 +108,11 @@ def read_npz(
                 raise zipfile.BadZipFile("not an .npz file")
             file.seek(0)
             with zipfile.ZipFile(file) as archive:
+                named = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
                 arrays = {
-                    entry.filename.removesuffix(".npy"): _read_member(
-                        archive, entry, folder, compressed
-                    )
-                    for entry in archive.infolist()
-                    if only in ("", entry.filename.removesuffix(".npy"))
+                    name: _read_member(archive, entry, folder, compressed)
+                    for name, entry in named.items()
+                    if only in ("", name)
                 }
     except _DAMAGE as error:
         raise ValueError(said_of(error)) from None

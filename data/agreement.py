@@ -91,7 +91,7 @@ def agreement(statements: Mapping[str, str], leader: str = "") -> Agreement:
         return Agreement()
     texts = [leader, *stated.values()] if leader else list(stated.values())
     first = read(texts[0])
-    # What a site's own rows are is for the pooled scaling alone: others are not sent it.
+    # The sums over a site's own rows serve the pooled scaling alone: no other site is sent them.
     if all(text == texts[0] for text in texts) and not (first and first.rows):
         return Agreement(texts[0])
     chosen = leader or _of_most(stated)

@@ -139,7 +139,7 @@ class Meaning:
         """The digest of what is stated or visible, in whatever order, without numbers of rows."""
         columns = {name: _unordered(facts) for name, facts in self.columns.items()}
         parts: list[Any] = [columns, dict(self.label), dict(self.settings), self.says]
-        if self.scale:  # which sites do not state
+        if self.scale:  # a site that enrols states none
             parts.append(_ordered(self.scale))
         return digest(json.dumps(parts, ensure_ascii=False, sort_keys=True))
 

@@ -73,7 +73,7 @@ class BinaryLogistic(ScalarScoreModel):
         np.minimum(residuals, limits.most, out=residuals)
 
     def _usual_metrics(self, scores: FloatArray, targets: FloatArray) -> Mapping[str, float]:
-        accuracy = float(np.mean(np.where(scores >= 0.0, 1, -1) == targets))
+        accuracy = _accuracy(scores, targets)
         area = area_under_curve(scores, targets > 0)
         return {"accuracy": accuracy} if area is None else {"accuracy": accuracy, "auc": area}
 
@@ -90,8 +90,11 @@ class BinaryLogistic(ScalarScoreModel):
     @staticmethod
     def accuracy(x: FloatArray, features: FloatArray, labels: FloatArray) -> float:
         """Return the fraction of examples with sign(<a, x>) = label; a zero score counts as +1."""
-        predicted = np.where(BinaryLogistic.predict_margin(x, features) >= 0.0, 1, -1)
-        return float(np.mean(predicted == labels))
+        return _accuracy(BinaryLogistic.predict_margin(x, features), labels)
+
+
+def _accuracy(scores: FloatArray, labels: FloatArray) -> float:
+    return float(np.mean(np.where(scores >= 0.0, 1, -1) == labels))
 
 
 def area_under_curve(scores: FloatArray, positive: npt.NDArray[np.bool_]) -> float | None:

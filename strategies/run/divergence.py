@@ -214,8 +214,9 @@ class Divergence(Observer):
 
     def on_round(self, run: Run, done: Round) -> str | None:
         """Check the round's numbers; those that were not measured are ignored."""
-        self._name_faulty(run, done)
-        fault = self._fault(run, done)
+        never_folded = run.session.roster.never_folded(done.failures)
+        self._name_faulty(done, never_folded)
+        fault = self._fault(done, never_folded)
         return self._report(run, f"{fault} in round {done.round}") if fault else None
 
     def on_failure(self, run: Run, few: TooFewError) -> str | None:
@@ -231,9 +232,9 @@ class Divergence(Observer):
         log.warning("this run diverges, %s: %s", what, remedy(self.keys, diverged=True))
         return Stop.DIVERGENCE if self.ends else None
 
-    def _name_faulty(self, run: Run, done: Round) -> None:
+    def _name_faulty(self, done: Round, never_folded: set[str]) -> None:
         """Warn of agents whose uploads have not been finite since their first round, once each."""
-        for name in run.session.roster.never_folded(done.failures):
+        for name in never_folded:
             if done.failures[name].code is FailureCode.NOT_FINITE and name not in self._named:
                 self._named.add(name)
                 log.warning(
@@ -241,9 +242,9 @@ class Divergence(Observer):
                     name,
                 )
 
-    def _fault(self, run: Run, done: Round) -> str:
-        never = run.session.roster.never_folded(done.failures)
-        if overflowed(done.failures, len(done.participants) + len(done.failures), never):
+    def _fault(self, done: Round, never_folded: set[str]) -> str:
+        chosen = len(done.participants) + len(done.failures)
+        if overflowed(done.failures, chosen, never_folded):
             return UPLOADS
         for name, value in _measured(done):
             if not math.isfinite(value):

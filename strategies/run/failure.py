@@ -73,8 +73,6 @@ class Failure:
 
 
 _NOT_FINITE = (FailureCode.NOT_FINITE, FailureCode.SAYS_NOT_FINITE)
-
-
 FOR_A_PERSON = frozenset(
     {FailureCode.OUT, FailureCode.REFUSED, FailureCode.EXCLUDED, FailureCode.OTHER_APP}
 )

@@ -95,32 +95,34 @@ class Journal:
         try:
             new = not self.path.exists()
             file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
-            place = os.lseek(file, 0, os.SEEK_END)
-            if place >= len(_END) and os.pread(file, len(_END), place - len(_END)) == _END:
-                place -= len(_END)
             try:
-                os.lseek(file, place, os.SEEK_SET)
-                append(file, _line(entry) + _END)
-            except OSError:  # no message of it leaves, so what a full disk left of it is removed
-                os.truncate(file, place)
-                os.pwrite(file, _END, place)
-                raise
+                place = os.lseek(file, 0, os.SEEK_END)
+                if place >= len(_END) and os.pread(file, len(_END), place - len(_END)) == _END:
+                    place = os.lseek(file, -len(_END), os.SEEK_END)
+                _write(file, place, _line(entry))
             finally:
                 os.close(file)
             if new:
                 sync_directory(self.path.parent)
         except OSError as error:
-            raise self._unwritten(error) from None
-
-    def _unwritten(self, error: OSError) -> RunError:
-        return RunError(
-            f"{self.path} cannot be written: {error.strerror}; a private run asks no agent "
-            "whose cost it could forget"
-        )
+            raise RunError(
+                f"{self.path} cannot be written: {error.strerror}; a private run asks no agent "
+                "whose cost it could forget"
+            ) from None
 
 
 _SAVED = b'{"saved":'
 _END = b'"end"\n'
+
+
+def _write(file: int, place: int, line: bytes) -> None:
+    """Write a line and the end of the file at a place, or leave the file as it was."""
+    try:
+        append(file, line + _END)
+    except OSError:  # no message of it leaves, so what a full disk left of it is removed
+        os.truncate(file, place)
+        os.pwrite(file, _END, place)
+        raise
 
 
 def _line(entry: Mapping[str, object]) -> bytes:

@@ -192,16 +192,19 @@ def _run(folder: Path) -> tuple[Mapping[str, Any], float]:
     from privet.core import ConfigError
     from privet.core.errors import near_path
     from privet.server_apps.config import changed, is_idle
+    from privet.server_apps.report.runs import PRIVACY, SUMMARY, read_json
 
-    try:
-        config = json.loads((folder / "summary.json").read_text())["config"]
-        accounts = json.loads((folder / "privacy.json").read_text())["accounts"]
-        epsilon = float(accounts[0]["epsilon"]) if accounts else math.inf
-        if not isinstance(config, dict):
-            raise TypeError
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
+    config = read_json(folder / SUMMARY).get("config")
+    accounts = read_json(folder / PRIVACY).get("accounts")
+    if config is None or accounts is None:
         raise ConfigError(
-            f"{folder}: expected the folder of a finished run, with summary.json and privacy.json"
+            f"{folder}: expected the folder of a finished run, with {SUMMARY} and {PRIVACY}"
             f"{near_path(folder)}"
-        ) from None
+        )
+    written = accounts[0]["epsilon"] if accounts else "inf"
+    epsilon = math.inf if written == "inf" else written
+    if not isinstance(epsilon, int | float):
+        raise ConfigError(
+            f"{folder / PRIVACY}: accounts.0.epsilon: expected a number, got {written!r}"
+        )
     return {key: value for key, value in changed(config).items() if not is_idle(key)}, epsilon

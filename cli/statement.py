@@ -17,8 +17,8 @@ def statement(
         bool,
         typer.Option(
             "--verify",
-            help="Compare the page, the model, the history and ledgers with what it states; "
-            "exit code 1 if one differs.",
+            help="Compute the figures again from the releases, and compare the page, the model, "
+            "the history and ledgers with what it states; exit code 1 if one differs.",
         ),
     ] = False,
     ledger: Annotated[
@@ -34,7 +34,7 @@ def statement(
     from privet.kernel import LedgerError
     from privet.server_apps.report.files import PAGE, STATEMENT
     from privet.server_apps.report.runs import read_runs
-    from privet.server_apps.report.statement import checks_of
+    from privet.server_apps.report.verification import checks_of
 
     if ledger and not verify:
         raise ConfigError("--ledger: goes with --verify")

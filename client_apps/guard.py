@@ -72,6 +72,8 @@ class Spent(NamedTuple):
     note: str = ""
     fully_charged: bool = False
     """Whether the reply was charged for noise that nobody can predict."""
+    head: str = ""
+    """The head of the node's ledger file with the reply; empty where it keeps none."""
 
 
 class Guard(NamedTuple):
@@ -124,7 +126,7 @@ class Guard(NamedTuple):
             ledger, epsilon = self._account(ledger, sent, release, delta)
             self._keep_target(epsilon)
         noise = Perturber(release, self.source(), facts, given=explicit)
-        self.rules.charge(
+        head = self.rules.charge(
             release,
             f"run {self.context.run_id} round {self.round} agent {self.agent}",
             self.experiment,
@@ -132,7 +134,7 @@ class Guard(NamedTuple):
         if release.mechanism == "none":
             return Spent(epsilon, delta, noise, ledger)
         if not (explicit or self._seed >= 0):
-            return Spent(epsilon, delta, noise, ledger, fully_charged=True)
+            return Spent(epsilon, delta, noise, ledger, fully_charged=True, head=head)
         why = "noise is given" if explicit else "noise-seed is set"
         note = f"not private: {why}" if self.round == 1 else ""
         return Spent(math.inf, delta, noise, ledger, note)

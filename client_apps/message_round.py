@@ -196,6 +196,7 @@ class MessageRound(Round[Local, RecordDict]):
             delta=spent.delta,
             note=_note(spent, masking, instruction.round),
             ledger=spent.ledger,
+            head=spent.head,
         )
         content = record_dict(
             {RECORD: update_record(instruction.protocol, instruction.version, reply)}

@@ -3,6 +3,9 @@
     exit         what leaves                                    of a private node
     ----         -----------                                    -----------------
     upload       what `privet.kernel.round.Round.seal` makes    the same: it was charged and noised
+    head         the hash in the last line of the node's        the same: the line is made of the
+                 ledger, beside an upload                       charge, texts of messages and the
+                                                                time, before the records are read
     enrolment    declared numbers (`privet.kernel.Facts`),      the same: none is computed from the
                  the model's names and shapes, the account      records (`require_public`)
     encoding     what columns mean; of a file of the node's     digests of its public schema and

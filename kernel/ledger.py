@@ -8,7 +8,11 @@ A last line that is torn (unreadable, after a power cut or on a full disk) belon
 cannot have left. It is still charged, as the costliest release in the file or the one being
 charged, whichever is worse: the next append first seals the torn bytes with such a charge. Any
 other line that is not what was written means that somebody edited the file; then everything is
-refused until a human looks (`privet ledger FILE`). Truncation to a whole line cannot be noticed.
+refused until a human looks (`privet ledger FILE`). Truncation to a whole line cannot be noticed in
+the file itself. It is noticed by whoever knows the head, the hash in the last line: replies carry
+it, and a run's record keeps it (`privet statement --verify --ledger`). A line is made of public
+numbers, texts of messages and the time, and is written before the records are read, so that its
+hash tells nothing of them.
 """
 
 from __future__ import annotations
@@ -22,14 +26,23 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from privet.kernel.accountant import Totals
 from privet.kernel.agent_ledger import AgentLedger
 from privet.kernel.errors import BudgetRefused, LedgerError, UnsupportedAccountError
 from privet.kernel.events import Release
-from privet.kernel.ledger_lines import DamagedError, End, Entry, Running, decode, read_all, read_end
+from privet.kernel.ledger_lines import (
+    DamagedError,
+    End,
+    Entry,
+    Running,
+    decode,
+    head,
+    read_all,
+    read_end,
+)
 from privet.kernel.programs.custom import custom_in
 from privet.kernel.told import Told
 
@@ -51,12 +64,16 @@ class Spent:
         Number of messages charged.
     torn
         How many of them are charges for torn lines.
+    head
+        The hash in the line that a charge wrote, which covers all lines before it; empty where
+        nothing was charged.
     """
 
     epsilon: float | None
     delta: float
     messages: int
     torn: int = 0
+    head: str = field(default="", compare=False)
 
 
 @dataclass(slots=True)
@@ -120,12 +137,15 @@ class Audit:
         unknown.
     runs
         By run, in the order of their first entries.
+    heads
+        The hash in each line: what the file's head was when that line was its last.
     """
 
     running: Running
     open_torn: int
     sealed: Running | None
     runs: tuple[RunSpent, ...]
+    heads: tuple[str, ...]
 
     def spent(self, delta: float) -> Spent:
         """Return the total at delta."""
@@ -222,7 +242,7 @@ class LedgerFile:
             if size == 0:
                 sync_directory(self.path.parent)
             append(descriptor, data)
-        return total
+        return replace(total, head=head(data))
 
     def released(self, experiment: str, agent: str) -> AgentLedger:
         """Return the releases charged to an agent in an experiment, over all runs that resumed it.
@@ -258,8 +278,10 @@ class LedgerFile:
             Naming the first bad line, or if there is no such file.
         """
         runs: dict[str, RunSpent] = {}
+        heads: list[str] = []
 
         def keep(entry: Entry) -> None:
+            heads.append(entry.chain)
             matched = _NOTE.fullmatch(entry.note)
             run = entry.run or (matched[1] if matched else "")
             runs.setdefault(run, RunSpent(run)).add(entry)
@@ -267,7 +289,9 @@ class LedgerFile:
         with self._locked(os.O_RDONLY, fcntl.LOCK_SH) as (descriptor, size):
             data = _read(descriptor, 0, size)
             end: End = read_all(data, keep)
-        return Audit(end.running, end.unreadable, end.sealed(None), tuple(runs.values()))
+        return Audit(
+            end.running, end.unreadable, end.sealed(None), tuple(runs.values()), tuple(heads)
+        )
 
     @contextlib.contextmanager
     def _locked(self, flags: int, lock: int) -> Iterator[tuple[int, int]]:

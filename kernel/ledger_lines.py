@@ -102,6 +102,9 @@ class Entry:
         The numbers that bind the line to its place.
     experiment
         The run and all that resume it; empty where none was given.
+    chain
+        The line's hash, which covers the line before it; empty for a line that is yet to be
+        written.
     """
 
     release: Release
@@ -111,6 +114,7 @@ class Entry:
     note: str
     link: Link
     experiment: str = ""
+    chain: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +222,11 @@ def _hash(before: bytes, body: bytes) -> bytes:
     return hashlib.sha256(before + body).hexdigest().encode()
 
 
+def head(lines: bytes) -> str:
+    """Return the chain of the last of these whole lines: the head of a ledger that ends so."""
+    return lines.removesuffix(b"\n")[-_CHAIN_LENGTH:].split(b'"')[3].decode()
+
+
 def decode(raw: bytes) -> Entry | None:
     """Return the entry of a line, or None if the line is torn.
 
@@ -240,7 +249,8 @@ def decode(raw: bytes) -> Entry | None:
         release = Release.from_dict(mapping["release"])
         texts = str(mapping.get("time", "")), str(mapping.get("run", "")), str(mapping["note"])
         experiment = str(mapping.get("experiment", ""))
-        return Entry(release, torn, *texts, _link(mapping, release), experiment)
+        chain = str(mapping.get("chain", ""))
+        return Entry(release, torn, *texts, _link(mapping, release), experiment, chain)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise DamagedError(f"is not a ledger entry ({error!s:.100})") from None
 

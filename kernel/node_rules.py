@@ -261,11 +261,12 @@ class NodeRules:
             return ""
         return account.to_json()
 
-    def charge(self, release: Release, note: str = "", experiment: str = "") -> None:
-        """Charge a reply to the node's budget, or refuse it.
+    def charge(self, release: Release, note: str = "", experiment: str = "") -> str:
+        """Charge a reply to the node's budget, or refuse it; return the head of its ledger.
 
         Called before anything is computed from the data: when it returns, the charge is on the
-        disk. It is never taken back, even if the reply then fails or is lost.
+        disk. It is never taken back, even if the reply then fails or is lost. The head
+        (`privet.kernel.ledger.Spent`) is empty where the node keeps no ledger.
 
         Parameters
         ----------
@@ -283,7 +284,7 @@ class NodeRules:
             not say why; `__cause__` does, for the node's own log.
         """
         if not self.limited:
-            return
+            return ""
         if release.noise_multiplier == 0:
             what = release.what or "reply"
             raise BudgetRefused(f"this node sends nothing without noise ({what})", Told.NO_NOISE)
@@ -300,13 +301,14 @@ class NodeRules:
                 Told.MIN_NOISE,
             )
         if self.max_epsilon is None or self.ledger_path is None:
-            return
+            return ""
         try:
-            LedgerFile(self.ledger_path).charge(
+            spent = LedgerFile(self.ledger_path).charge(
                 release, self.delta, self.max_epsilon, note, experiment=experiment
             )
         except (LedgerError, UnsupportedAccountError) as error:
             raise BudgetRefused(Told.LEDGER) from error
+        return spent.head
 
 
 def _trust_files(mapping: Mapping[str, Any]) -> tuple[int, str, str] | None:

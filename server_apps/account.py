@@ -66,6 +66,24 @@ def _rates(ledger: AgentLedger) -> str:
     return " to ".join(ends)
 
 
+def assumptions_of(worst: AgentLedger, ledgers: Iterable[AgentLedger]) -> list[str]:
+    """Return what the epsilon of a run rests on.
+
+    Parameters
+    ----------
+    worst
+        The account of the agent that released most, with at least one release.
+    ledgers
+        Those of all agents.
+    """
+    relation = worst.totals.relation or "replace-one"
+    stated = [line.format(UNITS[relation]) for line in ASSUMPTIONS]
+    in_place = [IN_PLACE] if relation == "add-remove" else []
+    sampled = [SAMPLED.format(rates)] if (rates := _rates(worst)) else []
+    in_sums = [IN_SUMS.format(against)] if (against := _against(worst)) else []
+    return [*stated, *in_place, *sampled, *in_sums, *_custom(ledgers)]
+
+
 class Account(dict[str, Any]):
     """The content of ``privacy.json``; a notebook shows it as a table, ``str`` in one line."""
 
@@ -97,14 +115,9 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
     if not result.private:
         return Account(private=False, reason=result.reason, accounts=[])
     printed = as_printed(strategy, config)
-    in_place = [IN_PLACE] if result.relation == "add-remove" else []
     worst = result.agents[result.worst]
     against = _against(worst)
-    stated = [line.format(UNITS[result.relation]) for line in ASSUMPTIONS]
-    in_sums = [IN_SUMS.format(against)] if against else []
-    sampled = [SAMPLED.format(rates)] if (rates := _rates(worst)) else []
-    custom = _custom(result.agents.values())
-    assumptions = [*stated, *in_place, *sampled, *in_sums, *custom]
+    assumptions = assumptions_of(worst, result.agents.values())
     accounts = [
         {
             "to": to,

@@ -25,6 +25,7 @@ from privet.core.threads import pin_blas_threads
 from privet.strategies import Observer, PrimalDualStrategy, PrivetResult
 from privet.strategies.run import Run
 from privet.strategies.run.absences import Late, late_agents, late_ones, unknown_residual
+from privet.strategies.run.account import draw_length
 from privet.strategies.run.asynchrony import AsynchronySettings
 from privet.strategies.run.checkpoint import Checkpoint, read_manifest
 from privet.strategies.run.roster import in_simulation
@@ -481,7 +482,7 @@ def _finish(
         "bytes-down": sum(done.bytes_down for done in history),
         "private": privacy["private"],
         "privacy": privacy["reason"],
-        **(_bound(folder, strategy) if privacy["private"] else {}),
+        **(bound(folder, strategy) if privacy["private"] else {}),
         "run-folder": str(folder.path),
         "ended": datetime.now().astimezone().isoformat(timespec="seconds"),
         "tags": named(config["tags"]),
@@ -498,11 +499,21 @@ def _finish(
     return converted
 
 
-def _bound(folder: RunFolder, strategy: PrimalDualStrategy) -> dict[str, Any]:
-    """Return the summary's entries that bind a statement: digests of files, and the name by which
-    nodes' ledgers know the run."""
-    experiment = "" if strategy.session is None else strategy.session.experiment
-    return {"sha-256": digests_of(folder.path), "experiment": experiment}
+def bound(folder: RunFolder, strategy: PrimalDualStrategy) -> dict[str, Any]:
+    """Return the summary's entries that bind the statement of a private run.
+
+    Digests of the run's files, the name by which nodes' ledgers know the run, the length of a draw
+    of noise, and by agent the newest head of its node's ledger, where nodes keep one.
+    """
+    session = strategy.run.session
+    agents = session.roster.agents
+    heads = {name: agent.head for name, agent in agents.items() if agent.head}
+    return {
+        "sha-256": digests_of(folder.path),
+        "experiment": session.experiment,
+        "draw-length": max((draw_length(one, session) for one in agents.values()), default=1),
+        **({"ledger-heads": heads} if heads else {}),
+    }
 
 
 def _start(strategy: PrimalDualStrategy) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from privet.core.library import LIBRARY_VERSION, library_version
 from privet.strategies import PrimalDualStrategy
 
 from .account import privacy_account
-from .execute import Finished, bad_ends, pace, require_gain
+from .execute import Finished, bad_ends, bound, pace, require_gain
 from .model_file import about_arrays
 from .report import write_report
 from .report.files import PAGE, STATEMENT
@@ -98,6 +98,7 @@ def run_and_save(
             "bytes-down": sum(done.bytes_down for done in result.history),
             "private": privacy["private"],
             "privacy": privacy["reason"],
+            **(bound(folder, strategy) if privacy["private"] else {}),
             "run-folder": str(folder.path),
             "ended": datetime.now().astimezone().isoformat(timespec="seconds"),
             "config": settings,

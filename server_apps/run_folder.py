@@ -19,6 +19,7 @@ from privet.core import ConfigError, RunError
 from privet.core import format as fmt
 from privet.core.errors import HopelessError, listed
 from privet.core.files import write_whole
+from privet.core.shapes import parsed
 from privet.data import DataError
 from privet.data.schema import read_schema
 from privet.strategies import PrivetResult
@@ -105,14 +106,14 @@ class RunFolder:
         spent = []
         for _, path in sorted(_runs(_base(output_dir)), key=lambda one: one[0]):
             try:
-                account = json.loads((path / ACCOUNT).read_text())["accounts"][0]
+                account = parsed((path / ACCOUNT).read_text())["accounts"][0]
                 spent.append(f"{path.name}: epsilon {fmt.epsilon(float(account['epsilon']))}")
             except FileNotFoundError:
                 if journal_beside(path / FILE_NAME).exists():
                     spent.append(f"{path.name}: no account")
             except IndexError:  # it was not private
                 continue
-            except (OSError, ValueError, KeyError, TypeError):
+            except (OSError, ValueError, KeyError, TypeError, OverflowError):
                 spent.append(f"{path.name}: account cannot be read")
         return listed(spent, 10)
 
@@ -168,8 +169,8 @@ class RunFolder:
     def summary(self) -> dict[str, Any]:
         """Return the summary that is there; empty where there is none that can be read."""
         try:
-            found = json.loads((self.path / "summary.json").read_text())
-        except (OSError, ValueError, RecursionError):
+            found = parsed((self.path / "summary.json").read_text())
+        except (OSError, ValueError):
             return {}
         return found if isinstance(found, dict) else {}
 
@@ -229,7 +230,7 @@ def _spends(account: Path) -> bool:
     if not account.exists():
         return False
     try:
-        return bool(json.loads(account.read_text())["private"])
+        return bool(parsed(account.read_text())["private"])
     except (OSError, ValueError, KeyError, TypeError):
         return True
 

@@ -8,7 +8,6 @@ moved nothing, and are left out.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from privet.core import ConfigError, RunError
 from privet.server_apps.build import build_federation, build_strategy, starting_model
 from privet.server_apps.config import read_config
 from privet.server_apps.model_file import load_model
+from privet.server_apps.report.runs import HISTORY, SUMMARY, read_history, read_json
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import configured_app
 from privet.strategies import Round
@@ -73,21 +73,17 @@ def replay_run(folder: Path) -> Recorded:
     ConfigError
         If the run was private, or waited for all replies: there is nothing to be played again.
     RunError
-        If its folder lacks a history, a summary or a model, or its agents another name.
+        If its folder lacks a history, a summary or a model, or they are damaged or do not fit.
     """
-    try:
-        summary = json.loads((folder / "summary.json").read_text())
-        lines = (folder / "history.jsonl").read_text().splitlines()
-        history = [Round.from_dict(json.loads(line)) for line in lines]
-        config = read_config({k: v for k, v in summary["config"].items() if k not in PLACES})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, ConfigError):
-            raise
-        raise RunError(
-            f"{folder} cannot be played again: {type(error).__name__}: {error}"
-        ) from None
+    history, repairs = read_history(folder / HISTORY)
+    settings = read_json(folder / SUMMARY).get("config")
+    if settings is None or repairs:
+        why = repairs[0] if repairs else f"{SUMMARY} with an entry 'config' was expected"
+        raise RunError(f"{folder} cannot be played again: {why}")
+    config = read_config({k: v for k, v in settings.items() if k not in PLACES})
     if not history or not all(done.versions for done in history):
         raise ConfigError(f"{folder}: its rounds waited for all replies: there is no schedule")
+    _require_schedule(folder, history)
     strategy = build_strategy(config)
     if means_privacy(strategy.half.settings()):
         raise ConfigError(f"{folder}: a private run's noise cannot be drawn again")
@@ -114,9 +110,24 @@ def replay_run(folder: Path) -> Recorded:
         differences.append(abs(float(pair[0] - pair[1])))
     model, recorded = run.session.restore(run.model), load_model(folder).arrays
     for name, array in model.items():
+        if recorded.get(name, np.empty(0)).shape != tuple(array.shape):
+            raise RunError(f"{folder}: its model.npz has no array {name!r} of {array.shape}")
         difference = np.abs(recorded[name] - array.numpy())
         differences.append(float(np.max(difference, initial=0.0)))
     return Recorded(folder, strategy.half.name, len(history), float(np.max(differences)))
+
+
+def _require_schedule(folder: Path, history: Sequence[Round]) -> None:
+    """Refuse a history that no run leaves: a replay would wait for its uploads for ever."""
+    folded: dict[str, int] = {}
+    for number, done in enumerate(history, 1):
+        for name, sent in zip(done.participants, done.versions, strict=True):
+            if done.round != number or not folded.get(name, 0) < sent <= number:
+                raise RunError(
+                    f"{folder} cannot be played again: {HISTORY} says that in round {done.round}, "
+                    f"the {number}th, agent {name} was folded, which was asked in round {sent}"
+                )
+            folded[name] = number
 
 
 class _Ends:

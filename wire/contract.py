@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -64,6 +65,7 @@ LONGEST_SETTINGS = 1 << 15
 """Characters of a message's parameters at most; those of a few messages are kept."""
 LONGEST_PROTOCOL = 200
 """Characters of an algorithm's name at most."""
+_HEAD = re.compile(r"[0-9a-f]{64}")
 
 Settings = Mapping[str, bool | int | float | str]
 
@@ -104,6 +106,8 @@ class Update(NamedTuple):
     note: str
     ledger: str
     """The agent's releases so far as JSON, empty where it keeps no account."""
+    head: str = ""
+    """The head of its node's ledger file: 64 hexadecimal digits, empty where it keeps none."""
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the uploaded arrays as read-only views."""
@@ -243,6 +247,8 @@ def update_record(protocol: str, version: int, update: Update) -> ConfigRecord:
         about["note"] = update.note
     if update.ledger:
         about["ledger"] = update.ledger
+    if update.head:
+        about["head"] = update.head
     return config_record({"kind": "update", "about": json.dumps(about), "payload": update.payload})
 
 
@@ -288,4 +294,13 @@ def read_update(content: RecordDict, protocol: str, version: int, round_: int) -
         delta=read_field(about, "delta", float),
         note=read_field(about, "note", str, ""),
         ledger=require_readable(read_field(about, "ledger", str, "")),
+        head=_head_in(about),
     )
+
+
+def _head_in(about: Mapping[str, Any]) -> str:
+    """Return the head of a node's ledger in the small fields of its reply (``WireError``)."""
+    head = read_field(about, "head", str, "")
+    if head and not _HEAD.fullmatch(head):
+        raise WireError("message field 'head' is not a SHA-256 of 64 hexadecimal digits")
+    return head

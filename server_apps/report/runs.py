@@ -60,6 +60,9 @@ _SHAPES = {
             "failures": Entries(
                 others=Entries({"code": str, "text": str}, required=("code", "text"))
             ),
+            **dict.fromkeys(("sha-256", "ledger-heads"), Entries(others=str)),
+            "experiment": str,
+            "draw-length": int,
         }
     ),
     PRIVACY: Entries(
@@ -72,11 +75,25 @@ _SHAPES = {
                         **dict.fromkeys(("epsilon", "delta", "mu", "as-printed"), (*REAL, str)),
                         **dict.fromkeys(("to", "method"), (str, None)),
                         "assumptions": Items(str),
+                        "drawn-delta": REAL,
+                        "person": Entries(
+                            {
+                                "rows": int,
+                                **dict.fromkeys(("epsilon", "delta", "drawn-delta"), REAL),
+                            }
+                        ),
                     },
                     required=("epsilon",),
                 )
             ),
-            "agents": Entries(others=Entries({"epsilon": (*REAL, str)})),
+            "agents": Entries(
+                others=Entries(
+                    {
+                        "epsilon": (*REAL, str),
+                        "releases": Items(Entries({"times": int}, required=("times",))),
+                    }
+                )
+            ),
         }
     ),
 }
@@ -278,8 +295,8 @@ def extras_of(runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def _read_run(folder: Path, name: str) -> Run:
-    summary = _read_json(folder / SUMMARY)
-    history, notes = _read_history(folder / HISTORY)
+    summary = read_json(folder / SUMMARY)
+    history, notes = read_history(folder / HISTORY)
     extras = tuple(dict.fromkeys(key for done in history for key in done.measures))
     keys = (*COUNTS, *MEASURES, *extras)
     times = tuple(None if math.isnan(done.clock) else done.clock for done in history)
@@ -299,15 +316,21 @@ def _read_run(folder: Path, name: str) -> Run:
             *_of_failed_round(summary),
         ),
         summary=summary,
-        privacy=_privacy(_read_json(folder / PRIVACY)),
+        privacy=_privacy(read_json(folder / PRIVACY)),
         notes=tuple(notes),
         late=late_agents(history),
         ages=tuple(tuple(done.round - sent for sent in done.versions) for done in history),
     )
 
 
-def _read_history(path: Path) -> tuple[list[Round], list[str]]:
-    """Return the rounds in order, and notes on repairs of the history."""
+def read_history(path: Path) -> tuple[list[Round], list[str]]:
+    """Return the rounds in order, and notes on repairs of the history.
+
+    Raises
+    ------
+    ReportError
+        If there is no such file, or a line but an incomplete last one is no round.
+    """
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (FileNotFoundError, NotADirectoryError):
@@ -367,8 +390,14 @@ def _of_failed_round(summary: Mapping[str, Any]) -> list[Incident]:
     return [Incident(number, a, Failure.from_json(why).text) for a, why in failures.items()]
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file, or an empty one if there is no file."""
+def read_json(path: Path) -> dict[str, Any]:
+    """Return a summary or privacy account, checked for its shape; an empty one without a file.
+
+    Raises
+    ------
+    ReportError
+        One line that names the file, and the entry that is of another shape.
+    """
     try:
         content: dict[str, Any] = parsed(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):

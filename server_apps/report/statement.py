@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,8 @@ from privet.core import format as fmt
 from privet.core.exits import EXIT_CODE, Exit
 from privet.core.format import text
 from privet.core.library import LIBRARY_VERSION
-from privet.kernel import UNITS, LedgerFile, Release
+from privet.kernel import UNITS
 from privet.server_apps.report.document import printed
-from privet.server_apps.report.files import STATEMENT
 from privet.server_apps.report.runs import HISTORY, ReportUsageError, Run, settings_of
 from privet.server_apps.report.tables import entries_of
 
@@ -39,6 +37,8 @@ def in_words(entry: Mapping[str, Any], relation: str) -> str:
     """
     epsilon, delta, mu = (entry.get(key) for key in ("epsilon", "delta", "mu"))
     if not (isinstance(epsilon, int | float) and isinstance(delta, int | float)):
+        return ""
+    if not 0 <= delta <= 1:
         return ""
     if entry.get("method") == "gaussian" and isinstance(mu, int | float):
         wrong = math.erfc(mu / math.sqrt(8.0)) / 2.0
@@ -115,6 +115,7 @@ def _about(run: Run) -> dict[str, str]:
         "What": text(f"{settings.get('algorithm')} on {settings.get('dataset')}"),
         "Columns": _schema(summary),
         "Files": _digests(summary),
+        "Ledgers": _heads(summary),
         "Library": text(f"Privet (flwr-privet) {summary.get(LIBRARY_VERSION, 'not recorded')}"),
     }
     return {key: value for key, value in values.items() if value}
@@ -128,7 +129,7 @@ def _schema(summary: Mapping[str, Any]) -> str:
     columns = schema.get("columns") or {}
     listed = [
         f"{name} {low_high[0]:g} to {low_high[1]:g}"
-        if all(isinstance(value, int | float) for value in low_high)
+        if len(low_high) == 2 and all(isinstance(value, int | float) for value in low_high)
         else f"{name}: {', '.join(map(str, low_high))}"
         for name, low_high in list(columns.items())[:_SHOWN_COLUMNS]
     ]
@@ -187,63 +188,16 @@ def _digests(summary: Mapping[str, Any]) -> str:
     return "<br>".join(lines)
 
 
-def checks_of(run: Run, ledgers: Sequence[Path]) -> Iterator[tuple[bool, str]]:
-    """Yield whether each thing that a run's statement binds is as it says, and a line on it.
-
-    The page is compared with the one that the account and the summary give, the files with their
-    digests, and each node's ledger with the account of its agent.
-
-    Raises
-    ------
-    ReportUsageError
-        As `statement_page`.
-    LedgerError
-        If a ledger file cannot be read or was edited.
-    """
-    expected, page = statement_page([run]), run.folder / STATEMENT
-    if not page.is_file():
-        yield False, f"{page.name}: not there"
-    else:
-        same = page.read_bytes() == expected
-        yield (
-            same,
-            f"{page.name}: "
-            + (
-                "as the account and the summary give it"
-                if same
-                else "is not what privacy.json and summary.json give with this version"
-            ),
-        )
-    known, found = run.summary.get("sha-256"), digests_of(run.folder)
-    if not isinstance(known, Mapping) or not known:
-        yield False, "summary.json: holds no digest of the run's files"
-        known = {}
-    for name, digest in known.items():
-        same = found.get(name) == digest
-        yield same, f"{name}: SHA-256 {digest}" + ("" if same else ", and the file has another")
-    for file in ledgers:
-        yield from _checks_of_ledger(run, file)
-    if not ledgers:
-        yield True, "no ledger was given: what nodes charged is not compared (--ledger FILE)"
+def digest_of_heads(heads: Mapping[str, str]) -> str:
+    """Return the SHA-256 of the lines "NAME HEAD", one an agent, in the order of their names."""
+    lines = "".join(f"{name} {heads[name]}\n" for name in sorted(heads))
+    return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def _checks_of_ledger(run: Run, file: Path) -> Iterator[tuple[bool, str]]:
-    """Yield a line for each agent of the run that a ledger has charged, or that it has none."""
-    ledger, experiment = LedgerFile(file.absolute()), str(run.summary.get("experiment", ""))
-    ledger.verify()
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    yield True, f"{file.name}: every line is as it was written; SHA-256 {digest}"
-    charged = False
-    for name, agent in run.privacy.agents.items():
-        held = Counter(dict(ledger.released(experiment, name).entries))
-        if not held:
-            continue
-        charged, stated = True, Counter[Release]()
-        for entry in agent["releases"]:
-            release = {key: value for key, value in entry.items() if key != "times"}
-            stated[Release.from_dict(release)] += int(entry["times"])
-        more = (held - stated).total()
-        line = f"{file.name}: agent {name}: {held.total()} messages charged, "
-        yield not more, line + (f"{more} of them not in the account" if more else "all accounted")
-    if not charged:
-        yield False, f"{file.name}: charges no message of this run"
+def _heads(summary: Mapping[str, Any]) -> str:
+    """Return the row on the heads that nodes returned of their ledgers, "" without any."""
+    heads = summary.get("ledger-heads")
+    if not heads:
+        return ""
+    digest = f"<br><small>SHA-256 of their heads: {text(digest_of_heads(heads))}</small>"
+    return f"of {text(len(heads))} agents, to their last replies{digest}"

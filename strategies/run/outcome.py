@@ -146,7 +146,7 @@ class Outcome:
         """Note the privacy cost that an agent reports, with that of its predecessors."""
         roster = self.session.roster
         if update.ledger:
-            roster.note_ledger(name, update.ledger)
+            roster.note_ledger(name, update.ledger, update.head)
         spent = update.epsilon
         if roster.agents[name].former:  # its own account lacks theirs
             spent = max(spent, roster.agents[name].spent(update.delta))

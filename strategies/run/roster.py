@@ -210,6 +210,8 @@ class Agent:
     """The number of tasks it was given, in a run that does not wait for all replies."""
     stated: str = ""
     """Its account of the experiment by its node's ledger file, until that is joined."""
+    head: str = ""
+    """The head of its node's ledger file, as it came with its newest reply; empty without one."""
     step_size: float = 0.0
     """The length of a step of its training loop; 0 where it states none."""
     encoding: str = ""
@@ -256,8 +258,11 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "former": ("former", _texts),
     "earlier": ("earlier", _pairs),
     "tasks": ("tasks", int),
+    "head": ("head", str),
 }
 """The columns of a checkpoint's table of agents: the attribute of each, and its type."""
+_LATER: Mapping[str, list[Any]] = {"head": [""]}
+"""Columns that the tables of older checkpoints lack."""
 
 
 def columns(agents: Mapping[str, Agent]) -> dict[str, list[Any]]:
@@ -279,13 +284,14 @@ def updated(
     KeyError, TypeError, ValueError
         As ``from_columns``, or if an agent is not in the table.
     """
-    names = list(table["name"])
+    table, names = {**_LATER, **table}, list(table["name"])
     place = {name: number for number, name in enumerate(names)}
     columns = {key: _repeated(table[key], len(names)) for key in _COLUMNS}
     for change in changes:
         places = [place[name] for name in change["name"]]
         for key, column in columns.items():
-            for number, value in zip(places, _repeated(change[key], len(places)), strict=True):
+            changed = _repeated({**_LATER, **change}[key], len(places))
+            for number, value in zip(places, changed, strict=True):
                 column[number] = value
     return {"name": names, **columns}
 
@@ -302,7 +308,7 @@ def from_columns(table: Mapping[str, list[Any]]) -> dict[str, Agent]:
     KeyError, TypeError, ValueError
         If a column is missing, of another length or of another type.
     """
-    names = list(map(str, table["name"]))
+    table, names = {**_LATER, **table}, list(map(str, table["name"]))
     values = {}
     for key, (attribute, of_type) in _COLUMNS.items():
         values[attribute] = _repeated(list(map(of_type, table[key])), len(names))
@@ -427,9 +433,10 @@ class Roster:
         names, self._restarted = self._restarted, []
         return names
 
-    def note_ledger(self, name: str, ledger: str) -> None:
-        """Note an agent's account of its releases."""
-        self.agents[name].ledger = ledger
+    def note_ledger(self, name: str, ledger: str, head: str = "") -> None:
+        """Note an agent's account of its releases, and the head of its node's ledger if given."""
+        agent = self.agents[name]
+        agent.ledger, agent.head = ledger, head or agent.head
         self.changes.names.add(name)
 
     def shorter(self, folded: Mapping[str, int]) -> set[str]:
@@ -669,7 +676,7 @@ class Roster:
         if old is None:
             self.agents[name] = now
             return
-        now.tasks = old.tasks
+        now.tasks, now.head = old.tasks, old.head
         now.earlier = tuple(dict.fromkeys(one for one in old.terms if one not in now.terms))
         out = "" if old.out == refused else old.out
         same = old.node == now.node

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import math
 import os
@@ -88,6 +89,25 @@ def test_entries_are_appended_and_add_up(path: Path) -> None:
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["note"] for line in lines] == ["round 1", "round 2", "round 3", ""]
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_charge_returns_the_head_which_a_cut_or_rewritten_file_lacks(path: Path) -> None:
+    ledger = LedgerFile(path)
+    assert ledger.spent(DELTA).head == ""
+    heads = [ledger.charge(CHEAP, DELTA, note=f"run 1 round {t} agent 0").head for t in (1, 2, 3)]
+    lines = path.read_bytes().splitlines(keepends=True)
+    for number, (head, line) in enumerate(zip(heads, lines, strict=True)):
+        body, before = line[: -len(b',"chain":""}\n') - 64], lines[number - 1] if number else b""
+        assert head == hashlib.sha256(before + body).hexdigest()
+    assert ledger.verify().heads == tuple(heads)
+    path.write_bytes(lines[0] + lines[1])  # cut by a whole line: the rest is a ledger
+    assert heads[2] not in ledger.verify().heads
+    path.write_bytes(lines[0] + lines[1] + b"x" + lines[2][1:])
+    audit = ledger.verify()
+    assert (audit.open_torn, heads[2] in audit.heads) == (1, False)
+    sealed = ledger.charge(CHEAP, DELTA, note="run 1 round 4 agent 0").head
+    assert ledger.verify().heads[-1] == sealed
+    assert heads[2] not in ledger.verify().heads
 
 
 def test_limit_may_be_reached_and_not_passed(path: Path) -> None:

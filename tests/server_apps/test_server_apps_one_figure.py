@@ -172,6 +172,10 @@ def require_one_figure(finished: Finished, folder: Path | None = None) -> float:
         if folder is not None:
             spent = LedgerFile(folder / f"ledger-{name}").spent(DELTA)
             assert (spent.epsilon, spent.messages) == (each[name], released.messages)
+    files = [] if folder is None else [folder / f"ledger-{name}" for name in each]
+    words = [word for file in files for word in ("--ledger", file)]
+    code, said, _ = privet("statement", finished.folder, "--verify", *words)
+    assert (code, said.count("holds the head that its node returned")) == (0, len(files)), said
     return epsilon
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from typing import Any
@@ -55,6 +56,19 @@ def test_update_round_trip(epsilon: float) -> None:
     sent = UPDATE._replace(epsilon=epsilon)
     content = travelled(RecordDict({RECORD: update_record("fed-plt", 1, sent)}))
     assert read_update(content, "fed-plt", 1, 7) == sent
+
+
+def test_the_head_of_a_ledger_travels_and_is_checked() -> None:
+    sent = UPDATE._replace(head="0123456789abcdef" * 4)
+    content = travelled(RecordDict({RECORD: update_record("fed-plt", 1, sent)}))
+    assert read_update(content, "fed-plt", 1, 7) == sent
+    assert "head" not in json.loads(str(update_record("fed-plt", 1, UPDATE)["about"]))
+    for head in ("a" * 63, "A" * 64, "a" * 65, "a" * 64 + "\n", "g" * 64, 1, None, ["a"]):
+        about = json.loads(str(update_record("fed-plt", 1, UPDATE)["about"])) | {"head": head}
+        record = update_record("fed-plt", 1, UPDATE)
+        record["about"] = json.dumps(about)
+        with pytest.raises(WireError, match="head"):
+            read_update(RecordDict({RECORD: record}), "fed-plt", 1, 7)
 
 
 @pytest.mark.parametrize("rounds", [(), (3, 4)])

@@ -1,0 +1,246 @@
+"""Privacy-critical: whether the statement of a private run says what its files and ledgers say.
+
+The figures are computed again from the releases in ``privacy.json``: what is written may be larger,
+and never smaller. The releases are held against the history, which names who took part in each
+round, and against nodes' ledgers, which no coordinator writes. A ledger must hold the line whose
+hash its node returned with its last reply (`privet.kernel.ledger`): of a file that was cut before
+it, or rewritten, that line is missing. Lines after it belong to later runs, or to replies that did
+not arrive, and nobody but the node knows of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from privet.core.errors import listed, one_line
+from privet.kernel import AgentLedger, LedgerFile, drawn_delta
+from privet.server_apps.account import assumptions_of
+from privet.server_apps.report.files import STATEMENT
+from privet.server_apps.report.runs import PRIVACY, SUMMARY, Run, settings_of
+from privet.server_apps.report.statement import digests_of, statement_page
+
+_SLACK = 1.0 - 1e-9
+"""Share of a computed figure that a written one may be: exp and log of another machine differ in
+their last bits."""
+_EXACT = re.compile(r"\(exactly ([^)\s]+)\)")
+
+Check = tuple[bool, str]
+"""Whether something is as the statement says, and a line on it."""
+
+
+def checks_of(run: Run, ledgers: Sequence[Path]) -> Iterator[Check]:
+    """Yield whether each thing that a run's statement binds is as it says, and a line on it.
+
+    Raises
+    ------
+    ReportUsageError
+        As `statement_page`.
+    LedgerError
+        If a ledger file cannot be read or was edited.
+    """
+    expected, page = statement_page([run]), run.folder / STATEMENT
+    accounts: dict[str, AgentLedger] = {}
+    for name, agent in run.privacy.agents.items():
+        try:
+            accounts[name] = AgentLedger.from_json(json.dumps(agent.get("releases")))
+        except (ValueError, ArithmeticError) as error:
+            why = one_line(str(error))
+            yield False, f"{PRIVACY}: agents.{name}.releases: not an account ({why})"
+    yield from _checks_of_history(run, accounts)
+    known = {name: one for name, one in accounts.items() if one.messages}
+    least = 0.0
+    if known:
+        yield from _checks_of_figures(run, known)
+        least = max((_least(entry, known) for entry in run.privacy.entries), default=0.0)
+    else:
+        yield False, f"{PRIVACY}: no agent's releases, of which epsilon could be computed again"
+    yield _check_of_page(page, expected, least)
+    yield from _checks_of_files(run)
+    covered: set[str] = set()
+    for file in ledgers:
+        yield from _checks_of_ledger(run, file, accounts, covered)
+    if not ledgers:
+        yield True, "no ledger was given: what nodes charged is not compared (--ledger FILE)"
+    elif missing := [name for name in accounts if name not in covered]:
+        others = listed(f"agent {name}: no ledger was given" for name in missing)
+        yield True, f"{others}: what their nodes charged is not compared"
+
+
+def _checks_of_history(run: Run, accounts: Mapping[str, AgentLedger]) -> Iterator[Check]:
+    """Yield a line for each agent that took part more often than its account has messages."""
+    for name, rounds in Counter(name for names in run.participants for name in names).items():
+        messages = accounts[name].messages if name in accounts else 0
+        if messages < rounds:
+            line = f"agent {name} took part in {rounds} rounds, and its account has {messages}"
+            yield False, f"{PRIVACY}: {line} messages"
+
+
+def _checks_of_figures(run: Run, accounts: Mapping[str, AgentLedger]) -> Iterator[Check]:
+    """Yield a line on each figure of the account that the agents' releases do not bear out.
+
+    ``accounts`` are those with a release, at least one.
+    """
+    relation = str(settings_of(run).get("relation", "replace-one"))
+    length = max(1, run.summary.get("draw-length", 1))
+    for name, one in accounts.items():
+        if one.totals.relation != relation:
+            yield (
+                False,
+                f"{PRIVACY}: agents.{name}.releases are under {one.totals.relation}, and the run "
+                f"protects by {relation}",
+            )
+    for place, entry in enumerate(run.privacy.entries):
+        where = f"{PRIVACY}: accounts.{place}"
+        delta = entry.get("delta")
+        if not (isinstance(delta, float) and 0 < delta < 1):
+            yield False, f"{where}.delta: expected a number between 0 and 1, got {delta!r}"
+            continue
+        spent = {name: one.spent(delta) for name, one in accounts.items()}
+        worst = max(spent, key=lambda name: spent[name])
+        epsilon, whose = spent[worst], f"by the releases of agent {worst}"
+        yield _at_least(f"{where}.epsilon", entry.get("epsilon"), epsilon, f"{whose} at {delta:g}")
+        yield from _checks_of_drawn(where, entry, accounts, length, epsilon)
+        totals = accounts[worst].totals
+        if entry.get("method") != totals.method:
+            yield False, f"{where}.method is {entry.get('method')!r}, {whose} {totals.method!r}"
+        elif totals.method == "gaussian":
+            yield _at_least(f"{where}.mu", entry.get("mu"), totals.mu, whose)
+        said = entry.get("assumptions", ())
+        for line in assumptions_of(accounts[worst], accounts.values()):
+            if line not in said:
+                yield False, f"{where}.assumptions lacks: {line}"
+        if isinstance(person := entry.get("person"), Mapping):
+            yield from _checks_of_person(f"{where}.person", person, accounts, length)
+        for name, one in spent.items():
+            stated = run.privacy.agents[name].get("epsilon")
+            check = _at_least(f"{PRIVACY}: agents.{name}.epsilon", stated, one, "by its releases")
+            if not check[0]:
+                yield check
+
+
+def _checks_of_person(
+    where: str, person: Mapping[str, Any], accounts: Mapping[str, AgentLedger], length: int
+) -> Iterator[Check]:
+    """Yield lines on the figures of a person of several records."""
+    rows, delta = person.get("rows"), person.get("delta")
+    if not (isinstance(rows, int) and rows >= 1 and isinstance(delta, float) and 0 < delta < 1):
+        yield False, f"{where}: expected a number of rows and a delta between 0 and 1"
+        return
+    epsilon = max(one.totals.of_group(rows).epsilon(delta) for one in accounts.values())
+    yield _at_least(f"{where}.epsilon", person.get("epsilon"), epsilon, f"for {rows} records")
+    yield from _checks_of_drawn(where, person, accounts, length, epsilon)
+
+
+def _checks_of_drawn(
+    where: str,
+    entry: Mapping[str, Any],
+    accounts: Mapping[str, AgentLedger],
+    length: int,
+    epsilon: float,
+) -> Iterator[Check]:
+    """Yield a line on what delta grows by as the noise is drawn, where it is written too small."""
+    drawn = max(drawn_delta(one.entries, length, epsilon) for one in accounts.values())
+    check = _at_least(f"{where}.drawn-delta", entry.get("drawn-delta"), drawn, "by the releases")
+    if not check[0]:
+        yield check
+
+
+def _at_least(what: str, written: Any, computed: float, whose: str) -> Check:
+    """Return whether a written figure is no smaller than the computed one, and a line on it."""
+    value = math.inf if written == "inf" else written
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    holds = number and value >= computed * _SLACK
+    return holds, f"{what} is {written!r}, computed again {computed!r} {whose}"
+
+
+def _least(entry: Mapping[str, Any], accounts: Mapping[str, AgentLedger]) -> float:
+    """Return the epsilon of an account's entry, computed again at its delta; 0 without one."""
+    delta = entry.get("delta")
+    if not (isinstance(delta, float) and 0 < delta < 1):
+        return 0.0
+    return max(one.spent(delta) for one in accounts.values())
+
+
+def _check_of_page(page: Path, expected: bytes, least: float) -> Check:
+    """Return whether the page in the run folder is the one that the account gives.
+
+    Of another page, such as one of another version, its exact figures are held against ``least``.
+    """
+    if not page.is_file():
+        return False, f"{page.name}: not there"
+    content = page.read_bytes()
+    if content == expected:
+        return True, f"{page.name}: as the account and the summary give it"
+    for said in _EXACT.findall(html.unescape(content.decode(errors="replace"))):
+        try:
+            too_small = not float(said) >= least * _SLACK
+        except ValueError:
+            too_small = True
+        if too_small:
+            return False, f"{page.name}: says epsilon {said}, computed again {least!r}"
+    return False, f"{page.name}: is not what {PRIVACY} and {SUMMARY} give with this version"
+
+
+def _checks_of_files(run: Run) -> Iterator[Check]:
+    """Yield a line for each of the run's files whose digest the summary holds."""
+    known, found = run.summary.get("sha-256", {}), digests_of(run.folder)
+    if not known:
+        yield False, f"{SUMMARY}: holds no digest of the run's files"
+    for name, digest in known.items():
+        same = found.get(name) == digest
+        yield same, f"{name}: SHA-256 {digest}" + ("" if same else ", and the file has another")
+
+
+def _checks_of_ledger(
+    run: Run, file: Path, accounts: Mapping[str, AgentLedger], covered: set[str]
+) -> Iterator[Check]:
+    """Yield lines on a ledger, and on each agent of the run that it has charged.
+
+    The names of these agents are added to ``covered``.
+    """
+    ledger, experiment = LedgerFile(file.absolute()), run.summary.get("experiment", "")
+    audit = ledger.verify()
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    if torn := audit.open_torn:
+        yield (
+            False,
+            f"{file.name}: {torn} lines at its end cannot be read: a write that was interrupted, "
+            "or an edit",
+        )
+    else:
+        yield True, f"{file.name}: every line is as it was written; SHA-256 {digest}"
+    heads, places = run.summary.get("ledger-heads", {}), set(audit.heads)
+    charged = False
+    for name, account in accounts.items():
+        held = Counter(dict(ledger.released(experiment, name).entries))
+        if not held:
+            continue
+        charged, stated = True, Counter(dict(account.entries))
+        covered.add(name)
+        more = (held - stated).total()
+        line = f"{file.name}: agent {name}: {held.total()} messages charged, "
+        yield not more, line + (f"{more} of them not in the account" if more else "all accounted")
+        yield _check_of_head(f"{file.name}: agent {name}", heads.get(name, ""), places)
+    if not charged:
+        yield False, f"{file.name}: charges no message of this run"
+
+
+def _check_of_head(what: str, head: str, places: set[str]) -> Check:
+    """Return whether a ledger holds the line that its node returned the hash of."""
+    if not head:
+        return True, f"{what}: its node returned no head, so that a cut would not be noticed"
+    if head in places:
+        return True, f"{what}: holds the head that its node returned, {head}"
+    return (
+        False,
+        f"{what}: lacks the head that its node returned last, {head}: lines were cut off its end "
+        "or written anew, or it is the file of another node",
+    )

@@ -1,0 +1,347 @@
+"""``privet statement --verify``: figures, history, heads of ledgers, and damaged records."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.client_apps import client_app
+from privet.core.errors import PrivetError
+from privet.data import problem_from_context
+from privet.kernel import LedgerError, LedgerFile
+from privet.server_apps import execute, read_config
+from privet.server_apps.report import plots, write_report
+from privet.server_apps.report.runs import read_runs
+from privet.server_apps.report.verification import checks_of
+from privet.sim.engine import InlineGrid
+from privet.sim.inline import run_inline
+from support.cli import privet
+
+AGENTS, ROUNDS = 3, 4
+SGD = {"algorithm": "dp-fedsgd", "clip": 1.0, "dataset": "synthetic", "num-agents": AGENTS,
+       "num-server-rounds": ROUNDS, "target-epsilon": 3.0, "baseline-seconds": 0.0}  # fmt: skip
+MIXED = {"algorithm": "dp-iadmm", "local-updates": 2, "mechanism": "laplace"}
+SAMPLED = {"relation": "add-remove", "batch-size": 8, "sampling": "poisson"}
+VALUES = (None, -1, 0.5, True, "a", "inf", [], {}, [None], {"a": None}, 10**400, 1e308, 1e-308)
+GONE = object()
+
+
+@pytest.fixture(autouse=True)
+def _no_curves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plots, "have_matplotlib", lambda: False)
+
+
+def on_nodes(folder: Path, name: str, **more: Any) -> Path:
+    """Return the folder of a run on nodes of which each has a ledger."""
+    config = {**SGD, "output-dir": str(folder), **more}
+    nodes = [
+        {
+            "partition-id": place,
+            "num-partitions": AGENTS,
+            "max-epsilon": 100.0,
+            "delta": 1e-5,
+            "ledger-path": str(folder / f"ledger-{place}"),
+        }
+        for place in range(AGENTS)
+    ]
+    grid = InlineGrid(client_app(None, problem_from_context), nodes, config)
+    return execute(grid, read_config(config), name).folder
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a run, and its nodes' ledgers beside it."""
+    folder = tmp_path_factory.mktemp("kept")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "have_matplotlib", lambda: False)
+        on_nodes(folder, "run", **{"rows-per-person": 2})
+    return folder
+
+
+@pytest.fixture
+def copied(kept: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(kept, tmp_path / "kept"))
+
+
+def ledger_of(folder: Path, place: int) -> Path:
+    return folder / f"ledger-{place}"
+
+
+def verified(folder: Path, *ledgers: Path, code: int) -> list[str]:
+    """Return the lines of what does not hold, where the command ends with this exit code."""
+    words = [word for file in ledgers for word in ("--ledger", file)]
+    ended, said, err = privet("statement", folder, "--verify", "--json", *words)
+    assert ended == code, said + err
+    found = json.loads(said)
+    wrong = [check["what"] for check in found["checks"] if not check["holds"]]
+    assert found["verified"] == (not wrong) == (code == 0)
+    return wrong
+
+
+def edited(folder: Path, change: Callable[[dict[str, Any]], None], name: str) -> None:
+    """Change a JSON file of a run, and write its statement anew so that the two agree."""
+    content = json.loads((folder / name).read_text())
+    change(content)
+    (folder / name).write_text(json.dumps(content))
+    assert privet("statement", folder).code == 0
+
+
+def entries(**figures: Any) -> Callable[[dict[str, Any]], None]:
+    """Return a change of figures of every entry of an account."""
+
+    def change(account: dict[str, Any]) -> None:
+        for entry in account["accounts"]:
+            entry.update({key.replace("_", "-"): value for key, value in figures.items()})
+
+    return change
+
+
+def person(**figures: Any) -> Callable[[dict[str, Any]], None]:
+    def change(account: dict[str, Any]) -> None:
+        for entry in account["accounts"]:
+            entry["person"] |= {key.replace("_", "-"): value for key, value in figures.items()}
+
+    return change
+
+
+def of_agent(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, Any]], None]:
+    return lambda account: (change(account["agents"]["1"]), None)[1]
+
+
+def without_agent(account: dict[str, Any]) -> None:
+    del account["agents"]["1"]
+
+
+FORGED = {
+    "epsilon": (entries(epsilon=1.0), "accounts.0.epsilon is 1.0, computed again 2.99"),
+    "a little": (entries(epsilon=2.999), "accounts.0.epsilon is 2.999, computed again 2.99"),
+    "delta": (entries(delta=1e-9), "accounts.0.epsilon is"),
+    "no delta": (entries(delta="none"), "accounts.0.delta: expected a number between 0 and 1"),
+    "no epsilon": (entries(epsilon=None), "accounts.0.epsilon is None"),
+    "method": (entries(method="pld"), "accounts.0.method is 'pld'"),
+    "mu": (entries(mu=0.1), "accounts.0.mu is 0.1"),
+    "drawn": (entries(drawn_delta=0.0), "accounts.0.drawn-delta is 0.0"),
+    "assumptions": (entries(assumptions=[]), "accounts.0.assumptions lacks: unit: one record"),
+    "person": (person(epsilon=3.0), "accounts.0.person.epsilon is 3.0"),
+    "person's draws": (person(drawn_delta=0.0), "accounts.0.person.drawn-delta is 0.0"),
+    "person's rows": (person(rows=0), "accounts.0.person: expected a number of rows"),
+    "agent": (of_agent(lambda agent: agent.update(epsilon=0.5)), "agents.1.epsilon is 0.5"),
+    "no releases": (of_agent(lambda agent: agent.pop("releases")), "agents.1.releases: not an"),
+    "a release": (
+        of_agent(lambda agent: agent["releases"][0].update(scale=-1.0)),
+        "agents.1.releases: not an account (agent ledger entry 0: release field 'scale'",
+    ),
+    "relation": (
+        of_agent(lambda agent: agent["releases"][0].update(relation="replace-agent")),
+        "agents.1.releases are under replace-agent, and the run protects by replace-one",
+    ),
+    "fewer": (
+        of_agent(lambda agent: agent["releases"][0].update(times=3)),
+        "agent 1 took part in 4 rounds, and its account has 3 messages",
+    ),
+    "no agent": (without_agent, "agent 1 took part in 4 rounds, and its account has 0 messages"),
+    "no agents": (lambda account: account.update(agents={}), "no agent's releases"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_a_figure_that_the_releases_do_not_bear_out_is_named(copied: Path, what: str) -> None:
+    change, line = FORGED[what]
+    edited(copied / "run", change, "privacy.json")
+    wrong = verified(copied / "run", code=1)
+    assert any(one.startswith(f"privacy.json: {line}") for one in wrong), wrong
+    assert not any(one.startswith("statement.html") for one in wrong), "the two agree"
+
+
+def test_an_upper_bound_is_taken(copied: Path) -> None:
+    edited(copied / "run", entries(epsilon=3.5, mu=5.0), "privacy.json")
+    assert verified(copied / "run", code=0) == []
+
+
+def test_a_smaller_release_is_named_by_the_ledger(copied: Path) -> None:
+    """Releases and figures were both made smaller, so that they agree with each other."""
+
+    def weaker(account: dict[str, Any]) -> None:
+        for agent in account["agents"].values():
+            agent["releases"][0]["scale"] *= 2
+
+    edited(copied / "run", weaker, "privacy.json")
+    assert verified(copied / "run", code=0) == []
+    wrong = verified(copied / "run", ledger_of(copied, 1), code=1)
+    assert wrong == ["ledger-1: agent 1: 4 messages charged, 4 of them not in the account"]
+
+
+def test_a_page_with_a_smaller_epsilon_is_named(copied: Path) -> None:
+    page = copied / "run" / "statement.html"
+    epsilon = json.loads((page.parent / "privacy.json").read_text())["accounts"][0]["epsilon"]
+    page.write_text(page.read_text().replace(f"(exactly {epsilon!r})", "(exactly 1.0)"))
+    (line,) = verified(page.parent, code=1)
+    assert line == f"statement.html: says epsilon 1.0, computed again {epsilon!r}"
+
+
+@pytest.mark.parametrize("more", [MIXED, {"secure-sum": True, "algorithm": "fed-plt",
+    "local-solver": "noisy-gd", "row-norm": 3.0}], ids=["laplace", "sums"])  # fmt: skip
+def test_every_kind_of_account_is_computed_again(tmp_path: Path, more: dict[str, Any]) -> None:
+    folder = on_nodes(tmp_path, "run", **more)
+    ledgers = [ledger_of(tmp_path, place) for place in range(AGENTS)]
+    assert verified(folder, *ledgers, code=0) == []
+    edited(folder, entries(epsilon=0.5), "privacy.json")
+    assert any("accounts.0.epsilon is 0.5" in line for line in verified(folder, code=1))
+
+
+def heads_in(folder: Path) -> dict[str, str]:
+    return dict(json.loads((folder / "summary.json").read_text())["ledger-heads"])
+
+
+def test_a_run_keeps_the_heads_of_its_nodes_ledgers(kept: Path) -> None:
+    ledgers = [ledger_of(kept, place) for place in range(AGENTS)]
+    last = {str(i): LedgerFile(file).verify().heads[-1] for i, file in enumerate(ledgers)}
+    assert heads_in(kept / "run") == last
+    assert verified(kept / "run", *ledgers, code=0) == []
+    page = (kept / "run" / "statement.html").read_text()
+    assert "of 3 agents, to their last replies" in page
+    code, said, _ = privet("statement", kept / "run", "--verify", "--ledger", ledgers[0])
+    assert code == 0
+    assert f"ledger-0: agent 0: holds the head that its node returned, {last['0']}" in said
+    assert "agents 1, 2: no ledger was given" in said
+
+
+def test_a_later_run_leaves_the_statement_of_an_earlier_one_valid(copied: Path) -> None:
+    ledger = ledger_of(copied, 0)
+    content = json.loads((copied / "run" / "privacy.json").read_text())
+    before = ledger.read_bytes()
+    on_nodes(copied, "later")
+    assert ledger.read_bytes().startswith(before)
+    assert len(ledger.read_bytes()) > len(before)
+    assert verified(copied / "run", ledger, code=0) == []
+    assert heads_in(copied / "later")["0"] != heads_in(copied / "run")["0"]
+    assert content["private"] is True
+
+
+@pytest.mark.parametrize("kept_lines", range(1, ROUNDS))
+def test_a_ledger_cut_by_whole_lines_is_named(copied: Path, kept_lines: int) -> None:
+    ledger = ledger_of(copied, 2)
+    lines = ledger.read_bytes().splitlines(keepends=True)
+    ledger.write_bytes(b"".join(lines[:kept_lines]))
+    (line,) = verified(copied / "run", ledger, code=1)
+    assert line.startswith(f"ledger-2: agent 2: lacks the head that its node returned last, "
+                           f"{heads_in(copied / 'run')['2']}")  # fmt: skip
+
+
+def test_no_flipped_bit_of_a_ledger_is_accepted(copied: Path) -> None:
+    """Of any line, the last one included, which reads as torn after some flips."""
+    ledger, run = ledger_of(copied, 0), read_runs([copied / "run"])[0]
+    data, drawn = ledger.read_bytes(), np.random.default_rng(0)
+    last = data[:-1].rfind(b"\n") + 1
+    places = [*drawn.integers(last, len(data), 150), *drawn.integers(0, last, 50)]
+    for place in map(int, places):
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << int(drawn.integers(8))
+        ledger.write_bytes(bytes(flipped))
+        with suppress(LedgerError):
+            assert not all(holds for holds, _ in checks_of(run, [ledger])), place
+
+
+def test_lines_written_anew_under_right_hashes_are_named(copied: Path) -> None:
+    """Whoever makes a ledger of the same charges anew does not get the same hashes."""
+    old = ledger_of(copied, 0)
+    new = LedgerFile(copied / "made-anew")
+    experiment = json.loads((copied / "run" / "summary.json").read_text())["experiment"]
+    ((release, times),) = LedgerFile(old).released(experiment, "0").entries
+    for number in range(times):
+        new.charge(release, 1e-5, note=f"run 1 round {number + 1} agent 0", experiment=experiment)
+    (line,) = verified(copied / "run", new.path, code=1)
+    assert "lacks the head" in line
+
+
+def test_a_run_without_heads_says_that_a_cut_would_not_be_noticed(copied: Path) -> None:
+    edited(copied / "run", lambda summary: summary.pop("ledger-heads"), "summary.json")
+    code, said, _ = privet("statement", copied / "run", "--verify", "--ledger", copied / "ledger-0")
+    assert code == 0
+    assert "agent 0: its node returned no head, so that a cut would not be noticed" in said
+
+
+def test_heads_are_kept_over_a_resume(tmp_path: Path) -> None:
+    """An agent that takes no part after the resume has its head from before."""
+    on_nodes(tmp_path, "run", **{"checkpoint-every": 1, "num-server-rounds": 2})
+    before = heads_in(tmp_path / "run")
+    more = {"num-server-rounds": 3, "target-epsilon": 6.0, "exclude": "0"}
+    more["resume"] = str(tmp_path / "run")
+    after = heads_in(on_nodes(tmp_path, "again", **more))
+    assert after["0"] == before["0"]
+    assert after["1"] != before["1"]
+    ledgers = [ledger_of(tmp_path, place) for place in range(AGENTS)]
+    assert verified(tmp_path / "again", *ledgers, code=0) == []
+
+
+def changes(value: Any) -> Iterator[Any]:
+    """Yield a JSON value with each entry left out or replaced, at every depth."""
+    for key in list(value) if isinstance(value, dict) else range(min(len(value), 2)):
+        deeper = changes(value[key]) if isinstance(value[key], dict | list) else ()
+        for other in (GONE, *VALUES, *deeper):
+            changed = copy.copy(value)
+            if other is GONE:
+                del changed[key]
+            else:
+                changed[key] = other
+            yield changed
+
+
+@pytest.fixture(scope="module")
+def with_schema(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a run whose statement has every row."""
+    folder = tmp_path_factory.mktemp("schema")
+    ages = np.random.default_rng(3).integers(20, 90, 300)
+    rows = "".join(f"{a},{'ns'[a % 2]},{'well' if a < 50 else 'ill'}\n" for a in ages)
+    (folder / "rows.csv").write_text("age,ward,outcome\n" + rows)
+    schema = '[columns]\nage = [0, 120]\nward = ["n", "s"]\noutcome = ["ill", "well"]\n'
+    (folder / "schema.toml").write_text(schema)
+    keys = {"dataset": "csv", "data-path": str(folder / "rows.csv"), "partition": "iid",
+            "schema": str(folder / "schema.toml"), "label-column": "outcome", "row-norm": 2.0,
+            "rows-per-person": 2, "output-dir": str(folder)}  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "have_matplotlib", lambda: False)
+        return run_inline({**SGD, **keys}, "run").folder
+
+
+@pytest.mark.parametrize("file", ["privacy.json", "summary.json"])
+def test_damaged_records_give_lines_and_never_a_traceback(
+    with_schema: Path, kept: Path, tmp_path: Path, file: str
+) -> None:
+    """Each entry left out or of another type, the file cut, and numbers that JSON does not have."""
+    folder = tmp_path / "run"
+    shutil.copytree(with_schema, folder)
+    whole = (folder / file).read_text()
+    document = json.loads(whole)
+    if file == "summary.json":
+        document["ledger-heads"] = heads_in(kept / "run")
+    texts = [json.dumps(changed) for changed in changes(document)]
+    drawn = np.random.default_rng(0)
+    texts += [whole[: int(place)] for place in drawn.integers(len(whole), size=20)]
+    epsilon = json.loads((folder / "privacy.json").read_text())["accounts"][0]["epsilon"]
+    texts += [
+        whole.replace(repr(epsilon), one) for one in ("NaN", "Infinity", "-Infinity", "1e999")
+    ]
+    texts += ["[" * 200_000, '{"agents": ' + "[" * 200_000, "[]", "1", "", "null"]
+    refused = checked = 0
+    for text in texts:
+        (folder / file).write_text(text)
+        try:
+            (run,) = read_runs([folder])
+            lines = [line for _, line in checks_of(run, [ledger_of(kept, 0)])]
+            write_report([folder], folder / "report.html", statement=folder / "other.html")
+        except PrivetError as error:
+            lines, refused = [str(error)], refused + 1
+        else:
+            checked += 1
+        assert not any("\n" in line for line in lines)
+    assert refused > 50
+    assert checked > 50

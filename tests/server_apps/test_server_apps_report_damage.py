@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import json
+import math
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from privet.core.errors import PrivetError
 from privet.core.shapes import REAL, Entries, Items, parsed, require
 from privet.server_apps.report import plots, write_report
 from privet.sim.inline import run_inline
+from support.damage import changes
 
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {"num-agents": 3},
@@ -23,8 +23,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "asynchronous": {"asynchronous": True, "speeds": "stragglers"},
 }
 FILES = ("summary.json", "privacy.json", "history.jsonl")
-VALUES = (None, -1, True, "a", "inf", [], {}, [None], {"a": None}, 10**400, 1e308, [{"b": [1]}])
-GONE = object()
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -32,19 +30,6 @@ def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     keys = {"num-agents": 3, "num-server-rounds": 3, "features": 3, "examples-per-agent": 20}
     keys |= {"dataset": "synthetic", "output-dir": str(tmp_path_factory.mktemp("runs"))}
     return run_inline(keys | KINDS[request.param], request.param).folder
-
-
-def changes(value: Any) -> Iterator[Any]:
-    """Yield a JSON value with each entry left out or replaced, at every depth."""
-    for key in list(value) if isinstance(value, dict) else range(min(len(value), 2)):
-        deeper = changes(value[key]) if isinstance(value[key], dict | list) else ()
-        for other in (GONE, *VALUES, *deeper):
-            changed = copy.copy(value)
-            if other is GONE:
-                del changed[key]
-            else:
-                changed[key] = other
-            yield changed
 
 
 def said(folder: Path, private: bool, parquet: bool = False) -> str:
@@ -110,9 +95,9 @@ def test_bytes_that_are_flipped_cut_or_zeroed(
     [
         (str, ["", "a"], [1, None, [], {}]),
         (int, [0, -(2**63), 2**63 - 1], [2**63, True, 1.0, "1", None]),
-        (float, [0, 1.5, -(2**63)], [10**400, False, "inf", None]),
+        (float, [0, 1.5, -(2**63)], [10**400, False, "inf", None, math.inf, math.nan]),
         (bool, [True], [1, "true"]),
-        (REAL, [1, 0.5, None, "inf", "-inf"], ["a", True, [], 10**400]),
+        (REAL, [1, 0.5, None, "inf", "-inf"], ["a", True, [], 10**400, -math.inf, math.nan]),
         (Items(int), [[], [1, 2]], [{}, [1, "a"], "ab", 1]),
         (
             Entries({"a": int}, others=str, required=("a",)),

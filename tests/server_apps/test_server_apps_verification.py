@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,14 +23,13 @@ from privet.server_apps.report.verification import checks_of
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
 from support.cli import privet
+from support.damage import changes
 
 AGENTS, ROUNDS = 3, 4
 SGD = {"algorithm": "dp-fedsgd", "clip": 1.0, "dataset": "synthetic", "num-agents": AGENTS,
        "num-server-rounds": ROUNDS, "target-epsilon": 3.0, "baseline-seconds": 0.0}  # fmt: skip
 MIXED = {"algorithm": "dp-iadmm", "local-updates": 2, "mechanism": "laplace"}
 SAMPLED = {"relation": "add-remove", "batch-size": 8, "sampling": "poisson"}
-VALUES = (None, -1, 0.5, True, "a", "inf", [], {}, [None], {"a": None}, 10**400, 1e308, 1e-308)
-GONE = object()
 
 
 @pytest.fixture(autouse=True)
@@ -280,19 +278,6 @@ def test_heads_are_kept_over_a_resume(tmp_path: Path) -> None:
     assert after["1"] != before["1"]
     ledgers = [ledger_of(tmp_path, place) for place in range(AGENTS)]
     assert verified(tmp_path / "again", *ledgers, code=0) == []
-
-
-def changes(value: Any) -> Iterator[Any]:
-    """Yield a JSON value with each entry left out or replaced, at every depth."""
-    for key in list(value) if isinstance(value, dict) else range(min(len(value), 2)):
-        deeper = changes(value[key]) if isinstance(value[key], dict | list) else ()
-        for other in (GONE, *VALUES, *deeper):
-            changed = copy.copy(value)
-            if other is GONE:
-                del changed[key]
-            else:
-                changed[key] = other
-            yield changed
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,15 @@ import pytest
 from numpy.typing import NDArray
 from redteam.harness import privet
 
+from privet.cli.audit import _run
 from privet.cli.presets import load_preset, preset_names
 from privet.core import ConfigError, algorithms
+from privet.core.errors import PrivetError
 from privet.kernel import SystemNoise, gaussian_epsilon
+from privet.server_apps import read_config
 from privet.sim.audit import audit
 from privet.sim.inline import run_inline
+from support.damage import changes
 
 RUN: dict[str, Any] = {
     "dataset": "synthetic",
@@ -309,6 +313,35 @@ def test_runs_that_promise_nothing_are_refused() -> None:
         audit({**RUN, **SHARED})
     with pytest.raises(ConfigError, match="colluders: not used without noise-sharing"):
         audit({**RUN, "algorithm": "dp-fedsgd"}, colluders=2)
+
+
+def test_a_damaged_folder_is_refused_in_one_line(tmp_path: Path) -> None:
+    """Each entry left out or of another type, files cut, and numbers that JSON does not have."""
+    folder = run_inline({**settings("fed-pdm"), "output-dir": str(tmp_path)}, "one").folder
+    for file in ("summary.json", "privacy.json"):
+        whole = (folder / file).read_text()
+        texts = [json.dumps(changed) for changed in changes(json.loads(whole))][::3]
+        texts += [whole[: len(whole) // part] for part in (2, 3, 7)]
+        texts += ["[" * 200_000, "[]", "1", "", "null", '{"accounts": [{"epsilon": NaN}]}']
+        refused, read = [], 0
+        for text in texts:
+            (folder / file).write_text(text)
+            try:
+                config, epsilon = _run(folder)
+                read_config(config)
+                assert epsilon > 0 or epsilon == -1
+                read += 1
+            except PrivetError as error:
+                refused.append(str(error))
+        assert not any("\n" in line for line in refused)
+        assert len(refused) > 20
+        assert read > 20
+        (folder / file).write_text(whole)
+    content = json.loads(whole)
+    content["accounts"][0]["epsilon"] = None
+    (folder / "privacy.json").write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match=r"privacy\.json: accounts\.0\.epsilon: expected a num"):
+        _run(folder)
 
 
 def test_the_command_audits_the_settings_of_a_run_folder(

@@ -6,13 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from privet.core import ConfigError
+from privet.core import ConfigError, RunError
+from privet.core.errors import PrivetError
 from privet.server_apps.execute import headline
 from privet.sim.inline import run_inline
 from privet.sim.recorded import replay_run
 from support.cli import privet
+from support.damage import changes
 
 CONFIG: dict[str, Any] = {
     "num-agents": 5,
@@ -64,3 +67,41 @@ def test_what_cannot_be_played_again_says_why(tmp_path: Path) -> None:
     private = {"asynchronous": True, "max-uploads": 9, **noise}
     with pytest.raises(ConfigError, match="noise cannot be drawn again"):
         replay_run(run_inline({**config, **private}, "private").folder)
+
+
+def test_a_damaged_folder_is_refused_in_one_line(tmp_path: Path) -> None:
+    """Or played again, and then the numbers may differ; it never waits for ever."""
+    more = {"asynchronous": True, "buffer": 2, "speeds": "stragglers", "local-epochs": 1}
+    sizes = {"num-server-rounds": 4, "num-agents": 3, "features": 3, "examples-per-agent": 9}
+    folder = run_inline({**CONFIG, **more, **sizes, "output-dir": str(tmp_path)}, "run").folder
+    summary, history = ((folder / name).read_text() for name in ("summary.json", "history.jsonl"))
+    first, *rest = history.splitlines()
+    drawn = np.random.default_rng(0)
+
+    def some(document: Any, count: int) -> list[str]:
+        texts = [json.dumps(changed) for changed in changes(document)]
+        return [texts[place] for place in drawn.choice(len(texts), count, replace=False)]
+
+    damaged = {
+        "summary.json": [*some(json.loads(summary), 150), summary[:99], "[" * 200_000, "[]", ""],
+        "history.jsonl": ["\n".join([line, *rest]) for line in some(json.loads(first), 150)],
+    }
+    damaged["history.jsonl"] += [history[:-9], "", "\n".join(rest), "\n".join([first, first])]
+    for name, texts in damaged.items():
+        refused, played = [], 0
+        for text in texts:
+            (folder / name).write_text(text)
+            try:
+                replay_run(folder)
+                played += 1
+            except PrivetError as error:
+                refused.append(str(error))
+        assert not any("\n" in line for line in refused)
+        assert len(refused) > 4
+        assert played > 4
+        (folder / name).write_text(summary if name == "summary.json" else history)
+    sizes = sizes | {"features": 4, "output-dir": str(tmp_path)}
+    other = run_inline({**CONFIG, **sizes}, "other").folder
+    (folder / "model.npz").write_bytes((other / "model.npz").read_bytes())
+    with pytest.raises(RunError, match="has no array 'x' of"):
+        replay_run(folder)

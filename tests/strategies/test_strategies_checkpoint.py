@@ -307,11 +307,12 @@ def test_a_checkpoint_outlives_its_history_and_one_of_format_6_does_not(
 
 
 def test_a_checkpoint_of_format_6_goes_on(tmp_path: Path) -> None:
-    """It lacks the marks of the journal and the history, and what was the run's epsilon."""
+    """It lacks the marks of the journal and the history, the run's epsilon and heads of ledgers."""
     file, members = saved(tmp_path)
     manifest = json.loads(members["manifest"].tobytes())
     for key in ("journal", "history", "epsilon"):
         del manifest[key]
+    del manifest["agents"]["head"]
     text = json.dumps({**manifest, "format": 6}).encode()
     write_npz(file, {**members, "manifest": np.frombuffer(text, np.uint8)})
     result, _, _ = train(logistic_agents(3), 4, start={"resume": file, "checkpoint": file})

@@ -55,13 +55,9 @@ def checks_of(run: Run, ledgers: Sequence[Path]) -> Iterator[Check]:
             why = one_line(str(error))
             yield False, f"{PRIVACY}: agents.{name}.releases: not an account ({why})"
     yield from _checks_of_history(run, accounts)
-    known = {name: one for name, one in accounts.items() if one.messages}
-    least = 0.0
-    if known:
-        yield from _checks_of_figures(run, known)
-        least = max((_least(entry, known) for entry in run.privacy.entries), default=0.0)
-    else:
-        yield False, f"{PRIVACY}: no agent's releases, of which epsilon could be computed again"
+    costs = _costs(run, {name: one for name, one in accounts.items() if one.messages})
+    yield from _checks_of_figures(run, accounts, costs)
+    least = max((max(one.values()) for one in costs.values()), default=0.0)
     yield _check_of_page(page, expected, least)
     yield from _checks_of_files(run)
     covered: set[str] = set()
@@ -83,47 +79,67 @@ def _checks_of_history(run: Run, accounts: Mapping[str, AgentLedger]) -> Iterato
             yield False, f"{PRIVACY}: {line} messages"
 
 
-def _checks_of_figures(run: Run, accounts: Mapping[str, AgentLedger]) -> Iterator[Check]:
-    """Yield a line on each figure of the account that the agents' releases do not bear out.
+def _costs(run: Run, accounts: Mapping[str, AgentLedger]) -> dict[float, dict[str, float]]:
+    """Return each agent's epsilon, computed again, by the deltas at which one is written."""
+    deltas = {entry.get("delta") for entry in run.privacy.entries} if accounts else set()
+    return {
+        delta: {name: one.spent(delta) for name, one in accounts.items()}
+        for delta in deltas
+        if isinstance(delta, float) and 0 < delta < 1
+    }
 
-    ``accounts`` are those with a release, at least one.
-    """
+
+def _checks_of_figures(
+    run: Run, accounts: Mapping[str, AgentLedger], costs: Mapping[float, Mapping[str, float]]
+) -> Iterator[Check]:
+    """Yield lines on the figures of the account, and on what the releases do not bear out."""
     relation = str(settings_of(run).get("relation", "replace-one"))
-    length = max(1, run.summary.get("draw-length", 1))
     for name, one in accounts.items():
-        if one.totals.relation != relation:
+        if one.totals.relation not in (None, relation):
             yield (
                 False,
                 f"{PRIVACY}: agents.{name}.releases are under {one.totals.relation}, and the run "
                 f"protects by {relation}",
             )
     for place, entry in enumerate(run.privacy.entries):
-        where = f"{PRIVACY}: accounts.{place}"
-        delta = entry.get("delta")
-        if not (isinstance(delta, float) and 0 < delta < 1):
+        where, delta = f"{PRIVACY}: accounts.{place}", entry.get("delta")
+        if isinstance(delta, float) and delta in costs:
+            yield from _checks_of_entry(where, entry, run, accounts, costs[delta])
+        elif any(one.messages for one in accounts.values()):
             yield False, f"{where}.delta: expected a number between 0 and 1, got {delta!r}"
-            continue
-        spent = {name: one.spent(delta) for name, one in accounts.items()}
-        worst = max(spent, key=lambda name: spent[name])
-        epsilon, whose = spent[worst], f"by the releases of agent {worst}"
-        yield _at_least(f"{where}.epsilon", entry.get("epsilon"), epsilon, f"{whose} at {delta:g}")
-        yield from _checks_of_drawn(where, entry, accounts, length, epsilon)
-        totals = accounts[worst].totals
-        if entry.get("method") != totals.method:
-            yield False, f"{where}.method is {entry.get('method')!r}, {whose} {totals.method!r}"
-        elif totals.method == "gaussian":
-            yield _at_least(f"{where}.mu", entry.get("mu"), totals.mu, whose)
-        said = entry.get("assumptions", ())
-        for line in assumptions_of(accounts[worst], accounts.values()):
-            if line not in said:
-                yield False, f"{where}.assumptions lacks: {line}"
-        if isinstance(person := entry.get("person"), Mapping):
-            yield from _checks_of_person(f"{where}.person", person, accounts, length)
-        for name, one in spent.items():
-            stated = run.privacy.agents[name].get("epsilon")
-            check = _at_least(f"{PRIVACY}: agents.{name}.epsilon", stated, one, "by its releases")
+        else:
+            yield False, f"{where}: no agent has a release of which it could be computed again"
+    for delta, each in costs.items():
+        for name, computed in each.items():
+            what, stated = f"agents.{name}.epsilon", run.privacy.agents[name].get("epsilon")
+            check = _at_least(f"{PRIVACY}: {what}", stated, computed, f"at delta {delta:g}")
             if not check[0]:
                 yield check
+
+
+def _checks_of_entry(
+    where: str,
+    entry: Mapping[str, Any],
+    run: Run,
+    accounts: Mapping[str, AgentLedger],
+    costs: Mapping[str, float],
+) -> Iterator[Check]:
+    """Yield lines on one entry of the account, given each agent's epsilon at its delta."""
+    worst = max(costs, key=lambda name: costs[name])
+    totals, whose = accounts[worst].totals, f"by the releases of agent {worst}"
+    yield _at_least(f"{where}.epsilon", entry.get("epsilon"), costs[worst], whose)
+    length = max(1, run.summary.get("draw-length", 1))
+    yield from _checks_of_drawn(where, entry, accounts, length, costs[worst])
+    if entry.get("method") != totals.method:
+        yield False, f"{where}.method is {entry.get('method')!r}, {whose} {totals.method!r}"
+    elif totals.method == "gaussian":
+        yield _at_least(f"{where}.mu", entry.get("mu"), totals.mu, whose)
+    said = entry.get("assumptions", ())
+    for line in assumptions_of(accounts[worst], accounts.values()):
+        if line not in said:
+            yield False, f"{where}.assumptions lacks: {line}"
+    if isinstance(person := entry.get("person"), Mapping):
+        yield from _checks_of_person(f"{where}.person", person, accounts, length)
 
 
 def _checks_of_person(
@@ -159,14 +175,6 @@ def _at_least(what: str, written: Any, computed: float, whose: str) -> Check:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     holds = number and value >= computed * _SLACK
     return holds, f"{what} is {written!r}, computed again {computed!r} {whose}"
-
-
-def _least(entry: Mapping[str, Any], accounts: Mapping[str, AgentLedger]) -> float:
-    """Return the epsilon of an account's entry, computed again at its delta; 0 without one."""
-    delta = entry.get("delta")
-    if not (isinstance(delta, float) and 0 < delta < 1):
-        return 0.0
-    return max(one.spent(delta) for one in accounts.values())
 
 
 def _check_of_page(page: Path, expected: bytes, least: float) -> Check:

@@ -11,6 +11,7 @@ import pytest
 
 from privet.server_apps.model_file import load_model
 from privet.sim.inline import run_inline
+from support.cli import privet
 from support.paths import ROOT
 from support.processes import Deployment, Verdict
 
@@ -140,6 +141,10 @@ def test_node_keeps_its_budget_over_two_runs_whatever_is_asked(
     assert account["private"] is True
     assert account["accounts"][0]["epsilon"] < budget["max-epsilon"]
     assert account["accounts"][0]["as-printed"] > 0
+    heads = json.loads((one / "summary.json").read_text())["ledger-heads"]
+    assert heads == {"2": json.loads(ledger.read_text().splitlines()[-1])["chain"]}
+    code, said, _ = privet("statement", one, "--verify", "--ledger", ledger)
+    assert (code, "agent 2: holds the head that its node returned" in said) == (0, True), said
 
     second, two = run(deployment, tmp_path, **{**PRIVATE, "num-server-rounds": 2})
     assert second.completed, second.details

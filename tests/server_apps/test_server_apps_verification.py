@@ -29,7 +29,6 @@ AGENTS, ROUNDS = 3, 4
 SGD = {"algorithm": "dp-fedsgd", "clip": 1.0, "dataset": "synthetic", "num-agents": AGENTS,
        "num-server-rounds": ROUNDS, "target-epsilon": 3.0, "baseline-seconds": 0.0}  # fmt: skip
 MIXED = {"algorithm": "dp-iadmm", "local-updates": 2, "mechanism": "laplace"}
-SAMPLED = {"relation": "add-remove", "batch-size": 8, "sampling": "poisson"}
 
 
 @pytest.fixture(autouse=True)
@@ -146,7 +145,7 @@ FORGED = {
         "agent 1 took part in 4 rounds, and its account has 3 messages",
     ),
     "no agent": (without_agent, "agent 1 took part in 4 rounds, and its account has 0 messages"),
-    "no agents": (lambda account: account.update(agents={}), "no agent's releases"),
+    "no agents": (lambda account: account.update(agents={}), "accounts.0: no agent has a release"),
 }  # fmt: skip
 
 
@@ -193,6 +192,17 @@ def test_every_kind_of_account_is_computed_again(tmp_path: Path, more: dict[str,
     assert verified(folder, *ledgers, code=0) == []
     edited(folder, entries(epsilon=0.5), "privacy.json")
     assert any("accounts.0.epsilon is 0.5" in line for line in verified(folder, code=1))
+
+
+def test_the_account_of_a_simulation_with_sampled_records_is_computed_again(tmp_path: Path) -> None:
+    """Where agents keep no ledger, no head is stated."""
+    sampled = {"batch": "poisson", "batch-size": 10, "relation": "add-remove"}
+    folder = run_inline({**SGD, **sampled, "output-dir": str(tmp_path)}, "run").folder
+    assert verified(folder, code=0) == []
+    assert "ledger-heads" not in json.loads((folder / "summary.json").read_text())
+    assert "Ledgers" not in (folder / "statement.html").read_text()
+    edited(folder, entries(epsilon=2.9), "privacy.json")
+    assert any("accounts.0.epsilon is 2.9" in line for line in verified(folder, code=1))
 
 
 def heads_in(folder: Path) -> dict[str, str]:

@@ -111,6 +111,7 @@ def delayed_rate(moduli: Moduli, setting: Setting, relaxation: float) -> float:
 
     The spectral radius of [[chi, 3 (1 + chi) p], [2a chi, c(a) + 6a chi p]] on
     (max |x_i - x_i*|, max |z_i - z_i*|), where p = 1/(1 + rho lam); below 1 the limit is exact.
+    Infinite where the moduli are so large that it cannot be computed.
     """
     chi = solver_factor(moduli, setting)
     share = 1.0 / (1.0 + setting.rho * moduli.strong_convexity)
@@ -121,6 +122,8 @@ def delayed_rate(moduli: Moduli, setting: Setting, relaxation: float) -> float:
             [2 * relaxation * chi, factor + 6 * relaxation * chi * share],
         ]
     )
+    if not np.isfinite(matrix).all():
+        return math.inf
     return float(np.max(np.abs(np.linalg.eigvals(matrix))))
 
 

@@ -432,3 +432,8 @@ def test_the_bound_of_inexact_steps_is_never_passed(engine: str, steps: int) -> 
 @pytest.mark.parametrize("engine", ["inline", "cohort"])
 def test_the_bound_is_never_passed_on_many_runs(engine: str, steps: int) -> None:
     assert sum(bounded_on_the_real_code(seed, engine, steps) for seed in range(100, 140)) > 80
+
+
+@pytest.mark.parametrize("smoothness", [1e308, math.inf])
+def test_moduli_beyond_all_numbers_prove_nothing(smoothness: float) -> None:
+    assert delayed_rate(Moduli(1.0, smoothness), Setting(1.0, 10.0, 1), 1.0) == math.inf

@@ -25,7 +25,7 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -138,14 +138,15 @@ class Audit:
     runs
         By run, in the order of their first entries.
     heads
-        The hash in each line: what the file's head was when that line was its last.
+        The experiment and agent of each line, by its hash: what the file's head was when that line
+        was its last. Empty texts where a line names none.
     """
 
     running: Running
     open_torn: int
     sealed: Running | None
     runs: tuple[RunSpent, ...]
-    heads: tuple[str, ...]
+    heads: Mapping[str, tuple[str, str]]
 
     def spent(self, delta: float) -> Spent:
         """Return the total at delta."""
@@ -278,20 +279,18 @@ class LedgerFile:
             Naming the first bad line, or if there is no such file.
         """
         runs: dict[str, RunSpent] = {}
-        heads: list[str] = []
+        heads: dict[str, tuple[str, str]] = {}
 
         def keep(entry: Entry) -> None:
-            heads.append(entry.chain)
             matched = _NOTE.fullmatch(entry.note)
             run = entry.run or (matched[1] if matched else "")
             runs.setdefault(run, RunSpent(run)).add(entry)
+            heads[entry.chain] = entry.experiment, matched[3] if matched else ""
 
         with self._locked(os.O_RDONLY, fcntl.LOCK_SH) as (descriptor, size):
             data = _read(descriptor, 0, size)
             end: End = read_all(data, keep)
-        return Audit(
-            end.running, end.unreadable, end.sealed(None), tuple(runs.values()), tuple(heads)
-        )
+        return Audit(end.running, end.unreadable, end.sealed(None), tuple(runs.values()), heads)
 
     @contextlib.contextmanager
     def _locked(self, flags: int, lock: int) -> Iterator[tuple[int, int]]:

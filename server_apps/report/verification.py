@@ -25,7 +25,7 @@ from privet.kernel import AgentLedger, LedgerFile, drawn_delta
 from privet.server_apps.account import assumptions_of
 from privet.server_apps.report.files import STATEMENT
 from privet.server_apps.report.runs import PRIVACY, SUMMARY, Run, settings_of
-from privet.server_apps.report.statement import digests_of, statement_page
+from privet.server_apps.report.statement import BOUND_FILES, digests_of, statement_page
 
 _SLACK = 1.0 - 1e-9
 """Share of a computed figure that a written one may be: exp and log of another machine differ in
@@ -200,8 +200,9 @@ def _check_of_page(page: Path, expected: bytes, least: float) -> Check:
 def _checks_of_files(run: Run) -> Iterator[Check]:
     """Yield a line for each of the run's files whose digest the summary holds."""
     known, found = run.summary.get("sha-256", {}), digests_of(run.folder)
-    if not known:
-        yield False, f"{SUMMARY}: holds no digest of the run's files"
+    for name in BOUND_FILES:
+        if name not in known:
+            yield False, f"{SUMMARY}: holds no digest of {name}"
     for name, digest in known.items():
         same = found.get(name) == digest
         yield same, f"{name}: SHA-256 {digest}" + ("" if same else ", and the file has another")
@@ -225,7 +226,7 @@ def _checks_of_ledger(
         )
     else:
         yield True, f"{file.name}: every line is as it was written; SHA-256 {digest}"
-    heads, places = run.summary.get("ledger-heads", {}), set(audit.heads)
+    heads = run.summary.get("ledger-heads", {})
     charged = False
     for name, account in accounts.items():
         held = Counter(dict(ledger.released(experiment, name).entries))
@@ -236,16 +237,20 @@ def _checks_of_ledger(
         more = (held - stated).total()
         line = f"{file.name}: agent {name}: {held.total()} messages charged, "
         yield not more, line + (f"{more} of them not in the account" if more else "all accounted")
-        yield _check_of_head(f"{file.name}: agent {name}", heads.get(name, ""), places)
+        head, what = heads.get(name, ""), f"{file.name}: agent {name}"
+        yield _check_of_head(what, head, audit.heads.get(head) == (experiment, name))
     if not charged:
         yield False, f"{file.name}: charges no message of this run"
 
 
-def _check_of_head(what: str, head: str, places: set[str]) -> Check:
-    """Return whether a ledger holds the line that its node returned the hash of."""
+def _check_of_head(what: str, head: str, is_there: bool) -> Check:
+    """Return whether a ledger holds the run's and agent's line that its node returned the hash of.
+
+    ``head`` is empty where the node returned none.
+    """
     if not head:
         return True, f"{what}: its node returned no head, so that a cut would not be noticed"
-    if head in places:
+    if is_there:
         return True, f"{what}: holds the head that its node returned, {head}"
     return (
         False,

@@ -211,7 +211,7 @@ def heads_in(folder: Path) -> dict[str, str]:
 
 def test_a_run_keeps_the_heads_of_its_nodes_ledgers(kept: Path) -> None:
     ledgers = [ledger_of(kept, place) for place in range(AGENTS)]
-    last = {str(i): LedgerFile(file).verify().heads[-1] for i, file in enumerate(ledgers)}
+    last = {str(i): list(LedgerFile(file).verify().heads)[-1] for i, file in enumerate(ledgers)}
     assert heads_in(kept / "run") == last
     assert verified(kept / "run", *ledgers, code=0) == []
     page = (kept / "run" / "statement.html").read_text()
@@ -268,6 +268,20 @@ def test_lines_written_anew_under_right_hashes_are_named(copied: Path) -> None:
         new.charge(release, 1e-5, note=f"run 1 round {number + 1} agent 0", experiment=experiment)
     (line,) = verified(copied / "run", new.path, code=1)
     assert "lacks the head" in line
+
+
+def test_a_ledger_is_not_compared_with_the_charges_of_another_run(copied: Path) -> None:
+    """The record of a run names an earlier one, of which the ledger holds less."""
+    folder = on_nodes(copied, "later", **{"num-server-rounds": 2})
+    other = json.loads((folder / "summary.json").read_text())["experiment"]
+    edited(copied / "run", lambda summary: summary.update(experiment=other), "summary.json")
+    wrong = verified(copied / "run", ledger_of(copied, 0), code=1)
+    assert any("agent 0: lacks the head" in line for line in wrong)
+
+
+def test_a_digest_that_was_taken_out_is_named(copied: Path) -> None:
+    edited(copied / "run", lambda summary: summary["sha-256"].pop("history.jsonl"), "summary.json")
+    assert verified(copied / "run", code=1) == ["summary.json: holds no digest of history.jsonl"]
 
 
 def test_a_run_without_heads_says_that_a_cut_would_not_be_noticed(copied: Path) -> None:

@@ -31,6 +31,7 @@ def statement(
 ) -> None:
     """Write the privacy statement of a run into its folder, or verify what it speaks of."""
     from privet.core import ConfigError, PrivetError
+    from privet.core.errors import one_line
     from privet.kernel import LedgerError
     from privet.server_apps.report.files import PAGE, STATEMENT
     from privet.server_apps.report.runs import read_runs
@@ -55,6 +56,6 @@ def statement(
         typer.echo(json.dumps({"verified": all(holds for holds, _ in found), "checks": checks}))
     else:
         for holds, line in found:
-            typer.echo(line if holds else f"DIFFERS: {line}")
+            typer.echo(one_line(line if holds else f"DIFFERS: {line}"))
     if not all(holds for holds, _ in found):
         raise typer.Exit(1)

@@ -49,12 +49,18 @@ def parsed(text: str | bytes) -> Any:
     Raises
     ------
     ValueError
-        If it is not JSON, or is nested too deeply.
+        If it is not JSON, is nested too deeply, or has half of a pair of surrogates, which no page
+        can be written with.
     """
     try:
-        return json.loads(text)
+        value = json.loads(text)
+        if (b"\\ud" if isinstance(text, bytes) else "\\ud") in text.lower():  # type: ignore[operator]
+            json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    except UnicodeEncodeError:
+        raise ValueError("a text has half of a pair of surrogates") from None
+    return value
 
 
 def require(value: Any, shape: Any, where: str = "") -> None:

@@ -120,3 +120,7 @@ def test_a_line_names_the_entry() -> None:
         require({"a": [{"b": ""}, {"b": 1}]}, shape)
     with pytest.raises(ValueError, match="nested too deeply"):
         parsed("[" * 200_000)
+    assert parsed(r'["\ud83d\uDE00", "\ud83dx"]'.replace("x", r"\ude00")) == ["\U0001f600"] * 2
+    for half in (r'["\ud83d"]', r'{"\uDE00": 1}', rb'["\uD83D"]'):
+        with pytest.raises(ValueError, match="half of a pair"):
+            parsed(half)

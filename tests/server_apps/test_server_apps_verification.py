@@ -158,6 +158,17 @@ def test_a_figure_that_the_releases_do_not_bear_out_is_named(copied: Path, what:
     assert not any(one.startswith("statement.html") for one in wrong), "the two agree"
 
 
+def test_a_name_of_several_lines_is_shown_in_one(copied: Path) -> None:
+    def named(account: dict[str, Any]) -> None:
+        account["agents"]["1\n\x1b[31mfine"] = account["agents"]["0"] | {"epsilon": 0.5}
+
+    edited(copied / "run", named, "privacy.json")
+    code, said, _ = privet("statement", copied / "run", "--verify")
+    assert code == 1
+    assert all(line.isprintable() for line in said.splitlines())
+    assert "DIFFERS: privacy.json: agents.1 ?[31mfine.epsilon is 0.5" in said
+
+
 def test_an_upper_bound_is_taken(copied: Path) -> None:
     edited(copied / "run", entries(epsilon=3.5, mu=5.0), "privacy.json")
     assert verified(copied / "run", code=0) == []
@@ -339,6 +350,7 @@ def test_damaged_records_give_lines_and_never_a_traceback(
     texts += [
         whole.replace(repr(epsilon), one) for one in ("NaN", "Infinity", "-Infinity", "1e999")
     ]
+    texts += [whole.replace('"agents"', r'"agents\ud800"'), whole.replace("dp-fedsgd", r"\ud800")]
     texts += ["[" * 200_000, '{"agents": ' + "[" * 200_000, "[]", "1", "", "null"]
     refused = checked = 0
     for text in texts:

@@ -203,7 +203,7 @@ def _run(folder: Path) -> tuple[Mapping[str, Any], float]:
         )
     written = accounts[0]["epsilon"] if accounts else "inf"
     epsilon = math.inf if written == "inf" else written
-    if not isinstance(epsilon, int | float):
+    if not isinstance(epsilon, int | float) or math.isnan(epsilon):
         raise ConfigError(
             f"{folder / PRIVACY}: accounts.0.epsilon: expected a number, got {written!r}"
         )

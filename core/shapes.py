@@ -7,7 +7,6 @@ read gives the line that names the entry, so that what uses them needs no guard 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,7 +68,7 @@ def require(value: Any, shape: Any, where: str = "") -> None:
     A shape is a type (``object`` for any value), None, a text that is meant literally, `Entries`,
     `Items`, or a tuple of types, None and texts of which one must fit. A whole number is a number
     too, true and false are none, and one of more than 64 bits, which need not have a float near it,
-    is refused; so is a number that is not finite (`REAL` says how files have those).
+    is refused.
 
     Raises
     ------
@@ -99,8 +98,6 @@ def require(value: Any, shape: Any, where: str = "") -> None:
 def _fits(value: Any, shape: Any) -> bool:
     if shape in (int, float) and isinstance(value, int):
         return not isinstance(value, bool) and -_LARGEST <= value < _LARGEST
-    if shape is float:
-        return isinstance(value, float) and math.isfinite(value)
     if isinstance(shape, type):
         return isinstance(value, shape)
     return bool(value == shape and type(value) is type(shape))

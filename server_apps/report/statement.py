@@ -38,7 +38,7 @@ def in_words(entry: Mapping[str, Any], relation: str) -> str:
     epsilon, delta, mu = (entry.get(key) for key in ("epsilon", "delta", "mu"))
     if not (isinstance(epsilon, int | float) and isinstance(delta, int | float)):
         return ""
-    if not 0 <= delta <= 1:
+    if math.isnan(epsilon) or not 0 <= delta <= 1:
         return ""
     if entry.get("method") == "gaussian" and isinstance(mu, int | float):
         wrong = math.erfc(mu / math.sqrt(8.0)) / 2.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -95,9 +94,9 @@ def test_bytes_that_are_flipped_cut_or_zeroed(
     [
         (str, ["", "a"], [1, None, [], {}]),
         (int, [0, -(2**63), 2**63 - 1], [2**63, True, 1.0, "1", None]),
-        (float, [0, 1.5, -(2**63)], [10**400, False, "inf", None, math.inf, math.nan]),
+        (float, [0, 1.5, -(2**63)], [10**400, False, "inf", None]),
         (bool, [True], [1, "true"]),
-        (REAL, [1, 0.5, None, "inf", "-inf"], ["a", True, [], 10**400, -math.inf, math.nan]),
+        (REAL, [1, 0.5, None, "inf", "-inf"], ["a", True, [], 10**400]),
         (Items(int), [[], [1, 2]], [{}, [1, "a"], "ab", 1]),
         (
             Entries({"a": int}, others=str, required=("a",)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -251,30 +251,63 @@ def refused_settings(half: ServerHalf[Any], text: str) -> str:
 
 
 def expected_release(
-    half: ServerHalf[Any], agent: Agent, number: int, agents: int
+    half: ServerHalf[Any],
+    agent: Agent,
+    number: int,
+    agents: int,
+    noises: Collection[float] = (),
 ) -> Release | None:
     """Return the least release of an agent's reply in a round; None if none is accounted.
 
     The agent half computes it from the facts and settings that were stated under the agent's name,
-    of which the dearest count. An agent that has released more in one of its messages is assumed to
-    do so again. ``agents`` is the number of agents in its sum, if uploads are masked.
+    of which the dearest count. An agent that has released more than it was asked for in one of its
+    messages is assumed to do so again. ``agents`` is the number of agents in its sum, if uploads
+    are masked; ``noises`` are those that the run has asked for before.
     """
     if not (agent.facts and means_privacy(half.settings())):
         return None
-    releases = []
     try:
-        for known, own in agent.terms:
-            local = half
-            if own:
-                local = half.with_settings(own_settings(own))
-            facts = replace(Facts.from_json(known), agents=agents)
-            releases.append(local.agent.release(facts, number))
+        stated = [
+            (half.with_settings(own_settings(own)) if own else half, Facts.from_json(known))
+            for known, own in agent.terms
+        ]
+        releases = [
+            local.agent.release(replace(facts, agents=agents), number) for local, facts in stated
+        ]
         if releases[0].mechanism == "none":
             return None
+        asked = reduce(dearer, releases[1:], releases[0])
         ledger = AgentLedger.joined([*agent.former, agent.ledger])
+        more = {one for one, _ in ledger.entries if dearer(asked, one) != asked}
+        if more:
+            more -= _asked_before(stated, number, {one.agents for one in more}, noises)
     except (ValueError, TypeError, ArithmeticError):
         return None
-    return reduce(dearer, [*releases[1:], *(one for one, _ in ledger.entries)], releases[0])
+    return reduce(dearer, (one for one, _ in ledger.entries if one in more), asked)
+
+
+def _asked_before(
+    stated: Iterable[tuple[ServerHalf[Any], Facts]],
+    number: int,
+    sums: Collection[int],
+    noises: Collection[float],
+) -> set[Release]:
+    """Return the releases that agents were asked for up to a round, in sums of so many agents.
+
+    ``stated`` are the halves and facts by which they compute.
+    """
+    found: set[Release] = set()
+    for local, facts in stated:
+        key = local.noise_key
+        others = [local.with_settings({key: noise}) for noise in noises if key]
+        for half in (one.agent for one in (local, *others)):
+            rounds = (1,) if half.steady and half.noise_ratio == 1 else range(1, number + 1)
+            found |= {
+                half.release(replace(facts, agents=agents), round_)
+                for round_ in rounds
+                for agents in sums
+            }
+    return found
 
 
 def with_lost(account: str, release: Release) -> str:
@@ -292,13 +325,14 @@ def count_lost(
     roster: Roster,
     requests: Iterable[Request],
     node_states: Sequence[StateTable],
+    noises: Collection[float] = (),
 ) -> list[StateTable]:
     """Count the requests after a checkpoint as uploads that left and were lost.
 
     An agent that has kept its state reports them itself, and its next account replaces this one; an
     agent that has lost it is sent this one. If a node's ledger file holds more, that counts.
     ``node_states`` are states of the checkpoint that the engine has put back, which lack these
-    uploads: returned are those that changed.
+    uploads: returned are those that changed. ``noises`` are those that the run has asked for.
     """
     lost: set[str] = set()
     for request in requests:
@@ -307,7 +341,7 @@ def count_lost(
             agent = roster.agents.get(name)
             if agent is None:
                 continue
-            release = expected_release(then, agent, request.round, request.agents)
+            release = expected_release(then, agent, request.round, request.agents, noises)
             if release is not None:
                 lost.add(name)
                 roster.note_ledger(name, with_lost(agent.ledger, release))
@@ -321,15 +355,18 @@ def count_lost(
     return with_ledgers(node_states, {name: roster.agents[name].ledger for name in lost | stated})
 
 
-def spent_up(half: ServerHalf[Any], agent: Agent, number: int, agents: int) -> str:
+def spent_up(
+    half: ServerHalf[Any], agent: Agent, number: int, agents: int, noises: Collection[float] = ()
+) -> str:
     """Return why an agent must not be asked: with its predecessors it would exceed the target.
 
-    An agent itself refuses to exceed it, but knows only its own releases.
+    An agent itself refuses to exceed it, but knows only its own releases. The arguments are those
+    of `expected_release`.
     """
     target = half.terms.target_epsilon
     if not (target > 0 and agent.former):
         return ""
-    release = expected_release(half, agent, number, agents)
+    release = expected_release(half, agent, number, agents, noises)
     if release is None:
         return ""
     try:

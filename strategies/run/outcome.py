@@ -164,7 +164,8 @@ class Outcome:
             self.awaited.add(name)
         roster, terms = self.session.roster, self.half.terms
         agent = roster.agents[name]
-        release = expected_release(self.half, agent, self.round, agents)
+        noises = self.session.noises
+        release = expected_release(self.half, agent, self.round, agents, noises)
         if release is None:
             return
         roster.note_ledger(name, with_lost(agent.ledger, release))

@@ -188,7 +188,7 @@ class Pending:
 
     def note_absent(self, names: Iterable[str]) -> None:
         """Note in ``absent`` which of these agents cannot be asked now, and why."""
-        roster = self.session.roster
+        roster, asked = self.session.roster, (self.round, len(self.chosen), self.session.noises)
         for name in names:
             self.absent.pop(name, None)
             if absence := roster.absence(name):
@@ -197,7 +197,7 @@ class Pending:
                     self.outcome.awaited.add(name)
             elif self.in_vain(name):
                 self.absent[name] = IN_VAIN
-            elif why := spent_up(self.half, roster.agents[name], self.round, len(self.chosen)):
+            elif why := spent_up(self.half, roster.agents[name], *asked):
                 self.absent[name] = Failure(FailureCode.OUT, why)
 
     def work_together(self, grid: Grid, names: list[str]) -> list[str]:

@@ -62,7 +62,7 @@ from privet.data.agreement import Agreement
 from privet.kernel import Facts
 from privet.kernel.programs.gradients import Gradients
 from privet.wire import Enrolment, sort_names
-from privet.wire.contract import encode_settings, means_privacy
+from privet.wire.contract import decode_settings, encode_settings, means_privacy
 from privet.wire.payload import BUFFERS
 
 from ..gaps import SAVED, UNKNOWN, Gaps
@@ -291,8 +291,11 @@ class Run:
         if run.private:
             put_back = saved.node_states if isinstance(grid, EngineGrid) else []
             lost = [*saved.requests, *run._lost_tasks(saved)]
+            if key := run.half.noise_key:
+                sent = (decode_settings(request.settings) for request in saved.requests)
+                session.noises.update(float(settings[key]) for settings in sent)
             with charged(session.tasks, run.half.name, run.half.version, roster):
-                changed = count_lost(run.half, roster, lost, put_back)
+                changed = count_lost(run.half, roster, lost, put_back, session.noises)
             for name in (name for request in saved.requests for name in request.names):
                 if name in roster.agents:
                     roster.agents[name].tasks += 1  # those of the checkpoint are counted already
@@ -319,6 +322,9 @@ class Run:
         if "initial" in manifest:
             session.initial = Round.from_dict(manifest["initial"])
         session.settings_before = dict(manifest["settings"])
+        if self.half.noise_key:
+            before = float(manifest["settings"][self.half.noise_key])
+            session.noises = {before, *map(float, manifest.get("noises", ()))}
         session.mean_examples = float(manifest.get(MEAN_EXAMPLES, 0.0))
         session.encoding = Agreement(str(manifest.get("encoding", "")))
         session.encoding_sent = str(manifest.get("encoding-sent", ""))
@@ -489,6 +495,7 @@ class Run:
             "initial": session.initial.to_dict(),
             "asked": self.requested,
             "settings": dict(half.settings()),
+            **({"noises": sorted(session.noises)} if session.noises else {}),
             **({MEAN_EXAMPLES: session.mean_examples} if session.mean_examples else {}),
             **({"encoding": session.encoding.text} if session.encoding.text else {}),
             **({"encoding-sent": session.encoding_sent} if session.encoding_sent else {}),
@@ -630,7 +637,7 @@ class Run:
         session.roster.changes.everything = True
         task, agent = session.tasks.pop(name, None), session.roster.agents[name]
         if task is not None:
-            release = expected_release(self.half, agent, task.version, 1)
+            release = expected_release(self.half, agent, task.version, 1, session.noises)
             if release is not None:
                 agent.former = (*agent.former, with_lost("", release))
         session.state = self.collector.renew(self.half, session.state, position, session.start)
@@ -839,10 +846,10 @@ class Run:
 
     def count_unfinished(self) -> None:
         """Count the tasks that agents still have at a run's end as releases; nobody reads them."""
-        roster = self.session.roster
+        roster, noises = self.session.roster, self.session.noises
         for name, task in self.collector.unfinished(self.session).items():
             agent = roster.agents[name]
-            release = expected_release(self.half, agent, task.version, 1)
+            release = expected_release(self.half, agent, task.version, 1, noises)
             if release is not None:
                 roster.note_ledger(name, with_lost(agent.ledger, release))
 

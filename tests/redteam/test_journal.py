@@ -21,11 +21,13 @@ from privet.client_apps import client_app
 from privet.core import RunError, mapped
 from privet.core.errors import HopelessError
 from privet.data import problem_from_context
-from privet.kernel import AgentLedger, Release
+from privet.kernel import AgentLedger, Facts, Release
 from privet.server_apps import execute, read_config
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
+from privet.strategies import DPFedSGD
 from privet.strategies.run import chain
+from privet.strategies.run.account import expected_release
 from privet.strategies.run.checkpoint import load, parts_beside, read_manifest, save
 from privet.strategies.run.journal import Journal, Request, read_journal
 from privet.strategies.run.roster import Agent, Question, Roster, from_columns
@@ -76,6 +78,7 @@ def play(folder: Path, *, dies_in: int = 0, state: bool = False, **keys: Any) ->
             "delta": 1e-5,
             "ledger-path": str(path),
             "num-examples": 150,
+            "relation": raw.get("relation", "replace-one"),
             **({"state-path": str(folder / f"state-{i}.npz")} if state else {}),
         }
         for i, path in enumerate(ledgers_in(folder))
@@ -131,8 +134,8 @@ def test_a_damaged_newest_checkpoint_is_made_good_by_the_one_before(
     assert str(newest) in line
     said = said_by_run(finished)
     for name, ledger in enumerate(ledgers_in(tmp_path)):
-        # A lost upload counts as the dearest before it; with more noise it cost a little less.
-        assert 0.9 * 2.0 < spent(ledger) <= said[str(name)] <= 2.0
+        assert math.isclose(said[str(name)], spent(ledger), rel_tol=1e-9)
+        assert 0.9 * 2.0 < spent(ledger) <= 2.0
     assert finished.summary["rounds"] == 8
 
 
@@ -275,15 +278,57 @@ def test_what_a_node_states_makes_its_own_account_longer_or_changes_nothing() ->
     assert question.mismatch(replace(said, ledger=stated[3])) == ""
 
 
-def test_deaths_one_after_another_all_count(tmp_path: Path) -> None:
-    for dies_in in (3, 1, 1):
+@pytest.mark.parametrize(
+    ("run", "deaths"),
+    [
+        ({}, (3, 1, 1)),
+        ({}, (2, 1, 3)),
+        ({"batch": "poisson", "relation": "add-remove"}, (3, 1, 1)),
+        ({"algorithm": "fed-pdm", "dual": "public", "row-norm": 5.6}, (3, 1, 1)),
+        ({"budget-schedule": "geometric", "budget-ratio": 0.8}, (3, 2, 1)),
+    ],
+    ids=["after each other", "rounds between", "sampled", "releases that differ", "a schedule"],
+)
+def test_lost_requests_are_charged_as_what_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: dict[str, Any], deaths: tuple[int, ...]
+) -> None:
+    """Each process asks for more noise than the one before; the nodes' ledgers tell no account."""
+
+    def forget(roster: Roster, delta: float) -> set[str]:
+        for agent in roster.agents.values():
+            agent.stated = ""
+        return set()
+
+    monkeypatch.setattr(Roster, "join_stated", forget)
+    for dies_in in deaths:
         with pytest.raises(Killed):
-            play(tmp_path, dies_in=dies_in)
-    finished = play(tmp_path)
-    said = json.loads((finished.folder / "privacy.json").read_text())
+            play(tmp_path, dies_in=dies_in, **run)
+    finished = play(tmp_path, **run)
+    said = said_by_run(finished)
     for name, ledger in enumerate(ledgers_in(tmp_path)):
-        # A lost upload counts as the dearest before it; with more noise it cost a little less.
-        assert 0.9 * 2.0 < spent(ledger) <= said["agents"][str(name)]["epsilon"] <= 2.0
+        assert math.isclose(said[str(name)], spent(ledger), rel_tol=1e-9)
+        assert 0.98 * 2.0 < spent(ledger) <= 2.0
+
+
+def test_an_agent_that_released_more_than_it_was_asked_for_is_taken_to_do_so_again() -> None:
+    """What was asked for with less noise before is no reason."""
+    half = DPFedSGD(clip=1.0, noise_scale=4.0).half
+    facts = Facts(num_examples=100, divisor=100.0, dim=3)
+    then = half.with_settings({"noise-scale": 2.0})
+    asked, before = half.agent.release(facts, 1), then.agent.release(facts, 1)
+    more = replace(asked, sensitivity=1.2 * asked.sensitivity)
+    assert asked.loss < more.loss < before.loss
+
+    def expected(*noises: float, account: list[Release]) -> Release | None:
+        text = AgentLedger.of((one, 1) for one in account).to_json()
+        agent = Agent(1, 100, facts=facts.to_json(), ledger=text)
+        return expected_release(half, agent, 5, 1, noises)
+
+    assert expected(account=[asked]) == asked
+    assert expected(account=[before, asked]) == before
+    assert expected(2.0, account=[before, asked]) == asked
+    assert expected(2.0, account=[before, more, asked]) == more
+    assert expected(3.0, account=[before, more]) == before
 
 
 def test_an_upload_asked_for_with_less_noise_counts_with_less_noise(tmp_path: Path) -> None:

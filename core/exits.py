@@ -14,7 +14,7 @@ class Exit(IntEnum):
     """How a run ended, for supervisors."""
 
     DONE = 0
-    """Completed, or stopped on request."""
+    """Completed, stopped on request, or with its target spent and a model."""
     RETRY = 1
     """Failed, and another attempt may do: nodes were away, a server was lost, a disk was full."""
     PERSON = 2

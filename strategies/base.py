@@ -434,12 +434,14 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             return self.play_round(grid, number)
 
         run = self.run
+        last = num_rounds if run.last_round is None else run.last_round
         try:
-            observe(run, watching(), num_rounds, play)
+            observe(run, watching(), last, play)
         finally:
             run.count_unfinished()
         result = PrivetResult(history=History(run.session.history))
-        result.stopped = run.stopped or Stop.ROUNDS
+        in_full = Stop.ROUNDS if last == num_rounds else Stop.BUDGET
+        result.stopped = in_full if run.stopped in ("", Stop.ROUNDS) else run.stopped
         result.diverged, result.no_better = run.diverged, run.no_better
         result.late, result.residual_unknown = late_agents(result.history), unknown_residual(run)
         if result.residual_unknown:

@@ -3,7 +3,7 @@
 #
 #     sh supervise.sh APP SUPERLINK RUN.toml [TEXTFILE.prom]
 #
-#     0  it is complete, or was asked to stop
+#     0  it is complete, was asked to stop, or has spent its target
 #     1  it may succeed when it is submitted again
 #     2  a person must change something first
 #     3  it is over, and its model is of no use

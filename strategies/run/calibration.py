@@ -6,6 +6,7 @@ and every round that it is planned to take part in, in addition to what it has p
 
 from __future__ import annotations
 
+import bisect
 import logging
 import math
 from collections import Counter
@@ -48,6 +49,10 @@ would take noise in which every later round drowns the model."""
 SMALLEST, LARGEST = 1e-60, 1e60
 _STEP = math.log(8.0)
 _FINE, _COARSE = 1e-9, 1e-4
+
+
+class SpentError(ConfigError):
+    """What agents have paid leaves too little of the target for the rounds to come."""
 
 
 def smallest_noise(cost: Callable[[float], float], target: float, *, exact: bool = True) -> float:
@@ -154,13 +159,18 @@ class Plan:
         return AgentLedger.of((*self.account.entries, *self.releases(half).items())).to_json()
 
 
-def calibrated(half: ServerHalf[Any], session: Session, options: RunOptions) -> ServerHalf[Any]:
-    """Return the half a run begins with: its releases checked, its noise set to meet a target.
+def calibrated(
+    half: ServerHalf[Any], session: Session, options: RunOptions
+) -> tuple[ServerHalf[Any], int | None]:
+    """Return the half a run begins with, its noise set to meet a target, and its last round.
 
     With a target the noise is the smallest at which no agent costs more in the rounds it is planned
     to take part in, what it has paid before a resume included. The target travels to the agents,
     who refuse to pass it: one that joins later or has an attempt repeated stops in time. A
     certificate that some round lacks is missed here, not half-way.
+
+    A resumed run of which too little is left for that keeps its noise. It ends before the first
+    round for which too few agents can pay; those that can pay for none are out.
 
     Parameters
     ----------
@@ -171,6 +181,9 @@ def calibrated(half: ServerHalf[Any], session: Session, options: RunOptions) -> 
 
     Raises
     ------
+    SpentError
+        If too little of the target is left, and more rounds are asked for than before, or another
+        target.
     ConfigError
         If the run cannot be private as configured.
     """
@@ -185,17 +198,66 @@ def calibrated(half: ServerHalf[Any], session: Session, options: RunOptions) -> 
             every = plans(session, options)
             _require_agents(half, every)
             _require_certificates(half, every)
-        return half
+        return half, options.rounds
     if not known:
         raise ConfigError(f"{TARGET}: needs start(), which knows the number of rounds")
-    every = plans(session, options)
+    every, last = plans(session, options), options.rounds
     _require_agents(half, every)
     try:
         noise = _noise(half, session.settings_before, every)
+    except SpentError:
+        before = session.settings_before
+        if 0 < session.rounds_before < (last or 0) or before.get(TARGET) != target:
+            raise
+        noise = float(before[half.noise_key])
+        last = _last_paid(half.with_settings({half.noise_key: noise}), session, options)
     except NoCertificateError as error:
         raise ConfigError(f"{TARGET}: {error}") from None
     log.info("%s %.4g for epsilon %g", half.noise_key, noise, target)
-    return half.with_settings({half.noise_key: noise})
+    return half.with_settings({half.noise_key: noise}), last
+
+
+def _last_paid(half: ServerHalf[Any], session: Session, options: RunOptions) -> int | None:
+    """Return the last round before the first that too few agents can pay, with the half's noise.
+
+    Agents that can pay for none of theirs are left out. With ``max_uploads`` the round is that in
+    ``options.rounds``, unless too few agents are left.
+    """
+    target, delta, roster = half.terms.target_epsilon, half.terms.delta, session.roster
+
+    def paid(plan: Plan) -> tuple[int, ...]:
+        def passes(count: int) -> bool:
+            return replace(plan, rounds=plan.rounds[:count]).epsilon(half.agent, delta) > target
+
+        counts = range(1, len(plan.rounds) + 1)
+        return plan.rounds[: bisect.bisect_left(counts, True, key=passes)]
+
+    while True:
+        every = plans(session, options)
+        by_plan = {plan: paid(plan) for plan in set(every.values())}
+        rounds = {name: by_plan[plan] for name, plan in every.items()}
+        gone = [name for name, plan in every.items() if plan.rounds and not rounds[name]]
+        if not gone:
+            break
+        for name in gone:
+            spent = every[name].account.spent(delta)
+            roster.leave_out(name, f"has paid {spent:.6g} of {TARGET} = {target:g}")
+    least = options.least_roster + half.agent.dropouts if half.masked else 1
+
+    def enough(paying: int, chosen: int) -> bool:
+        return paying >= max(least, min(options.min_agents, chosen))
+
+    last = options.rounds or session.round
+    if options.max_uploads:
+        return (
+            last if enough(sum(map(bool, rounds.values())), len(roster.agents)) else session.round
+        )
+    paying = Counter(number for each in rounds.values() for number in each)
+    for number in range(session.round + 1, last + 1):
+        chosen = options.participation.select(number, roster.names, options.seed)
+        if not enough(paying[number], len(chosen)):
+            return number - 1
+    return last
 
 
 def require_delta(half: ServerHalf[Any], agents: Mapping[str, Agent]) -> None:
@@ -259,7 +321,7 @@ def plans(session: Session, options: RunOptions) -> dict[str, Plan]:
     The noise of a run, `privet account` and the advice on a target all rest on this plan. It has
     the rounds up to ``options.rounds`` by the run's participation. With ``max_uploads`` it has in
     their place as many as an agent has uploads left, whatever the number of versions: an agent may
-    be given them all, and is given no more.
+    be given them all, and is given no more. Agents that are out of the run are in no plan.
 
     Raises
     ------
@@ -272,16 +334,17 @@ def plans(session: Session, options: RunOptions) -> dict[str, Plan]:
         who = UpTo(options.max_uploads, tasks, session.round)
         rounds = session.round + options.max_uploads
     names = session.roster.names
-    numbers: dict[str, list[int]] = {name: [] for name in names}
+    agents = session.roster.agents
+    numbers: dict[str, list[int]] = {name: [] for name in names if not agents[name].out}
     sizes: dict[int, int] = {}
     for number in range(session.round + 1, rounds + 1):
-        chosen = who.select(number, names, seed)
+        chosen = [name for name in who.select(number, names, seed) if name in numbers]
         sizes[number] = len(chosen)
         for name in chosen:
             numbers[name].append(number)
     every: dict[str, Plan] = {}
-    for name in names:
-        agent = session.roster.agents[name]
+    for name, own in numbers.items():
+        agent = agents[name]
         try:
             account = AgentLedger.joined(agent.accounts)
         except (ValueError, ArithmeticError) as error:  # the text is the agent's
@@ -289,7 +352,7 @@ def plans(session: Session, options: RunOptions) -> dict[str, Plan]:
                 f"the account of agent {name} cannot be read, so what it has paid is unknown: "
                 f"{one_line(str(error))}; begin a new run without it"
             ) from None
-        every[name] = Plan(account, facts_of(name, agent), tuple(numbers[name]), sizes)
+        every[name] = Plan(account, facts_of(name, agent), tuple(own), sizes)
     return every
 
 
@@ -333,6 +396,8 @@ def smallest(
 
     Raises
     ------
+    SpentError
+        If what was paid before leaves nothing of the target.
     ConfigError
         If no noise does, or these settings add none that is accounted.
     NoCertificateError
@@ -341,7 +406,7 @@ def smallest(
     kind, distinct = algorithm(name).load_agent(), set(every)
     spent = max(plan.account.spent(delta) for plan in distinct)
     if spent > _SPENT * target:
-        raise ConfigError(
+        raise SpentError(
             f"{TARGET} = {target:g}: agents have paid {spent:.6g} already; raise it to go on"
         )
 
@@ -364,8 +429,10 @@ def smallest(
             plan.require_noise(kind.from_settings(with_noise(noise)))
         return noise
     except NoiseError as error:
-        paid = f"agents have paid {spent:.6g} already and {error}" if spent else str(error)
-        raise ConfigError(f"{TARGET} = {target:g}: {paid}") from None
+        if spent:
+            paid = f"agents have paid {spent:.6g} already and {error}"
+            raise SpentError(f"{TARGET} = {target:g}: {paid}") from None
+        raise ConfigError(f"{TARGET} = {target:g}: {error}") from None
     except (ConfigError, NoCertificateError):
         raise
     except ValueError as error:
@@ -375,6 +442,8 @@ def smallest(
 def _noise(half: ServerHalf[Any], before: Mapping[str, Any], every: Mapping[str, Plan]) -> float:
     """Return the noise that meets the target: that of before a resume, where it still does."""
     key, target, delta = half.noise_key, half.terms.target_epsilon, half.terms.delta
+    if key in before and not any(plan.rounds for plan in every.values()):
+        return float(before[key])
     if before.get(TARGET) == target:
         kept = half.with_settings({key: before[key]}).agent
         if max(plan.epsilon(kept, delta) for plan in set(every.values())) <= target:

@@ -407,6 +407,11 @@ class Roster:
             return Failure(FailureCode.NOT_CONNECTED, "not connected")
         return None
 
+    def leave_out(self, name: str, why: str) -> None:
+        """Ask an agent no more in this run."""
+        self.agents[name].out = why
+        self._note(f"agent {name} is asked no more: {why}")
+
     def compare_libraries(self, version: str) -> None:
         """Note agents whose nodes run another version of this library than the server, once each.
 

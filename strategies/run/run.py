@@ -139,6 +139,9 @@ class Run:
         The last model, under the user's names.
     metrics : MetricRecord or None
         The metrics that came with the uploads of the last round, aggregated.
+    last_round : int, optional
+        The last round that its target pays for, of those that were asked for; None if it is not
+        known.
     stopped : str
         Why the run ends with the last round: a `Stop` or an observer's text; empty while it runs.
     diverged : str
@@ -169,6 +172,7 @@ class Run:
     session: Session
     arrays: ArrayRecord = field(default_factory=ArrayRecord)
     metrics: MetricRecord | None = None
+    last_round: int | None = None
     stopped: str = ""
     diverged: str = ""
     no_better: str = ""
@@ -322,6 +326,7 @@ class Run:
         if "initial" in manifest:
             session.initial = Round.from_dict(manifest["initial"])
         session.settings_before = dict(manifest["settings"])
+        session.rounds_before = int(manifest.get("rounds") or 0)
         if self.half.noise_key:
             before = float(manifest["settings"][self.half.noise_key])
             session.noises = {before, *map(float, manifest.get("noises", ()))}
@@ -437,12 +442,19 @@ class Run:
     def calibrate(self) -> None:
         """Check the run's private releases, and set their noise if there is a target.
 
+        A resumed run that has spent its target ends before the first round that it cannot pay.
+
         Raises
         ------
         ConfigError
             If the run cannot be private as configured.
         """
-        self.half = calibrated(self.half, self.session, self.options)
+        self.half, self.last_round = calibrated(self.half, self.session, self.options)
+        if self.last_round != self.options.rounds:
+            log.warning(
+                "%s = %g is spent after round %d of %d: the run ends there; raise it to go on",
+                *(TARGET, self.half.terms.target_epsilon, self.last_round, self.options.rounds),
+            )
 
     def _check(self, manifest: Mapping[str, Any]) -> None:
         """Raise ``RunError`` if a checkpoint is of a run that computes something else."""
@@ -490,6 +502,7 @@ class Run:
             "version": half.version,
             "experiment": session.experiment,
             "round": session.round,
+            "rounds": self.options.rounds,
             "epsilon": session.history[-1].epsilon if session.history else 0.0,
             "journal": self.journal.mark if self.journal else "",
             "initial": session.initial.to_dict(),

@@ -210,6 +210,8 @@ class Session:
     """The measures of the starting model: round 0, which is not in the history."""
     settings_before: Mapping[str, Any] = field(default_factory=dict)
     """The agents' settings before a resume, empty in a run that was not resumed."""
+    rounds_before: int = 0
+    """The number of the last round that was asked for before a resume, 0 where that is unknown."""
     noises: set[float] = field(default_factory=set)
     """The noises that agents were asked for before a resume."""
     mean_examples: float = 0.0

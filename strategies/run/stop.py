@@ -16,6 +16,8 @@ class Stop(StrEnum):
     """All requested rounds are played."""
     TOLERANCE = "tolerance"
     """The stationarity is small enough."""
+    BUDGET = "budget"
+    """What was paid before a resume leaves nothing of ``target-epsilon`` for the next round."""
     UPLOADS = "uploads"
     """Every agent has sent ``max-uploads`` uploads."""
     REQUEST = "request"

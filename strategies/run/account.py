@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -208,7 +209,9 @@ def privacy_of(half: ServerHalf[Any], session: Session | None) -> Privacy:
 
 def draw_length(agent: Agent, session: Session | None) -> int:
     """Return the length of the draws of an agent, by its facts, else by the model."""
-    dims = [Facts.from_json(known).dim for known, _ in agent.terms if known]
+    dims = []
+    with suppress(ValueError):  # the text is the agent's; that of a private run was read
+        dims = [Facts.from_json(known).dim for known, _ in agent.terms if known]
     start = 0 if session is None else session.layout.dim
     return max(dims, default=max(start, 1))
 
@@ -247,6 +250,55 @@ def refused_settings(half: ServerHalf[Any], text: str) -> str:
             half.with_settings(given)
     except (ValueError, TypeError, ArithmeticError) as error:  # the text is the agent's
         return f"its own settings: {one_line(str(error))}"
+    return ""
+
+
+def account_fault(half: ServerHalf[Any], agent: Agent, text: str, number: int) -> str:
+    """Return why an account that an agent states cannot be kept, or an empty text.
+
+    What is kept is read much later, so it must be readable, and of releases that compose with each
+    other and with what the run asks for in a round: under one relation, of one mechanism, against
+    one number of colluders. It costs what was added to the account that is kept of the agent.
+    """
+    known = agent.ledger
+    if known.endswith("}]") and text.startswith(f"{known[:-1]},"):
+        text = "[" + text[len(known) :]
+    try:
+        ledger = AgentLedger.from_json(text)
+        if not (ledger.entries and agent.facts and half.agent.private):
+            return ""
+        asked = half.agent.release(Facts.from_json(agent.facts), number)
+    except (ValueError, ArithmeticError) as error:
+        return one_line(str(error))
+    for one, _ in ledger.entries:
+        if one.mechanism != asked.mechanism or one.relation != asked.relation:
+            return (
+                f"it has releases of {one.mechanism} noise under {one.relation!r}, this run's are "
+                f"of {asked.mechanism} noise under {asked.relation!r}"
+            )
+        if one.agents > 1 and one.colluders != asked.colluders:
+            return f"it has releases against {one.colluders} colluders, not {asked.colluders}"
+    return ""
+
+
+def refused_facts(text: str) -> str:
+    """Return why an agent's public numbers cannot be read, or an empty text."""
+    try:
+        Facts.from_json(text)
+    except (ValueError, TypeError) as error:
+        return f"its public numbers cannot be read: {one_line(str(error))}"
+    return ""
+
+
+def unreadable(half: ServerHalf[Any], agent: Agent) -> str:
+    """Return why the cost of an agent's releases cannot be told from what is kept of it, or ""."""
+    for known, own in agent.terms:
+        if why := (known and refused_facts(known)) or refused_settings(half, own):
+            return why
+    try:
+        AgentLedger.joined(agent.accounts)
+    except (ValueError, ArithmeticError) as error:
+        return f"its account cannot be read, so what it has paid is unknown: {one_line(str(error))}"
     return ""
 
 

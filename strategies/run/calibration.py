@@ -16,7 +16,6 @@ from typing import Any
 
 from privet.client_apps.half import Half
 from privet.core import ConfigError, algorithm
-from privet.core.errors import one_line
 from privet.core.key import Config, keys_of
 from privet.kernel import (
     AgentLedger,
@@ -304,7 +303,8 @@ def _with_ratio(half: ServerHalf[Any], session: Session) -> ServerHalf[Any]:
     ratio = float(session.settings_before.get(RATIO, 0.0))
     if not ratio:
         agents = session.roster.agents.items()
-        rate = max((half.contraction(facts_of(name, agent)) for name, agent in agents), default=1.0)
+        known = [facts_of(name, agent) for name, agent in agents if not agent.out]
+        rate = max(map(half.contraction, known), default=1.0)
         if not 0 < rate < 1:
             raise ConfigError(
                 f"{RATIO}: no contraction is known of these settings, theory's rate a round is "
@@ -326,7 +326,7 @@ def plans(session: Session, options: RunOptions) -> dict[str, Plan]:
     Raises
     ------
     ConfigError
-        As `facts_of`, and for an account that cannot be read.
+        As `facts_of`.
     """
     who, rounds, seed = options.participation, options.rounds or session.round, options.seed
     if options.max_uploads:
@@ -345,13 +345,7 @@ def plans(session: Session, options: RunOptions) -> dict[str, Plan]:
     every: dict[str, Plan] = {}
     for name, own in numbers.items():
         agent = agents[name]
-        try:
-            account = AgentLedger.joined(agent.accounts)
-        except (ValueError, ArithmeticError) as error:  # the text is the agent's
-            raise ConfigError(
-                f"the account of agent {name} cannot be read, so what it has paid is unknown: "
-                f"{one_line(str(error))}; begin a new run without it"
-            ) from None
+        account = AgentLedger.joined(agent.accounts)
         every[name] = Plan(account, facts_of(name, agent), tuple(own), sizes)
     return every
 

@@ -199,7 +199,7 @@ class MaskedSums(Collector):
                     updates[name] = _read(pending, attempt, name, pending.reply(name, replies))
                     words = ring.from_bytes(updates[name].payload, expected)
                 except Exception as error:  # whatever an agent sends costs its reply only
-                    failures[name] = pending.outcome.dropped(name, error)
+                    failures[name] = pending.outcome.dropped(name, error, len(attempt.names))
                     continue
                 if total is None:
                     total = words

@@ -19,7 +19,7 @@ from privet.wire.contract import read_update
 
 from ..half import ServerHalf
 from ..uploads import Block
-from .account import expected_release, with_lost
+from .account import account_fault, expected_release, with_lost
 from .failure import FOR_A_PERSON, Failure, FailureCode, overflowed
 from .options import RunOptions
 from .roster import CLIENT_APP_FAILED
@@ -42,6 +42,10 @@ class DeclinedError(TooFewError, HopelessError):
 
 class InVainError(TooFewError, FruitlessError):
     """One after which every agent was charged for a task, and no upload was ever folded."""
+
+
+class AccountError(UploadError):
+    """An upload whose account of its agent's releases cannot be kept."""
 
 
 class NoReplyError(UploadError):
@@ -135,11 +139,29 @@ class Outcome:
         WireError
             If it is not an upload of this round.
         UploadError
-            If its number of examples is not the one its agent is enrolled with.
+            If its account cannot be kept, or its number of examples is not the one its agent is
+            enrolled with.
+        """
+        update = self.read_cost(name, content, round_)
+        self._require_number(name, update)
+        return update
+
+    def read_cost(self, name: str, content: RecordDict, round_: int) -> Update:
+        """Return an agent's upload of a round, and note the cost that it states.
+
+        Raises
+        ------
+        WireError
+            If it is not an upload of this round.
+        AccountError
+            If its account cannot be kept. ``dropped`` charges it as a lost one, and asks the agent
+            no more.
         """
         update = read_update(content, self.half.name, self.half.version, round_)
+        agent = self.session.roster.agents[name]
+        if update.ledger and (why := account_fault(self.half, agent, update.ledger, round_)):
+            raise AccountError(f"the account that it states cannot be used: {why}")
         self.note_cost(name, update)
-        self._require_number(name, update)
         return update
 
     def note_cost(self, name: str, update: Update) -> None:
@@ -191,8 +213,14 @@ class Outcome:
         if update.note:
             self.notes.append(f"agent {name}: {one_line(update.note)}")
 
-    def dropped(self, name: str, error: Exception) -> Failure:
-        """Log why an agent's reply is not folded, and return the failure."""
+    def dropped(self, name: str, error: Exception, agents: int = 1) -> Failure:
+        """Log why an agent's reply is not folded, and return the failure.
+
+        ``agents`` are those of its sum, if uploads are masked.
+        """
+        if isinstance(error, AccountError):
+            self.note_lost(name, CLIENT_APP_FAILED, agents)
+            self.session.roster.leave_out(name, str(error))  # what it is charged for brings nothing
         known = isinstance(error, PrivetError)
         why = one_line(str(error) if known else f"reply cannot be used ({error!r})")
         log.warning("round %d: agent %s dropped: %s", self.round, name, why, exc_info=not known)

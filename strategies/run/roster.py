@@ -124,7 +124,7 @@ class Question:
     version: int
     experiment: str
     check: Callable[[Enrolment], str]
-    """Returns why an agent's model does not fit the run, or an empty text."""
+    """Returns why an agent's model or its texts do not fit the run, or an empty text."""
     adopt: Callable[[Enrolment], None]
     """Takes over the model description of an agent that was enrolled."""
     quiet: bool = False
@@ -168,10 +168,6 @@ class Question:
             return unfit
         if self.secure_sum and not enrolment.public_key:
             return "gives no public key, which this run's secure sum needs"
-        try:
-            AgentLedger.joined([enrolment.ledger])
-        except (ValueError, ArithmeticError) as error:
-            return f"the account of its ledger file cannot be read: {error}"
         return ""
 
 

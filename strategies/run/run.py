@@ -45,6 +45,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -67,7 +68,15 @@ from privet.wire.payload import BUFFERS
 
 from ..gaps import SAVED, UNKNOWN, Gaps
 from ..half import Arrays, ServerHalf, Turn, Vector, grouped
-from .account import count_lost, expected_release, refused_settings, with_lost
+from .account import (
+    account_fault,
+    count_lost,
+    expected_release,
+    refused_facts,
+    refused_settings,
+    unreadable,
+    with_lost,
+)
 from .asynchrony import AsynchronySettings
 from .calibration import TARGET, calibrated, facts_of
 from .checkpoint import Checkpoint
@@ -109,6 +118,7 @@ def _row_norm(settings: Mapping[str, Any]) -> float:
     return float(settings.get("row-norm", 0.0))
 
 
+_NO_FACTS = "declares no public numbers: a private run needs its number of examples"
 LOOKED_AT = 20
 """Rounds whose participants say what share takes part."""
 
@@ -290,6 +300,7 @@ class Run:
         run._enrol(grid, options.patience)
         # Those that have not come back stay in the roster, absent.
         run._take_in(roster.merge(agents, run.question()))
+        run._leave_out_unreadable()
         run.resolve_open_settings()
         run._log_misfits()
         if run.private:
@@ -298,7 +309,8 @@ class Run:
             if key := run.half.noise_key:
                 sent = (decode_settings(request.settings) for request in saved.requests)
                 session.noises.update(float(settings[key]) for settings in sent)
-            with charged(session.tasks, run.half.name, run.half.version, roster):
+            fault = partial(account_fault, run.half)
+            with charged(session.tasks, run.half.name, run.half.version, roster, fault):
                 changed = count_lost(run.half, roster, lost, put_back, session.noises)
             for name in (name for request in saved.requests for name in request.names):
                 if name in roster.agents:
@@ -366,6 +378,19 @@ class Run:
                     f"resume: the checkpoint's table {name} has shape {table.shape}, not {shape}"
                 )
         return agents
+
+    def _leave_out_unreadable(self) -> None:
+        """Leave out agents of a private run whose texts in the checkpoint cannot be read."""
+        agents = self.session.roster.agents
+        known: dict[Any, str] = {}
+        for name in self.session.roster.names if self.private else ():
+            agent = agents[name]
+            texts = (agent.terms, agent.accounts)
+            if texts not in known:
+                missing = _NO_FACTS if not agent.facts and self._plans_noise else ""
+                known[texts] = missing or unreadable(self.half, agent)
+            if why := known[texts]:
+                self.session.roster.leave_out(name, why)
 
     def _lost_tasks(self, saved: Checkpoint) -> Iterator[Request]:
         """Yield the requests of tasks that agents had at a checkpoint and whose result is lost."""
@@ -566,7 +591,34 @@ class Run:
     def _unfit(self, enrolment: Enrolment) -> str:
         """Return why an agent does not fit the run, or an empty text."""
         own = enrolment.own_settings
-        return self.session.check(enrolment) or refused_settings(self.half, own)
+        return (
+            self.session.check(enrolment)
+            or refused_settings(self.half, own)
+            or self._unknown_cost(enrolment)
+        )
+
+    def _unknown_cost(self, enrolment: Enrolment) -> str:
+        """Return why it cannot be told what an agent has released, and will; or an empty text."""
+        facts, half = enrolment.facts, self.half
+        if not facts and self._plans_noise:
+            return _NO_FACTS
+        if facts and self.private and (why := refused_facts(facts)):
+            return why
+        if not enrolment.ledger:
+            return ""
+        if self.private and not half.agent.private and half.noise_key:  # it is not set yet
+            half = half.with_settings({half.noise_key: 1.0})
+        if why := account_fault(half, Agent(0, facts=facts), enrolment.ledger, 1):
+            return f"the account of its ledger file cannot be used: {why}"
+        return ""
+
+    @property
+    def _plans_noise(self) -> bool:
+        """Whether the noise is checked or set from the agents' public numbers before round 1."""
+        half, options = self.half, self.options
+        known = options.rounds is not None or options.max_uploads > 0
+        accounted = half.agent.private and half.terms.noise_seed < 0
+        return known and (accounted or half.terms.target_epsilon > 0)
 
     @property
     def _wanted(self) -> int:
@@ -590,7 +642,9 @@ class Run:
             roster.refresh(grid, self.question(), ENROL_TIMEOUT)
         if len(roster.agents) < options.min_agents:
             reasons = listed(roster.rejected.values()) or ("" if roster.agents else "none answered")
-            raise RunError(
+            # Where all are turned away, others will not come by themselves.
+            kind = RunError if roster.agents or not roster.rejected else HopelessError
+            raise kind(
                 f"{len(roster.agents)} agents could be enrolled, below min-agents = "
                 f"{options.min_agents}{reasons and f': {reasons}'}"
             )

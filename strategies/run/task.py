@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,7 @@ from privet.wire.records import record_dict
 
 from ..half import Arrays
 from .exchange import Reply
-from .roster import Roster
+from .roster import Agent, Roster
 from .together import Together
 
 
@@ -133,9 +133,15 @@ def restored(entries: list[dict[str, Any]], members: Mapping[str, bytes]) -> dic
 
 @contextmanager
 def charged(
-    tasks: Mapping[str, Task], protocol: str, version: int, roster: Roster
+    tasks: Mapping[str, Task],
+    protocol: str,
+    version: int,
+    roster: Roster,
+    fault: Callable[[Agent, str, int], str],
 ) -> Iterator[None]:
     """Have the accounts of agents hold their restored tasks too, while lost ones are added.
+
+    ``fault`` says why the account in a result cannot be kept.
 
     The account in the result of a task is that of when it was computed. It is replaced, so that the
     lost releases stay in the agent's account when the result is folded.
@@ -145,8 +151,11 @@ def charged(
         if task.reply is None or task.reply.content is None:
             continue
         with suppress(WireError):  # such a result will be dropped
-            updates[name] = read_update(task.reply.content, protocol, version, task.version)
-            if updates[name].ledger:
+            update = read_update(task.reply.content, protocol, version, task.version)
+            if fault(roster.agents[name], update.ledger or "[]", task.version):
+                continue
+            updates[name] = update
+            if update.ledger:
                 roster.note_ledger(name, updates[name].ledger)
     yield
     for name, update in updates.items():

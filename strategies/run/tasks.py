@@ -36,7 +36,6 @@ from flwr.serverapp import Grid
 from privet.core import WireError, mapped
 from privet.kernel import stream
 from privet.wire import Update, sort_names
-from privet.wire.contract import read_update
 
 from ..half import Arrays, ServerHalf
 from ..participation import Fraction
@@ -46,7 +45,7 @@ from .clear import ClearUploads, accepted, fold
 from .exchange import NO_REPLY, EngineGrid, Reply, gather, push, sort_replies
 from .failure import Failure
 from .options import RunOptions
-from .outcome import NoReplyError
+from .outcome import AccountError, NoReplyError
 from .roster import EXCLUSION, Agent, Question
 from .round import Pending
 from .session import Round, Session
@@ -392,8 +391,8 @@ class Tasks(ClearUploads):
         half, outcome = pending.half, pending.outcome
         content = task.answer(half.name, half.version).content if task.is_done else None
         if content is not None:
-            with suppress(WireError):
-                outcome.note_cost(name, read_update(content, half.name, half.version, task.version))
+            with suppress(WireError, AccountError):
+                outcome.read_cost(name, content, task.version)
                 outcome.awaited.add(name)
                 return
         outcome.note_lost(name, NO_REPLY)

@@ -6,6 +6,7 @@ import json
 import time
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from privet.kernel.laplace import mixed_epsilon
 from privet.kernel.sampled import sampled_epsilon
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPFedSGD, FedPLT
+from privet.strategies.run.checkpoint import load, save
 from privet.wire import ENROL, pack
 from privet.wire.contract import agent_record, encode_settings, shared_record
 from redteam.harness import SETTINGS, Node, problem, sent, start
@@ -164,10 +166,12 @@ class Lying(InlineGrid):
     Or with its uploads.
     """
 
-    def __init__(self, account: str, where: str, algorithm: str = "dp-fedsgd") -> None:
+    def __init__(
+        self, account: str, where: str, algorithm: str = "dp-fedsgd", agents: int = 3
+    ) -> None:
         rules = {"relation": "add-remove", "num-examples": 40}
-        nodes = [{"partition-id": agent, **rules} for agent in range(3)]
-        super().__init__(app_of(logistic_agents(3), algorithm), nodes)
+        nodes = [{"partition-id": agent, **rules} for agent in range(agents)]
+        super().__init__(app_of(logistic_agents(agents), algorithm), nodes)
         self.account, self.where = account, where
 
     def deliver(self, message: Message) -> Message | None:
@@ -404,6 +408,114 @@ def test_no_text_of_an_enrolment_ends_a_run(
     taken = {name for done in result.history for name in done.participants}
     assert {"0", "2"} <= taken
     found.require(usual)
+
+
+# ---------------------------------------------------------------------- what is kept and read later
+
+OTHER = Release("gaussian", 5.0, relation="replace-one")
+SHARED = Release("gaussian", 5.0, relation="add-remove", agents=3, colluders=2)
+KEPT = {
+    "no JSON": "nonsense",
+    "no list": "{}",
+    "no release": '[{"mechanism":1}]',
+    "another relation": AgentLedger.of([(OTHER, 1)]).to_json(),
+    "another mechanism": AgentLedger.of(
+        [(Release("laplace", 5.0, norm="l1", relation="add-remove"), 1)]
+    ).to_json(),
+    "other colluders": AgentLedger.of([(SHARED, 1)]).to_json(),
+}
+PLACES = [
+    *((place, text) for place in ("upload", "enrolment") for text in KEPT.values()),
+    *(("facts", text) for text in ("", "nonsense", "{}", '{"num_examples":40}')),
+    ("own-settings", '{"batch-size":"many"}'),
+    ("own-settings", "nonsense"),
+]
+PRIVATE: dict[str, Any] = {
+    "clip": 1.0,
+    "relation": "add-remove",
+    "step_size_base": 0.1,
+    "target_epsilon": 4.0,
+    "patience": 0.0,
+    "wait_timeout": 5.0,
+}
+
+
+class WithoutOne(Lying):
+    """A grid to which agent 1 is not connected."""
+
+    def get_node_ids(self) -> list[int]:
+        return [
+            node
+            for node in super().get_node_ids()
+            if self.contexts[node].node_config["partition-id"] != 1
+        ]
+
+
+def private_run(
+    grid: InlineGrid, folder: Path, *, until: int = 4, resume: bool = False, **keys: Any
+) -> Any:
+    """Play up to a round of four."""
+    strategy = DPFedSGD(num_agents=len(grid.contexts), **{**PRIVATE, **keys})
+    options: dict[str, Any] = {"resume": folder} if resume else {}
+    file = folder / "checkpoint.npz"
+    options |= {"checkpoint": file, "should_stop": lambda done: done.round == until}
+    return strategy.start(grid, start_model(), num_rounds=4, **options)
+
+
+SUMS = {"secure_sum": True, "target_epsilon": 0.0, "noise_scale": 10.0}
+
+
+@pytest.mark.parametrize("keys", [{}, SUMS], ids=["in clear", "sums"])
+@pytest.mark.parametrize(("place", "said"), PLACES)
+def test_what_an_agent_states_turns_that_agent_away_and_no_other(
+    place: str, said: str, keys: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In a first run for a target, in its resume, and in one with agents that have recovered."""
+    count = 6 if "secure_sum" in keys else 3  # a sum of which one is gone lacks another
+    others = {str(agent) for agent in range(count)} - {"1"}
+    lying = partial(Lying, agents=count)
+    first = private_run(lying(said, place), tmp_path, **keys)
+    assert set(first.history[-1].participants) == others
+    away = ("node turned away: agent 1: ", "agent 1 is asked no more: ")
+    assert any(line.startswith(away) for line in caplog.messages)
+    for grid in (lying(said, place), lying("", "")):
+        result = private_run(grid, tmp_path, resume=True, **keys)
+        assert result.privacy.private
+        assert 0 < result.privacy.epsilon <= 4.0 or keys is SUMS
+        assert others <= set(result.privacy.agents)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ledger": "nonsense"},
+        {"ledger": '[{"mechanism":1}]'},
+        {"former": ["{}"]},
+        {"facts": "nonsense"},
+        {"facts": ""},
+        {"earlier": [["{}", ""]]},
+        {"own": '{"batch-size":"many"}'},
+        {"former": [KEPT["another relation"]]},
+    ],
+    ids=str,
+)
+def test_a_checkpoint_with_texts_that_cannot_be_read_lacks_that_agent_alone(
+    change: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As earlier versions wrote it, of an agent that has not come back."""
+    private_run(Lying("", ""), tmp_path, until=2)
+    saved = load(tmp_path)
+    table = {
+        key: column * 3 if len(column) == 1 else column
+        for key, column in saved.manifest["agents"].items()
+    }
+    for key, value in {**change, "node": 0}.items():
+        table[key][table["name"].index("1")] = value
+    saved.manifest["agents"] = table
+    save(tmp_path / "checkpoint.npz", saved)
+    result = private_run(WithoutOne("", ""), tmp_path, resume=True)
+    assert [set(done.participants) for done in result.history[2:]] == [{"0", "2"}] * 2
+    assert any(line.startswith("agent 1 is asked no more: ") for line in caplog.messages)
 
 
 def test_long_settings_and_names_are_not_read_nor_kept(tmp_path: Path) -> None:

@@ -30,8 +30,7 @@ from privet.strategies.run import chain
 from privet.strategies.run.account import expected_release
 from privet.strategies.run.checkpoint import load, parts_beside, read_manifest, save
 from privet.strategies.run.journal import Journal, Request, read_journal
-from privet.strategies.run.roster import Agent, Question, Roster, from_columns
-from privet.wire import Enrolment
+from privet.strategies.run.roster import Agent, Roster, from_columns
 from redteam.harness import spent
 
 AGENTS = 4
@@ -272,10 +271,6 @@ def test_what_a_node_states_makes_its_own_account_longer_or_changes_nothing() ->
         "d": 4,
     }
     assert roster.join_stated(1e-5) == set()
-    question = Question("dp-fedsgd", 1, "e", lambda said: "", lambda said: None)
-    said = Enrolment("a", 5, 2, "float64", "dp-fedsgd", 1, "e", (), ledger='[{"mechanism":1}]')
-    assert "ledger file cannot be read" in question.mismatch(said)
-    assert question.mismatch(replace(said, ledger=stated[3])) == ""
 
 
 @pytest.mark.parametrize(

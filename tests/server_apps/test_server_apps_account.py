@@ -10,7 +10,7 @@ import pytest
 from flwr.app import Message
 
 from privet.client_apps import client_app
-from privet.core import ConfigError, RunError
+from privet.core import RunError
 from privet.data import problem_from_context
 from privet.kernel import AgentLedger, Release
 from privet.server_apps import execute, read_config
@@ -61,33 +61,25 @@ def forged(**fields: Any) -> str:
     "ledger",
     ["nonsense", "{}", "[" * 5000, forged(times=10**30), forged(scale="1"), forged(count=-1)],
 )
-def test_account_that_cannot_be_read_is_named_and_nothing_is_claimed(
+def test_an_agent_whose_account_cannot_be_read_is_charged_as_asked_and_left_out(
     ledger: str, tmp_path: Path
 ) -> None:
     found = account_with(ledger, tmp_path)
-    assert (found["private"], found["accounts"]) == (False, [])
-    assert "the account of agent 1 cannot be read" in found["reason"]
-
-
-@pytest.mark.parametrize("ledger", ["nonsense", forged(times=10**30)])
-def test_resume_for_a_target_names_the_agent_whose_account_cannot_be_read(
-    ledger: str, tmp_path: Path
-) -> None:
-    raw = {**PRIVATE, "noise-variance": 0.0, "target-epsilon": 5.0, "output-dir": str(tmp_path)}
-    grid = Lying(client_app(None, problem_from_context), 3, read_config(raw))
-    grid.ledger = ledger
-    execute(grid, read_config(raw), "run")
-    again = {**raw, "resume": str(tmp_path / "run"), "num-server-rounds": 5}
-    with pytest.raises(ConfigError, match="the account of agent 1 cannot be read"):
-        execute(
-            InlineGrid(client_app(None, problem_from_context), 3, read_config(raw)),
-            read_config(again),
-            "b",
-        )
+    assert found["private"] is True
+    messages = {
+        name: sum(release["times"] for release in said["releases"])
+        for name, said in found["agents"].items()
+    }
+    assert messages == {"0": 3, "1": 1, "2": 3}
+    lines = (tmp_path / "run" / "history.jsonl").read_text().splitlines()
+    history = [json.loads(line) for line in lines]
+    assert [done["participants"] for done in history] == [["0", "2"]] * 3
+    assert "cannot be used" in history[0]["failures"]["1"]["text"]
+    assert history[1]["failures"]["1"]["code"] == "out"
 
 
 def test_noise_without_effect_claims_nothing(tmp_path: Path) -> None:
-    assert account_with(forged(scale=1e-300), tmp_path)["private"] is False
+    assert account_with(forged(scale=1e-100, sensitivity=10.0), tmp_path)["private"] is False
 
 
 def test_run_that_began_without_noise_cannot_become_private(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from privet.client_apps.state_tables import StateTable, from_members, of_others,
 from privet.core import ConfigError, RunError
 from privet.core.errors import HopelessError, near_path, one_line
 from privet.core.files import read_npz, write_npz, write_whole
+from privet.wire.contract import means_privacy
 
 from ..table_rows import Latest
 from .journal import Request, read_journal
@@ -365,20 +366,23 @@ def _load(file: Path, path: Path, broken: dict[Path, str]) -> Checkpoint:
     try:
         checkpoint = gathered.whole(manifest, tasks)
         epsilon = float(checkpoint.manifest.get("epsilon", math.nan))
-    except (ValueError, KeyError, TypeError) as error:
+        private = means_privacy(checkpoint.manifest.get("settings", {}))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _Damaged(f"resume: {file} is damaged ({one_line(repr(error))})") from None
     rounds = int(manifest["round"])
-    requests = _requests(checkpoint.manifest, path)
+    requests = _requests(checkpoint.manifest, path, private)
     history = read_history(history_beside(path), rounds, manifest.get("history"), epsilon)
     return replace(checkpoint, history=history, requests=requests)
 
 
-def _requests(manifest: Mapping[str, Any], path: Path) -> list[Request]:
+def _requests(manifest: Mapping[str, Any], path: Path, private: bool) -> list[Request]:
     """Return the requests since a checkpoint (raises ``HopelessError``)."""
     rounds, journal = int(manifest["round"]), journal_beside(path)
     mark = manifest.get("journal")
-    requests = read_journal(journal, rounds, _name_of(manifest), mark)
-    if mark and "tasks" not in manifest:  # of a private run whose rounds wait for their replies
+    requests = read_journal(journal, rounds, _name_of(manifest), mark, private=private)
+    if (
+        mark or (private and mark is None)
+    ) and "tasks" not in manifest:  # of a private run whose rounds wait for their replies
         asked = {request.round for request in requests}
         for number, participants in _rounds_after(history_beside(path), rounds).items():
             if participants and number not in asked:

@@ -7,9 +7,9 @@ that is safe on disk holds the accounts themselves, and a line of the journal re
 requests since the checkpoint before it stay, as a resume may have to go back to that one.
 
 A checkpoint states the journal's last mark, so that a journal that was deleted, emptied or taken
-from a backup is told from one without requests. Every line has a checksum, and the file ends with a
-line that the next one overwrites: a journal that was cut, also between two lines, lacks it and ends
-a resume, as requests may be missing.
+from a backup is told from one without requests. Every line has a checksum, which covers that of the
+line before, and the file ends with a line that the next one overwrites: a journal that was cut, or
+lacks a line, ends a resume, as requests may be missing.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import os
 import secrets
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,6 +55,8 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.mark = ""
+        self._last = ""
+        """The checksum of the last line."""
 
     def begin(self) -> None:
         """Mark the start of a process, which may try rounds again that are in the file.
@@ -64,6 +67,8 @@ class Journal:
             As ``add``.
         """
         mark = secrets.token_hex(8)
+        with suppress(OSError):  # then it cannot be written either
+            self._last = _last_check(self.path)
         self._add({"begun": True, "mark": mark})
         self.mark = mark
 
@@ -88,10 +93,12 @@ class Journal:
         lines = [line for line in lines if line != _END]
         marks = [place for place, line in enumerate(lines) if line.startswith(_SAVED)]
         kept = lines[marks[-1] :] if marks else lines
-        write_whole(self.path, b"".join([*kept, _line({"saved": round_, "mark": name}), _END]))
-        self.mark = name
+        line, check = _line({"saved": round_, "mark": name}, self._last)
+        write_whole(self.path, b"".join([*kept, line, _END]))
+        self.mark, self._last = name, check
 
     def _add(self, entry: Mapping[str, object]) -> None:
+        line, check = _line(entry, self._last)
         try:
             new = not self.path.exists()
             file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -99,7 +106,7 @@ class Journal:
                 place = os.lseek(file, 0, os.SEEK_END)
                 if place >= len(_END) and os.pread(file, len(_END), place - len(_END)) == _END:
                     place = os.lseek(file, -len(_END), os.SEEK_END)
-                _write(file, place, _line(entry))
+                _write(file, place, line)
             finally:
                 os.close(file)
             if new:
@@ -109,6 +116,7 @@ class Journal:
                 f"{self.path} cannot be written: {error.strerror}; a private run asks no agent "
                 "whose cost it could forget"
             ) from None
+        self._last = check
 
 
 _SAVED = b'{"saved":'
@@ -125,8 +133,20 @@ def _write(file: int, place: int, line: bytes) -> None:
         raise
 
 
-def _line(entry: Mapping[str, object]) -> bytes:
-    return _packed({**entry, "check": _check(entry)}) + b"\n"
+def _line(entry: Mapping[str, object], last: str) -> tuple[bytes, str]:
+    """Return an entry's line after one with the checksum ``last``, and its own checksum."""
+    entry = {**entry, "after": last}
+    check = _check(entry)
+    return _packed({**entry, "check": check}) + b"\n", check
+
+
+def _last_check(path: Path) -> str:
+    """Return the checksum of a journal's last line, empty where there is none."""
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    last = [line for line in lines if line + b"\n" != _END][-1:]
+    with suppress(ValueError):  # a file that is refused when it is read
+        return "".join(_parsed(line)[1] for line in last)
+    return ""
 
 
 def _check(entry: Mapping[str, object]) -> str:
@@ -137,15 +157,15 @@ def _packed(entry: Mapping[str, object]) -> bytes:
     return json.dumps(entry, separators=(",", ":")).encode()
 
 
-def _parsed(line: bytes) -> dict[str, Any]:
-    """Return a line's entry (raises ``ValueError``); those of format 6 have no checksum."""
+def _parsed(line: bytes) -> tuple[dict[str, Any], str]:
+    """Return a line's entry and checksum (raises ``ValueError``); format 6 has no checksums."""
     entry = json.loads(line)
     if not isinstance(entry, dict):
         raise ValueError("not an object")
-    check = entry.pop("check", None)
-    if check is not None and check != _check(entry):
+    check = entry.pop("check", "")
+    if check and check != _check(entry):
         raise ValueError("not what was written")
-    return entry
+    return entry, check
 
 
 def has_requests(path: Path) -> bool:
@@ -156,7 +176,9 @@ def has_requests(path: Path) -> bool:
         return True
 
 
-def read_journal(path: Path, after: int, name: str = "", mark: str | None = None) -> list[Request]:
+def read_journal(
+    path: Path, after: int, name: str = "", mark: str | None = None, *, private: bool = False
+) -> list[Request]:
     """Return the requests since the checkpoint of a round.
 
     Parameters
@@ -168,6 +190,9 @@ def read_journal(path: Path, after: int, name: str = "", mark: str | None = None
         journal has not recorded the name, as a process died before it could, the requests of later
         rounds after that mark are returned. A mark of None is that of a checkpoint of format 6,
         which is found by its round.
+    private : bool
+        Whether a checkpoint of format 6 is that of a private run, whose journal has a line at
+        least.
 
     Raises
     ------
@@ -177,24 +202,31 @@ def read_journal(path: Path, after: int, name: str = "", mark: str | None = None
     """
     marks = None if mark is None else {name, mark} - {""}
     needed = bool(mark)  # not by a checkpoint of a run without privacy, nor by one of format 6
+    kept = needed or (private and mark is None)
     try:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
-        if not needed:
+        if not kept:
             return []
         raise _unknown(path, after, "is not there") from None
     except OSError as error:
         raise RunError(f"resume: {path}: {error.strerror}") from None
     requests: dict[tuple[int, int], Request] = {}
-    process, first, found = 0, after, not needed
+    process, first, found, last = 0, after, not needed, ""
+    if kept and not any(lines):
+        raise _unknown(path, after, "is empty")
     if lines[-1] or (needed and lines[-2:-1] != [_END[:-1]]):
         raise _unknown(path, after, "its end is cut")
     for number, line in enumerate((line for line in lines[:-1] if line + b"\n" != _END), 1):
         try:
-            entry = _parsed(line)
+            entry, check = _parsed(line)
+            starts = number == 1 and "saved" in entry  # what was before it is not needed any more
+            if not starts and entry.get("after", last) != last:
+                raise _unknown(path, after, f"a line before line {number} is missing")
+            last = check
             if "saved" in entry or "begun" in entry:
                 process += "begun" in entry
-                if number == 1 and "saved" in entry:
+                if starts:
                     first = int(entry["saved"])
                 if marks is None:
                     covered = entry.get("saved") == after

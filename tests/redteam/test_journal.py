@@ -14,12 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from flwr.app import Message
 
 from privet.client_apps import client_app
 from privet.core import RunError, mapped
 from privet.core.errors import HopelessError
+from privet.core.files import read_npz, write_npz
 from privet.data import problem_from_context
 from privet.kernel import AgentLedger, Facts, Release
 from privet.server_apps import execute, read_config
@@ -395,6 +397,54 @@ def test_a_journal_cut_between_two_lines_is_refused(tmp_path: Path) -> None:
         journal.path.write_bytes(whole[:place])
         with pytest.raises(HopelessError, match="its end is cut"):
             read_journal(journal.path, 3, mark=journal.mark)
+
+
+def test_a_line_removed_from_a_journal_is_noticed(tmp_path: Path) -> None:
+    """Lines of several processes, before and after the marks of checkpoints."""
+    path = tmp_path / "asked.jsonl"
+    for process in range(3):
+        journal = Journal(path)
+        journal.begin()
+        for number in range(1, 4):
+            journal.add(number, Request(3 * process + number, ("a",)))
+            if number == 2:
+                journal.saved(3 * process + number, f"{process}-x.npz")
+    whole = path.read_bytes().splitlines(keepends=True)
+    assert [one.round for one in read_journal(path, 5, mark="1-x.npz")] == [6, 7, 8, 9]
+    for place in range(len(whole) - 2):
+        path.write_bytes(b"".join(whole[:place] + whole[place + 1 :]))
+        with pytest.raises(HopelessError, match=f"line {place + 1} is missing|lacks the mark"):
+            read_journal(path, 5, mark="1-x.npz")
+        moved = [*whole[:place], whole[place + 1], whole[place], *whole[place + 2 :]]
+        path.write_bytes(b"".join(moved))
+        with pytest.raises(HopelessError, match=r"is missing|lacks the mark|its end is cut"):
+            read_journal(path, 5, mark="1-x.npz")
+
+
+@pytest.mark.parametrize("lost", ["gone", "empty"])
+def test_a_checkpoint_of_format_6_needs_its_journal(tmp_path: Path, lost: str) -> None:
+    """What was asked for after it would be spent again."""
+    with pytest.raises(Killed):
+        play(tmp_path, dies_in=5)
+    (file,) = tmp_path.glob("runs/*/checkpoint.npz")
+    members = read_npz(file)
+    manifest = {**json.loads(members["manifest"].tobytes()), "format": 6}
+    journal = file.with_name("asked.jsonl")
+    for key in ("journal", "history"):
+        del manifest[key]
+    members["manifest"] = np.frombuffer(json.dumps(manifest).encode(), np.uint8)
+    write_npz(file, members)
+    assert [one.round for one in load(file).requests] == [5]
+    whole = journal.read_bytes()
+    journal.unlink()
+    if lost == "empty":
+        journal.touch()
+    with pytest.raises(HopelessError, match=r"asked.jsonl: is (not there|empty): what the agents"):
+        play(tmp_path)
+    journal.write_bytes(whole)
+    said = said_by_run(play(tmp_path))
+    for name, ledger in enumerate(ledgers_in(tmp_path)):
+        assert math.isclose(said[str(name)], spent(ledger), rel_tol=1e-9)
 
 
 def test_a_full_disk_leaves_the_journal_as_it_was(

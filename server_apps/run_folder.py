@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from flwr.app import ArrayRecord
 
 from privet.core import ConfigError, RunError
 from privet.core import format as fmt
-from privet.core.errors import HopelessError, listed
+from privet.core.errors import HopelessError, listed, one_line
 from privet.core.files import write_whole
 from privet.core.shapes import parsed
 from privet.data import DataError
@@ -87,7 +88,8 @@ class RunFolder:
             folders = [path for path in folders if path.name == name]
             if not folders:
                 raise HopelessError(
-                    f"resume: run folder {base / name} is not there, or holds no run; {_BY_HAND}"
+                    f"resume: run folder {base / name} is not there, or holds no run, and {_LAST} "
+                    f"beside it names it as the newest; {_BY_HAND}"
                 )
         if not folders:
             return None
@@ -164,7 +166,15 @@ class RunFolder:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise RunError(f"run folder {self.path} is in use by another process") from None
+            self._remove_temporary()
             yield
+
+    def _remove_temporary(self) -> None:
+        """Remove what killed processes were writing; nobody else writes here now."""
+        with suppress(OSError):
+            for file in self.path.iterdir():
+                if _TEMPORARY.fullmatch(file.name):
+                    file.unlink(missing_ok=True)
 
     def summary(self) -> dict[str, Any]:
         """Return the summary that is there; empty where there is none that can be read."""
@@ -200,13 +210,32 @@ _BY_HAND = (
     "would be forgotten: put the file back, or set resume = new to begin a run with an account of "
     "its own"
 )
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
 
 
 def _last_private(base: Path) -> str:
+    """Return the name of the newest private run's folder, empty where none is noted.
+
+    Raises
+    ------
+    HopelessError
+        If the note holds no name.
+    """
+    note = base / _LAST
     try:
-        return (base / _LAST).read_text().strip()
-    except (OSError, ValueError):
+        name = note.read_text().strip()
+    except FileNotFoundError:
         return ""
+    except (OSError, ValueError) as error:
+        name, why = "", f"cannot be read ({one_line(str(error))})"
+    else:
+        why = "names no folder"
+    if not name or not name.isprintable() or name != Path(name).name:
+        raise HopelessError(
+            f"resume: {note} {why}: write the name of the newest private run's folder into it, or "
+            "set resume to that folder"
+        )
+    return name
 
 
 def _runs(base: Path) -> Iterator[tuple[float, Path]]:

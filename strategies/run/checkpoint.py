@@ -33,7 +33,7 @@ from privet.core.files import read_npz, write_npz, write_whole
 from privet.wire.contract import means_privacy
 
 from ..table_rows import Latest
-from .journal import Request, read_journal
+from .journal import Request, has_requests, read_journal
 from .roster import updated
 from .session import Round
 
@@ -248,8 +248,19 @@ def located(where: Path) -> Path:
     """
     path = where / FILE_NAME if where.is_dir() else where
     if not any(file.exists() for file in (path, previous_beside(path), *_parts_there(path))):
-        raise ConfigError(f"resume: no checkpoint at {path}{near_path(where)}")
+        raise ConfigError(f"resume: no checkpoint at {path}{near_path(where)}{_untouched(path)}")
     return path
+
+
+def _untouched(path: Path) -> str:
+    """Return the end of a line on a run without a checkpoint that has asked no agent, or nothing.
+
+    There is one before the first message leaves, so such a run was killed before.
+    """
+    history = history_beside(path)
+    if not history.exists() or history.stat().st_size or has_requests(journal_beside(path)):
+        return ""
+    return "; that run was killed before it asked an agent: begin it anew, without resume"
 
 
 class _Damaged(HopelessError):

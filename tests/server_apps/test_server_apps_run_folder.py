@@ -15,7 +15,7 @@ import pytest
 from flwr.app import Message
 
 from privet.client_apps import client_app
-from privet.core import mapped
+from privet.core import ConfigError, mapped
 from privet.core.errors import HopelessError
 from privet.core.files import read_npz
 from privet.data import problem_from_context
@@ -304,3 +304,43 @@ def test_the_newest_private_run_is_the_one_that_was_noted(tmp_path: Path) -> Non
         file.unlink()
     with pytest.raises(HopelessError, match="is not there, or holds no run"):
         play(tmp_path, asked, private=True)
+
+
+@pytest.mark.parametrize("note", [b"", b"\xff\xfe", b"a/b\n", b"two\nlines\n", b"\x00"])
+def test_a_note_of_the_newest_private_run_that_names_none_says_what_to_do(
+    tmp_path: Path, note: bytes
+) -> None:
+    asked: Counter[str] = Counter()
+    dies(tmp_path, asked, 3, private=True)
+    file = tmp_path / ".newest-private-run"
+    assert file.read_text() == "run\n"
+    file.write_bytes(note)
+    with pytest.raises(HopelessError, match="write the name of the newest private run's folder"):
+        play(tmp_path, asked, private=True)
+    finished = play(tmp_path, asked, private=True, resume=str(tmp_path / "run"))
+    assert not asked - charged(finished)
+    assert file.read_text() == "run\n"
+
+
+def test_what_killed_processes_were_writing_is_removed(tmp_path: Path) -> None:
+    dies(tmp_path, Counter(), 3, private=True)
+    left = [tmp_path / "run" / f".{name}.{'0' * 16}.tmp" for name in ("model.npz", "asked.jsonl")]
+    others = [tmp_path / "run" / name for name in (".my.tmp", "notes.tmp")]
+    for file in (*left, *others):
+        file.touch()
+    play(tmp_path, Counter(), private=True)
+    assert not any(file.exists() for file in left)
+    assert all(file.exists() for file in others)
+
+
+def test_a_run_that_was_killed_before_it_asked_anybody_is_to_be_begun_anew(tmp_path: Path) -> None:
+    where = tmp_path / "run"
+    where.mkdir()
+    Journal(where / "asked.jsonl").begin()
+    (where / "history.jsonl").touch()
+    with pytest.raises(ConfigError, match="before it asked an agent: begin it anew") as refused:
+        play(tmp_path, Counter(), private=True, resume=str(where))
+    assert "\n" not in str(refused.value)
+    Journal(where / "asked.jsonl").add(1, Request(1, ("0",)))
+    with pytest.raises(ConfigError, match=r"no checkpoint at .*checkpoint.npz$"):
+        play(tmp_path, Counter(), private=True, resume=str(where))

@@ -10,6 +10,7 @@ import numpy as np
 from privet.core.errors import did_you_mean
 from privet.data.dataset import DataError, Encoding, FloatArray, SourceColumn
 from privet.data.table_dates import are_dates, as_days
+from privet.data.table_public import numbers_of
 from privet.data.table_values import (
     UnfitError,
     as_numbers,
@@ -17,6 +18,7 @@ from privet.data.table_values import (
     cells,
     censored_as,
     encoded_column,
+    is_bound,
     normal,
     not_finite,
     spelled,
@@ -79,7 +81,14 @@ def encoded_rows(
     for column in encoding.columns:
         try:
             column_values = values[column.name]
-            if column.dates and are_dates(column_values):
+            if column.public and not column.categories:
+                column_values = numbers_of(
+                    cells(table[column.name]),
+                    column,
+                    dates=column.dates or "refuse",
+                    censored=column.censored or "refuse",
+                )
+            elif column.dates and are_dates(column_values):
                 column_values = as_days(column_values, column.dates)
             elif not column.categories:
                 if column.censored:
@@ -156,7 +165,7 @@ def _in_range(values: Any, column: SourceColumn) -> tuple[Any, Any]:
         # Longer whole numbers than float64 has stay texts as well.
         texts = enumerate(values.to_pylist())
         row, text = next(((row, one) for row, one in texts if _no_number(one)), (0, values[0]))
-        way = "; training with censored = bound or half reads such bounds" * _is_bound(str(text))
+        way = "; training with censored = bound or half reads such bounds" * is_bound(str(text))
         raise UnfitError(f"{str(text)!r} is not a number{way}", row=row)
     numbers = as_numbers(values)
     outside = not_finite(pa.array(numbers))
@@ -171,10 +180,6 @@ def _has_clear_commas(values: Any) -> bool:
         return values is not with_point(values)
     except UnfitError:
         return False
-
-
-def _is_bound(text: str) -> bool:
-    return text[:1] in "<>≤≥" and not _no_number(text.lstrip("<>=≤≥ "))
 
 
 def _no_number(text: str | None) -> bool:

@@ -261,10 +261,15 @@ def is_statement(statement: str) -> bool:
 
 
 def of_columns(
-    inputs: Iterable[SourceColumn], label: SourceColumn
+    inputs: Iterable[SourceColumn], label: SourceColumn, asked: Mapping[str, str]
 ) -> tuple[dict[str, Facts], Facts]:
-    """Return the facts of a table's columns, and of its label."""
-    columns = {column.name: _facts(column) for column in inputs}
+    """Return the facts of a table's columns, and of its label.
+
+    ``asked`` are the values of ``dates`` and ``censored`` that are no refusals. Of a range that a
+    schema states they are facts whether or not any record is written so: what follows from the
+    records is in no digest of a private node.
+    """
+    columns = {column.name: _facts(column, asked) for column in inputs}
     facts: dict[str, Any] = {"name": label.name}
     if label.categories:
         facts["classes"] = list(label.categories)
@@ -274,7 +279,7 @@ def of_columns(
     return columns, facts
 
 
-def _facts(column: SourceColumn) -> Facts:
+def _facts(column: SourceColumn, asked: Mapping[str, str]) -> Facts:
     facts: dict[str, Any] = {}
     if column.categories:
         facts["categories"] = list(column.categories)
@@ -288,11 +293,10 @@ def _facts(column: SourceColumn) -> Facts:
         facts["unit"] = column.unit
     if column.gap:
         facts["gap"] = True
-    if column.dates:
-        facts["dates"] = column.dates
-    if column.censored:
-        facts["censored"] = column.censored
-    return facts
+    if column.public:
+        return facts if column.categories else {**facts, **asked}
+    found = {"dates": column.dates, "censored": column.censored}
+    return {**facts, **{key: how for key, how in found.items() if how}}
 
 
 # ------------------------------------------------------------------ facts

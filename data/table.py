@@ -29,7 +29,7 @@ from privet.data.dataset import (
 )
 from privet.data.held_out import split
 from privet.data.schema import MARK, Schema, read_schema
-from privet.data.table_dates import are_dates, as_days
+from privet.data.table_dates import are_dates, as_days, has_dates
 from privet.data.table_doubts import (
     names_persons,
     of_files,
@@ -37,6 +37,7 @@ from privet.data.table_doubts import (
     of_ids,
     of_label,
     of_parted,
+    of_signs,
 )
 from privet.data.table_faults import (
     DATES_TEXT,
@@ -51,6 +52,7 @@ from privet.data.table_faults import (
     of_names,
 )
 from privet.data.table_files import Rows, read_rows
+from privet.data.table_public import numbers_of
 from privet.data.table_values import (
     UnfitError,
     as_numbers,
@@ -138,10 +140,11 @@ def load_table(source: Source) -> Dataset:
         row.
     """
     schema = read_schema(source.schema)
-    rows = read_rows(source.path)
+    rows = read_rows(source.path, schema.columns)
     inputs_of, label_of = _names(source, rows, schema)
     table = _typed(rows.table, source, schema, [*inputs_of, *filter(None, [label_of])])
-    filled = _filled(rows)
+    # A private run's number of examples must not say that a record lost all its values.
+    filled = np.ones(len(rows.files), dtype=bool) if schema.columns else _filled(rows)
     kept = _kept(source, rows, table, label_of, filled)
     table, files = table.take(kept), rows.files[kept]
     faults = [] if schema.columns else _faults_of_names(rows, table.column_names)
@@ -159,6 +162,7 @@ def load_table(source: Source) -> Dataset:
     *inputs, label = columns
     faults += of_ids(source, inputs, values)
     faults += of_label(label, values[label.name], inputs, values)
+    faults += of_signs(inputs, table)
     for column in columns:
         if column.categories:
             what = "the classes" if column is label else "the categories"
@@ -220,7 +224,7 @@ def _as_agreed(
     DataError
         Where the file is not as it was then.
     """
-    own = meaning.Meaning(*meaning.of_columns(inputs, label))
+    own = meaning.Meaning(*meaning.of_columns(inputs, label, _asked(source)))
     if found := own.difference(replace(agreed, settings={}, says="")):
         told = found.between("this table has", "the run")
         raise DataError(f"{source.path}: {told}: it is not the table that the node enrolled with")
@@ -233,8 +237,14 @@ def _meaning(source: Source, encoding: Encoding, train: Part) -> meaning.Meaning
     if source.alone:
         shares = source.missing == "mean"
         rows = scaling.moments(encoding, train.features, train.labels, shares=shares)
-    columns, label = meaning.of_columns(encoding.columns, encoding.label)
+    columns, label = meaning.of_columns(encoding.columns, encoding.label, _asked(source))
     return meaning.Meaning(columns, label, scale=scaling.scaling(encoding), rows=rows)
+
+
+def _asked(source: Source) -> dict[str, str]:
+    """Return how the run-config keys read dates and bounds, where they do not refuse them."""
+    keys = {"dates": source.dates, "censored": source.censored}
+    return {key: how for key, how in keys.items() if how != "refuse"}
 
 
 def _encoding(
@@ -483,6 +493,12 @@ def _column(
     used)."""
     if public and public.categories:
         return _contents(name, values, public), values
+    if public:
+        dates = source.dates if source.dates != "refuse" and has_dates(values) else ""
+        values = numbers_of(values, public, dates=source.dates, censored=source.censored)
+        values = finite_as(values, source.infinite)
+        column = _contents(name, values, public)
+        return replace(column, dates=dates, censored=_asked(source).get("censored", "")), values
     values = finite_as(with_point(censored_as(values, source.censored)), source.infinite)
     dates = "" if source.dates == "refuse" or not are_dates(values) else source.dates
     if dates:
@@ -499,7 +515,7 @@ def _contents(name: str, values: Any, public: SourceColumn | None) -> SourceColu
     import pyarrow as pa
 
     kind, missing = values.type, values.null_count
-    if missing == len(values):
+    if missing == len(values) and not public:
         raise UnfitError("every value is missing")
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         raise UnfitError(DATES_TEXT.format(values.drop_null()[0].as_py()))
@@ -513,6 +529,8 @@ def _contents(name: str, values: Any, public: SourceColumn | None) -> SourceColu
         return replace(public, missing=missing)
     if numeric:
         numbers = as_numbers(values.drop_null())
+        if public and not len(numbers):
+            return replace(public, missing=missing)
         low, high = float(numbers.min()), float(numbers.max())
         if not public:
             return SourceColumn(name, missing, low=low, high=high)

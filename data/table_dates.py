@@ -48,6 +48,15 @@ def are_dates(values: Any) -> bool:
     return bool(known) and all(map(is_date, known))
 
 
+def has_dates(values: Any) -> bool:
+    """Return whether a pyarrow column has a date, or a time, among whatever else."""
+    import pyarrow as pa
+
+    if not pa.types.is_string(values.type):
+        return are_dates(values)
+    return any(map(is_date, values.drop_null().unique().to_pylist()))
+
+
 def as_days(values: Any, order: str) -> Any:
     """Return a column of dates as float64 numbers of days since 1970-01-01, None where one is
     missing; a time is a part of a day, in UTC where it names a zone.
@@ -71,15 +80,15 @@ def as_days(values: Any, order: str) -> Any:
     for row, text in enumerate(values.to_pylist()):
         if text not in days:
             try:
-                days[text] = _days(text, order == "day-first")
+                days[text] = day_of(text, order)
             except ValueError:
                 raise UnfitError(f"{text!r} is no date with dates = {order}", row=row) from None
     numbers = [days[text] for text in values.to_pylist()]
     return pa.chunked_array([pa.array(numbers, pa.float64())])
 
 
-def _days(text: str, day_first: bool) -> float:
-    """Return the days since 1970-01-01 (raises ``ValueError``)."""
+def day_of(text: str, order: str) -> float:
+    """Return the days since 1970-01-01 of one date (raises ``ValueError``); see `as_days`."""
     found = _PATTERN.fullmatch(text)
     if found is None:
         raise ValueError(text)
@@ -89,7 +98,7 @@ def _days(text: str, day_first: bool) -> float:
         days = _day(part["year"], part["month"], part["day"])
     elif part["last"]:
         first, second = part["first"], part["second"]
-        day, month = (first, second) if day_first else (second, first)
+        day, month = (first, second) if order == "day-first" else (second, first)
         days = _day(part["last"], month, day)
     elif part["name"]:
         month = next(n for n, one in enumerate(_MONTHS, 1) if one[:3] == part["name"][:3].lower())

@@ -13,7 +13,16 @@ import numpy as np
 
 from privet.core import algorithms
 from privet.data.dataset import Fault, LabelArray, Source, SourceColumn
-from privet.data.table_values import as_numbers, as_texts, cells, is_number
+from privet.data.table_values import (
+    POINT_OF_THOUSANDS,
+    WITH_COMMA,
+    as_numbers,
+    as_texts,
+    cells,
+    first_of,
+    is_number,
+    is_text,
+)
 
 _PERSONS = {"patient", "person", "subject", "participant", "pid", "mrn", "patientid", "subjectid"}
 _PERSONS |= {"personid", "proband", "individual"}
@@ -155,6 +164,24 @@ def of_ids(
         else:
             continue
         faults.append(Fault(f"column {column.name}: {text}", drop=drop, keys=keys, stops=False))
+    return faults
+
+
+def of_signs(columns: Iterable[SourceColumn], table: Any) -> list[Fault]:
+    """Return the doubt about points in a schema's numbers that may be of thousands: those of a
+    table with decimal commas."""
+    texts = {
+        column.name: table[column.name].drop_null()
+        for column in columns
+        if column.public and not column.categories and is_text(table[column.name])
+    }
+    commas = any(first_of(values, WITH_COMMA) for values in texts.values())
+    faults = []
+    for name, values in texts.items() if commas else ():
+        if text := first_of(values, POINT_OF_THOUSANDS):
+            line = f"column {name}: {text!r} is read as {float(text):g}, beside decimal commas"
+            line = f"{line}: if its point is one of thousands, write the numbers without"
+            faults.append(Fault(line, stops=False))
     return faults
 
 

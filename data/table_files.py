@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,8 +54,10 @@ class Rows(NamedTuple):
     faults: dict[str, str]
 
 
-def read_rows(source: str) -> Rows:
+def read_rows(source: str, public: Collection[str] = ()) -> Rows:
     """Return the rows of a file, of a folder of files with the same columns, or of a hub's table.
+
+    ``public`` are the columns of a schema, whose cells are each read by themselves.
 
     Raises
     ------
@@ -88,7 +90,7 @@ def read_rows(source: str) -> Rows:
     faults: dict[str, str] = {}
     counts = {name: one.num_rows for name, one in tables.items()}
     if len(tables) > 1:
-        tables, faults = of_one_kind(tables)
+        tables, faults = of_one_kind(tables, public)
     try:
         table = pa.concat_tables(tables.values(), promote_options="permissive")
     except pa.ArrowException as error:

@@ -6,7 +6,7 @@ where that file is read alone; then the files' columns become of one kind.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from privet.data.table_values import (
@@ -22,29 +22,38 @@ from privet.data.table_values import (
 )
 
 
-def of_one_kind(tables: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+def of_one_kind(
+    tables: Mapping[str, Any], public: Collection[str] = ()
+) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the tables, by file, with columns of one kind, and faults of files by column.
 
     Booleans of Parquet and texts true, False, 1 are booleans; numbers of any type, with decimal
     points or commas, numbers; anything else beside texts is texts. A column of kinds that are
-    none together is without values, and its fault names two of the files.
+    none together is without values, and its fault names two of the files. Columns that are
+    ``public``, as a schema states what they hold, become texts where files have other types, and
+    each cell is read by itself.
     """
     import pyarrow as pa
 
     commas = {
-        file: any(has_decimal_commas(cells(values)) for values in table.columns)
+        file: any(
+            has_decimal_commas(cells(table[name]))
+            for name in table.column_names
+            if name not in public
+        )
         for file, table in tables.items()
     }
     faults: dict[str, str] = {}
     columns: dict[str, dict[str, Any]] = {file: {} for file in tables}
     for name in next(iter(tables.values())).column_names:
         parts = {file: cells(table[name]) for file, table in tables.items()}
-        for file, values in parts.items():
+        for file, values in parts.items() if name not in public else ():
             try:
                 parts[file] = _pointed(values, commas[file])
             except UnfitError as error:
                 faults.setdefault(name, f"{file}: {error}")
-        for file, values in _of_one_kind(name, parts, faults).items():
+        read = _of_one_kind(name, parts, faults, public=name in public)
+        for file, values in read.items():
             columns[file][name] = values
     return {file: pa.table(columns[file]) for file in tables}, faults
 
@@ -57,7 +66,9 @@ def _pointed(values: Any, commas: bool) -> Any:
     return values
 
 
-def _of_one_kind(name: str, parts: Mapping[str, Any], faults: dict[str, str]) -> dict[str, Any]:
+def _of_one_kind(
+    name: str, parts: Mapping[str, Any], faults: dict[str, str], *, public: bool
+) -> dict[str, Any]:
     import pyarrow as pa
 
     known = {file: values for file, values in parts.items() if values.null_count < len(values)}
@@ -68,9 +79,13 @@ def _of_one_kind(name: str, parts: Mapping[str, Any], faults: dict[str, str]) ->
             file: values if kind is None or file in known else values.cast(kind)
             for file, values in parts.items()
         }
-    if any(map(is_boolean, known.values())) and all(map(_may_be_boolean, known.values())):
+    if (
+        not public
+        and any(map(is_boolean, known.values()))
+        and all(map(_may_be_boolean, known.values()))
+    ):
         return {file: as_booleans(values, known=True) for file, values in parts.items()}
-    numbers = {file: _as_numbers(values) for file, values in parts.items()}
+    numbers = {file: None if public else _as_numbers(values) for file, values in parts.items()}
     if all(one is not None for one in numbers.values()):
         return numbers
     for file, values in known.items():

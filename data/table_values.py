@@ -16,12 +16,15 @@ EXACT = 2.0**53
 """Whole numbers up to here are distinct in float64; longer ones are most often identifiers."""
 _NO_VALUE = ["", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None"]
 _DECIMAL_COMMA = r"^[-+]?\d+(,\d+)?([eE][-+]?\d+)?$"
-_THOUSANDS = r"^[-+]?[1-9]\d{0,2},\d{3}$"
+THOUSANDS = r"^[-+]?[1-9]\d{0,2},\d{3}$"
 _POINTS = r"^([^.]*|[-+]?[1-9]\d{0,2}[.]\d{3})$"
+WITH_COMMA = r"^[-+]?\d+,\d+([eE][-+]?\d+)?$"
+POINT_OF_THOUSANDS = r"^[-+]?[1-9]\d{0,2}[.]\d{3}$"
 _CENSORED = r"^([<>]=?|[≤≥])\s*[-+]?\d+([.,]\d+)?([eE][-+]?\d+)?$"
+_BOUND_SIGN = r"([<>]=?|[≤≥])\s*"
 _WRITTEN = r"^[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?$"
 _TRUE, _FALSE = ("true", "1"), ("false", "0")
-_SEPARATED = r"^[-+]?(\d+|\d{1,3}([,.' ]\d{3})+)([.,]\d+)?([eE][-+]?\d+)?$"
+SEPARATED = r"^[-+]?(\d+|\d{1,3}([,.' ]\d{3})+)([.,]\d+)?([eE][-+]?\d+)?$"
 
 
 class UnfitError(Exception):
@@ -65,7 +68,7 @@ def typed(table: Any, names: Iterable[str], public: Mapping[str, SourceColumn]) 
     commas = any(_are_written(values, _DECIMAL_COMMA, ",") for values in result.values())
     for name, values in result.items():
         column = public.get(name)
-        if column is not None and column.categories and _are_texts(values):
+        if column is not None and column.categories and is_text(values):
             result[name] = _as_listed(values, column.categories)
             continue
         # Beside decimal commas, the point of 1.250 may be a separator of thousands.
@@ -90,7 +93,8 @@ def cells(values: Any) -> Any:
     return pc.if_else(pc.is_in(trimmed, pa.array(_NO_VALUE)), None, trimmed)
 
 
-def _are_texts(values: Any) -> bool:
+def is_text(values: Any) -> bool:
+    """Return whether a column is one of texts."""
     import pyarrow as pa
 
     return bool(pa.types.is_string(values.type))
@@ -99,16 +103,32 @@ def _are_texts(values: Any) -> bool:
 def _as_listed(values: Any, categories: tuple[str, ...]) -> Any:
     """Return texts as the categories of a schema; one that is not listed, as 1.0, in plain form.
 
-    A cell that is listed stays as it is, whatever the others are: "01" and "1" are one number, but
-    may be two categories, and how one record is spelt must not move others.
+    A cell that is listed stays as it is, and each other one is read by itself: "01" and "1" are one
+    number, but may be two categories, and how one record is spelt must not move others.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    listed = pc.is_in(values, pa.array(categories, pa.string()))
-    others = pc.if_else(listed, pa.scalar(None, pa.string()), values)
-    plain = as_texts(_numbers_or_texts(as_booleans(others)))
-    return pc.if_else(listed, values, plain.cast(pa.string()))
+    listed = pa.array(categories, pa.string())
+    odd = pc.and_(values.is_valid(), pc.invert(pc.is_in(values, listed)))
+    if not pc.any(odd).as_py():
+        return values
+    unknown = values.filter(odd).unique().to_pylist()
+    plain = pa.array([_plain(text) for text in unknown], pa.string())
+    found = pc.take(plain, pc.index_in(values, pa.array(unknown, pa.string())))
+    return pc.if_else(odd, found, values)
+
+
+def _plain(text: str) -> str:
+    """Return a number as `as_texts` writes it, any other text as it is."""
+    import pyarrow as pa
+
+    try:
+        number = pa.array([text]).cast(pa.float64())
+    except pa.ArrowInvalid:
+        return text
+    long = text.lstrip("+-").isdigit() and abs(number[0].as_py()) > EXACT  # an identifier
+    return text if long else str(as_texts(number)[0].as_py())
 
 
 def _are_written(values: Any, pattern: str, sign: str) -> bool:
@@ -284,6 +304,24 @@ def is_number(text: str) -> bool:
     return re.fullmatch(_WRITTEN, text) is not None
 
 
+def first_of(texts: Any, pattern: str) -> str:
+    """Return the first text of a column that matches, an empty one where none does."""
+    import pyarrow.compute as pc
+
+    found = texts.filter(pc.match_substring_regex(texts, pattern))
+    return str(found[0].as_py()) if len(found) else ""
+
+
+def is_bound(text: str) -> bool:
+    """Return whether a text is written as a bound, such as <5 or ≥ 1.5."""
+    return re.fullmatch(_CENSORED, text) is not None
+
+
+def parted_bound(text: str) -> tuple[str, str]:
+    """Return the sign of a bound, one of < > ≤ ≥, and the number as it is written."""
+    return text[0], re.sub(_BOUND_SIGN, "", text, count=1)
+
+
 def with_point(values: Any, *, comma: bool = False) -> Any:
     """Return numbers with decimal commas as numbers, any other column as it is.
 
@@ -300,13 +338,13 @@ def with_point(values: Any, *, comma: bool = False) -> Any:
     if not pa.types.is_string(values.type):
         return values
     known = values.drop_null()
-    if not pc.all(pc.match_substring_regex(known, _SEPARATED)).as_py():
+    if not pc.all(pc.match_substring_regex(known, SEPARATED)).as_py():
         return values
     if not pc.any(pc.match_substring_regex(known, "[,' .]")).as_py():
         return values  # whole numbers, which stay texts
     decimal = pc.all(pc.match_substring_regex(known, _DECIMAL_COMMA)).as_py()
     separated = known.filter(pc.match_substring(known, ","))
-    if decimal and (comma or not pc.all(pc.match_substring_regex(separated, _THOUSANDS)).as_py()):
+    if decimal and (comma or not pc.all(pc.match_substring_regex(separated, THOUSANDS)).as_py()):
         return pc.replace_substring(values, ",", ".").cast(pa.float64())
     one = known.filter(pc.match_substring_regex(known, "[,' ]|[.].*[.]|[.][0-9]{3}$"))[0].as_py()
     raise UnfitError(
@@ -316,15 +354,16 @@ def with_point(values: Any, *, comma: bool = False) -> Any:
 
 
 def as_texts(values: Any) -> Any:
-    """Return a column as texts, of whole numbers without a point."""
+    """Return a column as texts, each whole number without a point."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if pa.types.is_floating(values.type):
-        whole = pc.and_(pc.equal(pc.floor(values), values), pc.less(pc.abs(values), 2.0**63))
-        if pc.all(whole).as_py():
-            values = values.cast(pa.int64())
-    return values.cast(pa.string())
+    texts = values.cast(pa.string())
+    if not pa.types.is_floating(values.type):
+        return texts
+    whole = pc.and_(pc.equal(pc.floor(values), values), pc.less(pc.abs(values), 2.0**63))
+    numbers = pc.if_else(whole, values, None).cast(pa.int64())
+    return pc.if_else(pc.fill_null(whole, False), numbers.cast(pa.string()), texts)
 
 
 def as_numbers(values: Any) -> FloatArray:

@@ -234,7 +234,7 @@ class TestSchema:
             (SCHEMA + "bmi = 3\n", r"bmi = 3: expected \[low, high\], or a list"),
             (SCHEMA + "bmi = [3, 1]\n", r"bmi = \[3, 1\]: expected"),
             (SCHEMA + "bmi = ['a', 'a']\n", "bmi = .*: expected"),
-            (SCHEMA.replace('["f", "m", "x"]', "[0, 1]"), "column sex: holds texts, but"),
+            (SCHEMA.replace('["f", "m", "x"]', "[0, 1]"), "column sex: row 1: 'f' is a text, but"),
             ("age = [0, 100]\n", r"expected one table \[columns\]"),
             ("columns = \n", "expected TOML"),
             (f"from-records = 1\n{SCHEMA}", "from-records = 1: expected true or false"),

@@ -569,21 +569,28 @@ class Participant:
     ) -> str:
         """Return what the agent says of its encoding, digests where it keeps to itself.
 
+        Digests of what was read from the records would give that away to whoever tries tables: of
+        a file that is dealt to all agents nothing is said then.
+
         Raises
         ------
         ConfigError
-            If its scaling would have to be agreed on, and it may not give away what that takes.
+            If what its own file's rows say would have to be agreed on, and it may not give it away.
         """
         meaning = self._meaning(problem, context, row_norm)
         if meaning is None:
             return ""
-        if meaning.rows and (quiet or meaning.is_long):
+        own = bool(meaning.rows) or "data-path" in context.node_config
+        hidden = quiet and not meaning.public
+        if (hidden and own) or (meaning.rows and meaning.is_long):
             raise ConfigError(
-                "its own rows give the scaling, which "
-                + ("is not agreed on in a secure sum" if quiet else "is too long to agree on")
+                "its own rows give scaling, categories or classes, which "
+                + ("are not agreed on in a secure sum" if quiet else "are too long to agree on")
                 + f": {getattr(problem, 'data_dependent', '')}",
                 Told.SCALING,
             )
+        if hidden:
+            return ""
         return meaning.statement(private=quiet)
 
     def _agreed_problem(self, text: str, context: Context, name: str, row_norm: float) -> Problem:

@@ -85,6 +85,8 @@ class Meaning:
     rows : mapping
         Of a site that scales by its own rows, by column: number, mean and sum of squared deviations
         of numbers; of categories the number of rows of each, where missing values become shares.
+    public : bool
+        Whether nothing of it was read from records. It is the site's own knowledge, and in no text.
     """
 
     columns: Mapping[str, Facts] = field(default_factory=dict)
@@ -93,6 +95,7 @@ class Meaning:
     says: str = ""
     scale: Mapping[str, Sequence[float]] = field(default_factory=dict)
     rows: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    public: bool = True
 
     @classmethod
     def from_text(cls, text: str) -> Meaning:

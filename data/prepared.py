@@ -18,6 +18,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
@@ -171,7 +172,9 @@ def _read(file: Path, found: Stamps) -> Share | None:
             about["task"],
             int(about["classes"]),
             str(about["data-dependent"]),
-            Meaning.from_text(about["meaning"]) if about["meaning"] else None,
+            replace(Meaning.from_text(about["meaning"]), public=bool(about["public"]))
+            if about["meaning"]
+            else None,
             int(about["person-rows"]),
         )
     except FileNotFoundError:
@@ -191,6 +194,7 @@ def _write(file: Path, share: Share, sources: list[str], found: Stamps) -> None:
         "classes": share.classes,
         "data-dependent": share.data_dependent,
         "meaning": share.meaning.text if share.meaning else "",
+        "public": share.meaning is None or share.meaning.public,
         "person-rows": share.person_rows,
     }
     text = np.frombuffer(json.dumps(about).encode(), np.uint8)

@@ -196,6 +196,7 @@ def load_table(source: Source) -> Dataset:
     if agreed is not None:
         encoding = scaling.scaled_as(encoding, agreed, source.missing)
     means = _meaning(source, encoding, train) if agreed is None else agreed
+    means = replace(means, public=_is_public(source, schema))
     train, test = (encoding.applied(part) for part in (train, test))
     if zeros := _zeros(inputs):
         log.warning("%s: %s", source.path, zeros)
@@ -293,6 +294,12 @@ def _zeros(inputs: list[SourceColumn]) -> str:
         f"zeros, as every row of this node has the same text: {', '.join(names)}; where another "
         "node has another text, give all the same schema, or leave it out on all with drop-columns"
     )
+
+
+def _is_public(source: Source, schema: Schema) -> bool:
+    """Return whether columns, categories, classes and scaling are a schema's alone."""
+    stated = bool(schema.columns) and not schema.from_records
+    return stated and source.missing != "mean"
 
 
 def _dependence(source: Source, schema: Schema) -> str:

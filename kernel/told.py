@@ -83,9 +83,9 @@ class Told(StrEnum):
         "--schema OUT writes a first one)"
     )
     SCALING = (
-        "its own rows give the scaling of its features, which a private run and a secure sum do "
-        "not agree on: it needs schema, a file of public ranges (privet data FILE --schema OUT "
-        "writes a first one)"
+        "its own rows give the scaling or the categories of its features, which a private run and "
+        "a secure sum do not agree on: it needs schema, a file of public ranges (privet data FILE "
+        "--schema OUT writes a first one)"
     )
     ENCODING = "its data are not encoded as the run's agents have agreed: it enrols again"
     PERSONS = (

@@ -8,12 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Context, Message
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from sklearn.linear_model import LogisticRegression
 
-from privet.client_apps import LoopParticipant, SklearnModel, SklearnProblem, client_app
+from privet.client_apps import (
+    LoopParticipant,
+    Participant,
+    SklearnModel,
+    SklearnProblem,
+    client_app,
+)
 from privet.core import RunError
-from privet.data import problem_from_context
+from privet.data import problem_from_config, problem_from_context
 from privet.data.meaning import ENCODING_RECORD
 from privet.problems import L2, BinaryLogistic
 from privet.server_apps import execute, read_config
@@ -23,6 +29,7 @@ from privet.sim.engine import InlineGrid
 from privet.sim.inline import app_of, configured_app, run_inline
 from privet.strategies import FedPLT
 from privet.strategies.run.failure import FailureCode
+from privet.wire.contract import CONTRACT_VERSION
 from support.simulation import run_simulation
 from support.sites import COLUMNS, PERMUTED, SCHEMA, nodes, rows, table, train, turned_away
 
@@ -191,6 +198,38 @@ def test_a_secure_sum_agrees_on_no_means_of_rows(tmp_path: Path) -> None:
     sites = nodes(tmp_path, tables, [SCHEMA, PERMUTED, SCHEMA])
     _, strategy = train(sites, 1, secure_sum=True)
     assert not turned_away(strategy)
+
+
+def test_a_secure_sum_is_sent_no_digest_of_categories_that_were_read_from_records(
+    tmp_path: Path,
+) -> None:
+    """Tables of texts have no means: their digest would name them to whoever tries tables."""
+    texts = [table(one, ("ward", "died")) for one in (BERN, GRAZ, LINZ)]
+    public = '[columns]\nward = ["a", "b"]\ndied = ["0", "1"]\n'
+    line = "secure sum do not agree on: it needs schema"
+    with pytest.raises(RunError, match=line):
+        train(nodes(tmp_path, texts), 1, secure_sum=True)
+    marked = f"from-records = true\n{public}"
+    with pytest.raises(RunError, match=line):
+        train(nodes(tmp_path, texts, [marked] * 3), 1, secure_sum=True)
+    _, strategy = train(nodes(tmp_path, texts, [public] * 3), 1, dim=2, secure_sum=True)
+    assert not turned_away(strategy)
+
+
+def test_a_table_that_is_dealt_states_nothing_in_a_secure_sum(tmp_path: Path) -> None:
+    file = tmp_path / "bern.csv"
+    file.write_text(table(BERN, ("ward", "died")))
+    context = Context(1, 0, {"partition-id": 0, "num-partitions": 4}, RecordDict(), {})
+    config = {"dataset": "csv", "data-path": str(file), "label-column": "died"}
+    problem = problem_from_config(config, 0, 4)
+    participant = Participant(lambda context: problem)
+    said = {}
+    for quiet in (False, True):
+        question: dict[str, Any] = {"kind": "enrol", "contract": CONTRACT_VERSION}
+        question |= {"protocol": "fed-plt", "experiment": "e", "secure-sum": quiet}
+        said[quiet] = participant.enrolment(ConfigRecord(question), context).encoding
+    assert json.loads(said[False])["columns"] == [["ward", {"categories": ["a", "b"]}]]
+    assert said[True] == ""
 
 
 def test_a_text_that_all_rows_have_is_coded_as_where_there_are_two(tmp_path: Path) -> None:
@@ -549,7 +588,7 @@ folder = ""
 """
 CLIENT = """
 from privet.client_apps import client_app
-from privet.data import problem_from_context
+from privet.data import problem_from_config, problem_from_context
 
 def problem(context):
     names = ("bern", "graz", "linz")

@@ -56,7 +56,7 @@ def check_node(
     except ValueError as error:
         raise ConfigError(str(error)) from None
     parts = {
-        "rules": _rules(rules),
+        "rules": [*_rules(rules), *_delta(rules, config)],
         "keys": _keys(config),
         "paths": _paths(rules, config, trusted_entities),
         "a coordinator could": _asks(rules, config, trusted_entities),
@@ -92,6 +92,34 @@ def _rules(rules: NodeRules) -> Iterator[Said]:
         yield Said(GOOD, f"min-seconds-between: {rules.min_seconds_between:g}")
     if rules.reply_seconds:
         yield Said(GOOD, f"reply-seconds: {rules.reply_seconds:g}")
+
+
+def _delta(rules: NodeRules, config: Mapping[str, Any]) -> Iterator[Said]:
+    """Yield whether the budget's delta is small enough for the node's number of examples."""
+    from privet.data import DataError, problem_from_config
+    from privet.kernel import BudgetRefused
+
+    if rules.max_epsilon is None or rules.relation == "replace-agent":
+        return
+    count, data = rules.num_examples, str(config.get("data-path", ""))
+    if not count and "partition-id" in config and Path(data).exists() and data:
+        agents = int(config.get("num-agents", config.get("num-partitions", 0)))
+        try:
+            share = problem_from_config(config, int(config["partition-id"]), agents, own=True)
+            count = share.num_examples
+        except DataError as error:
+            yield Said(WRONG, str(error))
+            return
+    try:
+        rules.require_delta(count)
+    except BudgetRefused as error:
+        yield Said(WRONG, str(error))
+        return
+    high = rules.delta * count > 0.1
+    tenth = f"; a tenth of 1 / {count}, its examples, is usual at most" * high
+    most = math.ceil(1 / rules.delta)
+    text = f"delta: {rules.delta:g}, which a node of {most} examples or more refuses{tenth}"
+    yield Said(WEAK if high else GOOD, text)
 
 
 def _keys(config: Mapping[str, Any]) -> Iterator[Said]:

@@ -526,6 +526,7 @@ class Participant:
         text = read_field(question, ENCODING, str, "")
         problem = self._agreed_problem(text, context, name, row_norm)
         facts = declared_facts(problem, rules)
+        rules.require_delta(facts.num_examples)
         if rules.limited or (private and not masked):
             require_public(problem)
         held = read_state(context)

@@ -119,6 +119,7 @@ class Guard(NamedTuple):
             If the run asks for privacy that cannot be proven.
         """
         explicit = self.noise_factory is not None
+        self.rules.require_delta(facts.num_examples)
         release = self._release(half, facts)
         delta = float(self.settings.get("delta", 1e-5))
         epsilon = math.inf

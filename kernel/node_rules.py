@@ -166,6 +166,27 @@ class NodeRules:
             raise BudgetRefused(Told.TRUST) from error
         return replace(trust, peers=others)
 
+    def require_delta(self, num_examples: int) -> None:
+        """Refuse a budget whose delta is 1 / n or more, n the number of examples that is declared.
+
+        A release that publishes each of n records with a chance of delta is (0, delta)-private, and
+        publishes n delta of them in the mean. Where whole agents are the unit, n is theirs, which
+        the coordinator knows.
+
+        Raises
+        ------
+        BudgetRefused
+        """
+        if self.max_epsilon is None or self.relation == "replace-agent" or num_examples < 2:
+            return
+        if self.delta * num_examples >= 1:
+            raise BudgetRefused(
+                f"delta = {self.delta:g}: this node has {num_examples} examples, and "
+                f"1 / {num_examples} or more lets a run publish one as it is: take at most "
+                f"{0.1 / num_examples:.1g}",
+                Told.DELTA,
+            )
+
     def screen(
         self,
         *,

@@ -48,6 +48,7 @@ class Told(StrEnum):
     NO_NOISE = "this node sends nothing without noise"
     MIN_NOISE = "the noise is below this node's min-noise"
     BUDGET = "budget: this reply would bring the node above its max-epsilon"
+    DELTA = "budget: its delta lets a run publish a record as it is; its own log says what to take"
     LEDGER = "budget: this node's ledger cannot take the charge"
     TARGET = (
         "target-epsilon: this reply would bring the run above it; dropouts > 0 plans for repeated "

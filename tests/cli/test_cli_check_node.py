@@ -145,6 +145,36 @@ def test_what_a_node_cannot_work_with(
     assert line in said
 
 
+@pytest.mark.parametrize(
+    ("delta", "level", "line", "enrols"),
+    [
+        (0.02, "ok  ", "which a node of 50 examples or more refuses", True),
+        (0.05, "weak", "a tenth of 1 / 4, its examples, is usual at most", True),
+        (0.25, "bad ", "1 / 4 or more lets a run publish one as it is: take at most 0.03", False),
+    ],
+)
+@pytest.mark.parametrize("declared", [True, False])
+def test_delta_is_held_against_the_nodes_own_number_of_examples(
+    delta: float,
+    level: str,
+    line: str,
+    enrols: bool,
+    declared: bool,
+    tmp_path: Path,
+    trusted: str,
+) -> None:
+    """Of a number that is declared, and of a file of four rows."""
+    (tmp_path / "d.csv").write_text("x,y\n1,0\n2,1\n3,0\n4,1\n")
+    own = {"dataset": "csv", "data-path": str(tmp_path / "d.csv"), "partition": "none"}
+    own |= {"partition-id": 0, "num-partitions": 2}
+    config = {**limits(tmp_path, delta=delta), **({"num-examples": 4} if declared else own)}
+    code, said = check(config, trusted)
+    assert code == ["ok  ", "weak", "bad "].index(level)
+    (found,) = [each for each in said.splitlines() if line in " ".join(each.split())]
+    assert found.startswith(f"  {level} delta")
+    assert answers(config)[ENROL] is enrols
+
+
 def test_a_damaged_ledger_is_named(tmp_path: Path, trusted: str) -> None:
     (tmp_path / "ledger.jsonl").write_text("edited\n")
     os.chmod(tmp_path / "ledger.jsonl", 0o600)

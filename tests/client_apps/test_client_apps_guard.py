@@ -362,3 +362,17 @@ def test_an_agents_bad_setting_is_not_taken_for_an_equal_one_of_another() -> Non
     for bad in (True, 1.0):
         with pytest.raises(ConfigError, match="local-epochs"):
             half(bad)
+
+
+def test_a_delta_that_publishes_a_record_is_refused_before_a_charge(tmp_path: Path) -> None:
+    """At 1 / n, n the declared examples; what leaves has no number in it."""
+    node = Node(tmp_path, delta=0.049)
+    update(node.train())
+    assert node.lines == 1
+    node = Node(tmp_path / "other", delta=0.05)
+    for reply in (node.enrol(), node.enrol(quiet=False), node.train()):
+        assert reply.error.code == REFUSED
+        assert node.told(reply, Told.DELTA, "delta = 0.05: this node has 20 examples, and 1 / 20")
+    assert not node.ledger.parent.exists()
+    declared = Node(tmp_path / "third", delta=0.049, **{"num-examples": 21})
+    assert declared.told(declared.enrol(), Told.DELTA, "this node has 21 examples")

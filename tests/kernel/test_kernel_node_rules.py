@@ -219,3 +219,17 @@ def test_a_release_is_of_the_relation_that_the_node_means(tmp_path: Path) -> Non
     with pytest.raises(BudgetRefused, match="a release of relation = 'add-remove'"):
         rules(tmp_path).charge(replace(RELEASE, relation="add-remove"))
     assert not (tmp_path / "ledger.jsonl").exists()
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "add-remove", "replace-agent"])
+def test_delta_counts_the_examples_that_are_declared(relation: str) -> None:
+    config = {"max-epsilon": 1.0, "delta": 0.01, "ledger-path": "/l", "relation": relation}
+    rules = NodeRules.from_node_config({**config, "num-examples": 100})
+    rules.require_delta(99)
+    rules.require_delta(1)
+    if relation == "replace-agent":  # whole agents are the unit
+        rules.require_delta(100)
+    else:
+        with pytest.raises(BudgetRefused, match=r"this node has 100 examples.* at most 0\.001"):
+            rules.require_delta(100)
+    NodeRules.from_node_config({"max-clip": 1.0}).require_delta(10**9)

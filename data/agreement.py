@@ -26,7 +26,7 @@ class Agreement:
     @cached_property
     def meaning(self) -> Meaning | None:
         """The meaning, None where the text holds digests alone."""
-        return None if is_digests(self.text) else Meaning.from_text(self.text)
+        return read(self.text) if self.text else None
 
     @cached_property
     def mark(self) -> str:

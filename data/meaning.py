@@ -31,6 +31,9 @@ OWN = "own"
 LONGEST = LONGEST_LAYOUT
 """Characters of a text at most; of a longer one the digests are stated."""
 
+MOST_COLUMNS = 1 << 15
+"""Columns at most: each of a site takes some 30 characters of a text, so that no more fit."""
+
 _BOUNDS = (120, 120, 260)
 """Powers of ten that the numbers of a scaling stay below, so that no square overflows."""
 _SHOWN = 120
@@ -108,14 +111,20 @@ class Meaning:
         """
         try:
             document = json.loads(text)
-            columns, label = dict(document.get("columns", ())), document.get("label", {})
+            listed, label = document.get("columns", ()), document.get("label", {})
+            if len(listed) > MOST_COLUMNS:
+                raise TypeError(f"{len(listed)} columns")
+            columns = dict(listed)
+            scale, rows = document.get("scale", {}), document.get("rows", {})
+            if not (scale.keys() | rows.keys()) <= {*columns, ""}:  # the label has no name here
+                raise TypeError("numbers of no column")
             made = cls(
                 columns,
                 label,
                 dict(document.get("settings", {})),
                 str(document.get("says", "")),
-                _numbers(document.get("scale", {})),
-                _numbers(document.get("rows", {})),
+                _numbers(scale),
+                _numbers(rows),
             )
             _require_facts(made)
             made.text.encode()  # no lone surrogates
@@ -163,8 +172,8 @@ class Meaning:
 
     @property
     def is_long(self) -> bool:
-        """Whether the text is too long to travel."""
-        return len(self.text) > LONGEST
+        """Whether the text is too long to travel, or has too many columns to be read."""
+        return len(self.columns) > MOST_COLUMNS or len(self.text) > LONGEST
 
     def statement(self, *, private: bool) -> str:
         """Return what a site says of its encoding: the text, or the digests."""

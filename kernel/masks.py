@@ -51,7 +51,8 @@ from privet.kernel.trust import KEY_BYTES, KeyPair, Trust
 
 LEAST_MEMBERS = 3
 """With two agents, each reads the other's upload from the sum."""
-MOST_MEMBERS = 100_000
+MOST_MEMBERS = 10_000
+"""Each further agent takes a key agreement of some 50 microseconds, of whoever is on the list."""
 
 _CHUNK = 1 << 14
 """Words that are worked on at a time: they stay in the processor's cache."""
@@ -140,11 +141,14 @@ class PairwiseMasks:
     def require(self, me: str, binding: Binding) -> None:
         """Refuse a roster of fewer than three, of doubtful names or keys, or without this agent."""
         require_roster(binding.roster, me, self.keys.public)
-        for other, public in binding.roster:
-            if other == me:
-                continue
-            if self.trust is not None and other not in self.trust.peers:
-                raise MaskError(f"roster: agent {other} is no peer whose key this node has pinned")
+        others = [(other, public) for other, public in binding.roster if other != me]
+        if self.trust is not None:
+            for other, _ in others:  # before any key agreement is computed
+                if other not in self.trust.peers:
+                    raise MaskError(
+                        f"roster: agent {other} is no peer whose key this node has pinned"
+                    )
+        for other, public in others:
             if self._secret(other, public, binding) is None:
                 raise MaskError(f"roster: public key of agent {other} is not usable with X25519")
 
@@ -259,18 +263,24 @@ def _pair_secret(pairs: tuple[tuple[bytes, bytes], ...], experiment: str) -> byt
     None for a key of low order. Kept, because it is the same in every round and costs more than a
     short key stream.
     """
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
     try:
         agreed = b"".join(
-            X25519PrivateKey.from_private_bytes(private).exchange(
-                X25519PublicKey.from_public_bytes(public)
-            )
+            _private_key(private).exchange(X25519PublicKey.from_public_bytes(public))
             for private, public in pairs
         )
     except ValueError:
         return None
     return hmac.digest(experiment.encode(), agreed, "sha256")
+
+
+@lru_cache(maxsize=1 << 10)
+def _private_key(private: bytes) -> Any:
+    """Return a private key; reading it takes as long as an agreement, and is done once."""
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    return X25519PrivateKey.from_private_bytes(private)
 
 
 def key_stream(key: bytes) -> Any:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from flwr.app import ConfigRecord
 
 from privet.core.errors import WireError
+from privet.kernel.masks import MOST_MEMBERS
 
 from .records import parse_json
 
@@ -18,8 +19,8 @@ LEAST_ROSTER = 3
 """Agents whose uploads are added, at least: of two, each could read the other's."""
 LONGEST_NAME = 128
 """Characters of an agent's name at most."""
-LONGEST_NAMES = 1 << 22
-"""Characters of the names of a roster at most."""
+LONGEST_ENTRY = 6 * LONGEST_NAME + 4
+"""Characters that an agent's name takes on a roster at most, with escapes."""
 _LONGEST_KEPT = 1 << 16
 """Of names that are kept for the next message: agents of one process are sent the same."""
 
@@ -31,7 +32,15 @@ def with_roster(shared: ConfigRecord, attempt: int, roster: Mapping[str, bytes])
 
 
 def parse_roster(names: str, keys: bytes) -> tuple[tuple[str, bytes], ...]:
-    """Return names and public keys of ``with_roster`` (raises ``WireError``)."""
+    """Return names and public keys of ``with_roster`` (raises ``WireError``).
+
+    Names are read where they can be as many as the keys, so that they are no more than can be.
+    """
+    count = len(keys) // KEY_BYTES
+    if count > MOST_MEMBERS:
+        raise WireError(f"roster of {count} agents: at most {MOST_MEMBERS}")
+    if len(names) > LONGEST_ENTRY * count + 2:
+        raise WireError(f"roster has {count} keys and {len(names)} characters of names")
     read = _agent_names if len(names) <= _LONGEST_KEPT else _agent_names.__wrapped__
     listed = read(names)
     if len(keys) != KEY_BYTES * len(listed):
@@ -57,7 +66,7 @@ def sort_names(names: Iterable[str]) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _agent_names(text: str) -> tuple[str, ...]:
-    names = parse_json(text, "message field 'names' is", list, LONGEST_NAMES)
+    names = parse_json(text, "message field 'names' is", list, LONGEST_ENTRY * MOST_MEMBERS + 2)
     if not all(isinstance(name, str) and is_name(name) for name in names):
         raise WireError("message field 'names' is not a list of agent names")
     return tuple(names)

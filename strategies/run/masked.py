@@ -26,6 +26,7 @@ from flwr.serverapp import Grid
 from privet.core import UploadError, WireError
 from privet.core.errors import one_line
 from privet.kernel import stream
+from privet.kernel.masks import MOST_MEMBERS
 from privet.wire import REFUSED, Update, content_bytes, ring
 from privet.wire.contract import is_need_state
 from privet.wire.rosters import with_roster
@@ -173,9 +174,11 @@ class MaskedSums(Collector):
     def _propose(self, pending: Pending, group: str, number: int, names: Iterable[str]) -> bool:
         """Put a roster into the group's record; with too few agents the group is absent."""
         names, least = tuple(names), pending.options.least_roster
-        if len(names) < least:
+        if not least <= len(names) <= MOST_MEMBERS:
+            why = f"a secure sum needs {least} agents, its group had {len(names)} left"
+            if len(names) > least:
+                why = f"a secure sum has at most {MOST_MEMBERS} agents, its group has {len(names)}"
             for name in names:
-                why = f"a secure sum needs {least} agents, its group had {len(names)} left"
                 pending.absent[name] = Failure(FailureCode.LEFT_OUT, why)
             return False
         keys = {name: pending.session.roster.agents[name].public_key for name in names}

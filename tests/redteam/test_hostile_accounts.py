@@ -17,15 +17,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privet.client_apps import guard
+from privet.data.meaning import Meaning
 from privet.kernel import AgentLedger, Release, loss_law, sampled
 from privet.kernel.agent_ledger import LONGEST_ACCOUNT
 from privet.kernel.laplace import mixed_epsilon
+from privet.kernel.masks import MOST_MEMBERS
 from privet.kernel.sampled import sampled_epsilon
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPFedSGD, FedPLT
 from privet.strategies.run.checkpoint import load, save
 from privet.wire import ENROL, pack
 from privet.wire.contract import agent_record, encode_settings, shared_record
+from privet.wire.enrolment import LONGEST_LAYOUT
+from privet.wire.rosters import with_roster
 from redteam.harness import SETTINGS, Node, problem, sent, start
 from support.federations import app_of, logistic_agents
 
@@ -516,6 +520,103 @@ def test_a_checkpoint_with_texts_that_cannot_be_read_lacks_that_agent_alone(
     result = private_run(WithoutOne("", ""), tmp_path, resume=True)
     assert [set(done.participants) for done in result.history[2:]] == [{"0", "2"}] * 2
     assert any(line.startswith("agent 1 is asked no more: ") for line in caplog.messages)
+
+
+def many(count: int, entry: str) -> str:
+    return ",".join(entry.format(i) for i in range(count))
+
+
+NUMBERS = '{{"columns":[{}],"{}":{{{}}}}}'
+ENCODINGS = {
+    "a scale of many columns": NUMBERS.format(
+        many(28_000, '["c{}",{{}}]'), "scale", many(28_000, '"c{}":[0,1]')
+    ),
+    "a scale of no columns": '{"scale":{' + many(70_000, '"{}":[0,1]') + "}}",
+    "rows of no columns": '{"rows":{' + many(55_000, '"{}":[1,1,1]') + "}}",
+    "a scale of many numbers": '{"columns":[["c",{}]],"scale":{"c":[' + many(400_000, "0") + "]}}",
+    "columns without a fact": '{"columns":[' + many(70_000, '["{}",{{}}]') + "]}",
+    "many categories": '{"columns":[["c",{"categories":[' + many(90_000, '"{}"') + "]}]]}",
+    "settings of many parts": '{"settings":{"a":[' + many(300_000, "{{}}") + "]}}",
+}
+
+
+@pytest.mark.parametrize("name", sorted(ENCODINGS))
+def test_an_encoding_costs_no_more_than_an_honest_one(name: str, usual: Cost) -> None:
+    said = ENCODINGS[name]
+    assert len(said) <= LONGEST_LAYOUT
+    results: list[Any] = []
+
+    def run() -> None:
+        strategy = FedPLT(num_agents=3, min_agents=2, local_epochs=1, step_size=0.1)
+        grid = Lying(said, "encoding", "fed-plt")
+        results.append(strategy.start(grid, start_model(), num_rounds=2))
+
+    found = cost(run)
+    (result,) = results
+    assert {"0", "2"} <= {name for done in result.history for name in done.participants}
+    found.require(usual)
+
+
+@pytest.mark.parametrize("count", [1_000, 12_000])
+def test_an_encoding_as_long_as_a_wide_table_has_is_read(count: int) -> None:
+    text = NUMBERS.format(
+        many(count, '["column {:05}",{{}}]'),
+        "rows",
+        many(count, '"column {:05}":[80.0,51.25,11.5]'),
+    )
+    meaning = Meaning.from_text(text)
+    assert len(meaning.columns) == len(meaning.rows) == count
+    assert meaning.text == text
+    assert not meaning.is_long
+
+
+def roster_message(own: bytes, count: int, names: str = "") -> RecordDict:
+    """Return a masked task of a roster of so many agents with forged keys, and this one."""
+    roster = {f"agent {i}": i.to_bytes(32, "little") for i in range(2, count + 1)}
+    said = encode_settings({**SETTINGS["fed-plt"], "secure-sum": True})
+    x = np.zeros(4)
+    shared = shared_record("fed-plt", 1, "e", 1, said, sent("fed-plt", x))
+    masked = with_roster(shared, 1, {**roster, "me": own})
+    if names:
+        masked["names"] = names
+    return RecordDict(
+        {"privet": masked, "privet.agent": agent_record(0, pack(start("fed-plt", x)))}
+    )
+
+
+def enrolled(folder: Path) -> tuple[Node, bytes]:
+    folder.mkdir()
+    node = Node(folder, problem(), num_examples=None)
+    reply = node.enrol("fed-plt", **{"secure-sum": True})
+    key: Any = reply.content["privet"]["public-key"]
+    return node, key
+
+
+@pytest.mark.parametrize("names", ["", "[" + many(900_000, '"a"') + "]"])
+def test_a_roster_that_is_too_long_is_refused_before_a_key_is_agreed_on(
+    names: str, tmp_path: Path
+) -> None:
+    usual = cost(lambda: Trial(tmp_path / "honest", 3).require(accepted=True))
+    found = cost(lambda: Trial(tmp_path / "hostile", 20_000, names).require(accepted=False))
+    found.require(usual)
+    assert not (tmp_path / "hostile" / "ledger.jsonl").exists()
+
+
+def test_the_largest_roster_is_answered(tmp_path: Path) -> None:
+    usual = cost(lambda: Trial(tmp_path / "honest", 3).require(accepted=True))
+    found = cost(lambda: Trial(tmp_path / "large", MOST_MEMBERS).require(accepted=True))
+    found.require(usual)
+
+
+class Trial:
+    """A node that is enrolled for a secure sum and sent a roster."""
+
+    def __init__(self, folder: Path, count: int, names: str = "") -> None:
+        self.node, own = enrolled(folder)
+        self.reply = self.node.send(roster_message(own, count, names))
+
+    def require(self, *, accepted: bool) -> None:
+        assert self.reply.has_content() is accepted, self.node.said
 
 
 def test_long_settings_and_names_are_not_read_nor_kept(tmp_path: Path) -> None:

@@ -107,6 +107,13 @@ def test_a_dropout_is_repeated_without_two_agents(name: str, reaction: Any, reas
     assert strategy.session.roster.agents["2"].tag == 3
 
 
+def test_a_group_that_is_too_large_for_its_nodes_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("privet.strategies.run.masked.MOST_MEMBERS", 3)
+    line = "a secure sum has at most 3 agents, its group has 4"
+    with pytest.raises(RunError, match=line):
+        recorded("fed-plt", {}, count=4, rounds=1, round_timeout=0.2, patience=0)
+
+
 def test_too_few_left_ends_the_run_by_min_agents_and_names_all() -> None:
     with pytest.raises(RunError) as caught:
         recorded("fed-plt", {(1, 2): lose_reply}, count=4, rounds=4, round_timeout=0.2, patience=0)

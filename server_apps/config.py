@@ -18,6 +18,7 @@ from privet.core.key import AUTO, Config, Key, Scalar, keys_of, setting, shown
 from privet.core.registry import DEFAULT_ALGORITHM
 from privet.data.settings import DATA_OWNERS, dealt_by
 from privet.data.table_files import is_table
+from privet.kernel.exits import KEY as ROWS_PER_PERSON
 from privet.kernel.node_rules import KEYS as NODE_KEYS
 from privet.strategies.participation import ParticipationSettings
 from privet.strategies.run.options import RunSettings
@@ -281,14 +282,17 @@ def read_config(raw: Mapping[str, Any]) -> Config:
     return Config(resolved)
 
 
+_OF_ACCOUNTS = ("num-server-rounds", ROWS_PER_PERSON)
+
+
 def is_idle(key: str) -> bool:
     """Whether a key has no part in what a run promises: it says how the run is operated.
 
-    Of such keys the number of rounds alone is a matter of privacy.
+    Of such keys the number of rounds and the rows of a person alone are a matter of privacy.
     """
     entry = table().get(key)
     owners = entry.owners.values() if entry else ()
-    return key != "num-server-rounds" and any(owned.operational for owned in owners)
+    return key not in _OF_ACCOUNTS and any(owned.operational for owned in owners)
 
 
 def decisive(config: Mapping[str, Any]) -> dict[str, Any]:

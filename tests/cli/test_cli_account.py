@@ -13,6 +13,7 @@ import pytest
 from privet.client_apps import as_printed
 from privet.core import algorithm
 from privet.kernel import Facts, Totals
+from privet.server_apps.config import table
 from support.cli import privet
 
 PLT = ("algorithm=fed-plt local-solver=noisy-gd num-server-rounds=30 local-epochs=5 step-size=0.4 "
@@ -249,3 +250,41 @@ def test_bad_config_files(tmp_path: Path, content: str, reason: str) -> None:
     assert reason in usage_error(*arguments, "noise-variance=1", "--config", str(path))
     missing = str(tmp_path / "missing.toml")
     assert "missing.toml" in usage_error(*arguments, "--config", missing)
+
+
+OPERATED = {
+    "num-server-rounds": "7",
+    "rows-per-person": "3",
+    "min-agents": "2",
+    "round-timeout": "77",
+    "wait-timeout": "77",
+    "patience": "77",
+    "recover-by-name": "true",
+    "on-divergence": "stop",
+    "tolerance": "0.1",
+    "evaluate-every": "4",
+    "checkpoint-every": "3",
+    "output-dir": "/nowhere",
+    "resume": "/nowhere",
+    "exclude": "1",
+    "metrics-port": "9",
+    "baseline-seconds": "1",
+    "log-json": "true",
+    "track": "mlflow",
+    "keep-best": "loss",
+    "tags": "a",
+    "notes": "b",
+}
+
+
+def test_a_key_is_not_used_where_the_account_is_the_same_without_it() -> None:
+    known = {name for name, entry in table().items() if "" in entry.owners}
+    operated = {name for name in known if table()[name].owners[""].operational}
+    assert operated - OPERATED.keys() <= {"num-sweeps", "evaluate-sweeps", "metrics-host"}
+    base = [*SGD.split(), "noise-scale=5"]
+    without = privet("account", *base).out
+    for key, value in OPERATED.items():
+        done = privet("account", *base, f"{key}={value}")
+        assert done.code == 0, done.err
+        line = f"not used here, as no account depends on them: {key}\n"
+        assert (done.out.removeprefix(line) != without) is not done.out.startswith(line), key

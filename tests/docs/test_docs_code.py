@@ -7,14 +7,19 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from flwr.app import ConfigRecord, Message, RecordDict
 
 from privet.client_apps import LOCAL_KEYS
 from privet.data.settings import DATA_KEYS
 from privet.kernel.node_rules import KEYS
 from privet.server_apps.config import defaults
+from privet.sim.engine import InlineGrid
+from privet.wire import ENROL
+from privet.wire.contract import CONTRACT_VERSION
 from support.absent import hide
 from support.cli import privet
 from support.paths import ROOT
@@ -57,6 +62,35 @@ def test_python_blocks_run_one_after_the_other(page: Path, monkeypatch: pytest.M
     names: dict[str, Any] = {"__name__": "page"}
     for block in blocks(page, "python"):
         exec(compile(block, str(page), "exec"), names)
+
+
+def test_the_page_on_own_data_takes_columns_by_their_names(tmp_path: Path) -> None:
+    """A file in another order gives the same problem, and other texts are an error."""
+    page = DOCS / "how-to" / "own-data.md"
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(compile(blocks(page, "python")[0], str(page), "exec"), names)
+    tables = {
+        "a": "age,sodium,died\n70,135,yes\n30,140,no\n",
+        "b": "died,note,sodium,age\nyes,x,135,70\nno,y,140,30\n",
+        "coded": "age,sodium,died\n70,135,1\n30,140,0\n",
+        "other": "age,kalium,died\n70,135,yes\n30,140,no\n",
+    }
+    made = {}
+    for name, text in tables.items():
+        (tmp_path / name).write_text(text)
+        context = SimpleNamespace(node_config={"table": str(tmp_path / name)})
+        if name in ("coded", "other"):
+            with pytest.raises(KeyError):
+                names["problem"](context)
+        else:
+            made[name] = names["problem"](context)
+    assert made["a"].features.tolist() == [[1.0, -1.0], [-1.0, 0.0]]
+    assert made["a"].labels.tolist() == [1, -1]
+    assert made["b"].features.tolist() == made["a"].features.tolist()
+    grid = InlineGrid(names["app"], [{"table": str(tmp_path / "b")}])
+    question = ConfigRecord({"contract": CONTRACT_VERSION, "protocol": "fed-plt", "experiment": ""})
+    (answer,) = grid.send_and_receive([Message(RecordDict({"privet": question}), 1000, ENROL)])
+    assert names["MEANING"] in str(answer.content["privet"]["encoding"])
 
 
 def test_the_files_of_the_page_on_projects_make_an_app(tmp_path: Path) -> None:

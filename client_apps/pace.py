@@ -19,7 +19,7 @@ from typing import Any
 from flwr.app import Context, Message
 
 from privet.core import ConfigError
-from privet.core.files import state_path, write_whole
+from privet.core.files import open_own, state_path, write_whole
 from privet.kernel import BudgetRefused, NodeRules, Problem, Told
 
 from .terms import ARRIVAL_TIMES
@@ -114,7 +114,13 @@ class Pace:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Have the processes of several runs wait one after the other."""
-        lock = os.open(f"{self._file}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        path = Path(f"{self._file}.lock")
+        try:
+            lock = open_own(path)
+        except OSError as error:
+            raise ConfigError(
+                f"{path}: {error.strerror}: it is a file of this node's", Told.STATE
+            ) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

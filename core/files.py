@@ -7,9 +7,11 @@ machine may read them, whatever the umask is.
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import os
 import secrets
+import stat
 import tokenize
 import zipfile
 import zlib
@@ -145,6 +147,22 @@ def _read_member(
         if member.read(1):  # at its end the checksum is looked at
             raise ValueError(f"{name} is too long")
         return array.T if fortran else array
+
+
+def open_own(path: Path) -> int:
+    """Return a descriptor of a file to lock, append to or protect, made with mode 0600 if need be.
+
+    Raises
+    ------
+    OSError
+        Where it cannot be used: a link, or no regular file, which somebody else may have put there.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    file = os.open(path, flags, 0o600)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return file
 
 
 def sync_folder(folder: Path) -> None:

@@ -19,7 +19,7 @@ from flwr.app import ArrayRecord
 from privet.core import ConfigError, RunError
 from privet.core import format as fmt
 from privet.core.errors import HopelessError, listed, one_line
-from privet.core.files import write_whole
+from privet.core.files import open_own, write_whole
 from privet.core.shapes import parsed
 from privet.data import DataError
 from privet.data.schema import read_schema
@@ -158,10 +158,10 @@ class RunFolder:
             If another process has it, such as the run that a supervisor believes to be over.
         """
         try:
-            lock = (self.path / ".lock").open("w")
+            lock = open_own(self.path / ".lock")
         except OSError as error:
-            raise RunError(f"run folder {self.path}: {error.strerror}") from None
-        with lock as file:
+            raise RunError(f"run folder {self.path}: .lock: {error.strerror}") from None
+        with open(lock, "w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from privet.core import RunError
 from privet.core.errors import HopelessError
-from privet.core.files import write_whole
+from privet.core.files import open_own, write_whole
 from privet.kernel.ledger import append, sync_directory
 
 
@@ -101,7 +101,7 @@ class Journal:
         line, check = _line(entry, self._last)
         try:
             new = not self.path.exists()
-            file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+            file = open_own(self.path)
             try:
                 place = os.lseek(file, 0, os.SEEK_END)
                 if place >= len(_END) and os.pread(file, len(_END), place - len(_END)) == _END:

@@ -96,6 +96,25 @@ def test_a_task_that_fails_counts_as_computed(tmp_path: Path) -> None:
     assert 100.0 <= time.time() - begun < 105.0
 
 
+def test_a_lock_that_is_a_link_is_named_and_not_followed(tmp_path: Path) -> None:
+    """Whoever may write in the folder would have the node open a file of its choice."""
+    other = tmp_path / "other"
+    other.write_text("kept")
+    grid = paced(tmp_path / "state")
+    play(grid, 1)
+    (lock,) = tmp_path.glob("*.lock")
+    assert lock.stat().st_mode & 0o777 == 0o600
+    lock.unlink()
+    lock.symlink_to(other)
+    with pytest.raises(RunError, match=r"state.*\.lock: .*: it is a file of this node's"):
+        play(paced(tmp_path / "state"), 1)
+    lock.unlink()
+    lock.mkdir()
+    with pytest.raises(RunError, match=r"state.*\.lock: .*: it is a file of this node's"):
+        play(paced(tmp_path / "state"), 1)
+    assert other.read_text() == "kept"
+
+
 def test_a_message_that_nobody_waits_for_so_long_is_refused_at_once(tmp_path: Path) -> None:
     path = tmp_path / "state"
     play(paced(path), 1)

@@ -371,6 +371,17 @@ def test_the_journal_is_its_owners_alone_and_goes_back_to_the_checkpoint_before(
     assert read_journal(journal.path, 7) == [Request(8, ("a",), 1)]
 
 
+def test_a_journal_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("kept")
+    journal = Journal(tmp_path / "asked.jsonl")
+    journal.begin()
+    journal.path.unlink(missing_ok=True)
+    journal.path.symlink_to(tmp_path / "other")
+    with pytest.raises(RunError, match="cannot be written"):
+        journal.add(1, Request(3, ("a", "b"), 1))
+    assert (tmp_path / "other").read_text() == "kept"
+
+
 def test_requests_of_several_processes_all_count_and_a_cut_line_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "asked.jsonl"
     for _ in range(2):

@@ -407,11 +407,16 @@ def test_a_key_that_others_can_read_or_write_closes_the_node(mode: int, tmp_path
 def test_a_node_that_cannot_write_down_its_masks_uses_none(tmp_path: Path) -> None:
     federation = Federation(tmp_path)
     federation.enrol()
-    (tmp_path / "0.key.used").mkdir()
-    refusal = str(federation.ask("0"))
-    assert "cannot write down which masks it uses" in refusal
-    assert str(tmp_path) not in refusal
-    assert federation.charged("0") == []
+    (tmp_path / "other").touch()
+    for made in (Path.mkdir, lambda path: path.symlink_to(tmp_path / "other")):
+        made(tmp_path / "0.key.used")
+        refusal = str(federation.ask("0"))
+        assert "cannot write down which masks it uses" in refusal
+        assert str(tmp_path) not in refusal
+        assert federation.charged("0") == []
+        (tmp_path / "0.key.used").rename(tmp_path / f"away-{len(list(tmp_path.iterdir()))}")
+        federation.enrol()
+    assert (tmp_path / "other").read_bytes() == b""
 
 
 def test_a_clear_upload_with_a_share_of_the_noise_is_charged_in_full(tmp_path: Path) -> None:

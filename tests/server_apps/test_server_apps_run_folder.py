@@ -15,13 +15,14 @@ import pytest
 from flwr.app import Message
 
 from privet.client_apps import client_app
-from privet.core import ConfigError, mapped
+from privet.core import ConfigError, RunError, mapped
 from privet.core.errors import HopelessError
 from privet.core.files import read_npz
 from privet.data import problem_from_context
 from privet.kernel import ledger
 from privet.server_apps import execute, read_config
 from privet.server_apps.execute import Finished
+from privet.server_apps.run_folder import RunFolder
 from privet.sim.engine import InlineGrid
 from privet.strategies.run import chain
 from privet.strategies.run.journal import Journal, Request, read_journal
@@ -344,3 +345,15 @@ def test_a_run_that_was_killed_before_it_asked_anybody_is_to_be_begun_anew(tmp_p
     Journal(where / "asked.jsonl").add(1, Request(1, ("0",)))
     with pytest.raises(ConfigError, match=r"no checkpoint at .*checkpoint.npz$"):
         play(tmp_path, Counter(), private=True, resume=str(where))
+
+
+def test_a_lock_that_is_a_link_is_neither_followed_nor_emptied(tmp_path: Path) -> None:
+    folder, other = RunFolder.create(str(tmp_path), "r"), tmp_path / "other"
+    with folder.held():
+        pass
+    (folder.path / ".lock").unlink()
+    other.write_text("kept")
+    (folder.path / ".lock").symlink_to(other)
+    with pytest.raises(RunError, match=r"run folder .*: \.lock: "), folder.held():
+        pass
+    assert other.read_text() == "kept"

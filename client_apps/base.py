@@ -525,6 +525,8 @@ class Participant:
         row_norm = read_field(question, "row-norm", float, 0.0)
         text = read_field(question, ENCODING, str, "")
         problem = self._agreed_problem(text, context, name, row_norm)
+        for line in () if text else getattr(problem, "doubts", ()):
+            log.warning("agent %s: %s", name, line)
         facts = declared_facts(problem, rules)
         rules.require_delta(facts.num_examples)
         if rules.limited or (private and not masked):

@@ -62,6 +62,8 @@ class Share(NamedTuple):
         As in `Dataset`.
     person_rows : int
         The rows of the person who has most of them, where the data say whose they are.
+    doubts : tuple of str
+        Lines for the node's own log on what is doubtful about its file.
     """
 
     features: FloatArray
@@ -72,6 +74,7 @@ class Share(NamedTuple):
     data_dependent: str
     meaning: Meaning | None = None
     person_rows: int = 1
+    doubts: tuple[str, ...] = ()
 
 
 Stamps = list[list[Any]]
@@ -176,6 +179,7 @@ def _read(file: Path, found: Stamps) -> Share | None:
             if about["meaning"]
             else None,
             int(about["person-rows"]),
+            tuple(map(str, about["doubts"])),
         )
     except FileNotFoundError:
         return None
@@ -196,6 +200,7 @@ def _write(file: Path, share: Share, sources: list[str], found: Stamps) -> None:
         "meaning": share.meaning.text if share.meaning else "",
         "public": share.meaning is None or share.meaning.public,
         "person-rows": share.person_rows,
+        "doubts": share.doubts,
     }
     text = np.frombuffer(json.dumps(about).encode(), np.uint8)
     try:

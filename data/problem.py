@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -282,6 +283,7 @@ class _Agents:
     ) -> None:
         self.settings = settings
         self.dataset = _dataset(settings, num_agents, own, agreed)
+        self._doubts = doubts_of(settings.data_path, self.dataset) if own else ()
         self._data_dependent = self.dataset.data_dependent or (self._own_split() if own else "")
         self.parts = self._parts(num_agents)
         self._dealt = sum(map(len, self.parts))
@@ -331,7 +333,7 @@ class _Agents:
     def _of(self, features: FloatArray, labels: LabelArray) -> Share:
         data = self.dataset
         about = (data.task, data.classes, self._data_dependent, data.meaning)
-        return Share(features, labels, self._dealt, *about)
+        return Share(features, labels, self._dealt, *about, doubts=self._doubts)
 
     def problem(self, index: int) -> LinearModel[Any]:
         """Return f_index."""
@@ -343,6 +345,14 @@ class _Agents:
         """Return the mean loss over the test set, without regulariser."""
         share = self._of(self.dataset.test_features, self.dataset.test_labels)
         return _model(self.settings, share, make_regularizer("none"), divisor=None)
+
+
+def doubts_of(path: str, dataset: Dataset) -> tuple[str, ...]:
+    """Return a line on each thing that is doubtful about a table, and where to look."""
+    lines = [f"{path}: {doubt.text}" for doubt in dataset.doubts]
+    if lines:
+        lines.append(f"the keys that leave out what is doubtful: privet data {shlex.quote(path)}")
+    return tuple(lines)
 
 
 def _require_fit(settings: DataSettings, data: Dataset) -> None:
@@ -394,6 +404,7 @@ def _model(
     except ValueError as error:
         raise DataError(f"{_where(settings)}: {error}") from None
     model.data_dependent, model.person_rows = share.data_dependent, share.person_rows
+    model.doubts = share.doubts
     model.meaning = _meaning(settings, share.meaning, loss, model.num_features)
     return model
 

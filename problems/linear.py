@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
@@ -233,6 +233,8 @@ class LinearModel(ClippedSums, Generic[Target]):
     `privet.data.meaning.Meaning`; None states nothing."""
     person_rows: int = 1
     """The rows of the person who has most; 1 where nothing says whose rows are."""
+    doubts: Sequence[str] = ()
+    """Lines on what is doubtful about the data's file, which the node writes into its own log."""
     kind: ClassVar[str]
     """Name of the loss, as the kernel's `PROVEN` knows it where it lists it."""
     constants: Mapping[str, Any] = {}

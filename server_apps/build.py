@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -15,6 +14,7 @@ from flwr.app import Array, ArrayRecord
 from privet.core import ConfigError, algorithm
 from privet.core.key import Config
 from privet.data import DataError, Federation, federation_from_config
+from privet.data.problem import doubts_of
 from privet.kernel import NoCertificateError, stream
 from privet.kernel.exits import require_public, rows_per_person
 from privet.strategies import PrimalDualStrategy
@@ -49,11 +49,8 @@ def build_federation(config: Mapping[str, Any], encoding: str = "") -> Federatio
 
 def tell_doubts(federation: Federation, config: Mapping[str, Any]) -> None:
     """Write into the log what is doubtful about the table of a run, and where to look."""
-    path, doubts = str(config["data-path"]), federation.dataset.doubts
-    for doubt in doubts:
-        log.warning("%s: %s", path, doubt.text)
-    if doubts:
-        log.warning("the keys that leave out what is doubtful: privet data %s", shlex.quote(path))
+    for line in doubts_of(str(config["data-path"]), federation.dataset):
+        log.warning("%s", line)
 
 
 def require_public_data(

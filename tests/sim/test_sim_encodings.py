@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from privet.strategies.run.failure import FailureCode
 from privet.wire.contract import CONTRACT_VERSION
 from support.simulation import run_simulation
 from support.sites import COLUMNS, PERMUTED, SCHEMA, nodes, rows, table, train, turned_away
+from support.told import own_log
 
 BERN, GRAZ, LINZ = rows(80, 1), rows(120, 2), rows(60, 3)
 PRIVATE: dict[str, Any] = {
@@ -189,6 +191,32 @@ def test_a_private_node_is_turned_away_by_digests_before_a_charge(
 def test_a_private_node_without_a_schema_is_told_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"needs schema, a file of public ranges \(privet data FILE"):
         train(nodes(tmp_path, [table(BERN), table(GRAZ)]), 1, **PRIVATE)
+
+
+def test_a_node_logs_the_doubts_about_its_own_file_and_tells_nobody(tmp_path: Path) -> None:
+    """Once a run, also where it keeps prepared rows; what leaves has no word of it."""
+    doubtful = table({**BERN, "age": [7.0] * 80})
+    sites = nodes(tmp_path, [table(GRAZ), doubtful])
+    sites[1]["state-path"] = str(tmp_path / "state")
+    os.utime(sites[1]["data-path"], (1e9, 1e9))  # settled, so that prepared rows are kept
+    line = f"agent graz: {sites[1]['data-path']}: column age: 7 in every row, which tells nothing"
+    for _ in range(2):
+        seen: list[str] = []
+
+        class Watched(InlineGrid):
+            def pull_messages(self, message_ids: Any) -> Any:
+                replies = list(super().pull_messages(message_ids))
+                seen.extend(str(one) for one in replies)  # noqa: B023
+                return replies
+
+        with own_log() as said:
+            _, strategy = train(sites, 3, engine=Watched)
+        assert not turned_away(strategy)
+        assert said.lines.count(line) == 1
+        assert f"privet data {sites[1]['data-path']}" in said.text
+        assert seen
+        assert not any("tells nothing" in one for one in seen)
+    assert list(tmp_path.glob("state.data/*"))
 
 
 def test_a_secure_sum_agrees_on_no_means_of_rows(tmp_path: Path) -> None:

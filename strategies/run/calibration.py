@@ -190,6 +190,7 @@ def calibrated(
     target = half.terms.target_epsilon
     if half.terms.noise_seed < 0 and (target > 0 or means_privacy(half.settings())):
         require_delta(half, session.roster.agents)
+        require_divisor(half, session.roster.agents)
     known = options.rounds is not None or options.max_uploads
     if target <= 0:
         # Seeded noise needs no certificate.
@@ -286,6 +287,29 @@ def require_delta(half: ServerHalf[Any], agents: Mapping[str, Agent]) -> None:
         )
     if delta * count * 10 > 1:
         log.warning("delta = %g: %s; a tenth of 1 / %d is usual at most", delta, who, count)
+
+
+def require_divisor(half: ServerHalf[Any], agents: Mapping[str, Agent]) -> None:
+    """Refuse add-remove with a loss that agents do not divide by their own number of examples.
+
+    Where a record may come or go, its node would refuse every task: another number could come from
+    counting records.
+
+    Raises
+    ------
+    ConfigError
+        Naming the agent and the key.
+    """
+    if half.settings().get("relation") != "add-remove":
+        return
+    for name, agent in agents.items():
+        facts = facts_of(name, agent) if agent.facts else None
+        if facts and facts.divisor != facts.num_examples:
+            raise ConfigError(
+                f"relation = 'add-remove': agent {name} divides its loss by {facts.divisor:g}, not "
+                f"by its own {facts.num_examples} examples, and refuses each task: set divisor = "
+                "agent"
+            )
 
 
 def _with_ratio(half: ServerHalf[Any], session: Session) -> ServerHalf[Any]:

@@ -320,7 +320,10 @@ class Tasks(ClearUploads):
         elif self.options.folds_old:
             over = session.uploads > 0 and self.is_over(session)
             nothing_to_come = checked.updates or over
-            outcome.count = 0 if nothing_to_come else len(self.ended)
+            # Where nobody is at work any more, no late reply makes up for those that are away.
+            at_work = self.options.asynchronous or session.tasks or self.ended
+            count = len(self.ended) if at_work else len(pending.absent)
+            outcome.count = 0 if nothing_to_come else count
         outcome.require(len(checked.updates), failures)
         updates = {name: checked.updates[name] for name in sort_names(checked.updates)}
         versions = tuple(self.ended[name].version for name in updates)

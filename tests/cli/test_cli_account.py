@@ -288,3 +288,14 @@ def test_a_key_is_not_used_where_the_account_is_the_same_without_it() -> None:
         assert done.code == 0, done.err
         line = f"not used here, as no account depends on them: {key}\n"
         assert (done.out.removeprefix(line) != without) is not done.out.startswith(line), key
+
+
+@pytest.mark.parametrize("noise", ["noise-scale=5", "target-epsilon=2"])
+def test_add_remove_with_a_divisor_that_nodes_refuse_is_not_planned(noise: str) -> None:
+    """DP-IADMM divides by the federation's number of examples, unless it is told otherwise."""
+    command = [*IADMM.split(), noise, "relation=add-remove"]
+    line = "agent 0 divides its loss by 2000, not by its own 1000 examples, and refuses each task"
+    for more in ((), ("divisor=federation",)):
+        assert f"{line}: set divisor = agent" in usage_error(*command, *more)
+    assert privet("account", *command, "divisor=agent").code == 0
+    assert privet("account", *IADMM.split(), noise).code == 0

@@ -84,6 +84,23 @@ def test_a_run_that_nobody_can_go_on_with_ends() -> None:
         play(strategy, 1000, grid, observers=[leave])
 
 
+@pytest.mark.parametrize("speeds", ["", "stragglers"])
+def test_rounds_that_fold_late_replies_end_once_nobody_is_left_to_send_one(speeds: str) -> None:
+    """As the rounds of other runs do; agents that are still at work are waited for."""
+    grid = grid_of("fed-plt", PROBLEMS)
+    rounds: list[int] = []
+
+    def leave(done: Any, _: Any) -> None:
+        rounds.append(len(done.participants))
+        if done.round == 3:
+            grid.online = set()
+
+    late = {"late_replies": "fold", "round_timeout": 40.0, "speeds": speeds}
+    with pytest.raises(TooFewError, match="0 of 6 agents replied, below min-agents = 1"):
+        play(FedPLT(**late, min_agents=1, patience=0.0), 100, grid, observers=[leave])
+    assert rounds == ([5, 5, 5, 0, 1] if speeds else [6, 6, 6])
+
+
 def private(**more: Any) -> tuple[FedPLT, Any]:
     """Return a strategy whose agents have at most 4 tasks, of which agent 0's are slow."""
     rng = np.random.default_rng(1)

@@ -31,7 +31,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from privet.core.files import open_own
 from privet.kernel.errors import MaskError
 from privet.kernel.told import Told
 
@@ -107,7 +106,8 @@ class Trust:
         if self.used is None:
             return
         # SQLite would make it readable to all.
-        os.close(open_own(self.used))
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        os.close(os.open(self.used, flags, 0o600))
         try:
             with closing(sqlite3.connect(self.used, timeout=60, isolation_level=None)) as table:
                 table.execute("PRAGMA synchronous = EXTRA")

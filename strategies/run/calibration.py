@@ -303,7 +303,7 @@ def require_divisor(half: ServerHalf[Any], agents: Mapping[str, Agent]) -> None:
     if half.settings().get("relation") != "add-remove":
         return
     for name, agent in agents.items():
-        facts = facts_of(name, agent) if agent.facts else None
+        facts = facts_of(name, agent) if agent.facts and not agent.out else None
         if facts and facts.divisor != facts.num_examples:
             raise ConfigError(
                 f"relation = 'add-remove': agent {name} divides its loss by {facts.divisor:g}, not "

@@ -38,13 +38,18 @@ from privet.kernel.programs.gradients import Gradients
 from privet.kernel.programs.steps import LocalTask, NoisySteps, Walk
 from privet.wire.ring import rounded
 
+from . import fed_plt_history
 from .arithmetic import distance
+from .fed_plt_history import MIXING
 from .gradient_agents import ClippedGradients, noise
 from .half import Arrays, Streams, Vector
 from .loop_defaults import Loops, splitting
-from .solver_agents import SolverAgent, StepSchedule, penalty, solvers
+from .solver_agents import SolverAgent, StepSchedule, penalty
 from .terms import BudgetSchedule, MessageTerms
 from .value_bits import ValueBits
+
+ANDERSON = "anderson"
+"""The value of ``acceleration`` that mixes the last rounds."""
 
 
 def reflect(z: Vector, x: Vector, y: Vector, relaxation: float = 1.0) -> Vector:
@@ -78,15 +83,23 @@ class SplittingAgent(ValueBits, SolverAgent):
         """Return f_i(w) + ||w - (2 y - z_i)||^2 / (2 rho), from x_i."""
         y = broadcast["y"]
         center = y + y
-        center -= state["z"]
+        center -= self.point(state, broadcast)
         return self.local_task(
             self.start(state, y, center),
             records,
             streams,
             center=center,
-            rho=self.rho,
+            rho=self.penalty_of(broadcast),
             noise_variance=self.step_noise,
         )
+
+    def point(self, state: Arrays, broadcast: Arrays) -> Vector:
+        """Return the z_i with which the round begins."""
+        return state["z"]
+
+    def penalty_of(self, broadcast: Arrays) -> float:
+        """Return the rho of the round."""
+        return self.rho
 
     @property
     def damping(self) -> float:
@@ -130,7 +143,21 @@ class Agent(BudgetSchedule, StepSchedule, SplittingAgent):
     steady: ClassVar[bool] = True
     noise_settings: ClassVar[Mapping[str, Any]] = {"local-solver": "noisy-gd"}
 
-    local_solver: str = solvers("gd", "agd", "sgd", "noisy-gd")
+    local_solver: str = setting(
+        "auto",
+        "local solver; auto: newton where agents know the moduli of smooth problems and add no "
+        "noise, else gd",
+        choices=("auto", "newton", "gd", "agd", "sgd", "noisy-gd"),
+        automatic=("gd", "gd"),
+        topic="Local steps",
+    )
+    acceleration: str = setting(
+        "auto",
+        "acceleration across rounds; auto: anderson with newton, of models up to 10^6 numbers "
+        "over all agents, else none",
+        choices=("auto", ANDERSON, "none"),
+        automatic=("none", "none"),
+    )
     local_start: str = setting(
         "auto",
         "where local steps begin: at the agent's own x_i, as in the paper, or at the model y",
@@ -144,6 +171,8 @@ class Agent(BudgetSchedule, StepSchedule, SplittingAgent):
     secure_sum: bool = same(MessageTerms, "secure_sum")
 
     def __post_init__(self) -> None:
+        if self.accelerated and (self.secure_sum or self.relaxation not in (0.0, 1.0)):
+            raise ConfigError("acceleration = anderson: not with secure-sum or a relaxation but 1")
         if self.noise_variance > 0 and self.local_solver != "noisy-gd":
             raise ConfigError(
                 f"noise-variance needs local-solver = noisy-gd, found {self.local_solver}"
@@ -154,6 +183,32 @@ class Agent(BudgetSchedule, StepSchedule, SplittingAgent):
     def private(self) -> bool:
         """Whether clipped and noised; without a clip the noise proves nothing."""
         return self.noise_variance > 0 and self.clip > 0
+
+    @property
+    def accelerated(self) -> bool:
+        """Whether the agent keeps the history of its last rounds."""
+        return self.acceleration == ANDERSON
+
+    @property
+    def stacks(self) -> bool:
+        return self.local_solver != "newton"
+
+    def point(self, state: Arrays, broadcast: Arrays) -> Vector:
+        """Return z_i, of an accelerated run the mixture of the last rounds'."""
+        if self.accelerated:
+            return fed_plt_history.mixed(state, broadcast[MIXING])
+        return super().point(state, broadcast)
+
+    def penalty_of(self, broadcast: Arrays) -> float:
+        """Return rho, in an accelerated run the one that the server broadcasts."""
+        return float(broadcast[MIXING][0]) if self.accelerated else self.rho
+
+    def follow(self, state: Arrays, broadcast: Arrays, upload: Arrays) -> Arrays:
+        """Return x_i and z_i, in an accelerated run x_i, u_i and the earlier z_i."""
+        if self.accelerated:
+            y, array = broadcast["y"], broadcast[MIXING]
+            return fed_plt_history.followed(state, y, array, upload["x"])
+        return super().follow(state, broadcast, upload)
 
     def around_loops(self, loops: Loops) -> Mapping[str, Scalar]:
         """Return rho, relaxation and step of `loop_defaults`, where they are open."""
@@ -199,6 +254,8 @@ class Agent(BudgetSchedule, StepSchedule, SplittingAgent):
         return facts.public_moduli(self.row_norm)
 
     def restart(self, broadcast: Arrays, facts: Facts) -> Arrays:
+        if self.accelerated:
+            return fed_plt_history.first_rows(broadcast["y"])
         return self.held({"x": broadcast["y"], "z": broadcast["y"]})
 
     def noised_release(self, facts: Facts, round_: int) -> Release:

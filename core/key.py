@@ -183,11 +183,13 @@ def setting(
 ) -> Any:
     """Declare a dataclass field that is a run-config key; the arguments are those of `Key`.
 
-    What an automatic value stands for is added to ``doc``.
+    What an automatic value stands for is added to ``doc``, unless it is one value that the run may
+    replace once it knows the agents.
     """
     if automatic:
         usual, other = map(shown, automatic)
-        doc = f"{doc}; {AUTO} is {usual}, or {other} where no agent knows its moduli"
+        if usual != other:
+            doc = f"{doc}; {AUTO} is {usual}, or {other} where no agent knows its moduli"
         auto = not isinstance(default, str)
     needed = _needs(needs or {})
     key = Key(

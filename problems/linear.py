@@ -465,6 +465,40 @@ class ScalarScoreModel(LinearModel[FloatArray]):
         return result
 
 
+class SmoothScoreModel(ScalarScoreModel):
+    """Losses of one score per example whose second derivative is known."""
+
+    @abstractmethod
+    def bends(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
+        """Return the losses' second derivatives with respect to the scores, shape (n,)."""
+
+    def _weights(self, x: FloatArray) -> FloatArray:
+        result: FloatArray = self.bends(self._design.dot(x), self._targets)
+        result /= self.dtype.type(self.divisor)
+        return result
+
+    def hessian(self, x: FloatArray) -> FloatArray:
+        """Return the Hessian of f, shape (dim, dim)."""
+        x = self._checked(x)
+        result: FloatArray = (self._design.T * self._weights(x)) @ self._design
+        result[np.diag_indices(self.dim)] += self.regularizer.curvature(x)
+        return result
+
+    def hessian_product(self, x: FloatArray) -> Callable[[FloatArray], FloatArray]:
+        """Return a function for the Hessian of f at x times a vector (dim,)."""
+        x = self._checked(x)
+        weights, curvature = self._weights(x), self.regularizer.curvature(x)
+
+        def product(v: FloatArray) -> FloatArray:
+            scores = self._design.dot(v)
+            scores *= weights
+            result: FloatArray = scores.dot(self._design)
+            result += curvature * v
+            return result
+
+        return product
+
+
 class MatrixScoreModel(LinearModel[npt.NDArray[np.intp]]):
     """Losses of one score per class; residuals have shape (classes, n).
 

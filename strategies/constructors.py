@@ -28,7 +28,7 @@ class FedPLTArguments(PrimalDualStrategy):
         self,
         rho: float | Literal["auto"] = "auto",
         local_epochs: int = 10,
-        local_solver: Literal["gd", "agd", "sgd", "noisy-gd"] = "gd",
+        local_solver: Literal["auto", "newton", "gd", "agd", "sgd", "noisy-gd"] = "auto",
         step_size: float | Literal["auto"] = "auto",
         *,
         batch_size: int = 32,
@@ -40,6 +40,7 @@ class FedPLTArguments(PrimalDualStrategy):
         step_size_rounds: int = 0,
         budget_schedule: Literal["constant", "geometric"] = "constant",
         budget_ratio: float = 0.0,
+        acceleration: Literal["auto", "anderson", "none"] = "auto",
         local_start: Literal["auto", "own", "model"] = "auto",
         row_norm: float = 0.0,
         clip: float = 0.0,
@@ -60,8 +61,9 @@ class FedPLTArguments(PrimalDualStrategy):
             penalty of the splitting; auto is 3.0, or 10.0 where no agent knows its moduli
         local_epochs : int, default 10
             local solver steps in a round (N_e)
-        local_solver : {"gd", "agd", "sgd", "noisy-gd"}, default "gd"
-            local solver
+        local_solver : {"auto", "newton", "gd", "agd", "sgd", "noisy-gd"}, default "auto"
+            local solver; auto: newton where agents know the moduli of smooth problems and add no
+            noise, else gd
         step_size : float | "auto", default "auto"
             local step size; auto computes it from the moduli
         batch_size : int, default 32
@@ -88,6 +90,9 @@ class FedPLTArguments(PrimalDualStrategy):
         budget_ratio : float, default 0.0
             noise of a round over that of the round before; 0 takes the root of the rate at which
             the algorithm contracts, where theory knows it
+        acceleration : {"auto", "anderson", "none"}, default "auto"
+            acceleration across rounds; auto: anderson with newton, of models up to 10^6 numbers
+            over all agents, else none
         local_start : {"auto", "own", "model"}, default "auto"
             where local steps begin: at the agent's own x_i, as in the paper, or at the model y;
             auto is own, or model where no agent knows its moduli
@@ -193,6 +198,7 @@ class FedPLTArguments(PrimalDualStrategy):
             step_size_rounds=step_size_rounds,
             budget_schedule=budget_schedule,
             budget_ratio=budget_ratio,
+            acceleration=acceleration,
             local_start=local_start,
             row_norm=row_norm,
             clip=clip,
@@ -992,7 +998,7 @@ class FedDynArguments(PrimalDualStrategy):
             coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
             large as the signal
         fed_dyn_alpha : float | "auto", default "auto"
-            weight of the proximal term; auto is 0.1, or 0.1 where no agent knows its moduli
+            weight of the proximal term
         delta : float, default 1e-05
             delta at which epsilon is stated
         noise_seed : int, default -1

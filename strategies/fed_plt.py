@@ -12,22 +12,24 @@ Both sides compute z_i from the same bytes, so only x_i travels and a lost agent
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from privet.client_apps.fed_plt import Agent, SplittingAgent
+from privet.client_apps.fed_plt import ANDERSON, Agent, SplittingAgent
 from privet.client_apps.loop_defaults import NO_LOOPS, Loops
 from privet.client_apps.terms import PrivacyTerms
-from privet.core.key import setting
+from privet.core.key import Scalar, setting
 from privet.kernel import Facts, Moduli, Zero
 from privet.kernel.records import best_step
 from privet.problems import ProximalFunction
 from privet.wire.ring import Shapes
 
 from .constructors import FedPLTArguments
+from .fed_plt_accelerated import FLATTEST, AcceleratedServer
 from .fed_plt_theory import FedPLTTheory, Setting, convergence_matrix, delayed_rate
 from .half import UNSAVED, Arrays, HalfState, Positions, ServerHalf, Turn, Vector, mean_row
 from .hooks import Cost, SearchAxis
@@ -38,6 +40,10 @@ log = logging.getLogger("flwr.privet")
 
 STALE = 0.5
 """Share of the agents in a round from which on the mean of all x_i is mostly of old ones."""
+
+
+MOST_ACCELERATED = 1_000_000
+"""Numbers of all agents' models together up to which runs are accelerated unless asked."""
 
 
 @dataclass(slots=True)
@@ -124,6 +130,51 @@ class Server(ServerHalf[State]):
             "LoopParticipant(step_size=...), or set returned-model = y and relaxation = 1 / that "
             "share with rho as many times larger"
         )
+
+    def variant(self, facts: Sequence[Facts] = ()) -> ServerHalf[Any]:
+        """Return the half that plays these settings: `AcceleratedServer` with acceleration."""
+        agent = self.agent
+        if not (isinstance(agent, Agent) and agent.accelerated):
+            return self
+        return AcceleratedServer(
+            agent,
+            self.h,
+            self.returned_model,
+            min((each.modulus for each in facts), default=0.0),
+            "rho" in agent.without_moduli,
+            terms=self.terms,
+            folder=self.folder,
+        )
+
+    def with_moduli(self, facts: Sequence[Facts]) -> ServerHalf[Any]:
+        """Return the half for agents that know the moduli of their smooth problems.
+
+        Where rho, local steps and their size are left open they solve their subproblems by Newton
+        steps, and the rounds are accelerated, from rho = 1 / sqrt(lambda) on.
+        """
+        agent = self.agent
+        if not isinstance(agent, Agent) or agent.private or self.masked or not facts:
+            return self
+        smooth = all(each.moduli and each.regularizer in ("l2", "none") for each in facts)
+        left_open, changes = agent.without_moduli, dict[str, Scalar]()
+        nothing_set = {"rho", "local-solver"} <= left_open.keys() and not agent.step_size
+        if smooth and nothing_set and not agent.codes and agent.local_epochs == Agent.local_epochs:
+            changes["local-solver"] = "newton"
+        newton = changes.get("local-solver", agent.local_solver) == "newton"
+        plain = agent.local_start == "own" and not agent.codes and agent.damping == 1.0
+        small = sum(each.dim for each in facts) <= MOST_ACCELERATED
+        if smooth and newton and plain and small and "acceleration" in left_open:
+            changes["acceleration"] = ANDERSON
+        if smooth and newton and "rho" in left_open:  # the best rho for rows of variance 1
+            weight = max(FLATTEST, min(each.modulus for each in facts))
+            changes["rho"] = 1.0 / math.sqrt(weight)
+        half = self.with_settings(changes) if changes else self
+        if changes:
+            log.info("solved locally: %s", ", ".join(f"{k} is {v}" for k, v in changes.items()))
+        variant = half.variant(facts)
+        if isinstance(variant, AcceleratedServer):
+            return replace(variant, rho_is_open="rho" in left_open)
+        return variant
 
     def delayed(self, facts: Sequence[Facts]) -> Self:
         """Return the half with the relaxation a that is right for uploads of older models.

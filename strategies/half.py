@@ -157,6 +157,17 @@ class ServerHalf(ServerMethod[S]):
         """
         return self
 
+    def with_moduli(self, facts: Sequence[Facts]) -> ServerHalf[Any]:
+        """Return the half for agents of these facts in a run that waits for its agents.
+
+        It may be of another class, which ``variant`` returns of its settings after a resume.
+        """
+        return self
+
+    def variant(self) -> ServerHalf[Any]:
+        """Return the half that plays the present settings: by default this one."""
+        return self
+
     def without_moduli(self, loops: Loops = NO_LOOPS) -> Self:
         """Return the half with defaults for problems of unknown moduli in its open settings.
 

@@ -10,10 +10,11 @@ step size and N_e the number of steps, the solvers are
     gd, sgd     w <- w - gamma (g(w) + shift + (w - center) / rho)     g on all rows, or on a batch
     agd         the same from an extrapolated point, with constant momentum
     noisy-gd    gd with noise N(0, 2 gamma tau^2 I) added to w in every step
+    newton      w <- w + t p, (H(w) + I/rho) p = -(g(w) + shift + (w - center) / rho), on all rows
 
-after N. Bastianello, C. Liu, K. H. Johansson, "Enhancing Privacy in Federated Learning through
-Local Training", Section IV-B, (11) to (13). They keep the dtype of ``start`` and never write into
-their inputs.
+the first four after N. Bastianello, C. Liu, K. H. Johansson, "Enhancing Privacy in Federated
+Learning through Local Training", Section IV-B, (11) to (13). They keep the dtype of
+``start`` and never write into their inputs.
 
 Privacy: gd and sgd with noise are the program ``gradients``. noisy-gd is the program ``iterate``:
 the noise of every step stays on the iterate and the last one alone is released, so that where a
@@ -30,7 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -50,6 +51,10 @@ Need = Literal["mean_gradient", "end_gradient"]
 
 MOST_STEPS = 100_000
 """Largest number of local steps in a round: no message keeps a node at work for days."""
+MOST_PRODUCTS = 250
+"""Largest number of products with the Hessian in a Newton step."""
+NEWTON_REDUCTION = 1e-3
+"""Newton steps end where the slope of the task is this share of the one that they began with."""
 WHOLE = Gradients()
 """The gradient on all examples, as it is."""
 UNKNOWN = Moduli(0.0, 0.0)
@@ -324,6 +329,95 @@ def _accelerated(moduli: Moduli, rho: float) -> tuple[Any, Any]:
     return (high - low) / (high + low), 1.0 / high**2
 
 
+def newton_steps(task: LocalTask, problem: Problem, streams: Streams, noise: Perturber) -> Walk:
+    """Solve the task by at most N_e Newton steps, inexactly: conjugate gradients, backtracking.
+
+    They end where the norm of the task's whole slope is `NEWTON_REDUCTION` of the one at the start,
+    or where no step lowers the objective any more, as at the rounding of its dtype. A problem that
+    has no ``hessian_product`` has its products by differences of gradients.
+    """
+    if noise.charged:
+        raise NoiseError("newton adds no noise, although noise was charged")
+    w = task.start
+    slope, value = _whole(task, problem, w)
+    enough, taken = NEWTON_REDUCTION * _norm(slope), 0
+    while taken < task.steps and _norm(slope) > enough:
+        step = _newton_direction(task, problem, w, slope, max(0.3 * enough, 1e-2 * _norm(slope)))
+        descent, length = float(slope @ step), 1.0
+        while length > 1e-6:
+            ahead = w + w.dtype.type(length) * step
+            ahead_slope, ahead_value = _whole(task, problem, ahead)
+            if ahead_value <= value + 1e-4 * length * descent:
+                break
+            # Below the rounding of the objective the slope alone says whether a step is good.
+            if length == 1.0 and _norm(ahead_slope) <= 0.5 * _norm(slope):
+                break
+            length *= 0.5
+        else:
+            break
+        w, slope, value, taken = ahead, ahead_slope, ahead_value, taken + 1
+    return Walk(
+        w, taken, end_gradient=problem.gradient(w) if "end_gradient" in task.needs else None
+    )
+
+
+def _norm(vector: FloatArray) -> float:
+    return float(np.linalg.norm(vector))
+
+
+def _whole(task: LocalTask, problem: Problem, w: FloatArray) -> tuple[FloatArray, float]:
+    """Return the slope of all terms of the task at w, and its objective."""
+    away = w if task.center is None else w - task.center
+    slope = away * w.dtype.type(1.0 / task.rho)
+    value = problem.value(w) + 0.5 * float(away @ slope)
+    if task.shift is not None:
+        slope += task.shift
+        value += float(task.shift @ w)
+    slope += problem.gradient(w)
+    return slope, value
+
+
+def _newton_direction(
+    task: LocalTask, problem: Problem, w: FloatArray, slope: FloatArray, enough: float
+) -> FloatArray:
+    """Return p with ||(H(w) + I/rho) p + slope|| <= enough, or the best that was found."""
+    product = getattr(problem, "hessian_product", partial(_differences, problem))(w)
+    weight = w.dtype.type(1.0 / task.rho)
+    step = np.zeros_like(w)
+    rest = -slope
+    along, square = rest, float(rest @ rest)
+    for _ in range(MOST_PRODUCTS):
+        bent = product(along)
+        bent += weight * along
+        curvature = float(along @ bent)
+        if not curvature > 0:  # an indefinite Hessian, or rounding
+            return step if step.any() else along
+        length = w.dtype.type(square / curvature)
+        step += length * along
+        rest = rest - length * bent
+        before, square = square, float(rest @ rest)
+        if math.sqrt(square) <= enough:
+            break
+        along = rest + w.dtype.type(square / before) * along
+    return step
+
+
+def _differences(problem: Problem, w: FloatArray) -> Gradient:
+    """Return a function for the Hessian at w times a vector, from two gradients near w."""
+    reach = float(np.cbrt(np.finfo(w.dtype).eps)) * (1.0 + _norm(w))
+
+    def product(v: FloatArray) -> FloatArray:
+        length = _norm(v)
+        if not length:
+            return np.zeros_like(v)
+        away = v * w.dtype.type(reach / length)
+        bent = problem.gradient(w + away) - problem.gradient(w - away)
+        bent *= w.dtype.type(length / (2.0 * reach))
+        return bent
+
+    return product
+
+
 def noisy_steps(task: LocalTask, problem: Problem, streams: Streams, noise: Perturber) -> Walk:
     """Take noisy gradient steps, eq. (13): each adds N(0, 2 gamma tau^2 I).
 
@@ -449,6 +543,7 @@ SOLVERS: Mapping[str, tuple[Solver, tuple[Need, ...]]] = {
     "sgd": (gradient_steps, _ANY),
     "agd": (accelerated_steps, ("end_gradient",)),
     "noisy-gd": (noisy_steps, ()),
+    "newton": (newton_steps, ("end_gradient",)),
 }
 """The solvers, each with the fields that it supplies in addition to the end."""
 

@@ -11,13 +11,13 @@ import numpy.typing as npt
 
 from privet.kernel.bounded import Limits
 from privet.kernel.records import FloatArray, Norm
-from privet.problems.linear import ScalarScoreModel
+from privet.problems.linear import SmoothScoreModel
 from privet.problems.loss import Loss
 from privet.problems.regularizers import Regularizer
 from privet.problems.validation import check_signs
 
 
-class BinaryLogistic(ScalarScoreModel):
+class BinaryLogistic(SmoothScoreModel):
     """f(x) = (1/D) sum_i log(1 + exp(-b_i <a_i, x>)) + r(x), the loss of the Fed-PLT paper.
 
     Parameters
@@ -77,14 +77,10 @@ class BinaryLogistic(ScalarScoreModel):
         area = area_under_curve(scores, targets > 0)
         return {"accuracy": accuracy} if area is None else {"accuracy": accuracy, "auc": area}
 
-    def hessian(self, x: FloatArray) -> FloatArray:
-        """Return the Hessian of f, shape (dim, dim)."""
-        x = self._checked(x)
+    def bends(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
         # sigmoid(m) sigmoid(-m) = (1 - tanh(m/2)^2)/4, and the design holds a/2.
-        tanh = np.tanh(self._design.dot(x))
-        weights = (1.0 - tanh * tanh) / self.divisor
-        result: FloatArray = (self._design.T * weights) @ self._design
-        result[np.diag_indices(self.dim)] += self.regularizer.curvature(x)
+        np.tanh(scores, scores)
+        result: FloatArray = self._one - scores * scores
         return result
 
     @staticmethod

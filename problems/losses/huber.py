@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from privet.core.key import setting
 from privet.kernel.records import FloatArray
-from privet.problems.linear import ScalarScoreModel
+from privet.problems.linear import SmoothScoreModel
 from privet.problems.loss import Loss
 from privet.problems.regularizers import Regularizer
 from privet.problems.validation import check_targets
@@ -31,7 +31,7 @@ class Keys:
     )
 
 
-class HuberRegression(ScalarScoreModel):
+class HuberRegression(SmoothScoreModel):
     """f(x) = (1/D) sum_i H(<a_i, x> - t_i) + r(x), Huber (1964), with the threshold c > 0 and
 
         H(e) = e^2 / 2 where |e| <= c, and c |e| - c^2 / 2 beyond.
@@ -91,13 +91,10 @@ class HuberRegression(ScalarScoreModel):
         np.clip(scores, -self._threshold, self._threshold, scores)
         return scores
 
-    def hessian(self, x: FloatArray) -> FloatArray:
-        """Return the Hessian of f, shape (dim, dim); that of the quadratic part at |e| = c."""
-        x = self._checked(x)
-        errors = np.abs(self._design.dot(x) - self._targets)
-        near = (errors <= self._threshold).astype(self.dtype) / self.divisor
-        result: FloatArray = (self._design.T * near) @ self._design
-        result[np.diag_indices(self.dim)] += self.regularizer.curvature(x)
+    def bends(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
+        """Return 1 in the quadratic part, |e| = c included, and 0 beyond."""
+        np.subtract(scores, targets, scores)
+        result: FloatArray = (np.abs(scores) <= self._threshold).astype(self.dtype)
         return result
 
 

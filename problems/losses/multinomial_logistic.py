@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
@@ -105,6 +106,24 @@ class MultinomialLogistic(MatrixScoreModel):
         result: FloatArray = blocks.reshape(self.dim, self.dim)
         result[np.diag_indices(self.dim)] += self.regularizer.curvature(x)
         return result
+
+    def hessian_product(self, x: FloatArray) -> Callable[[FloatArray], FloatArray]:
+        """Return a function for the Hessian of f at x times a vector (dim,)."""
+        x = self._checked(x)
+        probabilities = self._scores(x, self._design)[: self.classes]
+        self._to_probabilities(probabilities)
+        curvature, scale = self.regularizer.curvature(x), self.dtype.type(1.0 / self.divisor)
+
+        def product(v: FloatArray) -> FloatArray:
+            scores = v.reshape(-1, self.classes).T.dot(self._design.T)
+            scores *= probabilities
+            scores -= probabilities * scores.sum(axis=0)
+            scores *= scale
+            result: FloatArray = scores.dot(self._design).T.reshape(-1)
+            result += curvature * v
+            return result
+
+        return product
 
     @staticmethod
     def predict_margin(x: FloatArray, features: FloatArray) -> FloatArray:

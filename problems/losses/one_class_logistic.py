@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
@@ -67,6 +68,22 @@ class OneClassLogistic(MatrixScoreModel):
         flat: FloatArray = result.reshape(self.dim, self.dim)
         flat[np.diag_indices(self.dim)] += self.regularizer.curvature(x)
         return flat
+
+    def hessian_product(self, x: FloatArray) -> Callable[[FloatArray], FloatArray]:
+        """Return a function for the Hessian of f at x times a vector (dim,)."""
+        x = self._checked(x)
+        tanh = np.tanh(0.5 * self._margins(x, self._design, self._targets))
+        weights = (1.0 - tanh * tanh) / (4.0 * self.divisor)
+        curvature, rows = self.regularizer.curvature(x), np.arange(len(weights))
+
+        def product(v: FloatArray) -> FloatArray:
+            scores = np.zeros((self.classes, len(weights)), self.dtype)
+            scores[self._targets, rows] = weights * self._margins(v, self._design, self._targets)
+            result: FloatArray = self._flatten(self._product(self._design, scores))
+            result += curvature * v
+            return result
+
+        return product
 
     @property
     def _data_moduli(self) -> Moduli:

@@ -356,7 +356,7 @@ class Run:
         session.statistics = arrays.pop(BUFFERS, None)
         self.half = self.half.with_settings(
             {key: manifest["settings"][key] for key in self.half.settings() if key != TARGET}
-        )
+        ).variant()
         gaps = {name: arrays.pop(name) for name in list(arrays) if name.startswith(SAVED)}
         stepped = {name: arrays.pop(name) for name in list(arrays) if name.startswith(STEPS_SAVED)}
         session.state = self.half.load(arrays)
@@ -415,6 +415,8 @@ class Run:
             readable = False
         if self.options.folds_old:
             self.half = self.half.delayed(known)
+        elif readable and len(known) == len(agents):
+            self.half = self.half.with_moduli(known)
         if not readable or self.private or not known or any(facts.moduli for facts in known):
             return
         loops = self._loops()

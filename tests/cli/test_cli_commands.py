@@ -303,7 +303,7 @@ def test_help_takes_several_keys_with_or_without_values() -> None:
     assert code == 0
     heads = [line for line in out.splitlines() if not line.startswith(" ")]
     assert heads == ["local-solver", "tolerance"]
-    assert "gd, agd, sgd, noisy-gd; default gd (fed-plt)" in out
+    assert "auto, newton, gd, agd, sgd, noisy-gd; default auto (fed-plt)" in out
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_without_a_step_size_it_is_the_best_for_the_task(rho: float) -> None:
         (
             FedPLT,
             {"noise_variance": 1.0},
-            "noise-variance needs local-solver = noisy-gd, found gd",
+            "noise-variance needs local-solver = noisy-gd, found auto",
         ),
         (
             DPIADMM,

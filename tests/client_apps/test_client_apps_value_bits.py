@@ -55,7 +55,9 @@ def slope(result: Any) -> float:
 
 @pytest.mark.parametrize("bits", ["16", "8", "4"])
 def test_fed_plt_reaches_the_limit_of_float64_in_the_same_rounds(bits: str) -> None:
-    plain, coded = (play(FedPLT(num_agents=AGENTS, value_bits=one), 60) for one in ("0", bits))
+    plain, coded = (
+        play(FedPLT(num_agents=AGENTS, rho=3.0, value_bits=one), 60) for one in ("0", bits)
+    )
     assert slope(plain) < 1e-12
     assert slope(coded) < 1e-12
     for ours, theirs in zip(coded.history[:40], plain.history[:40], strict=True):

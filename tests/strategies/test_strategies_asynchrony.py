@@ -60,8 +60,10 @@ def optimum() -> NDArray[Any]:
 @pytest.mark.parametrize("engine", ["inline", "cohort"])
 def test_a_buffer_of_all_agents_at_equal_speeds_is_the_synchronous_run(engine: str) -> None:
     count = len(PROBLEMS)
-    waits, _ = play(FedPLT(relaxation=1.0), 12)
-    comes, _ = play(FedPLT(relaxation=1.0, asynchronous=True, buffer=count), 12, engine=engine)
+    waits, _ = play(FedPLT(rho=3.0, relaxation=1.0), 12)
+    comes, _ = play(
+        FedPLT(rho=3.0, relaxation=1.0, asynchronous=True, buffer=count), 12, engine=engine
+    )
     np.testing.assert_array_equal(vector(waits), vector(comes))
     assert [done.residual for done in waits.history] == [done.residual for done in comes.history]
     assert comes.history[-1].clock == 12 * 20.0  # task-latency and ten steps

@@ -146,13 +146,13 @@ def test_a_checkpoint_of_another_state_is_refused_in_one_line(tmp_path: Path) ->
     problems = logistic_agents(2)
     app = app_of(problems)
     path = tmp_path / "checkpoint.npz"
-    strategy = FedPLT(num_agents=2)
+    strategy = FedPLT(num_agents=2, rho=3.0)
     strategy.start(InlineGrid(app, 2), zeros(4), num_rounds=1, checkpoint=path)
     saved = load(path)
     saved.arrays["w"] = saved.arrays.pop("y")
     save(path, saved)
     with pytest.raises(RunError, match=r"resume: .* state has .*, total, w, x, z, fed-plt"):
-        FedPLT(num_agents=2).start(InlineGrid(app, 2), zeros(4), num_rounds=2, resume=path)
+        FedPLT(num_agents=2, rho=3.0).start(InlineGrid(app, 2), zeros(4), num_rounds=2, resume=path)
 
 
 def test_a_half_is_told_the_round_and_named_streams() -> None:

@@ -206,9 +206,9 @@ def test_metrics_outlast_a_resume(tmp_path: Path) -> None:
     def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord:
         return MetricRecord({"loss": 2.0, "share": [0.5, math.inf], "count": number})
 
-    play(FedPLT(num_agents=3), 9, checkpoint=file, evaluate_fn=evaluate)
+    play(FedPLT(num_agents=3, rho=3.0), 9, checkpoint=file, evaluate_fn=evaluate)
     assert load(file).history[8].evaluate_metrics_serverapp["count"] == 9
-    found = play(FedPLT(num_agents=3), 10, resume=file, evaluate_fn=evaluate)
+    found = play(FedPLT(num_agents=3, rho=3.0), 10, resume=file, evaluate_fn=evaluate)
     assert dict(found.evaluate_metrics_serverapp[0]) == dict(evaluate(0, zeros(2)))
     assert dict(found.evaluate_metrics_serverapp[9]) == dict(evaluate(9, zeros(2)))
     assert found.no_better == "loss 2 in round 10, 2 at the start"

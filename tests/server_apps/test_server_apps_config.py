@@ -80,7 +80,7 @@ def test_a_number_for_a_key_of_texts_is_its_text() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
-        ("local-solver", "newtonn", "choose one of gd, agd, sgd, noisy-gd"),
+        ("local-solver", "newtonn", "choose one of auto, newton, gd, agd, sgd, noisy-gd"),
         ("local-epochs", 0, "must be >= 1"),
         ("local-epochs", 2.5, "a whole number"),
         ("local-epochs", True, "a whole number"),

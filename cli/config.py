@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,21 @@ def _pairs(text: str) -> list[str]:
     from privet.server_apps.config import table
 
     return re.split(rf"\s+(?=(?:{'|'.join(table())})\s*=)", text.strip())
+
+
+def assignment(key: str, value: Any) -> str:
+    """Return ``key=value`` that is read as that value: texts such as 01 or true in quotes."""
+    from privet.core import ConfigError
+    from privet.core.key import shown
+
+    plain = f"{key}={shown(value)}"
+    try:
+        same = given_keys([plain]) == {key: value}
+    except ConfigError:
+        same = False
+    if same:
+        return plain
+    return f"{key}={json.dumps(value, ensure_ascii=False)}" if isinstance(value, str) else plain
 
 
 def parse_assignments(pairs: list[str]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
-from .config import given_keys
+from .config import assignment, given_keys
 from .data_sites import compare
 from .keys import ConfigOption, JsonOption, completed
 
@@ -206,7 +206,7 @@ def _next_private(config: Mapping[str, Any], given: Mapping[str, Any], schema: P
         and (key, value) not in _REFUSED
     }
     keys = {"data-path": config["data-path"], **own, "schema": str(schema), "target-epsilon": 4}
-    words = [_assignment(key, value) for key, value in keys.items()]
+    words = [assignment(key, value) for key, value in keys.items()]
     lines = []
     if config["missing-labels"] == "drop":
         lines.append(
@@ -219,7 +219,7 @@ def _next_private(config: Mapping[str, Any], given: Mapping[str, Any], schema: P
     for name, preset in fitting.items():
         changed = [key for key in _DEALT if key not in given and preset[key] != config[key]]
         if changed:
-            said = " ".join(_assignment(key, preset[key]) for key in changed)
+            said = " ".join(assignment(key, preset[key]) for key in changed)
             lines.append(f"(dealt by {said} of the preset, not as above)")
         lines.append(shlex.join(["privet", "run", "--preset", name, *words]))
     return "\n".join(lines)
@@ -295,22 +295,7 @@ def _print_next(
         shown = {key: value for key, value in shown.items() if not files or key != "data-path"}
         if files and shown["dataset"] == "csv":
             shown.pop("dataset")
-    print(f"\n{shlex.join([*command, *(_assignment(*pair) for pair in shown.items())])}")
-
-
-def _assignment(key: str, value: Any) -> str:
-    """Return ``key=value`` that is read as that value: texts such as 01 or true in quotes."""
-    from privet.core import ConfigError
-    from privet.core.key import shown
-
-    plain = f"{key}={shown(value)}"
-    try:
-        same = given_keys([plain]) == {key: value}
-    except ConfigError:
-        same = False
-    if same:
-        return plain
-    return f"{key}={json.dumps(value, ensure_ascii=False)}" if isinstance(value, str) else plain
+    print(f"\n{shlex.join([*command, *(assignment(*pair) for pair in shown.items())])}")
 
 
 def _task(dataset: Dataset) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .config import given_keys
+from .config import assignment, given_keys
 
 _SCALED = (
     "means and deviations are agreed on at enrolment, from number, mean and sum of squares of each "
@@ -27,6 +28,7 @@ def compare(files: Sequence[str], given: Mapping[str, Any], *, as_json: bool) ->
         If one of them cannot be used: names it.
     """
     from privet.data.agreement import agreement
+    from privet.data.scaling import of_units
 
     meanings = {file: _meaning(file, given) for file in files}
     agreed = agreement({file: one.text for file, one in meanings.items()})
@@ -37,14 +39,18 @@ def compare(files: Sequence[str], given: Mapping[str, Any], *, as_json: bool) ->
         file: "" if one.order == base.order else _ANOTHER_ORDER for file, one in meanings.items()
     }
     same, scaled = not any(found.values()), any(one.rows for one in meanings.values())
+    doubts = of_units(meanings)
     if as_json:
         tables = {file: {"difference": found[file], "order": orders[file]} for file in files}
-        print(json.dumps({"tables": tables, "same": same, "scaled-by-rows": scaled}))
+        known = {"tables": tables, "same": same, "scaled-by-rows": scaled, "doubts": doubts}
+        print(json.dumps(known))
         return same
     classes = ", ".join(base.label.get("classes", ["a quantity"]))
     print(f"columns: {', '.join(base.columns)}; label {base.label['name']}: {classes}")
     for file in files:
         print(f"- {file}: {found[file] or orders[file] or 'as the others'}")
+    if doubts:
+        print("worth a look:", *doubts, sep="\n- ")
     if same and scaled:
         print(_SCALED)
     if not same:
@@ -55,11 +61,16 @@ def compare(files: Sequence[str], given: Mapping[str, Any], *, as_json: bool) ->
 def _meaning(file: str, given: Mapping[str, Any]) -> Any:
     from privet.core import ConfigError
     from privet.data import DataError, problem_from_config
+    from privet.data.table_faults import TableError
     from privet.server_apps import read_config
 
     path = given_keys([f"data-path={json.dumps(file, ensure_ascii=False)}"])
     config = read_config({"dataset": "csv", **given, **path, "partition": "none"})
     try:
         return problem_from_config(config, 0, 1, own=True).meaning
+    except TableError as error:
+        texts = "; ".join(fault.text for fault in error.faults if fault.stops)
+        command = shlex.join(["privet", "data", file, *map(assignment, given, given.values())])
+        raise ConfigError(f"{file}: {texts}; to list all faults: {command}") from None
     except DataError as error:
-        raise ConfigError(f"{error} (privet data {file} says more)") from None
+        raise ConfigError(str(error)) from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -48,6 +48,12 @@ class DataError(ValueError):
 def brief(error: Exception) -> str:
     """Return the text of an error, or its type where it has none, as one line."""
     return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def some(texts: Sequence[str], shown: int = 4) -> str:
+    """Return the first of several texts, quoted, and how many more there are."""
+    more = f" and {len(texts) - shown} more" if len(texts) > shown else ""
+    return f"{', '.join(repr(one[:40]) for one in texts[:shown])}{more}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ from privet.data.table_values import (
     censored_as,
     encoded_column,
     is_bound,
+    is_numeric,
+    is_plain,
     normal,
     not_finite,
     spelled,
@@ -111,6 +113,10 @@ def _encoded(
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    numbers = not (column.categories or pa.types.is_string(values.type))
+    if not is_plain(values) or (numbers and not _are_numbers(values)):
+        what = "texts" if column.categories else "numbers"
+        raise UnfitError(f"of type {values.type}, and the model was trained on {what}")
     if column.categories:
         values, odd = _texts(values, written, column)
         text = "{!r} is not one of the categories {}"
@@ -130,6 +136,13 @@ def _encoded(
     if odd.any():
         values = pc.if_else(pa.array(odd), None, values)
     return encoded_column(values, column)
+
+
+def _are_numbers(values: Any) -> bool:
+    import pyarrow as pa
+
+    kind = values.type
+    return bool(is_numeric(values) or pa.types.is_boolean(kind) or pa.types.is_null(kind))
 
 
 def _far(coded: FloatArray, column: SourceColumn) -> Any:

@@ -52,9 +52,15 @@ class Difference(NamedTuple):
     def between(self, us: str, them: str) -> str:
         """Return the line that names both sides."""
         ours, theirs = (
-            one if len(one) <= _SHOWN else f"{one[:_SHOWN]} ..." for one in (self.ours, self.theirs)
+            _visible(one if len(one) <= _SHOWN else f"{one[:_SHOWN]} ...")
+            for one in (self.ours, self.theirs)
         )
         return f"{us} {ours}, {them} {theirs}"
+
+
+def _visible(text: str) -> str:
+    """Return a text with letters that do not show, such as a space without width, as escapes."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 _UNREADABLE = (

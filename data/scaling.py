@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from privet.data.dataset import Encoding, FloatArray, SourceColumn
+from privet.data.dataset import Encoding, FloatArray, SourceColumn, some
 from privet.data.meaning import Meaning
 
 _LABEL = ""
 """The key of the label in ``rows`` and ``scale``: no column is called so."""
+_FEW = 5
+"""Rows below which a site's mean and deviation say little of its unit."""
+_APART, _RATIO = 1.5, 1.5
+"""Means this many sums of two deviations, and this factor, apart are rather of two units."""
+_ALIKE, _LARGE = 1.5, 4.0
+"""So are means this far apart whose deviations, relative to them, differ by no more than that."""
 
 
 def scaling(encoding: Encoding) -> dict[str, list[float]]:
@@ -65,7 +71,7 @@ def moments(
         elif not column.categories and (shares or not column.public):
             known = values[:, 0][~np.isnan(values[:, 0])]
             if column.public:
-                found[column.name] = _moments(known)
+                found[column.name] = moments_of(known)
             else:
                 deviation = known.size and float(encoding.unit[at])
                 constant = not known.size or known.min() == known.max()
@@ -73,11 +79,12 @@ def moments(
                 found[column.name] = [float(known.size), float(encoding.origin[at]), squares]
         at += column.width
     if not (encoding.label.categories or encoding.label.public):
-        found[_LABEL] = _moments(targets)
+        found[_LABEL] = moments_of(targets)
     return found
 
 
-def _moments(values: FloatArray) -> list[float]:
+def moments_of(values: FloatArray) -> list[float]:
+    """Return number, mean and sum of squared deviations of known numbers."""
     if not len(values):
         return [0.0, 0.0, 0.0]
     if values.min() == values.max():
@@ -164,3 +171,60 @@ def _shares(name: str, categories: Sequence[str], sites: Iterable[Meaning]) -> l
             counts[category] += count
     total = sum(counts.values()) or 1.0
     return [count / total for count in counts.values()]
+
+
+# ------------------------------------------------------------------ units
+
+
+def of_units(sites: Mapping[str, Meaning]) -> list[str]:
+    """Return, of each column of numbers that sites scale by their own rows, a line where these lie
+    so far apart at sites that they may be in several units."""
+    lines = []
+    for name in dict.fromkeys(name for site in sites.values() for name in site.rows):
+        columns = {one: site.columns.get(name, {}) for one, site in sites.items()}
+        if any("categories" in facts or "dates" in facts for facts in columns.values()):
+            continue
+        known = {one: site.rows[name] for one, site in sites.items() if name in site.rows}
+        shown = name or next(str(site.label.get("name", "")) for site in sites.values())
+        lines += [f"column {shown}: {found}" for found in several_units(known)]
+    return lines
+
+
+def several_units(sites: Mapping[str, Sequence[float]]) -> list[str]:
+    """Return what to do where the numbers of one column may be in several units; nothing where
+    they lie close enough together.
+
+    Sites are sorted by their means, and two neighbours are apart where the means differ by
+    1.5 sums of their deviations and by half, as 37 and 98.6 degrees do; or where they differ by a
+    factor of 4 or more with the same relative deviation, as skewed quantities in mg/l and mg/dl do.
+
+    Parameters
+    ----------
+    sites : mapping
+        By name of the site, number, mean and sum of squared deviations of its numbers.
+    """
+    known = {name: rows for name, rows in sites.items() if rows[0] >= _FEW and rows[2] > 0}
+    groups: list[list[str]] = []
+    for name in sorted(known, key=lambda name: known[name][1]):
+        if not groups or _are_apart(known[groups[-1][-1]], known[name]):
+            groups.append([])
+        groups[-1].append(name)
+    if len(groups) < 2:
+        return []
+    each = " and ".join(
+        f"about {known[group[len(group) // 2]][1]:.3g} in {some(sorted(group))}" for group in groups
+    )
+    return [f"{each}: if their units differ, convert them to one"]
+
+
+def _are_apart(one: Sequence[float], other: Sequence[float]) -> bool:
+    (n, low, squares), (m, high, more) = one, other
+    deviations = math.sqrt(squares / n), math.sqrt(more / m)
+    small, large = sorted((abs(low), abs(high)))
+    ratio = large / small if low * high > 0 else math.inf
+    if high - low > _APART * sum(deviations):
+        return ratio >= _RATIO
+    if not _LARGE <= ratio < math.inf:
+        return False
+    shapes = [each / abs(mean) for each, mean in zip(deviations, (low, high), strict=True)]
+    return max(shapes) <= _ALIKE * min(shapes)

@@ -32,12 +32,15 @@ from privet.data.schema import MARK, Schema, read_schema
 from privet.data.table_dates import are_dates, as_days, has_dates
 from privet.data.table_doubts import (
     names_persons,
+    of_copies,
     of_files,
+    of_files_units,
     of_header,
     of_ids,
     of_label,
     of_parted,
     of_signs,
+    of_spellings,
 )
 from privet.data.table_faults import (
     DATES_TEXT,
@@ -48,10 +51,11 @@ from privet.data.table_faults import (
     label_column,
     of_empty_rows,
     of_gaps,
+    of_headers,
     of_labels,
     of_names,
 )
-from privet.data.table_files import Rows, read_rows
+from privet.data.table_files import TEST, Rows, read_rows
 from privet.data.table_public import numbers_of
 from privet.data.table_values import (
     UnfitError,
@@ -62,6 +66,7 @@ from privet.data.table_values import (
     codes_of,
     encoded_column,
     finite_as,
+    is_numeric,
     not_finite,
     typed,
     with_point,
@@ -71,7 +76,6 @@ log = logging.getLogger("flwr.privet")
 
 LABELS = ("label", "labels", "target", "outcome", "class", "y")
 """Names, in any case, that identify the column of the labels where no key names it."""
-TEST = "test"
 _ROWS = 5
 """Rows that a line names."""
 _FROM_RECORDS = (
@@ -140,7 +144,12 @@ def load_table(source: Source) -> Dataset:
         row.
     """
     schema = read_schema(source.schema)
-    rows = read_rows(source.path, schema.columns)
+    rows = read_rows(
+        source.path,
+        public=schema.columns,
+        unused=_unused(source, schema),
+        empty_headers=not schema.columns,  # a schema's table loses no row by how it is spelt
+    )
     inputs_of, label_of = _names(source, rows, schema)
     table = _typed(rows.table, source, schema, [*inputs_of, *filter(None, [label_of])])
     # A private run's number of examples must not say that a record lost all its values.
@@ -148,8 +157,9 @@ def load_table(source: Source) -> Dataset:
     kept = _kept(source, rows, table, label_of, filled)
     table, files = table.take(kept), rows.files[kept]
     faults = [] if schema.columns else _faults_of_names(rows, table.column_names)
-    faults += of_empty_rows(int((~filled).sum()))
-    faults += of_files(rows.counts, TEST)
+    faults += of_headers(rows.headers)
+    faults += of_empty_rows(int((~filled).sum()) - rows.headers)
+    faults += of_files(rows.counts, TEST, rows.unread)
     if not schema.columns:
         made = {one for several in rows.repeated.values() for one in several} | {*rows.unnamed}
         faults += of_header([name for name in table.column_names if name not in made], rows.table)
@@ -162,7 +172,10 @@ def load_table(source: Source) -> Dataset:
     *inputs, label = columns
     faults += of_ids(source, inputs, values)
     faults += of_label(label, values[label.name], inputs, values)
-    faults += of_signs(inputs, table)
+    faults += of_signs(columns, table, rows.points)
+    doubted = {name for fault in faults for name in fault.drop}
+    known = [column for column in columns if column.name not in doubted]
+    faults += of_files_units(known, values, files)
     for column in columns:
         if column.categories:
             what = "the classes" if column is label else "the categories"
@@ -183,6 +196,9 @@ def load_table(source: Source) -> Dataset:
         _ids(source, table, files, rows.counts),
         _texts_of(table, source.person_column),
     )
+    faults += of_copies(table, files)
+    if source.id_column:
+        faults += of_spellings(source.id_column, whole.ids)
     tests = files == TEST
     _check_persons(source, whole.persons, tests)
     train, test = (
@@ -206,7 +222,7 @@ def load_table(source: Source) -> Dataset:
         test,
         classes=classes,
         task=task,
-        description=_description(source, inputs, len(rows.files) - len(kept)),
+        description=_description(source, inputs, len(rows.files) - len(kept) - rows.headers),
         data_dependent=_dependence(source, schema),
         source_columns=tuple(columns),
         encoding=encoding,
@@ -282,7 +298,8 @@ def _description(source: Source, inputs: list[SourceColumn], left_out: int) -> s
     if zeros := _zeros(inputs):
         remarks.append(zeros)
     if left_out:
-        remarks.append(f"left out, as values are missing: {left_out} rows")
+        infinite = " or infinite" if source.infinite == "drop" else ""
+        remarks.append(f"left out, as values are missing{infinite}: {left_out} rows")
     return "; ".join(remarks)
 
 
@@ -311,6 +328,13 @@ def _dependence(source: Source, schema: Schema) -> str:
     if source.infinite == "drop":
         return _OF_INFINITE
     return _OF_GAPS.get(source.missing, _OF_LABELS if source.missing_labels == "drop" else "")
+
+
+def _unused(source: Source, schema: Schema) -> Callable[[str], bool]:
+    """Return whether the columns of a name are used by nobody, so that a file may lack them."""
+    out = dropped(source.drop_columns)
+    used = {*schema.columns, source.id_column, source.person_column}
+    return lambda name: name in out or bool(schema.columns and name not in used)
 
 
 # ------------------------------------------------------------------ values
@@ -526,11 +550,9 @@ def _contents(name: str, values: Any, public: SourceColumn | None) -> SourceColu
         raise UnfitError("every value is missing")
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         raise UnfitError(DATES_TEXT.format(values.drop_null()[0].as_py()))
-    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    numeric = is_numeric(values)
     if not (numeric or pa.types.is_boolean(kind) or pa.types.is_string(kind)):
         raise UnfitError(f"of type {kind}; expected numbers or texts")
-    if public and not public.categories and not numeric:
-        raise UnfitError("holds texts, but the schema gives a range of numbers", drop=False)
     if public and public.categories:
         codes_of(values, public)
         return replace(public, missing=missing)
@@ -542,9 +564,14 @@ def _contents(name: str, values: Any, public: SourceColumn | None) -> SourceColu
         if not public:
             return SourceColumn(name, missing, low=low, high=high)
         if not public.low <= low <= high <= public.high:
+            numbers = as_numbers(values)
+            rows = np.flatnonzero((numbers < public.low) | (numbers > public.high)).tolist()
+            such = f", such as {numbers[rows[0]]:g}" if rows else ""
+            known = f"[{public.low:g}, {public.high:g}], the range in the schema"
             raise UnfitError(
-                f"values outside of [{public.low:g}, {public.high:g}], the range in the schema",
+                f"values outside of {known}{such}",
                 drop=False,
+                rows=rows,
             )
         return replace(public, missing=missing)
     categories = sorted(as_texts(values).unique().drop_null().to_pylist())

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from privet.core import algorithms
-from privet.data.dataset import Fault, LabelArray, Source, SourceColumn
+from privet.data.dataset import Fault, LabelArray, Source, SourceColumn, some
+from privet.data.scaling import moments_of, several_units
 from privet.data.table_values import (
     POINT_OF_THOUSANDS,
     WITH_COMMA,
@@ -21,6 +22,7 @@ from privet.data.table_values import (
     cells,
     first_of,
     is_number,
+    is_plain,
     is_text,
 )
 
@@ -35,7 +37,6 @@ _DURATIONS = {"time", "days", "day", "week", "weeks", "month", "months", "durati
 _DURATIONS |= {"survival", "followup", "follow", "tenure", "os", "pfs", "dfs", "tte", "stop"}
 _FEW = 5
 """Rows of a class below which numbers are rather a quantity."""
-_SHOWN = 4
 
 
 def of_header(names: Iterable[str], table: Any) -> list[Fault]:
@@ -50,14 +51,14 @@ def of_header(names: Iterable[str], table: Any) -> list[Fault]:
     for name in names:
         if is_number(name):
             numbers.append(name)
-        elif pc.any(pc.equal(cells(table[name]).cast("string"), name)).as_py():
+        elif is_plain(table[name]) and pc.any(pc.equal(as_texts(cells(table[name])), name)).as_py():
             own.append(name)
     counted = sorted(float(name) for name in numbers)
     if len(counted) > 1 and all(np.diff(counted) == 1.0):
         numbers = []
     if not (odd := own + numbers):
         return []
-    what = f"{_some(odd)} {'is' if len(odd) == 1 else 'are'} called so in it"
+    what = f"{some(odd)} {'is' if len(odd) == 1 else 'are'} called so in it"
     text = (
         f"the first row may be a record, and not the names of the columns: {what}; put a row with "
         "the names above it"
@@ -65,9 +66,15 @@ def of_header(names: Iterable[str], table: Any) -> list[Fault]:
     return [Fault(text, stops=False)]
 
 
-def of_files(counts: Mapping[str, int], test: str) -> list[Fault]:
-    """Return the doubts about files of a folder that have a header and no rows."""
+def of_files(counts: Mapping[str, int], test: str, unread: Sequence[str]) -> list[Fault]:
+    """Return the doubts about files of a folder that have a header and no rows, or are not read."""
     faults = []
+    if unread:
+        text = (
+            f"not read, as no CSV, TSV or Parquet file of the folder: {', '.join(unread)}; save "
+            "tables as one of these in the folder itself, or take them out of it"
+        )
+        faults.append(Fault(text, stops=False))
     for name, count in counts.items():
         if count or len(counts) < 2:
             continue
@@ -104,19 +111,38 @@ def of_parted(
     trained = set[str]().union(*sets.values())
     of = f"column {column.name}: {what}"
     if alone := sorted(held_out - trained):
-        text = f"{of} {_some(alone)} of {test} are in no other file: write them as the others do"
+        text = f"{of} {some(alone)} of {test} are in no other file: write them as the others do"
         return [Fault(text, stops=False)]
     groups = _groups(sets)
     mixed = len({is_number(one) for one in trained}) > 1
     if len(groups) > 1 and (mixed or sum(len(values) > 1 for _, values in groups) > 1):
-        each = " and ".join(f"{_some(values)} in {_some(where)} alone" for where, values in groups)
-        text = f"{of} {each}: if they mean the same, write them alike in all files"
+        each = " and ".join(f"{some(values)} in {some(where)} alone" for where, values in groups)
+        text = f"{of} {each}: if they mean the same, write them alike"
         return [Fault(text, stops=False)]
     if len(trained) in (3, 4) and len(sets) > 1 and all(len(one) == 2 for one in sets.values()):
-        each = "; ".join(f"{_some(sorted(one))} in {file}" for file, one in sets.items())
+        each = "; ".join(f"{some(sorted(one))} in {file}" for file, one in sets.items())
         text = f"{of} are {len(trained)}, and no file has more than two ({each})"
         return [Fault(f"{text}: if they mean the same, write them alike", stops=False)]
     return []
+
+
+def of_files_units(
+    columns: Iterable[SourceColumn], values: Mapping[str, Any], files: LabelArray
+) -> list[Fault]:
+    """Return the doubts about numbers that may be in several units in the files of a folder."""
+    faults: list[Fault] = []
+    if not len(files) or (files == files[0]).all():
+        return faults
+    rows = {str(name): np.flatnonzero(files == name) for name in np.unique(files)}
+    for column in columns:
+        if column.categories or column.public or column.dates:
+            continue
+        numbers = as_numbers(values[column.name])
+        own = {name: numbers[at] for name, at in rows.items()}
+        sites = {name: moments_of(one[~np.isnan(one)]) for name, one in own.items()}
+        texts = (f"column {column.name}: {found}" for found in several_units(sites))
+        faults += [Fault(text, stops=False) for text in texts]
+    return faults
 
 
 def _groups(sets: Mapping[str, set[str]]) -> list[tuple[list[str], list[str]]]:
@@ -167,18 +193,21 @@ def of_ids(
     return faults
 
 
-def of_signs(columns: Iterable[SourceColumn], table: Any) -> list[Fault]:
-    """Return the doubt about points in a schema's numbers that may be of thousands: those of a
-    table with decimal commas."""
-    texts = {
-        column.name: table[column.name].drop_null()
-        for column in columns
-        if column.public and not column.categories and is_text(table[column.name])
-    }
+def of_signs(
+    columns: Iterable[SourceColumn], table: Any, points: Mapping[str, str]
+) -> list[Fault]:
+    """Return the doubts about points in a schema's numbers that may be of thousands: those of
+    whole numbers (``points``, by column), and those of a table with decimal commas."""
+    names = [column.name for column in columns if column.public and not column.categories]
+    faults = [
+        Fault(f"column {name}: {points[name]}; it is read as a decimal one", stops=False)
+        for name in names
+        if name in points
+    ]
+    texts = {name: table[name].drop_null() for name in names if is_text(table[name])}
     commas = any(first_of(values, WITH_COMMA) for values in texts.values())
-    faults = []
     for name, values in texts.items() if commas else ():
-        if text := first_of(values, POINT_OF_THOUSANDS):
+        if name not in points and (text := first_of(values, POINT_OF_THOUSANDS)):
             line = f"column {name}: {text!r} is read as {float(text):g}, beside decimal commas"
             line = f"{line}: if its point is one of thousands, write the numbers without"
             faults.append(Fault(line, stops=False))
@@ -188,6 +217,43 @@ def of_signs(columns: Iterable[SourceColumn], table: Any) -> list[Fault]:
 def names_persons(name: str) -> bool:
     """Return whether a column is called as one of persons is."""
     return bool(set(_words(name)) & _PERSONS) or name.lower() == "id"
+
+
+def of_spellings(name: str, ids: LabelArray | None) -> list[Fault]:
+    """Return the doubt about ids of ``id-column`` that differ by case, or in how a number is
+    written: each is an agent."""
+    known: dict[str, list[str]] = {}
+    for one in () if ids is None else np.unique(ids):
+        text = str(one)
+        same = text.casefold()
+        if is_number(text) and "," not in text:
+            same = str(float(text))  # 1, 01 and 1.0
+        known.setdefault(same, []).append(text)
+    if not (alike := [texts for texts in known.values() if len(texts) > 1]):
+        return []
+    each = ", ".join(some(texts) for texts in alike[:2])
+    more = f" and {len(alike) - 2} more" if len(alike) > 2 else ""
+    text = f"column {name}: are {each}{more} one id each? Write them alike, or each is an agent"
+    return [Fault(text, stops=False)]
+
+
+def of_copies(table: Any, files: LabelArray) -> list[Fault]:
+    """Return the doubt that a file of a folder is a copy of another: rows are used twice, and
+    trained on and held out."""
+    names, firsts, counts = np.unique(files, return_index=True, return_counts=True)
+    known: dict[str, list[tuple[str, Any]]] = {}
+    for name, first, count in zip(names, firsts, counts, strict=True):
+        rows = table.slice(first, count)
+        ends = str([count, rows.slice(0, 1).to_pylist(), rows.slice(count - 1).to_pylist()])
+        for other, before in known.setdefault(ends, []):
+            if rows.equals(before):
+                text = (
+                    f"{other} and {name} have the same rows, which are used twice, trained on and "
+                    "held out: if one is a copy, take it out of the folder"
+                )
+                return [Fault(text, stops=False)]
+        known[ends].append((str(name), rows))
+    return []
 
 
 def of_label(
@@ -262,8 +328,3 @@ def _are_whole(numbers: Any) -> bool:
 
 def _words(name: str) -> list[str]:
     return re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower())
-
-
-def _some(texts: Sequence[str]) -> str:
-    more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
-    return f"{', '.join(repr(one[:40]) for one in texts[:_SHOWN])}{more}"

@@ -190,6 +190,14 @@ def of_empty_rows(count: int) -> list[Fault]:
     return [Fault(f"{rows} left out", stops=False)] if count else []
 
 
+def of_headers(count: int) -> list[Fault]:
+    """Return the doubt about rows that repeat the names of the columns, which are left out."""
+    rows = "a row repeats" if count == 1 else f"{count} rows repeat"
+    which = "is" if count == 1 else "are"
+    text = f"{rows} the names of the columns, as where files were joined, and {which} left out"
+    return [Fault(text, stops=False)] if count else []
+
+
 # ------------------------------------------------------------------ a column
 
 
@@ -240,7 +248,9 @@ def label_column(values: Any, label: SourceColumn) -> SourceColumn:
         if len(classes) <= MOST_CLASSES and (classes == np.floor(classes)).all():
             label = replace(label, categories=tuple(str(int(one)) for one in classes))
     if label.constant:
-        raise UnfitError("every row has the same label", drop=False)
+        way = " (a node that has one class of several needs a schema that lists all)"
+        way = way if label.categories else ""
+        raise UnfitError(f"every row has the same label{way}", drop=False)
     return label
 
 
@@ -253,9 +263,28 @@ def doubts(column: SourceColumn, values: Any) -> list[Fault]:
         text = f"column {column.name}: {same[:40]} in every row, which tells nothing"
     elif not column.categories and not column.dates and _may_be_ids(column, as_numbers(values)):
         text = f"column {column.name}: a different whole number in every row: an id?"
+    elif not column.categories and not column.dates and (code := _code(as_numbers(values))):
+        return [Fault(f"column {column.name}: {code}", stops=False)]
     else:
         return []
     return [Fault(text, drop=(column.name,), stops=False)]
+
+
+def _code(numbers: Any) -> str:
+    """Return what is doubtful about a number of nines, such as -9 or 999, that is in several rows
+    and farther from all others than these are from each other."""
+    known, counts = np.unique(numbers[~np.isnan(numbers)], return_counts=True)
+    if len(known) < 3:
+        return ""
+    for at, near, others in ((0, 1, known[1:]), (-1, -2, known[:-1])):
+        code, count = known[at], counts[at]
+        nines = re.fullmatch("-9+|99+", f"{code:.15g}")
+        if nines and count > 1 and abs(code - known[near]) > others[-1] - others[0]:
+            return (
+                f"{code:g} in {count} rows, far from all other numbers: if it says that a value is "
+                "missing, leave these cells empty"
+            )
+    return ""
 
 
 def _may_be_ids(column: SourceColumn, numbers: Any) -> bool:

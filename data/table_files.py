@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,10 +14,14 @@ from privet.core.errors import near_path
 from privet.data import hub
 from privet.data.dataset import DataError, LabelArray, brief
 from privet.data.table_mixed import of_one_kind
-from privet.data.table_values import normal
+from privet.data.table_values import cells, normal, thousands_or_decimals
 
+TEST = "test"
+"""Name of the file, or split, that is the test set."""
 EXPECTED = "a .csv, .csv.gz, .tsv or .parquet file, a folder of them, or an hf: table"
 _SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
+_OTHER_TABLES = (".txt", ".dat", ".xlsx", ".xls", ".xlsm", ".ods", ".zip", ".csv.bz2", ".csv.xz")
+"""Ends of names of files that may hold rows, and are not read."""
 _NOT_UTF_8 = "expected text in UTF-8: save it with that encoding (in Excel, CSV UTF-8)"
 
 
@@ -44,6 +48,12 @@ class Rows(NamedTuple):
         Rows of each file, by its name.
     faults : dict
         What is unclear in the numbers of one file, by column.
+    points : dict
+        Of columns whose cells are each read by themselves, points that may separate thousands.
+    headers : int
+        Rows that repeat the names of the columns, where they were emptied.
+    unread : tuple of str
+        Names in the folder that may be tables as well, and were not read.
     """
 
     table: Any
@@ -52,12 +62,31 @@ class Rows(NamedTuple):
     unnamed: tuple[str, ...]
     counts: dict[str, int]
     faults: dict[str, str]
+    points: dict[str, str]
+    headers: int = 0
+    unread: tuple[str, ...] = ()
 
 
-def read_rows(source: str, public: Collection[str] = ()) -> Rows:
+def read_rows(
+    source: str,
+    *,
+    public: Collection[str] = (),
+    unused: Callable[[str], bool] = lambda name: False,
+    empty_headers: bool = False,
+) -> Rows:
     """Return the rows of a file, of a folder of files with the same columns, or of a hub's table.
 
-    ``public`` are the columns of a schema, whose cells are each read by themselves.
+    Parameters
+    ----------
+    source : str
+        As ``data-path`` has it.
+    public : collection of str
+        The columns of a schema, whose cells are each read by themselves.
+    unused : callable
+        Says of a column's name that a file may lack the column: its values are missing there.
+    empty_headers : bool
+        Whether a row of a text file that repeats the names of the columns, as where files were
+        joined, becomes one without values.
 
     Raises
     ------
@@ -69,24 +98,31 @@ def read_rows(source: str, public: Collection[str] = ()) -> Rows:
     tables: dict[str, Any] = {}
     repeated: dict[str, list[str]] = {}
     unnamed: set[str] = set()
-    for name, one in _tables(source):
+    headers = 0
+    for name, given in _tables(source):
+        one, found = _without_headers(given) if empty_headers else (given, 0)
+        headers += found
         heads = [normal(head) for head in one.column_names]
         kept = [at for at, head in enumerate(heads) if head or not _is_blank(one[at])]
-        given = [heads[at] or f"column {at + 1}" for at in kept]
-        names = _unique(given)
+        called = [heads[at] or f"column {at + 1}" for at in kept]
+        names = _unique(called)
         unnamed |= {made for at, made in zip(kept, names, strict=True) if not heads[at]}
-        for head in {head for head in given if given.count(head) > 1}:
-            alike = [made for was, made in zip(given, names, strict=True) if was == head]
+        for head in {head for head in called if called.count(head) > 1}:
+            alike = [made for was, made in zip(called, names, strict=True) if was == head]
             repeated[head] = list(dict.fromkeys([*repeated.get(head, []), *alike]))
         tables[name] = one.select(kept).rename_columns(names)
     files = np.repeat(list(tables), [one.num_rows for one in tables.values()])
+    tables = _with_columns(tables, unused)
     first, *others = tables
     for name in others:
         odd = set(tables[name].column_names) ^ set(tables[first].column_names)
         if odd:
             raise DataError(
-                f"{source}: {first} and {name} do not both have {', '.join(sorted(odd))}"
+                f"{source}: {first} and {name} do not both have {', '.join(sorted(odd))}: call "
+                "columns alike, or leave them out with drop-columns"
             )
+    unclear = _unclear_points(tables)
+    points = {name: unclear.pop(name) for name in public if name in unclear}
     faults: dict[str, str] = {}
     counts = {name: one.num_rows for name, one in tables.items()}
     if len(tables) > 1:
@@ -97,7 +133,62 @@ def read_rows(source: str, public: Collection[str] = ()) -> Rows:
         raise DataError(f"{source}: files of different types ({brief(error)})") from None
     if not len(files):
         raise DataError(f"{source}: expected rows below the header, found none")
-    return Rows(table, files, repeated, tuple(sorted(unnamed)), counts, faults)
+    faults = {**unclear, **faults}
+    made, unread = tuple(sorted(unnamed)), tuple(_unread(Path(source)))
+    return Rows(table, files, repeated, made, counts, faults, points, headers, unread)
+
+
+def _with_columns(tables: dict[str, Any], unused: Callable[[str], bool]) -> dict[str, Any]:
+    """Return the tables, each with all columns that are not used, without values where a file
+    lacks one."""
+    import pyarrow as pa
+
+    names = dict.fromkeys(name for one in tables.values() for name in one.column_names)
+    for name in filter(unused, names):
+        for file, one in tables.items():
+            if name not in one.column_names:
+                tables[file] = one.append_column(name, pa.nulls(one.num_rows, pa.string()))
+    return tables
+
+
+def _without_headers(table: Any) -> tuple[Any, int]:
+    """Return a table without values in the rows that repeat the names of its columns, and how many
+    they are."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names = [(at, name) for at, name in enumerate(table.column_names) if name]
+    if len(names) < 2:
+        return table, 0
+    same: Any = None
+    for at, name in names:
+        if not pa.types.is_string(table[at].type):
+            return table, 0
+        one = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(table[at]), name), False)
+        same = one if same is None else pc.and_(same, one)
+        if not pc.any(same).as_py():
+            return table, 0
+    columns = [pc.if_else(same, None, values) for values in table.columns]
+    return pa.table(columns, names=table.column_names), pc.sum(same).as_py()
+
+
+def _unclear_points(tables: dict[str, Any]) -> dict[str, str]:
+    """Return, by column, in which file a point may be decimal or separate thousands."""
+    faults: dict[str, str] = {}
+    for file, table in tables.items():
+        for name in table.column_names:
+            if found := thousands_or_decimals(cells(table[name])):
+                faults.setdefault(name, f"{file}: {found}" if file else found)
+    return faults
+
+
+def _unread(path: Path) -> Iterator[str]:
+    """Yield the names in a folder that may be tables, and are not read."""
+    for one in sorted(path.iterdir()) if path.is_dir() else ():
+        if not one.name.startswith(".") and not _may_be_read(one):
+            below = one.is_dir() and any(map(_may_be_read, one.iterdir()))
+            if below or one.name.lower().endswith(_OTHER_TABLES):
+                yield f"{one.name}{'/' if below else ''}"
 
 
 def _unique(names: list[str]) -> list[str]:
@@ -126,25 +217,33 @@ def _tables(source: str) -> Iterator[tuple[str, Any]]:
         for name, rows in hub.splits(source).items():
             yield str(name), rows.with_format("arrow")[:]
     elif path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.name.endswith(_SUFFIXES))
+        files = sorted(filter(_may_be_read, path.iterdir()))
         names = [_name(file) for file in files]
         for file, name in zip(files, names, strict=True):
             if names.count(name) > 1:
                 raise DataError(f"{path}: two files are called {name}")
             yield name, _read(file)
         if not files:
-            below = next((one for one in path.rglob("*") if one.name.endswith(_SUFFIXES)), None)
+            below = next(filter(_may_be_read, path.rglob("*")), None)
             where = f"; there is one in {below.parent}: give that folder" if below else ""
             raise DataError(f"{path}: found no file {', '.join(_SUFFIXES)}{where}")
-    elif path.is_file() and path.name.endswith(_SUFFIXES):
+    elif path.is_file() and is_table(path.name):
         yield "", _read(path)
     else:
         what = "is of another kind" if path.exists() else "no such file"
         raise DataError(f"{path}: {what}; expected {EXPECTED}{near_path(path)}")
 
 
+def _may_be_read(file: Path) -> bool:
+    """Return whether a file of a folder is one of its tables; systems hide some of other kinds."""
+    return is_table(file.name) and not file.name.startswith(".")
+
+
 def _name(file: Path) -> str:
-    return next(file.name.removesuffix(end) for end in _SUFFIXES if file.name.endswith(end))
+    """Return what the rows of a file are called; ``test`` in any case are the test set."""
+    end = next(end for end in _SUFFIXES if file.name.lower().endswith(end))
+    name = file.name[: -len(end)]
+    return name.lower() if name.lower() == TEST else name
 
 
 def _read(path: Path) -> Any:
@@ -154,12 +253,12 @@ def _read(path: Path) -> Any:
     from pyarrow import parquet
 
     try:
-        if path.suffix == ".parquet":
+        if path.suffix.lower() == ".parquet":
             with parquet.ParquetFile(path) as file:
                 return _named(path, file.read())
         delimiter, names, above = _header(path)
         table = arrow_csv.read_csv(
-            path,
+            _stream(path),
             read_options=arrow_csv.ReadOptions(column_names=names, skip_rows=above),
             parse_options=arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             convert_options=arrow_csv.ConvertOptions(
@@ -175,14 +274,19 @@ def _read(path: Path) -> Any:
         raise DataError(f"{path}: {why}") from None
 
 
+def _stream(path: Path) -> Any:
+    import pyarrow as pa
+
+    zipped = path.suffix.lower() == ".gz"
+    return pa.input_stream(str(path), compression="gzip" if zipped else None)
+
+
 def _header(path: Path) -> tuple[str, list[str], int]:
     """Return the delimiter of a text file, the names of its columns, and the lines above the rows.
 
     A first line ``sep=;``, as Excel writes it, names the delimiter.
     """
-    import pyarrow as pa
-
-    with pa.input_stream(str(path), compression="detect") as stream:
+    with _stream(path) as stream:
         head = stream.read(1 << 20).removeprefix(b"\xef\xbb\xbf").splitlines()
     if not head:
         raise DataError(f"{path}: expected a header and rows, found nothing")

@@ -18,7 +18,9 @@ from privet.data.table_values import (
     has_decimal_commas,
     has_unclear_points,
     is_boolean,
+    is_plain,
     with_point,
+    without_bounds,
 )
 
 
@@ -63,6 +65,12 @@ def _pointed(values: Any, commas: bool) -> Any:
     what its signs are)."""
     if has_decimal_commas(values) or (commas and has_unclear_points(values)):
         return with_point(values)
+    numbers = without_bounds(values)
+    if numbers is not values and has_decimal_commas(numbers):
+        import pyarrow.compute as pc
+
+        with_point(numbers)  # refuses commas that may separate thousands
+        return pc.replace_substring(values, ",", ".")
     return values
 
 
@@ -89,7 +97,7 @@ def _of_one_kind(
     if all(one is not None for one in numbers.values()):
         return numbers
     for file, values in known.items():
-        if not _is_plain(values):
+        if not is_plain(values):
             other = next(one for one in known if known[one].type != values.type)
             faults[name] = (
                 f"of type {values.type} in {file} and of type {known[other].type} in {other}: "
@@ -104,19 +112,9 @@ def _may_be_boolean(values: Any) -> bool:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    texts = as_texts(values) if _is_plain(values) else pa.array(["no"])
+    texts = as_texts(values) if is_plain(values) else pa.array(["no"])
     return is_boolean(values) or bool(
         pc.all(pc.is_in(texts.drop_null(), pa.array(["0", "1"]))).as_py()
-    )
-
-
-def _is_plain(values: Any) -> bool:
-    """Return whether a column has values that can be written as texts."""
-    import pyarrow as pa
-
-    kind = values.type
-    return not (
-        pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
     )
 
 

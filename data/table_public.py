@@ -19,6 +19,7 @@ from privet.data.table_values import (
     UnfitError,
     is_bound,
     is_number,
+    is_numeric,
     parted_bound,
 )
 
@@ -55,10 +56,10 @@ def numbers_of(values: Any, column: SourceColumn, *, dates: str, censored: str) 
     kind = values.type
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return in_days(values, dates)
-    if pa.types.is_boolean(kind):
-        raise UnfitError("holds texts, but the schema gives a range of numbers", drop=False)
-    if not pa.types.is_string(kind):
+    if is_numeric(values) or pa.types.is_null(kind):
         return values.cast(pa.float64(), safe=False)
+    if not pa.types.is_string(kind):
+        raise UnfitError(f"of type {kind}, but the schema gives a range of numbers", drop=False)
     try:  # as below, where all cells are plain numbers
         return values.cast(pa.float64())
     except pa.ArrowInvalid:

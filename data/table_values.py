@@ -20,11 +20,14 @@ THOUSANDS = r"^[-+]?[1-9]\d{0,2},\d{3}$"
 _POINTS = r"^([^.]*|[-+]?[1-9]\d{0,2}[.]\d{3})$"
 WITH_COMMA = r"^[-+]?\d+,\d+([eE][-+]?\d+)?$"
 POINT_OF_THOUSANDS = r"^[-+]?[1-9]\d{0,2}[.]\d{3}$"
-_CENSORED = r"^([<>]=?|[≤≥])\s*[-+]?\d+([.,]\d+)?([eE][-+]?\d+)?$"
 _BOUND_SIGN = r"([<>]=?|[≤≥])\s*"
+_CENSORED = r"^" + _BOUND_SIGN + r"[-+]?\d+([.,]\d+)?([eE][-+]?\d+)?$"
 _WRITTEN = r"^[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?$"
 _TRUE, _FALSE = ("true", "1"), ("false", "0")
-SEPARATED = r"^[-+]?(\d+|\d{1,3}([,.' ]\d{3})+)([.,]\d+)?([eE][-+]?\d+)?$"
+_APART = ",' \u2019\u00a0\u202f"
+"""What separates thousands beside points; tables of several languages have no-break spaces."""
+SEPARATED = rf"^[-+]?(\d+|\d{{1,3}}([.{_APART}]\d{{3}})+)([.,]\d+)?([eE][-+]?\d+)?$"
+_WHOLE_OR_POINT = r"^(" + _BOUND_SIGN + r")?[-+]?(\d+|[1-9]\d{0,2}[.]\d{3})$"
 
 
 class UnfitError(Exception):
@@ -91,6 +94,26 @@ def cells(values: Any) -> Any:
         return values
     trimmed = pc.utf8_trim_whitespace(pc.utf8_normalize(values.cast(pa.string()), form="NFC"))
     return pc.if_else(pc.is_in(trimmed, pa.array(_NO_VALUE)), None, trimmed)
+
+
+def is_plain(values: Any) -> bool:
+    """Return whether a column has values that can be written as texts."""
+    import pyarrow as pa
+
+    kind = values.type
+    return not (
+        pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    )
+
+
+def is_numeric(values: Any) -> bool:
+    """Return whether a column is one of numbers."""
+    import pyarrow as pa
+
+    kind = values.type
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    )
 
 
 def is_text(values: Any) -> bool:
@@ -169,6 +192,28 @@ def has_unclear_points(values: Any) -> bool:
     return _are_written(values, _POINTS, ".")
 
 
+def thousands_or_decimals(values: Any) -> str:
+    """Return what is unclear in a column in which whole numbers such as 594 stand beside 1.431 and
+    no others: the point may be one of thousands. Empty where nothing is."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_string(values.type):
+        return ""
+    for known in (values[:1000].drop_null(), values.drop_null()):  # most columns end at the first
+        if not pc.all(pc.match_substring_regex(known, _WHOLE_OR_POINT)).as_py():
+            return ""
+    points = pc.match_substring(known, ".")
+    whole = known.filter(pc.and_(pc.invert(points), pc.match_substring_regex(known, "[1-9]")))
+    if not (len(whole) and pc.any(points).as_py()):
+        return ""
+    one = known.filter(points)[0].as_py()
+    return (
+        f"{one!r} beside {whole[0].as_py()!r} may have a separator of thousands (write "
+        f"{one.replace('.', '')}, or {one}0 if the point is a decimal one)"
+    )
+
+
 def is_boolean(values: Any) -> bool:
     """Return whether a column is of booleans: by its type, or as texts true and false in any
     case, 0 and 1 beside them."""
@@ -243,7 +288,7 @@ def censored_as(values: Any, how: str, *, mixed: bool = True) -> Any:
     count, plain = pc.sum(bounds).as_py() or 0, known.filter(pc.invert(bounds))
     if not count or (mixed and not len(plain)):
         return values
-    if not pc.all(pc.match_substring_regex(plain, _WRITTEN)).as_py():
+    if not pc.all(pc.match_substring_regex(plain, _WRITTEN), min_count=0).as_py():
         return values
     if how == "refuse":
         raise UnfitError(
@@ -254,12 +299,25 @@ def censored_as(values: Any, how: str, *, mixed: bool = True) -> Any:
             keys={"censored": "bound"},
         )
     below = pc.fill_null(pc.match_substring_regex(values, "^[<≤]"), False)
-    stripped = pc.utf8_ltrim_whitespace(pc.utf8_ltrim(values, "<>=≤≥"))
-    numbers = with_point(_numbers_or_texts(stripped)).cast(pa.float64())
+    numbers = with_point(_numbers_or_texts(without_bounds(values))).cast(pa.float64())
     if how == "half":
         halved = pc.and_(below, pc.fill_null(pc.greater(numbers, 0.0), False))
         numbers = pc.if_else(halved, pc.multiply(numbers, 0.5), numbers)
     return numbers
+
+
+def without_bounds(values: Any) -> Any:
+    """Return a column of texts in which each bound is its number, any other column, and one
+    without bounds, as it is."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_string(values.type):
+        return values
+    bounds = pc.match_substring_regex(values, _CENSORED)
+    if not pc.any(bounds).as_py():
+        return values
+    return pc.if_else(bounds, pc.replace_substring_regex(values, "^" + _BOUND_SIGN, ""), values)
 
 
 def not_finite(values: Any) -> Any:
@@ -340,13 +398,14 @@ def with_point(values: Any, *, comma: bool = False) -> Any:
     known = values.drop_null()
     if not pc.all(pc.match_substring_regex(known, SEPARATED)).as_py():
         return values
-    if not pc.any(pc.match_substring_regex(known, "[,' .]")).as_py():
+    if not pc.any(pc.match_substring_regex(known, f"[.{_APART}]")).as_py():
         return values  # whole numbers, which stay texts
     decimal = pc.all(pc.match_substring_regex(known, _DECIMAL_COMMA)).as_py()
     separated = known.filter(pc.match_substring(known, ","))
     if decimal and (comma or not pc.all(pc.match_substring_regex(separated, THOUSANDS)).as_py()):
         return pc.replace_substring(values, ",", ".").cast(pa.float64())
-    one = known.filter(pc.match_substring_regex(known, "[,' ]|[.].*[.]|[.][0-9]{3}$"))[0].as_py()
+    odd = pc.match_substring_regex(known, rf"[{_APART}]|[.].*[.]|[.][0-9]{{3}}$")
+    one = known.filter(odd)[0].as_py()
     raise UnfitError(
         f"{one!r} may have separators of thousands (write numbers without them, and with a decimal "
         "point)"

@@ -24,6 +24,9 @@ from privet.client_apps import SklearnModel
 from privet.core import algorithm
 from privet.core.log_level import hushed
 from privet.core.registry import DEFAULT_ALGORITHM
+from privet.data.dataset import SourceColumn
+from privet.data.scaling import moments_of, several_units
+from privet.data.table_doubts import of_parted
 from privet.problems import LinearModel
 from privet.problems.reference import NEWTON_UP_TO
 from privet.server_apps import read_config
@@ -206,6 +209,8 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
                 parts.append(_validated(self, rows, labels, reset=number == 0))
             except ValueError as error:
                 raise ValueError(f"agent {number}: {error}") from None
+        if self.target_epsilon is None:  # a warning would tell of the records
+            _warn_of_units([rows for rows, _ in parts], getattr(self, "feature_names_in_", None))
         return parts
 
     def _test(self, given: tuple[Any, Any] | None) -> Part | None:
@@ -348,9 +353,14 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
         random = check_random_state(self.random_state)
         parts = self._parts(X, y, random)
         labels = np.concatenate([labels for _, labels in parts])
-        self.classes_, numbers = np.unique(labels, return_inverse=True)
+        try:
+            self.classes_, numbers = np.unique(labels, return_inverse=True)
+        except TypeError:
+            raise ValueError(_of_types([labels for _, labels in parts])) from None
         if len(self.classes_) < 2:
             raise ValueError("a classifier needs at least two classes, found 1 class")
+        if _is_parted(X):
+            _warn_if_parted(self.classes_, numbers, [len(labels) for _, labels in parts])
         coded = np.split(numbers, np.cumsum([len(labels) for _, labels in parts])[:-1])
         data = [(rows, code) for (rows, _), code in zip(parts, coded, strict=True)]
         test = self._test(eval_set)
@@ -493,6 +503,33 @@ def _pooled(parts: Sequence[Part]) -> Part:
 def _is_parted(X: Any) -> bool:
     """Return whether the data are one array per agent: a list of two-dimensional arrays."""
     return isinstance(X, list | tuple) and len(X) > 0 and np.ndim(X[0]) == 2
+
+
+def _of_types(labels: Sequence[NDArray[Any]]) -> str:
+    """Return whose labels are of several types, or of another than the first agent's."""
+    kinds = [sorted({type(one).__name__ for one in own.tolist()}) for own in labels]
+    for number, own in enumerate(kinds):
+        if len(own) > 1 or own != kinds[0]:
+            beside = f", those of agent 0 {kinds[0][0]}" if len(own) == 1 else ""
+            return f"agent {number}: labels are {' and '.join(own)}{beside}: expected one type"
+    return f"labels of type {kinds[0][0]} cannot be sorted"
+
+
+def _warn_if_parted(classes: NDArray[Any], numbers: NDArray[Any], counts: Sequence[int]) -> None:
+    """Warn where agents have classes that others have not, and may only spell them otherwise."""
+    label = SourceColumn("y", 0, tuple(map(str, classes)))
+    agents = np.repeat([f"agent {number}" for number in range(len(counts))], counts)
+    for doubt in of_parted(label, numbers, agents, "", "the classes"):
+        warnings.warn(doubt.text, UserWarning, stacklevel=3)
+
+
+def _warn_of_units(rows: Sequence[NDArray[Any]], names: Sequence[str] | None) -> None:
+    """Warn where a feature lies so far apart at agents that it may be in several units."""
+    for at in range(rows[0].shape[1]):
+        known = {f"agent {n}": moments_of(own[:, at]) for n, own in enumerate(rows)}
+        for found in several_units(known):
+            name = at if names is None else names[at]
+            warnings.warn(f"feature {name}: {found}", UserWarning, stacklevel=4)
 
 
 def _validated(estimator: Any, X: Any, y: Any, *, reset: bool) -> Any:

@@ -19,7 +19,8 @@ from privet.core import NotFiniteError, UploadError
 from privet.core.errors import listed, one_line
 from privet.core.shapes import REAL, Entries, Items, require
 from privet.data.agreement import Agreement, agreement
-from privet.data.meaning import is_own, is_statement, named
+from privet.data.meaning import is_own, is_statement, named, read
+from privet.data.scaling import of_units
 from privet.wire import Enrolment, Layout
 from privet.wire.magnitude import finite
 from privet.wire.payload import BUFFERS
@@ -315,12 +316,23 @@ class Session:
         if all(map(is_own, stated.values())):  # the coordinator's data are of another kind
             self.leader = ""
         self.encoding = agreement(stated, self.leader)
+        self._warn_of_units(stated)
         others = [name for name, text in stated.items() if not self.encoding.has(text)]
         if others:
             log.info("agents %s are asked again, for the run's columns and scaling", listed(others))
         if self.encoding.text and (others or not simulated):
             self.encoding_sent = named(self.encoding.mark, self.row_norm)
         return others
+
+    def _warn_of_units(self, stated: Mapping[str, str]) -> None:
+        """Log columns whose numbers lie so far apart at sites that their units may differ."""
+        agreed = self.encoding.meaning
+        if agreed is None or not agreed.scale:
+            return
+        read_ones = {name: one for name, text in stated.items() if text and (one := read(text))}
+        alike = {name: one for name, one in read_ones.items() if one.difference(agreed) is None}
+        if found := of_units(alike):
+            log.warning("%s", one_line(listed(found)))
 
     def adopt(self, enrolment: Enrolment) -> None:
         """Take over the model description of an enrolled agent.

@@ -226,7 +226,7 @@ class TestSchema:
     @pytest.mark.parametrize(
         ("text", "expected"),
         [
-            (SCHEMA.replace("100", "50"), r"column age: values outside of \[0, 50\]"),
+            (SCHEMA.replace("100", "50"), r"column age: row 2: values outside of \[0, 50\]"),
             (SCHEMA.replace('"m", ', ""), r"column sex: row 2: 'm' is not a category"),
             (SCHEMA.replace('"ill"', '"sick"'), r"column outcome: row 2: 'ill' is not a category"),
             (SCHEMA.replace("outcome", "bmi"), "expected outcome, the column of the labels"),
@@ -358,7 +358,7 @@ class TestMissing:
         assert data.train_features.tolist() == [[-1, 0], [1, 1]]
         assert "left out, as values are missing: 2 rows" in data.description
         text = "[columns]\na = [1, 2]\ny = ['0', '1']\n"
-        with pytest.raises(DataError, match="column a: values outside"):
+        with pytest.raises(DataError, match="column a: row 3: values outside"):
             whole(tmp_path / "a.csv", schema=schema_file(tmp_path, text))
         text = "[columns]\nb = ['x', 'y']\ny = ['0', '1']\n"
         with pytest.raises(DataError, match="column b: row 3: 'z' is not a category"):

@@ -80,6 +80,20 @@ def test_plain_sites_scale_by_all_rows_so_that_the_model_is_the_pooled_one(
     assert model == pytest.approx(pooled_optimum(BERN, GRAZ, LINZ), abs=1e-9)
 
 
+def test_the_coordinator_says_where_units_may_differ(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Means and deviations of all rows hide it: sodium in mg/dl is 2.3 times that in mmol/l."""
+    graz = {**GRAZ, "sodium": [2.3 * one for one in GRAZ["sodium"]]}
+    _, strategy = train(nodes(tmp_path / "units", [table(one) for one in (BERN, graz, LINZ)]), 1)
+    assert not turned_away(strategy)
+    assert "column sodium: about 138 in 'bern', 'linz' and about 317 in 'graz'" in caplog.text
+    assert "column age" not in caplog.text
+    caplog.clear()
+    train(nodes(tmp_path / "alike", [table(one) for one in (BERN, GRAZ, LINZ)]), 1)
+    assert "units differ" not in caplog.text
+
+
 @pytest.mark.parametrize(
     ("schemas", "options"),
     [((), {}), ((SCHEMA, PERMUTED), {}), ((SCHEMA, PERMUTED), SEEDED)],

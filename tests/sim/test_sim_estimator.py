@@ -320,3 +320,30 @@ def test_config_errors_are_value_errors() -> None:
     assert issubclass(ConfigError, ValueError)
     with pytest.raises(NotFittedError):
         FederatedClassifier().predict(X)
+
+
+def test_classes_and_units_that_part_along_agents_warn() -> None:
+    X, y = load_breast_cancer(return_X_y=True)
+    X = scale(X[:, :3]) + 9
+    parts = [X[:300], X[300:]]
+    model = FederatedClassifier(rounds=1)
+    words = [np.where(y[:300] > 0, "yes", "no"), np.where(y[300:] > 0, "ja", "nein")]
+    with pytest.warns(UserWarning, match="classes 'no', 'yes' in 'agent 0' alone and 'ja', 'nein'"):
+        model.fit(parts, words)
+    units = [X[:300], X[300:] * [1, 30, 1]]
+    with pytest.warns(UserWarning, match="feature 1: about .* in 'agent 0' and about .* 'agent 1'"):
+        model.fit(units, [y[:300], y[300:]])
+    private = FederatedClassifier("dp-fedsgd", rounds=1, clip=1.0, target_epsilon=4.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(parts, [y[:300], y[300:]])
+        model.fit(X, y)
+        private.fit(units, [y[:300], y[300:]])
+
+
+def test_labels_of_several_types_are_named_by_their_agent() -> None:
+    X, y = np.arange(12.0).reshape(6, 2), np.array([0, 1, 0])
+    texts = np.array(["0", "1", "0"], dtype=object)
+    with pytest.raises(ValueError, match="agent 1: labels are str, those of agent 0 int: expected"):
+        FederatedClassifier().fit([X[:3], X[3:]], [y, texts])

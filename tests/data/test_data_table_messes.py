@@ -1,0 +1,300 @@
+"""Tables as sites deliver them: nothing is read wrongly, or left out, in silence."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from privet import load_model
+from privet.data import DataError, Dataset, load
+from privet.data.meaning import Difference, Meaning
+from privet.data.scaling import moments_of, of_units, several_units
+from privet.data.table_faults import TableError
+from privet.data.table_values import thousands_or_decimals
+from privet.sim.inline import run_inline
+from support.cli import privet
+
+N = 60
+
+
+def rows(seed: int = 0, **columns: Any) -> pd.DataFrame:
+    draw = np.random.default_rng(seed)
+    usual = {"x": draw.normal(size=N).round(4), "label": draw.choice(["ill", "well"], N)}
+    return pd.DataFrame({**usual, **columns})
+
+
+def csv(path: Path, table: pd.DataFrame, **keys: Any) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    table.to_csv(path, index=False, **keys)
+    return path
+
+
+def read(path: Path, **keys: Any) -> Dataset:
+    return load("csv", data_path=path, intercept=False, **keys)
+
+
+def doubts(data: Dataset) -> str:
+    return "\n".join(fault.text for fault in data.doubts)
+
+
+def schema(folder: Path, columns: str) -> str:
+    path = folder / "schema.toml"
+    path.write_text(f'[columns]\nlabel = ["ill", "well"]\n{columns}\n')
+    return str(path)
+
+
+# ------------------------------------------------------------------ units
+
+
+def normal(mean: float, deviation: float, count: int = 200) -> list[float]:
+    return moments_of(np.random.default_rng(0).normal(mean, deviation, count))
+
+
+def skewed(scale: float) -> list[float]:
+    return moments_of(np.random.default_rng(0).gamma(1.5, scale, 200))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "apart"),
+    [
+        (normal(37, 0.7), normal(98.6, 1.26), True),  # degrees
+        (normal(120, 35), normal(6.7, 1.9), True),  # glucose, mg/dl and mmol/l
+        (normal(80, 20), normal(0.9, 0.22), True),  # creatinine
+        (normal(80, 15), normal(176, 33), True),  # kg and lb
+        (skewed(20.0), skewed(2.0), True),  # CRP, mg/l and mg/dl
+        (normal(37, 0.7), normal(38.5, 0.9), False),  # feverish
+        (normal(45, 18), normal(70, 9), False),  # another age
+        (normal(0, 1), normal(2, 1), False),
+        (moments_of(np.repeat([0.0, 1.0], [98, 2])), moments_of(np.repeat([0.0, 1.0], 50)), False),
+        (moments_of(np.full(50, 2019.0)), moments_of(np.full(50, 2.0)), False),  # a constant
+        (normal(37, 0.7, 3), normal(98.6, 1.26), False),  # few rows
+    ],
+)
+def test_numbers_that_may_be_in_two_units_are_told_apart(
+    one: list[float], other: list[float], apart: bool
+) -> None:
+    for sites in ({"a": one, "b": other}, {"a": other, "b": one}):
+        assert bool(several_units(sites)) == apart
+
+
+def test_sites_are_named_by_the_unit_that_they_seem_to_have() -> None:
+    sites = {"wien": normal(37, 0.7), "ohio": normal(98.6, 1.3), "bern": normal(36.9, 0.6)}
+    assert several_units(sites) == [
+        "about 37 in 'bern', 'wien' and about 98.6 in 'ohio': if their units differ, convert them "
+        "to one"
+    ]
+
+
+def temperatures(folder: Path) -> list[Path]:
+    celsius = np.random.default_rng(3).normal(37, 0.7, N).round(1)
+    fahrenheit = (celsius * 1.8 + 32).round(1)
+    return [
+        csv(folder / "bern.csv", rows(1, t=celsius)),
+        csv(folder / "ohio.csv", rows(2, t=fahrenheit)),
+        csv(folder / "wien.csv", rows(3, t=celsius[::-1])),
+    ]
+
+
+def test_units_of_a_folder_and_of_several_tables_are_doubted(tmp_path: Path) -> None:
+    files = temperatures(tmp_path / "sites")
+    found = doubts(read(tmp_path / "sites"))
+    assert "column t: about 37 in 'bern', 'wien' and about 98.6 in 'ohio': if their units" in found
+    assert "column x" not in found
+    shown = privet("data", *map(str, files), "label-column=label")
+    assert shown.code == 0
+    assert "worth a look:\n- column t: about 37 in" in shown.out
+    csv(files[1], rows(2, t=rows(2).x + 37))
+    assert "column t" not in doubts(read(tmp_path / "sites"))
+
+
+def test_units_of_targets_are_doubted_and_dates_are_not() -> None:
+    label = {"name": "weight"}
+    facts = {"seen": {"dates": "day-first"}, "x": {}}
+    own = [
+        {"seen": normal(18000 * k, 9), "x": normal(0, 1), "": normal(3 * k, 0.1)} for k in (1, 9)
+    ]
+    sites = {f"s{at}": Meaning(facts, label, rows=one) for at, one in enumerate(own)}
+    assert [line.split(":")[0] for line in of_units(sites)] == ["column weight"]
+
+
+# ------------------------------------------------------------------ numbers
+
+
+@pytest.mark.parametrize(
+    ("texts", "unclear"),
+    [
+        (["594", "1.431", "27", "2.079"], True),
+        (["594", None, "<1.000"], True),
+        (["1.431", "2.079"], False),  # three decimals throughout
+        (["0", "1.431", "2.079"], False),
+        (["594", "1.431", "27.5"], False),
+        (["594", "0.431"], False),
+        (["594", "27"], False),
+        (["594", "1.431", "-"], False),  # no column of numbers
+    ],
+)
+def test_points_of_thousands_are_no_silent_decimals(texts: list[str | None], unclear: bool) -> None:
+    assert bool(thousands_or_decimals(pa.chunked_array([pa.array(texts)]))) == unclear
+
+
+def test_a_column_with_points_of_thousands_is_refused(tmp_path: Path) -> None:
+    pay = np.random.default_rng(1).integers(500, 2500, N)
+    written = [f"{one:,}".replace(",", ".") for one in pay]
+    path = csv(tmp_path / "a" / "a.csv", rows(pay=written), sep=";")
+    with pytest.raises(TableError, match=r"column pay: '\d\.\d{3}' beside '\d{3}' may have a sep"):
+        read(path)
+    csv(tmp_path / "a" / "b.csv", rows(1, pay=pay))
+    with pytest.raises(TableError, match="column pay: a: "):
+        read(tmp_path / "a")
+    listed = ", ".join(f'"{one}"' for one in sorted(set(written)))
+    data = read(path, schema=schema(tmp_path, f"pay = [{listed}]"))
+    assert data.columns == len(set(written)) - 1
+
+
+@pytest.mark.parametrize("space", ["\u00a0", "\u202f", "\u2019"])
+def test_spaces_between_thousands_are_named_as_such(tmp_path: Path, space: str) -> None:
+    pay = [f"{one:,}".replace(",", space) for one in np.arange(N) * 37 + 500]
+    path = csv(tmp_path / "a.csv", rows(pay=pay), sep=";")
+    with pytest.raises(TableError, match=r"column pay: .* may have separators of thousands"):
+        read(path)
+
+
+def test_a_file_with_commas_and_bounds_stands_beside_one_with_points(tmp_path: Path) -> None:
+    crp = np.random.default_rng(2).gamma(1.5, 9, N).round(2) + 0.01
+    points = ["<0.5" if at % 9 == 0 else f"{one:.2f}" for at, one in enumerate(crp)]
+    commas = [one.replace(".", ",") for one in points]
+    csv(tmp_path / "same" / "a.csv", rows(crp=points))
+    csv(tmp_path / "same" / "b.csv", rows(1, crp=points))
+    csv(tmp_path / "mixed" / "a.csv", rows(crp=points))
+    csv(tmp_path / "mixed" / "b.csv", rows(1, crp=commas), sep=";", decimal=",")
+    same, mixed = (read(tmp_path / one, censored="half") for one in ("same", "mixed"))
+    np.testing.assert_array_equal(same.train_features, mixed.train_features)
+
+
+def test_a_bound_that_is_alone_among_new_rows_is_read_as_in_the_training(tmp_path: Path) -> None:
+    crp = ["<5" if at % 4 == 0 else str(5 + at) for at in range(N)]
+    path = csv(tmp_path / "a.csv", rows(crp=crp))
+    settings = {"dataset": "csv", "data-path": str(path), "censored": "half", "num-agents": 2}
+    folder = run_inline({**settings, "num-server-rounds": 2}, tmp_path / "run").folder
+    model = load_model(folder)
+    features = model.features(pd.DataFrame({"x": [0.0, 0.0], "crp": ["<5", "2.5"]}))
+    np.testing.assert_array_equal(features[0], features[1])
+    alone = model.features(pd.DataFrame({"x": [0.0], "crp": ["<5"]}))
+    np.testing.assert_array_equal(alone[0], features[0])
+    for value in (np.datetime64("2020-01-01", "s"), [1.0]):
+        with pytest.raises(
+            DataError, match=r"column x: of type .*, and the model was trained on n"
+        ):
+            model.predict(pd.DataFrame({"x": [value], "crp": ["7"]}))
+
+
+def test_a_number_of_nines_far_from_the_others_is_doubted(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    vessels = np.where(np.arange(N) % 10 == 0, -9, draw.integers(0, 4, N))
+    days = np.where(np.arange(N) % 3 == 0, 999, draw.integers(0, 28, N))
+    found = doubts(read(csv(tmp_path / "a.csv", rows(ca=vessels, pdays=days))))
+    assert "column ca: -9 in 6 rows, far from all other numbers" in found
+    assert "column pdays: 999 in 20 rows, far from all other numbers" in found
+    scores = np.where(np.arange(N) % 3 == 0, 99, draw.integers(20, 99, N))
+    assert "column" not in doubts(read(csv(tmp_path / "b.csv", rows(score=scores))))
+
+
+# ------------------------------------------------------------------ rows and files
+
+
+def test_a_header_that_is_repeated_costs_no_column(tmp_path: Path) -> None:
+    once = csv(tmp_path / "once.csv", rows(sex=np.resize(["f", "m"], N)))
+    header, *lines = once.read_text().splitlines(keepends=True)
+    joined = tmp_path / "joined.csv"
+    joined.write_text(header + "".join([*lines[:20], header, *lines[20:]]))
+    data, plain = read(joined), read(once)
+    assert "a row repeats the names of the columns" in doubts(data)
+    assert "may be a record" not in doubts(data)
+    assert [column.categories for column in data.source_columns] == [
+        column.categories for column in plain.source_columns
+    ]
+    assert len(data.train_labels) + len(data.test_labels) == N
+    bad = joined.read_text().replace(lines[30], lines[30].replace(",f", ",").replace(",m", ","))
+    joined.write_text(bad)
+    with pytest.raises(TableError, match="sex of 1 rows"):
+        read(joined)
+
+
+def test_files_of_a_folder_that_are_not_read_are_named(tmp_path: Path) -> None:
+    csv(tmp_path / "bern.csv", rows())
+    csv(tmp_path / "GRAZ.CSV", rows(1))
+    (tmp_path / "linz.CSV.GZ").write_bytes(gzip.compress((tmp_path / "bern.csv").read_bytes()))
+    (tmp_path / "._bern.csv").write_bytes(b"\x00\x05\x16\x07")
+    (tmp_path / "wien.xlsx").write_bytes(b"PK")
+    (tmp_path / "ulm.txt").write_text("x,label\n1,ill\n")
+    (tmp_path / "old").mkdir()
+    csv(tmp_path / "old" / "a.csv", rows())
+    csv(tmp_path / "Test.csv", rows(2))
+    data = read(tmp_path)
+    assert len(data.train_labels) == 3 * N
+    assert len(data.test_labels) == N
+    assert "of the folder: old/, ulm.txt, wien.xlsx; save" in doubts(data)
+    assert "bern and linz have the same rows" in doubts(data)
+    assert read(tmp_path / "GRAZ.CSV").columns == 1
+
+
+def test_a_column_that_is_not_used_may_lack_in_a_file(tmp_path: Path) -> None:
+    folder = tmp_path / "sites"
+    csv(folder / "a.csv", rows(note="n", ward="w"))
+    csv(folder / "b.csv", rows(1))
+    with pytest.raises(DataError, match="a and b do not both have note, ward: call columns alike"):
+        read(folder)
+    assert read(folder, drop_columns="note,ward").columns == 1
+    with pytest.raises(DataError, match="a and b do not both have ward"):
+        read(folder, drop_columns="note")
+    public = schema(tmp_path, "x = [-9, 9]")
+    assert read(folder, schema=public, label_column="label").columns == 1
+
+
+def test_a_parquet_column_of_lists_is_named(tmp_path: Path) -> None:
+    rows(z=[[1]] * N).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(TableError, match=r"column z: of type list.*; expected numbers or texts"):
+        read(tmp_path / "a.parquet")
+
+
+def test_ids_that_may_be_one_are_doubted(tmp_path: Path) -> None:
+    path = csv(tmp_path / "a.csv", rows(site=np.resize(["Bern", "bern", "1", "01", "Graz"], N)))
+    found = doubts(read(path, id_column="site"))
+    assert "column site: are '01', '1', 'Bern', 'bern' one id each?" in found
+    path = csv(tmp_path / "b.csv", rows(site=np.resize(["Bern", "Graz"], N)))
+    assert "column site" not in doubts(read(path, id_column="site"))
+
+
+# ------------------------------------------------------------------ messages
+
+
+def test_what_a_schema_refuses_is_named_with_its_rows(tmp_path: Path) -> None:
+    path = csv(tmp_path / "a.csv", rows(age=[130 if at == 3 else 40 + at for at in range(N)]))
+    public = schema(tmp_path, "age = [0, 120]")
+    with pytest.raises(DataError, match=r"column age: row 4: values outside of .*, such as 130"):
+        read(path, schema=public)
+    path = csv(tmp_path / "b.csv", rows(age=["k.A." if at == 7 else f"{at}" for at in range(N)]))
+    with pytest.raises(DataError, match=r"column age: row 8: 'k\.A\.' is a text, but"):
+        read(path, schema=public)
+
+
+def test_letters_that_do_not_show_are_shown() -> None:
+    found = Difference("sex = \u200bf, m", "sex = f, m").between("has", "the others")
+    assert found == r"has sex = \u200bf, m, the others sex = f, m"
+
+
+def test_the_hint_of_several_tables_has_their_keys(tmp_path: Path) -> None:
+    good = csv(tmp_path / "a.csv", rows())
+    one = csv(tmp_path / "b.csv", rows(label="ill").rename(columns={"label": "end"}))
+    good = csv(good, rows().rename(columns={"label": "end"}))
+    shown = privet("data", str(good), str(one), "label-column=end")
+    assert shown.code == 2
+    assert "needs a schema that lists all" in shown.err
+    assert f"to list all faults: privet data {one} label-column=end" in shown.err
+    assert "says more" not in shown.err

@@ -194,9 +194,10 @@ def several_units(sites: Mapping[str, Sequence[float]]) -> list[str]:
     """Return what to do where the numbers of one column may be in several units; nothing where
     they lie close enough together.
 
-    Sites are sorted by their means, and two neighbours are apart where the means differ by
-    1.5 sums of their deviations and by half, as 37 and 98.6 degrees do; or where they differ by a
-    factor of 4 or more with the same relative deviation, as skewed quantities in mg/l and mg/dl do.
+    Sites are sorted by their means, and two neighbours are apart where the means have one sign and
+    differ by 1.5 sums of their deviations and by half, as 37 and 98.6 degrees do; or where they
+    differ by a factor of 4 or more with about the same relative deviation, as skewed quantities in
+    mg/l and mg/dl do.
 
     Parameters
     ----------
@@ -220,11 +221,12 @@ def several_units(sites: Mapping[str, Sequence[float]]) -> list[str]:
 def _are_apart(one: Sequence[float], other: Sequence[float]) -> bool:
     (n, low, squares), (m, high, more) = one, other
     deviations = math.sqrt(squares / n), math.sqrt(more / m)
+    if low * high <= 0:  # one unit is a multiple of another, but for degrees around zero
+        return False
     small, large = sorted((abs(low), abs(high)))
-    ratio = large / small if low * high > 0 else math.inf
     if high - low > _APART * sum(deviations):
-        return ratio >= _RATIO
-    if not _LARGE <= ratio < math.inf:
+        return large >= _RATIO * small
+    if large < _LARGE * small:
         return False
     shapes = [each / abs(mean) for each, mean in zip(deviations, (low, high), strict=True)]
     return max(shapes) <= _ALIKE * min(shapes)

@@ -24,9 +24,7 @@ from privet.client_apps import SklearnModel
 from privet.core import algorithm
 from privet.core.log_level import hushed
 from privet.core.registry import DEFAULT_ALGORITHM
-from privet.data.dataset import SourceColumn
 from privet.data.scaling import moments_of, several_units
-from privet.data.table_doubts import of_parted
 from privet.problems import LinearModel
 from privet.problems.reference import NEWTON_UP_TO
 from privet.server_apps import read_config
@@ -516,11 +514,20 @@ def _of_types(labels: Sequence[NDArray[Any]]) -> str:
 
 
 def _warn_if_parted(classes: NDArray[Any], numbers: NDArray[Any], counts: Sequence[int]) -> None:
-    """Warn where agents have classes that others have not, and may only spell them otherwise."""
-    label = SourceColumn("y", 0, tuple(map(str, classes)))
-    agents = np.repeat([f"agent {number}" for number in range(len(counts))], counts)
-    for doubt in of_parted(label, numbers, agents, "", "the classes"):
-        warnings.warn(doubt.text, UserWarning, stacklevel=3)
+    """Warn where agents have two classes each, and some have two that no other has: these may be
+    the same in other words."""
+    pairs: dict[tuple[int, ...], int] = {}
+    for agent, own in enumerate(np.split(numbers, np.cumsum(counts)[:-1])):
+        pairs.setdefault(tuple(np.unique(own).tolist()), agent)
+    apart = [one for one in pairs if not any(set(one) < set(other) for other in pairs)]
+    if len(apart) < 2 or {len(one) for one in apart} != {2} or len(classes) < 2 * len(apart):
+        return
+    each = " and ".join(
+        f"{', '.join(repr(str(classes[one])) for one in pair)} of agent {pairs[pair]}"
+        for pair in apart[:2]
+    )
+    text = f"y: {each} are at no agent together: if they mean the same, write them alike"
+    warnings.warn(text, UserWarning, stacklevel=3)
 
 
 def _warn_of_units(rows: Sequence[NDArray[Any]], names: Sequence[str] | None) -> None:

@@ -71,6 +71,7 @@ def skewed(scale: float) -> list[float]:
         (normal(37, 0.7), normal(38.5, 0.9), False),  # feverish
         (normal(45, 18), normal(70, 9), False),  # another age
         (normal(0, 1), normal(2, 1), False),
+        (normal(-1.3, 0.1), normal(1, 0.4), False),  # centred
         (moments_of(np.repeat([0.0, 1.0], [98, 2])), moments_of(np.repeat([0.0, 1.0], 50)), False),
         (moments_of(np.full(50, 2019.0)), moments_of(np.full(50, 2.0)), False),  # a constant
         (normal(37, 0.7, 3), normal(98.6, 1.26), False),  # few rows

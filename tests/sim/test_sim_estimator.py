@@ -328,7 +328,9 @@ def test_classes_and_units_that_part_along_agents_warn() -> None:
     parts = [X[:300], X[300:]]
     model = FederatedClassifier(rounds=1)
     words = [np.where(y[:300] > 0, "yes", "no"), np.where(y[300:] > 0, "ja", "nein")]
-    with pytest.warns(UserWarning, match="classes 'no', 'yes' in 'agent 0' alone and 'ja', 'nein'"):
+    with pytest.warns(
+        UserWarning, match="y: 'no', 'yes' of agent 0 and 'ja', 'nein' of agent 1 are"
+    ):
         model.fit(parts, words)
     units = [X[:300], X[300:] * [1, 30, 1]]
     with pytest.warns(UserWarning, match="feature 1: about .* in 'agent 0' and about .* 'agent 1'"):
@@ -339,6 +341,7 @@ def test_classes_and_units_that_part_along_agents_warn() -> None:
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(parts, [y[:300], y[300:]])
         model.fit(X, y)
+        model.fit(parts, [y[:300], y[300:] + 1])
         private.fit(units, [y[:300], y[300:]])
 
 

@@ -186,7 +186,7 @@ def _unread(path: Path) -> Iterator[str]:
     """Yield the names in a folder that may be tables, and are not read."""
     for one in sorted(path.iterdir()) if path.is_dir() else ():
         if not one.name.startswith(".") and not _may_be_read(one):
-            below = one.is_dir() and any(map(_may_be_read, one.iterdir()))
+            below = any(map(_may_be_read, one.glob("*")))  # none of a file, or if unreadable
             if below or one.name.lower().endswith(_OTHER_TABLES):
                 yield f"{one.name}{'/' if below else ''}"
 

@@ -347,6 +347,14 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
         ------
         ValueError
             If data or settings cannot be used (``ConfigError`` is one).
+
+        Warns
+        -----
+        UserWarning
+            Where agents spell two classes differently, as yes, no and ja, nein; or, in a run
+            without privacy, have a feature in numbers so far apart that units may differ.
+        ConvergenceWarning
+            Where the fit ends far from the pooled optimum.
         """
         random = check_random_state(self.random_state)
         parts = self._parts(X, y, random)

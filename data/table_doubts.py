@@ -193,9 +193,7 @@ def of_ids(
     return faults
 
 
-def of_signs(
-    columns: Iterable[SourceColumn], table: Any, points: Mapping[str, str]
-) -> list[Fault]:
+def of_signs(columns: Iterable[SourceColumn], table: Any, points: Mapping[str, str]) -> list[Fault]:
     """Return the doubts about points in a schema's numbers that may be of thousands: those of
     whole numbers (``points``, by column), and those of a table with decimal commas."""
     names = [column.name for column in columns if column.public and not column.categories]

@@ -44,7 +44,7 @@ def predict(
     model = load_model(run)
     try:
         table = read_rows(str(rows)).table
-        named = model.columns or tuple(table.column_names)
+        named = model.columns or table.column_names
         predictions = model.predicted(
             table if model.columns else table.to_pandas(), unknown=unknown
         )

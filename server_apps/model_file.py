@@ -294,9 +294,9 @@ class Model:
         return None if encoding is None else _from_json(encoding)
 
     @property
-    def columns(self) -> tuple[str, ...]:
+    def columns(self) -> list[str]:
         """The columns that a row has, in order; empty where the file does not name them."""
-        return tuple(column.name for column in self.encoding.columns) if self.encoding else ()
+        return [column.name for column in self.encoding.columns] if self.encoding else []
 
     @cached_property
     def classes(self) -> NDArray[Any]:

@@ -62,7 +62,7 @@ def test_a_messy_table_becomes_a_model_by_what_is_printed(
     with pytest.raises(DataError, match="to list all faults: privet data '"):
         read(path, label_column=LABEL)
     folder = run_inline({**keys, "num-server-rounds": 3, "num-agents": 3}, "run").folder
-    assert load_model(folder).columns == ("Größe, cm", "BMI", "Geschlecht")
+    assert load_model(folder).columns == ["Größe, cm", "BMI", "Geschlecht"]
     predicted = privet("predict", folder, new).out.splitlines()[1:]
     assert [line.partition(",")[0] for line in predicted] == labels
 

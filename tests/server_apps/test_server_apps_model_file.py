@@ -51,7 +51,8 @@ def test_predictions_are_those_of_a_pipeline_built_by_hand(tmp_path: Path) -> No
     assert np.abs(model.predict_proba(frame) - oracle.predict_proba(features)).max() < 1e-12
     assert (model.predict(frame) == oracle.predict(features)).all()
     assert list(model.classes) == ["mild", "none", "severe"]
-    assert model.columns == ("age", "dose", "year", "ward", "site", "code")
+    assert model.columns == ["age", "dose", "year", "ward", "site", "code"]
+    assert (model.predict(frame[model.columns]) == model.predict(frame)).all()
 
 
 def test_missing_values_become_what_they_became_in_the_training(tmp_path: Path) -> None:
@@ -317,7 +318,7 @@ def test_bundled_data_sets_have_columns_and_labels(tmp_path: Path, dataset: str)
     config = {"dataset": dataset, "num-server-rounds": 3, "num-agents": 2, "partition": "iid"}
     finished = run_inline({**config, "output-dir": str(tmp_path)}, "run")
     model = load_model(finished.folder)
-    assert model.columns == tuple(table.feature_names)
+    assert model.columns == list(table.feature_names)
     federation = federation_from_config(read_config(finished.summary["config"]), 2)
     features = model.features(table.data)
     known = {row.tobytes() for row in features}

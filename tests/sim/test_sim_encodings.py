@@ -592,7 +592,7 @@ def test_a_notebook_that_corrects_a_table_gets_the_corrected_model(tmp_path: Pat
     second = model(table(negated, ("age", "died")), "second")
     assert second.arrays["x"][0] == pytest.approx(-first.arrays["x"][0], rel=1e-9)
     third = model(table(negated, ("age", "sodium", "died")), "third")
-    assert third.columns == ("age", "sodium")
+    assert third.columns == ["age", "sodium"]
 
 
 @pytest.mark.ray

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from privet.data import Dataset, Federation
-    from privet.data.dataset import Fault, SourceColumn
+    from privet.data.dataset import Fault
+    from privet.data.source_column import SourceColumn
     from privet.data.table_faults import TableError
 
 _SHOWN_AGENTS = 20

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.data import hub
-from privet.data.dataset import DataError, Dataset, Encoding, Part, Source, SourceColumn
+from privet.data.dataset import DataError, Dataset, Encoding, Part, Source
+from privet.data.source_column import SourceColumn
 
 TRAIN_FILE = "adult-train.csv.gz"
 TEST_FILE = "adult-test.csv.gz"

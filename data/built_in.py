@@ -18,9 +18,9 @@ from privet.data.dataset import (
     Encoding,
     FloatArray,
     Part,
-    SourceColumn,
 )
 from privet.data.held_out import HELD_OUT, split
+from privet.data.source_column import SourceColumn
 
 EIGENVALUES = (0.05, 1.0)
 NOISE_VARIANCES = (0.1, 0.3)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.data.meaning import Meaning
+from privet.data.source_column import SourceColumn
 from privet.kernel import Told
-
-if TYPE_CHECKING:
-    from privet.data.meaning import Meaning
 
 Task = Literal["binary", "multinomial", "regression"]
 FloatArray = NDArray[np.floating[Any]]
@@ -123,55 +122,6 @@ class Fault:
     drop: tuple[str, ...] = ()
     keys: Mapping[str, str] = field(default_factory=dict)
     stops: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class SourceColumn:
-    """The contents of one column of a table.
-
-    Attributes
-    ----------
-    name : str
-    missing : int
-        Rows without a value.
-    categories : tuple of str
-        Empty for numbers.
-    low, high : float
-        Range of numbers; ``public`` says that it is not that of the records.
-    gap : bool
-        Whether a missing value has a column of its own, the last, which is 1 where it is missing.
-    zeros : bool
-        Whether its single category becomes a column of zeros, as other nodes may have a second.
-    dates : str
-        Of dates, which are numbers of days: "day-first" or "month-first", else empty.
-    unit : str
-        Of numbers, as the schema states it, which sites compare; empty where it states none.
-    censored : str
-        Of numbers, what bounds such as <5 become: "bound" or "half", else empty.
-    """
-
-    name: str
-    missing: int
-    categories: tuple[str, ...] = ()
-    low: float = 0.0
-    high: float = 0.0
-    public: bool = False
-    gap: bool = False
-    zeros: bool = False
-    dates: str = ""
-    unit: str = ""
-    censored: str = ""
-
-    @property
-    def width(self) -> int:
-        """Columns that it becomes: k - 1 of k categories, none of a single one; one of numbers."""
-        return (len(self.categories) - 1 if self.categories else 1) + self.gap + self.zeros
-
-    @property
-    def constant(self) -> bool:
-        """Whether it has the same value in every row."""
-        one = len(self.categories) == 1 if self.categories else self.low == self.high
-        return one and not self.gap
 
 
 @dataclass(frozen=True, slots=True, eq=False)

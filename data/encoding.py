@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from privet.core.errors import did_you_mean
-from privet.data.dataset import DataError, Encoding, FloatArray, SourceColumn
+from privet.data.dataset import DataError, Encoding, FloatArray
+from privet.data.source_column import SourceColumn
 from privet.data.table_dates import are_dates, as_days
 from privet.data.table_public import numbers_of
 from privet.data.table_values import (

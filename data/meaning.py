@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from privet.data.dataset import SourceColumn
+from privet.data.source_column import SourceColumn
 from privet.wire.enrolment import LONGEST_LAYOUT
 
 ENCODING_RECORD = "privet.encoding"

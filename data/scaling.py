@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from privet.data.dataset import Encoding, FloatArray, SourceColumn, some
+from privet.data.dataset import Encoding, FloatArray, some
 from privet.data.meaning import Meaning
+from privet.data.source_column import SourceColumn
 
 _LABEL = ""
 """The key of the label in ``rows`` and ``scale``: no column is called so."""

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from privet.core.errors import near_path
-from privet.data.dataset import DataError, SourceColumn, brief
+from privet.data.dataset import DataError, brief
+from privet.data.source_column import SourceColumn
 from privet.data.table_values import normal
 
 MARK = "from-records"

@@ -24,11 +24,11 @@ from privet.data.dataset import (
     LabelArray,
     Part,
     Source,
-    SourceColumn,
     Task,
 )
 from privet.data.held_out import split
 from privet.data.schema import MARK, Schema, read_schema
+from privet.data.source_column import SourceColumn
 from privet.data.table_dates import are_dates, as_days, has_dates
 from privet.data.table_doubts import (
     names_persons,

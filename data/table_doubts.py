@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from privet.core import algorithms
-from privet.data.dataset import Fault, LabelArray, Source, SourceColumn, some
+from privet.data.dataset import Fault, LabelArray, Source, some
 from privet.data.scaling import moments_of, several_units
+from privet.data.source_column import SourceColumn
 from privet.data.table_values import (
     POINT_OF_THOUSANDS,
     WITH_COMMA,

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from privet.data.dataset import DataError, Fault, Source, SourceColumn
+from privet.data.dataset import DataError, Fault, Source
 from privet.data.schema import GAP
+from privet.data.source_column import SourceColumn
 from privet.data.table_dates import is_date
 from privet.data.table_values import UnfitError, as_numbers
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from privet.data.dataset import SourceColumn
+from privet.data.source_column import SourceColumn
 from privet.data.table_dates import as_days, day_of, is_date
 from privet.data.table_faults import DATES_TEXT
 from privet.data.table_values import (

@@ -24,10 +24,11 @@ from privet.core.library import LIBRARY_VERSION, library_version
 from privet.core.threads import pin_blas_threads
 from privet.strategies import Observer, PrimalDualStrategy, PrivetResult
 from privet.strategies.run import Run
-from privet.strategies.run.absences import Late, late_agents, late_ones, unknown_residual
+from privet.strategies.run.absences import unknown_residual
 from privet.strategies.run.account import draw_length
 from privet.strategies.run.asynchrony import AsynchronySettings
 from privet.strategies.run.checkpoint import Checkpoint, read_manifest
+from privet.strategies.run.late import Late, late_agents, late_ones
 from privet.strategies.run.roster import in_simulation
 from privet.strategies.run.stop import Stop
 from privet.strategies.run.tasks import Tasks

@@ -13,7 +13,8 @@ import numpy as np
 from privet.core import ConfigError
 from privet.core.errors import did_you_mean
 from privet.core.files import write_whole
-from privet.data.dataset import FloatArray, SourceColumn
+from privet.data.dataset import FloatArray
+from privet.data.source_column import SourceColumn
 
 from .model_file import Model
 

@@ -35,10 +35,11 @@ from privet.core.files import read_npz, write_npz
 from privet.core.key import AUTO
 from privet.core.library import LIBRARY_VERSION, library_version
 from privet.data import Federation
-from privet.data.dataset import DataError, Encoding, FloatArray, SourceColumn
+from privet.data.dataset import DataError, Encoding, FloatArray
 from privet.data.encoding import encoded_rows
 from privet.data.loaders import WITH_INTERCEPT
 from privet.data.settings import INTERCEPT, dealt_by
+from privet.data.source_column import SourceColumn
 from privet.kernel import clip_rows
 from privet.problems import BinaryLogistic, MultinomialLogistic, OneClassLogistic
 from privet.strategies import PrimalDualStrategy

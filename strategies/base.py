@@ -35,12 +35,13 @@ from .hooks import Encoded, Hooks, Monitor
 from .participation import All, Participation
 from .participation import from_config as participation_of
 from .run import Observer, Round, Run, RunOptions, Session
-from .run.absences import Lateness, late_agents, unknown_residual
+from .run.absences import Lateness, unknown_residual
 from .run.account import PrivetResult, privacy_of
 from .run.asynchrony import require_asynchrony
 from .run.checkpoint import Checkpoint, load
 from .run.divergence import Divergence, NoBetter
 from .run.exchange import EngineGrid
+from .run.late import late_agents
 from .run.observers import (
     Checkpoints,
     FederatedEvaluation,

@@ -29,7 +29,7 @@ from privet.server_apps.report.runs import (
     settings_of,
 )
 from privet.server_apps.report.statement import in_words, statement_page
-from privet.strategies.run.absences import late_ones
+from privet.strategies.run.late import late_ones
 
 __all__ = ["ReportError", "page", "write_report"]
 

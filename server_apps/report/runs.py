@@ -17,8 +17,8 @@ from privet.core.format import Number, setting
 from privet.core.shapes import REAL, Entries, Items, parsed, require
 from privet.server_apps.config import changed
 from privet.strategies import Round
-from privet.strategies.run.absences import Late, late_agents
 from privet.strategies.run.failure import Failure
+from privet.strategies.run.late import Late, late_agents
 
 log = logging.getLogger("flwr.privet")
 

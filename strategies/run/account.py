@@ -25,6 +25,7 @@ from privet.wire.contract import decode_settings, means_privacy
 
 from ..half import ServerHalf
 from .journal import Request
+from .late import Late
 from .roster import Agent, Roster
 from .session import Round, Session
 from .stop import Stop
@@ -32,9 +33,6 @@ from .views import History, in_words, last_measures, plot, table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-if TYPE_CHECKING:
-    from .absences import Late
 
 log = logging.getLogger("flwr.privet")
 

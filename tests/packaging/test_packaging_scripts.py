@@ -172,3 +172,4 @@ def test_every_measure_has_its_line() -> None:
         "examples,",
         "what",
     ]
+    assert "import circles: 0" in lines

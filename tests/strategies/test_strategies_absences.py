@@ -17,8 +17,8 @@ from privet.sim.inline import run_inline
 from privet.strategies import Round
 from privet.strategies.gaps import Gaps
 from privet.strategies.participation import Fraction, Schedule
-from privet.strategies.run.absences import late_agents
 from privet.strategies.run.failure import Failure, FailureCode
+from privet.strategies.run.late import late_agents
 from privet.strategies.uploads import Block, ClearSums, Uploads
 from support import masked
 from support.federations import FaultyGrid, app_of, logistic_agents, lose_reply, position, train

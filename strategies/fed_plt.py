@@ -22,7 +22,7 @@ import numpy as np
 from privet.client_apps.fed_plt import ANDERSON, Agent, SplittingAgent
 from privet.client_apps.loop_defaults import NO_LOOPS, Loops
 from privet.client_apps.terms import PrivacyTerms
-from privet.core.key import Scalar, setting
+from privet.core.key import LARGEST, SMALLEST, Scalar, setting
 from privet.kernel import Facts, Moduli, Zero
 from privet.kernel.records import best_step
 from privet.problems import ProximalFunction
@@ -166,8 +166,8 @@ class Server(ServerHalf[State]):
         if smooth and newton and plain and small and "acceleration" in left_open:
             changes["acceleration"] = ANDERSON
         if smooth and newton and "rho" in left_open:  # the best rho for rows of variance 1
-            weight = max(FLATTEST, min(each.modulus for each in facts))
-            changes["rho"] = 1.0 / math.sqrt(weight)
+            weight = min(each.modulus for each in facts)
+            changes["rho"] = min(max(1.0 / math.sqrt(max(weight, FLATTEST)), SMALLEST), LARGEST)
         half = self.with_settings(changes) if changes else self
         if changes:
             log.info("solved locally: %s", ", ".join(f"{k} is {v}" for k, v in changes.items()))

@@ -91,6 +91,8 @@ def test_the_command_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.Mon
     code, out, _ = privet("run", "num-server-rounds=40")
     assert code == 0
     assert set(expected.splitlines()) <= set(out.splitlines())
+    (distance,) = (line for line in out.splitlines() if line.startswith("distance to the"))
+    assert float(distance.rpartition(" ")[2]) < 1e-6
 
 
 FEDAVG = {

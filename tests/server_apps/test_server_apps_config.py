@@ -108,9 +108,9 @@ def test_whole_numbers_serve_as_numbers() -> None:
 
 
 def test_a_default_is_its_owners() -> None:
-    assert read_config({})["rho"] == 3.0
+    assert read_config({})["rho"] == 0.0  # open until the agents are known
     assert read_config({"rho": 0.5})["rho"] == 0.5
-    assert read_config({"algorithm": "fed-pdm"})["rho"] == 1.0
+    assert read_config({"algorithm": "fed-pdm", "rho": 2.0})["rho"] == 2.0
     assert defaults()["rho"] == 0.0
 
 
@@ -137,7 +137,7 @@ def test_other_numbers_are_not_written_auto() -> None:
         ({"data-path": "/data/x.npz"}, "data-path = /data/x.npz: not used with dataset = breast-"),
         ({"dataset": "digits", "columns": 9}, "columns = 9: not used with dataset = digits"),
         ({"dirichlet-alpha": 0.1}, "dirichlet-alpha = 0.1: not used with partition = label"),
-        ({"batch-size": 8}, "batch-size = 8: not used with local-solver = gd"),
+        ({"batch-size": 8}, "batch-size = 8: not used with local-solver = auto"),
         ({"h-weight": 0.1}, "h-weight = 0.1: not used with h = zero"),
         ({"h": "l1", "h-weight": 0.1, "h-radius": 2.0}, "h-radius = 2.0: not used with h = l1"),
         ({"h": "l1"}, "h = l1: not used with h-weight = 0"),

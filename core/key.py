@@ -183,13 +183,14 @@ def setting(
 ) -> Any:
     """Declare a dataclass field that is a run-config key; the arguments are those of `Key`.
 
-    What an automatic value stands for is added to ``doc``, unless it is one value that the run may
-    replace once it knows the agents.
+    What an automatic value stands for is added to ``doc``, unless that says so itself.
     """
     if automatic:
         usual, other = map(shown, automatic)
         if usual != other:
             doc = f"{doc}; {AUTO} is {usual}, or {other} where no agent knows its moduli"
+        elif f"{AUTO}:" not in doc:
+            doc = f"{doc}; {AUTO} is {usual}"
         auto = not isinstance(default, str)
     needed = _needs(needs or {})
     key = Key(

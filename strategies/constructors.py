@@ -998,7 +998,7 @@ class FedDynArguments(PrimalDualStrategy):
             coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
             large as the signal
         fed_dyn_alpha : float | "auto", default "auto"
-            weight of the proximal term
+            weight of the proximal term; auto is 0.1
         delta : float, default 1e-05
             delta at which epsilon is stated
         noise_seed : int, default -1

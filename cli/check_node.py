@@ -88,6 +88,8 @@ def _rules(rules: NodeRules) -> Iterator[Said]:
     yield Said(GOOD, f"relation: {rules.relation}; num-examples: {declared}")
     if rules.trust_files is not None:
         yield Said(GOOD, f"trust: sums of pinned peers, up to {rules.colluders} against this node")
+    if rules.max_steps:
+        yield Said(GOOD, f"max-steps: {rules.max_steps} local steps in a round")
     if rules.min_seconds_between:
         yield Said(GOOD, f"min-seconds-between: {rules.min_seconds_between:g}")
     if rules.reply_seconds:
@@ -125,10 +127,15 @@ def _delta(rules: NodeRules, config: Mapping[str, Any]) -> Iterator[Said]:
 def _keys(config: Mapping[str, Any]) -> Iterator[Said]:
     """Yield which keys there are, and those that nothing of this library reads."""
     from privet.client_apps.base import LOCAL_KEYS
-    from privet.data.settings import DATA_KEYS
+    from privet.data import DataError
+    from privet.data.settings import DATA_KEYS, require_used
     from privet.kernel.node_rules import KEYS, OF_NODES
 
     data, local = sorted(DATA_KEYS & config.keys()), sorted({*LOCAL_KEYS} & config.keys())
+    try:
+        require_used(config)
+    except DataError as error:
+        yield Said(WRONG, str(error))
     if data:
         yield Said(GOOD, f"its own data, whatever a run config says: {', '.join(data)}")
     if local:
@@ -227,6 +234,8 @@ def _asks(rules: NodeRules, config: Mapping[str, Any], trusted: Path | None) -> 
         yield Said(WEAK, "ask as often as it likes: nothing stops it")
     elif not rules.min_seconds_between:
         yield Said(GOOD, "spend all of max-epsilon in one night: min-seconds-between slows it down")
+    if not rules.max_steps:
+        yield Said(GOOD, "ask for up to 100,000 local steps in a round: max-steps bounds them")
     if rules.allow_run_data:
         yield Said(WEAK, "name any file that this user can read: allow-run-data = true")
     elif not DATA_KEYS & config.keys():

@@ -524,13 +524,18 @@ class Participant:
             context.state[PRIVATE_RECORD] = ConfigRecord()
         row_norm = read_field(question, "row-norm", float, 0.0)
         text = read_field(question, ENCODING, str, "")
-        problem = self._agreed_problem(text, context, name, row_norm)
+        problem = self._problem_before(text, context)
+        # A node that keeps to itself takes nothing of the question before its data may take part:
+        # what it then answers would be a function of its records.
+        if rules.limited or (private and not masked):
+            require_public(problem)
+        if silent:
+            self._require_stated(problem, context, quiet=True)
+        problem = self._agreed_problem(problem, text, context, name, row_norm, quiet=silent)
         for line in () if text else getattr(problem, "doubts", ()):
             log.warning("agent %s: %s", name, line)
         facts = declared_facts(problem, rules)
         rules.require_delta(facts.num_examples)
-        if rules.limited or (private and not masked):
-            require_public(problem)
         held = read_state(context)
         layout, buffers = (getattr(problem, name, None) for name in ("layout", "buffers"))
         known = held.rounds if held.experiment == experiment else ()
@@ -567,6 +572,26 @@ class Participant:
             known = replace(known or Meaning(), says=says)
         return known and known.within(row_norm)
 
+    def _require_stated(self, problem: Problem, context: Context, *, quiet: bool) -> None:
+        """Refuse data of which the agent would have to say what it may not give away.
+
+        Raises
+        ------
+        ConfigError
+            If what its own file's rows say would have to be agreed on.
+        """
+        meaning = self._meaning(problem, context, 0.0)
+        if meaning is None:
+            return
+        own = bool(meaning.rows) or "data-path" in context.node_config
+        if (quiet and not meaning.public and own) or (meaning.rows and meaning.is_long):
+            raise ConfigError(
+                "its own rows give scaling, categories or classes, which "
+                + ("are not agreed on in a secure sum" if quiet else "are too long to agree on")
+                + f": {getattr(problem, 'data_dependent', '')}",
+                Told.SCALING,
+            )
+
     def _statement(
         self, problem: Problem, context: Context, row_norm: float, *, quiet: bool
     ) -> str:
@@ -578,35 +603,45 @@ class Participant:
         Raises
         ------
         ConfigError
-            If what its own file's rows say would have to be agreed on, and it may not give it away.
+            As ``_require_stated``.
         """
+        self._require_stated(problem, context, quiet=quiet)
         meaning = self._meaning(problem, context, row_norm)
-        if meaning is None:
-            return ""
-        own = bool(meaning.rows) or "data-path" in context.node_config
-        hidden = quiet and not meaning.public
-        if (hidden and own) or (meaning.rows and meaning.is_long):
-            raise ConfigError(
-                "its own rows give scaling, categories or classes, which "
-                + ("are not agreed on in a secure sum" if quiet else "are too long to agree on")
-                + f": {getattr(problem, 'data_dependent', '')}",
-                Told.SCALING,
-            )
-        if hidden:
+        if meaning is None or (quiet and not meaning.public):
             return ""
         return meaning.statement(private=quiet)
 
-    def _agreed_problem(self, text: str, context: Context, name: str, row_norm: float) -> Problem:
+    def _problem_before(self, text: str, context: Context) -> Problem:
+        """Return the agent's problem as it was before a question with this encoding came.
+
+        It is encoded as the agent reads it by itself, or as this question had it before.
+        """
+        held = held_by(context.state)
+        known: Any = held.get(ENCODING_RECORD)
+        if known is not None and known["mark"] != digest(text):  # of an earlier run on this node
+            self._forget_encoding(context)
+        return self._problem(context)
+
+    def _forget_encoding(self, context: Context) -> None:
+        del context.state[ENCODING_RECORD]
+        self.forget(context)
+
+    def _agreed_problem(
+        self,
+        problem: Problem,
+        text: str,
+        context: Context,
+        name: str,
+        row_norm: float,
+        *,
+        quiet: bool,
+    ) -> Problem:
         """Return the agent's problem, encoded as the run's agents have agreed where it can be.
 
         ``text`` is what they have agreed on, empty while they have not. The node's log says in what
-        its data differ.
+        its data differ. Numbers of rows, which scale the data, are not taken where the agent keeps
+        to itself (``quiet``): by whether they overflow, the coordinator could look for a record.
         """
-        held = held_by(context.state)
-        if not text and ENCODING_RECORD in held:  # of an earlier run on this node
-            del context.state[ENCODING_RECORD]
-            self.forget(context)
-        problem = self._problem(context)
         own = self._meaning(problem, context, row_norm) if text else None
         if own is None or own.text == text:
             return problem
@@ -614,6 +649,12 @@ class Participant:
             raise WireError("enrolment question has an encoding that cannot be read", Told.CONTRACT)
         agreed = Agreement(text)
         taken = agreed.taken_by(own)
+        if (
+            quiet
+            and isinstance(taken, Meaning)
+            and (taken.scale, taken.rows) != (own.scale, own.rows)
+        ):
+            taken = Difference("a scaling of its own", "one by numbers of rows")
         if isinstance(taken, Difference):
             log.warning("agent %s: %s", name, taken.between("this node has", "the run"))
             return problem
@@ -621,7 +662,11 @@ class Participant:
             return problem
         context.state[ENCODING_RECORD] = ConfigRecord({"text": taken.text, "mark": agreed.mark})
         self.forget(context)
-        return self._problem(context)
+        try:
+            return self._problem(context)
+        except Exception:
+            self._forget_encoding(context)
+            raise
 
     def require_encoding(self, instruction: Instruction, context: Context) -> None:
         """Refuse a message of a run whose agents have agreed on another encoding.
@@ -630,12 +675,18 @@ class Participant:
         ------
         NotAgreedError
             As where a node has lost what it was told, or reads another file than at enrolment.
+        ConfigError
+            As the enrolment question of a secure sum: whether a mark fits would say what the
+            node's own rows are.
         """
-        mark, _, bound = self.settings(instruction).get(ENCODING, "").partition(":")
+        settings = self.settings(instruction)
+        mark, _, bound = settings.get(ENCODING, "").partition(":")
         row_norm = float(bound or 0.0)
         meaning = self._meaning(self._problem(context), context, row_norm) if mark else None
         if meaning is None:
             return
+        if settings.get("secure-sum", False):
+            self._require_stated(self._problem(context), context, quiet=True)
         record: Any = held_by(context.state).get(ENCODING_RECORD)
         stated = {digest(meaning.text), digest(meaning.digests)}
         if mark not in (stated if record is None else {record["mark"]}):

@@ -43,7 +43,7 @@ from .half import Arrays, Half, Local, Vector
 from .inputs import starting_rows
 from .masking import require_agreement
 from .pace import require_fixed_time
-from .state import read_state, write_state
+from .state import PRIVATE_RECORD, AgentState, read_state, write_state
 from .state_tables import StateTable
 
 log = logging.getLogger("flwr.privet")
@@ -460,8 +460,16 @@ class _Block:
     def load_accounts(self, rows: Places) -> None:
         """Load the accounts of rows that are new in the block."""
         for row in rows[~self._here[rows]].tolist():
-            kept = read_state(self.members[row].context)
+            kept = self._kept(row)
             self._ledgers[row], self._fully_charged[row] = kept.ledger, kept.fully_charged
+
+    def _kept(self, row: int) -> AgentState:
+        """Return what a row's context holds of this run; that of another leaves it private."""
+        context = self.members[row].context
+        kept = read_state(context).of(self.experiment)
+        if kept.private:
+            context.state[PRIVATE_RECORD] = ConfigRecord()
+        return kept
 
     def load_states(self, rows: Places, tags: Tags) -> NDArray[np.bool_]:
         """Load the states after these rounds into the tables; return which rows have one."""
@@ -469,7 +477,7 @@ class _Block:
         held = self._here[rows].copy()
         for place in np.flatnonzero(~held).tolist():
             row, tag = int(rows[place]), int(tags[place])
-            kept = read_state(self.members[row].context)
+            kept = self._kept(row)
             self._ledgers[row], self._fully_charged[row] = kept.ledger, kept.fully_charged
             state = kept.at(self.experiment, tag)
             if state is None:

@@ -33,6 +33,7 @@ from privet.kernel import (
     SystemNoise,
     Told,
 )
+from privet.kernel.agent_ledger import LONGEST_ACCOUNT, MOST_RELEASES
 from privet.kernel.door import Held, within
 from privet.kernel.exits import Exits
 from privet.kernel.node_rules import OF_NODES
@@ -49,6 +50,8 @@ NoiseFactory = Callable[[str, int], NoiseSource]
 
 _LONGEST_KEPT = 1 << 16
 """Longest account, in characters, whose charge is cached."""
+_LOCAL_STEPS = ("local_epochs", "max_local_steps", "local_updates")
+"""Fields of a half that are its number of local steps in a round."""
 _NUMBERS = ("t", "rho", "indices")
 """Names of received arrays that hold one number; all others are vectors of the model's length."""
 TERMS = {key.name: key for owner in (MessageTerms, PrivacyTerms) for key in keys_of(owner).values()}
@@ -93,7 +96,7 @@ class Guard(NamedTuple):
         Raises
         ------
         BudgetRefused
-            If the node's own rules forbid the run: its relation, its noise, its clip.
+            If the node's own rules forbid the run: its relation, its noise, its clip, its steps.
         """
         self.rules.screen(
             private=half.private,
@@ -102,6 +105,7 @@ class Guard(NamedTuple):
             explicit_noise=self.noise_factory is not None,
             data_dependent_sensitivity=self.settings.get("sensitivity") == "paper",
             clip=half.clip or None,
+            steps=max(int(getattr(half, name, 0)) for name in _LOCAL_STEPS),
         )
 
     def charge(self, half: Half, facts: Facts, ledger: str, sent: str = "") -> Spent:
@@ -148,17 +152,15 @@ class Guard(NamedTuple):
         messages are in the other.
         """
         try:
-            if ledger and sent not in ("", ledger):
-                own, told = AgentLedger.from_json(ledger), AgentLedger.from_json(sent)
-                if not (own.covers(told) or told.covers(own)):
-                    both = [each.record(release) for each in (own, told)]
-                    costs = [each.spent(delta) for each in both]
-                    dearer = both[costs[1] > costs[0]]
-                    return dearer.to_json(), max(costs)
-                ledger = ledger if own.covers(told) else sent
-            ledger = ledger or sent
-            add = _charged if len(ledger) <= _LONGEST_KEPT else _charged.__wrapped__
-            return add(ledger, release, delta)
+            if not ledger or sent in ("", ledger):
+                text = ledger or sent
+                if len(text) <= _LONGEST_KEPT:
+                    return _charged(text, release, delta)
+                return _with(release, delta, AgentLedger.joined([text]))
+            own, told = AgentLedger.from_json(ledger), AgentLedger.from_json(sent)
+            if own.covers(told):
+                return _with(release, delta, own)
+            return _with(release, delta, *((told,) if told.covers(own) else (own, told)))
         except (ValueError, ArithmeticError) as error:
             raise WireError(f"the agent's account cannot be read: {one_line(str(error))}") from None
 
@@ -206,8 +208,27 @@ class Guard(NamedTuple):
 @lru_cache(maxsize=256)
 def _charged(ledger: str, release: Release, delta: float) -> tuple[str, float]:
     """Return the ledger with one more release and its epsilon; equal agents share the work."""
-    charged = (AgentLedger.from_json(ledger) if ledger else AgentLedger()).record(release)
-    return charged.to_json(), charged.spent(delta)
+    return _with(release, delta, AgentLedger.joined([ledger]))
+
+
+def _with(release: Release, delta: float, *accounts: AgentLedger) -> tuple[str, float]:
+    """Return the dearest of accounts with one more release, as JSON, and its epsilon.
+
+    Raises
+    ------
+    ValueError
+        If the coordinator, or the agent itself, would not read it again.
+    """
+    every = [account.record(release) for account in accounts]
+    costs = [charged.spent(delta) for charged in every]
+    dearest = every[costs.index(max(costs))]
+    text = dearest.to_json()
+    if len(dearest.entries) > MOST_RELEASES or len(text) > LONGEST_ACCOUNT:
+        raise ValueError(
+            f"it would hold {len(dearest.entries)} different releases, too many: one a round, as "
+            "budget-schedule = geometric makes them, are for runs of fewer rounds"
+        )
+    return text, max(costs)
 
 
 def checked_settings(text: str) -> dict[str, Any]:
@@ -320,7 +341,8 @@ def is_private(context: Context) -> bool:
     """Whether an agent has a budget, or was enrolled or has taken part in a private run."""
     if node_rules(context).limited or PRIVATE_RECORD in context.state:
         return True
-    return bool(read_state(context).ledger)
+    held = read_state(context)
+    return bool(held.ledger) or held.private
 
 
 def exits(message: Message, context: Context) -> Exits:

@@ -105,11 +105,13 @@ class MessageRound(Round[Local, RecordDict]):
 
     def receive(self) -> None:
         instruction, half, context = self.instruction, self.half, self._context
-        held = read_state(context)
+        stored = read_state(context)
+        self._stored = sum(map(len, stored.states))
+        held = stored.of(instruction.experiment)
         if self._rules.limited and not held.fully_charged:
             # The state comes from rounds whose noise was not charged or can be predicted: it must
             # not meet noise that is charged.
-            held = AgentState(ledger=held.ledger)
+            held = held._replace(rounds=(), states=())
         mean = self.settings.get(MEAN_EXAMPLES, 0.0)
         self._prepared, self.facts = self._participant.prepared_problem(half, context, mean)
         self._participant.require_encoding(instruction, context)
@@ -158,7 +160,7 @@ class MessageRound(Round[Local, RecordDict]):
         self._pace.wait(self._message)
         instruction, held = self.instruction, self._held
         self.spent = self._guard.charge(self.half, self.facts, held.ledger, instruction.ledger)
-        if sum(map(len, held.states)) > LARGE:  # a refused reply costs no state
+        if self._stored > LARGE:  # a refused reply costs no state
             self._held = held.only(instruction.experiment, instruction.tag)
             keep_state(self._context, self._held)
 

@@ -35,6 +35,18 @@ class AgentState(NamedTuple):
     ledger: str = ""
     fully_charged: bool = False
     """Whether every round since the agent began was charged and noised by the system."""
+    private: bool = False
+    """Whether it has held an account of another experiment: what is private stays so."""
+
+    def of(self, experiment: str) -> AgentState:
+        """Return what of the state belongs to an experiment.
+
+        An account is stated to its own coordinator alone, and what another one has sent of it ends
+        with that run: the node's own ledger file adds up what all runs together spend.
+        """
+        if experiment == self.experiment:
+            return self
+        return AgentState(experiment, private=self.private or bool(self.ledger))
 
     def at(self, experiment: str, round_: int) -> dict[str, NDArray[Any]] | None:
         """Return the state after a round, None if it is not held."""
@@ -70,7 +82,8 @@ class AgentState(NamedTuple):
         else:
             kept = pack(base)
         return AgentState(
-            experiment, (base_round, round_), (kept, pack(new)), ledger, fully_charged
+            *(experiment, (base_round, round_), (kept, pack(new)), ledger, fully_charged),
+            self.of(experiment).private,
         )
 
     def to_members(self) -> dict[str, NDArray[Any]]:
@@ -80,6 +93,7 @@ class AgentState(NamedTuple):
             "rounds": self.rounds,
             "ledger": self.ledger,
             "covered": self.fully_charged,
+            **({"private": True} if self.private else {}),
         }
         members: dict[str, NDArray[Any]] = {"tag": np.frombuffer(json.dumps(tag).encode(), "u1")}
         for round_, blob in zip(self.rounds, self.states, strict=True):
@@ -92,13 +106,14 @@ class AgentState(NamedTuple):
         tag = json.loads(members["tag"].tobytes())
         rounds = tuple(int(round_) for round_ in tag["rounds"])
         states = tuple(members[f"round-{round_}"].tobytes() for round_ in rounds)
-        fully_charged = tag.get("covered") is True
-        return cls(str(tag["experiment"]), rounds, states, str(tag["ledger"]), fully_charged)
+        marks = tag.get("covered") is True, tag.get("private") is True
+        return cls(str(tag["experiment"]), rounds, states, str(tag["ledger"]), *marks)
 
     def to_record(self) -> ConfigRecord:
         """Return the state as a record for Flower's context."""
         rounds = ",".join(map(str, self.rounds))
         mark = "c" if self.fully_charged else "u"
+        mark = mark.upper() if self.private else mark
         about = f"{mark}{rounds}:{len(self.experiment)}:{self.experiment}{self.ledger}"
         return config_record({"about": about, "states": list(self.states)})
 
@@ -115,7 +130,8 @@ class AgentState(NamedTuple):
             tuple(int(round_) for round_ in rounds.split(",") if round_),
             tuple(held["states"]),
             rest[end:],
-            about[:1] == "c",
+            about[:1] in "cC",
+            about[:1].isupper(),
         )
 
 

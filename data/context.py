@@ -17,7 +17,7 @@ from privet.data.loaders import Changes, changes
 from privet.data.meaning import ENCODING_RECORD
 from privet.data.prepared import forget
 from privet.data.problem import problem_from_config
-from privet.data.settings import DATA_KEYS
+from privet.data.settings import DATA_KEYS, require_used
 from privet.kernel import NodeRules, Told
 from privet.problems import LinearModel
 from privet.wire.flower_internals import held_by
@@ -39,8 +39,9 @@ def problem_from_context(context: Context) -> LinearModel[Any]:
     Raises
     ------
     DataError
-        If the node has no ``partition-id``, the run config names a path and may not, or data or
-        keys cannot be used. Nothing is opened before the first two are checked.
+        If the node has no ``partition-id``, the run config names a path and may not, the node
+        names a file that its ``dataset`` does not read, or data or keys cannot be used. Nothing is
+        opened before the first three are checked.
     ConfigError
         A ``state-path`` that is not absolute.
     """
@@ -49,6 +50,7 @@ def problem_from_context(context: Context) -> LinearModel[Any]:
         raise DataError(Told.PARTITION)
     if DATA_KEYS & node_config.keys():
         config = dict(node_config)
+        require_used(config)
     elif context.run_config.get("data-path") and not _may_name_data(node_config):
         raise DataError(Told.RUN_DATA, told=Told.RUN_DATA)
     else:

@@ -216,6 +216,26 @@ class DataSettings:
         return dealt if self.divisor == "federation" else num_examples
 
 
+def require_used(config: Mapping[str, Any]) -> None:
+    """Refuse a node's own file, or what is said of it, where its data set reads none.
+
+    Built-in examples would be trained on in place of the node's own.
+
+    Raises
+    ------
+    DataError
+    """
+    keys = {key.name: key for key in keys_of(DataSettings).values()}
+    dataset = config.get("dataset", keys["dataset"].default)
+    if dataset in FROM_PATH:
+        return
+    for name, key in keys.items():
+        of_files = FROM_PATH.keys() >= set(key.needs.get("dataset") or ("",))
+        if of_files and config.get(name, key.default) != key.default:
+            why = key.unused({"dataset": dataset})
+            raise DataError(f"node-config: {name} is {why}: set dataset to what the file holds")
+
+
 def dealt_by(config: Mapping[str, Any]) -> Any:
     """Return how a run config's examples are dealt, where ``partition = auto`` leaves it open.
 

@@ -3,7 +3,7 @@
 Gaussian releases compose to one Gaussian, adaptively and with differing scales: mu is the root of
 the sum of mu_i^2 and epsilon(delta) is known in closed form (`gaussian_epsilon`). Where Laplace
 noise takes part, or records are sampled, the law of the privacy loss is composed on a grid,
-pessimistically (`laplace`, `sampled`).
+pessimistically (`laplace`, `sampled`). Where both do, upper bounds of either kind are added.
 
 A vector Laplace release of L1 sensitivity s is dominated by the scalar one of sensitivity s
 (hybrid argument: the trade-off function of the shifted product is at least the group composition
@@ -67,44 +67,56 @@ class Totals:
     colluders: int | None = None
 
     def add(self, release: Release, times: int = 1) -> Totals:
-        """Return the totals with `times` more messages of one release.
+        """Return the totals with `times` more messages of one release (see `with_all`)."""
+        return self.with_all(((release, times),))
+
+    def with_all(self, messages: Iterable[tuple[Release, int]]) -> Totals:
+        """Return the totals with more (release, times), as if each were added after the other.
 
         Raises
         ------
         UnsupportedAccountError
-            If the release is under another neighbouring relation than those before, allows
-            another number of colluders, or is sampled where another is Laplace noise.
+            If a release is under another neighbouring relation than those before, or allows
+            another number of colluders.
         """
-        colluders = self.colluders
-        if release.agents > 1:
-            if colluders not in (None, release.colluders):
+        relation, colluders, unnoised = self.relation, self.colluders, self.unnoised
+        gaussian = self.gaussian
+        laplace = _Counts({(loss,): uses for loss, uses in self.laplace}, (math.inf,))
+        sampled = _Counts(
+            {(loss, q): uses for loss, q, uses in self.sampled}, (LARGEST_LOSS, _NEAR_ONE)
+        )
+        for release, times in messages:
+            if release.agents > 1:
+                if colluders not in (None, release.colluders):
+                    raise UnsupportedAccountError(
+                        f"releases against {colluders} and {release.colluders} colluders cannot "
+                        "be composed"
+                    )
+                colluders = release.colluders
+            if relation is not None and release.relation != relation:
                 raise UnsupportedAccountError(
-                    f"releases against {colluders} and {release.colluders} colluders cannot be "
-                    "composed"
+                    f"releases under {relation!r} and {release.relation!r} cannot be composed"
                 )
-            colluders = release.colluders
-        if self.relation is not None and release.relation != self.relation:
-            raise UnsupportedAccountError(
-                f"releases under {self.relation!r} and {release.relation!r} cannot be composed"
-            )
-        count, loss = release.count * times, max(release.loss, _NEGLIGIBLE)
-        gaussian, laplace, sampled = self.gaussian, self.laplace, self.sampled
-        unnoised = self.unnoised
-        if loss > _HOPELESS:
-            unnoised = True
-        elif release.sampling < 1 and SMALLEST_LOSS <= loss <= LARGEST_LOSS:
-            sampled = _merged_sampled(sampled, loss, release.sampling, count)
-        elif release.mechanism == "gaussian":  # sampling that is not counted on costs more
-            parts = (*gaussian, *_exact_square(loss, count))
-            rounded = math.fsum(parts)
-            gaussian = rounded, math.fsum((*parts, -rounded))
-        else:
-            laplace = _merged(laplace, loss, count)
-        if sampled and laplace:
-            raise UnsupportedAccountError(
-                "releases of sampled records and of Laplace noise cannot be composed"
-            )
-        return Totals(release.relation, gaussian, laplace, sampled, unnoised, colluders)
+            relation = release.relation
+            count, loss = release.count * times, max(release.loss, _NEGLIGIBLE)
+            if loss > _HOPELESS:
+                unnoised = True
+            elif release.sampling < 1 and SMALLEST_LOSS <= loss <= LARGEST_LOSS:
+                sampled.add((loss, release.sampling), count)
+            elif release.mechanism == "gaussian":  # sampling that is not counted on costs more
+                parts = (*gaussian, *_exact_square(loss, count))
+                rounded = math.fsum(parts)
+                gaussian = rounded, math.fsum((*parts, -rounded))
+            else:
+                laplace.add((loss,), count)
+        return Totals(
+            relation,
+            gaussian,
+            tuple((loss, uses) for (loss,), uses in laplace.in_order()),
+            tuple((loss, q, uses) for (loss, q), uses in sampled.in_order()),
+            unnoised,
+            colluders,
+        )
 
     @property
     def mu(self) -> float:
@@ -124,11 +136,35 @@ class Totals:
             raise ValueError(f"delta is {delta!r}, expected a number in (0, 1)")
         if self.unnoised:
             return math.inf
+        if self.sampled and self.laplace:
+            return self._beside_laplace(delta)
         if self.laplace:
             return mixed_epsilon(self.gaussian[0], self.laplace, delta)
         if self.sampled:
             return sampled_epsilon(self.gaussian[0], self.sampled, delta)
         return gaussian_epsilon(self.mu, delta)
+
+    def _beside_laplace(self, delta: float) -> float:
+        """Return epsilon where sampled and Laplace releases take part: the least of three bounds.
+
+        * The loss of a Laplace use is never above its pure loss: these add to the epsilon of all
+          others.
+        * (e_1, d_1) and (e_2, d_2) add up: half of delta is for the sampled uses, half for the
+          others.
+        * Every record counts as part of every use, which no sampling costs more than, and the law
+          of Gaussian and Laplace losses together is composed.
+
+        The first two keep sampling from being worth nothing beside a single use of the other kind.
+        """
+        up = 1.0 + 2.0**-50
+        square = self.gaussian[0]
+        pure = math.fsum(count * loss for loss, count in self.laplace)
+        apart = sampled_epsilon(square, self.sampled, delta) + pure
+        halves = sampled_epsilon(0.0, self.sampled, delta / 2.0) + mixed_epsilon(
+            square, self.laplace, delta / 2.0
+        )
+        every = square + math.fsum(count * mu * mu for mu, _, count in self.sampled)
+        return min(apart * up, halves * up, mixed_epsilon(every * up, self.laplace, delta))
 
     def of_group(self, rows: int) -> Totals:
         """Return the totals of a change of up to ``rows`` records at once.
@@ -258,10 +294,7 @@ def epsilon_of(messages: Iterable[tuple[Release, int]], delta: float) -> float:
     ValueError
         For a delta outside (0, 1).
     """
-    totals = Totals()
-    for release, times in messages:
-        totals = totals.add(release, times)
-    return totals.epsilon(delta)
+    return Totals().with_all(messages).epsilon(delta)
 
 
 def _exact_square(loss: float, count: int) -> tuple[float, float]:
@@ -273,42 +306,69 @@ def _exact_square(loss: float, count: int) -> tuple[float, float]:
     return rounded, (top * denominator - numerator * bottom) / (bottom * denominator)
 
 
-def _merged(
-    laplace: tuple[tuple[float, int], ...], loss: float, count: int
-) -> tuple[tuple[float, int], ...]:
-    """Add a Laplace loss, rounding losses up to fewer bits while too many differ."""
-    counts = {(known,): uses for known, uses in laplace}
-    _add_rounded(counts, (loss,), count, (math.inf,))
-    return tuple((known, uses) for (known,), uses in sorted(counts.items()))
+class _Counts:
+    """Uses by their losses; while too many differ, all are rounded up to fewer bits.
 
+    Neither rounding of a sampled use, (loss, q), can be gained by: the pair of a smaller q is that
+    of the larger one, replaced by a fresh draw without the record with probability 1 - q / larger q
+    on both sides, and the pair of a smaller loss is that of the larger one scaled down, with noise
+    added.
 
-def _merged_sampled(sampled: Sampled, loss: float, q: float, count: int) -> Sampled:
-    """Add a loss and q, rounding both up to fewer bits while too many differ.
-
-    Neither rounding can be gained by: the pair of a smaller q is that of the larger one, replaced
-    by a fresh draw without the record with probability 1 - q / larger q on both sides, and the pair
-    of a smaller loss is that of the larger one scaled down, with noise added.
+    Parameters
+    ----------
+    counts : dict
+        Number of uses by key.
+    most : tuple of float
+        No part of a key is rounded above it.
     """
-    counts = {(known, of): uses for known, of, uses in sampled}
-    _add_rounded(counts, (loss, q), count, (LARGEST_LOSS, _NEAR_ONE))
-    return tuple((known, of, uses) for (known, of), uses in sorted(counts.items()))
 
+    def __init__(self, counts: dict[Any, int], most: tuple[float, ...]) -> None:
+        self._counts, self._most = counts, most
+        self._by_bits: dict[int, set[Any]] = {}
+        """Keys by their significant bits, once they had to be rounded."""
 
-def _add_rounded(
-    counts: dict[Any, int], key: tuple[float, ...], count: int, most: tuple[float, ...]
-) -> None:
-    """Count a key; while too many differ, round all up to fewer bits, none above ``most``."""
-    counts[key] = counts.get(key, 0) + count
-    bits = _MANTISSA_BITS
-    while len(counts) > _DISTINCT and bits > 1:
-        bits -= 1
-        # An account has thousands of additions, and in most of them the new key alone changes.
-        for known in [known for known in counts if any(_bits(part) > bits for part in known)]:
-            uses = counts.pop(known)
-            up = tuple(
-                min(_rounded_up(part, bits), top) for part, top in zip(known, most, strict=True)
-            )
-            counts[up] = counts.get(up, 0) + uses
+    def in_order(self) -> list[tuple[Any, int]]:
+        """Return (key, uses) in increasing order."""
+        return sorted(self._counts.items())
+
+    def add(self, key: tuple[float, ...], count: int) -> None:
+        """Count a key."""
+        counts = self._counts
+        counts[key] = counts.get(key, 0) + count
+        if self._by_bits:
+            self._by_bits.setdefault(self._bits_of(key), set()).add(key)
+        if len(counts) > _DISTINCT:
+            self._round()
+
+    def _round(self) -> None:
+        by_bits, bits = self._by_bits, _MANTISSA_BITS
+        if not by_bits:
+            for key in self._counts:
+                by_bits.setdefault(self._bits_of(key), set()).add(key)
+        while len(self._counts) > _DISTINCT and bits > 1:
+            bits -= 1
+            over = [each for each in by_bits if each > bits]
+            if len(over) == 1 and len(by_bits[over[0]]) == 1:
+                # An account has thousands of additions, and in most of them the new key alone
+                # changes. It meets another as soon as it has no more bits than all others.
+                others = [each for each in by_bits if each <= bits]
+                bits = max([1, *others])
+            for longer in over:
+                for key in by_bits.pop(longer):
+                    self._round_up(key, bits)
+
+    def _round_up(self, key: Any, bits: int) -> None:
+        uses = self._counts.pop(key)
+        up = tuple(
+            min(_rounded_up(part, bits), top) for part, top in zip(key, self._most, strict=True)
+        )
+        self._counts[up] = self._counts.get(up, 0) + uses
+        self._by_bits.setdefault(self._bits_of(up), set()).add(up)
+
+    def _bits_of(self, key: tuple[float, ...]) -> int:
+        """Return the most bits of a part; one that is not rounded any more counts as of none."""
+        parts = zip(key, self._most, strict=True)
+        return max(0 if part == most else _bits(part) for part, most in parts)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,9 @@ from privet.kernel.accountant import Totals
 from privet.kernel.events import LARGEST_COUNT, Release
 
 LONGEST_ACCOUNT = 1 << 21
-"""Characters of an account that are read: about 20,000 different releases."""
+"""Characters of an account that are read: 10,000 to 15,000 different releases of this library's."""
+MOST_RELEASES = 16_000
+"""Different releases of an account that are read: more than have so many characters in a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +39,8 @@ class AgentLedger:
     @classmethod
     def of(cls, entries: Iterable[tuple[Release, int]]) -> AgentLedger:
         """Return the ledger of these (release, messages)."""
-        kept, totals = tuple(entries), Totals()
-        for release, times in kept:
-            totals = totals.add(release, times)
-        return cls(kept, totals)
+        kept = tuple(entries)
+        return cls(kept, Totals().with_all(kept))
 
     @classmethod
     def joined(cls, texts: Iterable[str]) -> AgentLedger:
@@ -51,12 +51,11 @@ class AgentLedger:
         ValueError
             As `from_json`, or for releases that cannot be composed.
         """
-        held = (cls.from_json(text) for text in texts if text)
-        return cls.of(entry for ledger in held for entry in ledger.entries)
+        return cls.of(entry for text in texts if text for entry in _entries(text))
 
     def covers(self, other: AgentLedger) -> bool:
         """Whether all messages of another account are in this one, so that it costs no less."""
-        return other._counts() <= self._counts()
+        return other.messages <= self.messages and other._counts() <= self._counts()
 
     def _counts(self) -> Counter[Release]:
         counts = Counter[Release]()
@@ -70,7 +69,7 @@ class AgentLedger:
         Raises
         ------
         UnsupportedAccountError
-            If the release is under another neighbouring relation than those before.
+            As `Totals.add`.
         """
         entries, totals = self.entries, self.totals.add(release)
         for place, (known, times) in enumerate(entries):
@@ -97,17 +96,26 @@ class AgentLedger:
     def from_json(cls, text: str) -> AgentLedger:
         """Rebuild a ledger from `to_json`; ValueError naming the entry for anything else.
 
-        A text may come from the other side: it has at most `LONGEST_ACCOUNT` characters.
+        A text may come from the other side: it has at most `LONGEST_ACCOUNT` characters, and
+        `MOST_RELEASES` entries.
         """
-        if len(text) > LONGEST_ACCOUNT:
-            raise ValueError(f"agent ledger is longer than {LONGEST_ACCOUNT} characters")
-        try:
-            entries = json.loads(text)
-        except (TypeError, ValueError, RecursionError):
-            raise ValueError("agent ledger is not JSON") from None
-        if not isinstance(entries, list):
-            raise ValueError("agent ledger is not a JSON list")
-        return cls.of(_counted(entry, place) for place, entry in enumerate(entries))
+        return cls.of(_entries(text))
+
+
+def _entries(text: str) -> Iterator[tuple[Release, int]]:
+    """Yield the (release, messages) of an account (raises ``ValueError``)."""
+    if len(text) > LONGEST_ACCOUNT:
+        raise ValueError(f"agent ledger is longer than {LONGEST_ACCOUNT} characters")
+    try:
+        entries = json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        raise ValueError("agent ledger is not JSON") from None
+    if not isinstance(entries, list):
+        raise ValueError("agent ledger is not a JSON list")
+    if len(entries) > MOST_RELEASES:
+        raise ValueError(f"agent ledger has more than {MOST_RELEASES} entries")
+    for place, entry in enumerate(entries):
+        yield _counted(entry, place)
 
 
 def _counted(entry: Any, place: int) -> tuple[Release, int]:

@@ -257,7 +257,8 @@ class LedgerFile:
             If the file cannot be opened or read.
         """
         experiment = experiment[:_LONGEST_NOTE]
-        wanted, counts = json.dumps(experiment).encode(), Counter[Release]()
+        # In other texts of a line quotes are escaped.
+        wanted, counts = f'"experiment":{json.dumps(experiment)}'.encode(), Counter[Release]()
         if not (experiment and self.path.exists()):
             return AgentLedger()
         with self._locked(os.O_RDONLY, fcntl.LOCK_SH) as (descriptor, size):

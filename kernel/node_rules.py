@@ -25,8 +25,11 @@ KEEP_DATA = "keep-data"
 """Whether a node with a ``state-path`` keeps its prepared records on its disk."""
 TRUST = ("trust", "trust-colluders", "trust-key", "trust-peers")
 PACE = ("min-seconds-between", "reply-seconds")
-KEYS = (*LIMITS, "relation", "num-examples", ALLOW_RUN_DATA, KEEP_DATA, *TRUST, *PACE)
+MAX_STEPS = "max-steps"
+KEYS = (*LIMITS, "relation", "num-examples", ALLOW_RUN_DATA, KEEP_DATA, *TRUST, *PACE, MAX_STEPS)
 _DEFAULT_DELTA = 1e-5
+_DEFAULT_STEPS = 10_000
+"""``max-steps`` of a limited node: where the whole update is noised, steps cost no epsilon."""
 _LIKENESS = 0.75
 """Similarity to a known key from which an unknown key is taken for a mistyped one."""
 OF_NODES = ("partition-id", "num-partitions", "agent", "unit", "state-path")
@@ -67,6 +70,9 @@ class NodeRules:
         Seconds that pass at least between the ends of two tasks that the node computes.
     reply_seconds
         Seconds that every reply to a training message takes; 0 declares none.
+    max_steps
+        Largest number of local steps in a round, 10,000 by default at a limited node; 0 for no rule
+        of the node's.
     """
 
     max_epsilon: float | None = None
@@ -82,6 +88,7 @@ class NodeRules:
     limited: bool = False
     min_seconds_between: float = 0.0
     reply_seconds: float = 0.0
+    max_steps: int = 0
 
     @classmethod
     def from_node_config(cls, mapping: Mapping[str, Any]) -> NodeRules:
@@ -104,9 +111,8 @@ class NodeRules:
         delta = _number(mapping, "delta")
         if delta is not None and delta >= 1:
             raise ValueError(f"node-config: delta = {delta!r}, expected a number below 1")
-        count = mapping.get("num-examples", 0)
-        if type(count) is not int or ("num-examples" in mapping and count < 1):
-            raise ValueError(f"node-config: num-examples = {count!r}, expected a number >= 1")
+        limited = any(key in mapping for key in LIMITS)
+        count = _count(mapping, "num-examples", 0)
         relation = mapping.get("relation", "replace-one")
         if relation not in RELATIONS:
             raise ValueError(
@@ -134,9 +140,10 @@ class NodeRules:
             allow_run_data=_flag(mapping, ALLOW_RUN_DATA, default=False),
             keep_data=_flag(mapping, KEEP_DATA, default=True),
             trust_files=_trust_files(mapping),
-            limited=any(key in mapping for key in LIMITS),
+            limited=limited,
             min_seconds_between=pause,
             reply_seconds=seconds,
+            max_steps=_count(mapping, MAX_STEPS, _DEFAULT_STEPS if limited else 0),
         )
 
     @property
@@ -196,6 +203,7 @@ class NodeRules:
         explicit_noise: bool,
         data_dependent_sensitivity: bool,
         clip: float | None,
+        steps: int = 0,
     ) -> None:
         """Refuse a run that the rules forbid, before anything is read, computed or written.
 
@@ -212,12 +220,19 @@ class NodeRules:
         clip
             The clipping bound in force (or the public gradient bound that stands in for it);
             None without.
+        steps
+            Local steps in a round.
 
         Raises
         ------
         BudgetRefused
             With the reason.
         """
+        if 0 < self.max_steps < steps:
+            raise BudgetRefused(
+                f"{steps} local steps in a round are above this node's max-steps {self.max_steps}",
+                Told.MAX_STEPS,
+            )
         if (private or self.limited) and relation != self.relation:
             raise BudgetRefused(
                 f"relation = {relation!r}: this node's is {self.relation!r}, as its config says "
@@ -376,6 +391,13 @@ def _number(mapping: Mapping[str, Any], key: str) -> float | None:
     ):
         raise ValueError(f"node-config: {key} = {value!r}, expected a finite number > 0")
     return float(value)
+
+
+def _count(mapping: Mapping[str, Any], key: str, default: int) -> int:
+    value = mapping.get(key, default)
+    if type(value) is not int or (key in mapping and value < 1):
+        raise ValueError(f"node-config: {key} = {value!r}, expected a number >= 1")
+    return value
 
 
 def _flag(mapping: Mapping[str, Any], key: str, *, default: bool) -> bool:

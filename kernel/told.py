@@ -46,6 +46,7 @@ class Told(StrEnum):
     NO_CLIP = "this node refuses to train without clipping"
     MAX_CLIP = "clip is above this node's max-clip"
     NO_NOISE = "this node sends nothing without noise"
+    MAX_STEPS = "the local steps in a round are above this node's max-steps"
     MIN_NOISE = "the noise is below this node's min-noise"
     BUDGET = "budget: this reply would bring the node above its max-epsilon"
     DELTA = "budget: its delta lets a run publish a record as it is; its own log says what to take"

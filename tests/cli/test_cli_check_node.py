@@ -79,6 +79,22 @@ def test_a_node_with_limits_and_signed_apps_is_as_it_should_be(
     assert not (tmp_path / "ledger.jsonl").exists()  # nothing is changed
 
 
+@pytest.mark.parametrize(
+    ("own", "line"),
+    [
+        ({}, "max-steps: 10000 local steps in a round"),
+        ({"max_steps": 50}, "max-steps: 50 local steps in a round"),
+    ],
+)
+def test_the_bound_on_the_steps_is_shown(
+    own: dict[str, Any], line: str, tmp_path: Path, trusted: str
+) -> None:
+    code, said = check(limits(tmp_path, **own), trusted)
+    assert code == 0, said
+    assert line in said
+    assert "up to 100,000 local steps" in check({"agent": "me"}, trusted)[1]
+
+
 def test_what_was_spent_is_shown(tmp_path: Path, trusted: str) -> None:
     release = Release("gaussian", sensitivity=1.0, scale=10.0)
     spent = LedgerFile(tmp_path / "ledger.jsonl").charge(release, 1e-5)
@@ -126,11 +142,13 @@ def test_a_ledger_that_others_may_write_is_weak(tmp_path: Path, trusted: str) ->
     ("changes", "line"),
     [
         ({"max-cllip": 1.0}, "unknown key 'max-cllip'; did you mean max-clip?"),
+        ({"max-steps": 0}, "max-steps = 0, expected a number >= 1"),
         ({"delta": 2.0}, "delta = 2.0, expected a number below 1"),
         ({"ledger-path": "here"}, "expected an absolute path"),
         ({"ledger-path": "/nowhere/at/all.jsonl"}, "there is no folder /nowhere/at"),
         ({"min-seconds-between": 5}, "min-seconds-between needs state-path"),
-        ({"data-path": "/nowhere.csv"}, "/nowhere.csv: no such file"),
+        ({"data-path": "/nowhere.csv", "dataset": "csv"}, "/nowhere.csv: no such file"),
+        ({"data-path": "/nowhere.csv"}, "data-path is not used with dataset = breast-cancer"),
         (
             {"trust": "sum", "trust-colluders": 1, "trust-key": "/no", "trust-peers": "/no"},
             "trust-key, trust-peers: [Errno 2]",

@@ -189,6 +189,34 @@ def test_many_distinct_laplace_releases_are_rounded_up_only(losses, seed) -> Non
     assert all(up <= loss * 1.3 for up, loss in zip(kept, exact, strict=True))
 
 
+@given(
+    st.lists(
+        st.tuples(st.floats(1e-3, 25.0), st.sampled_from([1.0, 1.0 - 2.0**-53, 0.3, 0.0123, 0.97])),
+        min_size=1,
+        max_size=250,
+    ),
+    st.booleans(),
+    st.integers(0, 249),
+)
+@settings(max_examples=40, deadline=None)
+def test_releases_added_at_once_give_the_totals_of_one_after_the_other(
+    given: list[tuple[float, float]], pure: bool, cut: int
+) -> None:
+    """To the last bit, also where so many differ that they are rounded."""
+    releases = [
+        replace(laplace(1 / loss) if pure else gaussian(1 / loss), relation="add-remove")
+        for loss, _ in given
+    ]
+    if not pure:
+        releases = [replace(each, sampling=q) for each, (_, q) in zip(releases, given, strict=True)]
+    one_by_one = Totals()
+    for release in releases:
+        one_by_one = one_by_one.add(release, 3)
+    messages = [(release, 3) for release in releases]
+    assert Totals().with_all(messages) == one_by_one
+    assert Totals().with_all(messages[:cut]).with_all(messages[cut:]) == one_by_one
+
+
 def test_rounding_up_costs_little() -> None:
     """Against the composition of all 200 distributions without any grouping."""
     from dp_accounting.pld import privacy_loss_distribution as pld

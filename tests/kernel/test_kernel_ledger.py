@@ -55,6 +55,23 @@ def spent(releases: list[Release], delta: float = DELTA) -> float:
     return epsilon_of([(release, 1) for release in releases], delta)
 
 
+@pytest.mark.parametrize("experiment", ["note", "release", "run 5 round 1 agent me", 'a"b'])
+def test_lines_of_other_experiments_are_not_decoded_for_one(
+    experiment: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever words of a line it is called by, or quotes: a whole ledger takes seconds."""
+    ledger, quoted = LedgerFile(path), f'"experiment":{json.dumps(experiment)}'
+    for note in ("run 5 round 1 agent me", f"run 5 round 2 agent {quoted}"):
+        ledger.charge(CHEAP, 1e-5, note=note, run=quoted, experiment="e")
+    ledger.charge(DEAR, 1e-5, note="run 5 round 3 agent me", experiment=experiment)
+    decoded: list[bytes] = []
+    monkeypatch.setattr(
+        "privet.kernel.ledger.decode", lambda line: decoded.append(line) or decode(line)
+    )
+    assert dict(ledger.released(experiment, "me").entries) == {DEAR: 1}
+    assert len(decoded) == 1
+
+
 def test_what_an_agent_released_in_an_experiment_is_found_over_all_its_runs(path: Path) -> None:
     ledger = LedgerFile(path)
     assert ledger.released("e", "0").entries == ()

@@ -16,7 +16,6 @@ from scipy import optimize, stats
 from privet.kernel import (
     Release,
     Totals,
-    UnsupportedAccountError,
     epsilon_of,
     gaussian_epsilon,
 )
@@ -217,9 +216,105 @@ def test_other_mechanisms_have_no_proof() -> None:
     for q in (0.0, 1.5, math.nan, -0.1):
         with pytest.raises(ValueError, match="'sampling'"):
             sampled(1.0, q)
-    laplace = Release("laplace", scale=1.0, norm="l1", relation="add-remove")
-    with pytest.raises(UnsupportedAccountError, match="Laplace"):
-        epsilon_of([(sampled(1.0, 0.1), 1), (laplace, 1)], DELTA)
+
+
+def laplace(loss: float, count: int = 1) -> Release:
+    return Release("laplace", scale=1 / loss, norm="l1", count=count, relation="add-remove")
+
+
+def exact_beside_laplace(mu: float, q: float, loss: float) -> float:
+    """Return epsilon of one sampled and one Laplace use, by quadrature over the Laplace loss.
+
+    It is t with mass 1/2, -t with mass e^-t / 2, and has the density e^((l - t) / 2) / 4 between.
+    Given that it is l, the sampled use is left with epsilon - l, and the event is a half line.
+    """
+    step = 2 * loss / 4000
+    inside = np.arange(-loss + step / 2, loss, step)
+    losses = np.array([loss, -loss, *inside])
+    density = np.array([0.5, np.exp(-loss) / 2, *(np.exp((inside - loss) / 2) / 4 * step)])
+    assert density.sum() == pytest.approx(1.0, abs=1e-6)
+
+    def delta(epsilon: float) -> float:
+        found = []
+        for there in (True, False):
+            edge = epsilon - losses
+            with np.errstate(divide="ignore", invalid="ignore"):
+                ratio = (np.exp(edge if there else -edge) - 1 + q) / q
+                place = np.where(ratio > 0, np.log(ratio) / mu + mu / 2, -np.inf)
+            tail = stats.norm.sf if there else stats.norm.cdf
+            plain, moved = tail(place), tail(place - mu)
+            mixed = (1 - q) * plain + q * moved
+            first, second = (mixed, plain) if there else (plain, mixed)
+            found.append(float(density @ (first - np.exp(edge) * second)))
+        return max(found)
+
+    return float(optimize.brentq(lambda epsilon: delta(epsilon) - DELTA, 0.0, 60.0))
+
+
+@pytest.mark.parametrize("loss", [0.01, 0.3, 2.0])
+@pytest.mark.parametrize(("mu", "q"), [(0.5, 0.01), (1.0, 0.3), (3.0, 1e-3), (4.0, 0.9)])
+def test_beside_laplace_noise_no_less_than_the_exact_epsilon(
+    mu: float, q: float, loss: float
+) -> None:
+    both = [(sampled(mu, q), 1), (laplace(loss), 1)]
+    found, exact = epsilon_of(both, DELTA), exact_beside_laplace(mu, q, loss)
+    assert exact * (1 - 1e-6) <= found <= exact + loss + 0.5
+
+
+def test_beside_laplace_noise_no_less_than_another_library() -> None:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    mu, q, uses, loss, times = 1.0, 0.05, 50, 0.2, 20
+    theirs = (
+        pld.from_gaussian_mechanism(1 / mu, sampling_prob=q, value_discretization_interval=1e-3)
+        .self_compose(uses)
+        .compose(
+            pld.from_laplace_mechanism(1 / loss, value_discretization_interval=1e-3).self_compose(
+                times
+            )
+        )
+    )
+    exact = theirs.get_epsilon_for_delta(DELTA)
+    found = epsilon_of([(sampled(mu, q), uses), (laplace(loss), times)], DELTA)
+    assert 0.99 * exact <= found <= 2.5 * exact
+
+
+@pytest.mark.parametrize(
+    ("many", "one"),
+    [
+        ((sampled(1.0, 0.01), 1000), (laplace(3e-5), 1)),
+        ((laplace(0.01), 10_000), (sampled(5.0, 1e-9), 1)),
+    ],
+    ids=["a Laplace release", "a sampled release"],
+)
+def test_one_release_of_another_kind_costs_about_what_it_costs_alone(
+    many: tuple[Release, int], one: tuple[Release, int]
+) -> None:
+    """Else one message of next to no epsilon would spend what is left of a node's budget."""
+    before, after = epsilon_of([many], DELTA), epsilon_of([many, one], DELTA)
+    assert before <= after <= 1.1 * before + epsilon_of([one], DELTA)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0.01, 0.3, 2.0]), st.sampled_from([0.0, 1e-3, 0.5, 1.0])),
+        min_size=2,
+        max_size=5,
+    )
+)
+def test_no_further_release_of_any_kind_lowers_epsilon(given: list[tuple[float, float]]) -> None:
+    """Of Laplace (0), sampled and full (1) Gaussian releases, in any order."""
+    totals, spent = Totals(), 0.0
+    for loss, q in given:
+        totals = totals.add(sampled(loss, q) if q else laplace(loss))
+        now = totals.epsilon(DELTA)
+        assert now >= spent * (1 - 1e-4)  # each has a grid of its own
+        spent = now
+    every = epsilon_of(
+        [(sampled(loss, 1.0) if q else laplace(loss), 1) for loss, q in given], DELTA
+    )
+    assert spent <= every * (1 + 1e-6)
 
 
 def test_a_torn_line_costs_no_less_than_either_release() -> None:

@@ -400,3 +400,30 @@ def test_a_node_is_charged_what_it_was_told(tmp_path: Path) -> None:
     answer = node.train("dp-fedsgd", delta=1e-9)
     assert answer.refusal is None
     assert answer.epsilon >= spent(node.ledger) * (1 - 1e-12)
+
+
+SAMPLED: dict[str, Any] = {"batch": "poisson", "batch_size": 5}
+
+
+@pytest.mark.parametrize("first", ["laplace", "sampled"])
+def test_no_message_closes_a_ledger_to_runs_of_another_kind(first: str, tmp_path: Path) -> None:
+    """One that costs next to nothing: the ledger may never be deleted."""
+    node = Node(tmp_path, problem(), relation="add-remove", max_epsilon=8.0)
+    kinds: dict[str, tuple[str, dict[str, Any]]] = {
+        "laplace": ("dp-iadmm", {"mechanism": "laplace"}),
+        "sampled": ("dp-fedsgd", SAMPLED),
+    }
+    name, keys = kinds.pop(first)
+    tiny = node.train(name, relation="add-remove", noise_scale=1e3, experiment="tiny", **keys)
+    assert tiny.refusal is None
+    before = spent(node.ledger)
+    ((other, keys),) = kinds.values()
+    for round_ in (1, 2, 3):
+        message = {"relation": "add-remove", "noise_scale": 1.0, "round_": round_, **keys}
+        assert node.train(other, experiment="honest", **message).refusal is None
+    alone = Node(tmp_path / "alone", problem(), relation="add-remove", max_epsilon=8.0)
+    alone.ledger.parent.mkdir()
+    for round_ in (1, 2, 3):
+        message = {"relation": "add-remove", "noise_scale": 1.0, "round_": round_, **keys}
+        assert alone.train(other, experiment="honest", **message).refusal is None
+    assert spent(alone.ledger) <= spent(node.ledger) <= 1.1 * spent(alone.ledger) + before

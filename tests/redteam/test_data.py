@@ -114,6 +114,25 @@ def test_the_operator_may_allow_it(tmp_path: Path) -> None:
     assert not site.enrol("dp-fedsgd", quiet=False).has_error()
 
 
+@pytest.mark.parametrize("key", ["data-path", "schema", "label-column"])
+@pytest.mark.parametrize("dataset", [None, "synthetic"])
+def test_a_file_that_the_nodes_data_set_does_not_read_is_named(
+    dataset: str | None, key: str, tmp_path: Path
+) -> None:
+    """Not left aside for examples that are built in."""
+    file = tmp_path / "own.csv"
+    file.write_text("age,y\n" + "1,no\n2,yes\n" * 5)
+    own = {key: str(file), "partition": "none"} | ({"dataset": dataset} if dataset else {})
+    site = Site(tmp_path, {"dataset": "csv"}, **own, **OPEN)
+    line = f"{key} is not used with dataset = {dataset or 'breast-cancer'}, only with "
+    assert site.enrol("dp-fedsgd", quiet=False).error.reason.startswith(
+        f"agent me: node-config: {line}"
+    )
+    assert line in site.said
+    assert site.send_train("dp-fedsgd", clip=1.0).has_error()
+    assert line in site.said  # a private run is told no more than that the data cannot be used
+
+
 def test_bundled_data_are_free(tmp_path: Path) -> None:
     for dataset in ("breast-cancer", "digits", "synthetic"):
         site = Site(tmp_path, {"dataset": dataset, "partition": "iid", "num-agents": 1}, **OPEN)

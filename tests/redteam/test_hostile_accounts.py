@@ -6,6 +6,7 @@ import json
 import time
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ from hypothesis import strategies as st
 
 from privet.client_apps import guard
 from privet.data.meaning import Meaning
-from privet.kernel import AgentLedger, Release, loss_law, sampled
-from privet.kernel.agent_ledger import LONGEST_ACCOUNT
+from privet.kernel import AgentLedger, Release, Told, loss_law, sampled
+from privet.kernel.agent_ledger import LONGEST_ACCOUNT, MOST_RELEASES
 from privet.kernel.laplace import mixed_epsilon
 from privet.kernel.masks import MOST_MEMBERS
 from privet.kernel.sampled import sampled_epsilon
@@ -72,7 +73,20 @@ ACCOUNTS = {
         )
     ),
     "as long as is read": text(
-        *({"scale": 1 + i * 1e-4, "sampling": 0.3, "times": 1} for i in range(19_000))
+        *({"scale": 1 + i * 1e-4, "sampling": 0.3, "times": 1} for i in range(MOST_RELEASES))
+    ),
+    "as long, of all magnitudes": text(
+        *(
+            {"scale": 10 ** (i % 977 / 195 - 2), "sampling": 10 ** -(i % 991 / 124 + 0.01)}
+            | {"times": 1 + i % 7}
+            for i in range(14_000)
+        )
+    ),
+    "as long, of Laplace noise": text(
+        *({"mechanism": "laplace", "scale": 1.001**i, "times": 1} for i in range(14_000))
+    ),
+    "more releases than are read": text(
+        *({"scale": 1 + i / 64, "times": 1} for i in range(MOST_RELEASES + 1))
     ),
     "longer": "[" + "1," * LONGEST_ACCOUNT,
     "nested": "[" * 10**5,
@@ -97,6 +111,17 @@ def hostile(seed: int) -> str:
         release["times"] = int(10 ** random.uniform(0, random.choice([1, 4, 12])))
         releases.append(release)
     return text(*releases)
+
+
+BUDGETS = {
+    "dp-fedavg": AgentLedger.of(
+        [(Release("gaussian", 1.234567890123456, 2.0, what="dp-fedavg noised updates"), 1)]
+    ).to_json(),
+    "dp-fedsgd": AgentLedger.of(
+        [(Release("gaussian", 1.234567890123456, 0.1, what="dp-fedsgd noised local gradients"), 1)]
+    ).to_json(),
+}
+"""The shortest accounts that algorithms of this library write of a round."""
 
 
 class Cost:
@@ -151,6 +176,50 @@ def test_an_account_that_a_coordinator_sends_costs_a_node_little(
 ) -> None:
     node = Node(tmp_path, problem(), relation="add-remove")
     cost(lambda: node.send(message(ACCOUNTS[name]))).require(honest)
+
+
+ALL_MAGNITUDES = ACCOUNTS["as long, of all magnitudes"]
+
+
+def test_every_message_after_a_long_account_costs_a_node_little(
+    tmp_path: Path, honest: Cost
+) -> None:
+    """The node keeps the account, and is sent it again, or another one as long."""
+    node = Node(tmp_path, problem(), relation="add-remove")
+    node.send(message(ALL_MAGNITUDES))
+    other = ALL_MAGNITUDES.replace('"times": 1}', '"times": 9}')
+    for number, account in enumerate(("", ALL_MAGNITUDES), 2):
+        cost(lambda: node.send(message(account, number))).require(honest)  # noqa: B023
+    began = time.process_time()
+    node.send(message(other, 4))  # two accounts are read, and what is traced is many small things
+    assert time.process_time() - began <= honest.seconds + 2 * SECONDS
+
+
+def test_no_account_of_more_releases_than_are_read_is_kept(tmp_path: Path) -> None:
+    """An account of as many as are read takes one more of a release that it has, and no other."""
+    node = Node(tmp_path, problem(), relation="add-remove")
+    node.send(message(""))
+    own = json.loads(node.written)["release"]
+    several = [{"scale": 2 + i / 64, "times": 1} for i in range(MOST_RELEASES)]
+    reply = node.send(message(text(*several), 2))
+    assert reply.error.reason == f"agent me: {Told.MESSAGE}"
+    assert "16001 different releases, too many" in node.said
+    assert node.charges == 1
+    several[-1] = {**own, "times": 1}
+    assert node.send(message(text(*several), 2)).has_content()
+    assert node.charges == 2
+
+
+@pytest.mark.parametrize("name", sorted(BUDGETS))
+def test_the_account_of_the_longest_run_whose_noise_changes_is_read(name: str) -> None:
+    """As long as the characters allow, whatever an honest release is: every round has its own."""
+    (known,) = AgentLedger.from_json(BUDGETS[name]).entries
+    characters = len(BUDGETS[name])
+    rounds = (LONGEST_ACCOUNT - 2) // (characters - 1)
+    assert rounds <= MOST_RELEASES
+    scales = (round(1.234567890123456 + i * 1e-12, 15) for i in range(rounds))
+    account = AgentLedger.of((replace(known[0], scale=scale), 1) for scale in scales)
+    assert len(AgentLedger.from_json(account.to_json()).entries) == rounds
 
 
 def test_random_accounts_cost_a_node_little(tmp_path: Path, honest: Cost) -> None:

@@ -18,7 +18,13 @@ from privet.sim.engine import InlineGrid
 from privet.strategies import DPFedSGD, FedPLT, PrimalDualStrategy
 from privet.strategies.run.account import privacy_of
 from privet.wire import pack
-from privet.wire.contract import agent_record, encode_settings, is_need_state, shared_record
+from privet.wire.contract import (
+    agent_record,
+    encode_settings,
+    is_need_state,
+    read_update,
+    shared_record,
+)
 from redteam.harness import SETTINGS, Node, problem, read_answer
 from support.federations import zeros
 
@@ -177,3 +183,58 @@ def test_a_state_that_was_sent_is_what_is_kept_of_its_round() -> None:
     new = held.follow("e", 2, sent, 3, {"x": np.zeros(2)}, "", fully_charged=True)
     assert new.states[0] == sent
     assert held.follow("e", 2, {}, 3, {}, "", fully_charged=False).states[0] == held.states[1]
+
+
+def of_run(node: Node, experiment: str, ledger: str = "", **changes: Any) -> Any:
+    """Return the update, or the error, to a first message of a run with an account."""
+    keys = {key.replace("_", "-"): value for key, value in changes.items()}
+    said = encode_settings({**SETTINGS["dp-fedsgd"], "noise-scale": 5.0, **keys})
+    shared = shared_record("dp-fedsgd", 1, experiment, 1, said, {"x": np.zeros(4)})
+    own = agent_record(0, pack({}), ledger)
+    reply = node.send(RecordDict({"privet": shared, "privet.agent": own}))
+    return (
+        reply.error.reason if reply.has_error() else read_update(reply.content, "dp-fedsgd", 1, 1)
+    )
+
+
+LIES = {
+    "without noise": Release("none"),
+    "of Laplace noise": Release("laplace", 1e-3, norm="l1"),
+    "under another relation": Release("gaussian", 1.0, relation="add-remove"),
+}
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+@pytest.mark.parametrize("lie", LIES)
+def test_an_account_belongs_to_its_run(lie: str, restarted: bool, tmp_path: Path) -> None:
+    """The next coordinator is told nothing of it, and pays for no lie of this one."""
+
+    def node() -> Node:
+        return Node(tmp_path, problem(), state_path=str(tmp_path / "state"))
+
+    alone = of_run(Node(tmp_path, problem(), **OPEN), "alone")
+    first = node()
+    of_run(first, "lying", AgentLedger.of([(LIES[lie], 1)]).to_json())
+    of_run(first, "earlier", noise_scale=3.0)
+    before = first.charges
+    assert before >= 1
+    second = node() if restarted else first
+    update = of_run(second, "honest", target_epsilon=alone.epsilon * 1.01)
+    assert update.epsilon == alone.epsilon
+    assert update.ledger == alone.ledger
+    assert second.charges == before + 1  # the node's own file adds all of them up
+
+
+def test_a_node_that_was_private_in_an_earlier_run_stays_so(tmp_path: Path) -> None:
+    """One without limits, in a run without noise after it, and after a restart."""
+
+    def node() -> Node:
+        return Node(tmp_path, problem(), state_path=str(tmp_path / "state"), **OPEN)
+
+    assert not node().evaluate().has_error()
+    of_run(node(), "private")
+    plain = of_run(node(), "plain", clip=0.0, noise_scale=0.0)
+    assert plain.ledger == ""
+    for _ in range(2):
+        assert str(Told.EVALUATION) in node().evaluate().error.reason
+        of_run(node(), "plain", clip=0.0, noise_scale=0.0)

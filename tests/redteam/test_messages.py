@@ -72,6 +72,47 @@ def test_no_message_keeps_a_node_at_work_for_ever(
     assert node.written == b""
 
 
+STEPS = {
+    "fed-plt": "local_epochs",
+    "dp-iadmm": "local_updates",
+    "fed-pdm": "max_local_steps",
+    "dp-fedavg": "max_local_steps",
+    "fed-dyn": "max_local_steps",
+    "scaffold": "max_local_steps",
+}
+
+
+def test_every_private_algorithm_of_several_steps_is_bounded() -> None:
+    one_step = {"dp-fedsgd"}
+    assert STEPS.keys() | one_step == set(PRIVATE)
+
+
+@pytest.mark.parametrize("own", [None, 7])
+@pytest.mark.parametrize("name", STEPS)
+def test_steps_above_a_nodes_own_bound_are_refused_before_anything_is_charged(
+    own: int | None, name: str, tmp_path: Path
+) -> None:
+    """One release may cover as many steps as one likes, so no budget bounds them."""
+    node = Node(tmp_path, problem(), max_steps=own)
+    noise = {"noise_scale": 1e4, "noise_variance": 1e6, "perturbation": "output"}
+    most = own or 10_000
+    answer = node.train(name, **{STEPS[name]: most + 1, **noise})
+    assert answer.refusal == f"agent me: {Told.MAX_STEPS}"
+    assert f"{most + 1} local steps in a round are above this node's max-steps {most}" in node.said
+    assert node.written == b""
+    few = {STEPS[name]: min(most, 7), **noise}
+    assert "max-steps" not in (node.train(name, **few).refusal or "")
+
+
+def test_a_node_without_limits_bounds_the_steps_where_it_says_so(tmp_path: Path) -> None:
+    for own, steps in ((None, 10_001), (5, 6)):
+        free = {"max_epsilon": None, "delta": None, "ledger_path": None, "max_steps": own}
+        node = Node(tmp_path, problem(), **free)
+        un_noised = {"clip": 0.0, "noise_variance": 0.0, "local_solver": "gd", "row_norm": 0.0}
+        answer = node.train("fed-plt", local_epochs=steps, **un_noised)
+        assert (answer.refusal is None) is (own is None), node.said
+
+
 ACCOUNTS = {
     "no JSON": "{",
     "nested": "[" * 100_000,

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Context, Message, MessageType
 
 from privet.client_apps import client_app
+from privet.client_apps.guard import is_private
 from privet.client_apps.masking import new_keys
 from privet.client_apps.rivals.led import Agent as LED
 from privet.client_apps.state import PRIVATE_RECORD, AgentState, read_state, write_state
@@ -346,8 +348,11 @@ def test_accounts_of_the_systems_noise_are_those_of_messages(name: str, tmp_path
         assert len({one.states for one in (*own, *others)}) == 2 * len(problems)
 
 
-def test_agents_that_would_pass_the_target_refuse_by_message() -> None:
-    """Some have spent in a run before, on the same nodes."""
+def test_agents_that_would_pass_the_target_refuse_by_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Some have spent in this run before, on the same nodes."""
+    monkeypatch.setattr("uuid.uuid4", lambda: UUID(int=1))
     problems = federation([12] * 8)
     app = app_of(problems, "dp-fedsgd")
     start = ArrayRecord({"x": Array(np.full(DIM, 0.5))})
@@ -356,7 +361,7 @@ def test_agents_that_would_pass_the_target_refuse_by_message() -> None:
     for engine in (InlineGrid, Counting):
         grid = engine(app, nodes_of(problems))
         for context in list(grid.contexts.values())[:3]:
-            write_state(context, AgentState(ledger=LEDGER))
+            write_state(context, AgentState(UUID(int=1).hex, ledger=LEDGER))
         strategy = kind(
             num_agents=8, seed=3, clip=1.0, noise_scale=0.4, noise_seed=5, target_epsilon=5.0
         )
@@ -414,23 +419,20 @@ def test_a_half_that_is_not_of_rows_is_noticed(
     assert "agents work one by one: x has other bits" in caplog.text
 
 
-def test_what_a_node_did_in_another_run_on_the_grid_is_asked_again() -> None:
-    """A ledger written since the blocks were made stays with the agent."""
+@pytest.mark.parametrize("engine", [InlineGrid, CohortGrid])
+def test_the_account_of_another_run_on_the_grid_counts_in_none_and_keeps_the_node_private(
+    engine: type[InlineGrid],
+) -> None:
     problems = federation([12] * 5)
-    app = app_of(problems)
+    grid = engine(app_of(problems), nodes_of(problems))
     start = ArrayRecord({"x": Array(np.full(DIM, 0.5))})
-    ledgers = []
-    for engine in (InlineGrid, CohortGrid):
-        grid = engine(app, nodes_of(problems))
-        for _ in range(2):
-            FedPLT(num_agents=5, seed=3).start(grid, start, num_rounds=2)
-            context = next(iter(grid.contexts.values()))
-            write_state(context, AgentState(ledger=read_state(context).ledger or LEDGER))
-        ledgers.append([read_state(context).ledger for context in grid.contexts.values()])
+    first, *others = grid.contexts.values()
+    for _ in range(2):
+        write_state(first, AgentState("another", ledger=LEDGER))
         FedPLT(num_agents=5, seed=3).start(grid, start, num_rounds=2)
-        ledgers[-1] += [read_state(context).ledger for context in grid.contexts.values()]
-    assert ledgers[0] == ledgers[1]
-    assert ledgers[0][5] == LEDGER
+        assert {read_state(context).ledger for context in grid.contexts.values()} == {""}
+        assert is_private(first)
+        assert not any(map(is_private, others))
 
 
 def test_an_agent_enrolled_for_a_secure_sum_is_not_asked_in_the_clear_together() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -155,18 +156,26 @@ def _of_person(
     """Return the entry on a person of several records, empty where the config names none.
 
     The figure is exact where the account is: the totals of a change of so many records, and not k
-    epsilon at a delta of k e^(k epsilon) times as much.
+    epsilon at a delta of k e^(k epsilon) times as much. It is infinite where none holds at a total
+    delta below 1.
     """
     rows = int(config.get("rows-per-person", 1))
     if rows == 1 or result.relation == "replace-agent":
         return {}
-    groups = (ledger.totals.of_group(rows) for ledger in result.agents.values())
-    epsilon = max(group.epsilon(result.delta) for group in groups)
     session = strategy.run.session
-    drawn = max(
-        drawn_delta(ledger.entries, draw_length(session.roster.agents[name], session), epsilon)
-        for name, ledger in result.agents.items()
-    )
+    epsilon, drawn = 0.0, 0.0
+    try:
+        for ledger in result.agents.values():
+            epsilon = max(epsilon, ledger.totals.of_group(rows).epsilon(result.delta))
+        for name, ledger in result.agents.items():
+            length = draw_length(session.roster.agents[name], session)
+            drawn = max(drawn, drawn_delta(ledger.entries, length, epsilon))
+    except (ValueError, ArithmeticError):
+        epsilon = math.inf
+    if result.delta + drawn >= 1:
+        epsilon = math.inf
+    if math.isinf(epsilon):
+        drawn = 0.0
     person = {"rows": rows, "epsilon": epsilon, "delta": result.delta, "drawn-delta": drawn}
     return {"person": person}
 

@@ -493,8 +493,8 @@ def _finish(
     folder.write_json("summary.json", summary)
     folder.write_json("privacy.json", privacy)
     if history or failed is not None:
-        stated = privacy["private"] and outcome[EXIT_CODE] != Exit.FRUITLESS
-        _report(folder, stated=stated)
+        of_use = outcome[EXIT_CODE] != Exit.FRUITLESS and any(done.participants for done in history)
+        _report(folder, stated=privacy["private"] and of_use)
     tracking.finish(summary)
     converted: dict[str, Any] = to_json(summary)
     return converted

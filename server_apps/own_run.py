@@ -105,7 +105,10 @@ def run_and_save(
         }
         folder.write_json("summary.json", summary)
         folder.write_json("privacy.json", privacy)
-        stated = privacy["private"] and result.exit_code != Exit.FRUITLESS
+        of_use = result.exit_code != Exit.FRUITLESS and any(
+            done.participants for done in result.history
+        )
+        stated = privacy["private"] and of_use
         statement = folder.path / STATEMENT if stated else None
         write_report([folder.path], folder.path / PAGE, statement=statement)
     require_gain(result)

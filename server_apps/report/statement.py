@@ -81,8 +81,9 @@ def statement_page(runs: Sequence[Run]) -> bytes:
         raise ReportUsageError(
             f"--statement: {run.name} is not private: {why}; there is none to state"
         )
-    if run.summary.get(EXIT_CODE) == Exit.FRUITLESS:
-        why = "it diverged" if run.summary.get("diverged") else "no upload was folded"
+    folded = any(run.participants)
+    if run.summary.get(EXIT_CODE) == Exit.FRUITLESS or not folded:
+        why = "it diverged" if folded else "no upload was folded"
         raise ReportUsageError(f"--statement: {run.name} has no model to state this of: {why}")
     blocks = [_claim(run, entry) for entry in entries_of(run.privacy)]
     signed = "".join(f"<tr><th>{line}</th><td></td></tr>" for line in _LINES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -18,9 +19,9 @@ from privet.client_apps.state_tables import StateTable, with_ledgers
 from privet.core import format as fmt
 from privet.core.errors import listed, one_line
 from privet.core.exits import Exit
-from privet.kernel import AgentLedger, Facts, Release, drawn_delta
+from privet.kernel import AgentLedger, Facts, Release, checked_spacing, drawn_delta
 from privet.kernel.ledger_lines import dearer
-from privet.wire import sort_names
+from privet.wire import Update, sort_names
 from privet.wire.contract import decode_settings, means_privacy
 
 from ..half import ServerHalf
@@ -190,18 +191,26 @@ def privacy_of(half: ServerHalf[Any], session: Session | None) -> Privacy:
     if reason:
         return refused(reason)
     ledgers: dict[str, AgentLedger] = {}
-    for name, texts in accounts.items():
-        try:
+    spent: dict[str, float] = {}
+    drawn = 0.0
+    try:
+        for name, texts in accounts.items():
             ledgers[name] = AgentLedger.joined(texts)
-        except (ValueError, ArithmeticError) as error:  # the text is the agent's
-            return refused(f"the account of agent {name} cannot be read: {one_line(str(error))}")
-    largest = max(ledger.spent(half.terms.delta) for ledger in ledgers.values())
-    if math.isinf(largest):
-        return refused("the noise is too small for any epsilon")
-    drawn = max(
-        drawn_delta(ledger.entries, draw_length(agents[name], session), largest)
-        for name, ledger in ledgers.items()
-    )
+            spent[name] = ledgers[name].spent(half.terms.delta)
+        largest = max(spent.values())
+        if math.isinf(largest):
+            return refused("the noise is too small for any epsilon")
+        for name, ledger in ledgers.items():
+            length = draw_length(agents[name], session)
+            drawn = max(drawn, drawn_delta(ledger.entries, length, largest))
+    except (ValueError, ArithmeticError) as error:  # the text is the agent's
+        why = one_line(str(error))
+        return refused(f"the account of agent {name} cannot be read: {why}")
+    if half.terms.delta + drawn >= 1:
+        return refused(
+            f"delta = {half.terms.delta:g} and what the drawing of noise adds to it come to 1 or "
+            f"more at epsilon {fmt.epsilon(largest)}, which states nothing: add noise"
+        )
     return Privacy(True, "", largest, half.terms.delta, relation, ledgers, drawn)
 
 
@@ -221,12 +230,19 @@ def _not_private(half: ServerHalf[Any], ledgers: list[str]) -> str:
         if means_privacy(half.settings()):
             return "noise without a clip, or a clip without noise, proves nothing"
         return "updates leave without accounted noise"
+    if why := _no_claim(half):
+        return why
+    if not all(ledgers):
+        return "updates leave without accounted noise"
+    return ""
+
+
+def _no_claim(half: ServerHalf[Any]) -> str:
+    """Return why nothing is claimed of noise that is charged, or an empty text."""
     if half.terms.noise_seed >= 0:
         return "the noise is seeded (noise-seed)"
     if half.settings().get("sensitivity") == "paper":
         return "the noise's scale is computed from the data (sensitivity = paper)"
-    if not all(ledgers):
-        return "updates leave without accounted noise"
     return ""
 
 
@@ -251,21 +267,31 @@ def refused_settings(half: ServerHalf[Any], text: str) -> str:
     return ""
 
 
+REPEATS = 8
+"""Releases for a round that an account may hold before it is evaluated as a whole: attempts at
+secure sums, and lost replies."""
+
+
 def account_fault(half: ServerHalf[Any], agent: Agent, text: str, number: int) -> str:
     """Return why an account that an agent states cannot be kept, or an empty text.
 
-    What is kept is read much later, so it must be readable, and of releases that compose with each
-    other and with what the run asks for in a round: under one relation, of one mechanism, against
-    one number of colluders. It costs what was added to the account that is kept of the agent.
+    What is kept is read and evaluated much later, so it must be readable, and of releases that
+    compose with each other and with what the run asks for in a round: under one relation, of one
+    mechanism, against one number of colluders, of noise that an agent draws. It must have a finite
+    epsilon at a total delta below 1. That is computed where it holds dearer releases than the run
+    asks for, or more of them, that were not in the account that is kept of the agent; what a
+    message costs is otherwise that of the releases that were added.
     """
     known = agent.ledger
+    added = text
     if known.endswith("}]") and text.startswith(f"{known[:-1]},"):
-        text = "[" + text[len(known) :]
+        added = "[" + text[len(known) :]
     try:
-        ledger = AgentLedger.from_json(text)
+        ledger = AgentLedger.from_json(added)
         if not (ledger.entries and agent.facts and half.agent.private):
             return ""
-        asked = half.agent.release(Facts.from_json(agent.facts), number)
+        facts = Facts.from_json(agent.facts)
+        asked = half.agent.release(facts, number)
     except (ValueError, ArithmeticError) as error:
         return one_line(str(error))
     for one, _ in ledger.entries:
@@ -276,7 +302,63 @@ def account_fault(half: ServerHalf[Any], agent: Agent, text: str, number: int) -
             )
         if one.agents > 1 and one.colluders != asked.colluders:
             return f"it has releases against {one.colluders} colluders, not {asked.colluders}"
+    if asked.mechanism == "none":
+        return ""
+    try:
+        for one, _ in ledger.entries:
+            if one != asked:
+                checked_spacing(one, facts.dim)
+        if not _is_usual(ledger.entries, asked, number):
+            more = Counter(dict(ledger.entries))
+            if added is text and known:
+                more -= Counter(dict(AgentLedger.from_json(known).entries))
+            if not _is_usual(more.items(), asked, number):
+                whole = ledger if added is text else AgentLedger.from_json(text)
+                return _states_nothing(half, whole, facts.dim)
+    except (ValueError, ArithmeticError) as error:
+        return one_line(str(error))
     return ""
+
+
+def _is_usual(entries: Iterable[tuple[Release, int]], asked: Release, number: int) -> bool:
+    """Whether releases cost no more than what the run asks for up to a round, and its repeats."""
+    left = REPEATS * number
+    for one, times in entries:
+        left -= times
+        dearer_use = one.loss > asked.loss or one.sampling > asked.sampling
+        if left < 0 or (one != asked and (dearer_use or one.count > asked.count)):
+            return False
+    return True
+
+
+def _states_nothing(half: ServerHalf[Any], ledger: AgentLedger, dim: int) -> str:
+    """Return why an account has no epsilon at a total delta below 1, or an empty text."""
+    delta = half.terms.delta
+    epsilon = ledger.spent(delta)
+    if math.isinf(epsilon):
+        return "it has no finite epsilon"
+    if delta + drawn_delta(ledger.entries, dim, epsilon) >= 1:
+        return f"its delta comes to 1 or more at epsilon {fmt.epsilon(epsilon)}"
+    return ""
+
+
+def cost_fault(half: ServerHalf[Any], agent: Agent, update: Update) -> str:
+    """Return why the cost that an upload states cannot be that of what was asked, or "".
+
+    Where a round's upload is noised and charged, a node of this library refuses whatever it cannot
+    charge. An upload that says it left without account, or has no finite epsilon although what was
+    asked for has one, is not of such a node.
+    """
+    charged = update.ledger not in ("", "[]") and not math.isinf(update.epsilon)
+    if charged or not (agent.facts and half.agent.private) or _no_claim(half):
+        return ""
+    number = update.round
+    try:
+        asked = half.agent.release(Facts.from_json(agent.facts), number)
+        finite = math.isfinite(AgentLedger.of([(asked, number)]).spent(half.terms.delta))
+    except (ValueError, ArithmeticError):  # then no node can charge it
+        return ""
+    return "it has no finite epsilon, and what was asked for has one" if finite else ""
 
 
 def refused_facts(text: str) -> str:

@@ -12,10 +12,13 @@ from flwr.app import Message
 from privet.client_apps import client_app
 from privet.core import RunError
 from privet.data import problem_from_context
-from privet.kernel import AgentLedger, Release
+from privet.kernel import AgentLedger, Facts, Release
 from privet.server_apps import execute, read_config
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
+from privet.strategies import DPFedSGD
+from privet.strategies.run.account import account_fault
+from privet.strategies.run.roster import Agent
 
 PRIVATE: dict[str, Any] = {
     "num-agents": 3,
@@ -31,7 +34,7 @@ OPEN: dict[str, Any] = {"num-agents": 3, "num-server-rounds": 2}
 class Lying(InlineGrid):
     """Agent 1 sends an account of its own making."""
 
-    ledger = ""
+    said: dict[str, Any]
 
     def deliver(self, message: Message) -> Message | None:
         reply = super().deliver(message)
@@ -39,14 +42,14 @@ class Lying(InlineGrid):
             record = reply.content["privet"]
             if message.metadata.dst_node_id == 1001:
                 about = json.loads(str(record["about"]))  # type: ignore[index]
-                record["about"] = json.dumps(about | {"ledger": self.ledger})  # type: ignore[index]
+                record["about"] = json.dumps(about | self.said)  # type: ignore[index]
         return reply
 
 
-def account_with(ledger: str, folder: Path) -> Any:
-    raw = {**PRIVATE, "output-dir": str(folder)}
+def account_with(folder: Path, keys: dict[str, Any] | None = None, **said: Any) -> Any:
+    raw = {**PRIVATE, **(keys or {}), "output-dir": str(folder)}
     grid = Lying(client_app(None, problem_from_context), 3, read_config(raw))
-    grid.ledger = ledger
+    grid.said = said
     finished = execute(grid, read_config(raw), "run")
     assert len(finished.result.history) == 3
     return json.loads((finished.folder / "privacy.json").read_text())
@@ -57,14 +60,32 @@ def forged(**fields: Any) -> str:
     return json.dumps([{**entry, **fields}])
 
 
-@pytest.mark.parametrize(
-    "ledger",
-    ["nonsense", "{}", "[" * 5000, forged(times=10**30), forged(scale="1"), forged(count=-1)],
-)
-def test_an_agent_whose_account_cannot_be_read_is_charged_as_asked_and_left_out(
-    ledger: str, tmp_path: Path
+HOSTILE: dict[str, dict[str, Any]] = {
+    "no JSON": {"ledger": "nonsense"},
+    "no list": {"ledger": "{}"},
+    "nested": {"ledger": "[" * 5000},
+    "too many": {"ledger": forged(times=10**30)},
+    "a text for a number": {"ledger": forged(scale="1")},
+    "a negative count": {"ledger": forged(count=-1)},
+    "noise finer than its grid": {"ledger": forged(scale=1e5, sensitivity=1e-5)},
+    "noise of 1e9": {"ledger": forged(scale=1e9)},
+    "noise of no effect": {"ledger": forged(scale=1e-100, sensitivity=10.0)},
+    "delta beyond 1": {"ledger": forged(times=10**12)},
+    "many uses": {"ledger": forged(count=10**12)},
+    "many steps": {"ledger": forged(steps=10**12, contraction=1.0 - 2.0**-53)},
+    "no account": {"ledger": ""},
+    "an empty account": {"ledger": "[]"},
+    "an infinite epsilon": {"epsilon": "inf"},
+}
+"""What agent 1 says of its releases, in place of the truth."""
+
+
+@pytest.mark.parametrize("said", HOSTILE)
+@pytest.mark.parametrize("keys", [{}, {"rows-per-person": 3}], ids=["record", "person"])
+def test_an_agent_whose_account_is_of_no_use_is_charged_as_asked_and_left_out(
+    said: str, keys: dict[str, Any], tmp_path: Path
 ) -> None:
-    found = account_with(ledger, tmp_path)
+    found = account_with(tmp_path, keys, **HOSTILE[said])
     assert found["private"] is True
     messages = {
         name: sum(release["times"] for release in said["releases"])
@@ -76,10 +97,65 @@ def test_an_agent_whose_account_cannot_be_read_is_charged_as_asked_and_left_out(
     assert [done["participants"] for done in history] == [["0", "2"]] * 3
     assert "cannot be used" in history[0]["failures"]["1"]["text"]
     assert history[1]["failures"]["1"]["code"] == "out"
+    assert all(isinstance(done["epsilon"], float) for done in history)
+    assert (tmp_path / "run" / "model.npz").exists()
+
+
+def test_accounts_that_grow_as_asked_are_not_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a message costs does not grow with the account; repeats of lost replies included."""
+    half = DPFedSGD(clip=1.0, noise_scale=1.0, step_size_base=0.1).half
+    facts = Facts(20, 20.0, 4)
+    agent = Agent(1, 20, facts=facts.to_json())
+    asked, dearer = half.agent.release(facts, 1), Release("gaussian", scale=0.5, sensitivity=0.1)
+    agent.ledger = AgentLedger.of([(dearer, 10**6), (asked, 3)]).to_json()
+    evaluated: list[float] = []
+    monkeypatch.setattr(AgentLedger, "spent", lambda self, delta: evaluated.append(delta) or 1.0)
+    grown = AgentLedger.of([(dearer, 10**6), (asked, 5)]).to_json()
+    assert account_fault(half, agent, grown, 4) == ""
+    assert not evaluated
+    more = AgentLedger.of([(dearer, 10**6 + 1), (asked, 5)]).to_json()
+    account_fault(half, agent, more, 4)
+    assert len(evaluated) == 1
+
+
+@pytest.mark.parametrize("evaluation", ["drawn_delta", "AgentLedger.spent"])
+def test_an_account_that_cannot_be_evaluated_costs_the_claim_and_not_the_model(
+    evaluation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*given: Any) -> float:
+        raise ValueError("no figure")
+
+    monkeypatch.setattr(f"privet.strategies.run.account.{evaluation}", fails)
+    finished = run_inline({**PRIVATE, "output-dir": str(tmp_path)}, "run")
+    assert (finished.folder / "model.npz").exists()
+    assert finished.summary["private"] is False
+    assert "the account of agent 0 cannot be read: no figure" in finished.summary["privacy"]
+    assert not (finished.folder / "statement.html").exists()
+
+
+def test_a_person_s_figure_that_does_not_exist_is_infinite(tmp_path: Path) -> None:
+    keys = {**PRIVATE, "noise-variance": 1e-4, "rows-per-person": 10**6}
+    finished = run_inline({**keys, "output-dir": str(tmp_path)}, "run")
+    found = json.loads((finished.folder / "privacy.json").read_text())
+    assert found["private"] is True
+    person = found["accounts"][0]["person"]
+    assert (person["epsilon"], person["drawn-delta"]) == ("inf", 0.0)
+
+
+@pytest.mark.parametrize("variance", [1e-4, 1e-9])
+def test_a_total_delta_of_1_claims_nothing(variance: float, tmp_path: Path) -> None:
+    """Any mechanism is (0, 1)-private."""
+    keys = {**PRIVATE, "noise-variance": variance, "output-dir": str(tmp_path)}
+    finished = run_inline(keys, "run")
+    assert (finished.summary["private"], finished.summary["rounds"]) == (False, 3)
+    assert "come to 1 or more at epsilon" in finished.summary["privacy"]
+    assert not (finished.folder / "statement.html").exists()
 
 
 def test_noise_without_effect_claims_nothing(tmp_path: Path) -> None:
-    assert account_with(forged(scale=1e-100, sensitivity=10.0), tmp_path)["private"] is False
+    keys = {**PRIVATE, "noise-variance": 1e-110, "num-server-rounds": 1}
+    finished = run_inline({**keys, "output-dir": str(tmp_path)}, "run")
+    assert finished.summary["privacy"] == "not private: the noise is too small for any epsilon"
 
 
 def test_run_that_began_without_noise_cannot_become_private(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from privet.client_apps.half import Half
 from privet.core import ConfigError, algorithm
+from privet.core.errors import one_line
 from privet.core.key import Config, keys_of
 from privet.kernel import (
     AgentLedger,
@@ -273,7 +274,8 @@ def require_delta(half: ServerHalf[Any], agents: Mapping[str, Agent]) -> None:
         Naming the agent and the delta to take.
     """
     delta = half.terms.delta
-    sizes = {name: agent.num_examples for name, agent in agents.items() if agent.num_examples > 0}
+    sizes = {name: agent.num_examples for name, agent in agents.items() if agent.num_examples > 1}
+    sizes = sizes or {name: 1 for name, agent in agents.items() if agent.num_examples == 1}
     if not sizes:
         return
     least = min(sizes, key=sizes.__getitem__)
@@ -443,8 +445,7 @@ def smallest(
     try:
         grid = settings.get("mechanism") == "laplace" or settings.get("batch") == "poisson"
         noise = smallest_noise(cost, target, exact=not grid)
-        for plan in distinct:
-            plan.require_noise(kind.from_settings(with_noise(noise)))
+        _require_some(distinct, kind.from_settings(with_noise(noise)))
         return noise
     except NoiseError as error:
         if spent:
@@ -476,6 +477,56 @@ def _require_certificates(half: ServerHalf[Any], every: Mapping[str, Plan]) -> N
             plan.require_noise(half.agent)
     except ValueError as error:  # no certificate, or numbers that leave the floats together
         raise ConfigError(f"this run cannot be private: {error}") from None
+
+
+def _require_some(every: Iterable[Plan], half: Half) -> None:
+    """Refuse noise that no agent would add; one that alone would not is left out of the run.
+
+    Raises
+    ------
+    NoiseError
+        As `Plan.require_noise`, of one of them.
+    """
+    refused: NoiseError | None = None
+    for plan in every:
+        try:
+            plan.require_noise(half)
+        except NoiseError as error:
+            refused = error
+        else:
+            return
+    if refused is not None:
+        raise refused
+
+
+def uncertified(half: ServerHalf[Any], facts: Facts, own: Mapping[str, Any]) -> str:
+    """Return why the releases of one agent have no certificate, or an empty text.
+
+    Noise that is not set yet, as it follows from a target, is not looked at. ``own`` are the
+    settings that the agent follows in place of the run's.
+    """
+    if half.terms.noise_seed >= 0:  # seeded noise needs none
+        return ""
+    noised = half.agent.private
+    if not noised and half.noise_key and half.terms.target_epsilon > 0:
+        half = half.with_settings({half.noise_key: 1.0})
+    if not half.agent.private:
+        return ""
+    if not half.agent.noise_ratio:  # it is not resolved yet
+        half = half.with_settings({RATIO: 1.0})
+    try:
+        local = half.with_settings(own) if own else half
+        release = local.agent.release(facts, 1)
+        if noised and release.mechanism != "none":
+            checked_spacing(release, facts.dim)
+    except (ValueError, ArithmeticError) as error:
+        return one_line(str(error))
+    if half.settings().get("relation") == "add-remove" and facts.divisor != facts.num_examples:
+        return (
+            f"relation = 'add-remove': it divides its loss by {facts.divisor:g}, not by its own "
+            f"{facts.num_examples} examples"
+        )
+    return ""
 
 
 def first_facts(agents: Iterable[tuple[str, Agent]]) -> Facts | None:

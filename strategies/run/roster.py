@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
@@ -408,6 +408,18 @@ class Roster:
         self.agents[name].out = why
         self._note(f"agent {name} is asked no more: {why}")
 
+    def turn_away(self, name: str, why: str) -> None:
+        """Turn an enrolled agent away, before the run has a state of it."""
+        node = self.agents[name].node
+        self._forget({name})
+        self._reject(node, f"agent {name}: {why}")
+
+    def _forget(self, names: Collection[str]) -> None:
+        self.agents = {name: one for name, one in self.agents.items() if name not in names}
+        self._to_compare -= set(names)
+        self.stating -= set(names)
+        self.changes.names -= set(names)
+
     def compare_libraries(self, version: str) -> None:
         """Note agents whose nodes run another version of this library than the server, once each.
 
@@ -580,10 +592,7 @@ class Roster:
         """
         others = set(names)
         nodes = [self.agents[name].node for name in others & self.agents.keys()]
-        self.agents = {name: one for name, one in self.agents.items() if name not in others}
-        self._to_compare -= others
-        self.stating -= others
-        self.changes.names -= others
+        self._forget(others)
         unfit, self.unfit = self.unfit, {}
         for node, (name, _, problem) in unfit.items():
             if name in others:

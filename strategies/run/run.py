@@ -72,13 +72,14 @@ from .account import (
     account_fault,
     count_lost,
     expected_release,
+    own_settings,
     refused_facts,
     refused_settings,
     unreadable,
     with_lost,
 )
 from .asynchrony import AsynchronySettings
-from .calibration import TARGET, calibrated, facts_of
+from .calibration import TARGET, calibrated, facts_of, uncertified
 from .checkpoint import Checkpoint
 from .clear import ClearUploads
 from .collector import Collector
@@ -195,6 +196,8 @@ class Run:
     journal: Journal | None = None
     requested: dict[str, Any] = field(init=False)
     _requests: int = field(init=False, default=0)
+    _calibrated: bool = field(init=False, default=False)
+    """Whether the noise was checked or set for the agents enrolled by then."""
     _settled: bool = field(init=False, default=False)
     """Whether it is known what the columns of all agents mean."""
     _pending: Pending | None = field(init=False, default=None)
@@ -245,7 +248,9 @@ class Run:
         run._enrol(grid)
         run.resolve_open_settings()
         run._log_misfits()
+        run._turn_away_uncertified()
         run.calibrate()
+        run._turn_away_uncertified()  # of noise that was not set before
         session = run.session
         if state is None:
             try:
@@ -317,7 +322,9 @@ class Run:
                     roster.agents[name].tasks += 1  # those of the checkpoint are counted already
             if isinstance(grid, EngineGrid) and changed:
                 grid.restore_node_states(changed)
+        run._leave_out(run._uncertified())
         run.calibrate()  # after the merge: absent agents count as well
+        run._leave_out(run._uncertified())  # of noise that was not set before
         run.arrays = session.restore(run.model)
         log.info("resumed after round %d with %d agents", session.round, len(roster.agents))
         if options.rounds is not None and session.round >= options.rounds:
@@ -477,6 +484,7 @@ class Run:
             If the run cannot be private as configured.
         """
         self.half, self.last_round = calibrated(self.half, self.session, self.options)
+        self._calibrated = True
         if self.last_round != self.options.rounds:
             log.warning(
                 "%s = %g is spent after round %d of %d: the run ends there; raise it to go on",
@@ -604,8 +612,13 @@ class Run:
         facts, half = enrolment.facts, self.half
         if not facts and self._plans_noise:
             return _NO_FACTS
-        if facts and self.private and (why := refused_facts(facts)):
-            return why
+        if facts and self.private:
+            if why := refused_facts(facts) or _other_numbers(enrolment):
+                return why
+            if self._calibrated and (
+                why := self._without_certificate(facts, enrolment.own_settings)
+            ):
+                return why
         if not enrolment.ledger:
             return ""
         if self.private and not half.agent.private and half.noise_key:  # it is not set yet
@@ -613,6 +626,37 @@ class Run:
         if why := account_fault(half, Agent(0, facts=facts), enrolment.ledger, 1):
             return f"the account of its ledger file cannot be used: {why}"
         return ""
+
+    def _without_certificate(self, facts: str, own: str) -> str:
+        """Return why nothing is proven of an agent's releases in this run, or an empty text."""
+        return uncertified(self.half, Facts.from_json(facts), own_settings(own))
+
+    def _uncertified(self) -> dict[str, str]:
+        """Return why nothing is proven of agents' releases, by name; empty where that is all.
+
+        What holds of all agents is a fault of the run's own keys, which `calibrate` names.
+        """
+        if not self._plans_noise:
+            return {}
+        agents = self.session.roster.agents
+        asked = {name: agent for name, agent in agents.items() if agent.facts and not agent.out}
+        known = {(one.facts, one.own): "" for one in asked.values()}
+        faults = {texts: why for texts in known if (why := self._without_certificate(*texts))}
+        if len(faults) == len(known):
+            return {}
+        terms = {name: (one.facts, one.own) for name, one in asked.items()}
+        return {name: faults[one] for name, one in terms.items() if one in faults}
+
+    def _turn_away_uncertified(self) -> None:
+        """Turn away agents of whose releases nothing is proven (raises ``RunError`` if too few)."""
+        for name, why in self._uncertified().items():
+            self.session.roster.turn_away(name, why)
+        self._require_enough()
+
+    def _leave_out(self, faults: Mapping[str, str]) -> None:
+        """Ask agents of a resumed run no more, by name why."""
+        for name, why in faults.items():
+            self.session.roster.leave_out(name, why)
 
     @property
     def _plans_noise(self) -> bool:
@@ -642,6 +686,13 @@ class Run:
             if self.stopping.wait(min(1.0, patience)):
                 break
             roster.refresh(grid, self.question(), ENROL_TIMEOUT)
+        self._require_enough()
+        if isinstance(grid, WorksTogether) and (why := by_message(self.half)):
+            log.info("agents work one by one, by message: %s", why)
+
+    def _require_enough(self) -> None:
+        """Raise ``RunError`` where fewer agents than ``min_agents`` are enrolled."""
+        options, roster = self.options, self.session.roster
         if len(roster.agents) < options.min_agents:
             reasons = listed(roster.rejected.values()) or ("" if roster.agents else "none answered")
             # Where all are turned away, others will not come by themselves.
@@ -650,8 +701,6 @@ class Run:
                 f"{len(roster.agents)} agents could be enrolled, below min-agents = "
                 f"{options.min_agents}{reasons and f': {reasons}'}"
             )
-        if isinstance(grid, WorksTogether) and (why := by_message(self.half)):
-            log.info("agents work one by one, by message: %s", why)
 
     def _enrol_newcomers(self, grid: Grid) -> list[str]:
         """Enrol nodes that connected since the last round, and return the new names."""
@@ -934,6 +983,19 @@ class Run:
     def models(self) -> Arrays:
         """Return the models (d,) by name; ``"last"`` is the run's result."""
         return self.half.models(self.session.state)
+
+
+def _other_numbers(enrolment: Enrolment) -> str:
+    """Return how an agent's public numbers differ from the rest of its enrolment, or ""."""
+    facts = Facts.from_json(enrolment.facts)
+    for name, stated, enrolled in (
+        ("examples", facts.num_examples, enrolment.num_examples),
+        ("parameters", facts.dim, enrolment.dim),
+        ("dtype", facts.dtype, enrolment.dtype),
+    ):
+        if stated != enrolled:
+            return f"its public numbers are of {name} {stated}, and it enrols with {enrolled}"
+    return ""
 
 
 def _require_simulated(options: RunOptions, grid: Grid) -> None:

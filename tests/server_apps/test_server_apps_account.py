@@ -142,20 +142,14 @@ def test_a_person_s_figure_that_does_not_exist_is_infinite(tmp_path: Path) -> No
     assert (person["epsilon"], person["drawn-delta"]) == ("inf", 0.0)
 
 
-@pytest.mark.parametrize("variance", [1e-4, 1e-9])
+@pytest.mark.parametrize("variance", [1e-6, 1e-9, 1e-100])
 def test_a_total_delta_of_1_claims_nothing(variance: float, tmp_path: Path) -> None:
     """Any mechanism is (0, 1)-private."""
-    keys = {**PRIVATE, "noise-variance": variance, "output-dir": str(tmp_path)}
-    finished = run_inline(keys, "run")
-    assert (finished.summary["private"], finished.summary["rounds"]) == (False, 3)
+    keys = {**PRIVATE, "noise-variance": variance, "num-server-rounds": 1}
+    finished = run_inline({**keys, "output-dir": str(tmp_path)}, "run")
+    assert not finished.summary["private"]
     assert "come to 1 or more at epsilon" in finished.summary["privacy"]
     assert not (finished.folder / "statement.html").exists()
-
-
-def test_noise_without_effect_claims_nothing(tmp_path: Path) -> None:
-    keys = {**PRIVATE, "noise-variance": 1e-110, "num-server-rounds": 1}
-    finished = run_inline({**keys, "output-dir": str(tmp_path)}, "run")
-    assert finished.summary["privacy"] == "not private: the noise is too small for any epsilon"
 
 
 def test_run_that_began_without_noise_cannot_become_private(tmp_path: Path) -> None:

@@ -262,7 +262,7 @@ def test_a_run_that_diverged_offers_no_statement_and_has_a_code(tmp_path: Path) 
         "dataset": "synthetic",
         "num-agents": 3,
         "clip": 1.0,
-        "noise-scale": 1e-3,
+        "noise-scale": 0.1,
         "step-size-base": 1e8,
         "step-size-rule": "constant",
         "on-divergence": "stop",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privet.client_apps import guard
+from privet.core import ConfigError
+from privet.core.errors import HopelessError
+from privet.core.exits import Exit, exit_code
 from privet.data.meaning import Meaning
 from privet.kernel import AgentLedger, Release, Told, loss_law, sampled
 from privet.kernel.agent_ledger import LONGEST_ACCOUNT, MOST_RELEASES
@@ -26,7 +29,9 @@ from privet.kernel.masks import MOST_MEMBERS
 from privet.kernel.sampled import sampled_epsilon
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPFedSGD, FedPLT
+from privet.strategies.run.calibration import require_delta
 from privet.strategies.run.checkpoint import load, save
+from privet.strategies.run.roster import Agent
 from privet.wire import ENROL, pack
 from privet.wire.contract import agent_record, encode_settings, shared_record
 from privet.wire.enrolment import LONGEST_LAYOUT
@@ -589,6 +594,62 @@ def test_a_checkpoint_with_texts_that_cannot_be_read_lacks_that_agent_alone(
     result = private_run(WithoutOne("", ""), tmp_path, resume=True)
     assert [set(done.participants) for done in result.history[2:]] == [{"0", "2"}] * 2
     assert any(line.startswith("agent 1 is asked no more: ") for line in caplog.messages)
+
+
+UNCERTIFIED: dict[str, dict[str, Any]] = {
+    "a huge model": {"dim": 1 << 53},
+    "another model": {"dim": 5},
+    "a tiny divisor": {"divisor": 1e-300},
+    "no clipping": {"clips": False},
+    "other examples": {"num_examples": 1 << 53, "divisor": float(1 << 53)},
+    "another dtype": {"dtype": "float32"},
+    "one record": {"num_examples": 1, "divisor": 1.0},
+    "a divisor of its own": {"divisor": 41.0},
+}
+
+
+class Stating(InlineGrid):
+    """A grid some agents of which state public numbers that are not theirs where they enrol."""
+
+    def __init__(self, change: dict[str, Any], who: Collection[int], relation: str) -> None:
+        rules = {"relation": relation, "num-examples": 40}
+        nodes = [{"partition-id": agent, **rules} for agent in range(4)]
+        super().__init__(app_of(logistic_agents(4), "dp-fedsgd"), nodes)
+        self.change, self.who = change, who
+
+    def deliver(self, message: Message) -> Message | None:
+        reply = super().deliver(message)
+        agent = self.contexts[message.metadata.dst_node_id].node_config["partition-id"]
+        if reply is not None and message.metadata.message_type == ENROL and agent in self.who:
+            record: Any = reply.content["privet"]
+            record["facts"] = json.dumps({**json.loads(record["facts"]), **self.change})
+        return reply
+
+
+NOISES = {"target": {}, "noise": {"target_epsilon": 0.0, "noise_scale": 10.0}}
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("name", UNCERTIFIED)
+def test_an_agent_that_no_run_can_certify_is_turned_away(
+    name: str, noise: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    relation = "add-remove" if name == "a divisor of its own" else "replace-one"
+    keys = {**NOISES[noise], "relation": relation}
+    result = private_run(Stating(UNCERTIFIED[name], {1}, relation), tmp_path, **keys)
+    assert [done.participants for done in result.history] == [("0", "2", "3")] * 4
+    assert result.privacy.private
+    assert sum(line.startswith("node turned away: agent 1: ") for line in caplog.messages) == 1
+    with pytest.raises((ConfigError, HopelessError)) as caught:
+        private_run(Stating(UNCERTIFIED[name], range(4), relation), tmp_path / "all", **keys)
+    assert exit_code(caught.value) == Exit.PERSON
+
+
+def test_one_agent_of_one_record_does_not_switch_off_the_check_of_delta() -> None:
+    half = DPFedSGD(clip=1.0, noise_scale=1.0, step_size_base=0.1, delta=0.1).half
+    agents = {"0": Agent(1, 40), "1": Agent(2, 1)}
+    with pytest.raises(ConfigError, match="agent 0 has 40 records"):
+        require_delta(half, agents)
 
 
 def many(count: int, entry: str) -> str:

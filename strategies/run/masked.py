@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -28,7 +29,7 @@ from privet.core.errors import one_line
 from privet.kernel import stream
 from privet.kernel.masks import MOST_MEMBERS
 from privet.wire import REFUSED, Update, content_bytes, ring
-from privet.wire.contract import is_need_state
+from privet.wire.contract import is_need_state, means_privacy
 from privet.wire.rosters import with_roster
 
 from ..half import ServerHalf, grouped
@@ -47,6 +48,9 @@ log = logging.getLogger("flwr.privet")
 SPARED = "left out: two sums of a round may not differ by one agent"
 MOST_ATTEMPTS = 4
 """Attempts at the sum of a group in one round; each is a release of every agent in it."""
+MOST_SPOILED = 2
+"""Attempts in a private run, of any rounds, that may lack one agent's upload until it is left out
+of all further ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,8 @@ class MaskedSums(Collector):
         The metadata of the uploads in the complete sums.
     renewed
         Agents that enrolled again in this round with a new key; each may do so once.
+    spoiled
+        By agent, the attempts of a private run that lacked its upload; of this process alone.
     """
 
     masked: ClassVar[bool] = True
@@ -83,6 +89,7 @@ class MaskedSums(Collector):
     sums: dict[str, MaskedTotals] = field(default_factory=dict)
     updates: dict[str, Update] = field(default_factory=dict)
     renewed: set[str] = field(default_factory=set)
+    spoiled: Counter[str] = field(default_factory=Counter)
 
     def recovery(self, half: ServerHalf[Any], wanted: Recovery) -> Recovery:
         """Return the ``wanted`` recovery; "node-key" for "no" if agents cannot restart.
@@ -203,6 +210,7 @@ class MaskedSums(Collector):
                     words = ring.from_bytes(updates[name].payload, expected)
                 except Exception as error:  # whatever an agent sends costs its reply only
                     failures[name] = pending.outcome.dropped(name, error, len(attempt.names))
+                    self._note_spoiled(pending, name)
                     continue
                 if total is None:
                     total = words
@@ -220,6 +228,22 @@ class MaskedSums(Collector):
                 failures = dict.fromkeys(attempt.names, why)
             self.attempts[group] = replace(attempt, failures=failures)
 
+    def _note_spoiled(self, pending: Pending, name: str) -> None:
+        """Leave an agent of a private run out after `MOST_SPOILED` attempts that lacked its upload.
+
+        Each was a release of all others in it, and so is the attempt that takes its place.
+        """
+        if not means_privacy(pending.half.settings()):
+            return
+        self.spoiled[name] += 1
+        roster = pending.session.roster
+        if self.spoiled[name] >= MOST_SPOILED and not roster.agents[name].out:
+            roster.leave_out(
+                name,
+                f"{self.spoiled[name]} secure sums lacked its upload, and each cost the other "
+                "agents a release",
+            )
+
     def _renew_keys(
         self, pending: Pending, grid: Grid, question: Question, timeout: float
     ) -> list[str]:
@@ -234,6 +258,7 @@ class MaskedSums(Collector):
             for attempt in self.attempts.values()
             for name in attempt.failures
             if not roster.agents[name].public_key
+            and not roster.agents[name].out
             and roster.agents[name].node in roster.online
             and name not in self.renewed
         ]

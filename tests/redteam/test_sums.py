@@ -7,21 +7,25 @@ fits is no accident.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
 from numpy.typing import NDArray
 
 from privet.client_apps import masking
 from privet.core import ConfigError, algorithms
 from privet.problems import L2, BinaryLogistic
 from privet.server_apps import read_config
+from privet.sim.engine import InlineGrid
 from privet.strategies import DPFedAvg, DPFedSGD, Schedule
-from support.federations import FaultyGrid, app_of, lose_reply
+from privet.strategies.run.masked import MOST_SPOILED
+from support.federations import FaultyGrid, app_of, logistic_agents, lose_reply
 from support.masked import MAKE
 
 AGENTS, DIM, ROUNDS = 6, 90, 7
@@ -146,3 +150,84 @@ def test_every_algorithm_with_secure_sums_is_attacked() -> None:
             found.load_strategy().from_config(read_config({"algorithm": name, "secure-sum": True}))
             asked.add(name)
     assert asked == set(MAKERS)
+
+
+# ---------------------------------------------------------------------- who spoils sums
+
+
+def _wrong_digest(reply: Message, message: Message) -> Message:
+    record: Any = reply.content["privet"]
+    record["about"] = json.dumps(json.loads(record["about"]) | {"digest": 1})
+    return reply
+
+
+def _needs_state(reply: Message, message: Message) -> Message:
+    record = ConfigRecord({"kind": "need-state", "agent": "2"})
+    return Message(RecordDict({"privet": record}), reply_to=message)
+
+
+def _fails(code: int) -> Callable[[Message, Message], Message]:
+    return lambda reply, message: Message(Error(code, "x"), reply_to=message)
+
+
+SPOILERS: dict[str, Callable[[Message, Message], Message]] = {
+    "its work fails": _fails(101),
+    "its app fails": _fails(2),
+    "a digest": _wrong_digest,
+    "never has its state": _needs_state,
+}
+
+
+class Spoiling(InlineGrid):
+    """A grid whose agent 2 spoils its reply in every round."""
+
+    def __init__(self, spoil: Callable[[Message, Message], Message] | None) -> None:
+        super().__init__(app_of(logistic_agents(6), "dp-fedsgd"), 6)
+        self.spoil, self.charged = spoil, Counter[int]()
+
+    def deliver(self, message: Message) -> Message | None:
+        reply = super().deliver(message)
+        if reply is None or message.metadata.message_type != "train":
+            return reply
+        agent = int(self.contexts[message.metadata.dst_node_id].node_config["partition-id"])
+        self.charged[agent] += not reply.has_error()
+        return self.spoil(reply, message) if self.spoil and agent == 2 else reply
+
+
+def summed(grid: InlineGrid, **keys: Any) -> Any:
+    strategy = DPFedSGD(
+        num_agents=6,
+        min_agents=3,
+        secure_sum=True,
+        step_size_base=0.1,
+        patience=5.0,
+        round_timeout=6.0,
+        **keys,
+    )
+    return strategy.start(grid, ArrayRecord({"x": Array(np.zeros(4))}), 8, log_rounds=False)
+
+
+@pytest.mark.parametrize("name", SPOILERS)
+def test_an_agent_that_spoils_two_private_sums_is_left_out(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """So the others pay for two more attempts in a whole run, whatever it sends."""
+    honest, spoiled = Spoiling(None), Spoiling(SPOILERS[name])
+    private = {"clip": 1.0, "noise_scale": 1.0}
+    alone, result = summed(honest, **private), summed(spoiled, **private)
+    assert set(honest.charged.values()) == {8}
+    others = [count for agent, count in spoiled.charged.items() if agent != 2]
+    assert max(others) <= 8 + MOST_SPOILED
+    assert spoiled.charged[2] <= MOST_SPOILED
+    assert len(result.history) == 8
+    assert result.history[-1].participants == ("0", "1", "3", "4", "5")
+    assert result.privacy.private
+    assert result.privacy.epsilon < 1.2 * alone.privacy.epsilon
+    left = "agent 2 is asked no more: 2 secure sums lacked its upload"
+    assert sum(line.startswith(left) for line in caplog.messages) == 1
+
+
+def test_sums_that_cost_no_privacy_ask_an_agent_again_that_failed() -> None:
+    grid = Spoiling(SPOILERS["its work fails"])
+    result = summed(grid)
+    assert all("2" in done.failures and done.failures["2"].code != "out" for done in result.history)

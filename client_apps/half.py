@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -32,7 +33,7 @@ STEPS = ("step-size", "step-size-base")
 class Half(Method):
     """The mathematics of an agent, without Flower: `Method` lists what its author defines.
 
-    This class adds seven names that few methods override, and the rest, which is derived for all
+    This class adds eight names that few methods override, and the rest, which is derived for all
     of them and which nobody overrides. An author's own ``local_update`` ends with ``conclude``.
     """
 
@@ -67,6 +68,14 @@ class Half(Method):
     def dropouts(self) -> int:
         """Number of agents whose noise a masked sum may lack, as planned."""
         return 0
+
+    def upload_bound(self, facts: Facts, broadcast: Arrays, round_: int) -> float:
+        """Return a bound on the l2 norm of a private upload in clear, by public numbers alone.
+
+        An honest upload passes it with a chance of less than 1e-12. Infinite where none is known,
+        as by default: where an iterate is uploaded, it depends on all that came before.
+        """
+        return math.inf
 
     def as_printed(self, facts: Facts, rounds: int, delta: float) -> float | None:
         """Return the paper's own epsilon of a run, which is no claim; None where it has none."""

@@ -38,7 +38,7 @@ from privet.kernel.ledger import Audit, LedgerFile, RunSpent, Spent
 from privet.kernel.masks import Binding, GivenMasks, MaskSource, PairwiseMasks, key_pair
 from privet.kernel.node_rules import NodeRules
 from privet.kernel.noise import NoiseSource, SeededNoise, SystemNoise
-from privet.kernel.perturb import Perturber, checked_spacing, shared_spacing
+from privet.kernel.perturb import Perturber, checked_spacing, norm_bound, shared_spacing
 from privet.kernel.records import (
     ClippableProblem,
     FloatArray,
@@ -131,6 +131,7 @@ __all__ = [
     "key_pair",
     "loss_curvature",
     "make_set",
+    "norm_bound",
     "public_moduli",
     "shared_spacing",
     "stream",

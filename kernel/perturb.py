@@ -60,6 +60,9 @@ FARTHEST = 2.0**46
 FARTHEST_SHARED = 2.0**45
 """The same where the noise is shared: 1e5 agents' values, and as much beside each, fit the ring."""
 _AT_ONCE = 1 << 20
+_DEVIATIONS = 9.0
+_ROUNDED = 1.001
+"""Margin of `norm_bound` for values that are rounded to float32."""
 _SLACK = 1.0 + 1e-12
 """Margin for sensitivities whose products were computed in another order."""
 
@@ -77,6 +80,19 @@ def shared_spacing(scale: float, dim: int) -> float:
     """Return D where agents share noise of this scale: the same for all agents and the server."""
     _, exponent = math.frexp(scale * SHARED_GRID / (2.0 * math.sqrt(dim)))
     return math.ldexp(1.0, exponent - 1)
+
+
+def norm_bound(release: Release, dim: int, value: float = math.inf) -> float:
+    """Return a bound on the l2 norm of a perturbed value, of one draw of Gaussian noise.
+
+    It is passed with a chance of less than 1e-12: the norm of a standard Gaussian vector of length
+    d passes sqrt(d) + t with one of exp(-t^2 / 2) at most, as it is 1-Lipschitz and of mean
+    sqrt(d) at most; t is 9. What stands beside the noise, the value and a term that is public, is
+    of norm at most ``value``, and each is held to `FARTHEST` on its coordinates.
+    """
+    unit, size = spacing(release, dim), math.sqrt(dim)
+    held = min(value, 2.0 * FARTHEST * unit * size)
+    return _ROUNDED * (held + release.scale * (size + _DEVIATIONS) + 2.0 * unit * size)
 
 
 def checked_spacing(release: Release, dim: int) -> float:

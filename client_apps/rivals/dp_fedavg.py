@@ -8,11 +8,12 @@ mean, on a trusted server; here every agent adds its own, or its share of that o
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from privet.core.key import same
-from privet.kernel import Facts, Records, Relation, Release
+from privet.kernel import Facts, Records, Relation, Release, norm_bound
 from privet.kernel.programs.gradients import Gradients
 from privet.kernel.programs.steps import LocalTask, Walk
 from privet.kernel.programs.update import Update
@@ -81,6 +82,12 @@ class Agent(SharedNoise, ValueBits, BudgetSchedule):
         """Return the release of one round: one use of the Gaussian mechanism."""
         what = f"{self.name} noised updates"
         return self.update.release(facts, self.noise_scale, what, shared=self.noise_sharing)
+
+    def upload_bound(self, facts: Facts, broadcast: Arrays, round_: int) -> float:
+        """Return C and the norm of the noise."""
+        if not self.private or self.codes or self.secure_sum:
+            return math.inf
+        return norm_bound(self.release(facts, round_), facts.dim, self.clip)
 
     def task(
         self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams

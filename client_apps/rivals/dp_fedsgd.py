@@ -6,10 +6,13 @@ H. B. McMahan et al., "Communication-Efficient Learning of Deep Networks from De
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from privet.kernel import Records
+import numpy as np
+
+from privet.kernel import Facts, Records, norm_bound
 
 from ..gradient_agents import NoisyStepsAgent
 from ..half import Arrays, Local, Streams
@@ -26,6 +29,20 @@ class Agent(SharedNoise, ValueBits, BudgetSchedule, NoisyStepsAgent):
     """
 
     name: ClassVar[str] = "dp-fedsgd"
+
+    def upload_bound(self, facts: Facts, broadcast: Arrays, round_: int) -> float:
+        """Return C n / (q D), beta ||x|| of an l2 regulariser, and the norm of the noise.
+
+        Of another regulariser, or a custom problem, only what the grid of the noise holds is known.
+        """
+        if not self.private or self.codes or self.secure_sum:
+            return math.inf
+        value = math.inf
+        if facts.linear and facts.regularizer in ("none", "l2"):
+            largest = facts.num_examples / (facts.divisor * self.gradients.rate(facts))
+            value = max(largest, 1.0) * self.clip
+            value += facts.modulus * math.sqrt(np.vdot(broadcast["x"], broadcast["x"]))
+        return norm_bound(self.release(facts, round_), facts.dim, value)
 
     def local_update(
         self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams

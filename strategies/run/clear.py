@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -14,6 +15,7 @@ from flwr.serverapp import Grid
 
 from privet.client_apps.state import LARGE
 from privet.core import RunError, UploadError, WireError, mapped
+from privet.kernel import Facts
 from privet.wire import RECORD, Update, content_bytes, sort_names
 from privet.wire.contract import is_need_state
 from privet.wire.flower_internals import held_by
@@ -25,7 +27,7 @@ from .collector import Collector
 from .exchange import EngineGrid, Reply
 from .failure import Failure
 from .outcome import Accepted, NoReplyError
-from .roster import Question, Recovery
+from .roster import Agent, Question, Recovery
 from .round import Pending
 from .session import Round
 from .task import Task
@@ -238,6 +240,27 @@ def _closed(half: ServerHalf[Any], pending: Pending, together: Together) -> Roun
     return fold(half, pending, uploads, updates, pending.absent)
 
 
+def require_honest_size(half: ServerHalf[Any], agent: Agent, block: Block, round_: int) -> None:
+    """Refuse a private upload beyond all that its clip and its noise explain (`upload_bound`).
+
+    Raises
+    ------
+    UploadError
+        Naming its norm and the bound.
+    """
+    if not (agent.facts and half.agent.private):
+        return
+    most = half.agent.upload_bound(Facts.from_json(agent.facts), block.sent_to(0), round_)
+    if math.isinf(most):
+        return
+    norm = math.sqrt(sum(float(np.vdot(array, array)) for array in block.upload.values()))
+    if not norm <= most:
+        raise UploadError(
+            f"upload of norm {norm:.3g}: clip and noise explain {most:.3g} at most; it is not of "
+            "this run's steps"
+        )
+
+
 def accepted(
     half: ServerHalf[Any],
     pending: Pending,
@@ -267,6 +290,7 @@ def accepted(
     if update.digest != agreed[0]:
         agents[name].held = ()
         raise WireError("digest differs: agent and server do not hold the same state")
+    require_honest_size(half, agents[name], block, task.version if task else pending.round)
     extras = {key: record for key, record in held_by(reply.content).items() if key != RECORD}
     if len(update.payload) > LARGE:
         update = update._replace(payload=b"")  # its arrays are kept as they will be folded

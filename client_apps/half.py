@@ -72,8 +72,8 @@ class Half(Method):
     def upload_bound(self, facts: Facts, broadcast: Arrays, round_: int) -> float:
         """Return a bound on the l2 norm of a private upload in clear, by public numbers alone.
 
-        An honest upload passes it with a chance of less than 1e-12. Infinite where none is known,
-        as by default: where an iterate is uploaded, it depends on all that came before.
+        An honest upload passes it with a chance of less than 1e-12. Infinite where none is
+        computed, as by default: an iterate depends on all that came before.
         """
         return math.inf
 

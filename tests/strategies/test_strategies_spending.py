@@ -12,7 +12,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, Error, Message, MessageType
 
 from privet.client_apps import client_app
-from privet.core import ConfigError
+from privet.core import ConfigError, PrivetError
 from privet.core.errors import FruitlessError, HopelessError
 from privet.core.exits import Exit, exit_code
 from privet.data import problem_from_context
@@ -108,6 +108,29 @@ def test_an_asynchronous_run_stops_once_each_agent_spent_a_task(tmp_path: Path) 
         run_inline({**config, "resume": "auto"}, "again")
     enough = {**config, "round-timeout": 1e4, "max-uploads": 3, "num-server-rounds": 3}
     assert run_inline(enough, "enough").result.exit_code == Exit.DONE
+
+
+def test_a_private_run_that_folded_nothing_states_nothing_whatever_its_code(tmp_path: Path) -> None:
+    config = {
+        "algorithm": "dp-fedsgd",
+        "dataset": "synthetic",
+        "num-agents": 4,
+        "min-agents": 2,
+        "exclude": "0,1,2",
+        "clip": 1.0,
+        "noise-scale": 1.0,
+        "patience": 0.0,
+        "output-dir": str(tmp_path),
+    }
+    with pytest.raises(PrivetError) as ended:
+        run_inline(config, "run")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["exit-code"] == exit_code(ended.value) != Exit.FRUITLESS
+    assert not (tmp_path / "run" / "statement.html").exists()
+    page = tmp_path / "page.html"
+    code, _, error = privet("report", tmp_path / "run", "--statement", page)
+    assert (code, page.exists()) == (Exit.PERSON, False)
+    assert "no upload was folded" in error
 
 
 @pytest.mark.usefixtures("clock")

@@ -34,6 +34,7 @@ from privet.data.meaning import (
     digest,
     is_statement,
 )
+from privet.data.settings import WRITTEN_WEIGHT
 from privet.kernel import (
     BudgetRefused,
     Facts,
@@ -49,7 +50,7 @@ from privet.kernel.door import Held
 from privet.kernel.exits import Exits, require_persons, require_public, rows_per_person
 from privet.kernel.node_rules import ALLOW_RUN_DATA
 from privet.kernel.round import Ended, Round
-from privet.problems import public_facts
+from privet.problems import L2, LinearModel, PooledL2, public_facts
 from privet.wire import (
     ENROL,
     FAILED,
@@ -65,6 +66,7 @@ from privet.wire.contract import (
     Instruction,
     decode_settings,
     encode_settings,
+    means_privacy,
     read_experiment,
     read_protocol,
 )
@@ -89,13 +91,15 @@ from .measures import EVALUATE_ON, METRICS, evaluated_part, measures, sent_model
 from .message_round import MessageRound
 from .pace import Pace
 from .state import LARGE, PRIVATE_RECORD, read_state
-from .terms import ENCODING, MEAN_EXAMPLES
+from .terms import ENCODING, MEAN_EXAMPLES, POOLED_WEIGHT
 from .unsigned import warn_of_unsigned
 
 log = logging.getLogger("flwr.privet")
 
 ProblemFn = Callable[[Context], Problem]
 MeaningOf = str | Callable[[Context], str]
+
+_NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
 
 LOCAL_KEYS = (
     "local-solver",
@@ -216,7 +220,7 @@ class Participant:
         self.evaluate_on = evaluate_on
         self._meaning_of = meaning
         self._problems: dict[tuple[int, int], Problem] = {}
-        self._prepared: dict[tuple[int, int], tuple[Half, float, Held, Facts]] = {}
+        self._prepared: dict[tuple[int, int], tuple[Half, tuple[float, float], Held, Facts]] = {}
         self._decoded: tuple[bytes, bool, dict[str, Any]] = (b"", False, {})
 
     # ------------------------------------------------------------------ handlers
@@ -391,17 +395,21 @@ class Participant:
         return self._problems[key]
 
     def prepared_problem(
-        self, half: Half, context: Context, mean: float = 0.0
+        self, half: Half, context: Context, settings: Mapping[str, Any] = _NO_SETTINGS
     ) -> tuple[Held, Facts]:
         """Return the problem to work on and its public numbers.
 
         In a private run it is divided by the declared number of examples, whatever the file holds.
-        Where agents are weighted by their examples, it is divided by the mean number of them.
+        Where agents are weighted by their examples, it is divided by the mean number of them. A
+        penalty that is left to the run has the weight that the message's ``settings`` say.
         """
         key = (context.run_id, context.node_id)
+        sent = settings.get(MEAN_EXAMPLES, 0.0), settings.get(POOLED_WEIGHT, 0.0)
         known = self._prepared.get(key)
-        if known is None or known[0] is not half or known[1] != mean:
-            problem = self._problem(context)
+        if known is None or known[0] is not half or known[1] != sent:
+            mean, weight = sent
+            private = half.private or means_privacy(settings)
+            problem = _with_penalty(self._problem(context), weight, private=private)
             if half.private:
                 require_public(problem)
                 require_persons(problem, _rows_per_person(context))
@@ -412,7 +420,7 @@ class Participant:
             held = prepared(half, problem, facts)
             if half.private:
                 held = held._replace(problem=_divided(held.problem, facts, rules))
-            known = self._prepared[key] = (half, mean, held, facts)
+            known = self._prepared[key] = (half, sent, held, facts)
         return known[2], known[3]
 
     @property
@@ -433,8 +441,7 @@ class Participant:
     def prepared(self, instruction: Instruction, context: Context) -> tuple[Half, Held, Facts]:
         """Return the half, the problem and the facts that an agent uses in a round."""
         half = self.half(instruction, context)
-        mean = self.settings(instruction).get(MEAN_EXAMPLES, 0.0)
-        found = half, *self.prepared_problem(half, context, mean)
+        found = half, *self.prepared_problem(half, context, self.settings(instruction))
         self.require_encoding(instruction, context)
         return found
 
@@ -534,6 +541,8 @@ class Participant:
         problem = self._agreed_problem(problem, text, context, name, row_norm, quiet=silent)
         for line in () if text else getattr(problem, "doubts", ()):
             log.warning("agent %s: %s", name, line)
+        fixed = read_field(question, "private", bool, False)
+        problem = _with_penalty(problem, 0.0, private=fixed)
         facts = declared_facts(problem, rules)
         rules.require_delta(facts.num_examples)
         held = read_state(context)
@@ -759,6 +768,22 @@ def declared_facts(problem: Problem, rules: NodeRules) -> Facts:
     return replace(facts, num_examples=count, divisor=divisor)
 
 
+def _with_penalty(problem: Problem, weight: float, *, private: bool) -> Problem:
+    """Return the problem with the weight of its penalty, where that is left to the run.
+
+    In a private run, whose certificates count on a penalty of every coordinate, it is the mean over
+    the agent's own examples with the usual l2 term. A ``weight`` of 0 leaves the problem's own.
+    """
+    term = getattr(problem, "regularizer", None)
+    if not (isinstance(problem, LinearModel) and isinstance(term, PooledL2)):
+        return problem
+    if private:
+        return problem.with_divisor(problem.num_examples).with_regularizer(L2(WRITTEN_WEIGHT))
+    if weight in (0.0, term.weight):
+        return problem
+    return problem.with_regularizer(replace(term, weight=weight))
+
+
 def _weighted(problem: Problem, half: Half, mean: float) -> Problem:
     """Return the problem divided by the agents' mean number of examples.
 
@@ -769,6 +794,8 @@ def _weighted(problem: Problem, half: Half, mean: float) -> Problem:
     if half.private or divide is None:
         why = "not in a private run" if half.private else "a problem of your own needs with_divisor"
         raise ConfigError(f"agents weighted by their examples: {why}")
+    if mean == getattr(problem, "divisor", 0.0):
+        return problem
     weighted: Problem = divide(mean)
     return weighted
 

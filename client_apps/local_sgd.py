@@ -110,7 +110,9 @@ class FlowerRound(Round[Local, RecordDict]):
 
     def receive(self) -> None:
         self._held = read_state(self._context).of(f"flower run {self._context.run_id}")
-        self._prepared, self._facts = self._participant.prepared_problem(self._half, self._context)
+        self._prepared, self._facts = self._participant.prepared_problem(
+            self._half, self._context, self._settings
+        )
         x, problem = self._layout.flatten(self._arrays), self._prepared.problem
         if x.size != problem.dim or x.dtype != problem.dtype:
             raise ConfigError(

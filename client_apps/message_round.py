@@ -37,7 +37,6 @@ from .masking import MaskFactory, Masking, plan_masking, require_agreement
 from .measures import METRICS, broadcast_model, measures
 from .pace import Pace, require_fixed_time
 from .state import LARGE, AgentState, keep_state, read_state, write_state
-from .terms import MEAN_EXAMPLES
 
 
 class Host(Protocol):
@@ -57,7 +56,7 @@ class Host(Protocol):
         ...
 
     def prepared_problem(
-        self, half: Half, context: Context, mean: float = 0.0
+        self, half: Half, context: Context, settings: Mapping[str, Any] = ...
     ) -> tuple[Held, Facts]:
         """Return the problem to work on and its public numbers."""
         ...
@@ -112,8 +111,8 @@ class MessageRound(Round[Local, RecordDict]):
             # The state comes from rounds whose noise was not charged or can be predicted: it must
             # not meet noise that is charged.
             held = held._replace(rounds=(), states=())
-        mean = self.settings.get(MEAN_EXAMPLES, 0.0)
-        self._prepared, self.facts = self._participant.prepared_problem(half, context, mean)
+        prepared = self._participant.prepared_problem(half, context, self.settings)
+        self._prepared, self.facts = prepared
         self._participant.require_encoding(instruction, context)
         self.problem = self._prepared.problem
         broadcast = self._participant.broadcast(instruction, half.private)

@@ -10,6 +10,8 @@ from privet.wire import Settings
 
 MEAN_EXAMPLES = "mean-examples"
 """The key of `MessageTerms.mean_examples`, in a message and in a checkpoint."""
+POOLED_WEIGHT = "pooled-weight"
+"""The key of `MessageTerms.pooled_weight`, in a message and in a checkpoint."""
 ENCODING = "encoding"
 """The key of `MessageTerms.encoding` in a message."""
 ARRIVAL_TIMES = "arrival-times"
@@ -29,6 +31,9 @@ class MessageTerms:
     )
     mean_examples: float = setting(
         0.0, "D of every f_i, the agents' mean number of examples; 0 leaves each its own", low=0
+    )
+    pooled_weight: float = setting(
+        0.0, "weight of a penalty that is left to the run; 0: as in a private run", low=0
     )
     encoding: str = setting(
         "", "digest of the encoding of the columns that the agents have agreed on; empty for none"

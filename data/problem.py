@@ -28,11 +28,17 @@ from privet.data.loaders import FROM_PATH, WITH_INTERCEPT, Changes, changes, loa
 from privet.data.meaning import Meaning, digest
 from privet.data.partitions import PARTITIONS, partition
 from privet.data.prepared import Share, prepared
-from privet.data.settings import DATA_KEYS, INTERCEPT, DataSettings
+from privet.data.settings import DATA_KEYS, INTERCEPT, PRIVACY_KEYS, DataSettings
 from privet.data.table_values import is_number
 from privet.kernel import Facts, clip_rows
 from privet.kernel.facts import OTHER, proven_loss
-from privet.problems import BinaryLogistic, LinearModel, Regularizer, make_regularizer
+from privet.problems import (
+    BinaryLogistic,
+    LinearModel,
+    NoRegularizer,
+    OneClassLogistic,
+    PooledL2,
+)
 from privet.problems.linear import MatrixScoreModel
 from privet.problems.loss import Loss
 from privet.problems.losses import LOSSES
@@ -164,7 +170,7 @@ def problem_from_config(
             return _Agents(settings, num_agents, own, agreed).share(agent_index)
 
         share = prepared(folder, asked, sources, make)
-        return _problem(settings, share, settings.make_regularizer(num_agents))
+        return _problem(settings, share, num_agents)
 
 
 def federation_from_config(
@@ -199,7 +205,8 @@ def federation_from_config(
 
 def _settings(config: Mapping[str, Any]) -> DataSettings:
     """Return the data settings of a config, which the agents of a process have in common."""
-    given = {key: config[key] for key in (*DATA_KEYS, "algorithm") if key in config}
+    keys = (*DATA_KEYS, *PRIVACY_KEYS, "algorithm")
+    given = {key: config[key] for key in keys if key in config}
     try:
         return _read(tuple((key, type(value), value) for key, value in given.items()))
     except TypeError:  # a value without a hash, which is refused with the name of its key
@@ -257,19 +264,25 @@ def planned_facts(config: Mapping[str, Any], num_agents: int, num_examples: int,
         A key or number that cannot be used.
     """
     settings = DataSettings.from_config(config)
-    regularizer = settings.make_regularizer(num_agents)
-    l2 = regularizer.moduli.strong_convexity if regularizer.kind == "l2" else 0.0
+    divisor = settings.divisor_of(num_examples, num_agents * num_examples, num_agents)
+    if settings.pooled:
+        kind, l2, penalty = PooledL2.kind, 0.0, 1.0 / (divisor * num_agents)
+    else:
+        regularizer = settings.make_regularizer(num_agents)
+        kind = regularizer.kind
+        l2 = penalty = regularizer.moduli.strong_convexity if kind == "l2" else 0.0
     try:
         return Facts(
             num_examples=num_examples,
-            divisor=float(settings.divisor_of(num_examples, num_agents * num_examples)),
+            divisor=float(divisor),
             dim=dim,
             dtype=settings.dtype,
             loss=OTHER
             if settings.loss == "auto"
             else proven_loss(LOSSES[settings.loss].problem.kind),
-            regularizer=regularizer.kind,
+            regularizer=kind,
             modulus=float(l2),
+            penalty=float(penalty),
         )
     except ValueError as error:
         raise DataError(str(error)) from None
@@ -287,7 +300,7 @@ class _Agents:
         self._data_dependent = self.dataset.data_dependent or (self._own_split() if own else "")
         self.parts = self._parts(num_agents)
         self._dealt = sum(map(len, self.parts))
-        self._regularizer = settings.make_regularizer(num_agents)
+        self._num_agents = num_agents
         self._built: dict[int, LinearModel[Any]] = {}
 
     def _parts(self, num_agents: int) -> tuple[Indices, ...]:
@@ -338,13 +351,13 @@ class _Agents:
     def problem(self, index: int) -> LinearModel[Any]:
         """Return f_index."""
         if index not in self._built:
-            self._built[index] = _problem(self.settings, self.share(index), self._regularizer)
+            self._built[index] = _problem(self.settings, self.share(index), self._num_agents)
         return self._built[index]
 
     def held_out(self) -> LinearModel[Any]:
         """Return the mean loss over the test set, without regulariser."""
         share = self._of(self.dataset.test_features, self.dataset.test_labels)
-        return _model(self.settings, share, make_regularizer("none"), divisor=None)
+        return _model(self.settings, share)
 
 
 def doubts_of(path: str, dataset: Dataset) -> tuple[str, ...]:
@@ -375,16 +388,31 @@ def _of_share(settings: DataSettings) -> dict[str, Any]:
     return {**values, **asdict(settings.keys_of_row(PARTITIONS[settings.partition]))}
 
 
-def _problem(settings: DataSettings, share: Share, regularizer: Regularizer) -> LinearModel[Any]:
+def _problem(settings: DataSettings, share: Share, num_agents: int) -> LinearModel[Any]:
     """Return f_i of the agent with this share."""
-    divisor = settings.divisor_of(len(share.labels), share.dealt)
-    return _model(settings, share, regularizer, divisor=divisor)
+    model = _model(settings, share)
+    if settings.partition == "none":  # of the others' rows nothing is known here
+        num_agents = 1
+    divisor = settings.divisor_of(len(share.labels), share.dealt, num_agents)
+    model.divisor = float(divisor)
+    if settings.pooled:
+        # With a free intercept the one-class loss has no minimum: it falls with each of them.
+        fits = _has_intercept(settings) and not isinstance(model, OneClassLogistic)
+        free = model.dim // model.num_features if fits else 0
+        model.regularizer = PooledL2(1.0 / (divisor * num_agents), free)
+    else:
+        model.regularizer = settings.make_regularizer(num_agents)
+    return model
 
 
-def _model(
-    settings: DataSettings, share: Share, regularizer: Regularizer, *, divisor: int | None
-) -> LinearModel[Any]:
-    """Return the loss of the settings on the examples of a share."""
+def _has_intercept(settings: DataSettings) -> bool:
+    """Whether the last column of the features is one of ones."""
+    configured = INTERCEPT[settings.intercept]
+    return settings.dataset in WITH_INTERCEPT if configured is None else configured
+
+
+def _model(settings: DataSettings, share: Share) -> LinearModel[Any]:
+    """Return the mean loss over the examples of a share, without regulariser."""
     task = share.task
     loss = LOSSES[_AUTO[task] if settings.loss == "auto" else settings.loss]
     if task not in loss.tasks:
@@ -398,8 +426,8 @@ def _model(
             *(rows, share.labels, settings.keys_of_row(loss)),
             task=task,
             classes=share.classes,
-            regularizer=regularizer,
-            divisor=divisor,
+            regularizer=NoRegularizer(),
+            divisor=None,
         )
     except ValueError as error:
         raise DataError(f"{_where(settings)}: {error}") from None
@@ -413,13 +441,12 @@ def _model(
 def _meaning(settings: DataSettings, table: Meaning | None, loss: Loss, width: int) -> Meaning:
     """Return what the numbers of an agent's rows mean: its table, and what else makes them."""
     name = settings.dataset
-    configured = INTERCEPT[settings.intercept]
     facts: dict[str, Any] = {
         "loss": loss.name,
         **values_of(settings.keys_of_row(loss)),
         "row-norm": settings.row_norm,
         "dtype": settings.dtype,
-        "intercept": name in WITH_INTERCEPT if configured is None else configured,
+        "intercept": _has_intercept(settings),
     }
     if table is not None:
         return replace(table, settings=facts)

@@ -19,9 +19,14 @@ from privet.data.table_faults import CENSORED, INFINITE, MISSING, MISSING_LABELS
 from privet.problems import REGULARIZER_NAMES, Regularizer, make_regularizer
 from privet.problems.loss import Loss
 from privet.problems.losses import LOSSES
+from privet.wire.contract import PRIVATE_KEYS
 
 INTERCEPT = {"auto": None, "yes": True, "no": False}
 _GENERATED = ("synthetic", "regression")
+AUTOMATIC_WEIGHT = -1.0
+"""The value of ``regularizer-weight`` that takes scikit-learn's on the pooled rows."""
+WRITTEN_WEIGHT = 0.05
+"""What it takes where a run is private, or the objective is not that of scikit-learn."""
 OWN_KEYS = owners(PARTITIONS, LOSSES)
 """Owners of the keys that partitions and losses bring."""
 
@@ -142,9 +147,12 @@ class DataSettings:
         "l2", "smooth regulariser of each agent's loss", choices=REGULARIZER_NAMES
     )
     regularizer_weight: float = setting(
-        0.05,
-        "weight of the regulariser",
-        low=0,
+        AUTOMATIC_WEIGHT,
+        "weight of the regulariser; 0 has none; -1 takes scikit-learn's C = 1 on the pooled rows: "
+        "1 over the examples of all agents, which count alike, with the intercept left out; in a "
+        "private run, and with a divisor or another regulariser, -1 takes "
+        f"{WRITTEN_WEIGHT:g}, for every coordinate",
+        low=-1,
         needs={"regularizer": ("l2", "nonconvex"), "beta": 0.0},
     )
     beta: float = setting(
@@ -183,6 +191,7 @@ class DataSettings:
         if raw.get("data-path") is not None:
             raw["data-path"] = str(raw["data-path"])
         raw["partition"] = dealt_by(raw)
+        pooled = not is_private(raw) and raw.get("divisor", "auto") == "auto"
         if raw.get("divisor", "auto") == "auto":
             raw["divisor"] = _divisor_of(str(config.get("algorithm")))
         try:
@@ -191,14 +200,24 @@ class DataSettings:
             raise DataError(str(error)) from None
         if settings.beta and settings.regularizer != "l2":
             raise DataError(f"beta needs regularizer = l2, found {settings.regularizer}")
+        weight = settings.regularizer_weight
+        if weight < 0 and weight != AUTOMATIC_WEIGHT:
+            raise DataError(f"regularizer-weight = {weight:g}: expected -1 or a number >= 0")
+        if weight < 0 and not (pooled and settings.regularizer == "l2" and not settings.beta):
+            settings = replace(settings, regularizer_weight=WRITTEN_WEIGHT)
         return settings
+
+    @property
+    def pooled(self) -> bool:
+        """Whether the objective is scikit-learn's of C = 1 on the rows of all agents."""
+        return self.regularizer_weight == AUTOMATIC_WEIGHT
 
     def keys_of_row(self, row: Partition | Loss) -> Any:
         """Return the values of a partition's or loss's own keys."""
         return next((own for own in self.own if type(own) is row.keys), row.keys())
 
     def make_regularizer(self, num_agents: int) -> Regularizer:
-        """Return the regulariser of each of so many agents.
+        """Return the regulariser of each of so many agents, where it is not `pooled`.
 
         Raises
         ------
@@ -211,9 +230,17 @@ class DataSettings:
         except ValueError as error:
             raise DataError(str(error)) from None
 
-    def divisor_of(self, num_examples: int, dealt: int) -> int:
+    def divisor_of(self, num_examples: int, dealt: int, num_agents: int) -> float:
         """Return D of an agent with so many of the examples that are dealt to all agents."""
-        return dealt if self.divisor == "federation" else num_examples
+        if self.divisor == "federation":
+            return dealt
+        return dealt / num_agents if self.pooled else num_examples
+
+
+def is_private(config: Mapping[str, Any]) -> bool:
+    """Return whether a run of this config, checked or not, clips or adds noise."""
+    values = [config.get(key) for key in PRIVACY_KEYS]
+    return any(isinstance(value, int | float) and value > 0 for value in values)
 
 
 def require_used(config: Mapping[str, Any]) -> None:
@@ -257,5 +284,7 @@ def _divisor_of(algorithm: str) -> str:
 
 DATA_OWNERS: tuple[type, ...] = (DataSettings, *OWN_KEYS)
 """Owners of all keys about data."""
+PRIVACY_KEYS = (*PRIVATE_KEYS, "target-epsilon")
+"""Keys of a run that the objective depends on beside those about data."""
 DATA_KEYS = frozenset(key.name for owner in DATA_OWNERS for key in keys_of(owner).values())
 """Names of all keys about data."""

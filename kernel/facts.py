@@ -59,6 +59,9 @@ class Facts:
     agents : int
         Agents in the masked sum that an upload goes into, the agent itself included; 1 where it
         leaves in clear, or the node trusts no sum.
+    penalty : float
+        Weight of an l2 penalty of all coordinates, or of all but the intercepts: rho may be chosen
+        by it. No certificate counts on it.
     """
 
     num_examples: int
@@ -72,6 +75,7 @@ class Facts:
     moduli: bool = True
     colluders: int = -1
     agents: int = 1
+    penalty: float = 0.0
 
     def __post_init__(self) -> None:
         for name, kind in _KINDS.items():
@@ -83,6 +87,8 @@ class Facts:
             raise ValueError("fact 'colluders' must be at least -1, 'agents' at least 1")
         if not (0 < self.divisor < math.inf and 0 <= self.modulus < math.inf):
             raise ValueError("facts 'divisor' and 'modulus' must be finite and not negative")
+        if not 0 <= self.penalty < math.inf:
+            raise ValueError("fact 'penalty' must be finite and not negative")
         if self.dtype not in ("float32", "float64"):
             raise ValueError("fact 'dtype' must be float32 or float64")
 

@@ -31,7 +31,9 @@ from privet.problems.regularizers import (
     REGULARIZER_NAMES,
     Nonconvex,
     NoRegularizer,
+    PooledL2,
     Regularizer,
+    SlopesL2,
     make_regularizer,
 )
 
@@ -48,10 +50,12 @@ __all__ = [
     "NoRegularizer",
     "Nonconvex",
     "OneClassLogistic",
+    "PooledL2",
     "ProximalFunction",
     "Regularizer",
     "RidgeRegression",
     "Scaled",
+    "SlopesL2",
     "make_h",
     "make_regularizer",
     "minimize",

@@ -7,6 +7,7 @@ from functools import lru_cache
 from privet.kernel import Facts, Moduli, Problem, can_clip
 from privet.kernel.facts import OTHER, proven_loss
 from privet.problems.linear import LinearModel
+from privet.problems.regularizers import L2, SlopesL2
 
 # Agents of equal numbers share their facts.
 _shared = lru_cache(maxsize=64, typed=True)(Facts)
@@ -22,6 +23,7 @@ def public_facts(problem: Problem, colluders: int = -1) -> Facts:
     regularizer = getattr(problem, "regularizer", None)
     kind = str(getattr(regularizer, "kind", "none"))
     modulus = regularizer.moduli.strong_convexity if kind == "l2" and regularizer else 0.0
+    penalty = regularizer.weight if isinstance(regularizer, L2 | SlopesL2) else 0.0
     return _shared(
         num_examples=int(problem.num_examples),
         divisor=float(getattr(problem, "divisor", problem.num_examples)),
@@ -30,6 +32,7 @@ def public_facts(problem: Problem, colluders: int = -1) -> Facts:
         loss=proven_loss(problem.kind) if isinstance(problem, LinearModel) else OTHER,
         regularizer=kind,
         modulus=float(modulus),
+        penalty=float(penalty),
         clips=linear or can_clip(problem),
         moduli=linear or isinstance(getattr(problem, "moduli", None), Moduli),
         colluders=colluders,

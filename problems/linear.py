@@ -303,6 +303,13 @@ class LinearModel(ClippedSums, Generic[Target]):
         other.__dict__.pop("moduli", None)
         return other
 
+    def with_regularizer(self, regularizer: Regularizer) -> Self:
+        """Return the problem on the same data, which it shares, with another regulariser."""
+        other = copy.copy(self)
+        other.regularizer = regularizer
+        other.__dict__.pop("moduli", None)
+        return other
+
     def with_rows_within(self, radius: float) -> Self:
         """Return the problem with rows clipped to l2 norm ``radius``; itself where none is longer.
 

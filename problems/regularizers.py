@@ -82,6 +82,53 @@ class L2:
 
 
 @dataclass(frozen=True, slots=True)
+class SlopesL2:
+    """r(x) = weight * ||x||^2 / 2 without the last ``free`` coordinates, the intercepts.
+
+    Its kind is not that of `L2`: no certificate may count on its strong convexity.
+    """
+
+    kind: ClassVar[str] = "l2-slopes"
+
+    weight: float
+    free: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weight", check_non_negative("regularizer weight", self.weight))
+
+    def value(self, x: FloatArray) -> float:
+        slopes = x[: x.size - self.free]
+        return 0.5 * self.weight * float(slopes.dot(slopes))
+
+    def gradient(self, x: FloatArray) -> FloatArray:
+        result: FloatArray = x * self.weight
+        result[..., x.shape[-1] - self.free :] = 0.0
+        return result
+
+    def curvature(self, x: FloatArray) -> FloatArray:
+        diagonal = np.full_like(x, self.weight)
+        diagonal[..., x.shape[-1] - self.free :] = 0.0
+        return diagonal
+
+    @property
+    def moduli(self) -> Moduli:
+        """The range of the curvature: from 0 where there are intercepts, which have none."""
+        return Moduli(0.0 if self.free else self.weight, self.weight)
+
+
+@dataclass(frozen=True, slots=True)
+class PooledL2(SlopesL2):
+    """The penalty of scikit-learn's LogisticRegression with C = 1 on the rows of all agents.
+
+    Its weight is 1 / (D N), D the common divisor of the N agents' losses: D sum_i f_i is then the
+    sum of all losses plus ||x||^2 / 2 without the intercepts. An agent does not know D and N
+    before a run; the run sends them to agents whose penalties are of this kind.
+    """
+
+    kind: ClassVar[str] = "l2-pooled"
+
+
+@dataclass(frozen=True, slots=True)
 class Nonconvex:
     """r(x) = weight * sum_j x_j^2 / (1 + x_j^2), the term of Fed-PLT and of BSDP-FedPDM (41).
 
@@ -118,6 +165,9 @@ class Nonconvex:
     def moduli(self) -> Moduli:
         return Moduli(-0.5 * self.weight, 2.0 * self.weight)
 
+
+CONVEX_KINDS = (NoRegularizer.kind, L2.kind, SlopesL2.kind, PooledL2.kind)
+"""Kinds of the regularisers that are convex."""
 
 _BUILDERS: dict[str, Callable[[float], Regularizer]] = {
     "none": lambda weight: NoRegularizer(),

@@ -20,10 +20,10 @@ from privet.problems.linear import ClippedSums, LinearModel
 from privet.problems.losses.binary_logistic import BinaryLogistic
 from privet.problems.losses.multinomial_logistic import MultinomialLogistic
 from privet.problems.losses.ridge_regression import RidgeRegression
-from privet.problems.regularizers import L2, Nonconvex, NoRegularizer
+from privet.problems.regularizers import L2, Nonconvex, NoRegularizer, PooledL2, SlopesL2
 
 _LOSSES = (BinaryLogistic, RidgeRegression, MultinomialLogistic)
-_TERMS = (NoRegularizer, L2, Nonconvex)
+_TERMS = (NoRegularizer, L2, SlopesL2, PooledL2, Nonconvex)
 LARGEST_MEMBER = 1 << 18
 """Bytes of a model's features above which a stack gains nothing: its products dominate."""
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from privet.client_apps.solver_agents import SolverAgent
 from privet.core import ConfigError, algorithm
-from privet.core.key import read, same
+from privet.core.key import AUTO, read, same
 from privet.kernel import Moduli, stream
 from privet.sim.race import Outcome, Task, race, read_searched
 from privet.strategies import SearchAxis
@@ -288,7 +288,8 @@ def tune_task(
         The best first.
     """
     given, config = task.config, read_searched(task.config)
-    name, solver = config["algorithm"], config.get("local-solver", "gd")
+    name, solver = config["algorithm"], config.get("local-solver", AUTO)
+    solver = "gd" if solver == AUTO else solver
     kind = algorithm(name).load_strategy()
     moduli = given_moduli(given) or moduli_of(task.problems)
     steps = config[kind.local_steps] if kind.local_steps else 1

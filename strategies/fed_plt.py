@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -22,10 +22,11 @@ import numpy as np
 from privet.client_apps.fed_plt import ANDERSON, Agent, SplittingAgent
 from privet.client_apps.loop_defaults import NO_LOOPS, Loops
 from privet.client_apps.terms import PrivacyTerms
-from privet.core.key import LARGEST, SMALLEST, Scalar, setting
+from privet.core.key import AUTO, LARGEST, SMALLEST, Scalar, setting
 from privet.kernel import Facts, Moduli, Zero
 from privet.kernel.records import best_step
 from privet.problems import ProximalFunction
+from privet.problems.regularizers import CONVEX_KINDS
 from privet.wire.ring import Shapes
 
 from .constructors import FedPLTArguments
@@ -140,7 +141,7 @@ class Server(ServerHalf[State]):
             agent,
             self.h,
             self.returned_model,
-            min((each.modulus for each in facts), default=0.0),
+            min((each.penalty for each in facts), default=0.0),
             "rho" in agent.without_moduli,
             terms=self.terms,
             folder=self.folder,
@@ -155,7 +156,7 @@ class Server(ServerHalf[State]):
         agent = self.agent
         if not isinstance(agent, Agent) or agent.private or self.masked or not facts:
             return self
-        smooth = all(each.moduli and each.regularizer in ("l2", "none") for each in facts)
+        smooth = all(each.moduli and each.regularizer in CONVEX_KINDS for each in facts)
         left_open, changes = agent.without_moduli, dict[str, Scalar]()
         nothing_set = {"rho", "local-solver"} <= left_open.keys() and not agent.step_size
         if smooth and nothing_set and not agent.codes and agent.local_epochs == Agent.local_epochs:
@@ -166,11 +167,15 @@ class Server(ServerHalf[State]):
         if smooth and newton and plain and small and "acceleration" in left_open:
             changes["acceleration"] = ANDERSON
         if smooth and newton and "rho" in left_open:  # the best rho for rows of variance 1
-            weight = min(each.modulus for each in facts)
+            weight = min(each.penalty for each in facts)
             changes["rho"] = min(max(1.0 / math.sqrt(max(weight, FLATTEST)), SMALLEST), LARGEST)
         half = self.with_settings(changes) if changes else self
         if changes:
-            log.info("solved locally: %s", ", ".join(f"{k} is {v}" for k, v in changes.items()))
+            said = (
+                f"{k} is {v:.4g}" if isinstance(v, float) else f"{k} is {v}"
+                for k, v in changes.items()
+            )
+            log.info("solved locally: %s", ", ".join(said))
         variant = half.variant(facts)
         if isinstance(variant, AcceleratedServer):
             return replace(variant, rho_is_open="rho" in left_open)
@@ -329,6 +334,17 @@ class FedPLT(FedPLTArguments):
         SearchAxis("step-size", 0.25, 1.5, "subproblem"),
     )
     theory = FedPLTTheory
+
+    @classmethod
+    def filled(cls, config: Mapping[str, Any], given: Container[str]) -> dict[str, Any]:
+        """Return the config; keys that are chosen once the agents are known stay open.
+
+        That is where neither rho nor the local solver is given (`Server.with_moduli`).
+        """
+        if "rho" in given or "local-solver" in given:
+            return dict(config)
+        left_open: dict[str, Any] = {"rho": 0.0, "local-solver": AUTO, "acceleration": AUTO}
+        return {**config, **{key: v for key, v in left_open.items() if key not in given}}
 
     @classmethod
     def unused(

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.core import ConfigError
+from privet.core.key import AUTO
 from privet.kernel import Moduli, best_step
 
 from .hooks import Predicted, Query
@@ -220,8 +221,7 @@ class FedPLTTheory:
 
     def _solver(self) -> str:
         solver = str(self.query.config["local-solver"])
-        if solver == "auto":  # newton's error in a round is no function of the moduli
-            return "gd"
+        solver = "gd" if solver == AUTO else solver
         if solver not in ("gd", "agd"):
             raise ConfigError(f"local-solver = {solver!r}: the theory covers gd and agd")
         return solver

@@ -14,7 +14,7 @@ from flwr.app import Array, ArrayRecord
 from privet.client_apps.inputs import Vector
 from privet.core import ConfigError
 from privet.data.meaning import Meaning
-from privet.kernel import FloatArray, Moduli
+from privet.kernel import FloatArray
 from privet.problems import (
     L2,
     BinaryLogistic,
@@ -23,6 +23,7 @@ from privet.problems import (
     NoRegularizer,
     Regularizer,
     RidgeRegression,
+    SlopesL2,
 )
 from privet.problems.linear import MatrixScoreModel
 from privet.wire import Layout
@@ -30,35 +31,6 @@ from privet.wire import Layout
 Metrics = Callable[[Any, Any], Mapping[str, float]]
 CLASSIFIERS = ("LogisticRegression", "SGDClassifier")
 REGRESSORS = ("LinearRegression", "Ridge", "SGDRegressor")
-
-
-@dataclass(frozen=True, slots=True)
-class SlopesL2:
-    """r(x) = weight * ||x||^2 / 2 without the last ``free`` coordinates, the intercepts."""
-
-    kind: ClassVar[str] = "l2-slopes"
-
-    weight: float
-    free: int
-
-    def curvature(self, x: FloatArray) -> FloatArray:
-        """Return the diagonal of the Hessian."""
-        diagonal = np.full_like(x, self.weight)
-        diagonal[x.size - self.free :] = 0.0
-        return diagonal
-
-    def gradient(self, x: FloatArray) -> FloatArray:
-        """Return the gradient."""
-        return x * self.curvature(x)
-
-    def value(self, x: FloatArray) -> float:
-        """Return r(x)."""
-        return 0.5 * float(x.dot(self.gradient(x)))
-
-    @property
-    def moduli(self) -> Moduli:
-        """The range of the curvature: from 0, as the intercepts have none."""
-        return Moduli(0.0, self.weight)
 
 
 class OneVsRestLogistic(MatrixScoreModel):

@@ -150,6 +150,7 @@ class Question:
                 "experiment": self.experiment,
                 "quiet": self.quiet,
                 "secure-sum": self.secure_sum,
+                **({"private": True} if self.fixed else {}),
                 **({"encoding": self.encoding} if self.encoding else {}),
                 **({"row-norm": self.row_norm} if self.row_norm else {}),
             }

@@ -54,7 +54,7 @@ from flwr.serverapp import Grid
 
 from privet.client_apps.loop_defaults import Loops
 from privet.client_apps.state_tables import StateTable
-from privet.client_apps.terms import ARRIVAL_TIMES, ENCODING, MEAN_EXAMPLES
+from privet.client_apps.terms import ARRIVAL_TIMES, ENCODING, MEAN_EXAMPLES, POOLED_WEIGHT
 from privet.core import ConfigError, PrivetError, RunError
 from privet.core.errors import HopelessError, listed, one_line
 from privet.core.key import keys_of, read, shown, values_of
@@ -62,6 +62,7 @@ from privet.core.library import LIBRARY_VERSION, library_version
 from privet.data.agreement import Agreement
 from privet.kernel import Facts
 from privet.kernel.programs.gradients import Gradients
+from privet.problems import PooledL2
 from privet.wire import Enrolment, sort_names
 from privet.wire.contract import decode_settings, encode_settings, means_privacy
 from privet.wire.payload import BUFFERS
@@ -350,6 +351,7 @@ class Run:
             before = float(manifest["settings"][self.half.noise_key])
             session.noises = {before, *map(float, manifest.get("noises", ()))}
         session.mean_examples = float(manifest.get(MEAN_EXAMPLES, 0.0))
+        session.pooled_weight = float(manifest.get(POOLED_WEIGHT, 0.0))
         session.encoding = Agreement(str(manifest.get("encoding", "")))
         session.encoding_sent = str(manifest.get("encoding-sent", ""))
         self._settled = bool(session.encoding.text)
@@ -399,6 +401,30 @@ class Run:
             if why := known[texts]:
                 self.session.roster.leave_out(name, why)
 
+    def _pooled(self, known: list[Facts]) -> list[Facts]:
+        """Agree on D and the weight of agents that leave their penalty to the run.
+
+        With D = n / N, n the declared examples of the N agents, and the weight 1 / n the run's
+        objective is scikit-learn's of C = 1 on the pooled rows. Both stay as they are before round
+        1, whoever joins later. Returns the facts that the agents then have.
+        """
+        session, open_ = self.session, [one.regularizer == PooledL2.kind for one in known]
+        if session.round == 0 and any(open_) and not all(open_):
+            log.warning(
+                "%d of %d agents leave the weight of their penalty to the run, the others do not "
+                "(regularizer-weight): it is 1 over their own examples, and agents count alike",
+                *(sum(open_), len(open_)),
+            )
+        elif session.round == 0 and any(open_):
+            total = sum(one.num_examples for one in known)
+            whole = self.half.agent.divisor == "federation"
+            session.mean_examples = total / (1 if whole else len(known))
+            session.pooled_weight = 1.0 / (session.mean_examples * len(known))
+        if not session.pooled_weight:
+            return known
+        changes: Any = {"divisor": session.mean_examples, "penalty": session.pooled_weight}
+        return [replace(one, **changes) for one in known]
+
     def _lost_tasks(self, saved: Checkpoint) -> Iterator[Request]:
         """Yield the requests of tasks that agents had at a checkpoint and whose result is lost."""
         settings = encode_settings(self.half.settings())
@@ -420,6 +446,8 @@ class Run:
             known = [facts_of(name, agent) for name, agent in agents if agent.facts]
         except ConfigError:  # the agent may know its moduli
             readable = False
+        if readable and len(known) == len(agents):
+            known = self._pooled(known)
         if self.options.folds_old:
             self.half = self.half.delayed(known)
         elif readable and len(known) == len(agents):
@@ -545,6 +573,7 @@ class Run:
             "settings": dict(half.settings()),
             **({"noises": sorted(session.noises)} if session.noises else {}),
             **({MEAN_EXAMPLES: session.mean_examples} if session.mean_examples else {}),
+            **({POOLED_WEIGHT: session.pooled_weight} if session.pooled_weight else {}),
             **({"encoding": session.encoding.text} if session.encoding.text else {}),
             **({"encoding-sent": session.encoding_sent} if session.encoding_sent else {}),
             "trained": session.layout.names,
@@ -844,7 +873,10 @@ class Run:
             agents = session.roster.agents
             counts = [agents[name].num_examples for name in session.roster.names]
             session.mean_examples = session.mean_examples or sum(counts) / len(counts)
+        if session.mean_examples:
             settings[MEAN_EXAMPLES] = session.mean_examples
+        if session.pooled_weight:
+            settings[POOLED_WEIGHT] = session.pooled_weight
         if self.options.folds_old:
             settings[ARRIVAL_TIMES] = True
         if session.encoding_sent:

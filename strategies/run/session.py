@@ -217,6 +217,8 @@ class Session:
     """The noises that agents were asked for before a resume."""
     mean_examples: float = 0.0
     """The mean number of examples of the first round's agents, if agents are weighted by them."""
+    pooled_weight: float = 0.0
+    """The weight of the agents' penalties, if they leave it to the run."""
     buffers: Layout | None = None
     statistics: NDArray[Any] | None = None
     """The numbers of ``buffers``, flat."""

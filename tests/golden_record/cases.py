@@ -20,7 +20,7 @@ class Case:
         ``run``: model, history and account; ``epsilon``: the account of noise from the system, as
         nothing else of such a run repeats; ``cost``: what one agent's release costs over rounds.
     settings : mapping
-        The run config, without ``output-dir`` and ``resume``.
+        The run config, without ``output-dir``, ``resume`` and what `config` adds.
     first_rounds : int
         Where > 0, the run is ended after so many rounds and resumed from its checkpoint.
     ray : bool
@@ -38,6 +38,16 @@ class Case:
         """The algorithm that runs."""
         return str(self.settings["algorithm"])
 
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The run config with `OBJECTIVE`, and for Fed-PLT with the paper's local solver."""
+        solver = {"local-solver": "gd"} if self.algorithm == "fed-plt" else {}
+        l2 = "beta" not in self.settings and "regularizer" not in self.settings
+        return {**(OBJECTIVE if l2 else {}), **solver, **self.settings}
+
+
+OBJECTIVE: Mapping[str, Any] = {"regularizer-weight": 0.05}
+"""What every case with an l2 term is played at."""
 
 DATA: Mapping[str, Any] = {
     "dataset": "synthetic",

@@ -73,7 +73,7 @@ def _processor() -> str:
 
 def play(case: Case, folder: Path, run: Run = inline) -> Record:
     """Play a case below an empty folder and return what is recorded of it."""
-    settings = {**case.settings, "output-dir": str(folder)}
+    settings = {**case.config, "output-dir": str(folder)}
     if case.first_rounds:
         first = run({**settings, "num-server-rounds": case.first_rounds}, f"{case.name}-first")
         settings["resume"] = str(first)

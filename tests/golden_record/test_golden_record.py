@@ -14,7 +14,7 @@ import pytest
 
 from golden_record import adapter
 from golden_record.__main__ import main
-from golden_record.cases import CASES, ENGINES_DATA, Case
+from golden_record.cases import CASES, ENGINES_DATA, OBJECTIVE, Case
 from golden_record.record import (
     Record,
     differences,
@@ -52,7 +52,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
 @pytest.fixture(scope="module")
 def on_ray() -> Iterator[adapter.Run]:
     """Return what runs a config of the shared data on two actors."""
-    with adapter.ray(ENGINES_DATA, actors=2) as run:
+    with adapter.ray({**ENGINES_DATA, **OBJECTIVE}, actors=2) as run:
         yield run
 
 

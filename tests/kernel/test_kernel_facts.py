@@ -24,7 +24,7 @@ from privet.problems import (
     public_facts,
 )
 
-FACTS = Facts(12, 12.0, 3, "float64", "logistic", "l2", 0.5)
+FACTS = Facts(12, 12.0, 3, "float64", "logistic", "l2", 0.5, penalty=0.5)
 
 
 def rows(seed: int, count: int = 12, dtype: str = "float64") -> np.ndarray:

@@ -23,6 +23,7 @@ from privet.client_apps.solver_agents import SolverAgent
 from privet.core import ConfigError, algorithm
 from privet.core.key import AUTO, read, same
 from privet.kernel import Moduli, stream
+from privet.problems import SlopesL2
 from privet.sim.race import Outcome, Task, race, read_searched
 from privet.strategies import SearchAxis
 
@@ -101,8 +102,11 @@ class Budget:
 
 
 def moduli_of(problems: Iterable[Any]) -> Moduli | None:
-    """Return the least strong convexity and the largest smoothness, None where one is not known."""
-    given = [getattr(problem, "moduli", None) for problem in problems]
+    """Return the least strong convexity and the largest smoothness, None where one is not known.
+
+    Where a penalty leaves the intercept out it is the strong convexity in the other coordinates.
+    """
+    given = [_moduli(problem) for problem in problems]
     known = [moduli for moduli in given if isinstance(moduli, Moduli)]
     if len(known) < len(given):
         return None
@@ -110,6 +114,13 @@ def moduli_of(problems: Iterable[Any]) -> Moduli | None:
         min(moduli.strong_convexity for moduli in known),
         max(moduli.smoothness for moduli in known),
     )
+
+
+def _moduli(problem: Any) -> Any:
+    moduli, term = getattr(problem, "moduli", None), getattr(problem, "regularizer", None)
+    if isinstance(moduli, Moduli) and isinstance(term, SlopesL2):
+        return Moduli(max(moduli.strong_convexity, term.weight), moduli.smoothness)
+    return moduli
 
 
 @dataclass(frozen=True)

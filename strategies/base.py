@@ -310,7 +310,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             unused = name in keys and keys[name].unused(settings)
             if value in (0, -1, "0") or unused or (name in FOR_NOISE and not private):
                 continue  # off, or left to the library
-            if others.get(name) == value:
+            if others.get(name) == value and isinstance(value, str):
                 continue  # chosen once the agents are known
             other = others.get(name, value)
             also = f", or {other} where no agent knows its moduli" if other != value else ""

@@ -96,7 +96,7 @@ def _zeros(federation: Federation) -> ArrayRecord:
 def draw(folder: Path) -> None:
     """Run everything and write the pictures."""
     quiet()
-    federation = federation_from_config({}, AGENTS)
+    federation = federation_from_config({"regularizer-weight": 0.05}, AGENTS)
     optimum = Evaluation(federation, Zero()).optimum()
     assert optimum is not None
     smoothness = max(problem.moduli.smoothness for problem in federation.problems)

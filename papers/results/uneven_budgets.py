@@ -96,7 +96,7 @@ def logistic(_: Path) -> Data:
     """Return 50 agents of 250 examples and 5 features, rows within norm 1."""
     config = {
         "algorithm": "fed-plt", "dataset": "synthetic", "num-agents": 50, "features": 5,
-        "examples-per-agent": 250, "row-norm": 1.0,
+        "examples-per-agent": 250, "row-norm": 1.0, "regularizer-weight": 0.05,
     }  # fmt: skip
     problems = federation_from_config(read_config(config), 50).problems
     return Data(problems, minimize(problems).x)

@@ -22,7 +22,7 @@ from privet.sim.inline import run_inline
 from support.reports import Page
 
 AGENTS, ROUNDS, WEIGHT = 4, 3, 0.05
-DEALT = {"num-agents": AGENTS, "partition": "iid"}
+DEALT = {"num-agents": AGENTS, "partition": "iid", "regularizer-weight": WEIGHT}
 PRIVATE = {"local-solver": "noisy-gd", "clip": 1.0, "row-norm": 5.0, "target-epsilon": 0.5}
 
 

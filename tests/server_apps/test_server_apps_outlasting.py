@@ -163,7 +163,7 @@ def test_auto_begins_where_there_is_no_checkpoint(tmp_path: Path) -> None:
 
 CHANGES: list[tuple[dict[str, Any], str]] = [
     ({"h": "l1", "h-weight": 0.1}, "h Zero() -> ElasticNet"),
-    ({"regularizer-weight": 0.2}, "regularizer-weight 0.05 -> 0.2"),
+    ({"regularizer-weight": 0.2}, "regularizer-weight -1.0 -> 0.2"),
     ({"partition-seed": 3}, "partition-seed 0 -> 3"),
     ({"data-seed": 3}, "data-seed 42 -> 3"),
     ({"dataset": "regression"}, "dataset synthetic -> regression"),

@@ -637,6 +637,7 @@ def problem(context):
     name = names[int(context.node_config["partition-id"])]
     path = context.run_config["folder"] + "/" + name + ".csv"
     keys = {"dataset": "csv", "data-path": path, "label-column": "died", "partition": "none"}
+    keys["regularizer-weight"] = 0.05
     context.node_config.update(keys)
     return problem_from_context(context)
 

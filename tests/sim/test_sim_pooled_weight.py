@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
-from sklearn.linear_model import LogisticRegression
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.preprocessing import scale
 
 from privet.client_apps import client_app
 from privet.data import federation_from_config, problem_from_context
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
+from privet.sim.estimator import FederatedClassifier, FederatedRegressor
 from privet.sim.inline import run_inline
 from privet.strategies import DPIADMM, FedPLT
 from support.sites import COLUMNS, nodes, rows, table, train, turned_away
@@ -39,20 +42,27 @@ def scikit_learns(*sites: dict[str, list[Any]], strength: float = 1.0, scaled_by
     return np.append(best.coef_[0], best.intercept_)
 
 
+def unweighted(folder: Path, *about: Any, **keys: Any) -> list[dict[str, Any]]:
+    """Return nodes whose operators leave the weight to the run."""
+    return nodes(folder, *about, **{"regularizer-weight": -1.0, **keys})
+
+
 def tables(*sites: dict[str, list[Any]]) -> list[str]:
     return [table(one) for one in sites]
 
 
 @pytest.mark.parametrize("engine", [InlineGrid, CohortGrid])
 def test_sites_of_unequal_sizes_end_at_the_pooled_model(tmp_path: Path, engine: Any) -> None:
-    model, strategy = train(nodes(tmp_path, tables(*SITES)), 40, engine=engine)
+    model, strategy = train(unweighted(tmp_path, tables(*SITES)), 40, engine=engine)
     assert not turned_away(strategy)
     assert model == pytest.approx(scikit_learns(*SITES), abs=1e-5)
 
 
 def test_methods_with_one_divisor_end_there_too(tmp_path: Path) -> None:
     """DP-IADMM divides by the examples of all agents, which a site does not know."""
-    grid = InlineGrid(client_app("dp-iadmm", problem_from_context), nodes(tmp_path, tables(*SITES)))
+    grid = InlineGrid(
+        client_app("dp-iadmm", problem_from_context), unweighted(tmp_path, tables(*SITES))
+    )
     strategy = DPIADMM(num_agents=3, eta_rule="smooth", smoothness=0.5, rho=0.05, local_updates=5)
     result = strategy.start(grid, START, num_rounds=1500)
     assert result.arrays["x"].numpy() == pytest.approx(scikit_learns(*SITES), abs=1e-3)
@@ -91,7 +101,9 @@ def test_private_runs_of_sites_keep_their_objective(tmp_path: Path) -> None:
     )
     sites = tables(BERN, GRAZ)
     found = [
-        train(nodes(tmp_path / name, sites, (schema, schema), **keys), 3, noise_seed=3, **options)
+        train(
+            unweighted(tmp_path / name, sites, (schema, schema), **keys), 3, noise_seed=3, **options
+        )
         for name, keys in {"open": {}, "written": {"regularizer-weight": 0.05}}.items()
     ]
     assert found[0][0].tobytes() == found[1][0].tobytes()
@@ -105,7 +117,7 @@ def test_private_runs_of_sites_keep_their_objective(tmp_path: Path) -> None:
 
 
 def test_sites_with_weights_of_their_own_are_named(tmp_path: Path) -> None:
-    sites = nodes(tmp_path, tables(*SITES))
+    sites = unweighted(tmp_path, tables(*SITES))
     sites[1]["regularizer-weight"] = 0.05
     with own_log() as lines:
         _, strategy = train(sites, 2)
@@ -119,7 +131,7 @@ def test_sites_with_weights_of_their_own_are_named(tmp_path: Path) -> None:
 
 def test_a_run_that_goes_on_keeps_the_weight_with_which_it_began(tmp_path: Path) -> None:
     path = tmp_path / "half.npz"
-    sites = nodes(tmp_path / "sites", tables(*SITES))
+    sites = unweighted(tmp_path / "sites", tables(*SITES))
 
     def play(rounds: int, grid: InlineGrid, **more: Any) -> Any:
         strategy = FedPLT(num_agents=3)
@@ -147,7 +159,7 @@ class LaterGrid(InlineGrid):
 
 def test_a_site_that_comes_later_takes_the_weight_of_the_run(tmp_path: Path) -> None:
     app = client_app("fed-plt", problem_from_context)
-    grid = LaterGrid(app, nodes(tmp_path, tables(*SITES)))
+    grid = LaterGrid(app, unweighted(tmp_path, tables(*SITES)))
     sent: list[tuple[float, float]] = []
 
     def connect(done: Any, strategy: Any) -> None:
@@ -164,7 +176,35 @@ def test_a_site_that_comes_later_takes_the_weight_of_the_run(tmp_path: Path) -> 
 
 
 def test_the_facts_of_a_site_say_that_its_penalty_is_open(tmp_path: Path) -> None:
-    _, strategy = train(nodes(tmp_path, tables(BERN)), 1)
+    _, strategy = train(unweighted(tmp_path, tables(BERN)), 1)
     assert strategy.session is not None
     (agent,) = strategy.session.roster.agents.values()
     assert '"regularizer":"l2-pooled","modulus":0.0' in agent.facts
+
+
+def parts_of(rows: Any, labels: Any, kind: str) -> Any:
+    """Return rows and labels of agents: shuffled ones of equal or very unequal sizes."""
+    order = np.random.default_rng(0).permutation(len(rows))
+    cuts = [0.2, 0.4, 0.6, 0.8] if kind == "equal" else [0.05, 0.1, 0.2, 0.5]
+    places = np.split(order, [int(cut * len(rows)) for cut in cuts])
+    return [rows[place] for place in places], [labels[place] for place in places]
+
+
+@pytest.mark.parametrize("sizes", ["equal", "unequal"])
+@pytest.mark.parametrize("load", [load_iris, load_wine, load_breast_cancer])
+def test_a_classifier_of_defaults_has_scikit_learns_coefficients(load: Any, sizes: str) -> None:
+    rows, labels = load(return_X_y=True)
+    rows = scale(rows)
+    best = LogisticRegression(tol=1e-10, max_iter=10_000).fit(rows, labels)
+    found = FederatedClassifier(random_state=0).fit(*parts_of(rows, labels, sizes))
+    np.testing.assert_allclose(found.coef_, best.coef_, atol=1e-3)
+    middle = found.intercept_ - found.intercept_.mean() * (len(best.intercept_) > 1)
+    np.testing.assert_allclose(middle, best.intercept_, atol=1e-3)
+
+
+def test_a_regressor_of_defaults_has_scikit_learns_coefficients() -> None:
+    rows, targets = load_diabetes(return_X_y=True)
+    rows, targets = scale(rows), scale(targets)
+    best = Ridge(tol=1e-12).fit(rows, targets)
+    found = FederatedRegressor(random_state=0).fit(*parts_of(rows, targets, "unequal"))
+    np.testing.assert_allclose(found.coef_, best.coef_, atol=1e-3)

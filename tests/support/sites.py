@@ -59,7 +59,7 @@ def table(
 def nodes(
     folder: Path, tables: Sequence[str], schemas: Sequence[str] = (), **keys: Any
 ) -> list[dict[str, Any]]:
-    """Write the files of sites, and return the configs of their nodes."""
+    """Write the files of sites, and return the configs of their nodes, of a written weight."""
     folder.mkdir(exist_ok=True)
     configs = []
     for number, text in enumerate(tables):
@@ -73,6 +73,7 @@ def nodes(
             "data-path": str(folder / f"{name}.csv"),
             "label-column": "died",
             "partition": "none",
+            "regularizer-weight": 0.05,
             **keys,
         }
         if schemas:

@@ -34,7 +34,6 @@ from privet.data.meaning import (
     digest,
     is_statement,
 )
-from privet.data.settings import WRITTEN_WEIGHT
 from privet.kernel import (
     BudgetRefused,
     Facts,
@@ -51,6 +50,7 @@ from privet.kernel.exits import Exits, require_persons, require_public, rows_per
 from privet.kernel.node_rules import ALLOW_RUN_DATA
 from privet.kernel.round import Ended, Round
 from privet.problems import L2, LinearModel, PooledL2, public_facts
+from privet.problems.regularizers import USUAL_WEIGHT
 from privet.wire import (
     ENROL,
     FAILED,
@@ -778,7 +778,7 @@ def _with_penalty(problem: Problem, weight: float, *, private: bool) -> Problem:
     if not (isinstance(problem, LinearModel) and isinstance(term, PooledL2)):
         return problem
     if private:
-        return problem.with_divisor(problem.num_examples).with_regularizer(L2(WRITTEN_WEIGHT))
+        return problem.with_divisor(problem.num_examples).with_regularizer(L2(USUAL_WEIGHT))
     if weight in (0.0, term.weight):
         return problem
     return problem.with_regularizer(replace(term, weight=weight))

@@ -19,14 +19,13 @@ from privet.data.table_faults import CENSORED, INFINITE, MISSING, MISSING_LABELS
 from privet.problems import REGULARIZER_NAMES, Regularizer, make_regularizer
 from privet.problems.loss import Loss
 from privet.problems.losses import LOSSES
+from privet.problems.regularizers import USUAL_WEIGHT
 from privet.wire.contract import PRIVATE_KEYS
 
 INTERCEPT = {"auto": None, "yes": True, "no": False}
 _GENERATED = ("synthetic", "regression")
 AUTOMATIC_WEIGHT = -1.0
 """The value of ``regularizer-weight`` that takes scikit-learn's on the pooled rows."""
-WRITTEN_WEIGHT = 0.05
-"""What it takes where a run is private, or the objective is not that of scikit-learn."""
 OWN_KEYS = owners(PARTITIONS, LOSSES)
 """Owners of the keys that partitions and losses bring."""
 
@@ -151,7 +150,7 @@ class DataSettings:
         "weight of the regulariser; 0 has none; -1 takes scikit-learn's C = 1 on the pooled rows: "
         "1 over the examples of all agents, which count alike, with the intercept left out; in a "
         "private run, and with a divisor or another regulariser, -1 takes "
-        f"{WRITTEN_WEIGHT:g}, for every coordinate",
+        f"{USUAL_WEIGHT:g}, for every coordinate",
         low=-1,
         needs={"regularizer": ("l2", "nonconvex"), "beta": 0.0},
     )
@@ -204,7 +203,7 @@ class DataSettings:
         if weight < 0 and weight != AUTOMATIC_WEIGHT:
             raise DataError(f"regularizer-weight = {weight:g}: expected -1 or a number >= 0")
         if weight < 0 and not (pooled and settings.regularizer == "l2" and not settings.beta):
-            settings = replace(settings, regularizer_weight=WRITTEN_WEIGHT)
+            settings = replace(settings, regularizer_weight=USUAL_WEIGHT)
         return settings
 
     @property

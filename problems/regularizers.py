@@ -116,6 +116,10 @@ class SlopesL2:
         return Moduli(0.0 if self.free else self.weight, self.weight)
 
 
+USUAL_WEIGHT = 0.05
+"""Weight of the l2 term in place of a `PooledL2` in private runs, and of objectives without one."""
+
+
 @dataclass(frozen=True, slots=True)
 class PooledL2(SlopesL2):
     """The penalty of scikit-learn's LogisticRegression with C = 1 on the rows of all agents.

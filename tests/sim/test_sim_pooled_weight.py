@@ -19,7 +19,7 @@ from privet.sim.engine import InlineGrid
 from privet.sim.estimator import FederatedClassifier, FederatedRegressor
 from privet.sim.inline import run_inline
 from privet.strategies import DPIADMM, FedPLT
-from support.sites import COLUMNS, nodes, rows, table, train, turned_away
+from support.sites import COLUMNS, SCHEMA, nodes, rows, table, train, turned_away
 from support.told import own_log
 
 BERN, GRAZ, LINZ = rows(80, 1), rows(230, 2), rows(40, 3)
@@ -96,13 +96,10 @@ def test_simulated_runs_of_defaults_end_at_the_pooled_model(
 def test_private_runs_of_sites_keep_their_objective(tmp_path: Path) -> None:
     """Without a message that says so no site could know that the run is private."""
     options = {"clip": 1.0, "noise_variance": 0.1, "local_solver": "noisy-gd", "row_norm": 3.0}
-    schema = (
-        '[columns]\nage = [0, 120]\nsodium = [100, 180]\nward = ["a", "b"]\ndied = ["0", "1"]\n'
-    )
     sites = tables(BERN, GRAZ)
     found = [
         train(
-            unweighted(tmp_path / name, sites, (schema, schema), **keys), 3, noise_seed=3, **options
+            unweighted(tmp_path / name, sites, (SCHEMA, SCHEMA), **keys), 3, noise_seed=3, **options
         )
         for name, keys in {"open": {}, "written": {"regularizer-weight": 0.05}}.items()
     ]
@@ -208,3 +205,14 @@ def test_a_regressor_of_defaults_has_scikit_learns_coefficients() -> None:
     best = Ridge(tol=1e-12).fit(rows, targets)
     found = FederatedRegressor(random_state=0).fit(*parts_of(rows, targets, "unequal"))
     np.testing.assert_allclose(found.coef_, best.coef_, atol=1e-3)
+
+
+def test_masked_sites_have_the_weight_of_the_run_too(tmp_path: Path) -> None:
+    found = {}
+    for masked in (False, True):
+        about = unweighted(tmp_path / str(masked), tables(*SITES), (SCHEMA,) * 3)
+        found[masked], strategy = train(about, 20, secure_sum=masked, rho=3.0)
+        assert not turned_away(strategy)
+        assert strategy.session is not None
+        assert strategy.session.pooled_weight == pytest.approx(1 / 350)
+    assert found[True] == pytest.approx(found[False], abs=1e-9)

@@ -346,11 +346,14 @@ def cost_fault(half: ServerHalf[Any], agent: Agent, update: Update) -> str:
     """Return why the cost that an upload states cannot be that of what was asked, or "".
 
     Where a round's upload is noised and charged, a node of this library refuses whatever it cannot
-    charge. An upload that says it left without account, or has no finite epsilon although what was
-    asked for has one, is not of such a node.
+    charge. Where a target was asked for, an upload that says it left without account, or has no
+    finite epsilon although what was asked for has one, is not of such a node. Without a target it
+    costs the run its claim, as an agent may have been given noise of its own.
     """
     charged = update.ledger not in ("", "[]") and not math.isinf(update.epsilon)
     if charged or not (agent.facts and half.agent.private) or _no_claim(half):
+        return ""
+    if half.terms.target_epsilon <= 0:  # the agent may have been given noise, and says so
         return ""
     number = update.round
     try:

@@ -57,7 +57,7 @@ from .progress import progress
 from .report import write_report
 from .report.baselines import UN_NOISED, baselines_line
 from .report.files import PAGE, STATEMENT
-from .report.statement import digests_of
+from .report.statement import digests_of, says_something
 from .run_folder import RunFolder, schema_stated, to_json
 from .telemetry import Metrics, json_log, served
 from .tracking import Tracking, named, require_trackers
@@ -494,7 +494,8 @@ def _finish(
     folder.write_json("privacy.json", privacy)
     if history or failed is not None:
         of_use = outcome[EXIT_CODE] != Exit.FRUITLESS and any(done.participants for done in history)
-        _report(folder, stated=privacy["private"] and of_use)
+        said = privacy["private"] and all(map(says_something, privacy["accounts"]))
+        _report(folder, stated=said and of_use)
     tracking.finish(summary)
     converted: dict[str, Any] = to_json(summary)
     return converted

@@ -19,6 +19,7 @@ from .execute import Finished, bad_ends, bound, pace, require_gain
 from .model_file import about_arrays
 from .report import write_report
 from .report.files import PAGE, STATEMENT
+from .report.statement import says_something
 from .run_folder import RunFolder, to_json
 
 
@@ -108,7 +109,8 @@ def run_and_save(
         of_use = result.exit_code != Exit.FRUITLESS and any(
             done.participants for done in result.history
         )
-        stated = privacy["private"] and of_use
+        said = privacy["private"] and all(map(says_something, privacy["accounts"]))
+        stated = said and of_use
         statement = folder.path / STATEMENT if stated else None
         write_report([folder.path], folder.path / PAGE, statement=statement)
     require_gain(result)

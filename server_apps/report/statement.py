@@ -85,6 +85,11 @@ def statement_page(runs: Sequence[Run]) -> bytes:
     if run.summary.get(EXIT_CODE) == Exit.FRUITLESS or not folded:
         why = "it diverged" if folded else "no upload was folded"
         raise ReportUsageError(f"--statement: {run.name} has no model to state this of: {why}")
+    if not all(map(says_something, run.privacy.entries)):
+        raise ReportUsageError(
+            f"--statement: delta of {run.name} and what the drawing of noise adds to it come to 1 "
+            "or more, which states nothing: add noise"
+        )
     blocks = [_claim(run, entry) for entry in entries_of(run.privacy)]
     signed = "".join(f"<tr><th>{line}</th><td></td></tr>" for line in _LINES)
     body = (
@@ -92,6 +97,12 @@ def statement_page(runs: Sequence[Run]) -> bytes:
         f'<table class="sign">{signed}</table>'
     )
     return printed(f"Privacy statement of {run.name}", body).encode()
+
+
+def says_something(entry: Mapping[str, Any]) -> bool:
+    """Whether an account's total delta is below 1: at 1 every mechanism has epsilon 0."""
+    values = (entry.get("delta", 0.0), entry.get("drawn-delta", 0.0))
+    return sum(value for value in values if isinstance(value, int | float)) < 1
 
 
 def _rows(values: Mapping[str, str]) -> str:

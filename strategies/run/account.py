@@ -206,11 +206,6 @@ def privacy_of(half: ServerHalf[Any], session: Session | None) -> Privacy:
     except (ValueError, ArithmeticError) as error:  # the text is the agent's
         why = one_line(str(error))
         return refused(f"the account of agent {name} cannot be read: {why}")
-    if half.terms.delta + drawn >= 1:
-        return refused(
-            f"delta = {half.terms.delta:g} and what the drawing of noise adds to it come to 1 or "
-            f"more at epsilon {fmt.epsilon(largest)}, which states nothing: add noise"
-        )
     return Privacy(True, "", largest, half.terms.delta, relation, ledgers, drawn)
 
 

@@ -138,7 +138,7 @@ def test_a_node_of_flowers_simulation_is_known_by_its_process(
             {"partition": "dirichlet", "columns": 3},
             "partition = dirichlet deals a node's own records by their labels: set it to none",
         ),
-        ({"partition": "label", "dataset": "digits"}, ""),
+        ({"partition": "label", "dataset": "digits", "data-path": ""}, ""),
     ],
 )
 def test_what_a_nodes_own_records_decide_is_said(

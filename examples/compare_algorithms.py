@@ -30,6 +30,7 @@ COMMON = {
     "partition": "label",
     "num-agents": 10,
     "num-server-rounds": 60,
+    "regularizer-weight": 0.05,  # at which ten gradient steps a round are enough for all of them
     "checkpoint-every": 0,
     "output-dir": str(RUNS),
 }

@@ -18,6 +18,7 @@ from privet.core import Algorithm, ConfigError, RunError, algorithm
 from privet.kernel import Problem
 from privet.problems import L2, BinaryLogistic
 from privet.server_apps import read_config
+from privet.server_apps.config import keys_of_algorithm
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import LocalGrid
@@ -120,14 +121,21 @@ class Subject:
         return {**self.settings, **noised, **self.private}
 
     def config(self, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the resolved run config (raises ``ConfigError``)."""
+        """Return the resolved run config (raises ``ConfigError``).
+
+        Keys that are left open until the agents are known have their usual values, so that runs
+        which a check compares play one method.
+        """
         requested = {
             "algorithm": self.name,
             "num-agents": len(self.problems),
             "seed": 3,
             **(self.settings if settings is None else settings),
         }
-        return read_config(requested)
+        config = read_config(requested)
+        keys = keys_of_algorithm(self.name)
+        left_open = {n: key.usual for n, key in keys.items() if key.left_open(config[n])}
+        return read_config({**requested, **left_open}) if left_open else config
 
     def strategy(self, settings: Mapping[str, Any] | None = None, **options: Any) -> Any:
         """Return the Strategy that a run config makes (raises ``ConfigError``)."""

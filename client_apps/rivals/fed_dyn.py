@@ -30,7 +30,11 @@ class Agent(ValueBits, SeveralStepsAgent):
     name: ClassVar[str] = "fed-dyn"
 
     fed_dyn_alpha: float = setting(
-        0.0, "weight of the proximal term", low=SMALLEST, high=LARGEST, automatic=(0.1, 0.1)
+        0.0,
+        "weight of the proximal term; auto is 0.1",
+        low=SMALLEST,
+        high=LARGEST,
+        automatic=(0.1, 0.1),
     )
 
     def around_loops(self, loops: Loops) -> Mapping[str, Scalar]:

@@ -21,7 +21,7 @@ from privet.core.errors import listed, one_line
 from privet.core.exits import Exit
 from privet.kernel import AgentLedger, Facts, Release, checked_spacing, drawn_delta
 from privet.kernel.ledger_lines import dearer
-from privet.wire import Update, sort_names
+from privet.wire import sort_names
 from privet.wire.contract import decode_settings, means_privacy
 
 from ..half import ServerHalf
@@ -335,28 +335,6 @@ def _states_nothing(half: ServerHalf[Any], ledger: AgentLedger, dim: int) -> str
     if delta + drawn_delta(ledger.entries, dim, epsilon) >= 1:
         return f"its delta comes to 1 or more at epsilon {fmt.epsilon(epsilon)}"
     return ""
-
-
-def cost_fault(half: ServerHalf[Any], agent: Agent, update: Update) -> str:
-    """Return why the cost that an upload states cannot be that of what was asked, or "".
-
-    Where a round's upload is noised and charged, a node of this library refuses whatever it cannot
-    charge. Where a target was asked for, an upload that says it left without account, or has no
-    finite epsilon although what was asked for has one, is not of such a node. Without a target it
-    costs the run its claim, as an agent may have been given noise of its own.
-    """
-    charged = update.ledger not in ("", "[]") and not math.isinf(update.epsilon)
-    if charged or not (agent.facts and half.agent.private) or _no_claim(half):
-        return ""
-    if half.terms.target_epsilon <= 0:  # the agent may have been given noise, and says so
-        return ""
-    number = update.round
-    try:
-        asked = half.agent.release(Facts.from_json(agent.facts), number)
-        finite = math.isfinite(AgentLedger.of([(asked, number)]).spent(half.terms.delta))
-    except (ValueError, ArithmeticError):  # then no node can charge it
-        return ""
-    return "it has no finite epsilon, and what was asked for has one" if finite else ""
 
 
 def refused_facts(text: str) -> str:

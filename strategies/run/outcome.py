@@ -19,7 +19,7 @@ from privet.wire.contract import read_update
 
 from ..half import ServerHalf
 from ..uploads import Block
-from .account import account_fault, cost_fault, expected_release, with_lost
+from .account import account_fault, expected_release, with_lost
 from .failure import FOR_A_PERSON, Failure, FailureCode, overflowed
 from .options import RunOptions
 from .roster import CLIENT_APP_FAILED
@@ -159,10 +159,7 @@ class Outcome:
         """
         update = read_update(content, self.half.name, self.half.version, round_)
         agent = self.session.roster.agents[name]
-        why = cost_fault(self.half, agent, update)
-        if update.ledger and not why:
-            why = account_fault(self.half, agent, update.ledger, round_)
-        if why:
+        if update.ledger and (why := account_fault(self.half, agent, update.ledger, round_)):
             raise AccountError(f"the account that it states cannot be used: {why}")
         self.note_cost(name, update)
         return update

@@ -272,7 +272,7 @@ def read_config(raw: Mapping[str, Any]) -> Config:
             raise ConfigError(f"{key} = {checked!r}: must be an absolute path")
         if checked != own[key].default:
             given[key] = checked
-    resolved = kind.filled({key: given.get(key, own[key].default) for key in own}, given)
+    resolved = kind.filled({key: given.get(key, own[key].usual) for key in own}, given)
     resolved["partition"] = dealt_by(resolved)
     unused: dict[str, list[str]] = {}
     for key, why in (*_unused(own, given, resolved), *kind.unused(given, resolved)):

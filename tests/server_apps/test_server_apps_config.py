@@ -108,7 +108,8 @@ def test_whole_numbers_serve_as_numbers() -> None:
 
 
 def test_a_default_is_its_owners() -> None:
-    assert read_config({})["rho"] == 0.0  # open until the agents are known
+    assert read_config({})["rho"] == 0.0, "left open until the agents are known"
+    assert read_config({"local-solver": "gd"})["rho"] == 3.0
     assert read_config({"rho": 0.5})["rho"] == 0.5
     assert read_config({"algorithm": "fed-pdm", "rho": 2.0})["rho"] == 2.0
     assert defaults()["rho"] == 0.0

@@ -172,7 +172,7 @@ CHANGES: list[tuple[dict[str, Any], str]] = [
     ({"num-agents": 5}, "num-agents 4 -> 5"),
     ({"seed": 1}, "seed 0 -> 1"),
     ({"rho": 3.0}, "rho 1.0 -> 3.0"),
-    ({"returned-model": "mean"}, "returned-model auto -> mean"),
+    ({"returned-model": "mean"}, "returned-model y -> mean"),
 ]
 
 

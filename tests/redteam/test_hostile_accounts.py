@@ -193,11 +193,19 @@ def test_every_message_after_a_long_account_costs_a_node_little(
     node = Node(tmp_path, problem(), relation="add-remove")
     node.send(message(ALL_MAGNITUDES))
     other = ALL_MAGNITUDES.replace('"times": 1}', '"times": 9}')
-    for number, account in enumerate(("", ALL_MAGNITUDES), 2):
-        cost(lambda: node.send(message(account, number))).require(honest)  # noqa: B023
-    began = time.process_time()
-    node.send(message(other, 4))  # two accounts are read, and what is traced is many small things
-    assert time.process_time() - began <= honest.seconds + 2 * SECONDS
+
+    def seconds(account: str, *rounds: int) -> float:
+        """Return the least of some messages; tracing would count many small things fourfold."""
+        spent = []
+        for number in rounds:
+            began = time.process_time()
+            node.send(message(account, number))
+            spent.append(time.process_time() - began)
+        return min(spent)
+
+    assert seconds("", 2, 3) <= honest.seconds + SECONDS
+    assert seconds(ALL_MAGNITUDES, 4, 5) <= honest.seconds + SECONDS
+    assert seconds(other, 6, 7) <= honest.seconds + 2 * SECONDS, "two accounts are read"
 
 
 def test_no_account_of_more_releases_than_are_read_is_kept(tmp_path: Path) -> None:

@@ -132,19 +132,13 @@ class Server(ServerHalf[State]):
             "share with rho as many times larger"
         )
 
-    def variant(self, facts: Sequence[Facts] = ()) -> ServerHalf[Any]:
+    def variant(self) -> ServerHalf[Any]:
         """Return the half that plays these settings: `AcceleratedServer` with acceleration."""
         agent = self.agent
         if not (isinstance(agent, Agent) and agent.accelerated):
             return self
         return AcceleratedServer(
-            agent,
-            self.h,
-            self.returned_model,
-            min((each.penalty for each in facts), default=0.0),
-            "rho" in agent.without_moduli,
-            terms=self.terms,
-            folder=self.folder,
+            agent, self.h, self.returned_model, terms=self.terms, folder=self.folder
         )
 
     def with_moduli(self, facts: Sequence[Facts]) -> ServerHalf[Any]:
@@ -158,6 +152,7 @@ class Server(ServerHalf[State]):
             return self
         smooth = all(each.moduli and each.regularizer in CONVEX_KINDS for each in facts)
         left_open, changes = agent.without_moduli, dict[str, Scalar]()
+        weight = min(each.penalty for each in facts)
         nothing_set = {"rho", "local-solver"} <= left_open.keys() and not agent.step_size
         if smooth and nothing_set and not agent.codes and agent.local_epochs == Agent.local_epochs:
             changes["local-solver"] = "newton"
@@ -167,7 +162,6 @@ class Server(ServerHalf[State]):
         if smooth and newton and plain and small and "acceleration" in left_open:
             changes["acceleration"] = ANDERSON
         if smooth and newton and "rho" in left_open:  # the best rho for rows of variance 1
-            weight = min(each.penalty for each in facts)
             changes["rho"] = min(max(1.0 / math.sqrt(max(weight, FLATTEST)), SMALLEST), LARGEST)
         half = self.with_settings(changes) if changes else self
         if changes:
@@ -176,9 +170,9 @@ class Server(ServerHalf[State]):
                 for k, v in changes.items()
             )
             log.info("solved locally: %s", ", ".join(said))
-        variant = half.variant(facts)
+        variant = half.variant()
         if isinstance(variant, AcceleratedServer):
-            return replace(variant, rho_is_open="rho" in left_open)
+            return replace(variant, convexity=weight, rho_is_open="rho" in left_open)
         return variant
 
     def delayed(self, facts: Sequence[Facts]) -> Self:

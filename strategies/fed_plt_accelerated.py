@@ -47,9 +47,8 @@ from privet.client_apps.fed_plt_history import (
     mixing,
 )
 from privet.problems import ProximalFunction
-from privet.wire.ring import Shapes
 
-from .half import UNSAVED, Arrays, HalfState, Positions, ServerHalf, Turn, Vector, mean_row
+from .half import UNSAVED, Arrays, HalfState, ServerHalf, Turn, Vector, mean_row
 from .uploads import ClearSums, Uploads
 
 SWEEPS = (2.0, 4.0, 7.0, 11.0)
@@ -253,13 +252,6 @@ class AcceleratedServer(ServerHalf[AcceleratedState]):
     def measures(self, state: AcceleratedState) -> dict[str, float]:
         """Return ``rho``, the penalty of the next round."""
         return {"rho": state.rho}
-
-    def recovery(self, state: AcceleratedState, positions: Positions) -> Arrays:
-        return {name: getattr(state, name)[positions] for name in ("x", "u", *HISTORY)}
-
-    def summands(self, state: AcceleratedState) -> Shapes:
-        """Return x_i (d,)."""
-        return {"x": state.y.shape}
 
     def model(self, state: AcceleratedState) -> Vector:
         """Return the prox of the mean z, or the mean of x_i over all agents."""

@@ -57,7 +57,7 @@ from .progress import progress
 from .report import write_report
 from .report.baselines import UN_NOISED, baselines_line
 from .report.files import PAGE, STATEMENT
-from .report.statement import digests_of, says_something
+from .report.statement import digests_of, has_statement
 from .run_folder import RunFolder, schema_stated, to_json
 from .telemetry import Metrics, json_log, served
 from .tracking import Tracking, named, require_trackers
@@ -493,9 +493,7 @@ def _finish(
     folder.write_json("summary.json", summary)
     folder.write_json("privacy.json", privacy)
     if history or failed is not None:
-        of_use = outcome[EXIT_CODE] != Exit.FRUITLESS and any(done.participants for done in history)
-        said = privacy["private"] and all(map(says_something, privacy["accounts"]))
-        _report(folder, stated=said and of_use)
+        _report(folder, stated=has_statement(privacy, outcome[EXIT_CODE], history))
     tracking.finish(summary)
     converted: dict[str, Any] = to_json(summary)
     return converted

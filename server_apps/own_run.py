@@ -10,7 +10,7 @@ from typing import Any
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
 
-from privet.core.exits import EXIT_CODE, Exit
+from privet.core.exits import EXIT_CODE
 from privet.core.library import LIBRARY_VERSION, library_version
 from privet.strategies import PrimalDualStrategy
 
@@ -19,7 +19,7 @@ from .execute import Finished, bad_ends, bound, pace, require_gain
 from .model_file import about_arrays
 from .report import write_report
 from .report.files import PAGE, STATEMENT
-from .report.statement import says_something
+from .report.statement import has_statement
 from .run_folder import RunFolder, to_json
 
 
@@ -106,11 +106,7 @@ def run_and_save(
         }
         folder.write_json("summary.json", summary)
         folder.write_json("privacy.json", privacy)
-        of_use = result.exit_code != Exit.FRUITLESS and any(
-            done.participants for done in result.history
-        )
-        said = privacy["private"] and all(map(says_something, privacy["accounts"]))
-        stated = said and of_use
+        stated = has_statement(privacy, result.exit_code, result.history)
         statement = folder.path / STATEMENT if stated else None
         write_report([folder.path], folder.path / PAGE, statement=statement)
     require_gain(result)

@@ -16,6 +16,7 @@ from privet.kernel import UNITS
 from privet.server_apps.report.document import printed
 from privet.server_apps.report.runs import HISTORY, ReportUsageError, Run, settings_of
 from privet.server_apps.report.tables import entries_of
+from privet.strategies.run.session import Round
 
 _SCALE = "As a scale, ε = 0 gives nothing away, around 1 protects strongly, above 10 weakly."
 _SHOWN_COLUMNS = 40
@@ -97,6 +98,16 @@ def statement_page(runs: Sequence[Run]) -> bytes:
         f'<table class="sign">{signed}</table>'
     )
     return printed(f"Privacy statement of {run.name}", body).encode()
+
+
+def has_statement(privacy: Mapping[str, Any], code: int, history: Sequence[Round]) -> bool:
+    """Whether a run that ended with this exit code has something to state: a private, used model.
+
+    ``privacy`` is the account as ``privacy.json`` has it.
+    """
+    folded = any(done.participants for done in history)
+    said = privacy["private"] and all(map(says_something, privacy["accounts"]))
+    return bool(said) and folded and code != Exit.FRUITLESS
 
 
 def says_something(entry: Mapping[str, Any]) -> bool:

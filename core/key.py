@@ -189,7 +189,7 @@ def setting(
         usual, other = map(shown, automatic)
         if usual != other:
             doc = f"{doc}; {AUTO} is {usual}, or {other} where no agent knows its moduli"
-        elif f"{AUTO}:" not in doc:
+        elif AUTO not in doc:
             doc = f"{doc}; {AUTO} is {usual}"
         auto = not isinstance(default, str)
     needed = _needs(needs or {})

@@ -32,6 +32,7 @@ from privet.kernel import (
     Relation,
     Release,
     gaussian_scale,
+    norm_bound,
 )
 from privet.kernel.events import GRID, Mechanism
 from privet.kernel.programs.inexact import Inexact
@@ -41,6 +42,7 @@ from .arithmetic import ascend, distance
 from .gradient_agents import ClippedGradients, noise
 from .half import Arrays, Half, Local, Streams
 from .terms import BudgetSchedule, MessageTerms, PrivacyTerms
+from .upload_bounds import data_term, decay_of, is_bounded, iterate_bound, norm_of
 from .value_bits import ValueBits
 
 
@@ -209,6 +211,40 @@ class Agent(ValueBits, BudgetSchedule, Half):
         if self.mechanism == "laplace":
             return moved / self.epsilon
         return moved * gaussian_scale(self.epsilon, self.delta)
+
+    def upload_bound(self, facts: Facts, state: Arrays, broadcast: Arrays, round_: int) -> float:
+        """Return the bound of the inner iterates, by that of a noised gradient; on W that of W.
+
+        With e = beta / rho and q = (1/eta) / (rho + 1/eta) an inner step is z <- a z + b (t - n),
+        a = q - (1 - q) e, b = 1 - q, t = w + lam / rho and ||n|| <= B, a noised gradient over rho.
+        The mean of E steps is z_p, so ||z - t'|| <= ||z_p - t'|| + 2 B of the last iterate, for
+        a >= 0 and t' = t / (1 + e): its distance after E steps shrinks by a^E, and the mean's by
+        the mean of a, ..., a^E, which is no less. The round before had t - z_p = lam / rho of its
+        own rho, which ``least-rho`` bounds.
+        """
+        if self.set != "none":
+            return self.set_radius * (math.sqrt(facts.dim) if self.set == "box" else 1.0)
+        if not is_bounded(facts):
+            return math.inf
+        rho, least = broadcast["rho"].item(), broadcast["least-rho"].item()
+        eta = self.eta(None, facts, broadcast["t"].item())
+        keep, share = 1.0 / (1.0 + rho * eta), rho * eta / (1.0 + rho * eta)
+        release, largest = self.release(facts, round_), data_term(facts, self.clip)
+        output = self.perturbation == "output"
+        slope = largest if output else norm_bound(release, facts.dim, largest)
+        start, decay = norm_of(state["z"]), decay_of(facts)
+        if self.local_updates > 1 and not output:
+            if decay * self.eta(None, facts, 1) > 1.0:  # a < 0: z_p does not bound the last z
+                return math.inf
+            before = norm_bound(self.release(facts, 1), facts.dim, largest)
+            near = (norm_of(state["lam"]) + decay * start) / least
+            start += 2.0 * (near + max(slope, before) / least)
+        target = norm_of(broadcast["w"]) + (norm_of(state["lam"]) + slope) / rho
+        most = iterate_bound(start, keep, share * decay / rho, share * target, self.local_updates)
+        if not output:
+            return most
+        gain = self._inexact.output_gain(facts, self.row_norm, rho, eta)
+        return gain * norm_bound(release, facts.dim, most / gain)
 
     def as_printed(self, facts: Facts, rounds: int, delta: float) -> float | None:
         """Return eps-bar of Theorem 1, which is that of one use of Laplace noise; it is no claim.

@@ -35,6 +35,7 @@ from privet.kernel import (
     Release,
     check_sparsifier,
     epsilon_of,
+    norm_bound,
 )
 from privet.kernel.programs.drift import Drift
 from privet.kernel.programs.steps import LocalTask, Walk
@@ -47,6 +48,7 @@ from .loop_defaults import Loops, alpha
 from .solver_agents import penalty
 from .sparsifiers import VALUES, Choice, choose_shared, sparse_arrays, sparse_vector
 from .terms import BudgetSchedule, MessageTerms
+from .upload_bounds import data_term, decay_of, is_bounded, iterate_bound, norm_of
 from .value_bits import ValueBits
 
 _BOUND = {"logistic": 1.0, "one-class-logistic": 1.0, "multinomial": math.sqrt(2.0)}
@@ -207,6 +209,22 @@ class Agent(ValueBits, BudgetSchedule, GradientAgent):
     def _clipping_of_examples(self) -> Clipping:
         """Without a clip every example is held to what the rows' norm bounds it by anyway."""
         return "batch" if self._clipping == "batch" else "example"
+
+    def upload_bound(self, facts: Facts, state: Arrays, broadcast: Arrays, round_: int) -> float:
+        """Return the bound of y = 2 p - x0hat - lam / rho + t (`privet.kernel.programs.drift`).
+
+        t alone has the noise; a sparsified y is no longer than y.
+        """
+        if not is_bounded(facts):
+            return math.inf
+        step, rho, decay = self.step_size(round_), self.rho, decay_of(facts)
+        center, lam = norm_of(broadcast["x"]), norm_of(state["lam"])
+        clipped = 2.0 * step * data_term(facts, self._bound(facts))
+        keep, decay = 1.0 - rho * step, decay * step
+        moved = iterate_bound(0.0, keep, decay, clipped, self.steps)
+        public = iterate_bound(center, keep, decay, step * (rho * center + lam), self.steps)
+        noised = norm_bound(self.release(facts, round_), facts.dim, moved)
+        return noised + 2.0 * public + center + lam / rho
 
     def as_printed(self, facts: Facts, rounds: int, delta: float) -> float | None:
         """Return Theorem 2's figure with its unknown constant as 1 and p = 1; it is no claim.

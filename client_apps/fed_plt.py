@@ -33,6 +33,7 @@ from privet.kernel import (
     Relation,
     Release,
     best_step,
+    norm_bound,
 )
 from privet.kernel.programs.gradients import Gradients
 from privet.kernel.programs.steps import LocalTask, NoisySteps, Walk
@@ -46,6 +47,7 @@ from .half import Arrays, Streams, Vector
 from .loop_defaults import Loops, splitting
 from .solver_agents import SolverAgent, StepSchedule, penalty
 from .terms import BudgetSchedule, MessageTerms
+from .upload_bounds import data_term, decay_of, is_bounded, iterate_bound, norm_of
 from .value_bits import ValueBits
 
 ANDERSON = "anderson"
@@ -280,6 +282,18 @@ class Agent(BudgetSchedule, StepSchedule, SplittingAgent):
             return self.step_size
         moduli = self._public_moduli(facts)
         return self.step_size or best_step(moduli, self.rho)
+
+    def upload_bound(self, facts: Facts, state: Arrays, broadcast: Arrays, round_: int) -> float:
+        """Return the bound of the iterates of noisy-gd, by that of a noisy step."""
+        if self.accelerated or not is_bounded(facts):
+            return math.inf
+        y, step = broadcast["y"], self._private_step(facts)
+        release, largest = self.release(facts, round_), step * data_term(facts, self.clip)
+        pull = step / self.rho * norm_of(2.0 * y - state["z"])
+        moved = pull + norm_bound(release, facts.dim, largest)
+        keep, decay = 1.0 - step / self.rho, step * decay_of(facts)
+        start = norm_of(self.start(state, y, y))
+        return iterate_bound(start, keep, decay, moved, self.local_epochs)
 
     def as_printed(self, facts: Facts, rounds: int, delta: float) -> float | None:
         """Return the paper's own figure, Proposition 4 with Lemma 5; it is no claim.

@@ -24,6 +24,7 @@ from privet.kernel.programs.steps import MOST_STEPS, LocalTask, Walk
 
 from .gradient_agents import ClippedGradients
 from .half import Arrays, Streams
+from .upload_bounds import data_term, decay_of, is_bounded, iterate_bound, norm_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,19 @@ class Agent(ClippedGradients):
             relation=self.relation,
             what="gfl psi_p on the links to neighbouring servers",
         )
+
+    @property
+    def bounds_uploads(self) -> bool:
+        """Where gradients are clipped, as in a run whose links are private."""
+        return self.clip > 0
+
+    def upload_bound(self, facts: Facts, state: Arrays, broadcast: Arrays, round_: int) -> float:
+        """Return the bound of the iterates: E_k un-noised clipped steps from w_p."""
+        if not is_bounded(facts):
+            return math.inf
+        step, start = self.step_size / self.local_epochs, norm_of(broadcast["w"])
+        moved, decay = step * data_term(facts, self.clip), step * decay_of(facts)
+        return iterate_bound(start, 1.0, decay, moved, self.local_epochs)
 
     def _steady(self, facts: Facts) -> bool:
         """Whether a step on the regulariser alone cannot spread two models."""

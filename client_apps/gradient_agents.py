@@ -15,12 +15,14 @@ from privet.kernel import (
     Facts,
     Relation,
     Release,
+    norm_bound,
 )
 from privet.kernel.programs.gradients import Gradients
 from privet.kernel.programs.steps import MOST_STEPS, LocalTask
 
 from .half import Half, Streams, Vector
 from .step_rules import require_rounds, step_in, step_rounds, step_rule
+from .upload_bounds import data_term
 
 
 def noise(default: float, doc: str) -> Any:
@@ -199,6 +201,15 @@ class NoisyStepsAgent(GradientAgent):
         """Return the release of one round: Q uses of the Gaussian mechanism."""
         what = f"{self.name} noised local gradients"
         return self.gradients.release(facts, count=self.steps, shared=self.noise_sharing, what=what)
+
+    def slope_bound(self, facts: Facts, round_: int) -> float:
+        """Return what the norm of a step's noised gradient is at most, without a regulariser's.
+
+        As `Half.upload_bound` of the round's upload: all of its draws together pass it with a
+        chance of less than 1e-12.
+        """
+        largest = data_term(facts, self.clip, self.gradients.rate(facts))
+        return norm_bound(self.release(facts, round_), facts.dim, largest)
 
 
 @dataclass(frozen=True)

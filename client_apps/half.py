@@ -33,7 +33,7 @@ STEPS = ("step-size", "step-size-base")
 class Half(Method):
     """The mathematics of an agent, without Flower: `Method` lists what its author defines.
 
-    This class adds eight names that few methods override, and the rest, which is derived for all
+    This class adds nine names that few methods override, and the rest, which is derived for all
     of them and which nobody overrides. An author's own ``local_update`` ends with ``conclude``.
     """
 
@@ -69,17 +69,27 @@ class Half(Method):
         """Number of agents whose noise a masked sum may lack, as planned."""
         return 0
 
-    def upload_bound(self, facts: Facts, broadcast: Arrays, round_: int) -> float:
+    def upload_bound(self, facts: Facts, state: Arrays, broadcast: Arrays, round_: int) -> float:
         """Return a bound on the l2 norm of a private upload in clear, by public numbers alone.
 
-        An honest upload passes it with a chance of less than 1e-12. Infinite where none is
-        computed, as by default: an iterate depends on all that came before.
+        An honest upload, before it is coded, passes it with a chance of less than 1e-12. Infinite
+        where none is known, as by default.
+
+        Parameters
+        ----------
+        state, broadcast : mapping of str to array (d,)
+            What the server knows of the agent's state, and what it sent.
         """
         return math.inf
 
     def as_printed(self, facts: Facts, rounds: int, delta: float) -> float | None:
         """Return the paper's own epsilon of a run, which is no claim; None where it has none."""
         return None
+
+    @property
+    def bounds_uploads(self) -> bool:
+        """Whether an upload beyond `upload_bound`, or a private run's numbers, is refused."""
+        return self.private
 
     @property
     def secure_sum(self) -> bool:

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from privet.client_apps.dp_iadmm import Agent
+from privet.client_apps.half import Half
 from privet.client_apps.terms import PrivacyTerms
 from privet.core import ConfigError
 from privet.core.key import LARGEST, SMALLEST, Config, check_fields, read, setting
@@ -189,6 +190,13 @@ class Server(ServerHalf[State]):
         state.w = state.center
         rho = np.array(self._rho(turn.t), np.float64)
         return state, {"w": state.w, "t": np.array(turn.t, np.int64), "rho": rho}
+
+    def upload_bound(
+        self, agent: Half, facts: Facts, held: Arrays, sent: Arrays, round_: int
+    ) -> float:
+        """As every algorithm, by the least rho_t, which an agent's last round may have had."""
+        least = np.array(self._rho(1), np.float64)
+        return super().upload_bound(agent, facts, held, {**sent, "least-rho": least}, round_)
 
     def summands(self, state: State) -> Shapes:
         """Return z_p (d,); for masked uploads the change of v_p (d,), and ||z_p - w||."""

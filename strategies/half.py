@@ -31,6 +31,7 @@ from privet.client_apps.half import Half
 from privet.client_apps.inputs import parts, starting_rows
 from privet.client_apps.loop_defaults import NO_LOOPS, Loops
 from privet.client_apps.terms import PrivacyTerms
+from privet.client_apps.upload_bounds import norm_of
 from privet.core import RunError, mapped
 from privet.core.key import keys_of, owned, read
 from privet.core.mapped import blocks, column_sums, empty, repeated, written
@@ -327,6 +328,21 @@ class ServerHalf(ServerMethod[S]):
         held = self.recovery_of(state, position, like) or {}
         near = self.agent.reference(held, sent)
         return dict(decoded(upload, near, like, len(self.summands(state))))
+
+    def upload_bound(
+        self, agent: Half, facts: Facts, held: Arrays, sent: Arrays, round_: int
+    ) -> float:
+        """Return `Half.upload_bound` of an agent that computes as ``agent``, coded or not.
+
+        ``held`` is the agent's state as the server knows it, ``sent`` what was broadcast to it.
+        """
+        most = agent.upload_bound(facts, held, sent, round_)
+        if not agent.codes:
+            return most
+        # Half a step of the code is less than three times the root mean square of the difference
+        # to what both sides hold, and a step that follows the noise is half its deviation.
+        near = sum(map(norm_of, agent.reference(held, sent).values()))
+        return near + 4.0 * (most + near)
 
     def mirror(self, state: S, uploads: Uploads) -> None:
         """Write the states that the agents hold after these uploads into the tables."""

@@ -8,7 +8,6 @@ mean, on a trusted server; here every agent adds its own, or its share of that o
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -83,10 +82,8 @@ class Agent(SharedNoise, ValueBits, BudgetSchedule):
         what = f"{self.name} noised updates"
         return self.update.release(facts, self.noise_scale, what, shared=self.noise_sharing)
 
-    def upload_bound(self, facts: Facts, broadcast: Arrays, round_: int) -> float:
+    def upload_bound(self, facts: Facts, state: Arrays, broadcast: Arrays, round_: int) -> float:
         """Return C and the norm of the noise."""
-        if not self.private or self.codes or self.secure_sum:
-            return math.inf
         return norm_bound(self.release(facts, round_), facts.dim, self.clip)
 
     def task(

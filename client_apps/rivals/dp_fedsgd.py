@@ -6,11 +6,8 @@ H. B. McMahan et al., "Communication-Efficient Learning of Deep Networks from De
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
-
-import numpy as np
 
 from privet.kernel import Facts, Records, norm_bound
 
@@ -18,6 +15,7 @@ from ..gradient_agents import NoisyStepsAgent
 from ..half import Arrays, Local, Streams
 from ..shared_noise import SharedNoise
 from ..terms import BudgetSchedule
+from ..upload_bounds import decay_of, is_bounded, norm_of
 from ..value_bits import ValueBits
 
 
@@ -30,19 +28,14 @@ class Agent(SharedNoise, ValueBits, BudgetSchedule, NoisyStepsAgent):
 
     name: ClassVar[str] = "dp-fedsgd"
 
-    def upload_bound(self, facts: Facts, broadcast: Arrays, round_: int) -> float:
+    def upload_bound(self, facts: Facts, state: Arrays, broadcast: Arrays, round_: int) -> float:
         """Return C n / (q D), beta ||x|| of an l2 regulariser, and the norm of the noise.
 
         Of another regulariser, or a custom problem, only what the grid of the noise holds is known.
         """
-        if not self.private or self.codes or self.secure_sum:
-            return math.inf
-        value = math.inf
-        if facts.linear and facts.regularizer in ("none", "l2"):
-            largest = facts.num_examples / (facts.divisor * self.gradients.rate(facts))
-            value = max(largest, 1.0) * self.clip
-            value += facts.modulus * math.sqrt(np.vdot(broadcast["x"], broadcast["x"]))
-        return norm_bound(self.release(facts, round_), facts.dim, value)
+        if not is_bounded(facts):
+            return norm_bound(self.release(facts, round_), facts.dim)
+        return self.slope_bound(facts, round_) + decay_of(facts) * norm_of(broadcast["x"])
 
     def local_update(
         self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams

@@ -7,6 +7,7 @@ g_i <- g_i - alpha (x_i - x). It sends x_i.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -20,6 +21,7 @@ from privet.kernel.programs.steps import LocalTask, Walk
 from ..gradient_agents import SeveralStepsAgent
 from ..half import Arrays, Streams, Vector
 from ..loop_defaults import Loops, alpha
+from ..upload_bounds import decay_of, is_bounded, iterate_bound, norm_of
 from ..value_bits import ValueBits
 
 
@@ -59,6 +61,16 @@ class Agent(ValueBits, SeveralStepsAgent):
     def noise_gain(self, round_: int) -> float:
         """Return eta_t: the noise of the last step is in x_i whole."""
         return self.step_size(round_)
+
+    def upload_bound(self, facts: Facts, state: Arrays, broadcast: Arrays, round_: int) -> float:
+        """Return the bound of the iterates, by that of a noised gradient."""
+        if not is_bounded(facts):
+            return math.inf
+        start, step = norm_of(broadcast["x"]), self.step_size(round_)
+        pull = self.fed_dyn_alpha * start + norm_of(state["g"])
+        moved = step * (self.slope_bound(facts, round_) + pull)
+        keep, decay = 1.0 - step * self.fed_dyn_alpha, step * decay_of(facts)
+        return iterate_bound(start, keep, decay, moved, self.steps)
 
     def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Arrays:
         """Return x_i, the end."""

@@ -18,6 +18,7 @@ from privet.kernel.programs.steps import LocalTask, Need, Walk
 
 from ..gradient_agents import SeveralStepsAgent
 from ..half import Arrays, Streams
+from ..upload_bounds import decay_of, is_bounded, iterate_bound, norm_of
 from ..value_bits import ValueBits
 
 
@@ -45,6 +46,16 @@ class Agent(ValueBits, SeveralStepsAgent):
     def noise_gain(self, round_: int) -> float:
         """Return 1 / sqrt(K): u_i is the mean of as many noised gradients."""
         return 1.0 / math.sqrt(self.steps)
+
+    def upload_bound(self, facts: Facts, state: Arrays, broadcast: Arrays, round_: int) -> float:
+        """Return the bound of a noised gradient, and beta ||w|| along the corrected path."""
+        if not is_bounded(facts):
+            return math.inf
+        slope, step = self.slope_bound(facts, round_), self.step_size(round_)
+        decay = decay_of(facts)
+        moved = step * (slope + norm_of(broadcast["c"] - state["c"]))
+        start = norm_of(broadcast["x"])
+        return slope + decay * iterate_bound(start, 1.0, step * decay, moved, self.steps)
 
     def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Arrays:
         """Return u_i, the mean of the local gradients along the corrected path."""

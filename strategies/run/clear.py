@@ -13,16 +13,20 @@ import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from privet.client_apps.inputs import starting_rows
+from privet.client_apps.sparsifiers import VALUES
 from privet.client_apps.state import LARGE
 from privet.core import RunError, UploadError, WireError, mapped
 from privet.kernel import Facts
 from privet.wire import RECORD, Update, content_bytes, sort_names
 from privet.wire.contract import is_need_state
 from privet.wire.flower_internals import held_by
-from privet.wire.payload import BUFFERS
+from privet.wire.magnitude import LARGEST
+from privet.wire.payload import BUFFERS, ENCODED
 
 from ..half import ServerHalf
 from ..uploads import Block, Uploads
+from .account import own_settings
 from .collector import Collector
 from .exchange import EngineGrid, Reply
 from .failure import Failure
@@ -35,6 +39,11 @@ from .together import Together
 
 log = logging.getLogger("flwr.privet")
 
+ROUNDED = 1.001
+"""Margin of the bound of an upload for its numbers' rounding to float32."""
+SHARE = 1e-6
+"""The share of the largest number in a broadcast that one agent may upload: the rest is for what a
+server makes of it."""
 LEAST_TIMEOUT = 1.0
 """Seconds a second try has at least, however late the first replies were."""
 
@@ -240,24 +249,45 @@ def _closed(half: ServerHalf[Any], pending: Pending, together: Together) -> Roun
     return fold(half, pending, uploads, updates, pending.absent)
 
 
-def require_honest_size(half: ServerHalf[Any], agent: Agent, block: Block, round_: int) -> None:
+def require_honest_size(
+    half: ServerHalf[Any], state: Any, agent: Agent, block: Block, round_: int
+) -> None:
     """Refuse a private upload beyond all that its clip and its noise explain (`upload_bound`).
+
+    Where no bound is known, as around a user's training loop, numbers that the others could not
+    compute with are refused: private agents answer no broadcast of such (`require_tame`).
 
     Raises
     ------
     UploadError
         Naming its norm and the bound.
     """
-    if not (agent.facts and half.agent.private):
+    if not (agent.facts and half.agent.bounds_uploads):
         return
-    most = half.agent.upload_bound(Facts.from_json(agent.facts), block.sent_to(0), round_)
-    if math.isinf(most):
+    upload = block.upload
+    if ENCODED in upload or VALUES in upload:
+        upload = {VALUES: block.sparse(0, getattr(state, half.last)).values}
+    norm = math.sqrt(sum(float(np.vdot(array, array)) for array in upload.values()))
+    local = half.with_settings(own_settings(agent.own)) if agent.own else half
+    held = half.recovery(state, block.where)
+    most = math.inf
+    if held is not None:
+        facts = Facts.from_json(agent.facts)
+        most = local.upload_bound(
+            local.agent, facts, starting_rows(held, 0), block.sent_to(0), round_
+        )
+    if norm <= ROUNDED * most < math.inf:
         return
-    norm = math.sqrt(sum(float(np.vdot(array, array)) for array in block.upload.values()))
-    if not norm <= most:
+    if math.isfinite(most):
         raise UploadError(
             f"upload of norm {norm:.3g}: clip and noise explain {most:.3g} at most; it is not of "
             "this run's steps"
+        )
+    size = max(array.dtype.itemsize for array in upload.values())
+    if not norm <= (most := SHARE * LARGEST[size]):
+        raise UploadError(
+            f"upload of norm {norm:.3g}: agents of a private run do not compute with numbers near "
+            f"{most:.3g}"
         )
 
 
@@ -290,7 +320,8 @@ def accepted(
     if update.digest != agreed[0]:
         agents[name].held = ()
         raise WireError("digest differs: agent and server do not hold the same state")
-    require_honest_size(half, agents[name], block, task.version if task else pending.round)
+    number = task.version if task else pending.round
+    require_honest_size(half, session.state, agents[name], block, number)
     extras = {key: record for key, record in held_by(reply.content).items() if key != RECORD}
     if len(update.payload) > LARGE:
         update = update._replace(payload=b"")  # its arrays are kept as they will be folded

@@ -128,9 +128,10 @@ def execute(grid: Grid, config: Config, run_id: str) -> Finished:
             _require_hope(*newest)
         config = Config(config, resume=str(earlier.path) if earlier else "")
     elif config["resume"]:
-        _require_rounds_left(config, read_manifest(Path(config["resume"])))
+        source = RunFolder(_source(config))
+        _require_rounds_left(config, read_manifest(Path(config["resume"])), source)
         if private:
-            RunFolder(_source(config)).require_end()
+            source.require_end()
     with json_log(run_id) if config["log-json"] else nullcontext():
         evaluation = build_evaluation(config)
         if in_simulation(grid):  # in a deployment the nodes read their data themselves
@@ -283,10 +284,15 @@ def _best(config: Mapping[str, Any], folder: RunFolder) -> tuple[KeepBest, ...]:
     return (KeepBest(config["keep-best"], folder.path, source),)
 
 
-def _require_rounds_left(config: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
-    """Raise ``ConfigError`` if the checkpoint to resume from has played every round."""
+def _require_rounds_left(
+    config: Mapping[str, Any], manifest: Mapping[str, Any], source: RunFolder
+) -> None:
+    """Raise ``ConfigError`` if the checkpoint to resume from has played every round.
+
+    Not where the run ended before it wrote what comes after the last round: that is written now.
+    """
     done, last = int(manifest.get("round", 0)), config["num-server-rounds"]
-    if done >= last:
+    if done >= last and source.has_ended(done):
         raise ConfigError(
             f"resume: num-server-rounds = {last}, and {config['resume']} has played round {done}: "
             "ask for more rounds to go on"

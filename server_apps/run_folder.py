@@ -36,6 +36,7 @@ from privet.strategies.run.checkpoint import (
 from privet.strategies.run.journal import has_requests
 
 from .model_file import FILE, write_model
+from .report.files import PAGE
 
 ACCOUNT = "privacy.json"
 
@@ -184,6 +185,19 @@ class RunFolder:
             return {}
         return found if isinstance(found, dict) else {}
 
+    def has_ended(self, rounds: int) -> bool:
+        """Whether all that a run writes after its last round is there, of so many rounds.
+
+        Model, summary, account and page are written in this order.
+        """
+        if self.summary().get("rounds") != rounds:
+            return False
+        try:
+            times = [(self.path / name).stat().st_mtime_ns for name in _AT_THE_END]
+        except OSError:
+            return False
+        return times == sorted(times)
+
     @property
     def checkpoint(self) -> Path:
         """Path of the checkpoint."""
@@ -204,6 +218,7 @@ class RunFolder:
         write_whole(self.path / name, f"{text}\n".encode())
 
 
+_AT_THE_END = (FILE, "summary.json", ACCOUNT, PAGE)
 _LAST, _CONTINUED = ".newest-private-run", ".continued"
 _BY_HAND = (
     "a run does not begin anew by itself, since what its agents have spent, or what it has learnt, "

@@ -42,7 +42,8 @@ def write_outputs(outputs: Mapping[str, tuple[Path, bytes]], folders: Sequence[P
         if why:
             raise ReportUsageError(f"{option} {path}: {why}")
         taken[where] = f"choose another file than {option}'s"
-    for option, (path, content) in outputs.items():
+    # The page last: a run whose page is there has written the rest (`RunFolder.has_ended`).
+    for option, (path, content) in reversed(outputs.items()):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.exists() and not path.is_file():  # such as /dev/stdout

@@ -11,6 +11,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,6 +27,7 @@ from privet.kernel import (
     Release,
     checked_spacing,
 )
+from privet.kernel.agent_ledger import LONGEST_ACCOUNT, MOST_RELEASES
 from privet.kernel.checks import positive
 from privet.wire.contract import means_privacy
 from privet.wire.rosters import LEAST_ROSTER
@@ -41,6 +43,8 @@ log = logging.getLogger("flwr.privet")
 TARGET = "target-epsilon"
 RATIO = "budget-ratio"
 
+FEW_RELEASES = 1000
+"""Different releases of which an account is short, whatever they are."""
 _SPENT = 0.999
 """A share of the target above which it counts as spent: what a search for the noise leaves of it
 would take noise in which every later round drowns the model."""
@@ -158,6 +162,31 @@ class Plan:
         """Return the agent's account after all of it."""
         return AgentLedger.of((*self.account.entries, *self.releases(half).items())).to_json()
 
+    def require_account(self, half: Half) -> None:
+        """Refuse rounds of which an agent could not keep the account.
+
+        Raises
+        ------
+        ConfigError
+            Naming the releases that differ, and the keys.
+        """
+        count = len({*dict(self.account.entries), *self.releases(half)})
+        if count <= FEW_RELEASES:
+            return
+        if count <= MOST_RELEASES and len(self.carried_out(half)) <= LONGEST_ACCOUNT:
+            return
+        if half.noise_ratio != 1:
+            why = "budget-schedule = geometric makes one a round: take constant"
+        elif half.noise_sharing:
+            why = "sums of different agents make them: ask all agents in each round"
+        else:
+            why = "step-size-rule makes one a round: take constant"
+        raise ConfigError(
+            f"num-server-rounds: an agent's account would hold {count} different releases, more "
+            f"than are read ({MOST_RELEASES}, or {LONGEST_ACCOUNT} characters); {why}, or ask for "
+            "fewer rounds (num-server-rounds, max-uploads)"
+        )
+
 
 def calibrated(
     half: ServerHalf[Any], session: Session, options: RunOptions
@@ -199,11 +228,14 @@ def calibrated(
             every = plans(session, options)
             _require_agents(half, every)
             _require_certificates(half, every)
+            _require_accounts(half, every)
         return half, options.rounds
     if not known:
         raise ConfigError(f"{TARGET}: needs start(), which knows the number of rounds")
     every, last = plans(session, options), options.rounds
     _require_agents(half, every)
+    with suppress(NoCertificateError):  # `_noise` names it
+        _require_accounts(half.with_settings({half.noise_key: 1.0}), every)
     try:
         noise = _noise(half, session.settings_before, every)
     except SpentError:
@@ -215,7 +247,9 @@ def calibrated(
     except NoCertificateError as error:
         raise ConfigError(f"{TARGET}: {error}") from None
     log.info("%s %.4g for epsilon %g", half.noise_key, noise, target)
-    return half.with_settings({half.noise_key: noise}), last
+    half = half.with_settings({half.noise_key: noise})
+    _require_accounts(half, every)
+    return half, last
 
 
 def _last_paid(half: ServerHalf[Any], session: Session, options: RunOptions) -> int | None:
@@ -477,6 +511,18 @@ def _require_certificates(half: ServerHalf[Any], every: Mapping[str, Plan]) -> N
             plan.require_noise(half.agent)
     except ValueError as error:  # no certificate, or numbers that leave the floats together
         raise ConfigError(f"this run cannot be private: {error}") from None
+
+
+def _require_accounts(half: ServerHalf[Any], every: Mapping[str, Plan]) -> None:
+    """Refuse a run whose accounts would grow too long, before its first message.
+
+    Raises
+    ------
+    ConfigError
+        As `Plan.require_account`.
+    """
+    for plan in set(every.values()):
+        plan.require_account(half.agent)
 
 
 def _require_some(every: Iterable[Plan], half: Half) -> None:

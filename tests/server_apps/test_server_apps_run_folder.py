@@ -357,3 +357,42 @@ def test_a_lock_that_is_a_link_is_neither_followed_nor_emptied(tmp_path: Path) -
     with pytest.raises(RunError, match=r"run folder .*: \.lock: "), folder.held():
         pass
     assert other.read_text() == "kept"
+
+
+AT_THE_END = ("model.npz", "summary.json", "privacy.json", "statement.html", "report.html")
+"""What a private run writes after its last round, in this order."""
+
+
+@pytest.mark.parametrize("written", range(len(AT_THE_END)))
+@pytest.mark.parametrize("again", ["same", "other"])
+def test_a_run_killed_after_its_last_checkpoint_is_finished_by_name(
+    tmp_path: Path, written: int, again: str
+) -> None:
+    asked: Counter[str] = Counter()
+    first = play(tmp_path, asked, private=True)
+    sent, model = Counter(asked), bits(first)
+    for name in AT_THE_END[written:]:
+        (first.folder / name).unlink()
+    name = "run" if again == "same" else "finished"
+    finished = play(tmp_path, asked, private=True, resume=str(first.folder), name=name)
+    assert asked == sent
+    assert charged(finished) == sent
+    assert np.array_equal(bits(finished), model)
+    assert finished.summary["rounds"] == ROUNDS
+    assert finished.summary["exit-code"] == 0
+    assert all((finished.folder / name).exists() for name in AT_THE_END)
+
+
+def test_outputs_of_fewer_rounds_are_not_those_of_the_last(tmp_path: Path) -> None:
+    asked: Counter[str] = Counter()
+    first = play(tmp_path, asked, private=True, num_server_rounds=4)
+    old = {name: (first.folder / name).read_bytes() for name in AT_THE_END}
+    more: dict[str, Any] = {"private": True, "resume": str(first.folder)}
+    play(tmp_path, asked, **more)
+    for name in AT_THE_END:  # as if it had been killed before it wrote any of them
+        (first.folder / name).write_bytes(old[name])
+    finished = play(tmp_path, asked, **more)
+    assert finished.summary["rounds"] == ROUNDS
+    assert charged(finished) == asked
+    with pytest.raises(ConfigError, match=f"has played round {ROUNDS}: ask for more rounds"):
+        play(tmp_path, asked, **more)

@@ -11,7 +11,7 @@ from privet.core.errors import one_line
 from privet.kernel import UNITS, AgentLedger, drawn_delta
 from privet.kernel.programs.custom import custom_in
 from privet.strategies import PrimalDualStrategy
-from privet.strategies.run.account import Privacy, draw_length, privacy_of
+from privet.strategies.run.account import Privacy, draw_length, not_of, privacy_of
 from privet.strategies.run.calibration import first_facts
 from privet.strategies.run.views import table
 
@@ -102,10 +102,11 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
     """Return the content of ``privacy.json``.
 
     ``private``, ``reason``, ``accounts`` (towards the coordinator, and for the final model, which
-    is post-processing of the same messages) and ``agents`` (each one's releases and epsilons; the
-    largest is the run's). A run in which anything left without noise, now or before a resume, or in
-    which an agent's account cannot be read, claims nothing. An account whose method is "gaussian"
-    states the Gaussian-DP parameter ``mu`` of the releases; elsewhere it is None.
+    is post-processing of the same messages), ``agents`` (each one's releases and epsilons; the
+    largest is the run's) and ``unbound``, agents that stated no bound, of whose records nothing is
+    claimed. A run in which anything left without noise, now or before a resume, or in which an
+    agent's account cannot be read, claims nothing. An account whose method is "gaussian" states the
+    Gaussian-DP parameter ``mu`` of the releases; elsewhere it is None.
     """
     session = strategy.session
     agents = {} if session is None else session.roster.agents
@@ -119,6 +120,7 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
     worst = result.agents[result.worst]
     against = _against(worst)
     assumptions = assumptions_of(worst, result.agents.values())
+    assumptions += [not_of(result.unbound)] if result.unbound else []
     accounts = [
         {
             "to": to,
@@ -146,6 +148,7 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
             }
             for name, ledger in result.agents.items()
         },
+        **({"unbound": list(result.unbound)} if result.unbound else {}),
     }
     return Account(account)
 

@@ -86,6 +86,7 @@ _SHAPES = {
                     required=("epsilon",),
                 )
             ),
+            "unbound": Items(str),
             "agents": Entries(
                 others=Entries(
                     {
@@ -129,6 +130,7 @@ class Privacy:
     reason: str
     entries: tuple[Mapping[str, Any], ...]
     agents: Mapping[str, Any]
+    unbound: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,4 +419,5 @@ def _privacy(account: Mapping[str, Any]) -> Privacy:
         account.get("reason", ""),
         tuple(account.get("accounts", ())),
         account.get("agents", {}),
+        tuple(account.get("unbound", ())),
     )

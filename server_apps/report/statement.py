@@ -16,6 +16,7 @@ from privet.kernel import UNITS
 from privet.server_apps.report.document import printed
 from privet.server_apps.report.runs import HISTORY, ReportUsageError, Run, settings_of
 from privet.server_apps.report.tables import entries_of
+from privet.strategies.run.account import not_of
 from privet.strategies.run.session import Round
 
 _SCALE = "As a scale, ε = 0 gives nothing away, around 1 protects strongly, above 10 weakly."
@@ -135,6 +136,7 @@ def _about(run: Run) -> dict[str, str]:
     values = {
         "Run": f"{text(run.name)}, {text(played)}",
         "Who": text(f"{len(agents)} agents" + (f"; {where}" if where else "")),
+        "Not of": text(not_of(run.privacy.unbound)) if run.privacy.unbound else "",
         "What": text(f"{settings.get('algorithm')} on {settings.get('dataset')}"),
         "Columns": _schema(summary),
         "Files": _digests(summary),

@@ -65,6 +65,9 @@ class Privacy:
     relation: str
     agents: Mapping[str, AgentLedger] = field(default_factory=dict)
     drawn: float = 0.0
+    unbound: tuple[str, ...] = ()
+    """Agents that stated no bound on what they release: nothing is claimed of their records. That
+    of the others rests on their own noise alone."""
 
     @property
     def worst(self) -> str:
@@ -75,7 +78,8 @@ class Privacy:
         if not self.private:
             return self.reason
         delta = fmt.delta(self.delta, self.drawn)
-        return f"epsilon {fmt.epsilon(self.epsilon)} at delta {delta} ({self.relation})"
+        text = f"epsilon {fmt.epsilon(self.epsilon)} at delta {delta} ({self.relation})"
+        return text + (f"; {not_of(self.unbound)}" if self.unbound else "")
 
     def _repr_html_(self) -> str:
         rows = [
@@ -171,22 +175,33 @@ class PrivetResult(Result):
         return table([], self._rows())
 
 
+def not_of(unbound: Iterable[str]) -> str:
+    """Return the line on agents of whose records nothing is claimed."""
+    names = listed(f"agent {name}" for name in unbound)
+    return f"nothing is claimed of the records of {names}, which stated no bound"
+
+
 def privacy_of(half: ServerHalf[Any], session: Session | None) -> Privacy:
     """Return a run's guarantee, from the accounts of all its agents.
 
     There is none if anything left without noise, now or before a resume, or if an agent's account
-    cannot be read.
+    cannot be read. An agent that itself states no bound has none, and costs the others theirs only
+    where they share the noise.
     """
     agents = {} if session is None else session.roster.agents
-    accounts = {name: agent.accounts for name, agent in agents.items() if agent.accounts}
+    unbound = tuple(sort_names(name for name, agent in agents.items() if agent.unbound))
+    every = {name: agent.accounts for name, agent in agents.items() if agent.accounts}
+    accounts = {name: texts for name, texts in every.items() if name not in unbound}
     relation = str(half.settings().get("relation", "replace-one"))
 
     def refused(reason: str) -> Privacy:
         return Privacy(False, f"not private: {reason}", math.inf, half.terms.delta, relation)
 
-    reason = _not_private(half, [text for texts in accounts.values() for text in texts])
     history = [] if session is None else session.history
-    if not reason and history and math.isinf(history[-1].epsilon):
+    said = [text for texts in (accounts or every).values() for text in texts]
+    reason = _not_private(half, said)
+    spent_all = bool(history) and math.isinf(history[-1].epsilon)
+    if not reason and (spent_all or not accounts):
         reason = "an agent's update left without noise of its own"
     if reason:
         return refused(reason)
@@ -206,7 +221,7 @@ def privacy_of(half: ServerHalf[Any], session: Session | None) -> Privacy:
     except (ValueError, ArithmeticError) as error:  # the text is the agent's
         why = one_line(str(error))
         return refused(f"the account of agent {name} cannot be read: {why}")
-    return Privacy(True, "", largest, half.terms.delta, relation, ledgers, drawn)
+    return Privacy(True, "", largest, half.terms.delta, relation, ledgers, drawn, unbound)
 
 
 def draw_length(agent: Agent, session: Session | None) -> int:
@@ -239,6 +254,29 @@ def _no_claim(half: ServerHalf[Any]) -> str:
     if half.settings().get("sensitivity") == "paper":
         return "the noise's scale is computed from the data (sensitivity = paper)"
     return ""
+
+
+def claims_by_agent(half: ServerHalf[Any]) -> bool:
+    """Whether a run claims something of each agent's records by that agent's own noise alone.
+
+    Then an agent without a bound costs itself alone the claim. Where agents share their noise, the
+    others' rests on it too.
+    """
+    return half.agent.private and not half.agent.noise_sharing and not _no_claim(half)
+
+
+def keep_unclaimed(half: ServerHalf[Any], session: Session) -> None:
+    """Claim nothing of the agents of a history without an epsilon, which does not name whose.
+
+    So are those of older checkpoints.
+    """
+    agents, history = session.roster.agents, session.history
+    if not (claims_by_agent(half) and history and math.isinf(history[-1].epsilon)):
+        return
+    if not any(agent.unbound for agent in agents.values()):
+        for name, agent in agents.items():
+            if agent.accounts:
+                session.roster.note_unbound(name)
 
 
 def own_settings(text: str) -> dict[str, Any]:

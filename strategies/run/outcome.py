@@ -19,7 +19,7 @@ from privet.wire.contract import read_update
 
 from ..half import ServerHalf
 from ..uploads import Block
-from .account import account_fault, expected_release, with_lost
+from .account import account_fault, claims_by_agent, expected_release, not_of, with_lost
 from .failure import FOR_A_PERSON, Failure, FailureCode, overflowed
 from .options import RunOptions
 from .roster import CLIENT_APP_FAILED
@@ -91,7 +91,10 @@ class Outcome:
     bytes : int
         The bytes of the replies.
     epsilon : float
-        The largest epsilon that an agent has spent after this round.
+        The largest epsilon that an agent has spent after this round; of those that state one,
+        where each agent's claim rests on its own noise (`claims_by_agent`).
+    unbound : list of str
+        Agents that state none since this round.
     folded : bool
         Whether the round has ended.
     failures : dict of str to Failure
@@ -114,6 +117,7 @@ class Outcome:
     notes: list[str] = field(default_factory=list)
     bytes: int = 0
     epsilon: float = 0.0
+    unbound: list[str] = field(default_factory=list)
     folded: bool = False
     failures: dict[str, Failure] = field(default_factory=dict)
     shortest: float = math.inf
@@ -170,6 +174,11 @@ class Outcome:
         if update.ledger:
             roster.note_ledger(name, update.ledger, update.head)
         spent = update.epsilon
+        if claims_by_agent(self.half):
+            if math.isinf(spent) or update.ledger in ("", "[]"):
+                self.unbound += [name] * roster.note_unbound(name)
+            if roster.agents[name].unbound:
+                return
         if roster.agents[name].former:  # its own account lacks theirs
             spent = max(spent, roster.agents[name].spent(update.delta))
         self.epsilon = max(self.epsilon, spent)
@@ -192,7 +201,7 @@ class Outcome:
             return
         roster.note_ledger(name, with_lost(agent.ledger, release))
         spent = roster.agents[name].spent(terms.delta)
-        if terms.noise_seed < 0:
+        if terms.noise_seed < 0 and not agent.unbound:
             self.epsilon = max(self.epsilon, spent)
 
     def _require_number(self, name: str, update: Update) -> None:
@@ -277,6 +286,13 @@ class Outcome:
         participants = tuple(updates)
         if last is not None and last.participants == participants:
             participants = last.participants  # shared between rounds: a long run keeps them all
+        before = 0.0 if last is None else last.epsilon
+        if any(agent.unbound for agent in roster.agents.values()):
+            if roster.is_unbound:
+                self.epsilon = math.inf
+            else:
+                before = before if math.isfinite(before) else 0.0
+                self.notes += [not_of(self.unbound)] if self.unbound else []
         silent = [name for name in roster.names if name not in updates]
         done = Round(
             round=self.round,
@@ -293,7 +309,7 @@ class Outcome:
             bytes_up=self.bytes,
             bytes_down=sent,
             seconds=time.monotonic() - self.begun,
-            epsilon=max(0.0 if last is None else last.epsilon, self.epsilon),
+            epsilon=max(before, self.epsilon),
             measures=half.measures(session.state),
             clock=clock,
             versions=versions,

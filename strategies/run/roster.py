@@ -213,6 +213,8 @@ class Agent:
     """The length of a step of its training loop; 0 where it states none."""
     encoding: str = ""
     """What it stated that its columns mean, empty for nothing."""
+    unbound: bool = False
+    """Whether an upload of this name stated no finite cost: of its records nothing is claimed."""
 
     @property
     def terms(self) -> tuple[tuple[str, str], ...]:
@@ -256,9 +258,10 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "earlier": ("earlier", _pairs),
     "tasks": ("tasks", int),
     "head": ("head", str),
+    "unbound": ("unbound", bool),
 }
 """The columns of a checkpoint's table of agents: the attribute of each, and its type."""
-_LATER: Mapping[str, list[Any]] = {"head": [""]}
+_LATER: Mapping[str, list[Any]] = {"head": [""], "unbound": [False]}
 """Columns that the tables of older checkpoints lack."""
 
 
@@ -452,6 +455,20 @@ class Roster:
         agent = self.agents[name]
         agent.ledger, agent.head = ledger, head or agent.head
         self.changes.names.add(name)
+
+    def note_unbound(self, name: str) -> bool:
+        """Note that an agent stated no finite cost of an upload; return whether that is new."""
+        agent = self.agents[name]
+        if agent.unbound:
+            return False
+        agent.unbound = True
+        self.changes.names.add(name)
+        return True
+
+    @property
+    def is_unbound(self) -> bool:
+        """Whether no agent that released something has stated a bound on it."""
+        return all(agent.unbound for agent in self.agents.values() if agent.accounts)
 
     def shorter(self, folded: Mapping[str, int]) -> set[str]:
         """Return the agents whose ledger file states fewer releases than uploads were folded.
@@ -687,7 +704,7 @@ class Roster:
         if old is None:
             self.agents[name] = now
             return
-        now.tasks, now.head = old.tasks, old.head
+        now.tasks, now.head, now.unbound = old.tasks, old.head, old.unbound
         now.earlier = tuple(dict.fromkeys(one for one in old.terms if one not in now.terms))
         out = "" if old.out == refused else old.out
         same = old.node == now.node

@@ -180,7 +180,7 @@ class Pending:
         """Take over clock, costs, byte counts and notes of a failed try of this round."""
         old, new = failed.outcome, self.outcome
         new.begun, new.failed = old.begun, old.failed
-        new.bytes, new.epsilon = old.bytes, old.epsilon
+        new.bytes, new.epsilon, new.unbound = old.bytes, old.epsilon, old.unbound
         self.outgoing.bytes += failed.outgoing.bytes
         self.outgoing.notes[:0] = failed.outgoing.notes + old.notes
 

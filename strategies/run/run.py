@@ -73,6 +73,7 @@ from .account import (
     account_fault,
     count_lost,
     expected_release,
+    keep_unclaimed,
     own_settings,
     refused_facts,
     refused_settings,
@@ -306,6 +307,7 @@ class Run:
         run._enrol(grid, options.patience)
         # Those that have not come back stay in the roster, absent.
         run._take_in(roster.merge(agents, run.question()))
+        keep_unclaimed(run.half, session)
         run._leave_out_unreadable()
         run.resolve_open_settings()
         run._log_misfits()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from flwr.app import Message
+from flwr.app import Array, ArrayRecord, Message
 
 from privet.client_apps import client_app
 from privet.core import RunError
@@ -18,8 +21,14 @@ from privet.server_apps import execute, read_config
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
 from privet.strategies import DPFedSGD
-from privet.strategies.run.account import account_fault
+from privet.strategies.run.account import (
+    account_fault,
+    claims_by_agent,
+    keep_unclaimed,
+    privacy_of,
+)
 from privet.strategies.run.roster import Agent
+from privet.strategies.run.session import Round, Session
 from support.cli import privet
 
 PRIVATE: dict[str, Any] = {
@@ -98,6 +107,94 @@ def test_an_agent_whose_account_is_of_no_use_is_charged_as_asked_and_left_out(
     assert history[1]["failures"]["1"]["code"] == "out"
     assert all(isinstance(done["epsilon"], float) for done in history)
     assert (tmp_path / "run" / "model.npz").exists()
+
+
+UNBOUND: dict[str, dict[str, Any]] = {
+    "no account": {"ledger": ""},
+    "an empty account": {"ledger": "[]"},
+    "an infinite epsilon": {"epsilon": "inf"},
+    "neither": {"ledger": "", "epsilon": "inf"},
+}
+"""What agent 1 says of a release that has no bound."""
+
+
+@pytest.mark.parametrize("said", UNBOUND)
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"noise-variance": 0.0, "target-epsilon": 3.0},
+        {"rows-per-person": 3},
+        {"secure-sum": True},
+    ],
+    ids=["noise", "target", "person", "masked"],
+)
+def test_an_agent_without_a_bound_costs_itself_alone_the_claim(
+    said: str, keys: dict[str, Any], tmp_path: Path
+) -> None:
+    honest = account_with(tmp_path / "honest", keys)
+    found = account_with(tmp_path, keys, **UNBOUND[said])
+    line = "nothing is claimed of the records of agent 1, which stated no bound"
+    assert found["private"] is True
+    assert found["unbound"] == ["1"]
+    assert found["reason"].endswith(line)
+    assert all(line in one["assumptions"] for one in found["accounts"])
+    assert sorted(found["agents"]) == ["0", "2"]
+    assert found["agents"] == {name: honest["agents"][name] for name in ("0", "2")}
+    assert found["accounts"][0]["epsilon"] == honest["accounts"][0]["epsilon"]
+    lines = (tmp_path / "run" / "history.jsonl").read_text().splitlines()
+    assert [json.loads(line)["participants"] for line in lines] == [["0", "1", "2"]] * 3
+    assert all(isinstance(json.loads(line)["epsilon"], float) for line in lines)
+    page = (tmp_path / "run" / "statement.html").read_text()
+    assert "Nothing is claimed of the records of agent 1".lower() in page.lower()
+    checked = privet("statement", str(tmp_path / "run"), "--verify")
+    assert checked.code == 0, checked.out + checked.err
+
+
+def test_a_statement_does_not_hide_who_has_no_bound(tmp_path: Path) -> None:
+    """Nor does the account of a run that is forged so that the line is gone."""
+    account_with(tmp_path, **UNBOUND["an infinite epsilon"])
+    file = tmp_path / "run" / "privacy.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "unbound": []}))
+    checked = privet("statement", str(tmp_path / "run"), "--verify")
+    assert checked.code == 1
+    assert "agent 1 took part in 3 rounds, and its account has 0" in checked.out + checked.err
+
+
+def test_who_had_no_bound_is_known_after_a_resume(tmp_path: Path) -> None:
+    account_with(tmp_path, **UNBOUND["an infinite epsilon"])
+    raw = {**PRIVATE, "output-dir": str(tmp_path), "resume": str(tmp_path / "run")}
+    config = read_config({**raw, "num-server-rounds": 5})
+    finished = execute(InlineGrid(client_app(None, problem_from_context), 3, config), config, "on")
+    found = json.loads((finished.folder / "privacy.json").read_text())
+    assert found["private"] is True
+    assert found["unbound"] == ["1"]
+
+
+def test_a_history_without_an_epsilon_claims_nothing_of_its_agents(tmp_path: Path) -> None:
+    """Of a checkpoint that does not say whose: all of them are without a bound."""
+    half = DPFedSGD(clip=1.0, noise_scale=1.0, step_size_base=0.1).half
+    session = Session.of("", ArrayRecord({"x": Array(np.zeros(4))}))
+    release = half.agent.release(Facts(20, 20.0, 4), 1)
+    account = AgentLedger.of([(release, 1)]).to_json()
+    session.roster.agents = {name: Agent(1, 20, tag=1, ledger=account) for name in "ab"}
+    done = Round(1, ("a", "b"), {}, epsilon=math.inf)
+    session.history.append(done)
+    keep_unclaimed(half, session)
+    assert all(agent.unbound for agent in session.roster.agents.values())
+    assert not privacy_of(half, session).private
+    session.roster.agents["c"] = Agent(3, 20, tag=2, ledger=account)
+    session.history.append(replace(done, round=2, epsilon=1.0))
+    found = privacy_of(half, session)
+    assert (found.private, found.unbound, sorted(found.agents)) == (True, ("a", "b"), ["c"])
+
+
+def test_an_agent_without_a_bound_costs_all_the_claim_where_noise_is_shared() -> None:
+    shared = DPFedSGD(clip=1.0, noise_scale=1.0, noise_sharing=True, secure_sum=True).half
+    assert not claims_by_agent(shared)
+    assert claims_by_agent(DPFedSGD(clip=1.0, noise_scale=1.0, secure_sum=True).half)
+    assert not claims_by_agent(DPFedSGD(clip=1.0, noise_scale=1.0, noise_seed=3).half)
+    assert not claims_by_agent(DPFedSGD().half)
 
 
 def test_accounts_that_grow_as_asked_are_not_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -27,7 +26,8 @@ from privet.strategies.run import Run
 from privet.strategies.run.absences import unknown_residual
 from privet.strategies.run.account import draw_length
 from privet.strategies.run.asynchrony import AsynchronySettings
-from privet.strategies.run.checkpoint import Checkpoint, read_manifest
+from privet.strategies.run.checkpoint import Checkpoint, journal_beside, read_manifest
+from privet.strategies.run.journal import attempts
 from privet.strategies.run.late import Late, late_agents, late_ones
 from privet.strategies.run.roster import in_simulation
 from privet.strategies.run.stop import Stop
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("flwr.privet")
 
 ATTEMPTS = 5
-"""Tasks of one round that ``resume = auto`` has an agent charged for, at most."""
+"""Processes that ``resume = auto`` lets ask agents for one round, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +130,6 @@ def execute(grid: Grid, config: Config, run_id: str) -> Finished:
     elif config["resume"]:
         source = RunFolder(_source(config))
         _require_rounds_left(config, read_manifest(Path(config["resume"])), source)
-        if private:
-            source.require_end()
     with json_log(run_id) if config["log-json"] else nullcontext():
         evaluation = build_evaluation(config)
         if in_simulation(grid):  # in a deployment the nodes read their data themselves
@@ -150,8 +148,9 @@ def execute(grid: Grid, config: Config, run_id: str) -> Finished:
             )
             control = Control(folder.path, config["exclude"], options.get("mixer"))
             tracking = Tracking(trackers, folder.path, config)
-            with folder.held(), _missing_named(config):
-                noted = (_Noted(folder, config),) if private else ()
+            source = RunFolder(_source(config)) if private and config["resume"] else folder
+            with folder.held(), source.held_as_source(folder), _missing_named(config):
+                noted = (_Noted(folder, source),) if private else ()
                 return _execute(
                     strategy, grid, config, folder, evaluation, (*noted, control), tracking, saved
                 )
@@ -164,15 +163,15 @@ def _source(config: Mapping[str, Any]) -> Path:
 
 
 class _Noted(Observer):
-    """Notes, before its first message, which private run is the newest."""
+    """Notes, before a private run's first message, that it is the newest and has not ended."""
 
-    def __init__(self, folder: RunFolder, config: Mapping[str, Any]) -> None:
-        self._folder = folder
-        self._source = _source(config) if config["resume"] else None
+    def __init__(self, folder: RunFolder, source: RunFolder) -> None:
+        self._folder, self._source = folder, source
 
     def on_begin(self, run: Run) -> None:
-        """Write the notes."""
-        self._folder.note_private(self._source)
+        """Write the notes, and remove what an earlier end stated."""
+        self._folder.note_private(self._source.path)
+        self._folder.remove_end()
 
 
 def _require_hope(folder: RunFolder, saved: Checkpoint) -> None:
@@ -183,8 +182,8 @@ def _require_hope(folder: RunFolder, saved: Checkpoint) -> None:
     Raises
     ------
     HopelessError
-        If the run ended of no use, or each agent was charged for `ATTEMPTS` tasks of the round that
-        comes next, in as many processes that ended before it was folded.
+        If the run ended of no use, or `ATTEMPTS` processes asked agents for the round that comes
+        next and ended before it was folded.
     """
     summary = folder.summary()
     on = f"mend that, and go on with resume={folder.path}"
@@ -192,13 +191,10 @@ def _require_hope(folder: RunFolder, saved: Checkpoint) -> None:
         why = one_line(str(summary.get("cause") or f"it diverged, {summary.get('diverged')}"))
         raise HopelessError(f"resume: {folder.path} ended without a model of use: {why}; {on}")
     number = int(saved.manifest["round"]) + 1
-    asked = Counter(
-        name for request in saved.requests if request.round == number for name in request.names
-    )
-    if asked and min(asked.values()) >= ATTEMPTS:
+    if (tried := attempts(journal_beside(folder.checkpoint), number)) >= ATTEMPTS:
         raise HopelessError(
-            f"resume: {folder.path}: each agent was charged {min(asked.values())} times for round "
-            f"{number}, and it was never folded: see in the log what ended it; {on}"
+            f"resume: {folder.path}: agents were charged {tried} times for round {number}, and it "
+            f"was never folded: see in the log what ended it; {on}"
         )
 
 
@@ -496,8 +492,9 @@ def _finish(
         "notes": config["notes"],
         "config": dict(config),
     }
-    folder.write_json("summary.json", summary)
+    # The summary last: its exit code says that the run needs nothing more.
     folder.write_json("privacy.json", privacy)
+    folder.write_json("summary.json", summary)
     if history or failed is not None:
         _report(folder, stated=has_statement(privacy, outcome[EXIT_CODE], history))
     tracking.finish(summary)
@@ -548,11 +545,14 @@ def _report(folder: RunFolder, *, stated: bool) -> None:
     """
     page, statement = folder.path / PAGE, folder.path / STATEMENT
     try:
-        if not stated:
-            statement.unlink(missing_ok=True)  # of before a resume
+        for earlier in (statement, page):  # of before a resume
+            earlier.unlink(missing_ok=True)
         write_report([folder.path], page, statement=statement if stated else None)
     except Exception as error:
-        log.warning("%s is not written: %s", page, one_line(_cause(error)))
+        lacking = f"{page} and {STATEMENT}" if stated else f"{page}"
+        log.warning(
+            "%s: not written (%s); privet report writes them", lacking, one_line(_cause(error))
+        )
 
 
 def _cause(error: BaseException) -> str:

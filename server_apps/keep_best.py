@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from privet.core import ConfigError
+from privet.core.errors import one_line
 from privet.core.files import read_npz, write_npz
 from privet.strategies import Observer, Round, Run
 
@@ -89,7 +90,14 @@ class KeepBest(Observer):
     def on_round(self, run: Run, done: Round) -> str | None:
         """Write the model of a round that is better than all before."""
         if self._improves(done):
-            self._write(run, done.round)
+            try:
+                self._write(run, done.round)
+            except OSError as error:  # a full disk ends no round: a later one may be kept
+                log.warning(
+                    "keep-best: the model of round %d, the best so far, is not kept: %s",
+                    *(done.round, one_line(str(error))),
+                )
+                return None
             self.best = done
         self._clean(run)
         return None

@@ -36,9 +36,9 @@ from privet.strategies.run.checkpoint import (
 from privet.strategies.run.journal import has_requests
 
 from .model_file import FILE, write_model
-from .report.files import PAGE
+from .report.files import PAGE, STATEMENT
 
-ACCOUNT = "privacy.json"
+ACCOUNT, SUMMARY = "privacy.json", "summary.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +120,11 @@ class RunFolder:
                 spent.append(f"{path.name}: account cannot be read")
         return listed(spent, 10)
 
-    def note_private(self, source: Path | None = None) -> None:
+    def note_private(self, source: Path) -> None:
         """Note in the output folder that this private run is its newest.
 
-        ``source`` is the folder of a run that goes on here: it is told, so that it goes on in no
-        other, whose account would lack what is spent here.
+        ``source`` is the folder of the run that goes on here, or this one: another is told, so that
+        it goes on in no third, whose account would lack what is spent here.
 
         Raises
         ------
@@ -132,7 +132,7 @@ class RunFolder:
             If a note cannot be written.
         """
         notes = {self.path.parent / _LAST: self.path.name}
-        if source is not None and source.resolve() != self.path.resolve():
+        if source.resolve() != self.path.resolve():
             notes[source / _CONTINUED] = str(self.path.absolute())
         for file, text in notes.items():
             try:
@@ -148,6 +148,42 @@ class RunFolder:
                 f"resume: {self.path} went on in {there}, and only that run's account holds all "
                 f"that was spent: set resume = {there}"
             )
+
+    @contextmanager
+    def held_as_source(self, target: RunFolder) -> Iterator[None]:
+        """Keep other runs from going on with this private run, which goes on in ``target``.
+
+        Raises
+        ------
+        HopelessError
+            If it went on in another folder.
+        RunError
+            If another process has it, such as the run itself.
+        """
+        if self.path.resolve() == target.path.resolve():  # held already
+            self.require_end()
+            yield
+            return
+        with self.held():
+            self.require_end()
+            yield
+
+    def remove_end(self) -> None:
+        """Remove what the end of this private run stated: it goes on, and spends more.
+
+        Raises
+        ------
+        RunError
+            If a file cannot be removed.
+        """
+        for name in (STATEMENT, PAGE, ACCOUNT, SUMMARY):
+            try:
+                (self.path / name).unlink(missing_ok=True)
+            except OSError as error:
+                raise RunError(
+                    f"{self.path / name} cannot be removed: {error.strerror}; it would state less "
+                    "than the run goes on to spend"
+                ) from None
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -180,7 +216,7 @@ class RunFolder:
     def summary(self) -> dict[str, Any]:
         """Return the summary that is there; empty where there is none that can be read."""
         try:
-            found = parsed((self.path / "summary.json").read_text())
+            found = parsed((self.path / SUMMARY).read_text())
         except (OSError, ValueError):
             return {}
         return found if isinstance(found, dict) else {}

@@ -176,6 +176,23 @@ def has_requests(path: Path) -> bool:
         return True
 
 
+def attempts(path: Path, number: int) -> int:
+    """Return how many processes asked agents for this round and ended before it was folded.
+
+    A process that saves a checkpoint without a round in between forgets no attempt: only the line
+    of a saved round removes requests from the file. 0 where it cannot be read.
+    """
+    found: set[int] = set()
+    process = 0
+    with suppress(OSError, ValueError, TypeError):
+        for line in path.read_bytes().splitlines():
+            entry = _parsed(line)[0] if line + b"\n" != _END else {}
+            process += "begun" in entry
+            if entry.get("round") == number:
+                found.add(process)
+    return len(found)
+
+
 def read_journal(
     path: Path, after: int, name: str = "", mark: str | None = None, *, private: bool = False
 ) -> list[Request]:

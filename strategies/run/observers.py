@@ -298,7 +298,7 @@ class Checkpoints(Observer):
         Raises
         ------
         RunError
-            If history or journal cannot be written.
+            If history or journal cannot be written, or the first checkpoint of a private run.
         """
         try:
             self.history.begin(run.session.history)
@@ -312,6 +312,11 @@ class Checkpoints(Observer):
             run.journal.begin()
         if run.session.round == 0 or not self.path.exists():
             self._try(run, lambda: save(self.path, self._with_history(run.snapshot(self.grid))))
+            if run.private and run.saved.error:
+                raise RunError(
+                    f"{self.path} cannot be written: {run.saved.error}; a private run asks no "
+                    "agent whose cost it could forget"
+                )
 
     def on_round(self, run: Run, done: Round) -> str | None:
         """Write the round, and the checkpoint of one that is due."""

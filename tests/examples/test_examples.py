@@ -118,7 +118,7 @@ def test_deployment_with_tls_and_a_budget(tmp_path: Path) -> None:
         while processes.alive() and time.monotonic() < deadline:
             time.sleep(0.2)
         assert not processes.alive()
-    folders = sorted((tmp_path / "runs").iterdir(), key=lambda path: path.stat().st_mtime)
+    folders = sorted((tmp_path / "runs").glob("*/"), key=lambda path: path.stat().st_mtime)
     private, plain = (json.loads((path / "summary.json").read_text()) for path in folders)
     assert (private["status"], private["private"]) == ("completed", True)
     assert (plain["status"], plain["private"]) == ("completed", False)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -22,6 +24,7 @@ from privet.data import problem_from_context
 from privet.kernel import ledger
 from privet.server_apps import execute, read_config
 from privet.server_apps.execute import Finished
+from privet.server_apps.keep_best import KeepBest
 from privet.server_apps.run_folder import RunFolder
 from privet.sim.engine import InlineGrid
 from privet.strategies.run import chain
@@ -359,7 +362,7 @@ def test_a_lock_that_is_a_link_is_neither_followed_nor_emptied(tmp_path: Path) -
     assert other.read_text() == "kept"
 
 
-AT_THE_END = ("model.npz", "summary.json", "privacy.json", "statement.html", "report.html")
+AT_THE_END = ("model.npz", "privacy.json", "summary.json", "statement.html", "report.html")
 """What a private run writes after its last round, in this order."""
 
 
@@ -396,3 +399,109 @@ def test_outputs_of_fewer_rounds_are_not_those_of_the_last(tmp_path: Path) -> No
     assert charged(finished) == asked
     with pytest.raises(ConfigError, match=f"has played round {ROUNDS}: ask for more rounds"):
         play(tmp_path, asked, **more)
+
+
+def test_a_live_private_run_is_not_resumed_elsewhere(tmp_path: Path) -> None:
+    asked: Counter[str] = Counter()
+    dies(tmp_path, asked, 3, private=True)
+    sent, source = Counter(asked), RunFolder(tmp_path / "run")
+    with source.held(), pytest.raises(RunError, match="run is in use by another process"):
+        play(tmp_path / "two", asked, private=True, resume=str(source.path), name="two")
+    assert asked == sent
+    charged(play(tmp_path / "two", asked, private=True, resume=str(source.path), name="two"))
+
+
+def test_a_run_that_goes_on_states_nothing_of_its_earlier_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished = play(tmp_path, Counter(), private=True)
+    files = ("privacy.json", "summary.json", "report.html", "statement.html")
+    assert all((finished.folder / name).exists() for name in files)
+    left: list[str] = []
+
+    class Looks(Dies):
+        def push_messages(self, messages: Iterable[Message]) -> list[str]:
+            sent = list(messages)
+            if any(one.metadata.message_type == "train" for one in sent):
+                left.extend(name for name in files if (finished.folder / name).exists())
+            return super().push_messages(sent)
+
+    monkeypatch.setitem(globals(), "Dies", Looks)
+    play(tmp_path, Counter(), private=True, num_server_rounds=ROUNDS + 2)
+    assert not left
+    assert all((finished.folder / name).exists() for name in files)
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_report_that_fails_leaves_no_older_statement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resumed: bool
+) -> None:
+    if resumed:
+        play(tmp_path, Counter(), private=True)
+    module = sys.modules["privet.server_apps.execute"]
+    monkeypatch.setattr(module, "write_report", full_disk)
+    finished = play(tmp_path, Counter(), private=True, num_server_rounds=ROUNDS + 2)
+    assert not (finished.folder / "statement.html").exists()
+    assert not (finished.folder / "report.html").exists()
+
+
+def full_disk(*_: Any, **__: Any) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_summary_says_done_only_beside_the_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resumed: bool
+) -> None:
+    """A supervisor goes by its exit code, and would not come back for the account."""
+    if resumed:
+        play(tmp_path, Counter(), private=True)
+    whole = RunFolder.write_json
+
+    def write(self: RunFolder, name: str, content: Any) -> None:
+        if name == "privacy.json":
+            full_disk()
+        whole(self, name, content)
+
+    more: dict[str, Any] = {"num-server-rounds": ROUNDS + 2}
+    with monkeypatch.context() as full:
+        full.setattr(RunFolder, "write_json", write)
+        with pytest.raises(RunError, match="resume=auto writes what is missing"):
+            play(tmp_path, Counter(), private=True, **more)
+    assert not (tmp_path / "run" / "summary.json").exists()
+    asked: Counter[str] = Counter()
+    finished = play(tmp_path, asked, private=True, **more)
+    assert not asked
+    assert (finished.folder / "statement.html").exists()
+
+
+def test_a_private_run_without_a_first_checkpoint_asks_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: Counter[str] = Counter()
+    with monkeypatch.context() as full:
+        full.setattr("privet.strategies.run.observers.save", full_disk)
+        with pytest.raises(RunError, match=r"checkpoint\.npz cannot be written"):
+            play(tmp_path, asked, private=True)
+        assert not asked
+        play(tmp_path / "plain", asked, private=False)
+    assert asked
+    play(tmp_path, Counter(), private=True, resume="new")
+
+
+def test_a_best_model_that_cannot_be_written_ends_no_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole, failures = KeepBest._write, [1, 1]
+
+    def write(self: KeepBest, run: Any, number: int) -> None:
+        if failures:
+            failures.pop()
+            full_disk()
+        whole(self, run, number)
+
+    monkeypatch.setattr(KeepBest, "_write", write)
+    finished = play(tmp_path, Counter(), private=False, **{"keep-best": "loss"})
+    assert finished.summary["rounds"] == ROUNDS
+    assert "keep-best: the model of round 1, the best so far, is not kept" in caplog.text
+    assert (finished.folder / "model-best.npz").exists() == ("best" in finished.summary)

@@ -16,6 +16,7 @@ from privet.core import ConfigError, PrivetError
 from privet.core.errors import FruitlessError, HopelessError
 from privet.core.exits import Exit, exit_code
 from privet.data import problem_from_context
+from privet.kernel.node_rules import ALLOW_RUN_DATA
 from privet.server_apps import execute, read_config
 from privet.server_apps.execute import ATTEMPTS
 from privet.server_apps.own_run import run_and_save
@@ -190,16 +191,19 @@ PRIVATE_RUN: dict[str, Any] = {
 }
 
 
-def test_a_round_that_processes_die_in_is_charged_five_times_at_most(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dies_in", [1, 2])
+def test_a_round_that_processes_die_in_is_charged_five_times_at_most(
+    tmp_path: Path, dies_in: int
+) -> None:
     """By ``resume = auto``; a person may name the folder."""
     raw = {**PRIVATE_RUN, "output-dir": str(tmp_path), "resume": "auto"}
     app = client_app(None, problem_from_context)
 
-    def attempt(dies_in: int, **keys: Any) -> None:
+    def attempt(dying: int, **keys: Any) -> None:
         class Dying(InlineGrid):
             def deliver(self, message: Message) -> Message | None:
                 training = message.metadata.message_type == MessageType.TRAIN
-                if training and message.content["privet"]["round"] == dies_in:  # type: ignore[index]
+                if training and message.content["privet"]["round"] == dying:  # type: ignore[index]
                     raise Dead
                 return super().deliver(message)
 
@@ -208,13 +212,37 @@ def test_a_round_that_processes_die_in_is_charged_five_times_at_most(tmp_path: P
 
     for _ in range(ATTEMPTS):
         with pytest.raises(Dead):
-            attempt(2)
-    with pytest.raises(HopelessError, match="charged 5 times for round 2"):
+            attempt(dies_in)
+    with pytest.raises(HopelessError, match=f"charged 5 times for round {dies_in}"):
         attempt(0)
     attempt(0, resume=str(tmp_path / "run"))
     account = json.loads((tmp_path / "run" / "privacy.json").read_text())
     for agent in account["agents"].values():
         assert sum(one["times"] for one in agent["releases"]) == 4 + ATTEMPTS
+
+
+def test_an_agent_that_went_away_leaves_the_attempts_counted(tmp_path: Path) -> None:
+    raw = {**PRIVATE_RUN, "output-dir": str(tmp_path), "resume": "auto", "min-agents": 2}
+    raw["wait-timeout"] = 0.1
+    app = client_app(None, problem_from_context)
+
+    class Dying(InlineGrid):
+        def deliver(self, message: Message) -> Message | None:
+            if message.metadata.message_type == MessageType.TRAIN:
+                raise Dead
+            return super().deliver(message)
+
+    def attempt(present: int) -> None:
+        nodes = [
+            {"partition-id": i, "num-partitions": 3, ALLOW_RUN_DATA: True} for i in range(present)
+        ]
+        execute(Dying(app, nodes, raw), read_config(raw), "run")
+
+    for number in range(ATTEMPTS):
+        with pytest.raises(Dead):
+            attempt(3 if number == 0 else 2)
+    with pytest.raises(HopelessError, match="charged 5 times for round 1"):
+        attempt(2)
 
 
 def test_a_run_whose_agents_all_decline_needs_a_person() -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.client_apps.gfl import Agent
-from privet.core import ConfigError, UploadError
+from privet.core import UploadError
 from privet.wire import Settings
 from privet.wire.magnitude import LARGEST
 from privet.wire.ring import Shapes
@@ -121,11 +121,7 @@ class Server(GroupedHalf[State]):
         An agent that names none is assigned to a hosted unit by its position, in contiguous blocks
         of equal size: agents 0 ... K - 1 to the first, and so on.
 
-        Raises
-        ------
-        ConfigError
-            If no such unit is hosted here. After the first round such an agent does not end the
-            run: it belongs to no unit and is sent no model.
+        One that names a unit that is not hosted here belongs to none and is sent no model.
         """
         units = self.mixer.units
         if not unit:
@@ -133,10 +129,10 @@ class Server(GroupedHalf[State]):
             return state
         if not unit.isdecimal() or int(unit) not in units:
             known = ", ".join(map(str, units))
-            problem = f"agent {name}: unit {unit!r} is not hosted here, expected {known}"
-            if not state.round:
-                raise ConfigError(problem)
-            log.warning("%s: it takes no part", problem)
+            log.warning(
+                "agent %s: unit %r is not hosted here, expected %s: it takes no part",
+                *(name, unit, known),
+            )
             return state
         state.members[position] = units.index(int(unit))
         return state

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.serverapp import Grid
 
 from privet.client_apps.state_tables import StateTable
@@ -36,6 +36,18 @@ NOT_OURS = -2
 """Code of the reply of such a ClientApp, not one of Flower's."""
 STOPPED = -3
 """Code for a reply that was not waited for, as the run is to stop; not Flower's."""
+OF_NO_KIND = 1
+"""The code of an agent's error reply whose own is below 0: those are this coordinator's."""
+
+
+class GivenUp(Message):
+    """An engine's own error reply to a message that is not waited for, as the run is to stop.
+
+    No node can send one: what comes over a wire is a plain ``Message``, whatever its error code.
+    """
+
+    def __init__(self, why: str, message: Message) -> None:
+        super().__init__(Error(STOPPED, why), reply_to=message)
 
 
 @runtime_checkable
@@ -262,6 +274,8 @@ def sort_replies(owners: Mapping[str, str], messages: Iterable[Message]) -> dict
             by_agent[name] = Reply(message.content)
             continue
         code, why = message.error.code, message.error.reason or "no reason given"
+        if code < 0 and not isinstance(message, GivenUp):
+            code = OF_NO_KIND
         reply = Reply(None, one_line(why), code)
         if code == MOD_FAILED:
             node, line = message.metadata.src_node_id, reply.reason.rstrip(".")

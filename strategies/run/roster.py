@@ -11,19 +11,20 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from operator import attrgetter
 from typing import Any, Literal, Protocol, cast, runtime_checkable
 
-from flwr.app import ConfigRecord, Message
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from privet.core import RunError, WireError
 from privet.core.errors import INSTEAD_OF_OTHER_APPS, listed, one_line
 from privet.data.meaning import is_statement
 from privet.kernel import AgentLedger
+from privet.kernel.masks import is_usable
 from privet.wire import ENROL, RECORD, Enrolment, Update, sort_names
 from privet.wire.contract import CONTRACT_VERSION
 from privet.wire.enrolment import read_enrolment, sound
@@ -169,6 +170,8 @@ class Question:
             return unfit
         if self.secure_sum and not enrolment.public_key:
             return "gives no public key, which this run's secure sum needs"
+        if self.secure_sum and not is_usable(enrolment.public_key):
+            return "gives a public key that X25519 cannot use"
         return ""
 
 
@@ -367,6 +370,8 @@ class Roster:
     """By node, the time on the monotonic clock when it may be asked again, and its last pause."""
     _compared: set[tuple[str, str]] = field(default_factory=set, init=False)
     _to_compare: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+    _keys: dict[bytes, str] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Whose each public key is that an agent has given; a secure sum cannot use one of two."""
     _notes: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
     _restarted: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
     _sorted: tuple[Any, dict[str, int]] = field(
@@ -633,13 +638,22 @@ class Roster:
             replies = exchange(grid, messages, timeout)
         holds = {agent.node: name for name, agent in self.agents.items()}
         self._note_other_apps([int(node) for node, one in replies.items() if one.code == NOT_OURS])
+        found: dict[int, Enrolment] = {}
         for node in nodes:
-            if node in together:
-                self._enrol(node, holds.get(node), partial(sound, together[node]), question)
-            else:
-                self._answered(node, holds.get(node), replies[str(node)], question)
+            try:
+                if node in together:
+                    found[node] = sound(together[node])
+                else:
+                    content = self._content(node, holds.get(node), replies[str(node)])
+                    if content is not None:
+                        found[node] = read_enrolment(content)
+            except WireError as error:
+                self._reject(node, f"node {node}: {error}")
+        for node in _most_alike_first(found):
+            self._enrol(node, holds.get(node), found[node], question)
 
-    def _answered(self, node: int, holds: str | None, reply: Reply, question: Question) -> None:
+    def _content(self, node: int, holds: str | None, reply: Reply) -> RecordDict | None:
+        """Return what a node answered; None, and noted, where that is an error or nothing."""
         if reply.content is None:
             if reply.is_from_agent:
                 self._reject(node, reply.reason)
@@ -654,21 +668,19 @@ class Roster:
                 else:
                     self._note(line)
                 self._pause(node)
-            return
-        self._enrol(node, holds, partial(read_enrolment, reply.content), question)
+        return reply.content
 
     def _enrol(
-        self, node: int, holds: str | None, read: Callable[[], Enrolment], question: Question
+        self, node: int, holds: str | None, enrolment: Enrolment, question: Question
     ) -> None:
-        try:
-            enrolment = read()
-        except WireError as error:
-            self._reject(node, f"node {node}: {error}")
-            return
         problem = question.mismatch(enrolment)
         if problem and question.open and is_statement(enrolment.encoding):
             self.unfit[node] = enrolment.agent, enrolment.encoding, one_line(problem)
             return
+        if not problem and enrolment.public_key:
+            owner = self._keys.setdefault(enrolment.public_key, enrolment.agent)
+            if owner != enrolment.agent:
+                problem = f"gives the public key of agent {owner}"
         if problem:
             self._reject(node, f"agent {enrolment.agent}: {one_line(problem)}")
             return
@@ -762,3 +774,15 @@ class Roster:
             self._note(f"node turned away: {reason}")
         self.rejected[node] = reason
         self._pause(node)
+
+
+def _most_alike_first(found: Mapping[int, Enrolment]) -> Iterable[int]:
+    """Return nodes with those first whose models have the layout of most.
+
+    The first fixes which arrays are trained, so that no single agent chooses for all.
+    """
+    kinds = Counter((one.layout, one.buffers) for one in found.values())
+    if len(kinds) < 2:
+        return found
+    (usual, _), *_ = kinds.most_common(1)
+    return sorted(found, key=lambda node: (found[node].layout, found[node].buffers) != usual)

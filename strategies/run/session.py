@@ -294,11 +294,19 @@ class Session:
         """The trained arrays of the starting model, flat; not cached, as few rounds need it."""
         return self.layout.flatten(self.arrays)
 
-    def check(self, enrolment: Enrolment) -> str:
-        """Return why an agent's columns or model do not fit the run's, or an empty text."""
+    def check(self, enrolment: Enrolment, *, quiet: bool) -> str:
+        """Return why an agent's columns or model do not fit the run's, or an empty text.
+
+        Agents that keep to themselves (``quiet``) take no scaling by numbers of rows, so that one
+        that states such numbers would have all others turned away.
+        """
         stated, agreed = enrolment.encoding, self.encoding
-        if stated and stated != agreed.text and not is_statement(stated):
-            return "what it says of its columns cannot be read"
+        if stated and stated != agreed.text:
+            if not is_statement(stated):
+                return "what it says of its columns cannot be read"
+            meaning = read(stated) if quiet else None
+            if meaning is not None and (meaning.rows or meaning.scale):
+                return "scales its columns by numbers of its rows, which no agent of this run takes"
         if agreed.text and not agreed.has(stated):
             others = "the coordinator's data" if self.leader else "the others"
             return agreed.unfit(stated, others) or (
@@ -339,10 +347,14 @@ class Session:
     def adopt(self, enrolment: Enrolment) -> None:
         """Take over the model description of an enrolled agent.
 
-        The first agent that names its arrays fixes which of the starting model's are trained.
+        The first agent fixes which of the starting model's arrays are trained: all, where it names
+        none.
         """
         fit = self._fit(enrolment)
-        if isinstance(fit, str) or fit is None:
+        if isinstance(fit, str):
+            return
+        if fit is None:
+            self.arrays_fixed = True
             return
         if not self.arrays_fixed:
             self.fix_arrays(fit.trained, fit.buffers)
@@ -374,6 +386,8 @@ class Session:
                 f"it takes {held.names[0]!r} from the server, which is not in the starting "
                 "model: begin with initial_arrays(model), or its state_dict()"
             )
+        if buffers is not None and (both := set(buffers.names) & set(trained.names)):
+            return f"it trains {min(both)!r}, and takes it from the server as a buffer"
         if held is None or buffers is None:
             differ = held is not None or buffers is not None
         else:

@@ -275,6 +275,12 @@ def is_statement(statement: str) -> bool:
         return False
 
 
+def has_numbers(statement: str) -> bool:
+    """Whether a site's readable statement scales its columns by numbers of rows."""
+    meaning = read(statement) if statement else None
+    return meaning is not None and bool(meaning.rows or meaning.scale)
+
+
 # ------------------------------------------------------------------ of a table
 
 

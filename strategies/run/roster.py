@@ -22,7 +22,7 @@ from flwr.serverapp import Grid
 
 from privet.core import RunError, WireError
 from privet.core.errors import INSTEAD_OF_OTHER_APPS, listed, one_line
-from privet.data.meaning import is_statement
+from privet.data.meaning import has_numbers, is_statement
 from privet.kernel import AgentLedger
 from privet.kernel.masks import is_usable
 from privet.wire import ENROL, RECORD, Enrolment, Update, sort_names
@@ -673,8 +673,11 @@ class Roster:
     def _enrol(
         self, node: int, holds: str | None, enrolment: Enrolment, question: Question
     ) -> None:
-        problem = question.mismatch(enrolment)
-        if problem and question.open and is_statement(enrolment.encoding):
+        problem, stated = question.mismatch(enrolment), is_statement(enrolment.encoding)
+        if question.quiet and stated and has_numbers(enrolment.encoding):
+            # Agents that keep to themselves take no such scaling: it is not to be that of most.
+            problem = "scales its columns by numbers of its rows, which no agent of this run takes"
+        elif problem and question.open and stated:
             self.unfit[node] = enrolment.agent, enrolment.encoding, one_line(problem)
             return
         if not problem and enrolment.public_key:

@@ -632,9 +632,8 @@ class Run:
     def _unfit(self, enrolment: Enrolment) -> str:
         """Return why an agent does not fit the run, or an empty text."""
         own = enrolment.own_settings
-        quiet = self.private or self.collector.masked
         return (
-            self.session.check(enrolment, quiet=quiet)
+            self.session.check(enrolment)
             or refused_settings(self.half, own)
             or self._unknown_cost(enrolment)
         )

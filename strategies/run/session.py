@@ -294,19 +294,11 @@ class Session:
         """The trained arrays of the starting model, flat; not cached, as few rounds need it."""
         return self.layout.flatten(self.arrays)
 
-    def check(self, enrolment: Enrolment, *, quiet: bool) -> str:
-        """Return why an agent's columns or model do not fit the run's, or an empty text.
-
-        Agents that keep to themselves (``quiet``) take no scaling by numbers of rows, so that one
-        that states such numbers would have all others turned away.
-        """
+    def check(self, enrolment: Enrolment) -> str:
+        """Return why an agent's columns or model do not fit the run's, or an empty text."""
         stated, agreed = enrolment.encoding, self.encoding
-        if stated and stated != agreed.text:
-            if not is_statement(stated):
-                return "what it says of its columns cannot be read"
-            meaning = read(stated) if quiet else None
-            if meaning is not None and (meaning.rows or meaning.scale):
-                return "scales its columns by numbers of its rows, which no agent of this run takes"
+        if stated and stated != agreed.text and not is_statement(stated):
+            return "what it says of its columns cannot be read"
         if agreed.text and not agreed.has(stated):
             others = "the coordinator's data" if self.leader else "the others"
             return agreed.unfit(stated, others) or (

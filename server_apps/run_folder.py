@@ -224,7 +224,7 @@ class RunFolder:
     def has_ended(self, rounds: int) -> bool:
         """Whether all that a run writes after its last round is there, of so many rounds.
 
-        Model, summary, account and page are written in this order.
+        Model, account, summary and page are written in this order.
         """
         if self.summary().get("rounds") != rounds:
             return False
@@ -254,7 +254,7 @@ class RunFolder:
         write_whole(self.path / name, f"{text}\n".encode())
 
 
-_AT_THE_END = (FILE, "summary.json", ACCOUNT, PAGE)
+_AT_THE_END = (FILE, ACCOUNT, SUMMARY, PAGE)
 _LAST, _CONTINUED = ".newest-private-run", ".continued"
 _BY_HAND = (
     "a run does not begin anew by itself, since what its agents have spent, or what it has learnt, "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -70,7 +70,7 @@ class Collector(ABC):
         grid: Grid,
         messages: Mapping[str, Message],
         question: Question,
-        journal: Callable[[Iterable[str]], object],
+        journal: Callable[[Collection[str]], object],
     ) -> list[Message]:
         """Send the messages of a round and return all replies, those of retries included.
 

@@ -95,6 +95,8 @@ class Outcome:
         where each agent's claim rests on its own noise (`claims_by_agent`).
     unbound : list of str
         Agents that state none since this round.
+    unanswered : dict of str to list of int
+        By agent, its requests whose cost is not noted yet: the agents in the sum of each.
     folded : bool
         Whether the round has ended.
     failures : dict of str to Failure
@@ -113,6 +115,7 @@ class Outcome:
     count: int
     uploads: dict[str, Accepted] = field(default_factory=dict)
     awaited: set[str] = field(default_factory=set)
+    unanswered: dict[str, list[int]] = field(default_factory=dict)
     failed: list[float] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     bytes: int = 0
@@ -170,6 +173,7 @@ class Outcome:
 
     def note_cost(self, name: str, update: Update) -> None:
         """Note the privacy cost that an agent reports, with that of its predecessors."""
+        self.settle(name)
         roster = self.session.roster
         if update.ledger:
             roster.note_ledger(name, update.ledger, update.head)
@@ -183,6 +187,16 @@ class Outcome:
             spent = max(spent, roster.agents[name].spent(update.delta))
         self.epsilon = max(self.epsilon, spent)
 
+    def ask(self, names: Iterable[str], agents: int) -> None:
+        """Note requests that leave now: a run that ends before their cost is known counts them."""
+        for name in names:
+            self.unanswered.setdefault(name, []).append(agents)
+
+    def settle(self, name: str) -> None:
+        """Note that the cost of an agent's newest request is in its account."""
+        if asked := self.unanswered.get(name):
+            asked.pop()
+
     def note_lost(self, name: str, code: int, agents: int = 1) -> None:
         """Charge a reply that may have left and did not arrive, until the agent reports itself.
 
@@ -193,6 +207,7 @@ class Outcome:
         """
         if code != CLIENT_APP_FAILED:
             self.awaited.add(name)
+        self.settle(name)
         roster, terms = self.session.roster, self.half.terms
         agent = roster.agents[name]
         noises = self.session.noises

@@ -892,8 +892,11 @@ class Run:
             remaining = names
         else:
             request = self._journal_request(names)
+            pending.outcome.ask(names, 1)
             remaining = pending.work_together(grid, names)
             others = set(remaining)
+            for name in others:
+                pending.outcome.settle(name)
             asked = [name for name in names if name not in others]
             self._journal_request(asked, request)
             self._note_spent(asked)
@@ -909,8 +912,9 @@ class Run:
                 raise RunError(f"round {pending.round}: a message that is not one of the round's")
             to_send[names[id(message)]] = message
 
-        def asking(names: Iterable[str]) -> None:
+        def asking(names: Collection[str]) -> None:
             self._journal_request(names)
+            pending.outcome.ask(names, max(1, len(names)) if self.collector.masked else 1)
             self._note_spent(names)
 
         return self.collector.collect(pending, grid, to_send, self.question(), asking)
@@ -987,8 +991,10 @@ class Run:
             done = self.collector.close(pending, replies)
         except TooFewError:
             self.folding = False
+            pending.outcome.unanswered.clear()
             raise
         self.folding = False
+        pending.outcome.unanswered.clear()
         if done.participants:
             self.session.note_gain()
         pending.outgoing.end()
@@ -997,11 +1003,20 @@ class Run:
         return done
 
     def count_unfinished(self) -> None:
-        """Count the tasks that agents still have at a run's end as releases; nobody reads them."""
+        """Count as releases what agents were asked for at a run's end and nobody reads.
+
+        These are the tasks that agents still have, and the requests of a round that was cut off.
+        """
         roster, noises = self.session.roster, self.session.noises
-        for name, task in self.collector.unfinished(self.session).items():
+        tasks = self.collector.unfinished(self.session)
+        left = [(name, task.version, 1) for name, task in tasks.items()]
+        if self._pending is not None:
+            asked = self._pending.outcome.unanswered.items()
+            round_ = self._pending.round
+            left += [(n, round_, count) for n, sums in asked if n not in tasks for count in sums]
+        for name, number, agents in left:
             agent = roster.agents[name]
-            release = expected_release(self.half, agent, task.version, 1, noises)
+            release = expected_release(self.half, agent, number, agents, noises)
             if release is not None:
                 roster.note_ledger(name, with_lost(agent.ledger, release))
 

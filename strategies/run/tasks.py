@@ -23,7 +23,7 @@ import heapq
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -150,7 +150,7 @@ class Tasks(ClearUploads):
         grid: Grid,
         messages: Mapping[str, Message],
         question: Question,
-        journal: Callable[[Iterable[str]], object],
+        journal: Callable[[Collection[str]], object],
     ) -> list[Message]:
         """Give the agents their tasks, and wait for the uploads of a round; they are in ``ended``.
 

@@ -29,6 +29,7 @@ from privet.server_apps.run_folder import RunFolder
 from privet.sim.engine import InlineGrid
 from privet.strategies.run import chain
 from privet.strategies.run.journal import Journal, Request, read_journal
+from privet.strategies.run.run import Run
 
 AGENTS = 4
 ROUNDS = 7
@@ -505,3 +506,41 @@ def test_a_best_model_that_cannot_be_written_ends_no_round(
     assert finished.summary["rounds"] == ROUNDS
     assert "keep-best: the model of round 1, the best so far, is not kept" in caplog.text
     assert (finished.folder / "model-best.npz").exists() == ("best" in finished.summary)
+
+
+@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("cut", ["collect", "close_round"])
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_run_that_ends_within_a_round_counts_its_requests(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    cut: str,
+    kind: type[BaseException],
+    masked: bool,
+) -> None:
+    """As ``flwr stop`` ends a ServerApp: its account may be the last that is ever written."""
+    whole, calls = getattr(Run, cut), [0]
+
+    def ends(self: Run, *arguments: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == number and cut == "close_round":
+            raise kind
+        found = whole(self, *arguments)
+        if calls[0] == number:
+            raise kind
+        return found
+
+    asked: Counter[str] = Counter()
+    keys: dict[str, Any] = {"private": True, "everybody": True, "secure-sum": masked}
+    with monkeypatch.context() as cutting:
+        cutting.setattr(Run, cut, ends)
+        with pytest.raises(kind):
+            play(tmp_path, asked, **keys)
+    account = json.loads((tmp_path / "run" / "privacy.json").read_text())
+    assert {
+        name: sum(one["times"] for one in agent["releases"])
+        for name, agent in account["agents"].items()
+    } == dict(asked)
+    assert charged(play(tmp_path, asked, **keys)) == asked

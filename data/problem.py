@@ -266,7 +266,7 @@ def planned_facts(config: Mapping[str, Any], num_agents: int, num_examples: int,
     settings = DataSettings.from_config(config)
     divisor = settings.divisor_of(num_examples, num_agents * num_examples, num_agents)
     if settings.pooled:
-        kind, l2, penalty = PooledL2.kind, 0.0, 1.0 / (divisor * num_agents)
+        kind, l2, penalty = PooledL2.kind, 0.0, settings.pooled_weight(divisor, num_agents)
     else:
         regularizer = settings.make_regularizer(num_agents)
         kind = regularizer.kind
@@ -399,7 +399,7 @@ def _problem(settings: DataSettings, share: Share, num_agents: int) -> LinearMod
         # With a free intercept the one-class loss has no minimum: it falls with each of them.
         fits = _has_intercept(settings) and not isinstance(model, OneClassLogistic)
         free = model.dim // model.num_features if fits else 0
-        model.regularizer = PooledL2(1.0 / (divisor * num_agents), free)
+        model.regularizer = PooledL2(settings.pooled_weight(divisor, num_agents), free)
     else:
         model.regularizer = settings.make_regularizer(num_agents)
     return model

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from privet.core import ConfigError, algorithms
-from privet.core.key import AUTO, LARGEST, keys_of, read, setting
+from privet.core.key import AUTO, LARGEST, SMALLEST, keys_of, read, setting
 from privet.core.rows import owners
 from privet.data.dataset import DataError
 from privet.data.dealing import Partition
@@ -154,6 +154,16 @@ class DataSettings:
         low=-1,
         needs={"regularizer": ("l2", "nonconvex"), "beta": 0.0},
     )
+    penalty_c: float = setting(
+        1.0,
+        "scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times "
+        "the penalty of C = 1",
+        low=0,
+        open_low=True,
+        floor=SMALLEST,
+        high=LARGEST,
+        needs={"regularizer": "l2", "regularizer_weight": AUTOMATIC_WEIGHT, "beta": 0.0},
+    )
     beta: float = setting(
         0.0,
         "weight of ||x||^2 in the sum; sets regularizer-weight to 2 beta / agents; 0 keeps that",
@@ -203,13 +213,22 @@ class DataSettings:
         if weight < 0 and weight != AUTOMATIC_WEIGHT:
             raise DataError(f"regularizer-weight = {weight:g}: expected -1 or a number >= 0")
         if weight < 0 and not (pooled and settings.regularizer == "l2" and not settings.beta):
+            if settings.penalty_c != 1.0:
+                raise DataError(
+                    f"penalty-c = {settings.penalty_c:g}: the penalty of a private run and of one "
+                    "with a divisor is not scikit-learn's; give regularizer-weight"
+                )
             settings = replace(settings, regularizer_weight=USUAL_WEIGHT)
         return settings
 
     @property
     def pooled(self) -> bool:
-        """Whether the objective is scikit-learn's of C = 1 on the rows of all agents."""
+        """Whether the objective is scikit-learn's of C = `penalty_c` on the rows of all agents."""
         return self.regularizer_weight == AUTOMATIC_WEIGHT
+
+    def pooled_weight(self, divisor: float, num_agents: int) -> float:
+        """Return the weight of `PooledL2` in each of so many agents' losses: 1 / (C D N)."""
+        return 1.0 / (self.penalty_c * divisor * num_agents)
 
     def keys_of_row(self, row: Partition | Loss) -> Any:
         """Return the values of a partition's or loss's own keys."""

@@ -296,6 +296,11 @@ class LinearModel(ClippedSums, Generic[Target]):
         )
         return other
 
+    def of_rows(self, rows: npt.NDArray[np.intp]) -> Self:
+        """Return the problem on some of its rows, with their number as the divisor D."""
+        targets = cast(Target, self._targets.take(rows))
+        return self.with_features(self.features[rows], targets).with_divisor(float(len(rows)))
+
     def with_divisor(self, divisor: float) -> Self:
         """Return the problem on the same data, which it shares, with another divisor D."""
         other = copy.copy(self)

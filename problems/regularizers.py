@@ -122,11 +122,11 @@ USUAL_WEIGHT = 0.05
 
 @dataclass(frozen=True, slots=True)
 class PooledL2(SlopesL2):
-    """The penalty of scikit-learn's LogisticRegression with C = 1 on the rows of all agents.
+    """The penalty of scikit-learn's LogisticRegression with some C on the rows of all agents.
 
-    Its weight is 1 / (D N), D the common divisor of the N agents' losses: D sum_i f_i is then the
-    sum of all losses plus ||x||^2 / 2 without the intercepts. An agent does not know D and N
-    before a run; the run sends them to agents whose penalties are of this kind.
+    Its weight is 1 / (C D N), D the common divisor of the N agents' losses: C D sum_i f_i is then
+    C times the sum of all losses plus ||x||^2 / 2 without the intercepts. An agent does not know D
+    and N before a run; the run sends them to agents whose penalties are of this kind.
     """
 
     kind: ClassVar[str] = "l2-pooled"

@@ -179,6 +179,9 @@ class FedPLTArguments(PrimalDualStrategy):
         recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
             who continues for an agent whose node is gone: the next node of its name (yes), that
             node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        penalty_c : float, default 1.0
+            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
+            the penalty of C = 1
         on_divergence : {"warn", "stop"}, default "warn"
             if the residual or the loss blows up: go on, or end the run
         run
@@ -371,6 +374,9 @@ class DPIADMMArguments(PrimalDualStrategy):
         recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
             who continues for an agent whose node is gone: the next node of its name (yes), that
             node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        penalty_c : float, default 1.0
+            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
+            the penalty of C = 1
         on_divergence : {"warn", "stop"}, default "warn"
             if the residual or the loss blows up: go on, or end the run
         run
@@ -573,6 +579,9 @@ class FedPDMArguments(PrimalDualStrategy):
         recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
             who continues for an agent whose node is gone: the next node of its name (yes), that
             node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        penalty_c : float, default 1.0
+            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
+            the penalty of C = 1
         on_divergence : {"warn", "stop"}, default "warn"
             if the residual or the loss blows up: go on, or end the run
         run
@@ -752,6 +761,9 @@ class DPFedSGDArguments(PrimalDualStrategy):
         recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
             who continues for an agent whose node is gone: the next node of its name (yes), that
             node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        penalty_c : float, default 1.0
+            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
+            the penalty of C = 1
         on_divergence : {"warn", "stop"}, default "warn"
             if the residual or the loss blows up: go on, or end the run
         run
@@ -915,6 +927,9 @@ class DPFedAvgArguments(PrimalDualStrategy):
         recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
             who continues for an agent whose node is gone: the next node of its name (yes), that
             node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        penalty_c : float, default 1.0
+            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
+            the penalty of C = 1
         on_divergence : {"warn", "stop"}, default "warn"
             if the residual or the loss blows up: go on, or end the run
         run
@@ -1067,6 +1082,9 @@ class FedDynArguments(PrimalDualStrategy):
         recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
             who continues for an agent whose node is gone: the next node of its name (yes), that
             node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        penalty_c : float, default 1.0
+            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
+            the penalty of C = 1
         on_divergence : {"warn", "stop"}, default "warn"
             if the residual or the loss blows up: go on, or end the run
         run
@@ -1217,6 +1235,9 @@ class ScaffoldArguments(PrimalDualStrategy):
         recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
             who continues for an agent whose node is gone: the next node of its name (yes), that
             node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        penalty_c : float, default 1.0
+            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
+            the penalty of C = 1
         on_divergence : {"warn", "stop"}, default "warn"
             if the residual or the loss blows up: go on, or end the run
         run
@@ -1345,6 +1366,9 @@ class FedLinArguments(RivalStrategy):
         recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
             who continues for an agent whose node is gone: the next node of its name (yes), that
             node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        penalty_c : float, default 1.0
+            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
+            the penalty of C = 1
         on_divergence : {"warn", "stop"}, default "warn"
             if the residual or the loss blows up: go on, or end the run
         run
@@ -1470,6 +1494,9 @@ class FedPDArguments(RivalStrategy):
         recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
             who continues for an agent whose node is gone: the next node of its name (yes), that
             node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        penalty_c : float, default 1.0
+            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
+            the penalty of C = 1
         on_divergence : {"warn", "stop"}, default "warn"
             if the residual or the loss blows up: go on, or end the run
         run
@@ -1598,6 +1625,9 @@ class FedSplitArguments(RivalStrategy):
         recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
             who continues for an agent whose node is gone: the next node of its name (yes), that
             node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        penalty_c : float, default 1.0
+            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
+            the penalty of C = 1
         on_divergence : {"warn", "stop"}, default "warn"
             if the residual or the loss blows up: go on, or end the run
         run
@@ -1730,6 +1760,9 @@ class FiveGCSArguments(RivalStrategy):
         recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
             who continues for an agent whose node is gone: the next node of its name (yes), that
             node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        penalty_c : float, default 1.0
+            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
+            the penalty of C = 1
         on_divergence : {"warn", "stop"}, default "warn"
             if the residual or the loss blows up: go on, or end the run
         run
@@ -1858,6 +1891,9 @@ class LEDArguments(RivalStrategy):
         recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
             who continues for an agent whose node is gone: the next node of its name (yes), that
             node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        penalty_c : float, default 1.0
+            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
+            the penalty of C = 1
         on_divergence : {"warn", "stop"}, default "warn"
             if the residual or the loss blows up: go on, or end the run
         run
@@ -1984,6 +2020,9 @@ class TamunaArguments(RivalStrategy):
         recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
             who continues for an agent whose node is gone: the next node of its name (yes), that
             node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        penalty_c : float, default 1.0
+            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
+            the penalty of C = 1
         on_divergence : {"warn", "stop"}, default "warn"
             if the residual or the loss blows up: go on, or end the run
         run
@@ -2103,6 +2142,9 @@ class FedBuffArguments(RivalStrategy):
         recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
             who continues for an agent whose node is gone: the next node of its name (yes), that
             node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        penalty_c : float, default 1.0
+            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
+            the penalty of C = 1
         on_divergence : {"warn", "stop"}, default "warn"
             if the residual or the loss blows up: go on, or end the run
         run
@@ -2226,6 +2268,9 @@ class FedAsyncArguments(RivalStrategy):
         recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
             who continues for an agent whose node is gone: the next node of its name (yes), that
             node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        penalty_c : float, default 1.0
+            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
+            the penalty of C = 1
         on_divergence : {"warn", "stop"}, default "warn"
             if the residual or the loss blows up: go on, or end the run
         run
@@ -2327,6 +2372,9 @@ class AREAArguments(RivalStrategy):
         recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
             who continues for an agent whose node is gone: the next node of its name (yes), that
             node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        penalty_c : float, default 1.0
+            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
+            the penalty of C = 1
         on_divergence : {"warn", "stop"}, default "warn"
             if the residual or the loss blows up: go on, or end the run
         run
@@ -2485,6 +2533,9 @@ class GFLArguments(PrimalDualStrategy):
         recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
             who continues for an agent whose node is gone: the next node of its name (yes), that
             node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        penalty_c : float, default 1.0
+            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
+            the penalty of C = 1
         on_divergence : {"warn", "stop"}, default "warn"
             if the residual or the loss blows up: go on, or end the run
         run

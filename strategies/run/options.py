@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from privet.client_apps.terms import MessageTerms
 from privet.core import ConfigError
 from privet.core.key import check_fields, same, setting
+from privet.data import DataSettings
 from privet.wire.rosters import LEAST_ROSTER
 
 from ..participation import All, Fraction, Participation
@@ -55,6 +56,7 @@ class RunSettings(ServerStepSettings, SpeedSettings, AsynchronySettings):
         choices=("auto", "yes", "no", "node-key"),
         operational=True,
     )
+    penalty_c: float = same(DataSettings, "penalty_c", needs={})
     on_divergence: str = setting(
         "warn",
         "if the residual or the loss blows up: go on, or end the run",

@@ -406,11 +406,17 @@ class Run:
     def _pooled(self, known: list[Facts]) -> list[Facts]:
         """Agree on D and the weight of agents that leave their penalty to the run.
 
-        With D = n / N, n the declared examples of the N agents, and the weight 1 / n the run's
-        objective is scikit-learn's of C = 1 on the pooled rows. Both stay as they are before round
-        1, whoever joins later. Returns the facts that the agents then have.
+        With D = n / N, n the declared examples of the N agents, and the weight 1 / (C n) the run's
+        objective is scikit-learn's on the pooled rows. Both stay as they are before round 1,
+        whoever joins later. Returns the facts that the agents then have.
         """
         session, open_ = self.session, [one.regularizer == PooledL2.kind for one in known]
+        given = self.options.penalty_c
+        if session.round == 0 and given != 1.0 and not all(open_):
+            raise ConfigError(
+                f"penalty-c = {given:g}: {len(known) - sum(open_)} of {len(known)} agents have a "
+                "penalty of their own (regularizer-weight, beta or divisor), which it cannot change"
+            )
         if session.round == 0 and any(open_) and not all(open_):
             log.warning(
                 "%d of %d agents leave the weight of their penalty to the run, the others do not "
@@ -421,7 +427,8 @@ class Run:
             total = sum(one.num_examples for one in known)
             whole = self.half.agent.divisor == "federation"
             session.mean_examples = total / (1 if whole else len(known))
-            session.pooled_weight = 1.0 / (session.mean_examples * len(known))
+            pooled = self.options.penalty_c * session.mean_examples * len(known)
+            session.pooled_weight = 1.0 / pooled
         if not session.pooled_weight:
             return known
         changes: Any = {"divisor": session.mean_examples, "penalty": session.pooled_weight}

@@ -17,7 +17,8 @@ def advice(summary: Mapping[str, Any]) -> str:
     if diverged or summary.get("no-better"):
         keys = [key for key in STEP_KEYS if key in summary.get("config", {})]
         private = bool(summary.get("private"))
-        hint = remedy(keys, diverged=diverged, private=private)
+        doubtful = bool(summary.get("doubtful-data"))
+        hint = remedy(keys, diverged=diverged, private=private, doubtful=doubtful)
         search = "" if private else "; privet tune finds settings that converge"
         return f"{hint[0].upper()}{hint[1:]}{search}."
     if summary.get("failures"):

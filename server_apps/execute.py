@@ -144,7 +144,10 @@ def execute(grid: Grid, config: Config, run_id: str) -> Finished:
                 strategy = build_strategy(unit_config, **options)
             strategy.monitor = evaluation
             strategy.options = replace(
-                strategy.options, config=decisive(config), encoding=evaluation.encoding
+                strategy.options,
+                config=decisive(config),
+                encoding=evaluation.encoding,
+                doubtful=bool(evaluation.federation.dataset.doubts) and not private,
             )
             control = Control(folder.path, config["exclude"], options.get("mixer"))
             tracking = Tracking(trackers, folder.path, config)
@@ -362,6 +365,7 @@ def bad_ends(run: Run) -> dict[str, Any]:
     entries = {
         "diverged": run.diverged,
         "no-better": run.no_better,
+        "doubtful-data": run.options.doubtful and bool(run.diverged or run.no_better),
         "late": late,
         "residual-unknown": unknown_residual(run),
     }

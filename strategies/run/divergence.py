@@ -41,11 +41,19 @@ WORSE = 0.1
 already, as the run may have almost converged in that round."""
 
 
-def remedy(keys: Sequence[str], *, diverged: bool = False, private: bool = False) -> str:
+_DATA = "look first at the doubts about its data, which the log and privet data name; else "
+
+
+def remedy(
+    keys: Sequence[str], *, diverged: bool = False, private: bool = False, doubtful: bool = False
+) -> str:
     """Return a hint for a run that diverged, or else is no better than its start.
 
-    ``keys`` are the run-config keys of the length of its local steps.
+    ``keys`` are the run-config keys of the length of its local steps; ``doubtful`` says that the
+    log has doubts about its data.
     """
+    if doubtful:
+        return _DATA + remedy(keys, diverged=diverged, private=private)
     steps = " or ".join(keys)
     if diverged:
         return f"try a smaller {steps or 'step, or fewer of them'}"
@@ -229,7 +237,8 @@ class Divergence(Observer):
         if run.diverged:
             return None
         run.diverged = what
-        log.warning("this run diverges, %s: %s", what, remedy(self.keys, diverged=True))
+        hint = remedy(self.keys, diverged=True, doubtful=run.options.doubtful)
+        log.warning("this run diverges, %s: %s", what, hint)
         return Stop.DIVERGENCE if self.ends else None
 
     def _name_faulty(self, done: Round, never_folded: set[str]) -> None:
@@ -296,7 +305,8 @@ class NoBetter(Observer):
             f"{course.name} {value:.4g} in round {done.round}, {course.start:.4g} {start}"
         )
         if not self.warned:
-            hint = remedy(self.keys, private=run.private)
+            doubtful = run.options.doubtful
+            hint = remedy(self.keys, private=run.private, doubtful=doubtful)
             log.warning("this run is no better than its start, %s: %s", run.no_better, hint)
         self.warned = True
         return None

@@ -97,6 +97,8 @@ class RunOptions(RunSettings):
     encoding : str
         What the columns of the coordinator's own data mean, as the text of a
         `privet.data.meaning.Meaning`; the agents' are put into its form. Empty where it has none.
+    doubtful : bool
+        Whether the log has doubts about the coordinator's own data.
     """
 
     num_agents: int = 0
@@ -109,6 +111,7 @@ class RunOptions(RunSettings):
     local_steps: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)
     encoding: str = ""
+    doubtful: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -15,6 +15,7 @@ from sklearn.datasets import load_digits
 
 from privet.client_apps import LoopParticipant, initial_arrays
 from privet.problems import L2, RidgeRegression
+from privet.server_apps.advice import advice
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
 from privet.strategies import FedDyn, FedPLT, Round, Stop
@@ -28,6 +29,7 @@ except ImportError:
     torch = None  # type: ignore[assignment]
 
 needs_torch = pytest.mark.skipif(torch is None, reason="PyTorch is not installed")
+TOO_LONG = {"step-size-base": 8.0, "step-size-rule": "constant"}
 NO_BETTER = "this run is no better than its start"
 STEPS: dict[str, Any] = {"step_size_rule": "constant", "max_local_steps": 10}
 
@@ -270,12 +272,38 @@ def test_a_start_that_was_trained_for_a_round_has_to_be_left_behind_by_far() -> 
 def test_summary_and_report_say_so_and_what_to_try(tmp_path: Path) -> None:
     config: dict[str, Any] = {"algorithm": "fed-dyn", "dataset": "synthetic", "num-agents": 3}
     config |= {"features": 4, "examples-per-agent": 16, "output-dir": str(tmp_path)}
-    config |= {"step-size-base": 8.0, "step-size-rule": "constant", "num-server-rounds": 12}
+    config |= {**TOO_LONG, "num-server-rounds": 12}
     finished = run_inline(config, "run")
     assert finished.summary["no-better"] == finished.result.no_better != ""
     page = (tmp_path / "run" / "report.html").read_text()
     assert "The run is no better than its start: loss " in page
     assert "try half of step-size-base" in page
+
+
+def test_doubts_about_the_data_are_what_to_look_at_first(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Classes that no site has are held out: no step helps."""
+    draws = np.random.default_rng(0)
+    for site, classes in (("bern", "no,yes"), ("graz", "nein,ja"), ("test", "no.,yes.")):
+        lines = [f"{draws.normal():.3f},{one}" for one in 20 * classes.split(",")]
+        (tmp_path / f"{site}.csv").write_text("\n".join(["x,y", *lines]) + "\n")
+    config: dict[str, Any] = {"algorithm": "fed-dyn", "dataset": "csv", "num-agents": 2}
+    config |= {"data-path": str(tmp_path), "partition": "natural-id", "num-server-rounds": 12}
+    config |= {"output-dir": str(tmp_path / "out"), "step-size-base": 0.1}
+    finished = run_inline(config, "run")
+    assert finished.summary["no-better"]
+    assert "are in no other file" in caplog.text
+    (line,) = said(caplog, NO_BETTER)
+    look = "ook first at the doubts about its data, which the log and privet data name; else unless"
+    assert f": l{look}" in line
+    assert f"L{look}" in (tmp_path / "out" / "run" / "report.html").read_text()
+    clean: dict[str, Any] = {**config, "dataset": "synthetic", "data-path": ""}
+    clean |= {"features": 4, "examples-per-agent": 16, "partition": "iid"}
+    summary = run_inline({**clean, **TOO_LONG}, "clean").summary
+    assert summary["no-better"]
+    assert "doubtful-data" not in summary
+    assert "privet data" not in advice(summary)
 
 
 def test_noise_that_is_too_much_is_said_in_its_own_words(

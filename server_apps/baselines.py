@@ -173,12 +173,13 @@ def _fed_avg(
     batch = gradients.batch_size if isinstance(gradients, Gradients) else 0
     x = starting_model(config, federation.dim)["x"].numpy()
     names = session.roster.names
+    problem_of = _problems(federation.problems, names)
     begun = time.process_time()
     for number in range(1, session.round + 1):
         ends: list[Vector] = []
         chosen = strategy.participation.select(number, names, config["seed"])
         for name in chosen:
-            problem, w = federation.problems[int(name)], x
+            problem, w = problem_of[name], x
             size = x.dtype.type(_step(strategy, problem, number))
             draws = stream(config["seed"], "baselines", name, number)
             for _ in range(steps):
@@ -196,6 +197,19 @@ def _fed_avg(
         if not np.isfinite(x).all():
             raise _LeftOutError(f"FedAvg diverges at this step size, in round {number}")
     return x
+
+
+def _problems(problems: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return the problem of each agent: a number is that of its share; names of other kinds do not
+    say whose rows are whose, so that they are given the shares in their own order."""
+    numbers = {str(number): problem for number, problem in enumerate(problems)}
+    if numbers.keys() >= set(names):
+        return numbers
+    if len(names) != len(problems):
+        raise _LeftOutError(
+            f"left out, as {len(problems)} shares of the data have {len(names)} agents"
+        )
+    return dict(zip(names, problems, strict=True))
 
 
 def _step(strategy: PrimalDualStrategy, problem: Any, number: int) -> float:

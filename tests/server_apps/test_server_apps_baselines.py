@@ -17,6 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from privet.core.files import read_npz
 from privet.data import federation_from_config
 from privet.server_apps.advice import remark
+from privet.server_apps.baselines import _LeftOutError, _problems
 from privet.server_apps.execute import headline
 from privet.sim.inline import run_inline
 from support.reports import Page
@@ -121,6 +122,36 @@ def test_fed_avg_is_left_out_as_soon_as_its_time_is_foreseen(
     found = run(tmp_path, num_server_rounds=100, baseline_seconds=200).summary["baselines"]
     assert found["left-out"] == {"fed-avg": "left out, would take 4e+02 s"}
     assert next(looks) < 20
+
+
+@pytest.mark.baselines
+@pytest.mark.parametrize("participation", ["all", "fraction"])
+def test_agents_with_names_have_the_baselines_of_numbered_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, participation: str
+) -> None:
+    """Names do not say whose rows are whose: a part of them is as likely any part of the shares."""
+    given: dict[str, Any] = {"num_server_rounds": 1, "baseline_seconds": 60}
+    if participation == "fraction":
+        given |= {"participation": "fraction", "fraction": 0.5}
+    numbered = run(tmp_path, "numbered", **given).summary["baselines"]
+    module = sys.modules["privet.sim.inline"]
+    nodes = [
+        {"partition-id": number, "num-partitions": AGENTS, "agent": name}
+        for number, name in enumerate(("bern", "graz", "linz", "wien"))
+    ]
+    monkeypatch.setattr(module, "simulated", lambda config: nodes)
+    found = run(tmp_path, "named", **given).summary["baselines"]
+    assert "left-out" not in found
+    if participation == "all":
+        assert found == numbered
+
+
+def test_shares_that_have_no_agent_are_named() -> None:
+    shares: list[Any] = ["f0", "f1", "f2"]
+    assert _problems(shares, ["0", "2"])["2"] == "f2"
+    assert _problems(shares, ["b", "c", "1"]) == {"b": "f0", "c": "f1", "1": "f2"}
+    with pytest.raises(_LeftOutError, match="left out, as 3 shares of the data have 2 agents"):
+        _problems(shares, ["bern", "graz"])
 
 
 @pytest.mark.baselines

@@ -25,6 +25,8 @@ from privet.core import algorithm
 from privet.core.log_level import hushed
 from privet.core.registry import DEFAULT_ALGORITHM
 from privet.data.scaling import moments_of, several_units
+from privet.data.source_column import SourceColumn
+from privet.data.table_doubts import of_parted
 from privet.problems import LinearModel
 from privet.problems.reference import NEWTON_UP_TO
 from privet.server_apps import read_config
@@ -208,7 +210,11 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
             except ValueError as error:
                 raise ValueError(f"agent {number}: {error}") from None
         if self.target_epsilon is None:  # a warning would tell of the records
-            _warn_of_units([rows for rows, _ in parts], getattr(self, "feature_names_in_", None))
+            known = getattr(self, "feature_names_in_", range(parts[0][0].shape[1]))
+            names, columns = [f"feature {name}" for name in known], [rows for rows, _ in parts]
+            if is_regressor(self):
+                names, columns = [*names, "y"], [np.column_stack(part) for part in parts]
+            _warn_of_units(columns, names)
         return parts
 
     def _test(self, given: tuple[Any, Any] | None) -> Part | None:
@@ -522,29 +528,22 @@ def _of_types(labels: Sequence[NDArray[Any]]) -> str:
 
 
 def _warn_if_parted(classes: NDArray[Any], numbers: NDArray[Any], counts: Sequence[int]) -> None:
-    """Warn where agents have two classes each, and some have two that no other has: these may be
-    the same in other words."""
-    pairs: dict[tuple[int, ...], int] = {}
-    for agent, own in enumerate(np.split(numbers, np.cumsum(counts)[:-1])):
-        pairs.setdefault(tuple(np.unique(own).tolist()), agent)
-    apart = [one for one in pairs if not any(set(one) < set(other) for other in pairs)]
-    if len(apart) < 2 or {len(one) for one in apart} != {2} or len(classes) < 2 * len(apart):
-        return
-    each = " and ".join(
-        f"{', '.join(repr(str(classes[one])) for one in pair)} of agent {pairs[pair]}"
-        for pair in apart[:2]
-    )
-    text = f"y: {each} are at no agent together: if they mean the same, write them alike"
-    warnings.warn(text, UserWarning, stacklevel=3)
+    """Warn where classes part along agents, as along the files of a folder: two of them may be one
+    in other words."""
+    agents = np.repeat(np.arange(len(counts)), counts)
+    own, codes = np.divmod(np.unique(agents * len(classes) + numbers), len(classes))
+    names = np.array([f"agent {number}" for number in own])
+    column = SourceColumn("y", 0, tuple(map(str, classes.tolist())))
+    for doubt in of_parted(column, codes, names, "", "the classes"):
+        warnings.warn(doubt.text, UserWarning, stacklevel=3)
 
 
-def _warn_of_units(rows: Sequence[NDArray[Any]], names: Sequence[str] | None) -> None:
-    """Warn where a feature lies so far apart at agents that it may be in several units."""
-    for at in range(rows[0].shape[1]):
-        known = {f"agent {n}": moments_of(own[:, at]) for n, own in enumerate(rows)}
+def _warn_of_units(columns: Sequence[NDArray[Any]], names: Sequence[str]) -> None:
+    """Warn where a column lies so far apart at agents that it may be in several units."""
+    for at, name in enumerate(names):
+        known = {f"agent {n}": moments_of(own[:, at]) for n, own in enumerate(columns)}
         for found in several_units(known):
-            name = at if names is None else names[at]
-            warnings.warn(f"feature {name}: {found}", UserWarning, stacklevel=4)
+            warnings.warn(f"{name}: {found}", UserWarning, stacklevel=4)
 
 
 def _validated(estimator: Any, X: Any, y: Any, *, reset: bool) -> Any:

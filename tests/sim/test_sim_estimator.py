@@ -8,6 +8,7 @@ from typing import Any
 
 import joblib
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine
@@ -21,6 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from privet.client_apps import SklearnModel
 from privet.core import ConfigError
+from privet.data import load
 from privet.problems import minimize
 from privet.sim import FederatedClassifier, FederatedRegressor
 from privet.sim.estimator import _excess
@@ -328,10 +330,10 @@ def test_classes_and_units_that_part_along_agents_warn() -> None:
     parts = [X[:300], X[300:]]
     model = FederatedClassifier(rounds=1)
     words = [np.where(y[:300] > 0, "yes", "no"), np.where(y[300:] > 0, "ja", "nein")]
-    with pytest.warns(
-        UserWarning, match="y: 'no', 'yes' of agent 0 and 'ja', 'nein' of agent 1 are"
-    ):
+    with pytest.warns(UserWarning, match=r"y: the classes 'no', 'yes' in 'agent 0' alone and 'ja'"):
         model.fit(parts, words)
+    with pytest.warns(UserWarning, match=r"y: the classes are 3, and no .* \('0', '1' in agent 0;"):
+        model.fit(parts, [y[:300], y[300:] + 1])
     units = [X[:300], X[300:] * [1, 30, 1]]
     with pytest.warns(UserWarning, match="feature 1: about .* in 'agent 0' and about .* 'agent 1'"):
         model.fit(units, [y[:300], y[300:]])
@@ -341,8 +343,39 @@ def test_classes_and_units_that_part_along_agents_warn() -> None:
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(parts, [y[:300], y[300:]])
         model.fit(X, y)
-        model.fit(parts, [y[:300], y[300:] + 1])
+        model.fit(parts, [y[:300], np.where(y[300:] > 0, 1, 2 * y[300:])])
         private.fit(units, [y[:300], y[300:]])
+    targets = [X[:300, 0], 30 * X[300:, 0]]
+    with pytest.warns(UserWarning, match="y: about .* in 'agent 0' and about .* in 'agent 1'"):
+        FederatedRegressor(rounds=1).fit(parts, targets)
+
+
+@pytest.mark.parametrize(
+    "sites",
+    [
+        ("no no yes", "ja nein ja"),
+        ("1 2 1", "0 1 0"),
+        ("0 1 0", "no yes yes"),
+        ("a b c", "d e f"),
+        ("no yes no", "yes no no"),
+        ("a a a", "b b b"),
+        ("no y yes y yes", "no yes no yes no"),
+    ],
+)
+def test_classes_of_agents_are_doubted_as_those_of_files(
+    tmp_path: Path, sites: tuple[str, str]
+) -> None:
+    labels = [np.resize(one.split(), 40) for one in sites]
+    rows = [np.random.default_rng(at).normal(size=(40, 2)) for at in range(2)]
+    for at in range(2):
+        table = pd.DataFrame({"a": rows[at][:, 0], "b": rows[at][:, 1], "y": labels[at]})
+        table.to_csv(tmp_path / f"agent {at}.csv", index=False)
+    expected = [doubt.text for doubt in load("csv", data_path=str(tmp_path)).doubts]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        FederatedClassifier(rounds=1).fit(rows, labels)
+    found = [str(one.message) for one in said if issubclass(one.category, UserWarning)]
+    assert [text for text in found if text.startswith("column y")] == expected
 
 
 def test_labels_of_several_types_are_named_by_their_agent() -> None:

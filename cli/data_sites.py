@@ -35,9 +35,7 @@ def compare(files: Sequence[str], given: Mapping[str, Any], *, as_json: bool) ->
     found = {file: agreed.unfit(one.text, "the others") for file, one in meanings.items()}
     base = agreed.meaning
     assert base is not None  # every table states its columns
-    orders = {
-        file: "" if one.order == base.order else _ANOTHER_ORDER for file, one in meanings.items()
-    }
+    orders = {file: _order(one, base) for file, one in meanings.items()}
     same, scaled = not any(found.values()), any(one.rows for one in meanings.values())
     doubts = of_units(meanings)
     if as_json:
@@ -56,6 +54,19 @@ def compare(files: Sequence[str], given: Mapping[str, Any], *, as_json: bool) ->
     if not same:
         print("nodes that differ are turned away: mend their tables, or give all the same schema")
     return same
+
+
+def _order(one: Any, base: Any) -> str:
+    """Return how a table that the others take is put into their form; empty where it is in it."""
+    known = {name: facts.get("categories", []) for name, facts in one.columns.items()}
+    single = {name: texts[0] for name, texts in known.items() if len(texts) == 1}
+    others = {name: facts.get("categories", []) for name, facts in base.columns.items()}
+    if list(known) != list(others) or any(
+        known[name] != others[name] for name in others if name not in single
+    ):
+        return _ANOTHER_ORDER
+    alone = [f"{name} = {text}" for name, text in single.items() if others[name] != [text]]
+    return f"as the others, with {', '.join(alone)} in every row" if alone else ""
 
 
 def _meaning(file: str, given: Mapping[str, Any]) -> Any:

@@ -665,7 +665,7 @@ class Participant:
         ):
             taken = Difference("a scaling of its own", "one by numbers of rows")
         if isinstance(taken, Difference):
-            log.warning("agent %s: %s", name, taken.between("this node has", "the run"))
+            log.warning("agent %s: %s", name, taken.between("this node has", "the others"))
             return problem
         if taken.text == own.text:
             return problem

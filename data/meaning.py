@@ -79,8 +79,8 @@ class Meaning:
     columns : mapping
         By name, in the order of the features, the facts of each column: ``range`` (public),
         ``unit``, ``categories`` (the first is the reference), ``stated`` (they are a schema's),
-        ``gap`` (missing values have a column), ``dates`` (how they are read), ``width`` (columns
-        that a single category becomes).
+        ``gap`` (missing values have a column), ``dates`` (they are days since 1970, however a site
+        writes them), ``width`` (columns that a single category becomes).
     label : mapping
         ``name``, and ``classes`` in their order or ``range``.
     settings : mapping
@@ -285,15 +285,14 @@ def has_numbers(statement: str) -> bool:
 
 
 def of_columns(
-    inputs: Iterable[SourceColumn], label: SourceColumn, asked: Mapping[str, str]
+    inputs: Iterable[SourceColumn], label: SourceColumn, censored: str
 ) -> tuple[dict[str, Facts], Facts]:
     """Return the facts of a table's columns, and of its label.
 
-    ``asked`` are the values of ``dates`` and ``censored`` that are no refusals. Of a range that a
-    schema states they are facts whether or not any record is written so: what follows from the
-    records is in no digest of a private node.
+    ``censored`` is empty where it refuses. Of a range that a schema states it is a fact whether or
+    not any record is written so: what follows from the records is in no digest of a private node.
     """
-    columns = {column.name: _facts(column, asked) for column in inputs}
+    columns = {column.name: _facts(column, censored) for column in inputs}
     facts: dict[str, Any] = {"name": label.name}
     if label.categories:
         facts["classes"] = list(label.categories)
@@ -303,7 +302,7 @@ def of_columns(
     return columns, facts
 
 
-def _facts(column: SourceColumn, asked: Mapping[str, str]) -> Facts:
+def _facts(column: SourceColumn, censored: str) -> Facts:
     facts: dict[str, Any] = {}
     if column.categories:
         facts["categories"] = list(column.categories)
@@ -317,10 +316,12 @@ def _facts(column: SourceColumn, asked: Mapping[str, str]) -> Facts:
         facts["unit"] = column.unit
     if column.gap:
         facts["gap"] = True
-    if column.public:
-        return facts if column.categories else {**facts, **asked}
-    found = {"dates": column.dates, "censored": column.censored}
-    return {**facts, **{key: how for key, how in found.items() if how}}
+    if column.dates and not column.public:
+        facts["dates"] = True
+    how = censored if column.public else column.censored
+    if how and not column.categories:
+        facts["censored"] = how
+    return facts
 
 
 # ------------------------------------------------------------------ facts
@@ -336,10 +337,16 @@ def _of_names(ours: Facts, theirs: Facts) -> Difference | None:
     return Difference(f"no {lacking[0]}", "have it") if lacking else None
 
 
+def _kind(facts: Facts) -> str:
+    if "categories" in facts:
+        return "categories"
+    return "dates" if facts.get("dates") else "numbers"
+
+
 def _of_column(name: str, ours: Facts, theirs: Facts) -> Difference | None:
+    kinds = Difference(f"{_kind(ours)} in {name}", _kind(theirs))
     if ("categories" in ours) != ("categories" in theirs):
-        kinds = ("numbers", "categories") if "categories" in theirs else ("categories", "numbers")
-        return Difference(*(f"{kind} in {name}" for kind in kinds))
+        return kinds
     if "categories" in ours:
         if found := _of_categories(name, ours, theirs):
             return found
@@ -356,10 +363,11 @@ def _of_column(name: str, ours: Facts, theirs: Facts) -> Difference | None:
     if bool(ours.get("gap")) != bool(theirs.get("gap")):
         gaps = ("a column for missing values of", "none for those of")
         return Difference(*(f"{one} {name}" for one in (gaps if ours.get("gap") else gaps[::-1])))
-    for key, kind in (("dates", "dates"), ("censored", "bounds such as <5")):
-        if ours.get(key) != theirs.get(key):
-            said = (f"{kind} {one.get(key, 'refused')} in {name}" for one in (ours, theirs))
-            return Difference(*said)
+    if bool(ours.get("dates")) != bool(theirs.get("dates")):
+        return kinds
+    if ours.get("censored") != theirs.get("censored"):
+        how = (one.get("censored", "refused") for one in (ours, theirs))
+        return Difference(*(f"bounds such as <5 {one} in {name}" for one in how))
     return None
 
 

@@ -33,6 +33,7 @@ from privet.data.table_dates import are_dates, as_days, has_dates
 from privet.data.table_doubts import (
     names_persons,
     of_copies,
+    of_dates,
     of_files,
     of_files_units,
     of_header,
@@ -118,7 +119,7 @@ def load_table(source: Source) -> Dataset:
     deviation, and are zeros where all are equal; k categories, in the order of the alphabet, become
     k - 1 columns, the first is the zero row, and a single one is left out. A node that reads its
     own file (``alone``) without a schema cannot know the other nodes' categories: a single one
-    becomes a column of zeros, with a warning. What a run's nodes have ``agreed`` on takes the place
+    becomes a column of zeros. What a run's nodes have ``agreed`` on takes the place
     of the file's order of columns and categories, and of its means and deviations.
 
     A ``schema`` names the columns that are used: a range [low, high] is scaled to
@@ -162,7 +163,7 @@ def load_table(source: Source) -> Dataset:
     faults += of_files(rows.counts, TEST, rows.unread)
     if not schema.columns:
         made = {one for several in rows.repeated.values() for one in several} | {*rows.unnamed}
-        faults += of_header([name for name in table.column_names if name not in made], rows.table)
+        faults += of_header([name for name in table.column_names if name not in made], table)
     columns, values, more = _columns(
         *(source, table, schema, inputs_of, label_of, kept), odd=rows.faults
     )
@@ -197,6 +198,7 @@ def load_table(source: Source) -> Dataset:
         _texts_of(table, source.person_column),
     )
     faults += of_copies(table, files)
+    faults += of_dates(columns, table, files if whole.ids is None else whole.ids)
     if source.id_column:
         faults += of_spellings(source.id_column, whole.ids)
     tests = files == TEST
@@ -214,8 +216,6 @@ def load_table(source: Source) -> Dataset:
     means = _meaning(source, encoding, train) if agreed is None else agreed
     means = replace(means, public=_is_public(source, schema))
     train, test = (encoding.applied(part) for part in (train, test))
-    if zeros := _zeros(inputs):
-        log.warning("%s: %s", source.path, zeros)
     return Dataset.of(
         "csv",
         train,
@@ -241,9 +241,9 @@ def _as_agreed(
     DataError
         Where the file is not as it was then.
     """
-    own = meaning.Meaning(*meaning.of_columns(inputs, label, _asked(source)))
+    own = meaning.Meaning(*meaning.of_columns(inputs, label, _censored(source)))
     if found := own.difference(replace(agreed, settings={}, says="")):
-        told = found.between("this table has", "the run")
+        told = found.between("this table has", "the others")
         raise DataError(f"{source.path}: {told}: it is not the table that the node enrolled with")
     return scaling.read_as(inputs, agreed)
 
@@ -254,14 +254,13 @@ def _meaning(source: Source, encoding: Encoding, train: Part) -> meaning.Meaning
     if source.alone:
         shares = source.missing == "mean"
         rows = scaling.moments(encoding, train.features, train.labels, shares=shares)
-    columns, label = meaning.of_columns(encoding.columns, encoding.label, _asked(source))
+    columns, label = meaning.of_columns(encoding.columns, encoding.label, _censored(source))
     return meaning.Meaning(columns, label, scale=scaling.scaling(encoding), rows=rows)
 
 
-def _asked(source: Source) -> dict[str, str]:
-    """Return how the run-config keys read dates and bounds, where they do not refuse them."""
-    keys = {"dates": source.dates, "censored": source.censored}
-    return {key: how for key, how in keys.items() if how != "refuse"}
+def _censored(source: Source) -> str:
+    """Return how bounds such as <5 are read, empty where they are refused."""
+    return "" if source.censored == "refuse" else source.censored
 
 
 def _encoding(
@@ -304,13 +303,9 @@ def _description(source: Source, inputs: list[SourceColumn], left_out: int) -> s
 
 
 def _zeros(inputs: list[SourceColumn]) -> str:
-    """Return which columns are zeros as this node's rows all have one text, and what may follow."""
-    if not (names := [column.name for column in inputs if column.zeros]):
-        return ""
-    return (
-        f"zeros, as every row of this node has the same text: {', '.join(names)}; where another "
-        "node has another text, give all the same schema, or leave it out on all with drop-columns"
-    )
+    """Return which columns are zeros, as the rows of this node, or of all, have one text."""
+    names = [column.name for column in inputs if column.zeros]
+    return f"zeros, as every row has the same text: {', '.join(names)}" if names else ""
 
 
 def _is_public(source: Source, schema: Schema) -> bool:
@@ -529,7 +524,7 @@ def _column(
         values = numbers_of(values, public, dates=source.dates, censored=source.censored)
         values = finite_as(values, source.infinite)
         column = _contents(name, values, public)
-        return replace(column, dates=dates, censored=_asked(source).get("censored", "")), values
+        return replace(column, dates=dates, censored=_censored(source)), values
     values = finite_as(with_point(censored_as(values, source.censored)), source.infinite)
     dates = "" if source.dates == "refuse" or not are_dates(values) else source.dates
     if dates:
@@ -537,8 +532,7 @@ def _column(
     column = _contents(name, values, public)
     if column.categories:
         return column, values
-    censored = "" if dates or source.censored == "refuse" else source.censored
-    return replace(column, dates=dates, censored=censored), values
+    return replace(column, dates=dates, censored="" if dates else _censored(source)), values
 
 
 def _contents(name: str, values: Any, public: SourceColumn | None) -> SourceColumn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import date
 from typing import Any
 
@@ -10,6 +11,9 @@ from privet.data.table_values import UnfitError
 
 DATES = ("refuse", "day-first", "month-first")
 """What dates become: an error, or numbers of days; 5.1.2020 is in January, or in May."""
+OTHER = {"day-first": "month-first", "month-first": "day-first"}
+_DATES = 12
+"""Different dates of which some are after the twelfth, but for one in 70,000 tables."""
 _EPOCH = date(1970, 1, 1).toordinal()
 _MONTHS = (
     *("january", "february", "march", "april", "may", "june", "july", "august", "september"),
@@ -48,6 +52,25 @@ def are_dates(values: Any) -> bool:
     return bool(known) and all(map(is_date, known))
 
 
+def may_be_exchanged(texts: Iterable[str], order: str) -> str:
+    """Return one of several dates that may be read with day and month exchanged, empty for none.
+
+    They may where `_DATES` different ones have two numbers before the year, none of which is above
+    12: of days that are spread over a month, two in five are. Dates of one day of the month, as
+    those of monthly records, are rather in order.
+    """
+    found = {
+        (int(part["first"]), int(part["second"]), part["last"]): text
+        for text in texts
+        if (part := _PATTERN.fullmatch(text)) and part["last"]
+    }
+    if len(found) < _DATES or any(max(first, second) > 12 for first, second, _ in found):
+        return ""
+    if len({one[order != "day-first"] for one in found}) == 1:
+        return ""
+    return next((text for one, text in found.items() if one[0] != one[1]), "")
+
+
 def has_dates(values: Any) -> bool:
     """Return whether a pyarrow column has a date, or a time, among whatever else."""
     import pyarrow as pa
@@ -82,9 +105,21 @@ def as_days(values: Any, order: str) -> Any:
             try:
                 days[text] = day_of(text, order)
             except ValueError:
-                raise UnfitError(f"{text!r} is no date with dates = {order}", row=row) from None
+                other = OTHER[order]
+                way = f", but one with {other}" if _is_day(text, other) else ""
+                raise UnfitError(
+                    f"{text!r} is no date with dates = {order}{way}", row=row
+                ) from None
     numbers = [days[text] for text in values.to_pylist()]
     return pa.chunked_array([pa.array(numbers, pa.float64())])
+
+
+def _is_day(text: str, order: str) -> bool:
+    try:
+        day_of(text, order)
+    except ValueError:
+        return False
+    return True
 
 
 def day_of(text: str, order: str) -> float:

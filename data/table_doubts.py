@@ -15,7 +15,9 @@ from privet.core import algorithms
 from privet.data.dataset import Fault, LabelArray, Source, some
 from privet.data.scaling import moments_of, several_units
 from privet.data.source_column import SourceColumn
+from privet.data.table_dates import OTHER, day_of, may_be_exchanged
 from privet.data.table_values import (
+    NO_VALUE,
     POINT_OF_THOUSANDS,
     WITH_COMMA,
     as_numbers,
@@ -23,6 +25,7 @@ from privet.data.table_values import (
     cells,
     first_of,
     is_number,
+    is_numeric,
     is_plain,
     is_text,
 )
@@ -41,15 +44,18 @@ _FEW = 5
 
 
 def of_header(names: Iterable[str], table: Any) -> list[Fault]:
-    """Return the doubt that the first row is a record: a name is one of its own column's entries,
-    or a number.
+    """Return the doubt that the first row is a record: names of half of the columns, or more, are
+    numbers, or among their own column's entries.
 
-    Names that count on by one, as of columns without names of their own, or of years, are none.
+    Names that count on by one, as of columns without names of their own, or of years, are none. A
+    column of numbers has no record that is a text: where its name is one, the first row has names.
     """
     import pyarrow.compute as pc
 
-    own, numbers = [], []
+    names, own, numbers = list(names), [], []
     for name in names:
+        if is_numeric(table[name]) and not (is_number(name) or name in NO_VALUE):
+            return []
         if is_number(name):
             numbers.append(name)
         elif is_plain(table[name]) and pc.any(pc.equal(as_texts(cells(table[name])), name)).as_py():
@@ -57,7 +63,8 @@ def of_header(names: Iterable[str], table: Any) -> list[Fault]:
     counted = sorted(float(name) for name in numbers)
     if len(counted) > 1 and all(np.diff(counted) == 1.0):
         numbers = []
-    if not (odd := own + numbers):
+    odd = own + numbers
+    if not odd or 2 * len(odd) < len(names):
         return []
     what = f"{some(odd)} {'is' if len(odd) == 1 else 'are'} called so in it"
     text = (
@@ -191,6 +198,34 @@ def of_ids(
         else:
             continue
         faults.append(Fault(f"column {column.name}: {text}", drop=drop, keys=keys, stops=False))
+    return faults
+
+
+def of_dates(columns: Iterable[SourceColumn], table: Any, sites: LabelArray) -> list[Fault]:
+    """Return the doubts about dates that may be read with day and month exchanged.
+
+    ``sites`` says where each row is from: one of them may write dates as the others do not.
+    """
+    faults = []
+    for column in columns:
+        if not column.dates or not is_text(table[column.name]):
+            continue
+        texts: dict[str, dict[str, None]] = {}
+        for site, text in zip(sites.tolist(), table[column.name].to_pylist(), strict=True):
+            texts.setdefault(site, {})[text or ""] = None
+        odd = {site: may_be_exchanged(own, column.dates) for site, own in texts.items()}
+        if not (odd := {site: one for site, one in odd.items() if one}):
+            continue
+        one = next(iter(odd.values()))
+        day = np.datetime64("1970-01-01") + int(day_of(one, column.dates))
+        several = len(texts) > 1
+        where = f" in {some(sorted(map(str, odd)))}" if several else ""
+        way = "write these as the others" if several else f"set dates = {OTHER[column.dates]}"
+        text = (
+            f"column {column.name}: no day or month{where} is above 12, and {one!r} is read as "
+            f"{day}: if day and month are the other way round, {way}"
+        )
+        faults.append(Fault(text, stops=False))
     return faults
 
 

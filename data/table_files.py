@@ -12,7 +12,7 @@ import numpy as np
 
 from privet.core.errors import near_path
 from privet.data import hub
-from privet.data.dataset import DataError, LabelArray, brief
+from privet.data.dataset import DataError, LabelArray, brief, some
 from privet.data.table_mixed import of_one_kind
 from privet.data.table_values import cells, normal, thousands_or_decimals
 
@@ -115,11 +115,14 @@ def read_rows(
     tables = _with_columns(tables, unused)
     first, *others = tables
     for name in others:
-        odd = set(tables[name].column_names) ^ set(tables[first].column_names)
-        if odd:
+        own, before = (set(tables[file].column_names) for file in (name, first))
+        if own != before:
+            each = [(first, sorted(before - own)), (name, sorted(own - before))]
+            (one, more), (other, less) = each if before - own else each[::-1]
+            lacks = f"{other} {some(less)}" if less else f"{other} does not"
             raise DataError(
-                f"{source}: {first} and {name} do not both have {', '.join(sorted(odd))}: call "
-                "columns alike, or leave them out with drop-columns"
+                f"{source}: {one} has {some(more)}, {lacks}: call columns alike, or leave them out "
+                "with drop-columns"
             )
     unclear = _unclear_points(tables)
     points = {name: unclear.pop(name) for name in public if name in unclear}

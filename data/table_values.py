@@ -15,7 +15,7 @@ from privet.data.source_column import SourceColumn
 
 EXACT = 2.0**53
 """Whole numbers up to here are distinct in float64; longer ones are most often identifiers."""
-_NO_VALUE = ["", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None"]
+NO_VALUE = ["", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None"]
 _DECIMAL_COMMA = r"^[-+]?\d+(,\d+)?([eE][-+]?\d+)?$"
 THOUSANDS = r"^[-+]?[1-9]\d{0,2},\d{3}$"
 _POINTS = r"^([^.]*|[-+]?[1-9]\d{0,2}[.]\d{3})$"
@@ -94,7 +94,7 @@ def cells(values: Any) -> Any:
     if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
         return values
     trimmed = pc.utf8_trim_whitespace(pc.utf8_normalize(values.cast(pa.string()), form="NFC"))
-    return pc.if_else(pc.is_in(trimmed, pa.array(_NO_VALUE)), None, trimmed)
+    return pc.if_else(pc.is_in(trimmed, pa.array(NO_VALUE)), None, trimmed)
 
 
 def is_plain(values: Any) -> bool:

@@ -763,6 +763,12 @@ class TestData:
         code, out, _ = privet("data", *files, "label-column=y", "--json")
         found = json.loads(out)
         assert (code, found["same"]) == (2, False)
+        for name, wards in (("bern.csv", "ab"), ("graz.csv", "aa")):
+            lines = [",".join([*row, wards[n % 2]]) for n, row in enumerate(rows)]
+            Path(name).write_text("\n".join(["age,sodium,y,ward", *lines]) + "\n")
+        code, out, err = privet("data", "bern.csv", "graz.csv", "label-column=y")
+        assert (code, err) == (0, "")
+        assert "- graz.csv: as the others, with ward = a in every row" in out.splitlines()
         differences = {name: one["difference"] for name, one in found["tables"].items()}
         assert differences == {
             "linz.csv": "has creatinine, the others sodium",

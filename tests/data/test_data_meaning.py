@@ -326,7 +326,7 @@ def test_a_file_that_changes_after_enrolment_is_not_read_by_what_was_agreed(tmp_
     path.write_text("x,z,y\n" + "".join(f"{n},{n % 3},{n % 2}\n" for n in range(8)))
     agreed = problem_from_config(config, 0, 1, own=True).meaning.text
     path.write_text("x,v,y\n" + "".join(f"{n},{n % 3},{n % 2}\n" for n in range(8)))
-    with pytest.raises(DataError, match="this table has v, the run z: it is not the table that"):
+    with pytest.raises(DataError, match="this table has v, the others z: it is not the table that"):
         problem_from_config(config, 0, 1, own=True, agreed=agreed)
 
 

@@ -401,6 +401,12 @@ def test_a_record_in_place_of_names_is_doubted(tmp_path: Path) -> None:
     assert "the first row may be a record" in doubts(read(path, label_column=header[1]))
     named = csv(tmp_path / "b.csv", table.rename(columns={"x": "0", "age": "1"}))
     assert not read(named, label_column="label").doubts, "columns counted by pandas"
+    died = np.resize(["died", "survived", "survived"], N)
+    good = csv(tmp_path / "c.csv", table.drop(columns="label").assign(died=died))
+    assert "may be a record" not in doubts(read(good, label_column="died"))
+    texts = rows(sex=table.sex, ward=np.resize(["a", "b"], N)).drop(columns=["x", "label"])
+    good = csv(tmp_path / "d.csv", texts.assign(died=died))
+    assert "may be a record" not in doubts(read(good, label_column="died")), "texts alone"
 
 
 def test_a_year_for_each_row_is_rather_a_quantity(tmp_path: Path) -> None:

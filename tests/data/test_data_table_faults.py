@@ -152,7 +152,66 @@ def test_a_date_that_is_none_is_named(tmp_path: Path) -> None:
     path = table(tmp_path, "a,day,y", "1,31.1.2021,0", "2,1.2.2021,1", "3,5.2.2021,0")
     with pytest.raises(DataError, match=r"day: row 1: '31.1.2021' is no date with dates = month"):
         read(path, dates="month-first")
+    odd = table(tmp_path, "a,day,y", "1,31.1.2021,0", "2,31.13.2021,1")
+    with pytest.raises(
+        DataError, match=r"row 1: '31.1.2021' is no .* month-first, but one with day"
+    ):
+        read(odd, dates="month-first")
+    with pytest.raises(
+        DataError, match=r"row 2: '31.13.2021' is no date with dates = day-first: set"
+    ):
+        read(odd, dates="day-first")
     assert set(DATES) == {"refuse", "day-first", "month-first"}
+
+
+MONTHLY = [f"1/{month}/2021" for month in range(1, 13)]
+MIXED = [f"{day}/{(5 * day) % 12 + 1}/2021" for day in range(1, 13)]
+SPREAD = [f"{at % 28 + 1}/{at % 12 + 1}/2021" for at in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("dates", "order", "doubted"),
+    [
+        (MIXED, "day-first", True),
+        (MIXED, "month-first", True),
+        (MIXED[:11], "day-first", False),
+        (SPREAD, "day-first", False),
+        (MONTHLY, "day-first", False),
+        (MONTHLY, "month-first", True),
+        ([f"2021-{day}-{day}" for day in range(1, 13)], "day-first", False),
+        ([f"{one} 8:30" for one in MIXED], "day-first", True),
+    ],
+)
+def test_dates_whose_day_may_be_the_month_are_doubted(
+    tmp_path: Path, dates: list[str], order: str, doubted: bool
+) -> None:
+    path = table(tmp_path, "day,x,y", *(f"{one},{at},{at % 2}" for at, one in enumerate(3 * dates)))
+    texts = [one.text for one in read(path, dates=order).doubts if "column day" in one.text]
+    assert len(texts) == doubted
+    if doubted:
+        other = next(one for one in DATES[1:] if one != order)
+        assert texts[0].endswith(f"if day and month are the other way round, set dates = {other}")
+
+
+@pytest.mark.parametrize("ids", [False, True])
+def test_the_site_whose_dates_may_be_exchanged_is_named(tmp_path: Path, ids: bool) -> None:
+    """In one file with a column of the sites, and in a folder with a file of each."""
+    sites = {"bern": SPREAD, "graz": 3 * MIXED}
+    lines = {
+        site: [f"{one},{at},{at % 2}" for at, one in enumerate(own)] for site, own in sites.items()
+    }
+    if ids:
+        rows = [f"{line},{site}" for site, own in lines.items() for line in own]
+        data = read(table(tmp_path, "day,x,y,site", *rows), dates="day-first", id_column="site")
+    else:
+        for site, own in lines.items():
+            (tmp_path / f"{site}.csv").write_text("\n".join(["day,x,y", *own]))
+        data = read(tmp_path, dates="day-first")
+    (text,) = (one.text for one in data.doubts if "column day" in one.text)
+    assert text == (
+        "column day: no day or month in 'graz' is above 12, and '1/6/2021' is read as 2021-06-01: "
+        "if day and month are the other way round, write these as the others"
+    )
 
 
 def test_dates_of_new_rows_are_those_of_the_training(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_units_of_a_folder_and_of_several_tables_are_doubted(tmp_path: Path) -> 
 
 def test_units_of_targets_are_doubted_and_dates_are_not() -> None:
     label = {"name": "weight"}
-    facts = {"seen": {"dates": "day-first"}, "x": {}}
+    facts = {"seen": {"dates": True}, "x": {}}
     own = [
         {"seen": normal(18000 * k, 9), "x": normal(0, 1), "": normal(3 * k, 0.1)} for k in (1, 9)
     ]
@@ -249,11 +249,20 @@ def test_a_column_that_is_not_used_may_lack_in_a_file(tmp_path: Path) -> None:
     folder = tmp_path / "sites"
     csv(folder / "a.csv", rows(note="n", ward="w"))
     csv(folder / "b.csv", rows(1))
-    with pytest.raises(DataError, match="a and b do not both have note, ward: call columns alike"):
+    with pytest.raises(DataError, match="a has 'note', 'ward', b does not: call columns"):
         read(folder)
     assert read(folder, drop_columns="note,ward").columns == 1
-    with pytest.raises(DataError, match="a and b do not both have ward"):
+    with pytest.raises(DataError, match="a has 'ward', b does not"):
         read(folder, drop_columns="note")
+    (folder / "a.csv").rename(folder / "z.csv")
+    with pytest.raises(DataError, match="z has 'ward', b does not"):
+        read(folder, drop_columns="note")
+    csv(folder / "a.csv", rows(note="n", **{"ward\u200b": "w"}))
+    (folder / "b.csv").unlink()
+    with pytest.raises(DataError, match=r"a has 'ward\\u200b', z 'ward': call"):
+        read(folder)
+    (folder / "z.csv").unlink()
+    csv(folder / "b.csv", rows(1))
     public = schema(tmp_path, "x = [-9, 9]")
     assert read(folder, schema=public, label_column="label").columns == 1
 

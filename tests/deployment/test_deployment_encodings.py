@@ -51,7 +51,7 @@ def test_a_permuted_table_is_put_in_order_and_another_one_turned_away(tmp_path: 
     folder = output / run.run_id
     notes = json.loads((folder / "history.jsonl").read_text().splitlines()[0])
     assert notes["participants"] == ["bern", "graz"]
-    assert "agent linz: this node has creatinine, the run sodium" in log
+    assert "agent linz: this node has creatinine, the others sodium" in log
     line = "agent linz: has creatinine, the coordinator's data sodium"
     assert any(line in one for one in notes["notes"])
     straight = nodes(tmp_path / "straight", [table(bern), table(graz)])

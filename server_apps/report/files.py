@@ -43,7 +43,7 @@ def write_outputs(outputs: Mapping[str, tuple[Path, bytes]], folders: Sequence[P
             raise ReportUsageError(f"{option} {path}: {why}")
         taken[where] = f"choose another file than {option}'s"
     # The page last: a run whose page is there has written the rest (`RunFolder.has_ended`).
-    for option, (path, content) in reversed(outputs.items()):
+    for option, (path, content) in reversed(list(outputs.items())):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.exists() and not path.is_file():  # such as /dev/stdout

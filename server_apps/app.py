@@ -8,6 +8,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from privet.core import PrivetError
+from privet.core.exits import exit_code
 
 from .config import read_config, without_stand_ins
 from .execute import execute, headline
@@ -29,6 +30,8 @@ def server_app() -> ServerApp:
         except PrivetError as error:
             # One line is all a user needs of a failure that this library understands.
             log.error("run failed: %s", error)
+            # A failure before the run has a folder leaves no summary: supervise.sh reads it here.
+            log.error("the run ends with exit code %d", exit_code(error))
             raise type(error)(str(error)) from None
 
     return app

@@ -56,7 +56,7 @@ class Metrics(Observer):
         self.alarm = gauge("alarm", "1 where a threshold is passed.", "kind")
         self.versions = gauge("library_agents", "Agents by version of their library.", "version")
         self.saved = gauge("checkpoint_round", "Round of the last checkpoint.")
-        self.saved_at = gauge("checkpoint_timestamp_seconds", "When it was written.")
+        self.saved_at = gauge("checkpoint_timestamp_seconds", "When it was written or read.")
         self.unsaved = gauge("checkpoint_failures", "Checkpoints that could not be written.")
         self.failures = counter("failures", "Agents asked and not folded.", "reason")
         self.bytes = counter("bytes", "Bytes of messages, without transport.", "direction")
@@ -67,6 +67,9 @@ class Metrics(Observer):
         """Say that the agents are enrolled."""
         self.round.set(run.session.round)
         self.tries.set_function(lambda: run.failed_tries)
+        self.saved.set(run.saved.round)
+        self.unsaved.set(run.saved.failures)
+        self.saved_at.set(time.time())  # a run that never ends its first round is stalled as well
         self._roster(run)
         self.ready = True
 

@@ -9,34 +9,43 @@
 #     3  it is over, and its model is of no use
 #
 # RUN.toml has `resume = "auto"` and an absolute `output-dir` of its own, so that the next run goes on
-# where this one was. `exit-code` in the newest summary.json says how a run ended; the exit status of
-# `flwr run` does not. TEXTFILE.prom is for the textfile collector of Prometheus' node exporter: it
-# outlives the run, whose own metrics are gone with it.
+# where this one was. `exit-code` in the newest summary.json says how a run ended, and the run's log
+# where there is none; the exit status of `flwr run` does not. TEXTFILE.prom is for the textfile collector
+# of Prometheus' node exporter: it outlives the run, whose own metrics are gone with it.
 set -eu
 app=$1 superlink=$2 config=$3 textfile=${4:-}
 
 runs=$(sed -n 's/^output-dir *= *"\(.*\)".*/\1/p' "$config")
 [ -n "$runs" ] || { echo "$config: output-dir is missing" >&2; exit 2; }
 
+# Write the textfile; without an exit code while the run is under way.
+tell() {
+    [ -n "$textfile" ] || return 0
+    now=$(date +%s)
+    last=$(sed -n "s/^privet_supervised_success_timestamp_seconds //p" "$textfile" 2>/dev/null || :)
+    [ "${1:-1}" -ne 0 ] || last=$now
+    {
+        gauge privet_supervised_exit_code "${1:-}" "How the last run ended."
+        gauge privet_supervised_end_timestamp_seconds "${1:+$now}" "When the last run ended."
+        gauge privet_supervised_success_timestamp_seconds "$last" "When a run last ended with 0."
+    } >"$textfile.new"
+    mv "$textfile.new" "$textfile"
+}
+
+# Print a metric and its help, or nothing where it has no value.
+gauge() {
+    [ -z "$2" ] || printf '# HELP %s %s\n# TYPE %s gauge\n%s %s\n' "$1" "$3" "$1" "$1" "$2"
+}
+
 finish() {
-    if [ -n "$textfile" ]; then
-        now=$(date +%s) last=0
-        success=privet_supervised_success_timestamp_seconds
-        [ ! -f "$textfile" ] || last=$(sed -n "s/^$success //p" "$textfile")
-        [ "$1" -ne 0 ] || last=$now
-        {
-            echo "privet_supervised_exit_code $1"
-            echo "privet_supervised_end_timestamp_seconds $now"
-            echo "$success ${last:-0}"
-        } >"$textfile.new"
-        mv "$textfile.new" "$textfile"
-    fi
+    tell "$1"
     exit "$1"
 }
 
 # The file's own time is that of the submission.
 log=$(mktemp) begin=$(mktemp)
 trap 'rm -f "$log" "$begin"' EXIT
+tell
 flwr run "$app" "$superlink" --stream --run-config "$config" 2>&1 | tee "$log"
 run=$(sed -n 's/.*Successfully started run \([0-9]*\).*/\1/p' "$log" | head -n 1)
 [ -n "$run" ] || { echo "the run was not accepted" >&2; finish 1; }
@@ -60,11 +69,12 @@ while :; do
     sleep 5
 done
 
-# No folder newer than the submission: the run ended before it had one, or was killed.
+# No summary newer than the submission: the run ended before it had a folder, or was killed.
 summary=$(find "$runs" -mindepth 2 -maxdepth 2 -name summary.json -newer "$begin" 2>/dev/null |
     xargs -r ls -t | head -n 1)
 code=
 [ -z "$summary" ] || code=$(sed -n 's/^ *"exit-code": *\([0-9]*\).*/\1/p' "$summary" | head -n 1)
+[ -n "$code" ] || code=$(sed -n 's/.*the run ends with exit code \([0-9]*\)$/\1/p' "$log" | tail -n 1)
 if [ -z "$code" ]; then
     case $status in
     finished:completed | finished:stopped) code=0 ;;

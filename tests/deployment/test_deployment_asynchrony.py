@@ -181,6 +181,38 @@ def test_slow_and_killed_nodes_and_a_killed_server_leave_the_limit_exact(
     assert replay_run(resumed).max_abs_error == 0.0
 
 
+def test_a_server_killed_with_tasks_out_forgets_no_charge_and_needs_nobody(
+    tmp_path: Path, app: Path
+) -> None:
+    """What was charged and never folded counts: in the ledgers, in the account, against the cap."""
+    budget = {
+        "max_epsilon": lambda _: 1e6,
+        "delta": lambda _: 1e-5,
+        "ledger_path": lambda name: str(tmp_path / f"ledger-{name}.jsonl"),
+    }
+    config = {**PRIVATE, "output-dir": str(tmp_path / "runs"), "resume": "auto"}
+    with Deployment(tmp_path) as deployment:
+        start(deployment, [SLOW, FAST, FAST], **budget)
+        first = deployment.submit(app, config)
+        # Each agent has a task, the slow one in any case a task that is out.
+        wait_until(lambda: all(computed(tmp_path, name) for name in "012"), first)
+        deployment.kill(*(process.pid for process in deployment.server_apps()))
+        assert not first.wait().completed
+        verdict = deployment.submit(app, config).wait()  # as a supervisor does
+        assert verdict.completed, verdict.log[-3000:]
+    (folder,) = (tmp_path / "runs").glob("*/")
+    folded = [name for done in history(folder) for name in done["participants"]]
+    assert [done["round"] for done in history(folder)] == list(range(1, len(folded) + 1))
+    assert folded.count("0") == 2  # and one that was lost
+    account = json.loads((folder / "privacy.json").read_text())["agents"]
+    for name in "012":
+        ledger = tmp_path / f"ledger-{name}.jsonl"
+        charged = len(ledger.read_text().splitlines())
+        assert folded.count(name) <= charged == len(computed(tmp_path, name)) == 3
+        spent = LedgerFile(ledger).verify().running.totals.epsilon(1e-5)
+        assert account[name]["epsilon"] == pytest.approx(spent, rel=1e-12)
+
+
 def test_ledgers_count_the_tasks_that_were_computed(tmp_path: Path, app: Path) -> None:
     """A node is killed while it computes: it has paid, and the run says so."""
     budget = {

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from support.paths import ROOT
-from support.processes import Deployment
+from support.processes import LONG, Deployment
 from support.proxy import CuttableProxy
 from support.tls import make_certificates
 
@@ -48,6 +48,24 @@ def test_flowers_own_supernode_lives_on_and_does_nothing(tmp_path: Path) -> None
     """Why there is a wrapper: once this fails, Flower has mended it and the wrapper can go."""
     with Deployment(tmp_path, make_certificates(tmp_path)) as deployment:
         assert ended(deployment, ()) is None
+
+
+def test_a_node_cut_in_its_first_handshake_is_started_again_and_trains(tmp_path: Path) -> None:
+    with Deployment(tmp_path, make_certificates(tmp_path)) as deployment:
+        deployment.start_superlink()
+        key = deployment.register("0")
+        with CuttableProxy(deployment.port) as proxy:
+            proxy.cut_handshakes()
+            config = {"partition-id": 0, "num-partitions": 1}
+            node = deployment.start_node(
+                "0", config, superlink_port=proxy.port, key=key, program=WATCHED
+            )
+            assert node.process.wait(LONG) == 1
+            assert node.node_id() is None
+            proxy.mend()
+            deployment.restart_node("0")
+            run = {"num-agents": 1, "min-agents": 1, "num-server-rounds": 1}
+            assert deployment.submit(ROOT, {**run, "output-dir": str(tmp_path)}).wait().completed
 
 
 def test_the_wrapper_ends_so_that_a_supervisor_starts_it_again(tmp_path: Path) -> None:

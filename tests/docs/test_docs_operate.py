@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -158,7 +159,7 @@ def supervised(folder: Path, run: str, status: str) -> tuple[int, str, dict[str,
         env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"},
         check=False,
     )
-    told = dict(line.split() for line in prom.read_text().splitlines())
+    told = dict(line.split() for line in prom.read_text().splitlines() if line[0] != "#")
     return done.returncode, done.stderr, {key: float(value) for key, value in told.items()}
 
 
@@ -196,6 +197,28 @@ def test_an_older_summary_is_not_that_of_a_run_that_was_killed(tmp_path: Path) -
     assert supervised(tmp_path, ":", completed)[0] == 0
 
 
+def test_a_run_that_has_no_folder_says_its_exit_code_in_its_log(tmp_path: Path) -> None:
+    for code in (1, 2):
+        run = f"echo 'ERROR :  the run ends with exit code {code}'"
+        assert supervised(tmp_path, run, FAILED)[0] == code
+    # What the folder of the run says comes first.
+    run = f"{summary(tmp_path, 'run', 3)}; echo 'the run ends with exit code 1'"
+    assert supervised(tmp_path, run, FAILED)[0] == 3
+
+
+def test_the_textfile_has_no_exit_code_while_a_run_is_under_way(tmp_path: Path) -> None:
+    during = tmp_path / "during.prom"
+    run = f"cp {tmp_path}/privet.prom {during}"
+    completed = """echo '{ "status": "finished:completed" }'"""
+    first = supervised(tmp_path, run, completed)[2]
+    assert first["privet_supervised_exit_code"] == 0
+    assert not during.read_text()  # nothing has ended yet
+    supervised(tmp_path, run, FAILED)
+    lines = [line for line in during.read_text().splitlines() if line[0] != "#"]
+    success = "privet_supervised_success_timestamp_seconds"
+    assert lines == [f"{success} {first[success]:.0f}"]
+
+
 def test_a_run_that_the_superlink_does_not_know_is_given_up_within_a_minute(tmp_path: Path) -> None:
     ended, said, _ = supervised(tmp_path, ":", "exit 1")
     assert ended == 2
@@ -223,7 +246,59 @@ def test_alerts_name_metrics_that_exist_and_two_outlive_the_run() -> None:
     named = set(re.findall(r"privet_\w+", " ".join(rule["expr"] for rule in rules)))
     assert named <= {name.removesuffix("_total") for name in metrics()} | written()
     assert len(named & written()) == 2
-    assert "absent(privet_round)" in [rule["expr"] for rule in rules]
+    assert any(rule["expr"].startswith("absent(privet_round) unless") for rule in rules)
+
+
+def test_promtool_accepts_rules_metrics_and_textfile(tmp_path: Path) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed (Debian: prometheus)")
+
+    def check(*arguments: str, said: str = "") -> None:
+        done = subprocess.run(
+            [promtool, *arguments], input=said, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    check("check", "rules", str(OPERATE / "alerts.yaml"))
+    check("test", "rules", str(OPERATE / "alerts.test.yaml"))
+    seen = Metrics(1.0, Alarms(1.0))
+    seen.failures.labels("late").inc()
+    seen.absences.labels("north").set(1)
+    check("check", "metrics", said=generate_latest(seen.registry).decode())
+    supervised(tmp_path, ":", FAILED)
+    supervised(tmp_path, ":", """echo '{ "status": "finished:completed" }'""")
+    check("check", "metrics", said=(tmp_path / "privet.prom").read_text())
+
+
+def test_every_rule_is_played() -> None:
+    rules = yaml.safe_load((OPERATE / "alerts.yaml").read_text())["groups"][0]["rules"]
+    played = yaml.safe_load((OPERATE / "alerts.test.yaml").read_text())["tests"]
+    raised = {
+        one["alertname"] for test in played for one in test["alert_rule_test"] if one["exp_alerts"]
+    }
+    assert raised == {rule["alert"] for rule in rules}
+
+
+def test_systemd_accepts_the_units(tmp_path: Path) -> None:
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        pytest.skip("systemd-analyze is not installed")
+    for unit in OPERATE.glob("*.service"):
+        # The programs of an installation are not here.
+        (tmp_path / unit.name).write_text(
+            re.sub(r"/srv/privet/venv/\S+", "/bin/sh", unit.read_text())
+        )
+    for name in ("superlink", "supernode", "privet-run"):
+        done = subprocess.run(
+            [program, "verify", f"./{name}.service"],
+            cwd=tmp_path,
+            env={**os.environ, "SYSTEMD_UNIT_PATH": f"{tmp_path}:"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
 def test_what_must_outlive_a_container_is_in_volumes() -> None:

@@ -7,6 +7,7 @@ import logging
 import socket
 import struct
 import threading
+import time
 import urllib.error
 import urllib.request
 from http.client import HTTPConnection
@@ -15,8 +16,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from flwr.app import Context, RecordDict
 
 from privet.core import ConfigError, RunError
+from privet.server_apps import server_app
 from privet.server_apps.control import Alarms, Control
 from privet.server_apps.telemetry import Metrics, _Server, served
 from privet.sim.inline import run_inline
@@ -85,6 +88,31 @@ def test_the_endpoint_tells_how_a_run_fares(tmp_path: Path, monkeypatch: Any) ->
     assert np.isnan(float(values["privet_residual"]))  # agent 2 was in no round
     with pytest.raises(urllib.error.URLError):
         get(port, "/healthz")  # it ends with the run
+
+
+def test_a_run_that_does_not_end_its_first_round_can_be_seen_to_stall(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    """The time of the last checkpoint is there before the first round has ended."""
+    (port,) = free_ports(1)
+    said: list[str] = []
+    after_round(monkeypatch, 1, lambda folder: said.append(get(port, "/metrics")[1]))
+    began = time.time()
+    run_inline(settings(tmp_path, metrics_port=port), "run")
+    values = dict(line.rsplit(" ", 1) for line in said[0].splitlines() if line[0] != "#")
+    assert float(values["privet_round"]) == float(values["privet_checkpoint_round"]) == 0
+    assert float(values["privet_checkpoint_timestamp_seconds"]) >= began
+
+
+def test_a_failure_before_the_run_has_a_folder_says_its_exit_code(
+    tmp_path: Path, caplog: Any
+) -> None:
+    keys = {"algorithm": "fed-plt", "rho": -1.0, "output-dir": str(tmp_path / "runs")}
+    context = Context(1, 0, {}, RecordDict(), keys)
+    with pytest.raises(ConfigError, match="rho = -1"):
+        server_app()(grid=None, context=context)
+    assert caplog.messages[-1] == "the run ends with exit code 2"
+    assert not (tmp_path / "runs").exists()
 
 
 def test_readyz_waits_for_the_agents_and_a_taken_port_is_one_line(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -19,15 +20,27 @@ from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL
 from prometheus_client import generate_latest
 
 from privet.client_apps import app
+from privet.kernel import NodeRules
 from privet.server_apps import read_config
 from privet.server_apps.control import Alarms
 from privet.server_apps.telemetry import Metrics
+from privet.wire.flower_internals import node_config as parsed
 from support.paths import ROOT
 from support.processes import Deployment
 from support.tls import make_certificates
 
 OPERATE = ROOT / "examples" / "operate"
 PAGE = (ROOT / "docs" / "how-to" / "operate.md").read_text()
+
+
+NODE_CONFIG = re.compile(
+    r"""(?:--node-config(?:\s|\\\n)+|start_node\ \S+\ \S+\ )("(?:\\.|[^"\\])*"|'[^']*')""", re.S
+)
+
+
+def node_configs(text: str) -> list[str]:
+    """Return what a text gives as ``--node-config``, as the shell passes it on."""
+    return [shlex.split(re.sub(r"\\\n\s*", "", one))[0] for one in NODE_CONFIG.findall(text)]
 
 
 def metrics() -> set[str]:
@@ -63,6 +76,27 @@ def test_run_configs_are_read() -> None:
     (on_the_page,) = re.findall(r"run\.toml <<'END'\n(.*?)END", PAGE, re.S)
     for text in (compose["configs"]["run"]["content"], on_the_page):
         assert read_config(tomllib.loads(text))["resume"] == "auto"
+
+
+def test_node_configs_of_examples_and_pages_are_read() -> None:
+    """A node whose config cannot be used is turned away from every run."""
+    files = [*(ROOT / "examples").rglob("*"), *(ROOT / "docs").rglob("*.md")]
+    given = {
+        (file.relative_to(ROOT).as_posix(), text)
+        for file in files
+        if file.suffix in {".md", ".service", ".sh", ".yaml"}
+        for text in node_configs(file.read_text())
+        if "$config" not in text
+    }
+    assert len(given) >= 12, given
+    named = {name for name, _ in given}
+    assert {f"examples/{name}" for name in ("operate/compose.yaml", "deploy_private.sh")} <= named
+    for name, text in given:
+        absolute = re.sub(r"\$\w+(?=/)", "", re.sub(r"=\$\w+", "=1", text))
+        try:
+            NodeRules.from_node_config(parsed(absolute))
+        except ValueError as error:
+            pytest.fail(f"{name}: {text}: {error}")
 
 
 @pytest.mark.parametrize("script", ["supervise.sh", "register.sh", "ray.sbatch"])
@@ -107,7 +141,10 @@ def test_the_supervised_run_outlives_its_server_app(tmp_path: Path) -> None:
     with Deployment(tmp_path) as deployment:
         deployment.start_superlink()
         for number in range(2):
-            deployment.start_node(str(number), {"partition-id": number, "num-partitions": 2})
+            own = tmp_path / f"own{number}"
+            own.mkdir()
+            (text,) = node_configs(compose["services"][f"node{number}"]["command"])
+            deployment.start_node(str(number), parsed(text.replace("/home/privet/own", str(own))))
         deployment.wait_for_nodes()
         script = ["sh", str(OPERATE / "supervise.sh"), str(ROOT), "dep", str(toml)]
         killed, submitted = False, 0

@@ -48,7 +48,11 @@ trap 'rm -f "$log" "$begin"' EXIT
 tell
 flwr run "$app" "$superlink" --stream --run-config "$config" 2>&1 | tee "$log"
 run=$(sed -n 's/.*Successfully started run \([0-9]*\).*/\1/p' "$log" | head -n 1)
-[ -n "$run" ] || { echo "the run was not accepted" >&2; finish 1; }
+if [ -z "$run" ]; then
+    echo "the run was not accepted" >&2
+    ! grep -q "Invalid run configuration" "$log" || finish 2
+    finish 1
+fi
 
 # The stream also ends when the SuperLink is restarted, so the status is asked for until there is one.
 # A SuperLink that answers and does not know the run has another database than the one it began with.

@@ -26,7 +26,7 @@ from privet.server_apps.control import Alarms
 from privet.server_apps.telemetry import Metrics
 from privet.wire.flower_internals import node_config as parsed
 from support.paths import ROOT
-from support.processes import Deployment
+from support.processes import LONG, Deployment
 from support.tls import make_certificates
 
 OPERATE = ROOT / "examples" / "operate"
@@ -169,20 +169,49 @@ def test_the_supervised_run_outlives_its_server_app(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------ how a supervised run ends
 
+
+@pytest.mark.slow
+@pytest.mark.deployment
+def test_the_supervisor_knows_the_ends_of_real_runs(tmp_path: Path) -> None:
+    """An unknown key, a value that cannot be, a run that diverged, one that ended well."""
+    prom = tmp_path / "privet.prom"
+    base = {"num-agents": 1, "min-agents": 1, "num-server-rounds": 1, "resume": "auto"}
+    diverging = {"local-solver": "gd", "step-size": 1e5, "on-divergence": "stop"}
+    with Deployment(tmp_path) as deployment:
+        deployment.start_superlink()
+        deployment.start_node("0", {"partition-id": 0, "num-partitions": 1})
+        deployment.wait_for_nodes()
+        for name, code, keys in (
+            ("key", 2, {"no-such-key": 1}),
+            ("value", 2, {"rho": -1.0}),
+            ("diverged", 3, diverging),
+            ("well", 0, {}),
+        ):
+            toml, log = tmp_path / f"{name}.toml", tmp_path / f"{name}.log"
+            config = {**base, **keys, "output-dir": str(tmp_path / name)}
+            toml.write_text("".join(f"{k} = {json.dumps(v)}\n" for k, v in config.items()))
+            script = ["sh", str(OPERATE / "supervise.sh"), str(ROOT), "dep", str(toml), str(prom)]
+            child = deployment.processes.start(script, log)
+            assert child.wait(LONG) == code, log.read_text()[-3000:]
+            assert f"privet_supervised_exit_code {code}\n" in prom.read_text()
+
+
 FLWR = """#!/bin/sh
 case $1 in
-run) echo "Successfully started run 7"; {run} ;;
+run) echo "{accepted}"; {run} ;;
 ls) case "$*" in *--run-id*) {status} ;; esac ;;
 esac
 """
 
 
-def supervised(folder: Path, run: str, status: str) -> tuple[int, str, dict[str, float]]:
+def supervised(
+    folder: Path, run: str, status: str, accepted: str = "Successfully started run 7"
+) -> tuple[int, str, dict[str, float]]:
     """Return exit status, errors and textfile of supervise.sh beside a `flwr` made of two lines."""
     programs = folder / "bin"
     programs.mkdir(exist_ok=True)
     for name, text in {
-        "flwr": FLWR.format(run=run, status=status),
+        "flwr": FLWR.format(run=run, status=status, accepted=accepted),
         "sleep": "#!/bin/sh\necho slept $1 >&2\n",
     }.items():
         (programs / name).write_text(text)
@@ -241,6 +270,14 @@ def test_a_run_that_has_no_folder_says_its_exit_code_in_its_log(tmp_path: Path) 
     # What the folder of the run says comes first.
     run = f"{summary(tmp_path, 'run', 3)}; echo 'the run ends with exit code 1'"
     assert supervised(tmp_path, run, FAILED)[0] == 3
+
+
+def test_a_run_that_is_not_accepted_is_tried_again_unless_its_keys_are_wrong(
+    tmp_path: Path,
+) -> None:
+    assert supervised(tmp_path, ":", "exit 1", "The SuperLink is unavailable.")[0] == 1
+    wrong = "[code: 15] Invalid run configuration."
+    assert supervised(tmp_path, ":", "exit 1", wrong)[0] == 2
 
 
 def test_the_textfile_has_no_exit_code_while_a_run_is_under_way(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from ..uploads import Block
 from .account import account_fault, claims_by_agent, expected_release, not_of, with_lost
 from .failure import FOR_A_PERSON, Failure, FailureCode, overflowed
 from .options import RunOptions
-from .roster import CLIENT_APP_FAILED
+from .roster import CLIENT_APP_FAILED, NODE_UNAVAILABLE
 from .session import Round, Session
 
 log = logging.getLogger("flwr.privet")
@@ -209,6 +209,8 @@ class Outcome:
             self.awaited.add(name)
         self.settle(name)
         roster, terms = self.session.roster, self.half.terms
+        if code == NODE_UNAVAILABLE:  # it may be back before the nodes are listed again
+            roster.doubtful.add(name)
         agent = roster.agents[name]
         noises = self.session.noises
         release = expected_release(self.half, agent, self.round, agents, noises)

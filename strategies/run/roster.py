@@ -38,6 +38,8 @@ log = logging.getLogger("flwr.privet")
 
 CLIENT_APP_FAILED = 2
 """Flower's error code for an exception of the ClientApp."""
+NODE_UNAVAILABLE = 5
+"""Flower's error code for a node that is gone."""
 ENROL_PATIENCE = 180.0
 """Seconds the connected nodes have to answer before round 1. After a crash of the SuperLink they
 are busy with the lost run for about a minute."""
@@ -352,7 +354,7 @@ class Roster:
     recovery: Recovery = "no"
     waiting: dict[int, str] = field(default_factory=dict)
     doubtful: set[str] = field(default_factory=set)
-    """Agents to be enrolled again: an upload does not fit their enrolment."""
+    """Agents to be enrolled again: an upload does not fit their enrolment, or they were away."""
     holders: Mapping[str, int] = field(default_factory=dict)
     """The nodes that had the names in the checkpoint of a resumed run."""
     excluded: frozenset[str] = frozenset()
@@ -570,14 +572,20 @@ class Roster:
         ]
 
     def refresh(self, grid: Grid, question: Question, timeout: float) -> list[str]:
-        """Enrol nodes not seen before, and again those in doubt; return the new names."""
-        self.online = frozenset(grid.get_node_ids())
+        """Enrol nodes not seen before, and again those in doubt; return the new names.
+
+        In a private run an agent whose node was away is in doubt: its ledger file may be an older
+        copy by now, or hold more.
+        """
+        before, self.online = self.online, frozenset(grid.get_node_ids())
+        if question.fixed and (back := self.online - before):
+            self.doubtful |= {name for name, agent in self.agents.items() if agent.node in back}
         for node in self._pauses.keys() - self.online:
             del self._pauses[node]
         nodes = sorted([*self._unknown(), *self._stale(question)])
-        before = set(self.agents) if nodes else set()
+        known = set(self.agents) if nodes else set()
         self._ask(grid, nodes, question, timeout)
-        return sort_names(self.agents.keys() - before) if nodes else []
+        return sort_names(self.agents.keys() - known) if nodes else []
 
     def merge(self, saved: Mapping[str, Agent], question: Question) -> list[str]:
         """Give the places of an earlier run to the agents enrolled now; return the new names.

@@ -27,6 +27,7 @@ from privet.kernel import AgentLedger, Facts, Release
 from privet.server_apps import execute, read_config
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
+from privet.sim.grid import FIRST_NODE
 from privet.strategies import DPFedSGD
 from privet.strategies.run import chain
 from privet.strategies.run.account import expected_release
@@ -253,6 +254,38 @@ def test_a_ledger_from_a_backup_is_named(
     assert any("older copy" in text and text.endswith(": 0") for text in caplog.messages)
     assert any("older copy" in note for done in finished.result.history for note in done.notes)
     assert whole < said_by_run(finished)["0"] <= 2.0 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("away", [True, False], ids=["listed as away", "back before"])
+def test_a_ledger_from_a_backup_is_named_when_its_node_comes_back(
+    tmp_path: Path, away: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node has the id that it had, as one with a key, and the run goes on meanwhile."""
+    ledger, old = ledgers_in(tmp_path)[0], tmp_path / "old"
+    deliver = Dies.dispatch
+
+    def dispatch(self: Dies, messages: list[Message]) -> None:
+        node, kept = FIRST_NODE, messages
+        if messages[0].metadata.message_type == "train":
+            self.online.add(node)
+            if self.tries == 2:
+                shutil.copy(ledger, old)
+            if self.tries == 5:
+                old.replace(ledger)
+                kept = [one for one in messages if one.metadata.dst_node_id != node]
+                for message in messages:
+                    if message not in kept:
+                        self.arrived(message, self.not_connected(message))
+                if away:
+                    self.online.remove(node)
+        deliver(self, kept)
+
+    monkeypatch.setattr(Dies, "dispatch", dispatch)
+    finished = play(tmp_path, state=True)
+    notes = [note for done in finished.result.history for note in done.notes]
+    assert any("older copy" in note and note.endswith(": 0") for note in notes)
+    assert any("older copy" in text for text in caplog.messages)
+    assert spent(ledger) < said_by_run(finished)["0"] <= 2.0 * (1 + 1e-9)
 
 
 def test_what_a_node_states_makes_its_own_account_longer_or_changes_nothing() -> None:

@@ -161,10 +161,11 @@ def test_the_supervised_run_outlives_its_server_app(tmp_path: Path) -> None:
                 break
             assert submitted < 4
     assert (killed, submitted) == (True, 2)
-    (folder,) = (tmp_path / "runs").iterdir()
-    lines = (folder / "history.jsonl").read_text().splitlines()
-    rounds = [json.loads(line)["round"] for line in lines]
+    (file,) = tmp_path.glob(history)
+    rounds = [json.loads(line)["round"] for line in file.read_text().splitlines()]
     assert rounds == [1, 2, 3, 4]
+    spent = [len((tmp_path / f"own{i}" / "ledger.jsonl").read_text().splitlines()) for i in (0, 1)]
+    assert min(spent) >= 4
 
 
 # ------------------------------------------------------------------ how a supervised run ends

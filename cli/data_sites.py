@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .config import assignment, given_keys
+
+if TYPE_CHECKING:
+    from privet.data import Dataset
+    from privet.data.meaning import Meaning
 
 _SCALED = (
     "means and deviations are agreed on at enrolment, from number, mean and sum of squares of each "
@@ -18,35 +22,46 @@ _ANOTHER_ORDER = "as the others in another order, which is put into theirs"
 
 
 def compare(files: Sequence[str], given: Mapping[str, Any], *, as_json: bool) -> bool:
-    """Print in what the tables of several sites differ; return whether they mean the same.
+    """Print in what the tables of several sites differ, and what is doubtful about them; return
+    whether all can be used and mean the same.
 
-    Each is read as a node reads a file of its own, and they are compared as at enrolment.
-
-    Raises
-    ------
-    ConfigError
-        If one of them cannot be used: names it.
+    Each is read as a node reads a file of its own, and they are compared as at enrolment. Of one
+    that cannot be used the faults are printed, and the others are compared.
     """
     from privet.data.agreement import agreement
-    from privet.data.scaling import of_units
+    from privet.data.table_sites import between_tables
 
-    meanings = {file: _meaning(file, given) for file in files}
-    agreed = agreement({file: one.text for file, one in meanings.items()})
-    found = {file: agreed.unfit(one.text, "the others") for file, one in meanings.items()}
-    base = agreed.meaning
-    assert base is not None  # every table states its columns
-    orders = {file: _order(one, base) for file, one in meanings.items()}
-    same, scaled = not any(found.values()), any(one.rows for one in meanings.values())
-    doubts = of_units(meanings)
+    read = {file: _read(file, given) for file in files}
+    faulty = {file: one for file, one in read.items() if isinstance(one, str)}
+    tables = {file: one for file, one in read.items() if not isinstance(one, str)}
+    agreed = agreement({file: meaning.text for file, (meaning, _) in tables.items()})
+    found, orders = dict.fromkeys(files, ""), dict.fromkeys(files, "")
+    for file, (meaning, _) in tables.items():
+        found[file] = agreed.unfit(meaning.text, "the others")
+        if agreed.meaning is not None:
+            orders[file] = _order(meaning, agreed.meaning)
+    same = not (faulty or any(found.values()))
+    scaled = any(meaning.rows for meaning, _ in tables.values())
+    doubts = [f"{file}: {one.text}" for file, (_, data) in tables.items() for one in data.doubts]
+    if len(tables) > 1:
+        doubts += [
+            one.text for one in between_tables({file: data for file, (_, data) in tables.items()})
+        ]
     if as_json:
-        tables = {file: {"difference": found[file], "order": orders[file]} for file in files}
-        known = {"tables": tables, "same": same, "scaled-by-rows": scaled, "doubts": doubts}
+        said = {
+            file: {"difference": found[file], "order": orders[file], "fault": faulty.get(file, "")}
+            for file in files
+        }
+        known = {"tables": said, "same": same, "scaled-by-rows": scaled, "doubts": doubts}
         print(json.dumps(known))
         return same
-    classes = ", ".join(base.label.get("classes", ["a quantity"]))
-    print(f"columns: {', '.join(base.columns)}; label {base.label['name']}: {classes}")
+    if (base := agreed.meaning) is not None:
+        classes = ", ".join(base.label.get("classes", ["a quantity"]))
+        print(f"columns: {', '.join(base.columns)}; label {base.label['name']}: {classes}")
+    alike = "as the others" if len(tables) > 1 else "can be read"
     for file in files:
-        print(f"- {file}: {found[file] or orders[file] or 'as the others'}")
+        fault = f"cannot be used: {faulty[file]}" if file in faulty else ""
+        print(f"- {file}: {fault or found[file] or orders[file] or alike}")
     if doubts:
         print("worth a look:", *doubts, sep="\n- ")
     if same and scaled:
@@ -69,19 +84,20 @@ def _order(one: Any, base: Any) -> str:
     return f"as the others, with {', '.join(alone)} in every row" if alone else ""
 
 
-def _meaning(file: str, given: Mapping[str, Any]) -> Any:
-    from privet.core import ConfigError
-    from privet.data import DataError, problem_from_config
+def _read(file: str, given: Mapping[str, Any]) -> tuple[Meaning, Dataset] | str:
+    """Return a node's table, or why it cannot be used."""
+    from privet.data import DataError
+    from privet.data.problem import own_table
     from privet.data.table_faults import TableError
     from privet.server_apps import read_config
 
     path = given_keys([f"data-path={json.dumps(file, ensure_ascii=False)}"])
     config = read_config({"dataset": "csv", **given, **path, "partition": "none"})
     try:
-        return problem_from_config(config, 0, 1, own=True).meaning
+        return own_table(config)
     except TableError as error:
         texts = "; ".join(fault.text for fault in error.faults if fault.stops)
         command = shlex.join(["privet", "data", file, *map(assignment, given, given.values())])
-        raise ConfigError(f"{file}: {texts}; to list all faults: {command}") from None
+        return f"{texts}; to list all faults: {command}"
     except DataError as error:
-        raise ConfigError(str(error)) from None
+        return str(error).removeprefix(f"{config['data-path']}: ")

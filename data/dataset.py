@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.data.meaning import Meaning
-from privet.data.source_column import SourceColumn
+from privet.data.source_column import ColumnFacts, SourceColumn
 from privet.kernel import Told
 
 Task = Literal["binary", "multinomial", "regression"]
@@ -210,6 +210,9 @@ class Dataset:
         How a row of the table becomes one of the features; None where the rows are the features.
     doubts : tuple of Fault
         What its user may want to mend.
+    facts : mapping
+        Of a table: what its rows have in each column, by name, as the holders of several tables
+        compare them. It stays in the process that read the rows.
     meaning : Meaning, optional
         Of a table: what its columns, classes and scaling are, as sites compare it.
     """
@@ -227,6 +230,7 @@ class Dataset:
     source_columns: tuple[SourceColumn, ...] = ()
     encoding: Encoding | None = None
     doubts: tuple[Fault, ...] = ()
+    facts: Mapping[str, ColumnFacts] = field(default_factory=dict)
     meaning: Meaning | None = None
     train_persons: LabelArray | None = None
 

@@ -203,6 +203,21 @@ def federation_from_config(
         )
 
 
+def own_table(config: Mapping[str, Any]) -> tuple[Meaning, Dataset]:
+    """Return what a node states of a table of its own, and the table; see `problem_from_config`.
+
+    Raises
+    ------
+    DataError
+        As there.
+    """
+    settings = _settings(config)
+    with _hidden(settings):
+        changed = changes(settings.data_path, settings.schema)
+        agents = _agents(settings, 1, True, "", changed)
+        return agents.problem(0).meaning, agents.dataset
+
+
 def _settings(config: Mapping[str, Any]) -> DataSettings:
     """Return the data settings of a config, which the agents of a process have in common."""
     keys = (*DATA_KEYS, *PRIVACY_KEYS, "algorithm")

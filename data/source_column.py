@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +54,48 @@ class SourceColumn:
         """Whether it has the same value in every row."""
         one = len(self.categories) == 1 if self.categories else self.low == self.high
         return one and not self.gap
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFacts:
+    """What some rows have in one column.
+
+    Attributes
+    ----------
+    rows : int
+        With a value.
+    missing : int
+        Without one.
+    low, high : float
+        Of numbers.
+    moments : tuple
+        Number, mean and sum of squared deviations of numbers, else empty.
+    counts : mapping
+        How many rows have each category, or each of at most 20 whole numbers; else empty.
+    whole : bool
+        Whether all are whole numbers.
+    ids : bool
+        Whether they are whole numbers, all different, that count the rows, or ascend or descend.
+    different : bool
+        Whether they are whole numbers, more than 20 and all different.
+    nines : tuple
+        A number of nines far from all others, and how many rows have it; else empty.
+    """
+
+    rows: int
+    missing: int
+    low: float = 0.0
+    high: float = 0.0
+    moments: tuple[float, ...] = ()
+    counts: Mapping[Any, int] = field(default_factory=dict)
+    whole: bool = False
+    ids: bool = False
+    different: bool = False
+    nines: tuple[float, ...] = ()
+
+    @property
+    def only(self) -> str:
+        """The value that all rows have, as a text; empty where they have several, or none."""
+        if self.moments and self.rows:
+            return f"{self.low:g}" if self.low == self.high else ""
+        return str(*self.counts) if len(self.counts) == 1 else ""

@@ -28,26 +28,24 @@ from privet.data.dataset import (
 )
 from privet.data.held_out import split
 from privet.data.schema import MARK, Schema, read_schema
-from privet.data.source_column import SourceColumn
+from privet.data.source_column import ColumnFacts, SourceColumn
 from privet.data.table_dates import are_dates, as_days, has_dates
 from privet.data.table_doubts import (
+    FEW,
     names_persons,
     of_copies,
     of_dates,
     of_files,
-    of_files_units,
     of_header,
     of_ids,
-    of_label,
-    of_parted,
     of_signs,
     of_spellings,
+    of_survival,
 )
 from privet.data.table_faults import (
     DATES_TEXT,
     TableError,
     check_categories,
-    doubts,
     dropped,
     label_column,
     of_empty_rows,
@@ -58,6 +56,14 @@ from privet.data.table_faults import (
 )
 from privet.data.table_files import TEST, Rows, read_rows
 from privet.data.table_public import numbers_of
+from privet.data.table_sites import (
+    between,
+    facts_of,
+    of_column,
+    of_each,
+    of_spelt,
+    sites_of,
+)
 from privet.data.table_values import (
     UnfitError,
     as_numbers,
@@ -164,7 +170,7 @@ def load_table(source: Source) -> Dataset:
     if not schema.columns:
         made = {one for several in rows.repeated.values() for one in several} | {*rows.unnamed}
         faults += of_header([name for name in table.column_names if name not in made], table)
-    columns, values, more = _columns(
+    columns, values, facts, more = _columns(
         *(source, table, schema, inputs_of, label_of, kept), odd=rows.faults
     )
     faults += more
@@ -172,16 +178,12 @@ def load_table(source: Source) -> Dataset:
         raise TableError(source, faults)
     *inputs, label = columns
     faults += of_ids(source, inputs, values)
-    faults += of_label(label, values[label.name], inputs, values)
+    faults += of_survival(label, inputs, values)
     faults += of_signs(columns, table, rows.points)
-    doubted = {name for fault in faults for name in fault.drop}
+    ids = _texts_of(table, source.id_column)
+    doubted = {name for one in faults for name in (*one.drop, *one.keys.values())}
     known = [column for column in columns if column.name not in doubted]
-    faults += of_files_units(known, values, files)
-    for column in columns:
-        if column.categories:
-            what = "the classes" if column is label else "the categories"
-            codes = codes_of(values[column.name], column)
-            faults += of_parted(column, codes, files, TEST, what)
+    faults += _of_sites(known, values, facts, files, ids)
     agreed = meaning.Meaning.from_text(source.agreed) if source.agreed else None
     if agreed is not None:
         inputs = _as_agreed(source, inputs, label, agreed)
@@ -194,13 +196,13 @@ def load_table(source: Source) -> Dataset:
     whole = Part(
         np.hstack([encoded_column(values[column.name], column) for column in inputs]),
         _labels(values[label.name], label, task),
-        _ids(source, table, files, rows.counts),
+        files if ids is None and len(rows.counts.keys() - {TEST}) > 1 else ids,
         _texts_of(table, source.person_column),
     )
     faults += of_copies(table, files)
     faults += of_dates(columns, table, files if whole.ids is None else whole.ids)
     if source.id_column:
-        faults += of_spellings(source.id_column, whole.ids)
+        faults += of_spellings(source.id_column, ids)
     tests = files == TEST
     _check_persons(source, whole.persons, tests)
     train, test = (
@@ -227,8 +229,35 @@ def load_table(source: Source) -> Dataset:
         source_columns=tuple(columns),
         encoding=encoding,
         doubts=tuple(faults),
+        facts=facts,
         meaning=means,
     )
+
+
+def _of_sites(
+    columns: list[SourceColumn],
+    values: Mapping[str, Any],
+    whole: Mapping[str, ColumnFacts],
+    files: LabelArray,
+    ids: LabelArray | None,
+) -> list[Fault]:
+    """Return the doubts about columns, the label last, by the rows of each file, and of each id of
+    ``id-column``; ``whole`` has the facts of all rows."""
+    *inputs, label = columns
+    by_file, by_id = sites_of(files), {} if ids is None else sites_of(ids, FEW)
+    found: dict[str, Fault] = {}
+    known = [(sites, test) for sites, test in ((by_file, TEST), (by_id, "")) if sites]
+    for sites, test in known or [({}, "")]:
+        facts = {one.name: facts_of(one, values[one.name], sites) for one in columns}
+        lines = of_each(inputs, values, sites, facts, whole)
+        lines += between(columns, facts, label.name, test)
+        found |= {fault.text: fault for fault in lines}
+    told = {text.partition(":")[0] for text in found}
+    for column in columns:
+        if f"column {column.name}" not in told:
+            lines = of_spelt(column, whole[column.name], classes=column is label)
+            found |= {fault.text: fault for fault in lines}
+    return list(found.values())
 
 
 def _as_agreed(
@@ -454,9 +483,11 @@ def _columns(
     label: str,
     positions: Indices,
     odd: Mapping[str, str],
-) -> tuple[list[SourceColumn], dict[str, Any], list[Fault]]:
-    """Return the contents of the columns, the labels last, the values of each, and all faults."""
+) -> tuple[list[SourceColumn], dict[str, Any], dict[str, ColumnFacts], list[Fault]]:
+    """Return the contents of the columns, the labels last, the values and facts of each, and all
+    faults."""
     read: dict[str, Any] = {}
+    facts: dict[str, ColumnFacts] = {}
     columns: list[SourceColumn] = []
     faults: list[Fault] = []
     if not label:
@@ -473,8 +504,9 @@ def _columns(
             elif source.alone and not public and column.categories and column.constant:
                 column = replace(column, zeros=True)
             columns.append(column)
+            facts |= facts_of(column, read[name], {name: slice(None)})
             if name != label:
-                faults += doubts(column, read[name])
+                faults += of_column(column, facts[name])
         except UnfitError as error:
             where = _said(positions[list(error.rows)] + 1)
             drop = (name,) if error.drop and name != label else ()
@@ -487,7 +519,7 @@ def _columns(
             faults.append(Fault(f"column {name}: {where}{error}", drop, keys))
     faults += of_gaps(source, columns, label, table)
     if any(fault.stops for fault in faults):
-        return columns, read, faults
+        return columns, read, facts, faults
     if source.missing == "category" and not schema.columns:
         columns = [replace(column, gap=column.missing > 0) for column in columns]
     if not any(column.width for column in columns[:-1]):
@@ -495,7 +527,7 @@ def _columns(
             f"{source.path}: expected a column beside {label} that is not the same text in every "
             "row"
         )
-    return columns, read, faults
+    return columns, read, facts, faults
 
 
 def _said(rows: Any) -> str:
@@ -589,15 +621,6 @@ def _labels(values: Any, label: SourceColumn, task: Task) -> LabelArray:
         return as_numbers(values)
     codes = codes_of(values, label)
     return 2 * codes - 1 if task == "binary" else codes
-
-
-def _ids(
-    source: Source, table: Any, files: LabelArray, counts: Mapping[str, int]
-) -> LabelArray | None:
-    """Return the natural ids: of a column, else the names of the files of a folder."""
-    if not source.id_column:
-        return files if len(counts.keys() - {TEST}) > 1 else None
-    return _texts_of(table, source.id_column)
 
 
 def _texts_of(table: Any, name: str) -> LabelArray | None:

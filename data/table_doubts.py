@@ -1,6 +1,6 @@
 """What is doubtful about a table that can be used: each a line that says what to do.
 
-Doubts about one column alone are in `privet.data.table_faults`.
+Doubts about the contents of columns, of all rows or by site, are in `privet.data.table_sites`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import numpy as np
 
 from privet.core import algorithms
 from privet.data.dataset import Fault, LabelArray, Source, some
-from privet.data.scaling import moments_of, several_units
 from privet.data.source_column import SourceColumn
 from privet.data.table_dates import OTHER, day_of, may_be_exchanged
 from privet.data.table_values import (
@@ -39,8 +38,8 @@ _EVENTS |= {"censored", "censoring", "fustat", "arrest", "relapse", "recurrence"
 _EVENTS |= {"observed", "progression", "mortality", "churn", "fail"}
 _DURATIONS = {"time", "days", "day", "week", "weeks", "month", "months", "duration", "futime", "t"}
 _DURATIONS |= {"survival", "followup", "follow", "tenure", "os", "pfs", "dfs", "tte", "stop"}
-_FEW = 5
-"""Rows of a class below which numbers are rather a quantity."""
+FEW = 5
+"""Rows of a class, or of an id, below which they say little."""
 
 
 def of_header(names: Iterable[str], table: Any) -> list[Fault]:
@@ -100,72 +99,6 @@ def of_files(counts: Mapping[str, int], test: str, unread: Sequence[str]) -> lis
     return faults
 
 
-def of_parted(
-    column: SourceColumn, codes: LabelArray, files: LabelArray, test: str, what: str
-) -> list[Fault]:
-    """Return the doubts about categories that part along the files of a folder.
-
-    ``codes`` are the categories' numbers, of a missing value the next; ``what`` says what they are.
-    """
-    names, numbers = np.unique(files, return_inverse=True)
-    if len(names) < 2:
-        return []
-    pairs = np.unique(np.stack([numbers, codes]), axis=1).T
-    sets: dict[str, set[str]] = {str(name): set() for name in names}
-    for file, code in pairs:
-        if code < len(column.categories):
-            sets[str(names[file])].add(column.categories[code])
-    held_out = sets.pop(test, set())
-    trained = set[str]().union(*sets.values())
-    of = f"column {column.name}: {what}"
-    if alone := sorted(held_out - trained):
-        text = f"{of} {some(alone)} of {test} are in no other file: write them as the others do"
-        return [Fault(text, stops=False)]
-    groups = _groups(sets)
-    mixed = len({is_number(one) for one in trained}) > 1
-    if len(groups) > 1 and (mixed or sum(len(values) > 1 for _, values in groups) > 1):
-        each = " and ".join(f"{some(values)} in {some(where)} alone" for where, values in groups)
-        text = f"{of} {each}: if they mean the same, write them alike"
-        return [Fault(text, stops=False)]
-    if len(trained) in (3, 4) and len(sets) > 1 and all(len(one) == 2 for one in sets.values()):
-        each = "; ".join(f"{some(sorted(one))} in {file}" for file, one in sets.items())
-        text = f"{of} are {len(trained)}, and no file has more than two ({each})"
-        return [Fault(f"{text}: if they mean the same, write them alike", stops=False)]
-    return []
-
-
-def of_files_units(
-    columns: Iterable[SourceColumn], values: Mapping[str, Any], files: LabelArray
-) -> list[Fault]:
-    """Return the doubts about numbers that may be in several units in the files of a folder."""
-    faults: list[Fault] = []
-    if not len(files) or (files == files[0]).all():
-        return faults
-    rows = {str(name): np.flatnonzero(files == name) for name in np.unique(files)}
-    for column in columns:
-        if column.categories or column.public or column.dates:
-            continue
-        numbers = as_numbers(values[column.name])
-        own = {name: numbers[at] for name, at in rows.items()}
-        sites = {name: moments_of(one[~np.isnan(one)]) for name, one in own.items()}
-        texts = (f"column {column.name}: {found}" for found in several_units(sites))
-        faults += [Fault(text, stops=False) for text in texts]
-    return faults
-
-
-def _groups(sets: Mapping[str, set[str]]) -> list[tuple[list[str], list[str]]]:
-    """Return groups of files, with their values, of which no two have a value in common."""
-    groups: list[tuple[list[str], set[str]]] = []
-    for file, values in sets.items():
-        if not values:
-            continue
-        near = [group for group in groups if group[1] & values]
-        groups = [group for group in groups if not group[1] & values]
-        joined = [file for group in near for file in group[0]]
-        groups.append(([*joined, file], values.union(*(group[1] for group in near))))
-    return [(files, sorted(values)) for files, values in groups]
-
-
 def of_ids(
     source: Source, columns: Iterable[SourceColumn], values: Mapping[str, Any]
 ) -> list[Fault]:
@@ -174,7 +107,7 @@ def of_ids(
     for column in columns:
         if column.public or column.constant:
             continue
-        words, known = set(_words(column.name)), values[column.name].drop_null()
+        called, known = set(words(column.name)), values[column.name].drop_null()
         if not column.categories and not _are_whole(as_numbers(known)):
             continue
         distinct, rows = len(known.unique()), len(known)
@@ -182,15 +115,15 @@ def of_ids(
             continue
         drop: tuple[str, ...] = (column.name,)
         keys: dict[str, str] = {}
-        if words & _IDS:
+        if called & _IDS:
             text = f"{distinct} ids in {rows} rows: rows of one may be trained on and held out"
-            if words & _PERSONS or column.name.lower() == "id":
+            if called & _PERSONS or column.name.lower() == "id":
                 text = f"{text}; if it says whose they are, person-column keeps them together"
                 if not person:
                     drop, keys, person = (), {"person-column": column.name}, True
             else:
                 text = f"{text}; leave it out, or list codes as categories in a schema"
-        elif words & _PLACES and not column.categories:
+        elif called & _PLACES and not column.categories:
             text = (
                 f"{distinct} numbers that name places are used as a quantity; leave them out, deal "
                 f"by them with id-column = {column.name}, or list them as texts in a schema"
@@ -250,7 +183,7 @@ def of_signs(columns: Iterable[SourceColumn], table: Any, points: Mapping[str, s
 
 def names_persons(name: str) -> bool:
     """Return whether a column is called as one of persons is."""
-    return bool(set(_words(name)) & _PERSONS) or name.lower() == "id"
+    return bool(set(words(name)) & _PERSONS) or name.lower() == "id"
 
 
 def of_spellings(name: str, ids: LabelArray | None) -> list[Fault]:
@@ -290,40 +223,15 @@ def of_copies(table: Any, files: LabelArray) -> list[Fault]:
     return []
 
 
-def of_label(
-    label: SourceColumn, values: Any, inputs: Sequence[SourceColumn], kinds: Mapping[str, Any]
-) -> list[Fault]:
-    """Return the doubts about what is predicted: classes that may be a quantity, and an event
-    beside the time to it.
-
-    ``kinds`` has the values of the inputs by name.
-    """
-    return [*_of_classes(label, values), *_of_survival(label, inputs, kinds)]
-
-
-def _of_classes(label: SourceColumn, values: Any) -> list[Fault]:
-    if len(label.categories) < 3 or label.public or not all(map(is_number, label.categories)):
-        return []
-    counts = as_texts(values).value_counts().field("counts").to_pylist()
-    if min(counts) >= _FEW:
-        return []
-    low, high = (f"{end(map(float, label.categories)):g}" for end in (min, max))
-    text = (
-        f"column {label.name}: {len(label.categories)} classes in {len(values)} rows, one of "
-        f"{min(counts)}: if it is a quantity, a schema with a range for it, such as "
-        f'"{label.name}" = [{low}, {high}], makes it one'
-    )
-    return [Fault(text, stops=False)]
-
-
-def _of_survival(
+def of_survival(
     label: SourceColumn, inputs: Sequence[SourceColumn], values: Mapping[str, Any]
 ) -> list[Fault]:
+    """Return the doubt about an event beside the time to it; ``values`` has those of the inputs."""
     known = algorithms()
     ways = "Cox regression or Kaplan-Meier"
-    if set(_words(label.name)) & _EVENTS and len(label.categories) == 2:
+    if set(words(label.name)) & _EVENTS and len(label.categories) == 2:
         for column in inputs:
-            if set(_words(column.name)) & _DURATIONS and _may_be_duration(column, values):
+            if set(words(column.name)) & _DURATIONS and _may_be_duration(column, values):
                 if "cox" in known:
                     ways = (
                         f"{ways} (algorithm=cox time-column={column.name} "
@@ -335,13 +243,13 @@ def _of_survival(
                     "leave it out"
                 )
                 return [Fault(text, drop=(column.name,), stops=False)]
-    if set(_words(label.name)) & _DURATIONS and not label.categories and label.low >= 0:
+    if set(words(label.name)) & _DURATIONS and not label.categories and label.low >= 0:
         for column in inputs:
             two = len(column.categories) == 2 or {column.low, column.high} in (
                 {0.0, 1.0},
                 {1.0, 2.0},
             )
-            if set(_words(column.name)) & _EVENTS and two:
+            if set(words(column.name)) & _EVENTS and two:
                 text = (
                     f"column {label.name}: beside {column.name} it may be the time to an event, "
                     f"which ends too early where it is censored: for survival take {ways}"
@@ -353,12 +261,13 @@ def _of_survival(
 def _may_be_duration(column: SourceColumn, values: Mapping[str, Any]) -> bool:
     if column.categories or column.low < 0 or column.dates:
         return False
-    return len(values[column.name].unique()) >= _FEW
+    return len(values[column.name].unique()) >= FEW
 
 
 def _are_whole(numbers: Any) -> bool:
     return bool((numbers == np.floor(numbers)).all())
 
 
-def _words(name: str) -> list[str]:
+def words(name: str) -> list[str]:
+    """Return the words of a column's name, in small letters."""
     return re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower())

@@ -1,7 +1,7 @@
 """What is wrong with a table, or doubtful, and the run-config keys that mend it.
 
-Every check of a column's contents is here: the loader refuses what stops it, ``privet data`` lists
-all of it.
+The loader refuses what stops it, ``privet data`` lists all of it. What is doubtful about contents
+of columns is in `privet.data.table_sites`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ DATES_TEXT = (
     "makes them numbers of days)"
 )
 _NUMBER = r"[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?"
-_ID_WORDS = {"id", "pid", "uid", "uuid", "key", "nr", "no", "number", "index", "patient", "case"}
 
 
 class TableError(DataError):
@@ -253,48 +252,3 @@ def label_column(values: Any, label: SourceColumn) -> SourceColumn:
         way = way if label.categories else ""
         raise UnfitError(f"every row has the same label{way}", drop=False)
     return label
-
-
-def doubts(column: SourceColumn, values: Any) -> list[Fault]:
-    """Return what is doubtful about a column of features that can be used."""
-    if column.public:
-        return []
-    if column.constant and not column.missing:
-        same = (*column.categories, f"{column.low:g}")[0]
-        text = f"column {column.name}: {same[:40]} in every row, which tells nothing"
-    elif not column.categories and not column.dates and _may_be_ids(column, as_numbers(values)):
-        text = f"column {column.name}: a different whole number in every row: an id?"
-    elif not column.categories and not column.dates and (code := _code(as_numbers(values))):
-        return [Fault(f"column {column.name}: {code}", stops=False)]
-    else:
-        return []
-    return [Fault(text, drop=(column.name,), stops=False)]
-
-
-def _code(numbers: Any) -> str:
-    """Return what is doubtful about a number of nines, such as -9 or 999, that is in several rows
-    and farther from all others than these are from each other."""
-    known, counts = np.unique(numbers[~np.isnan(numbers)], return_counts=True)
-    if len(known) < 3:
-        return ""
-    for at, near, others in ((0, 1, known[1:]), (-1, -2, known[:-1])):
-        code, count = known[at], counts[at]
-        nines = re.fullmatch("-9+|99+", f"{code:.15g}")
-        if nines and count > 1 and abs(code - known[near]) > others[-1] - others[0]:
-            return (
-                f"{code:g} in {count} rows, far from all other numbers: if it says that a value is "
-                "missing, leave these cells empty"
-            )
-    return ""
-
-
-def _may_be_ids(column: SourceColumn, numbers: Any) -> bool:
-    """Return whether whole numbers, all different, count rows, ascend, or are called ids."""
-    if len(numbers) <= MOST_CLASSES or column.missing or (numbers != np.floor(numbers)).any():
-        return False
-    if len(np.unique(numbers)) < len(numbers):
-        return False
-    words = set(re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", column.name).lower()))
-    steps = np.diff(numbers)
-    counted = column.high - column.low < 2 * len(numbers)
-    return counted or bool((steps > 0).all() or (steps < 0).all() or words & _ID_WORDS)

@@ -374,7 +374,7 @@ INCOMES, DOTTED = ["<=50K", ">50K"], ["<=50K.", ">50K."]
             {"bern": NUMBERS, "graz": WORDS},
             "the classes '0', '1' in 'bern' alone and 'no', 'yes' in 'graz' alone",
         ),
-        ({"bern": NUMBERS, "graz": LATER}, "are 3, and no file has more than two"),
+        ({"bern": NUMBERS, "graz": LATER}, "are 3, and no site has more than two"),
         (
             {"bern": INCOMES, "graz": INCOMES, "test": DOTTED},
             "the classes '<=50K.', '>50K.' of test are in no other file",

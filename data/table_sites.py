@@ -1,0 +1,403 @@
+"""What the rows of each site have in a column, and what is doubtful about it.
+
+A site is an agent whose rows are known: a file of a folder, an id of ``id-column``, or one of
+several tables that are compared. All of these are judged by the same facts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from privet.data.codes import lacked, several_codes
+from privet.data.dataset import Dataset, Fault, FloatArray, Indices, LabelArray, some
+from privet.data.scaling import moments_of, several_units
+from privet.data.source_column import ColumnFacts, SourceColumn
+from privet.data.table_doubts import FEW, words
+from privet.data.table_faults import MOST_CLASSES
+from privet.data.table_values import as_numbers, codes_of, is_number
+
+_MOST_SITES = 200
+"""Ids beyond which they are rather persons than sites."""
+_ENOUGH = 20
+"""Rows from which all numbers of one node say something of their unit, or of their kind."""
+_PART = 100.0
+"""All numbers within this part of what a schema states are rather in another unit."""
+_MOST_LINES = 5
+"""Columns that are named each by a line where one thing is doubtful about many."""
+_ID_WORDS = {"id", "pid", "uid", "uuid", "key", "nr", "no", "number", "index", "patient", "case"}
+_SPELLINGS = (
+    {"y", "yes", "j", "ja", "t", "true", "1", "+", "pos", "positive", "positiv"},
+    {"n", "no", "nein", "f", "false", "0", "-", "neg", "negative", "negativ"},
+    {"m", "male", "man"},
+    {"f", "female", "woman"},
+)
+"""Spellings of one answer."""
+_PLURAL = {"class": "classes", "category": "categories"}
+
+
+Sites = Mapping[str, ColumnFacts]
+"""The facts of one column, by name of the site."""
+
+
+def facts_of(
+    column: SourceColumn, values: Any, sites: Mapping[str, Indices | slice]
+) -> dict[str, ColumnFacts]:
+    """Return by name of the site, of which ``sites`` has the rows, the facts of a column."""
+    if column.categories:
+        codes = codes_of(values, column)
+        return {name: _of_categories(codes[rows], column) for name, rows in sites.items()}
+    numbers = as_numbers(values)
+    return {name: _of_numbers(numbers[rows]) for name, rows in sites.items()}
+
+
+def _of_categories(codes: LabelArray, column: SourceColumn) -> ColumnFacts:
+    counts = np.bincount(codes, minlength=len(column.categories) + 1).tolist()
+    missing = counts.pop()
+    known = {text: n for text, n in zip(column.categories, counts, strict=True) if n}
+    return ColumnFacts(len(codes) - missing, missing, counts=known)
+
+
+def _of_numbers(numbers: FloatArray) -> ColumnFacts:
+    known = numbers[~np.isnan(numbers)]
+    missing = len(numbers) - len(known)
+    if not len(known):
+        return ColumnFacts(0, missing, moments=(0.0, 0.0, 0.0))
+    each, counts = np.unique(known, return_counts=True)
+    low, high = float(each[0]), float(each[-1])
+    whole = bool((each == np.floor(each)).all())
+    few = whole and len(each) <= MOST_CLASSES
+    different = whole and len(each) == len(known) > MOST_CLASSES and not missing
+    ids = different and (high - low < 2 * len(known) or _in_order(known))
+    return ColumnFacts(
+        len(known),
+        missing,
+        low,
+        high,
+        tuple(moments_of(known)),
+        dict(zip(each.tolist(), counts.tolist(), strict=True)) if few else {},
+        whole,
+        ids,
+        different,
+        _nines(each, counts),
+    )
+
+
+def _in_order(numbers: FloatArray) -> bool:
+    steps = np.diff(numbers)
+    return bool((steps > 0).all() or (steps < 0).all())
+
+
+def _nines(known: FloatArray, counts: Any) -> tuple[float, ...]:
+    """Return a number such as -9 or 999 that is in several rows and farther from all others than
+    these are from each other, with these rows; 9 beside at most three others."""
+    if len(known) < 3:
+        return ()
+    for at, near, others in ((0, 1, known[1:]), (-1, -2, known[:-1])):
+        code, count = float(known[at]), int(counts[at])
+        nines = re.fullmatch("-9+|99+" if len(others) > 3 else "-?9+", f"{code:.15g}")
+        if nines and count > 1 and abs(code - known[near]) > others[-1] - others[0]:
+            return code, count
+    return ()
+
+
+# ------------------------------------------------------------------ a column
+
+
+def of_column(column: SourceColumn, facts: ColumnFacts) -> list[Fault]:
+    """Return what is doubtful about a column of features by all rows together."""
+    of = f"column {column.name}:"
+    if column.public:
+        return _of_range(column, facts)
+    if column.constant and not column.missing:
+        text = f"{of} {facts.only[:40]} in every row, which tells nothing"
+        return [Fault(text, drop=(column.name,), stops=False)]
+    if column.categories or column.dates:
+        return []
+    if _may_be_ids(column, facts):
+        text = f"{of} a different whole number in every row: an id?"
+        return [Fault(text, drop=(column.name,), stops=False)]
+    return []
+
+
+def _may_be_ids(column: SourceColumn, facts: ColumnFacts) -> bool:
+    return facts.ids or (facts.different and bool(_ID_WORDS & set(words(column.name))))
+
+
+def _of_range(column: SourceColumn, facts: ColumnFacts) -> list[Fault]:
+    """Return the doubt that numbers are in another unit than the range that a schema states."""
+    if column.categories or column.dates or facts.rows < _ENOUGH:
+        return []
+    largest = max(abs(facts.low), abs(facts.high))
+    if not 0.0 < largest <= max(abs(column.low), abs(column.high)) / _PART:
+        return []
+    text = (
+        f"column {column.name}: all numbers lie in {facts.low:g} to {facts.high:g}, within a "
+        f"hundredth of the schema's [{column.low:g}, {column.high:g}]: in another unit?"
+    )
+    return [Fault(text, stops=False)]
+
+
+def of_spelt(column: SourceColumn, facts: ColumnFacts, *, classes: bool) -> list[Fault]:
+    """Return the doubt about categories that may be spellings of one, such as y and yes, and about
+    ``classes`` of very few rows."""
+    of = f"column {column.name}:"
+    if column.public:
+        return []
+    for spellings in _SPELLINGS:
+        same = [one for one in column.categories if one.casefold() in spellings]
+        if len(same) > 1 and any(len(one) > 1 for one in same):
+            text = f"{of} {some(same)}: if they mean the same, write them alike"
+            return [Fault(text, stops=False)]
+    rare = [one for one, count in facts.counts.items() if count < FEW]
+    if not (classes and rare and len(column.categories) > 2):
+        return []
+    if all(map(is_number, column.categories)):
+        low, high = (f"{end(map(float, column.categories)):g}" for end in (min, max))
+        text = (
+            f"{of} {len(column.categories)} classes in {facts.rows} rows, one of "
+            f"{facts.counts[rare[0]]}: if it is a quantity, a schema with a range for it, such as "
+            f'"{column.name}" = [{low}, {high}], makes it one'
+        )
+    else:
+        count = sum(facts.counts[one] for one in rare)
+        text = (
+            f"{of} the {_several('class', rare)} in {count} of {facts.rows} rows: if another "
+            "spelling, write it as the other rows do"
+        )
+    return [Fault(text, stops=False)]
+
+
+def _several(what: str, values: Sequence[str]) -> str:
+    """Return a class or a category, or several, by name."""
+    return f"{what if len(values) == 1 else _PLURAL[what]} {some(values)}"
+
+
+# ------------------------------------------------------------------ sites of one table
+
+
+def sites_of(ids: LabelArray, least: int = 1) -> dict[str, Indices]:
+    """Return the rows of each site, by its name: of ids with so many rows at least; none where
+    there is one alone, or where there are so many that they are rather persons."""
+    names, numbers, counts = np.unique(ids, return_inverse=True, return_counts=True)
+    enough = np.flatnonzero(counts >= least)
+    if not 1 < len(enough) <= (_MOST_SITES if least > 1 else len(names)):
+        return {}
+    rows = np.split(np.argsort(numbers, kind="stable"), np.cumsum(counts)[:-1])
+    return {str(names[at]): rows[at] for at in enough}
+
+
+def of_each(
+    columns: Iterable[SourceColumn],
+    values: Mapping[str, Any],
+    sites: Mapping[str, Indices],
+    facts: Mapping[str, Sites],
+    whole: Mapping[str, ColumnFacts],
+) -> list[Fault]:
+    """Return what is doubtful about features at single sites, where all rows together hide it: ids
+    that begin anew, one value in every row, numbers that may stand for missing ones.
+
+    ``facts`` are those of the sites, by name of the column, ``whole`` those of all rows.
+    """
+    ids, constant, nines = [], [], []
+    for column in columns:
+        name = column.name
+        own = {site: one for site, one in facts[name].items() if one.rows}
+        of = f"column {name}:"
+        if text := "" if column.constant else _of_constants(column, values[name], sites, own):
+            constant.append((name, f"{of} {text}"))
+        if column.categories or column.dates:
+            continue
+        known = [site for site, one in own.items() if one.rows > MOST_CLASSES]
+        alike = [site for site in known if _may_be_ids(column, own[site])]
+        if alike and 2 * len(alike) >= len(known):
+            text = f"{of} a different whole number in every row of {some(alike)}: an id?"
+            ids.append(Fault(text, drop=(name,), stops=False))
+        if found := _of_nines(own, whole[name].nines):
+            nines.append((name, f"{of} {found}"))
+    return [
+        *ids,
+        *_some_lines(constant, "have one value in every row of a site, and others elsewhere"),
+        *_some_lines(nines, "have numbers of nines at a site, far from all others"),
+    ]
+
+
+def _of_constants(
+    column: SourceColumn, values: Any, sites: Mapping[str, Indices], own: Sites
+) -> str:
+    """Return the doubt that sites have one value in every row, by more than chance."""
+    if not (alone := {site: one.only for site, one in own.items() if one.only and not one.missing}):
+        return ""
+    of = codes_of(values, column) if column.categories else as_numbers(values)
+    by_value: dict[str, list[str]] = {}
+    for site, only in alone.items():
+        rows, first = len(sites[site]), of[sites[site][0]]
+        elsewhere = (int((of == first).sum()) - rows) / max(1, len(of) - rows)
+        if rows >= FEW and lacked(1.0 - elsewhere, rows // 2):  # a chance below 1e-6
+            by_value.setdefault(only[:40], []).append(site)
+    if not by_value:
+        return ""
+    each = [f"{only} in every row of {some(where)}" for only, where in by_value.items()]
+    more = f" and {len(each) - 2} values more so" if len(each) > 2 else ""
+    return (
+        f"{', '.join(each[:2])}{more}, and other values elsewhere: if it stands for missing "
+        "values, leave these cells empty"
+    )
+
+
+def _of_nines(own: Sites, nines: Sequence[float]) -> str:
+    """Return the doubt about a number of nines at sites, else in all rows."""
+    of = ""
+    if odd := [site for site, one in own.items() if one.nines]:
+        code = own[odd[0]].nines[0]
+        same = [site for site in odd if own[site].nines[0] == code]
+        of, nines = f" of {some(same)}", (code, sum(own[site].nines[1] for site in same))
+    if not nines:
+        return ""
+    return (
+        f"{nines[0]:g} in {nines[1]:g} rows{of}, far from all other numbers: if it says that a "
+        "value is missing, leave these cells empty"
+    )
+
+
+def _some_lines(found: Sequence[tuple[str, str]], what: str) -> list[Fault]:
+    """Return a doubt for each of several columns, and one for the others where they are many."""
+    lines = [text for _, text in found[:_MOST_LINES]]
+    if more := [name for name, _ in found[_MOST_LINES:]]:
+        lines.append(f"the columns {some(more)} {what}, too")
+    return [Fault(text, stops=False) for text in lines]
+
+
+# ------------------------------------------------------------------ between sites
+
+
+def between_tables(tables: Mapping[str, Dataset]) -> list[Fault]:
+    """Return what is doubtful about columns that the tables of several sites have in common."""
+    first, *others = tables.values()
+    columns = [
+        column
+        for column in first.source_columns
+        if all(
+            any(
+                (one.name, one.categories, one.dates)
+                == (column.name, column.categories, column.dates)
+                for one in other.source_columns
+            )
+            for other in others
+        )
+    ]
+    facts = {
+        one.name: {site: each.facts[one.name] for site, each in tables.items()} for one in columns
+    }
+    return between(columns, facts, first.source_columns[-1].name)
+
+
+def between(
+    columns: Iterable[SourceColumn], facts: Mapping[str, Sites], label: str, test: str = ""
+) -> list[Fault]:
+    """Return what is doubtful about columns by the facts of several sites, by name of the column.
+
+    Parameters
+    ----------
+    columns : iterable of SourceColumn
+    facts : mapping
+        By name of the column.
+    label : str
+        The name of the column of the labels.
+    test : str
+        The name of the site that is the test set.
+    """
+    faults: list[Fault] = []
+    for column in columns:
+        own = {site: one for site, one in facts[column.name].items() if one.rows}
+        if column.categories:
+            texts = _of_parted(column, own, test, "class" if column.name == label else "category")
+        elif column.dates:
+            continue
+        else:
+            texts = several_units({site: one.moments for site, one in own.items()})
+            if column.name != label:
+                texts = texts or several_codes({site: one.counts for site, one in own.items()})
+            elif not column.public:
+                texts += _of_kinds(own)
+        faults += [Fault(f"column {column.name}: {text}", stops=False) for text in texts]
+    return faults
+
+
+def _of_kinds(own: Sites) -> list[str]:
+    """Return the doubt that labels are classes at some sites, and a quantity at others."""
+    whole = {site: one for site, one in own.items() if one.counts and one.rows >= _ENOUGH}
+    classes = [site for site, one in whole.items() if 5 * len(one.counts) <= one.rows]
+    broken = [site for site, one in own.items() if not one.whole]
+    if not (classes and broken):
+        return []
+    values = sorted({value for site in classes for value in own[site].counts})
+    return [
+        f"whole numbers ({', '.join(f'{one:g}' for one in values[:4])}{' ...' * (len(values) > 4)})"
+        f" in {some(classes)} and others ({own[broken[0]].low:g} to {own[broken[0]].high:g}) in "
+        f"{some(broken)}: classes and a quantity together are predicted as a quantity; write "
+        "labels alike"
+    ]
+
+
+def _of_parted(column: SourceColumn, own: Sites, test: str, what: str) -> list[str]:
+    """Return the doubt about categories that part along sites."""
+    sets = {site: set(map(str, one.counts)) for site, one in own.items()}
+    held_out = sets.pop(test, set())
+    trained = set[str]().union(*sets.values())
+    same, names = "if they mean the same, write them alike", _PLURAL[what]
+    if alone := sorted(held_out - trained):
+        are = "is" if len(alone) == 1 else "are"
+        text = f"the {_several(what, alone)} of {test} {are} in no other file"
+        return [f"{text}: write it as the others do"]
+    groups = _groups(sets)
+    mixed = len({is_number(one) for one in trained}) > 1
+    if len(groups) > 1 and (mixed or sum(len(values) > 1 for _, values in groups) > 1):
+        each = " and ".join(
+            f"{some(values)} in {some(where)} alone" for where, values in groups[:_MOST_LINES]
+        )
+        return [f"the {names} {each}: {same}"]
+    if len(trained) in (3, 4) and len(sets) > 1 and all(len(one) == 2 for one in sets.values()):
+        each = "; ".join(f"{some(sorted(one))} in {site}" for site, one in list(sets.items())[:4])
+        return [f"the {names} are {len(trained)}, and no site has more than two ({each}): {same}"]
+    most = len(trained) if what == "class" else 2
+    return _of_lone(sets, {site: own[site] for site in sets}, what, most)
+
+
+def _of_lone(sets: Mapping[str, set[str]], own: Sites, what: str, most: int) -> list[str]:
+    """Return the doubt about categories at one site alone, by more than chance, where all others
+    have the same ones, at most so many; or in very few rows."""
+    having = Counter(value for values in sets.values() for value in values)
+    kinds = Counter(map(frozenset, sets.values()))
+    for site, values in sets.items():
+        alone = sorted(value for value in values if having[value] == 1)
+        others = list(kinds - Counter([frozenset(values)]))
+        if not alone or len(others) != 1 or not 2 <= len(others[0]) <= most:
+            continue
+        counts = {one: own[site].counts[one] for one in alone}
+        rows = sum(one.rows for name, one in own.items() if name != site)
+        if sum(counts.values()) < FEW or any(
+            lacked(count / own[site].rows, rows) for count in counts.values()
+        ):
+            return [
+                f"the {_several(what, alone)} in {site!r} alone, in {sum(counts.values())} rows: "
+                "if another spelling, write it as the other sites do"
+            ]
+    return []
+
+
+def _groups(sets: Mapping[str, set[str]]) -> list[tuple[list[str], list[str]]]:
+    """Return groups of sites, with their values, of which no two have a value in common."""
+    groups: list[tuple[list[str], set[str]]] = []
+    for site, values in sets.items():
+        if not values:
+            continue
+        near = [group for group in groups if group[1] & values]
+        groups = [group for group in groups if not group[1] & values]
+        joined = [name for group in near for name in group[0]]
+        groups.append(([*joined, site], values.union(*(group[1] for group in near))))
+    return [(sites, sorted(values)) for sites, values in groups]

@@ -102,7 +102,7 @@ def agreement(statements: Mapping[str, str], leader: str = "") -> Agreement:
     read_ones = [one for text in stated.values() if (one := read(text)) is not None]
     like = [one for one in read_ones if one.difference(base) is None]
     if any(one.rows for one in like):
-        base = replace(base, rows={}, scale=pooled(base, like))
+        base = replace(base, rows={}, codes={}, scale=pooled(base, like))
     return Agreement(base.text)
 
 

@@ -15,13 +15,13 @@ _RARE = 0.05
 """Or have it in less than this part of the rows that the other site's share would give it."""
 _SHOWN = 6
 
-Counts = Mapping[float, int]
+Counts = Mapping[float, float]
 """How many rows have each of few whole numbers."""
 
 
 class _Group(NamedTuple):
     sites: list[str]
-    counts: dict[float, int]
+    counts: dict[float, float]
 
 
 def several_codes(sites: Mapping[str, Counts]) -> list[str]:
@@ -74,11 +74,11 @@ def _lacks(counts: Counts, others: Counts) -> bool:
     )
 
 
-def _by_chance(share: float, rows: int) -> bool:
+def _by_chance(share: float, rows: float) -> bool:
     return share >= 1.0 or rows * math.log1p(-share) < math.log(_CHANCE)
 
 
-def lacked(share: float, rows: int) -> bool:
+def lacked(share: float, rows: float) -> bool:
     """Return whether rows that all lack a value of such a share elsewhere do so by more than
     chance."""
     return share > 0.0 and _by_chance(share, rows)

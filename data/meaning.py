@@ -34,6 +34,8 @@ LONGEST = LONGEST_LAYOUT
 MOST_COLUMNS = 1 << 15
 """Columns at most: each of a site takes some 30 characters of a text, so that no more fit."""
 
+_MOST_CODES = 40
+"""Numbers of a column's codes at most: each with how many rows have it."""
 _BOUNDS = (120, 120, 260)
 """Powers of ten that the numbers of a scaling stay below, so that no square overflows."""
 _SHOWN = 120
@@ -94,6 +96,8 @@ class Meaning:
     rows : mapping
         Of a site that scales by its own rows, by column: number, mean and sum of squared deviations
         of numbers; of categories the number of rows of each, where missing values become shares.
+    codes : mapping
+        Of such a site, by column of few whole numbers: each of them, and how many rows have it.
     public : bool
         Whether nothing of it was read from records. It is the site's own knowledge, and in no text.
     """
@@ -104,6 +108,7 @@ class Meaning:
     says: str = ""
     scale: Mapping[str, Sequence[float]] = field(default_factory=dict)
     rows: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    codes: Mapping[str, Sequence[float]] = field(default_factory=dict)
     public: bool = True
 
     @classmethod
@@ -121,8 +126,9 @@ class Meaning:
             if len(listed) > MOST_COLUMNS:
                 raise TypeError(f"{len(listed)} columns")
             columns = dict(listed)
-            scale, rows = document.get("scale", {}), document.get("rows", {})
-            if not (scale.keys() | rows.keys()) <= {*columns, ""}:  # the label has no name here
+            scale, rows, codes = (document.get(key, {}) for key in ("scale", "rows", "codes"))
+            known = {*columns, ""}  # the label has no name here
+            if not (scale.keys() | rows.keys() <= known and codes.keys() <= rows.keys()):
                 raise TypeError("numbers of no column")
             made = cls(
                 columns,
@@ -131,6 +137,7 @@ class Meaning:
                 str(document.get("says", "")),
                 _numbers(scale),
                 _numbers(rows),
+                _numbers(codes),
             )
             _require_facts(made)
             made.text.encode()  # no lone surrogates
@@ -148,6 +155,7 @@ class Meaning:
             "says": self.says,
             "scale": {name: list(self.scale[name]) for name in sorted(self.scale)},
             "rows": {name: list(self.rows[name]) for name in sorted(self.rows)},
+            "codes": {name: list(self.codes[name]) for name in sorted(self.codes)},
         }
         given = {name: part for name, part in parts.items() if part}
         return json.dumps(given, ensure_ascii=False, separators=(",", ":"))
@@ -227,7 +235,8 @@ class Meaning:
 
     def like(self, other: Meaning) -> Meaning:
         """Return this encoding in the form of another, which it does not differ from."""
-        return replace(self, columns=other.columns, scale=other.scale, rows=other.rows)
+        numbers = {"scale": other.scale, "rows": other.rows, "codes": other.codes}
+        return replace(self, columns=other.columns, **numbers)
 
 
 def digest(text: str) -> str:
@@ -461,3 +470,9 @@ def _require_facts(made: Meaning) -> None:
                 sound = sound and given[1] > 0
             if not sound or len(given) > most or any(map(math.isnan, given)):
                 raise TypeError(f"numbers of {name!r} that are none of a scaling")
+    for name, given in made.codes.items():
+        counts = given[1::2]
+        if len(given) % 2 or len(given) > _MOST_CODES or not all(map(math.isfinite, given)):
+            raise TypeError(f"numbers of {name!r} that are no codes with their rows")
+        if min(counts, default=0.0) < 1 or max(counts) > 10.0 ** _BOUNDS[0]:
+            raise TypeError(f"codes of {name!r} in numbers of rows that are none")

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from privet.data.codes import several_codes
 from privet.data.dataset import Encoding, FloatArray, some
 from privet.data.meaning import Meaning
 from privet.data.source_column import SourceColumn
@@ -179,7 +180,7 @@ def _shares(name: str, categories: Sequence[str], sites: Iterable[Meaning]) -> l
 
 def of_units(sites: Mapping[str, Meaning]) -> list[str]:
     """Return, of each column of numbers that sites scale by their own rows, a line where these lie
-    so far apart at sites that they may be in several units."""
+    so far apart at sites that they may be in several units, or may be different codes."""
     lines = []
     for name in dict.fromkeys(name for site in sites.values() for name in site.rows):
         columns = {one: site.columns.get(name, {}) for one, site in sites.items()}
@@ -187,7 +188,11 @@ def of_units(sites: Mapping[str, Meaning]) -> list[str]:
             continue
         known = {one: site.rows[name] for one, site in sites.items() if name in site.rows}
         shown = name or next(str(site.label.get("name", "")) for site in sites.values())
-        lines += [f"column {shown}: {found}" for found in several_units(known)]
+        codes = {one: sites[one].codes.get(name, ()) for one, rows in known.items() if rows[0]}
+        found = several_units(known) or several_codes(
+            {one: dict(zip(given[::2], given[1::2], strict=True)) for one, given in codes.items()}
+        )
+        lines += [f"column {shown}: {text}" for text in found]
     return lines
 
 

@@ -215,7 +215,7 @@ def load_table(source: Source) -> Dataset:
     encoding = _encoding(source, inputs, label, train)
     if agreed is not None:
         encoding = scaling.scaled_as(encoding, agreed, source.missing)
-    means = _meaning(source, encoding, train) if agreed is None else agreed
+    means = _meaning(source, encoding, train, facts) if agreed is None else agreed
     means = replace(means, public=_is_public(source, schema))
     train, test = (encoding.applied(part) for part in (train, test))
     return Dataset.of(
@@ -277,14 +277,22 @@ def _as_agreed(
     return scaling.read_as(inputs, agreed)
 
 
-def _meaning(source: Source, encoding: Encoding, train: Part) -> meaning.Meaning:
+def _meaning(
+    source: Source, encoding: Encoding, train: Part, facts: Mapping[str, ColumnFacts]
+) -> meaning.Meaning:
     """Return what a table's columns mean; ``train`` are its rows before scaling."""
     rows: dict[str, list[float]] = {}
+    codes: dict[str, list[float]] = {}
     if source.alone:
         shares = source.missing == "mean"
         rows = scaling.moments(encoding, train.features, train.labels, shares=shares)
+        numbers = [one.name for one in encoding.columns if not (one.categories or one.public)]
+        each = {name: facts[name].counts.items() for name in numbers if facts[name].counts}
+        codes = {name: [float(x) for pair in each[name] for x in pair] for name in each}
     columns, label = meaning.of_columns(encoding.columns, encoding.label, _censored(source))
-    return meaning.Meaning(columns, label, scale=scaling.scaling(encoding), rows=rows)
+    scale = scaling.scaling(encoding)
+    found = meaning.Meaning(columns, label, scale=scale, rows=rows, codes=codes)
+    return replace(found, codes={}) if found.is_long else found
 
 
 def _censored(source: Source) -> str:

@@ -95,6 +95,33 @@ def test_the_coordinator_says_where_units_may_differ(
     assert "units differ" not in caplog.text
 
 
+def test_the_coordinator_says_where_codes_may_differ(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Sex is 0 and 1 at two sites and 1 and 2 at the third; what one states is sent to no other."""
+    seen: list[str] = []
+
+    class Watched(InlineGrid):
+        def push_messages(self, messages: Any) -> Any:
+            messages = list(messages)
+            seen.extend(str(one.content) for one in messages)
+            return super().push_messages(messages)
+
+    tables = [
+        {**one, "age": [float(at % 2) for at in range(len(one["age"]))]} for one in (BERN, GRAZ)
+    ]
+    later = {**LINZ, "age": [float(at % 2 + 1) for at in range(len(LINZ["age"]))]}
+    sites = nodes(tmp_path / "codes", [table(one) for one in (*tables, later)])
+    _, strategy = train(sites, 1, engine=Watched)
+    assert not turned_away(strategy)
+    assert "column age: 0, 1 in 'bern', 'graz' and 1, 2 in 'linz'" in caplog.text
+    assert any('"scale"' in one for one in seen)
+    assert not any("codes" in one for one in seen)
+    caplog.clear()
+    train(nodes(tmp_path / "alike", [table(one) for one in tables]), 1)
+    assert "codes" not in caplog.text
+
+
 @pytest.mark.parametrize(
     ("schemas", "options"),
     [((), {}), ((SCHEMA, PERMUTED), {}), ((SCHEMA, PERMUTED), SEEDED)],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -44,9 +45,9 @@ def compare(files: Sequence[str], given: Mapping[str, Any], *, as_json: bool) ->
     scaled = any(meaning.rows for meaning, _ in tables.values())
     doubts = [f"{file}: {one.text}" for file, (_, data) in tables.items() for one in data.doubts]
     if len(tables) > 1:
-        doubts += [
-            one.text for one in between_tables({file: data for file, (_, data) in tables.items()})
-        ]
+        folder = os.path.commonpath([os.path.dirname(os.path.abspath(file)) for file in files])
+        short = {os.path.relpath(file, folder): data for file, (_, data) in tables.items()}
+        doubts += [one.text for one in between_tables(short)]
     if as_json:
         said = {
             file: {"difference": found[file], "order": orders[file], "fault": faulty.get(file, "")}

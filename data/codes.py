@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -11,8 +12,6 @@ from privet.data.dataset import some
 
 _CHANCE = 1e-3
 """A site lacks a value where its rows would all be without it by chance less often than this."""
-_RARE = 0.05
-"""Or have it in less than this part of the rows that the other site's share would give it."""
 _SHOWN = 6
 
 Counts = Mapping[float, float]
@@ -21,56 +20,62 @@ Counts = Mapping[float, float]
 
 class _Group(NamedTuple):
     sites: list[str]
-    counts: dict[float, float]
+    counts: Counts
 
 
-def several_codes(sites: Mapping[str, Counts]) -> list[str]:
-    """Return what to do where sites code the answers of one column differently; nothing where the
-    codes of some are among those of the others.
+def parted_codes(sites: Mapping[str, Counts]) -> list[tuple[list[float], list[str]]]:
+    """Return groups of sites, with their numbers, where each has a number that another lacks.
 
-    Codes begin with 0 or 1, or with their step (10, 20, ...), or lie around 0: years, ages and
-    counts of one kind of site do not part so. Two sites are apart where each has a number that the
-    other lacks, and would lack by chance in less than one of 1000 tables.
+    A group lacks a number that would be in none of its rows by chance in less than one of 1000
+    tables.
 
     Parameters
     ----------
     sites : mapping
-        By name of the site, the rows of each whole number; empty where it has other numbers or
-        many different ones, and the column is a quantity.
+        By name of the site, the rows of each of few whole numbers.
     """
-    if not all(sites.values()):
-        return []
     known = {name: counts for name, counts in sites.items() if len(counts) > 1}
     groups: list[_Group] = []
     for name in sorted(known, key=lambda one: (-len(known[one]), -sum(known[one].values()))):
-        _join(groups, _Group([name], dict(known[name])))
+        _join(groups, _Group([name], known[name]))
     joined: list[_Group] = []
     for group in groups:  # sites that came later may hold the codes of both
         _join(joined, group)
-    if len(joined) < 2 or not all(_are_codes(sorted(group.counts)) for group in joined):
+    return [(sorted(group.counts), sorted(group.sites)) for group in joined]
+
+
+def codes_apart(groups: Sequence[tuple[list[float], list[str]]]) -> list[str]:
+    """Return what to do where the numbers of groups are codes; nothing where they are none.
+
+    Codes begin with 0 or 1, or with their step (10, 20, ...), or lie around 0. Years, ages and
+    counts of people of one kind are none.
+    """
+    if not all(_are_codes(values) for values, _ in groups):
         return []
-    each = " and ".join(
-        f"{_shown(sorted(group.counts))} in {some(sorted(group.sites))}" for group in joined
-    )
-    return [f"{each}: if these are codes of the same, code them alike"]
+    each = " and ".join(f"{_shown(values)} in {some(where)}" for values, where in groups)
+    return [f"{each}: if these are codes or numbers of the same, write them alike"]
 
 
 def _join(groups: list[_Group], one: _Group) -> None:
-    for at, group in enumerate(groups):
-        if not (_lacks(group.counts, one.counts) and _lacks(one.counts, group.counts)):
-            values = sorted({*group.counts, *one.counts})
-            sums = {x: group.counts.get(x, 0) + one.counts.get(x, 0) for x in values}
-            groups[at] = _Group([*group.sites, *one.sites], sums)
-            return
-    groups.append(one)
+    """Put sites into the group that has most of their numbers, of those that are not apart."""
+    near = [
+        at
+        for at, group in enumerate(groups)
+        if not (_lacks(group.counts, one.counts) and _lacks(one.counts, group.counts))
+    ]
+    if not near:
+        groups.append(one)
+        return
+    at = max(near, key=lambda at: len(groups[at].counts.keys() & one.counts.keys()))
+    both = Counter(groups[at].counts) + Counter(one.counts)
+    groups[at] = _Group([*groups[at].sites, *one.sites], both)
 
 
 def _lacks(counts: Counts, others: Counts) -> bool:
     """Return whether rows lack a number that other rows have, by more than chance."""
     rows, total = sum(counts.values()), sum(others.values())
     return any(
-        counts.get(value, 0) < _RARE * rows * count / total and _by_chance(count / total, rows)
-        for value, count in others.items()
+        value not in counts and _by_chance(count / total, rows) for value, count in others.items()
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from privet.data.codes import several_codes
+from privet.data.codes import codes_apart, parted_codes
 from privet.data.dataset import Encoding, FloatArray, some
 from privet.data.meaning import Meaning
 from privet.data.source_column import SourceColumn
@@ -188,12 +188,31 @@ def of_units(sites: Mapping[str, Meaning]) -> list[str]:
             continue
         known = {one: site.rows[name] for one, site in sites.items() if name in site.rows}
         shown = name or next(str(site.label.get("name", "")) for site in sites.values())
-        codes = {one: sites[one].codes.get(name, ()) for one, rows in known.items() if rows[0]}
-        found = several_units(known) or several_codes(
-            {one: dict(zip(given[::2], given[1::2], strict=True)) for one, given in codes.items()}
-        )
-        lines += [f"column {shown}: {text}" for text in found]
+        given = {one: sites[one].codes.get(name, ()) for one, rows in known.items() if rows[0]}
+        codes = {one: dict(zip(x[::2], x[1::2], strict=True)) for one, x in given.items()}
+        lines += [f"column {shown}: {found}" for found in of_numbers(known, codes)]
     return lines
+
+
+def of_numbers(
+    moments: Mapping[str, Sequence[float]], counts: Mapping[str, Mapping[float, float]]
+) -> list[str]:
+    """Return what to do where the numbers of one column may be in several units, or different
+    codes.
+
+    Few whole numbers are in one unit where sites have the same ones, however often.
+
+    Parameters
+    ----------
+    moments : mapping
+        As `several_units` has them.
+    counts : mapping
+        By name of the site, the rows of each whole number; empty where there are many, or others.
+    """
+    if not (counts and all(counts.values())):
+        return several_units(moments)
+    groups = parted_codes(counts)
+    return codes_apart(groups) or several_units(moments) if len(groups) > 1 else []
 
 
 def several_units(sites: Mapping[str, Sequence[float]]) -> list[str]:

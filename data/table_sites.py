@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from privet.data.codes import lacked, several_codes
+from privet.data.codes import lacked
 from privet.data.dataset import Dataset, Fault, FloatArray, Indices, LabelArray, some
-from privet.data.scaling import moments_of, several_units
+from privet.data.scaling import moments_of, of_numbers
 from privet.data.source_column import ColumnFacts, SourceColumn
 from privet.data.table_doubts import FEW, words
 from privet.data.table_faults import MOST_CLASSES
@@ -37,6 +37,8 @@ _SPELLINGS = (
     {"f", "female", "woman"},
 )
 """Spellings of one answer."""
+_COMMON = 0.6
+"""Part of the other rows from which a value in every row of a site is no wonder."""
 _PLURAL = {"class": "classes", "category": "categories"}
 
 
@@ -229,7 +231,8 @@ def of_each(
 def _of_constants(
     column: SourceColumn, values: Any, sites: Mapping[str, Indices], own: Sites
 ) -> str:
-    """Return the doubt that sites have one value in every row, by more than chance."""
+    """Return the doubt that sites have one value in every row, which others have less often, by
+    more than chance (1e-6)."""
     if not (alone := {site: one.only for site, one in own.items() if one.only and not one.missing}):
         return ""
     of = codes_of(values, column) if column.categories else as_numbers(values)
@@ -237,24 +240,25 @@ def _of_constants(
     for site, only in alone.items():
         rows, first = len(sites[site]), of[sites[site][0]]
         elsewhere = (int((of == first).sum()) - rows) / max(1, len(of) - rows)
-        if rows >= FEW and lacked(1.0 - elsewhere, rows // 2):  # a chance below 1e-6
+        if rows >= FEW and elsewhere < _COMMON and lacked(1.0 - elsewhere, rows // 2):
             by_value.setdefault(only[:40], []).append(site)
     if not by_value:
         return ""
     each = [f"{only} in every row of {some(where)}" for only, where in by_value.items()]
     more = f" and {len(each) - 2} values more so" if len(each) > 2 else ""
     return (
-        f"{', '.join(each[:2])}{more}, and other values elsewhere: if it stands for missing "
-        "values, leave these cells empty"
+        f"{', '.join(each[:2])}{more}, and other values elsewhere: meant so? If it stands for "
+        "missing values, leave these cells empty"
     )
 
 
 def _of_nines(own: Sites, nines: Sequence[float]) -> str:
     """Return the doubt about a number of nines at sites, else in all rows."""
     of = ""
-    if odd := [site for site, one in own.items() if one.nines]:
-        code = own[odd[0]].nines[0]
-        same = [site for site in odd if own[site].nines[0] == code]
+    for code in sorted({one.nines[0] for one in own.values() if one.nines}, key=abs):
+        same = [site for site, one in own.items() if one.nines and one.nines[0] == code]
+        if any(one.low < code < one.high for site, one in own.items() if site not in same):
+            continue
         of, nines = f" of {some(same)}", (code, sum(own[site].nines[1] for site in same))
     if not nines:
         return ""
@@ -319,10 +323,9 @@ def between(
         elif column.dates:
             continue
         else:
-            texts = several_units({site: one.moments for site, one in own.items()})
-            if column.name != label:
-                texts = texts or several_codes({site: one.counts for site, one in own.items()})
-            elif not column.public:
+            moments = {site: one.moments for site, one in own.items()}
+            texts = of_numbers(moments, {site: one.counts for site, one in own.items()})
+            if column.name == label and not column.public:
                 texts += _of_kinds(own)
         faults += [Fault(f"column {column.name}: {text}", stops=False) for text in texts]
     return faults
@@ -361,7 +364,8 @@ def _of_parted(column: SourceColumn, own: Sites, test: str, what: str) -> list[s
             f"{some(values)} in {some(where)} alone" for where, values in groups[:_MOST_LINES]
         )
         return [f"the {names} {each}: {same}"]
-    if len(trained) in (3, 4) and len(sets) > 1 and all(len(one) == 2 for one in sets.values()):
+    kinds = len(set(map(frozenset, sets.values())))
+    if len(trained) in (3, 4) and kinds == 2 and all(len(one) == 2 for one in sets.values()):
         each = "; ".join(f"{some(sorted(one))} in {site}" for site, one in list(sets.items())[:4])
         return [f"the {names} are {len(trained)}, and no site has more than two ({each}): {same}"]
     most = len(trained) if what == "class" else 2
@@ -379,6 +383,8 @@ def _of_lone(sets: Mapping[str, set[str]], own: Sites, what: str, most: int) -> 
         if not alone or len(others) != 1 or not 2 <= len(others[0]) <= most:
             continue
         counts = {one: own[site].counts[one] for one in alone}
+        if 2 * sum(counts.values()) > own[site].rows:
+            continue  # rather rows of another kind than another spelling
         rows = sum(one.rows for name, one in own.items() if name != site)
         if sum(counts.values()) < FEW or any(
             lacked(count / own[site].rows, rows) for count in counts.values()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from sklearn.datasets import load_digits
 
 from privet import load_model
 from privet.data import DataError, Dataset, load
@@ -122,6 +125,248 @@ def test_units_of_targets_are_doubted_and_dates_are_not() -> None:
     ]
     sites = {f"s{at}": Meaning(facts, label, rows=one) for at, one in enumerate(own)}
     assert [line.split(":")[0] for line in of_units(sites)] == ["column weight"]
+
+
+# ------------------------------------------------------------------ sites
+
+SITES = ("bern", "graz", "linz")
+
+
+def three(
+    usual: list[Any], odd: list[Any], name: str = "c", **columns: Any
+) -> dict[str, pd.DataFrame]:
+    """Return the rows of three sites, the second of which has other values in a column."""
+    each = {"bern": usual, "graz": odd, "linz": usual}
+    return {
+        site: rows(at, **columns, **{name: np.resize(values, N)})
+        for at, (site, values) in enumerate(each.items())
+    }
+
+
+def found_by(sites: dict[str, pd.DataFrame], folder: Path, way: str, **keys: Any) -> list[str]:
+    """Return the doubts about the same rows as files of a folder, or as one table with ids."""
+    if way == "files":
+        for site, one in sites.items():
+            csv(folder / f"{site}.csv", one)
+        data = read(folder, **keys)
+    else:
+        whole = pd.concat([one.assign(site=site) for site, one in sites.items()])
+        shuffled = whole.sample(frac=1.0, random_state=1)
+        data = read(csv(folder / "all.csv", shuffled), id_column="site", **keys)
+    return [fault.text for fault in data.doubts]
+
+
+DRAW = np.random.default_rng(7)
+PAIN = DRAW.permutation(np.resize(np.arange(1, 6), N))
+CASE = DRAW.permutation(np.arange(N)) + np.where(np.arange(N) % 2, 9000, 1000)
+PART = DRAW.uniform(0.1, 1.0, N).round(3)
+MOIST = DRAW.normal(13.0, 1.5, N).round(1)
+MESSES: dict[str, tuple[dict[str, pd.DataFrame], str]] = {
+    "percent": (
+        three(list(PART), list((100 * PART).round(1))),
+        "column c: about 0.5.* in 'bern', 'linz' and about 5.* in 'graz': if their units differ",
+    ),
+    "words": (
+        three(["f", "m"], ["female", "male"]),
+        "column c: the categories 'female', 'male' in 'graz' alone and 'f', 'm' in 'bern', 'linz'",
+    ),
+    "roman": (
+        three([1, 2, 3], ["I", "II", "III"]),
+        "column c: the categories 'I', 'II', 'III' in 'graz' alone and '1', '2', '3' in 'bern'",
+    ),
+    "labels": (
+        three(["neg", "pos"], ["-", "+"], "label"),
+        "column label: the classes '\\+', '-' in 'graz' alone and 'neg', 'pos' in 'bern', 'linz'",
+    ),
+    "sex": (
+        three([0, 1], [2, 1]),
+        "column c: 0, 1 in 'bern', 'linz' and 1, 2 in 'graz': if these are codes or numbers of",
+    ),
+    "signs": (three([0, 1], [-1, 1]), "column c: .*0, 1 in 'bern', 'linz'"),
+    "from zero": (three(list(PAIN), list(PAIN - 1)), "column c: .*0 to 4 in 'graz'"),
+    "hundred": (
+        three(list(PAIN), list(25 * PAIN - 25)),
+        "column c: 1 to 5 in 'bern', 'linz' and 0, 25, 50, 75, 100 in 'graz'",
+    ),
+    "twenties": (three(list(PAIN), list(20 * PAIN)), "column c: .*20, 40, 60, 80, 100 in 'graz'"),
+    "ids": (
+        three(list(CASE), list(CASE[::-1]), "case"),
+        "column case: a different whole number in every row of 'bern', 'graz', 'linz': an id",
+    ),
+    "zeros": (
+        three(list(MOIST), [0.0]),
+        "column c: 0 in every row of 'graz', and other values elsewhere",
+    ),
+    "one sex": (three(["f", "m"], ["m"]), "column c: m in every row of 'graz', and other values"),
+    "nine": (
+        three([0, 1], [0, 1, 0, 1, 9]),
+        "column c: 9 in 12 rows of 'graz', far from all other numbers",
+    ),
+    "third label": (
+        three(["no", "yes"], ["no", "yes", "no", "yes", "y"], "label"),
+        "column label: the class 'y' in 'graz' alone, in 12 rows: if another spelling",
+    ),
+    "rare label": (
+        three(["no", "yes"], ["no", "yes"] * 29 + ["no", "0"], "label"),
+        "column label: the class '0' in 'graz' alone, in 1 rows: if another spelling",
+    ),
+    "third category": (
+        three(["f", "m"], ["f", "m", "f", "m", "unknown"]),
+        "column c: the category 'unknown' in 'graz' alone, in 12 rows",
+    ),
+    "probabilities": (
+        three([0, 1], [0.1, 0.9], "label"),
+        r"column label: whole numbers \(0, 1\) in 'bern', 'linz' and others \(0.1 to 0.9\) in 'gr",
+    ),
+}
+
+
+@pytest.mark.parametrize("way", ["files", "ids"])
+@pytest.mark.parametrize("mess", MESSES)
+def test_sites_are_compared_as_files_and_as_ids_of_one_table(
+    tmp_path: Path, mess: str, way: str
+) -> None:
+    sites, expected = MESSES[mess]
+    (line,) = found_by(sites, tmp_path, way)
+    assert re.match(expected, line), line
+
+
+def months(first: int, last: int) -> list[int]:
+    return list(DRAW.permutation(np.resize(np.arange(first, last + 1), N)))
+
+
+@pytest.mark.parametrize("way", ["files", "ids"])
+@pytest.mark.parametrize(
+    ("usual", "odd"),
+    [
+        (months(1, 12), months(1, 12)),
+        (months(1, 8), months(5, 12)),  # spring and autumn
+        (months(2015, 2018), months(2017, 2021)),
+        (months(6, 10), months(10, 15)),  # ages of two schools
+        (list(DRAW.poisson(1.0, N)), list(DRAW.poisson(2.0, N))),  # counts
+        (list(DRAW.poisson(0.3, N)), list(DRAW.poisson(4.0, N))),
+        (list(DRAW.poisson(0.02, N)), list(DRAW.poisson(0.1, N))),
+        ([0, 0, 0, 0, 1], [0]),  # a flag that is rare
+        (list(DRAW.integers(20, 90, N)), list(DRAW.integers(30, 99, N))),
+        (["no", "yes"], ["yes", "no", "no"]),
+        ([0, 1, 2, 3], [1, 3]),
+    ],
+)
+def test_sites_of_other_rows_are_no_mess(
+    tmp_path: Path, usual: list[Any], odd: list[Any], way: str
+) -> None:
+    assert not found_by(three(usual, odd), tmp_path, way)
+
+
+@pytest.mark.parametrize("concentration", [0.1, 0.5, 100.0])
+def test_digits_that_are_dealt_by_label_are_in_one_code_and_unit(
+    tmp_path: Path, concentration: float
+) -> None:
+    digits = load_digits(as_frame=True).frame
+    draw = np.random.default_rng(0)
+    shares = draw.dirichlet(np.full(10, concentration), 10)
+    sites = [f"s{draw.choice(10, p=shares[label])}" for label in digits.target]
+    path = csv(tmp_path / "a.csv", digits.assign(site=sites))
+    data = read(path, label_column="target", id_column="site")
+    assert all("in every row" in fault.text for fault in data.doubts), doubts(data)
+
+
+def test_persons_are_no_sites(tmp_path: Path) -> None:
+    """Thousands of ids with few rows each cost no time and no lines."""
+    count = 3000
+    draw = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {
+            "who": np.repeat(np.arange(count), 6),
+            "x": draw.normal(size=6 * count),
+            "label": draw.choice(["ill", "well"], 6 * count),
+            "c": np.repeat(draw.integers(0, 3, count), 6),
+        }
+    )
+    assert not doubts(read(csv(tmp_path / "a.csv", table), id_column="who"))
+
+
+def test_many_columns_of_one_value_at_a_site_are_few_lines(tmp_path: Path) -> None:
+    lost = {f"c{at:02d}": DRAW.normal(5.0, 1.0, N) for at in range(30)}
+    sites = {"bern": rows(0, **lost), "graz": rows(1, **dict.fromkeys(lost, 0.0))}
+    lines = found_by(sites, tmp_path, "ids")
+    assert len(lines) == 6
+    assert lines[5].startswith("the columns 'c05', 'c06', 'c07', 'c08' and 21 more have one value")
+
+
+@pytest.mark.parametrize("way", ["files", "ids", "tables"])
+def test_units_are_compared_where_a_schema_states_ranges(tmp_path: Path, way: str) -> None:
+    sites, expected = MESSES["percent"]
+    keys = {"schema": schema(tmp_path, "x = [-9, 9]\nc = [0, 100]"), "label_column": "label"}
+    if way == "tables":
+        files = [str(csv(tmp_path / "s" / f"{name}.csv", one)) for name, one in sites.items()]
+        shown = privet("data", *files, *(f"{k.replace('_', '-')}={v}" for k, v in keys.items()))
+        assert shown.code == 0
+        lines = [one.removeprefix("- ") for one in shown.out.splitlines() if "about" in one]
+        expected = re.sub("'(bern|graz|linz)'", r"'\1.csv'", expected)
+    else:
+        lines = found_by(sites, tmp_path / "s", way, **keys)
+    (line,) = lines
+    assert re.match(expected, line), line
+
+
+def test_numbers_in_a_hundredth_of_a_stated_range_are_doubted_at_their_own_site(
+    tmp_path: Path,
+) -> None:
+    keys = {"schema": schema(tmp_path, "x = [-9, 9]\nc = [0, 100]"), "label_column": "label"}
+    alone = read(csv(tmp_path / "a.csv", rows(c=PART)), whole=True, **keys)
+    assert "column c: all numbers lie in" in doubts(alone)
+    assert "within a hundredth of the schema's [0, 100]: in another unit?" in doubts(alone)
+    assert not doubts(read(csv(tmp_path / "b.csv", rows(c=100 * PART)), whole=True, **keys))
+    years = {**keys, "schema": schema(tmp_path, "x = [-9, 9]\nc = [1900, 2100]")}
+    assert not doubts(read(csv(tmp_path / "c.csv", rows(c=2020)), whole=True, **years))
+
+
+@pytest.mark.parametrize(
+    ("labels", "line"),
+    [
+        (["no", "yes"] * 27 + ["y"] * 6, "column label: 'y', 'yes': if they mean the same"),
+        (["no", "yes"] * 29 + ["no", "nope"], "column label: the class 'nope' in 1 of 60 rows"),
+        (["I", "II", "III"] * 20, ""),
+        (["f", "n", "t", "y"] * 15, ""),  # letters of several questions
+    ],
+)
+def test_a_label_that_is_spelt_twice_is_doubted_in_one_table(
+    tmp_path: Path, labels: list[str], line: str
+) -> None:
+    text = doubts(read(csv(tmp_path / "a.csv", rows(label=np.resize(labels, N)))))
+    assert line in text
+    assert bool(text) == bool(line)
+
+
+def test_several_tables_are_doubted_each_as_their_nodes_would(tmp_path: Path) -> None:
+    """Also where one of them cannot be used."""
+    sites = three(list(CASE), list(CASE), "case", flag=np.resize([0, 1], N))
+    sites["linz"]["flag"] += 1
+    sites["graz"]["label"] = "ill"
+    files = [csv(tmp_path / f"{name}.csv", one) for name, one in sites.items()]
+    shown = privet("data", *map(str, files))
+    assert shown.code == 2
+    lines = shown.out.splitlines()
+    assert any(line.startswith(f"- {files[1]}: cannot be used: column label:") for line in lines)
+    assert f"- {files[2]}: as the others" in lines
+    for file in (files[0], files[2]):
+        assert f"- {file}: column case: a different whole number in every row: an id?" in lines
+    assert any("column flag: 0, 1 in" in line and "1, 2 in" in line for line in lines)
+    known = json.loads(privet("data", *map(str, files), "--json").out)
+    assert known["tables"][str(files[1])]["fault"].startswith("column label: every row has")
+    assert len(known["doubts"]) == 3
+
+
+def test_a_run_of_one_table_says_what_its_sites_differ_in(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sites, _ = MESSES["sex"]
+    whole = pd.concat([one.assign(site=site) for site, one in sites.items()])
+    path = csv(tmp_path / "all.csv", whole)
+    keys = {"dataset": "csv", "data-path": str(path), "id-column": "site", "num-agents": 3}
+    run_inline({**keys, "num-server-rounds": 1, "baseline-seconds": 0.0}, tmp_path / "run")
+    assert "column c: 0, 1 in 'bern', 'linz' and 1, 2 in 'graz'" in caplog.text
 
 
 # ------------------------------------------------------------------ numbers

@@ -235,8 +235,9 @@ class Meaning:
 
     def like(self, other: Meaning) -> Meaning:
         """Return this encoding in the form of another, which it does not differ from."""
-        numbers = {"scale": other.scale, "rows": other.rows, "codes": other.codes}
-        return replace(self, columns=other.columns, **numbers)
+        return replace(
+            self, columns=other.columns, scale=other.scale, rows=other.rows, codes=other.codes
+        )
 
 
 def digest(text: str) -> str:

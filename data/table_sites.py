@@ -41,7 +41,6 @@ _COMMON = 0.6
 """Part of the other rows from which a value in every row of a site is no wonder."""
 _PLURAL = {"class": "classes", "category": "categories"}
 
-
 Sites = Mapping[str, ColumnFacts]
 """The facts of one column, by name of the site."""
 
@@ -359,7 +358,10 @@ def _of_parted(column: SourceColumn, own: Sites, test: str, what: str) -> list[s
         return [f"{text}: write it as the others do"]
     groups = _groups(sets)
     mixed = len({is_number(one) for one in trained}) > 1
-    if len(groups) > 1 and (mixed or sum(len(values) > 1 for _, values in groups) > 1):
+    several = sum(len(values) > 1 for _, values in groups)
+    if all(map(is_number, trained)) and len(groups) > 2:
+        several = 0  # rather each has few of the classes than a code of its own
+    if len(groups) > 1 and (mixed or several > 1):
         each = " and ".join(
             f"{some(values)} in {some(where)} alone" for where, values in groups[:_MOST_LINES]
         )

@@ -272,7 +272,10 @@ def test_missing_values_become_means_and_shares_of_all_rows(tmp_path: Path) -> N
             lambda inner: st.one_of(
                 st.lists(inner),
                 st.dictionaries(
-                    st.sampled_from(["columns", "label", "settings", "rows", "scale", "x"]), inner
+                    st.sampled_from(
+                        ["columns", "label", "settings", "rows", "scale", "codes", "x"]
+                    ),
+                    inner,
                 ),
             ),
         ).map(json.dumps),
@@ -298,6 +301,10 @@ def test_a_statement_from_elsewhere_is_read_or_refused(junk: str) -> None:
         '{"columns": [["x", {"categories": "ab"}]]}',
         '{"columns": [["x", {}]], "rows": {"x": [1, 2]}}',
         '{"columns": [["x", {}]], "rows": {"x": [1, 2, -1]}}',
+        '{"columns": [["x", {}]], "codes": {"x": [1, 1]}}',
+        '{"columns": [["x", {}]], "rows": {"x": [1, 1, 0]}, "codes": {"x": [1]}}',
+        '{"columns": [["x", {}]], "rows": {"x": [1, 1, 0]}, "codes": {"x": [1, 0]}}',
+        '{"columns": [["x", {}]], "rows": {"x": [1, 1, 0]}, "codes": {"x": [1e999, 1]}}',
         '{"columns": [["x", {}]], "rows": {"x": [1, 1e200, 1]}}',
         '{"columns": [["x", {}]], "scale": {"x": [0, 0]}}',
         '{"columns": [["x", {}]], "scale": {"x": [NaN, 1]}}',

@@ -258,13 +258,16 @@ def test_sites_of_other_rows_are_no_mess(
     assert not found_by(three(usual, odd), tmp_path, way)
 
 
-@pytest.mark.parametrize("concentration", [0.1, 0.5, 100.0])
+@pytest.mark.parametrize("concentration", [0.0, 0.1, 0.5, 100.0])
 def test_digits_that_are_dealt_by_label_are_in_one_code_and_unit(
     tmp_path: Path, concentration: float
 ) -> None:
+    """Also where each site has two digits of its own."""
     digits = load_digits(as_frame=True).frame
     draw = np.random.default_rng(0)
-    shares = draw.dirichlet(np.full(10, concentration), 10)
+    shares = np.repeat(np.eye(5), 2, axis=0) @ np.eye(5, 10)
+    if concentration:
+        shares = draw.dirichlet(np.full(10, concentration), 10)
     sites = [f"s{draw.choice(10, p=shares[label])}" for label in digits.target]
     path = csv(tmp_path / "a.csv", digits.assign(site=sites))
     data = read(path, label_column="target", id_column="site")

@@ -67,7 +67,7 @@ def compare(files: Sequence[str], given: Mapping[str, Any], *, as_json: bool) ->
         print("worth a look:", *doubts, sep="\n- ")
     if same and scaled:
         print(_SCALED)
-    if not same:
+    if any(found.values()):
         print("nodes that differ are turned away: mend their tables, or give all the same schema")
     return same
 

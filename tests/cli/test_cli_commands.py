@@ -775,10 +775,10 @@ class TestData:
             "bern.csv": "",
             "graz.csv": "",
         }
-        code, _, err = privet("data", "bern.csv", "odd.csv")
-        assert code == 2
-        assert "odd.csv: no such file" in err
-        assert err.count("\n") == 1
+        code, out, err = privet("data", "bern.csv", "odd.csv")
+        assert (code, err) == (2, "")
+        assert "- odd.csv: cannot be used: no such file" in out
+        assert "- bern.csv: can be read" in out
 
     def test_a_fault_that_no_key_mends_is_left_for_an_editor(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -215,7 +215,7 @@ def of_each(
             continue
         known = [site for site, one in own.items() if one.rows > MOST_CLASSES]
         alike = [site for site in known if _may_be_ids(column, own[site])]
-        if alike and 2 * len(alike) >= len(known):
+        if not column.public and alike and 2 * len(alike) >= len(known):
             text = f"{of} a different whole number in every row of {some(alike)}: an id?"
             ids.append(Fault(text, drop=(name,), stops=False))
         if found := _of_nines(own, whole[name].nines):
@@ -388,12 +388,11 @@ def _of_lone(sets: Mapping[str, set[str]], own: Sites, what: str, most: int) -> 
         if 2 * sum(counts.values()) > own[site].rows:
             continue  # rather rows of another kind than another spelling
         rows = sum(one.rows for name, one in own.items() if name != site)
-        if sum(counts.values()) < FEW or any(
-            lacked(count / own[site].rows, rows) for count in counts.values()
-        ):
+        total = sum(counts.values())
+        if total < FEW or any(lacked(one / own[site].rows, rows) for one in counts.values()):
             return [
-                f"the {_several(what, alone)} in {site!r} alone, in {sum(counts.values())} rows: "
-                "if another spelling, write it as the other sites do"
+                f"the {_several(what, alone)} in {site!r} alone, in {total} row{'s' * (total > 1)}"
+                ": if another spelling, write it as the other sites do"
             ]
     return []
 

@@ -208,7 +208,7 @@ MESSES: dict[str, tuple[dict[str, pd.DataFrame], str]] = {
     ),
     "rare label": (
         three(["no", "yes"], ["no", "yes"] * 29 + ["no", "0"], "label"),
-        "column label: the class '0' in 'graz' alone, in 1 rows: if another spelling",
+        "column label: the class '0' in 'graz' alone, in 1 row: if another spelling",
     ),
     "third category": (
         three(["f", "m"], ["f", "m", "f", "m", "unknown"]),

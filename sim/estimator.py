@@ -25,8 +25,8 @@ from privet.core import algorithm
 from privet.core.log_level import hushed
 from privet.core.registry import DEFAULT_ALGORITHM
 from privet.data.scaling import moments_of, several_units
-from privet.data.source_column import SourceColumn
-from privet.data.table_doubts import of_parted
+from privet.data.source_column import ColumnFacts, SourceColumn
+from privet.data.table_sites import between
 from privet.problems import LinearModel
 from privet.problems.reference import NEWTON_UP_TO
 from privet.server_apps import read_config
@@ -530,11 +530,13 @@ def _of_types(labels: Sequence[NDArray[Any]]) -> str:
 def _warn_if_parted(classes: NDArray[Any], numbers: NDArray[Any], counts: Sequence[int]) -> None:
     """Warn where classes part along agents, as along the files of a folder: two of them may be one
     in other words."""
-    agents = np.repeat(np.arange(len(counts)), counts)
-    own, codes = np.divmod(np.unique(agents * len(classes) + numbers), len(classes))
-    names = np.array([f"agent {number}" for number in own])
-    column = SourceColumn("y", 0, tuple(map(str, classes.tolist())))
-    for doubt in of_parted(column, codes, names, "", "the classes"):
+    names = tuple(map(str, classes.tolist()))
+    sites = {}
+    for place, own in enumerate(np.split(numbers, np.cumsum(counts)[:-1])):
+        found, rows = np.unique(own, return_counts=True)
+        each = {names[code]: int(count) for code, count in zip(found, rows, strict=True)}
+        sites[f"agent {place}"] = ColumnFacts(len(own), 0, counts=each)
+    for doubt in between([SourceColumn("y", 0, names)], {"y": sites}, "y"):
         warnings.warn(doubt.text, UserWarning, stacklevel=3)
 
 

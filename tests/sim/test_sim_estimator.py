@@ -261,6 +261,7 @@ def test_a_private_run_measures_no_training_data(noised: dict[str, Any]) -> None
     assert model.history_[-1]["accuracy"] == model.score(features[::5], labels[::5])
 
 
+@pytest.mark.filterwarnings("ignore:y. about")  # the agents' targets lie far apart
 @pytest.mark.parametrize("estimator", [Ridge(alpha=2.0), LinearRegression()])
 def test_a_regression_is_that_of_the_pooled_data(estimator: Any) -> None:
     features, targets = load_diabetes(return_X_y=True)
@@ -275,6 +276,7 @@ def test_a_regression_is_that_of_the_pooled_data(estimator: Any) -> None:
     )
 
 
+@pytest.mark.filterwarnings("ignore:column y. the classes are 3")  # two agents have two each
 @pytest.mark.parametrize("kind", [FederatedClassifier, FederatedRegressor])
 def test_columns_of_a_frame_have_names(kind: Any) -> None:
     frame = load_iris(as_frame=True)

@@ -49,7 +49,9 @@ class Key:
     needs : mapping of str to tuple or None
         Other keys, and the values at which this one is used at all; None is any but empty or 0.
     auto : bool
-        Of a number: whether the library chooses the value of 0, which is written ``auto``.
+        Of a number: whether the library chooses in place of one value, which is written ``auto``.
+    auto_value : float
+        That value: 0, or another where 0 has a meaning of its own.
     automatic : tuple of two values, optional
         What ``auto`` stands for: in general, and where no agent knows its problem's moduli.
     operational : bool
@@ -73,6 +75,7 @@ class Key:
     floor: float = 0.0
     needs: Mapping[str, tuple[Scalar, ...] | None] = field(default_factory=dict)
     auto: bool = False
+    auto_value: float = 0.0
     automatic: tuple[Scalar, Scalar] | None = None
     operational: bool = False
     only_unset: bool = False
@@ -91,7 +94,7 @@ class Key:
         if isinstance(value, np.generic):
             value = value.item()
         if self.auto and isinstance(value, str) and value == AUTO:
-            value = kind(0)
+            value = kind(self.auto_value)  # type: ignore[arg-type]
         if type(value) is int and not -(2**63) <= value < 2**63:
             raise ConfigError(f"{self.name}: a whole number of more than 64 bits")
         if kind is float and type(value) is int:
@@ -108,7 +111,7 @@ class Key:
             raise ConfigError(
                 f"{self.name} = {value!r}: choose one of {', '.join(self.choices)}{near}"
             )
-        if isinstance(value, int | float) and kind is not bool and not self.left_open(value):
+        if isinstance(value, int | float) and kind is not bool and not self._is_open(value):
             self._check_range(value)
         checked: Scalar = value
         return checked
@@ -116,7 +119,7 @@ class Key:
     @property
     def default_text(self) -> str:
         """The default as it is written in a config."""
-        return AUTO if self.auto and self.default == 0 else shown(self.default)
+        return AUTO if self.auto and self.default == self.auto_value else shown(self.default)
 
     @property
     def usual(self) -> Scalar:
@@ -128,6 +131,9 @@ class Key:
     def left_open(self, value: Any) -> bool:
         """Whether a value leaves the choice to the library."""
         return self.automatic is not None and value in (0, AUTO)
+
+    def _is_open(self, value: float) -> bool:
+        return self.left_open(value) or (self.auto_value != 0 and value == self.auto_value)
 
     def is_relative(self, value: Any) -> bool:
         """Whether a value is a path that means another file in another working directory."""
@@ -175,6 +181,7 @@ def setting(
     floor: float = 0.0,
     needs: Mapping[str, Scalar | tuple[Scalar, ...] | None] | None = None,
     auto: bool = False,
+    auto_value: float = 0.0,
     automatic: tuple[Scalar, Scalar] | None = None,
     operational: bool = False,
     only_unset: bool = False,
@@ -194,7 +201,7 @@ def setting(
         auto = not isinstance(default, str)
     needed = _needs(needs or {})
     key = Key(
-        *("", default, doc, tuple(choices), low, high, open_low, floor, needed, auto),
+        *("", default, doc, tuple(choices), low, high, open_low, floor, needed, auto, auto_value),
         automatic=automatic,
         operational=operational,
         only_unset=only_unset,

@@ -54,10 +54,13 @@ class RunConfig:
         operational=True,
     )
     tolerance: float = setting(
-        0.0,
+        -1.0,
         "stop once the stationarity is at most this, or where no monitor measures it the residual "
-        "of all agents, which a secure sum knows only if all are in it; 0 never stops early",
+        "of all agents, which a secure sum knows only if all are in it; 0 never stops early, auto "
+        "where the algorithm estimates that the model is the pooled optimum to six digits",
         low=0,
+        auto=True,
+        auto_value=-1.0,
         operational=True,
     )
     evaluate_every: int = setting(

@@ -22,6 +22,7 @@ from privet.core.key import Config, read
 from privet.core.library import LIBRARY_VERSION, library_version
 from privet.core.threads import pin_blas_threads
 from privet.strategies import Observer, PrimalDualStrategy, PrivetResult
+from privet.strategies.optimum_distance import ESTIMATE
 from privet.strategies.run import Run
 from privet.strategies.run.absences import unknown_residual
 from privet.strategies.run.account import draw_length
@@ -29,6 +30,7 @@ from privet.strategies.run.asynchrony import AsynchronySettings
 from privet.strategies.run.checkpoint import Checkpoint, journal_beside, read_manifest
 from privet.strategies.run.journal import attempts
 from privet.strategies.run.late import Late, late_agents, late_ones
+from privet.strategies.run.nearness import nearness
 from privet.strategies.run.roster import in_simulation
 from privet.strategies.run.stop import Stop
 from privet.strategies.run.tasks import Tasks
@@ -419,8 +421,15 @@ def _outcome(
         "loss": numbers["loss"],
         "stationarity": numbers["stationarity"],
         "distance-to-optimum": evaluation.distance(models["last"]),
+        **_nearness(result),
         "seconds": seconds,
     }
+
+
+def _nearness(result: PrivetResult) -> dict[str, Any]:
+    """Return the summary's entries on the estimated distance to the pooled optimum, if any."""
+    said = nearness(result.history)
+    return {ESTIMATE: result.estimated_error, "pooled-optimum": said} if said else {}
 
 
 def _finish_failed(
@@ -575,6 +584,8 @@ def headline(summary: Mapping[str, Any]) -> dict[str, str]:
         value = summary.get(key)
         if isinstance(value, int | float):
             shown[label] = form(value)
+    if summary.get("pooled-optimum"):
+        shown["pooled optimum"] = str(summary["pooled-optimum"])
     if line := baselines_line(summary):
         shown[UN_NOISED if summary["private"] else "baselines"] = line
     shown["rounds"] = f"{summary['rounds']} (stopped by {summary.get('stopped', 'failure')})"

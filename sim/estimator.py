@@ -35,6 +35,7 @@ from privet.server_apps.build import build_strategy
 from privet.server_apps.progress import is_live, progress
 from privet.sim.inline import grid_of
 from privet.strategies import Observer, PrivetResult
+from privet.strategies.run.nearness import REACHED, rounds_to
 from privet.strategies.run.views import History, plot
 from privet.wire import Layout
 from privet.wire.contract import means_privacy
@@ -42,7 +43,8 @@ from privet.wire.contract import means_privacy
 Part = tuple[NDArray[Any], NDArray[Any]]
 
 FAR = 0.01
-"""Loss above the pooled optimum, relative to it, from which a fit warns."""
+"""Loss above the pooled optimum, relative to it, or distance to it over the norm, from which a fit
+warns."""
 
 
 class _Federated(BaseEstimator):  # type: ignore[misc]
@@ -106,6 +108,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         self.coef_, self.intercept_ = self.estimator_.coef_, self.estimator_.intercept_
         self.history_ = History(done.to_dict() for done in result.history)
         self.n_iter_ = len(result.history)
+        self.estimated_error_ = result.estimated_error
 
     def _run(
         self,
@@ -125,7 +128,12 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         rounds = int(config["num-server-rounds"])
         with _shown(rounds, self.verbose) as observers:
             result = strategy.start(
-                grid, model.arrays(), num_rounds=rounds, observers=observers, log_rounds=False
+                grid,
+                model.arrays(),
+                num_rounds=rounds,
+                tolerance=config["tolerance"],
+                observers=observers,
+                log_rounds=False,
             )
         if not private and config.get("h", "zero") == "zero":
             self._warn_if_far(model, training, result)
@@ -156,10 +164,15 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         with np.errstate(over="ignore", invalid="ignore"):
             value = pooled.value(x)
         excess = _excess(pooled, x) if math.isfinite(value) else math.inf
-        if excess <= FAR * (value - excess):
+        away = _relative_distance(pooled, x) if result.estimated_error > FAR else 0.0
+        if excess <= FAR * (value - excess) and away <= FAR:
             return
         far = f"the pooled data's least is about {value - excess:.3g}"
+        if away > FAR:
+            far += f", {away:.2g} of the coefficients' norm away"
         advice = "give more rounds or local-epochs"
+        if more := rounds_to(result.history, REACHED):
+            advice = f"give about {more} more rounds"
         if not math.isfinite(value):
             far, advice = "it diverged", "give a smaller step-size"
         elif _has_hessian(pooled):
@@ -312,7 +325,11 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
     privacy_ : dict
         The account of the run: ``private``, ``reason``, ``accounts``; ``str`` is one line.
     n_iter_ : int
-        Rounds that were run.
+        Rounds that were run: fewer than ``rounds`` where the algorithm estimates before that the
+        model is the pooled optimum to six digits (key ``tolerance``).
+    estimated_error_ : float
+        That estimate, from above: the distance to the pooled optimum over the norm, by what the
+        coordinator receives; NaN for algorithms that have none.
 
     Notes
     -----
@@ -421,7 +438,7 @@ class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
     ----------
     n_features_in_, feature_names_in_, coef_, intercept_
         As in scikit-learn; the names are those of a DataFrame.
-    estimator_, history_, privacy_, n_iter_
+    estimator_, history_, privacy_, n_iter_, estimated_error_
         As there.
 
     Notes
@@ -493,6 +510,15 @@ def _excess(pooled: LinearModel[Any], x: NDArray[Any]) -> float:
     hessian = pooled.hessian(x)  # type: ignore[attr-defined]
     step = np.linalg.lstsq(hessian, gradient.astype(np.float64))[0]
     return 0.5 * float(gradient @ step)
+
+
+def _relative_distance(pooled: LinearModel[Any], x: NDArray[Any]) -> float:
+    """Return the length of a Newton step over the norm of x; 0 where there is no Hessian."""
+    if not _has_hessian(pooled):
+        return 0.0
+    hessian = pooled.hessian(x)  # type: ignore[attr-defined]
+    step = np.linalg.lstsq(hessian, pooled.gradient(x).astype(np.float64))[0]
+    return float(np.linalg.norm(step)) / max(float(np.linalg.norm(x)), 1e-300)
 
 
 def _has_hessian(problem: LinearModel[Any]) -> bool:

@@ -107,7 +107,7 @@ class Task:
         problems = problems_of(config, app)
         first = problems[0]
         start = starting_model({**config, "dtype": str(first.dtype)}, first.dim)["x"].numpy()
-        return cls(problems, start, config["tolerance"] or TOLERANCE, given)
+        return cls(problems, start, max(config["tolerance"], 0.0) or TOLERANCE, given)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_total", total_gradient(self.problems))

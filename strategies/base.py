@@ -42,10 +42,12 @@ from .run.checkpoint import Checkpoint, load
 from .run.divergence import Divergence, NoBetter
 from .run.exchange import EngineGrid
 from .run.late import late_agents
+from .run.nearness import estimated_error
 from .run.observers import (
     Checkpoints,
     FederatedEvaluation,
     Monitoring,
+    Nearness,
     RoundLog,
     ServerEvaluation,
     StopWhen,
@@ -369,6 +371,8 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         tolerance : float
             Stop when the monitor's ``stationarity`` (the squared fixed-point residual where there
             is no monitor) is at most this, looked at in the rounds it is measured; 0 never stops.
+            A negative one, as the run config's ``auto``, stops once the model is the pooled optimum
+            to six digits, by the estimate of algorithms that have one (`nearness.ENOUGH`).
             The residual is that of all agents, and unknown while one was never folded; of secure
             sums it is known in rounds of all agents alone. An unknown one does not stop the run.
         observers : iterable of Observer or callable
@@ -418,6 +422,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
                 yield Monitoring(self.monitor, evaluate_every)
             if tolerance > 0:
                 yield Tolerance(tolerance, evaluate_every if self.monitor else 1)
+            yield Nearness(ends=tolerance < 0)
             if evaluate_fn is not None:
                 yield ServerEvaluation(evaluate_fn, evaluate_every)
             yield FederatedEvaluation(self, grid, evaluate_config or ConfigRecord())
@@ -446,6 +451,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         in_full = Stop.ROUNDS if last == num_rounds else Stop.BUDGET
         result.stopped = in_full if run.stopped in ("", Stop.ROUNDS) else run.stopped
         result.diverged, result.no_better = run.diverged, run.no_better
+        result.estimated_error = estimated_error(result.history)
         result.late, result.residual_unknown = late_agents(result.history), unknown_residual(run)
         if result.residual_unknown:
             log.warning("the residual is unknown: %s", result.residual_unknown)

@@ -49,6 +49,7 @@ from privet.client_apps.fed_plt_history import (
 from privet.problems import ProximalFunction
 
 from .half import UNSAVED, Arrays, HalfState, ServerHalf, Turn, Vector, mean_row
+from .optimum_distance import ESTIMATE, distance_bound
 from .uploads import ClearSums, Uploads
 
 SWEEPS = (2.0, 4.0, 7.0, 11.0)
@@ -97,6 +98,8 @@ class AcceleratedState(HalfState):
         w_0 ... of the next round.
     center : array (d,)
         prox_{(rho/N) h}(mean z): the next y and the last model.
+    pull : array (d,)
+        (mean z - center) / rho, a subgradient of h / N at the center.
     """
 
     y: Vector
@@ -120,6 +123,7 @@ class AcceleratedState(HalfState):
     secants: NDArray[np.float64]
     weights: NDArray[np.float64]
     center: Vector = field(init=False, metadata=UNSAVED)
+    pull: Vector = field(init=False, metadata=UNSAVED)
 
 
 @dataclass(frozen=True)
@@ -189,6 +193,7 @@ class AcceleratedServer(ServerHalf[AcceleratedState]):
         tables = {name: getattr(state, name) for name in ("x", "u", *HISTORY)}
         mean = mean_row(mixed(tables, self._mixing(state)))
         state.center = self.h.prox(mean, state.rho / len(state.x))
+        state.pull = (mean - state.center) / mean.dtype.type(state.rho)
         return state
 
     def broadcast(self, state: AcceleratedState, turn: Turn) -> tuple[AcceleratedState, Arrays]:
@@ -250,8 +255,30 @@ class AcceleratedServer(ServerHalf[AcceleratedState]):
         state.accelerated += len(state.weights) > 1
 
     def measures(self, state: AcceleratedState) -> dict[str, float]:
-        """Return ``rho``, the penalty of the next round."""
-        return {"rho": state.rho}
+        """Return ``rho``, the penalty of the next round, and the estimated error of the model."""
+        error = self._estimated_error(state)
+        return {"rho": state.rho, **({ESTIMATE: error} if math.isfinite(error) else {})}
+
+    def _estimated_error(self, state: AcceleratedState) -> float:
+        """Return `distance_bound` of the model over its norm, NaN where it is not known.
+
+        It is an estimate: L is that of the secants, the u_i are as exact as the Newton steps, and
+        lambda is taken to hold along unpenalised intercepts too, where the data curve f.
+        """
+        if not (state.convexity > 0 and len(state.secants) and state.visited.all()):
+            return math.nan
+        bound = distance_bound(
+            state.x,
+            state.u,
+            state.center,
+            convexity=state.convexity,
+            smoothness=float(state.secants[:, 1].max()),
+            slope=state.pull,
+        )
+        model = self.model(state)
+        bound += float(np.linalg.norm(model - state.center))
+        norm = float(np.linalg.norm(model))
+        return bound / norm if norm > 0 else math.nan
 
     def model(self, state: AcceleratedState) -> Vector:
         """Return the prox of the mean z, or the mean of x_i over all agents."""

@@ -30,6 +30,7 @@ from privet.server_apps.report.runs import (
 )
 from privet.server_apps.report.statement import in_words, statement_page
 from privet.strategies.run.late import late_ones
+from privet.strategies.run.nearness import REACHED
 
 __all__ = ["ReportError", "page", "write_report"]
 
@@ -249,6 +250,9 @@ def _remarks(run: Run) -> list[str]:
         result.append(
             f'<p class="soft" data-residual="unknown">The residual is unknown: {text(what)}.</p>'
         )
+    if what := run.summary.get("pooled-optimum"):
+        kind = "note" if run.summary.get("estimated-error", 1.0) <= REACHED else "warn"
+        result.append(f'<p class="{kind}" data-pooled-optimum>Pooled optimum: {text(what)}.</p>')
     if what := run.summary.get("plan"):
         result.append(f'<p class="note" data-plan>Noise: {text(what)}.</p>')
     if remarked := remark(run.summary):

@@ -63,6 +63,8 @@ _SHAPES = {
             **dict.fromkeys(("sha-256", "ledger-heads"), Entries(others=str)),
             "experiment": str,
             "draw-length": int,
+            "pooled-optimum": str,
+            "estimated-error": float,
         }
     ),
     PRIVACY: Entries(

@@ -38,7 +38,7 @@ _SHOWN_ELSEWHERE = {
     *("accuracy", "loss", "stationarity", "distance-to-optimum", "seconds", "rounds"),
     *("bytes-up", "bytes-down", "private", "privacy", "status", "cause", "failed-round", "plan"),
     *("ended", LIBRARY_VERSION, "run-folder", "config.algorithm", "config.dataset"),
-    "residual-unknown",
+    *("residual-unknown", "pooled-optimum", "estimated-error"),
     *("tags", "notes", "config.tags", "config.notes"),
     *("best.file", "best.metric", "best.value", "best.round", "best.privacy"),
 }

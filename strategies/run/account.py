@@ -105,6 +105,9 @@ class PrivetResult(Result):
         The quantity that diverged, and in which round; empty if none did.
     no_better : str
         The last loss and the start's, if the run is no better than its start; else empty.
+    estimated_error : float
+        Estimate from above of the model's distance to the pooled optimum over its norm; NaN for
+        algorithms that have none.
     late : dict of str to Late
         Agents that missed the deadline of a round, with the number of these rounds.
     residual_unknown : str
@@ -118,6 +121,7 @@ class PrivetResult(Result):
     stopped: str = Stop.ROUNDS
     diverged: str = ""
     no_better: str = ""
+    estimated_error: float = math.nan
     late: dict[str, Late] = field(default_factory=dict)
     residual_unknown: str = ""
     privacy: Privacy | None = None

@@ -28,6 +28,7 @@ from .chain import Chain
 from .checkpoint import Checkpoint, HistoryFile, history_beside, journal_beside, load, save
 from .exchange import EngineGrid, send
 from .journal import Journal
+from .nearness import ENOUGH, estimated_error, nearness
 from .outcome import TooFewError
 from .roster import Changes
 from .run import Run, Saved
@@ -180,6 +181,26 @@ class Tolerance(Observer):
             return None
         log.info("stopping after round %d: tolerance %g reached", done.round, self.tolerance)
         return Stop.TOLERANCE
+
+
+class Nearness(Observer):
+    """Logs at the end how far the pooled optimum is, where the algorithm estimates that.
+
+    With ``ends`` it ends the run once the estimated error is at most `ENOUGH`.
+    """
+
+    def __init__(self, ends: bool) -> None:
+        self.ends = ends
+
+    def on_round(self, run: Run, done: Round) -> str | None:
+        """Compare the estimate with what is enough."""
+        enough = estimated_error([done]) <= ENOUGH
+        return Stop.TOLERANCE if self.ends and enough else None
+
+    def on_end(self, run: Run) -> None:
+        """Log it, with what to change where the optimum is not reached."""
+        if said := nearness(run.session.history):
+            log.info("pooled optimum: %s", said)
 
 
 class RoundLog(Observer):

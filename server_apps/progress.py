@@ -90,7 +90,7 @@ class _Lines(Observer):
         self.total, self.every = total, every
 
     def on_round(self, run: Run, done: Round) -> str | None:
-        if done.round % self.every == 0 or done.round == self.total:
+        if run.stopped or done.round % self.every == 0 or done.round == self.total:
             log.info("%s", line(done, self.total))
         return None
 

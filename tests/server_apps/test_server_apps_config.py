@@ -14,6 +14,7 @@ from privet.core.key import Key, keys_of, read, same, setting
 from privet.data import DataSettings
 from privet.server_apps.config import (
     COMMON,
+    RunConfig,
     defaults,
     keys_of_algorithm,
     read_config,
@@ -125,8 +126,18 @@ def test_a_number_that_the_library_chooses_is_written_auto(name: str) -> None:
 
 
 def test_other_numbers_are_not_written_auto() -> None:
-    with pytest.raises(ConfigError, match="tolerance = 'auto': expected a number"):
-        read_config({"tolerance": "auto"})
+    with pytest.raises(ConfigError, match="patience = 'auto': expected a number"):
+        read_config({"patience": "auto"})
+
+
+def test_zero_of_tolerance_is_not_auto() -> None:
+    """0 never stops early, as it always did; auto is the default, and has a number of its own."""
+    assert read_config({})["tolerance"] == read_config({"tolerance": "auto"})["tolerance"] == -1.0
+    assert read_config({"tolerance": 0})["tolerance"] == 0.0
+    assert read_config({"tolerance": -1.0})["tolerance"] == -1.0  # as a summary has it
+    assert keys_of(RunConfig)["tolerance"].default_text == "auto"
+    with pytest.raises(ConfigError, match=r"tolerance = -0\.5: must be >= 0"):
+        read_config({"tolerance": -0.5})
 
 
 @pytest.mark.parametrize(

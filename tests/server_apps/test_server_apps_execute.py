@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from privet.core import RunError
 from privet.core.files import read_npz
 from privet.server_apps.evaluation import Evaluation
+from privet.server_apps.execute import headline
 from privet.server_apps.run_folder import RunFolder
 from privet.sim.inline import run_inline
 from support.reports import Page
@@ -146,3 +148,44 @@ def test_a_run_that_waits_for_slow_agents_says_how_long_by_their_clock(
     assert "uploads: 12, 3 sweeps in 36 s" in str(finished)
     shown = [line.split(" | ")[-1] for line in caplog.messages if line.startswith("round ")]
     assert shown == ["clock 12 s", "clock 24 s", "clock 36 s"]
+
+
+class TestNearness:
+    """What a run says of its distance to the pooled optimum, without having that."""
+
+    def test_a_run_ends_where_the_pooled_optimum_is_reached(self, tmp_path: Path) -> None:
+        keys = {"num-server-rounds": 60, "output-dir": str(tmp_path), "num-agents": 4}
+        ended = run_inline(keys, "auto").summary
+        full = run_inline({**keys, "tolerance": 0.0}, "full").summary
+        assert (ended["stopped"], full["stopped"], full["rounds"]) == ("tolerance", "rounds", 60)
+        assert ended["rounds"] < 60
+        assert ended["estimated-error"] <= 1e-6
+        assert ended["pooled-optimum"].startswith("reached within ")
+        # The centralised solver agrees.
+        assert ended["distance-to-optimum"] <= 1e-6 * 10
+
+    def test_a_run_that_does_not_reach_it_says_how_many_rounds_are_missing(
+        self, tmp_path: Path
+    ) -> None:
+        """With the rounds it asks for the estimate is about what it foresees."""
+        keys = {"output-dir": str(tmp_path), "num-agents": 4, "baseline-seconds": 0}
+        short = run_inline({**keys, "num-server-rounds": 12}, "short")
+        line = headline(short.summary)["pooled optimum"]
+        assert line.startswith("not reached: at most about ")
+        found = re.search(r"num-server-rounds = (\d+)", line)
+        assert found is not None
+        longer = run_inline({**keys, "num-server-rounds": int(found[1])}, "longer").summary
+        assert 1e-5 < longer["estimated-error"] < 1e-2
+        page = Page((short.folder / "report.html").read_text())
+        marked = [one for _, one in page.tags if "data-pooled-optimum" in one]
+        assert [one["class"] for one in marked] == ["warn"]
+
+    @pytest.mark.parametrize(
+        "given", [{"rho": 3.0}, {"algorithm": "fed-pdm"}, {"algorithm": "dp-iadmm"}]
+    )
+    def test_methods_without_an_estimate_say_nothing(self, given: Any, tmp_path: Path) -> None:
+        keys = {"num-server-rounds": 2, "output-dir": str(tmp_path), "baseline-seconds": 0}
+        finished = run_inline({**keys, **given}, "run")
+        assert "pooled optimum" not in headline(finished.summary)
+        assert "estimated-error" not in finished.summary
+        assert "data-pooled-optimum" not in (finished.folder / "report.html").read_text()

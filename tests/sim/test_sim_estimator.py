@@ -212,10 +212,10 @@ def test_verbose_shows_at_most_a_line_a_round(
     verbose: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     features, labels = scaled(load_iris)
-    FederatedClassifier(rounds=40, verbose=verbose).fit(features, labels)
+    model = FederatedClassifier(rounds=40, verbose=verbose).fit(features, labels)
     lines = [line for line in caplog.messages if "round" in line.lower()]
-    assert len(lines) == (20 if verbose else 0)
-    assert not verbose or lines[-1].startswith("round 40/40")
+    assert len(lines) == ((model.n_iter_ + 1) // 2 if verbose else 0)
+    assert not verbose or lines[-1].startswith(f"round {model.n_iter_}/40")
 
 
 def test_history_has_loss_and_accuracy_of_training_or_test_data() -> None:
@@ -385,3 +385,30 @@ def test_labels_of_several_types_are_named_by_their_agent() -> None:
     texts = np.array(["0", "1", "0"], dtype=object)
     with pytest.raises(ValueError, match="agent 1: labels are str, those of agent 0 int: expected"):
         FederatedClassifier().fit([X[:3], X[3:]], [y, texts])
+
+
+class TestNearness:
+    """Fits end where the pooled optimum is reached, and warn where they are far from it."""
+
+    def test_a_fit_ends_where_the_pooled_optimum_is_reached(self) -> None:
+        features, labels = scaled(load_breast_cancer)
+        model = FederatedClassifier(rounds=100, random_state=0).fit(features, labels)
+        exact = LogisticRegression(tol=1e-12, max_iter=10_000).fit(features, labels)
+        away = np.linalg.norm(model.coef_ - exact.coef_) / np.linalg.norm(exact.coef_)
+        assert away < 2e-6
+        assert model.n_iter_ < 100
+        assert 0 < model.estimated_error_ <= 1e-6
+        kept = FederatedClassifier(rounds=100, random_state=0, settings={"tolerance": 0.0})
+        assert kept.fit(features, labels).n_iter_ == 100
+
+    def test_a_fit_far_away_warns_with_the_rounds_that_are_missing(self) -> None:
+        """The loss alone would not: it is within one percent of the least."""
+        features, labels = scaled(load_wine)
+        with pytest.warns(ConvergenceWarning, match=r"norm away; .*: give about \d+ more rounds"):
+            model = FederatedClassifier(rounds=9, random_state=0).fit(features, labels)
+        assert model.estimated_error_ > 0.01
+
+    def test_other_algorithms_have_no_estimate(self) -> None:
+        features, labels = scaled(load_wine)
+        model = FederatedClassifier("fed-pdm", rounds=3, random_state=0).fit(features, labels)
+        assert np.isnan(model.estimated_error_)

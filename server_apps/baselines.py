@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,13 @@ from privet.core.errors import one_line
 from privet.core.log_level import SILENT, hushed
 from privet.kernel import Problem, Zero, best_step, stream
 from privet.kernel.programs.gradients import Gradients
-from privet.problems import ProximalFunction, minimize
+from privet.problems import (
+    BinaryLogistic,
+    MultinomialLogistic,
+    ProximalFunction,
+    RidgeRegression,
+    minimize,
+)
 from privet.strategies import PrimalDualStrategy
 
 from .build import starting_model
@@ -30,18 +37,29 @@ from .evaluation import Evaluation
 Vector = NDArray[Any]
 
 CONSTANT, POOLED, ALONE, FED_AVG = "constant", "pooled", "alone", "fed-avg"
+SCIKIT, VALIDATED = "scikit-learn", "cross-validated"
 USUAL_SECONDS = 2.0
 """Their processor time in a run that is not private, where the config names none."""
 MOST_ALONE = 20
 """The most agents of whom each is fitted alone."""
 _FORESIGHT = 0.05
 """Seconds of FedAvg after which its whole time is foreseen."""
+_SCALES, _SMALLEST_SCALE = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0), 0.05
+"""Multiples of the usual step that FedAvg tries, until one is worse than that before."""
+_NEWTON_WORK = 30
+"""Gradients that FedAvg is given for the products of a round's Newton steps, 12 to 30."""
+_VALIDATIONS = 50
+"""Fits of scikit-learn's cross-validation by default: ten weights, five folds."""
 _ROUNDS, _ITERATIONS, _TOLERANCE = 20, 50, 1e-6
 """A fit takes so many times so many iterations at most, or ends at this residual."""
 
 
 class _LeftOutError(Exception):
     """A baseline cannot be had; the text is the reason."""
+
+
+class _DivergedError(_LeftOutError):
+    """FedAvg diverged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +87,15 @@ def baselines(
     """Return the baselines of a finished run, measured on the held-out set.
 
     ``constant`` answers the same for every row: the commonest class, or about the mean. ``pooled``
-    minimises sum_i f_i + h over all rows in one place. ``alone`` minimises f_i + h for each agent:
-    the mean over agents, the ``lowest`` and ``highest`` accuracy (for a regression, loss), and the
-    number of ``agents``, `MOST_ALONE` at most, evenly spread. ``fed-avg`` takes as many rounds,
-    participants, local steps and examples in a step as the run, of the run's step size (2 / (L +
-    lambda) of each agent where the run computes one, or has none), and averages (H. B. McMahan et
-    al., 2017).
+    minimises sum_i f_i + h over all rows in one place. ``scikit-learn`` is LogisticRegression() or
+    Ridge() with their defaults on these rows, ``cross-validated`` LogisticRegressionCV() or
+    RidgeCV(). ``alone`` minimises f_i + h for each agent: the mean over agents, the ``lowest`` and
+    ``highest`` accuracy (for a regression, loss), and the number of ``agents``, `MOST_ALONE` at
+    most, evenly spread. ``fed-avg`` takes as many rounds, participants, local gradients and
+    examples in a step as the run (of Newton steps, their products with Hessians count), and
+    averages (H. B. McMahan et al., 2017). Of `_SCALES` times the run's step size (2 / (L + lambda)
+    of each agent where the run computes one, or has none) it has the one of the least pooled
+    objective, of those that there is time for.
 
     None of them draws from a stream of the run, clips or adds noise.
 
@@ -92,20 +113,24 @@ def baselines(
     Returns
     -------
     dict
-        ``accuracy`` and ``loss`` by baseline, and the reason of each that is ``left-out``.
+        By baseline ``accuracy``, ``loss`` and the ``distance`` to the pooled optimum, where they
+        have a meaning, and a ``setting`` that was chosen; the reason of each that is ``left-out``.
     """
     clock = _Clock(seconds, time.process_time() + seconds)
     federation, h = evaluation.federation, evaluation.h
 
-    def pooled() -> dict[str, float]:
+    def pooled() -> dict[str, Any]:
         best = evaluation.optimum()
-        return federation.evaluate(_fit(federation.problems, h, clock) if best is None else best)
+        found = _fit(federation.problems, h, clock) if best is None else best
+        return _measured(evaluation, found)
 
-    ways: dict[str, Callable[[], dict[str, float]]] = {
+    ways: dict[str, Callable[[], dict[str, Any]]] = {
         CONSTANT: lambda: _constant(evaluation),
         POOLED: pooled,
+        SCIKIT: lambda: _scikit_learn(evaluation, None),
         ALONE: lambda: _alone(evaluation, clock),
-        FED_AVG: lambda: federation.evaluate(_fed_avg(evaluation, strategy, config, clock)),
+        VALIDATED: lambda: _scikit_learn(evaluation, clock),
+        FED_AVG: lambda: _fed_avg(evaluation, strategy, config, clock),
     }
     found: dict[str, Any] = {}
     left_out: dict[str, str] = {}
@@ -118,6 +143,69 @@ def baselines(
                 known = isinstance(error, _LeftOutError)
                 left_out[name] = str(error) if known else one_line(repr(error))
     return {**found, "left-out": left_out} if left_out else found
+
+
+def _measured(evaluation: Evaluation, x: Vector) -> dict[str, Any]:
+    """Return accuracy and loss of a model, and its distance to the pooled optimum if that is."""
+    numbers: dict[str, Any] = dict(evaluation.federation.evaluate(x))
+    away = evaluation.distance(x)
+    return {**numbers, **({"distance": away} if math.isfinite(away) else {})}
+
+
+def _scikit_learn(evaluation: Evaluation, clock: _Clock | None) -> dict[str, Any]:
+    """Return the numbers of scikit-learn's own estimator on the pooled rows.
+
+    With a clock it is the cross-validated one, where there is time for it. It fits an intercept, in
+    place of a last column of ones. The distance is that of its coefficients, where they are those
+    of a model of the run.
+    """
+    from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, Ridge, RidgeCV
+    from sklearn.metrics import log_loss
+
+    problems, held_out = evaluation.federation.problems, evaluation.federation.held_out
+    if not isinstance(held_out, BinaryLogistic | MultinomialLogistic | RidgeRegression):
+        raise _LeftOutError(f"scikit-learn has no default for loss {held_out.kind}")
+    rows = np.concatenate([problem.features for problem in problems]).astype(np.float64)
+    labels = np.concatenate([problem.labels for problem in problems])
+    test = held_out.features.astype(np.float64)
+    ones = bool(np.all(rows[:, -1] == 1.0) and np.all(test[:, -1] == 1.0))
+    rows, test = (rows[:, :-1], test[:, :-1]) if ones else (rows, test)
+    regression = isinstance(held_out, RidgeRegression)
+    model = Ridge() if regression else LogisticRegression()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a fit that takes more than a hundred iterations
+        if clock is None:
+            model.fit(rows, labels)
+        elif regression:
+            model = RidgeCV().fit(rows, labels)
+        else:  # of one minimiser for every weight, whichever solver finds it: a fast one
+            solver = "newton-cholesky" if isinstance(held_out, BinaryLogistic) else "lbfgs"
+            begun = time.process_time()
+            model.set_params(solver=solver).fit(rows, labels)
+            clock.check(_VALIDATIONS * (time.process_time() - begun))
+            model = LogisticRegressionCV(solver=solver).fit(rows, labels)
+    if regression:
+        numbers = {"loss": float(np.mean((model.predict(test) - held_out.labels) ** 2))}
+    else:
+        chances = model.predict_proba(test)
+        numbers = {
+            "loss": float(log_loss(held_out.labels, chances, labels=model.classes_)),
+            "accuracy": float(model.score(test, held_out.labels)),
+        }
+    weights = np.atleast_2d(model.coef_).T
+    if ones:
+        weights = np.vstack([weights, np.atleast_1d(model.intercept_)])
+    away = math.nan
+    if weights.size == evaluation.federation.dim and (ones or not np.any(model.intercept_)):
+        away = evaluation.distance(weights.ravel())
+    chosen = ""
+    if clock is not None:
+        chosen = f"alpha = {model.alpha_:.4g}" if regression else f"C = {np.mean(model.C_):.4g}"
+    return {
+        **numbers,
+        **({"distance": away} if math.isfinite(away) else {}),
+        **({"setting": chosen} if chosen else {}),
+    }
 
 
 def _constant(evaluation: Evaluation) -> dict[str, float]:
@@ -136,10 +224,7 @@ def _alone(evaluation: Evaluation, clock: _Clock) -> dict[str, float]:
     problems = evaluation.federation.problems
     count = min(len(problems), MOST_ALONE)
     places = [place * len(problems) // count for place in range(count)]
-    each = [
-        evaluation.federation.evaluate(_fit([problems[place]], evaluation.h, clock))
-        for place in places
-    ]
+    each = [_measured(evaluation, _fit([problems[place]], evaluation.h, clock)) for place in places]
     mean = {key: math.fsum(one[key] for one in each) / count for key in each[0]}
     decisive = [one.get("accuracy", one["loss"]) for one in each]
     return {**mean, "lowest": min(decisive), "highest": max(decisive), "agents": count}
@@ -164,11 +249,53 @@ def _fed_avg(
     strategy: PrimalDualStrategy,
     config: Mapping[str, Any],
     clock: _Clock,
-) -> Vector:
+) -> dict[str, Any]:
+    """Return the numbers of FedAvg at the best multiple of its step that there was time for."""
     if not isinstance(evaluation.h, Zero):
         raise _LeftOutError("FedAvg has no shared regulariser h")
+    problems = evaluation.federation.problems
+    best, least, chosen = None, math.inf, 1.0
+    scales = list(_SCALES)
+    while scales:
+        scale = scales.pop(0)
+        try:
+            x = _averaged(evaluation, strategy, config, clock, scale)
+        except _DivergedError as error:
+            if best is None and scale < _SMALLEST_SCALE:
+                raise _LeftOutError(str(error)) from None
+            scales = [0.5 * scale] if best is None else []
+            continue
+        except _LeftOutError:
+            if best is None:
+                raise
+            break
+        value = math.fsum(problem.value(x) for problem in problems)
+        if not value < least and best is not None:
+            break
+        best, least, chosen = x, value, scale
+    assert best is not None
+    steps = _gradients(strategy, config)
+    setting = f"{steps} gradient steps a round, {chosen:g} times the usual step"
+    return {**_measured(evaluation, best), "setting": setting}
+
+
+def _gradients(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> int:
+    """Return the local gradients of a round: a product with a Hessian has the price of one."""
+    if getattr(strategy.half.agent, "local_solver", "") == "newton":
+        return _NEWTON_WORK
+    return int(config.get(type(strategy).local_steps, 1))
+
+
+def _averaged(
+    evaluation: Evaluation,
+    strategy: PrimalDualStrategy,
+    config: Mapping[str, Any],
+    clock: _Clock,
+    scale: float,
+) -> Vector:
+    """Return the model of FedAvg after the run's rounds, with ``scale`` times the usual steps."""
     federation, session = evaluation.federation, strategy.run.session
-    steps = int(config.get(type(strategy).local_steps, 1))
+    steps = _gradients(strategy, config)
     gradients = getattr(strategy.half.agent, "gradients", None)
     batch = gradients.batch_size if isinstance(gradients, Gradients) else 0
     x = starting_model(config, federation.dim)["x"].numpy()
@@ -180,7 +307,7 @@ def _fed_avg(
         chosen = strategy.participation.select(number, names, config["seed"])
         for name in chosen:
             problem, w = problem_of[name], x
-            size = x.dtype.type(_step(strategy, problem, number))
+            size = x.dtype.type(scale * _step(strategy, problem, number))
             draws = stream(config["seed"], "baselines", name, number)
             for _ in range(steps):
                 rows = None
@@ -195,7 +322,7 @@ def _fed_avg(
             clock.check(each * rounds if spent > _FORESIGHT else 0.0)
         x = np.mean(ends, axis=0, dtype=np.float64).astype(x.dtype) if ends else x
         if not np.isfinite(x).all():
-            raise _LeftOutError(f"FedAvg diverges at this step size, in round {number}")
+            raise _DivergedError(f"FedAvg diverges at this step size, in round {number}")
     return x
 
 

@@ -139,6 +139,19 @@ class Evaluation:
         best = self.optimum()
         return math.nan if best is None else float(np.linalg.norm(model - best))
 
+    def excess(self, model: Vector) -> float:
+        """Return how far sum_i f_i + h is above its least over the agents, NaN as ``distance``."""
+        best = self.optimum()
+        if best is None:
+            return math.nan
+
+        def objective(x: Vector) -> float:
+            return math.fsum(problem.value(x) for problem in self.federation.problems)
+
+        with np.errstate(all="ignore"):
+            gap = objective(model) + self.h.value(model) - objective(best) - self.h.value(best)
+        return max(0.0, gap / len(self.federation.problems))
+
     def _by_scikit_learn(self) -> Vector | None:
         problems = self.federation.problems
         regularizer = problems[0].regularizer

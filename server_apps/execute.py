@@ -421,6 +421,7 @@ def _outcome(
         "loss": numbers["loss"],
         "stationarity": numbers["stationarity"],
         "distance-to-optimum": evaluation.distance(models["last"]),
+        "objective-excess": evaluation.excess(models["last"]),
         **_nearness(result),
         "seconds": seconds,
     }

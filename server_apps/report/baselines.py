@@ -19,10 +19,23 @@ _OUTSIDE = (
 )
 _TITLES = {
     known.POOLED: "All rows in one place",
+    known.SCIKIT: "scikit-learn's default",
+    known.VALIDATED: "scikit-learn, cross-validated",
     known.FED_AVG: "FedAvg with the same work",
     known.ALONE: "Each agent alone",
     known.CONSTANT: "The commonest class",
 }
+
+
+_COLUMNS = (
+    ("accuracy", "Test accuracy", fmt.fraction),
+    ("loss", "Test loss", fmt.measure),
+    ("distance", "Distance to the pooled optimum", fmt.measure),
+)
+
+
+def _has(found: Mapping[str, Mapping[str, Any]], key: str) -> bool:
+    return any(isinstance(one.get(key), int | float) for one in found.values())
 
 
 def _title(name: str, one: Mapping[str, Any]) -> str:
@@ -75,13 +88,15 @@ def baselines_table(run: Run, number: int) -> str:
     if not found and not left:
         return ""
     own = {key: run.summary.get(key) for key in ("accuracy", "loss")}
+    own["distance"] = run.summary.get("distance-to-optimum")
+    shown = [*_COLUMNS[:2], *(one for one in _COLUMNS[2:] if _has(found, one[0]))]
     rows = []
     for name, title, one in (
         ("run", "This run", own),
         *((name, _title(name, one), one) for name, one in found.items()),
     ):
         cells = ""
-        for key, show in (("accuracy", fmt.fraction), ("loss", fmt.measure)):
+        for key, _, show in shown:
             value = one.get(key)
             if not isinstance(value, int | float):
                 cells += "<td>-</td>"
@@ -90,8 +105,9 @@ def baselines_table(run: Run, number: int) -> str:
             figure, _, spread = text(_figure(one, show, key)).partition(" (")
             figure += f" <small>({spread}</small>" if spread else ""
             cells += f"<td {where}>{figure}</td>"
-        rows.append(f'<tr><th scope="row">{text(title)}</th>{cells}</tr>')
-    table = html_table(["", "Test accuracy", "Test loss"], rows, "numbers")
+        chosen = f" <small>({text(one['setting'])})</small>" if one.get("setting") else ""
+        rows.append(f'<tr><th scope="row">{text(title)}{chosen}</th>{cells}</tr>')
+    table = html_table(["", *(head for _, head, _ in shown)], rows, "numbers")
     notes = [f"{name}: {why}." for name, why in left.items()]
     if _is_private(run):
         notes.insert(0, _OUTSIDE)

@@ -43,13 +43,15 @@ PLACES = ("output-dir", "resume", "track", "tags", "notes")
 _LABEL_KEYS = 3
 """Largest number of settings in a label."""
 
-_BASELINE = Entries(dict.fromkeys(("accuracy", "loss", "lowest", "highest"), REAL))
+_BASELINE = Entries(
+    {**dict.fromkeys(("accuracy", "loss", "lowest", "highest", "distance"), REAL), "setting": str}
+)
 _SHAPES = {
     SUMMARY: Entries(
         {
             "config": Entries({"relation": str, "target-epsilon": (*REAL, str)}),
             "tags": Items(str),
-            **dict.fromkeys(("accuracy", "loss", "distance-to-optimum"), REAL),
+            **dict.fromkeys(("accuracy", "loss", "distance-to-optimum", "objective-excess"), REAL),
             "start": _BASELINE,
             "baselines": Entries({"left-out": Entries()}, others=_BASELINE),
             "best": Entries(
@@ -102,7 +104,18 @@ _SHAPES = {
 }
 """What the pages take the files of a run folder to hold; other entries are shown as they are."""
 
-_TAKEN = {"run", *IDENTITY, "round", "rounds", *COUNTS, NAMES, *MEASURES, *PACE, "distance"}
+_TAKEN = {
+    "run",
+    *IDENTITY,
+    "round",
+    "rounds",
+    *COUNTS,
+    NAMES,
+    *MEASURES,
+    *PACE,
+    "distance",
+    "objective",
+}
 _EXTRA_NAME = re.compile(r"(?!privacy-)[a-z0-9][a-z0-9-]*")
 _RUN_NAME = re.compile(r"\d{8}-(\d\d)(\d\d)(\d\d)-\d+-(.+)")
 

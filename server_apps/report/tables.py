@@ -38,7 +38,7 @@ _SHOWN_ELSEWHERE = {
     *("accuracy", "loss", "stationarity", "distance-to-optimum", "seconds", "rounds"),
     *("bytes-up", "bytes-down", "private", "privacy", "status", "cause", "failed-round", "plan"),
     *("ended", LIBRARY_VERSION, "run-folder", "config.algorithm", "config.dataset"),
-    *("residual-unknown", "pooled-optimum", "estimated-error"),
+    *("objective-excess", "residual-unknown", "pooled-optimum", "estimated-error"),
     *("tags", "notes", "config.tags", "config.notes"),
     *("best.file", "best.metric", "best.value", "best.round", "best.privacy"),
 }
@@ -66,6 +66,7 @@ FINAL: tuple[tuple[str, str, Show], ...] = (
     ("failures", "Failures, total", fmt.number),
     ("loss", "Loss", fmt.measure),
     ("accuracy", "Accuracy", fmt.fraction),
+    ("objective", "Pooled objective above its least", fmt.measure),
     ("stationarity", "Stationarity", fmt.measure),
     ("residual", "Fixed-point residual", fmt.measure),
     ("distance", "Distance to the optimum", fmt.measure),
@@ -74,7 +75,10 @@ FINAL: tuple[tuple[str, str, Show], ...] = (
     ("seconds", "Time in rounds", fmt.duration),
     ("epsilon", "Privacy spent, ε", fmt.epsilon),
 )
-_LEAST = ("failures", "loss", "stationarity", "residual", "distance", "bytes-up", "bytes-down")
+_LEAST = (
+    *("failures", "loss", "objective", "stationarity", "residual", "distance"),
+    *("bytes-up", "bytes-down"),
+)
 _BEST: Mapping[str, Callable[[Sequence[Number]], Number]] = {
     "accuracy": max,
     **dict.fromkeys((*_LEAST, "seconds", "epsilon"), min),
@@ -82,11 +86,11 @@ _BEST: Mapping[str, Callable[[Sequence[Number]], Number]] = {
 """The best of a metric's values, over the runs that did not fail."""
 _DATA = ("dataset", "data-path", "data-seed", "label-column")
 _OBJECTIVE = (*_DATA, "loss", "regularizer", "regularizer-weight")
-_FIRST = ("Accuracy", "Loss", "Privacy spent, ε")
+_FIRST = ("Accuracy", "Pooled objective above its least", "Loss", "Privacy spent, ε")
 _WORK = (*_DATA, "num-agents", "num-server-rounds", "asynchronous")
 _COMPARABLE: Mapping[str, tuple[str, ...]] = {
     "accuracy": _DATA,
-    **dict.fromkeys(("loss", "stationarity", "distance"), _OBJECTIVE),
+    **dict.fromkeys(("loss", "objective", "stationarity", "distance"), _OBJECTIVE),
     # It measures how far an algorithm is from its own fixed point.
     "residual": ("algorithm", *_OBJECTIVE),
     **dict.fromkeys(("bytes-up", "bytes-down", "seconds"), _WORK),
@@ -118,6 +122,9 @@ def final(run: Run, key: str) -> tuple[Number, str] | None:
         return len(run.rounds), ""
     if key == "distance":
         return _distance(run.summary)
+    if key == "objective":
+        excess = run.summary.get("objective-excess")
+        return (excess, "") if isinstance(excess, int | float) else None
     if key == "participants":
         _, counts = run.series(key)
         return (sum(counts) / len(counts), "") if counts else None

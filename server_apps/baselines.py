@@ -166,7 +166,7 @@ def _scikit_learn(evaluation: Evaluation, clock: _Clock | None) -> dict[str, Any
     if not isinstance(held_out, BinaryLogistic | MultinomialLogistic | RidgeRegression):
         raise _LeftOutError(f"scikit-learn has no default for loss {held_out.kind}")
     rows = np.concatenate([problem.features for problem in problems]).astype(np.float64)
-    labels = np.concatenate([problem.labels for problem in problems])
+    labels, truth = np.concatenate(list(map(_answers, problems))), _answers(held_out)
     test = held_out.features.astype(np.float64)
     ones = bool(np.all(rows[:, -1] == 1.0) and np.all(test[:, -1] == 1.0))
     rows, test = (rows[:, :-1], test[:, :-1]) if ones else (rows, test)
@@ -185,12 +185,12 @@ def _scikit_learn(evaluation: Evaluation, clock: _Clock | None) -> dict[str, Any
             clock.check(_VALIDATIONS * (time.process_time() - begun))
             model = LogisticRegressionCV(solver=solver).fit(rows, labels)
     if regression:
-        numbers = {"loss": float(np.mean((model.predict(test) - held_out.labels) ** 2))}
+        numbers = {"loss": float(np.mean((model.predict(test) - truth) ** 2))}
     else:
         chances = model.predict_proba(test)
         numbers = {
-            "loss": float(log_loss(held_out.labels, chances, labels=model.classes_)),
-            "accuracy": float(model.score(test, held_out.labels)),
+            "loss": float(log_loss(truth, chances, labels=model.classes_)),
+            "accuracy": float(model.score(test, truth)),
         }
     weights = np.atleast_2d(model.coef_).T
     if ones:
@@ -206,6 +206,12 @@ def _scikit_learn(evaluation: Evaluation, clock: _Clock | None) -> dict[str, Any
         **({"distance": away} if math.isfinite(away) else {}),
         **({"setting": chosen} if chosen else {}),
     }
+
+
+def _answers(problem: Any) -> Vector:
+    """Return the labels or targets of a problem's rows."""
+    answers: Vector = problem.targets if hasattr(problem, "targets") else problem.labels
+    return answers
 
 
 def _constant(evaluation: Evaluation) -> dict[str, float]:

@@ -7,12 +7,14 @@ import json
 import math
 import sys
 import types
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, Ridge, RidgeCV
+from sklearn.metrics import log_loss
 
 from privet.core.files import read_npz
 from privet.data import federation_from_config
@@ -22,6 +24,7 @@ from privet.server_apps.execute import headline
 from privet.sim.inline import run_inline
 from support.reports import Page
 
+VALIDATED = "cross-validated"
 AGENTS, ROUNDS, WEIGHT = 4, 3, 0.05
 DEALT = {"num-agents": AGENTS, "partition": "iid", "regularizer-weight": WEIGHT}
 PRIVATE = {"local-solver": "noisy-gd", "clip": 1.0, "row-norm": 5.0, "target-epsilon": 0.5}
@@ -66,24 +69,95 @@ def test_each_is_what_other_means_give(tmp_path: Path) -> None:
     assert (found["alone"]["lowest"], found["alone"]["highest"]) == (min(alone), max(alone))
     assert found["alone"]["agents"] == AGENTS
 
-    x = np.zeros(test.shape[1])
-    for _ in range(ROUNDS):
-        ends = []
-        for a, y in zip(features, labels, strict=True):
-            w, top = x, np.linalg.eigvalsh(a.T @ a / len(y))
-            step = 2 / (top[-1] / 4 + 2 * WEIGHT)  # the logistic loss has curvature 0 to 1/4
-            for _ in range(10):
-                slope = -y / (1 + np.exp(y * (a @ w)))
-                w = w - step * (a.T @ slope / len(y) + WEIGHT * w)
-            ends.append(w)
-        x = np.mean(ends, axis=0)
-    loss = np.logaddexp(0, -truth * (test @ x)).mean()
-    assert found["fed-avg"]["loss"] == pytest.approx(loss, rel=1e-8)
-
     share, there = np.mean(np.concatenate(labels) == 1), np.mean(truth == 1)
     entropy = -there * math.log(share) - (1 - there) * math.log(1 - share)
     assert found["constant"]["loss"] == pytest.approx(entropy, rel=1e-6)
     assert found["constant"]["accuracy"] == pytest.approx(max(there, 1 - there))
+
+
+def averaged(features: Any, labels: Any, steps: int, scale: float) -> Any:
+    """FedAvg written out, with a multiple of 2 / (L + lambda) of each agent."""
+    x = np.zeros(features[0].shape[1])
+    for _ in range(ROUNDS):
+        ends = []
+        for a, y in zip(features, labels, strict=True):
+            w, top = x, np.linalg.eigvalsh(a.T @ a / len(y))
+            step = scale * 2 / (top[-1] / 4 + 2 * WEIGHT)  # the loss has curvature 0 to 1/4
+            for _ in range(steps):
+                slope = -y / (1 + np.exp(y * (a @ w)))
+                w = w - step * (a.T @ slope / len(y) + WEIGHT * w)
+            ends.append(w)
+        x = np.mean(ends, axis=0)
+    return x
+
+
+@pytest.mark.baselines
+@pytest.mark.parametrize(("solver", "steps"), [("newton", 30), ("gd", 7)])
+def test_fed_avg_has_the_work_of_the_run_and_its_best_step(
+    solver: str, steps: int, tmp_path: Path
+) -> None:
+    """Of all multiples, not of the first alone; a product with a Hessian counts as a gradient."""
+    given = {"local_solver": solver, "baseline_seconds": 60, "rho": 3.0}
+    given |= {"local_epochs": 7} if solver == "gd" else {}
+    found = run(tmp_path, **given).summary["baselines"]["fed-avg"]
+    features, labels, test, truth = rows()
+
+    def objective(x: Any) -> float:
+        return sum(
+            np.logaddexp(0, -y * (a @ x)).mean() + WEIGHT * x @ x / 2
+            for a, y in zip(features, labels, strict=True)
+        )
+
+    models = {scale: averaged(features, labels, steps, scale) for scale in (1, 2, 4, 8, 16, 32)}
+    best = min(models, key=lambda scale: objective(models[scale]))
+    loss = np.logaddexp(0, -truth * (test @ models[best])).mean()
+    assert found["loss"] == pytest.approx(loss, rel=1e-8)
+    assert found["setting"] == f"{steps} gradient steps a round, {best} times the usual step"
+
+
+@pytest.mark.baselines
+def test_scikit_learns_own_fits_of_the_same_rows_stand_beside_them(tmp_path: Path) -> None:
+    """Its defaults, with an intercept in place of the column of ones, on any weight of the run."""
+    finished = run(tmp_path, baseline_seconds=60)
+    found = finished.summary["baselines"]
+    features, labels, test, truth = rows()
+    x, y = np.concatenate(features)[:, :-1], np.concatenate(labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        chosen = LogisticRegressionCV().fit(x, y)
+    for name, model in (("scikit-learn", LogisticRegression().fit(x, y)), (VALIDATED, chosen)):
+        chances = model.predict_proba(test[:, :-1])
+        assert found[name]["accuracy"] == model.score(test[:, :-1], truth)
+        assert found[name]["loss"] == pytest.approx(log_loss(truth, chances), rel=1e-2)
+    assert found[VALIDATED]["setting"] == f"C = {np.mean(chosen.C_):.4g}"
+
+    # Of the run's own weight, and so the distance to its optimum: both as coefficients.
+    whole = np.concatenate(features)
+    weights = np.concatenate([np.full(len(one), 1 / len(one)) for one in labels])
+    best = fitted(whole, y, weights, AGENTS * WEIGHT).coef_[0]
+    usual = LogisticRegression().fit(x, y)
+    away = np.linalg.norm(np.append(usual.coef_[0], usual.intercept_) - best)
+    assert found["scikit-learn"]["distance"] == pytest.approx(away, rel=1e-4)
+    page = Page((finished.folder / "report.html").read_text())
+    for name in ("run", "pooled", "scikit-learn", VALIDATED, "fed-avg", "alone"):
+        assert float(str(page.ids[f"run-0-baseline-{name}-distance"]["data-value"])) >= 0
+    assert "run-0-baseline-constant-distance" not in page.ids
+
+
+@pytest.mark.baselines
+def test_scikit_learns_default_is_the_limit_of_a_run_of_defaults(tmp_path: Path) -> None:
+    keys = {"num-server-rounds": 60, "output-dir": str(tmp_path), "partition": "label"}
+    found = run_inline({**keys, "baseline-seconds": 60}, "run").summary
+    assert found["distance-to-optimum"] < 1e-5
+    assert found["baselines"]["scikit-learn"]["distance"] < 0.1  # lbfgs stops early
+    assert found["baselines"]["fed-avg"]["distance"] > 100 * found["distance-to-optimum"]
+
+
+@pytest.mark.baselines
+def test_cross_validation_is_left_out_where_it_would_take_too_long(tmp_path: Path) -> None:
+    keys = {"dataset": "digits", "num_server_rounds": 1, "baseline_seconds": 1.0}
+    left_out = run(tmp_path, **keys).summary["baselines"]["left-out"]
+    assert left_out[VALIDATED].startswith("left out")
 
 
 @pytest.mark.baselines
@@ -94,6 +168,13 @@ def test_a_regression_is_compared_with_the_mean(tmp_path: Path) -> None:
     gaps = data.test_labels - data.train_labels.mean()
     assert found["constant"] == {"loss": pytest.approx(np.mean(gaps**2), rel=1e-6)}
     assert "the same number for every row" in headline(finished.summary)["baselines"]
+    features, targets = data.train_features[:, :-1], data.train_labels
+    assert np.all(data.train_features[:, -1] == 1.0)
+    for name, model in (("scikit-learn", Ridge()), (VALIDATED, RidgeCV())):
+        model.fit(features, targets)
+        errors = data.test_labels - model.predict(data.test_features[:, :-1])
+        assert found[name]["loss"] == pytest.approx(np.mean(errors**2), rel=1e-6)
+    assert found[VALIDATED]["setting"] == f"alpha = {model.alpha_:.4g}"
 
 
 @pytest.mark.baselines
@@ -104,7 +185,8 @@ def test_they_end_with_their_time_and_change_no_bit(tmp_path: Path) -> None:
     full = run(tmp_path, "full", num_server_rounds=1)
     assert "baselines" not in none.summary
     assert late.summary["baselines"]["left-out"] == dict.fromkeys(
-        ("constant", "pooled", "alone", "fed-avg"), "left out after 1e-09 s"
+        ("constant", "pooled", "scikit-learn", "alone", VALIDATED, "fed-avg"),
+        "left out after 1e-09 s",
     )
     assert "each agent alone: left out after 1e-09 s" in headline(late.summary)["baselines"]
     models = [read_npz(one.folder / "model.npz")["x"] for one in (late, none, full)]
@@ -119,9 +201,12 @@ def test_fed_avg_is_left_out_as_soon_as_its_time_is_foreseen(
     looks = itertools.count()
     clock = types.SimpleNamespace(process_time=lambda: float(next(looks)))
     monkeypatch.setattr(sys.modules["privet.server_apps.baselines"], "time", clock)
-    found = run(tmp_path, num_server_rounds=100, baseline_seconds=200).summary["baselines"]
-    assert found["left-out"] == {"fed-avg": "left out, would take 4e+02 s"}
-    assert next(looks) < 20
+    found = run(tmp_path, num_server_rounds=100, tolerance=0.0, baseline_seconds=200).summary[
+        "baselines"
+    ]
+    assert found["left-out"].keys() == {"fed-avg"}
+    assert found["left-out"]["fed-avg"].startswith("left out, would take ")
+    assert next(looks) < 30
 
 
 @pytest.mark.baselines

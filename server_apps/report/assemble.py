@@ -50,7 +50,8 @@ _STAR = (
     '<p class="soft">\N{BLACK STAR} marks the best of the runs that neither failed nor diverged. A '
     "row has none where its numbers do not compare: accuracies need the same data, losses and "
     "gradients also the same objective, residuals also the same algorithm; bytes and times need "
-    "the same data, agents and most rounds.</p>"
+    "the same data, agents and most rounds. The pooled objective, loss and penalty over all "
+    "agents' rows, is what methods of one objective minimise: judge them by it.</p>"
 )
 MANY = plots.COLOURS
 """Of more runs than there are colours each has a row of a table in place of a column."""

@@ -427,6 +427,32 @@ class TestSettings:
         page = render(run_folder(tmp_path / "run", rounds(2), summary=summary))
         assert "run, ended 2026-11-22 20:07, Privet 0.1.0" in page.html
 
+    def test_runs_of_one_objective_are_judged_by_it(self, tmp_path: Path) -> None:
+        """Also where the accuracy says otherwise; of other objectives there is no best."""
+        config = {"algorithm": "fed-plt", "regularizer-weight": 0.1}
+        folders = [
+            run_folder(
+                tmp_path / name,
+                rounds(3, accuracy=accuracy),
+                summary={"objective-excess": excess, "config": {**config, **others}},
+            )
+            for name, accuracy, excess, others in (
+                ("a", 0.9, 1e-7, {}),
+                ("b", 0.95, 1e-2, {}),
+                ("c", 0.9, 1e-9, {"regularizer-weight": 0.2}),
+            )
+        ]
+        page = render(*folders[:2])
+        assert page.value(0, "objective") == 1e-7
+        best = {name for name, cell in page.ids.items() if cell.get("class") == "best"}
+        assert {"run-0-objective", "run-1-accuracy"} <= best
+        assert "Pooled objective above its least" in page.html
+        other = render(*folders)
+        assert not any(
+            name.endswith("-objective") and cell.get("class") == "best"
+            for name, cell in other.ids.items()
+        )
+
     def test_the_best_of_a_row_is_marked_among_runs_that_did_not_fail(self, tmp_path: Path) -> None:
         folders = [
             run_folder(tmp_path / name, rounds(1, **measured), summary={"status": status})

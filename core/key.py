@@ -94,7 +94,7 @@ class Key:
         if isinstance(value, np.generic):
             value = value.item()
         if self.auto and isinstance(value, str) and value == AUTO:
-            value = kind(self.auto_value)  # type: ignore[arg-type]
+            value = kind(self.auto_value)
         if type(value) is int and not -(2**63) <= value < 2**63:
             raise ConfigError(f"{self.name}: a whole number of more than 64 bits")
         if kind is float and type(value) is int:

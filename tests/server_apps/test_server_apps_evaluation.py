@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize as minimise
 
 from privet.data import Dataset, Federation
 from privet.kernel import Zero
@@ -82,6 +83,22 @@ def test_where_there_is_none_the_distance_is_nan_and_the_log_says_so(
     assert math.isnan(measured.distance(np.zeros(3)))
     (line,) = caplog.messages
     assert line.startswith("no centralised optimum to compare with: ")
+
+
+def test_the_excess_is_that_of_the_objective_of_all_rows() -> None:
+    """By the definition, and scipy's least: the mean over the agents of loss and penalty."""
+    measured, labels = evaluation(MIXED, 0.1), np.asarray(MIXED)
+
+    def objective(x: Any) -> float:
+        return float(np.logaddexp(0, -labels * (ROWS @ x)).mean() + 0.05 * x @ x)
+
+    least = float(minimise(objective, np.zeros(3), tol=1e-12).fun)
+    for x in (np.zeros(3), np.array([1.0, -2.0, 0.5])):
+        assert measured.excess(x) == pytest.approx(objective(x) - least, rel=1e-7)
+    best = measured.optimum()
+    assert best is not None
+    assert measured.excess(best) == 0.0
+    assert math.isnan(evaluation(SIGNS, 0.0).excess(np.zeros(3)))
 
 
 def test_it_is_the_same_by_scikit_learn_and_by_the_own_solver() -> None:

@@ -46,6 +46,7 @@ from privet.client_apps.fed_plt_history import (
     mixed,
     mixing,
 )
+from privet.kernel import Zero
 from privet.problems import ProximalFunction
 
 from .half import UNSAVED, Arrays, HalfState, ServerHalf, Turn, Vector, mean_row
@@ -98,8 +99,6 @@ class AcceleratedState(HalfState):
         w_0 ... of the next round.
     center : array (d,)
         prox_{(rho/N) h}(mean z): the next y and the last model.
-    pull : array (d,)
-        (mean z - center) / rho, a subgradient of h / N at the center.
     """
 
     y: Vector
@@ -123,7 +122,6 @@ class AcceleratedState(HalfState):
     secants: NDArray[np.float64]
     weights: NDArray[np.float64]
     center: Vector = field(init=False, metadata=UNSAVED)
-    pull: Vector = field(init=False, metadata=UNSAVED)
 
 
 @dataclass(frozen=True)
@@ -190,11 +188,13 @@ class AcceleratedServer(ServerHalf[AcceleratedState]):
         return mixing(state.rho, state.weights, state.y.size, state.y.dtype)
 
     def completed(self, state: AcceleratedState) -> AcceleratedState:
-        tables = {name: getattr(state, name) for name in ("x", "u", *HISTORY)}
-        mean = mean_row(mixed(tables, self._mixing(state)))
-        state.center = self.h.prox(mean, state.rho / len(state.x))
-        state.pull = (mean - state.center) / mean.dtype.type(state.rho)
+        state.center = self.h.prox(self._mean(state), state.rho / len(state.x))
         return state
+
+    def _mean(self, state: AcceleratedState) -> Vector:
+        """Return the mean of the z with which the next round begins."""
+        tables = {name: getattr(state, name) for name in ("x", "u", *HISTORY)}
+        return mean_row(mixed(tables, self._mixing(state)))
 
     def broadcast(self, state: AcceleratedState, turn: Turn) -> tuple[AcceleratedState, Arrays]:
         """Return y = prox_{(rho/N) h}(mean z), with rho and the weights of the z."""
@@ -267,13 +267,16 @@ class AcceleratedServer(ServerHalf[AcceleratedState]):
         """
         if not (state.convexity > 0 and len(state.secants) and state.visited.all()):
             return math.nan
+        slope: Vector | float = 0.0
+        if not isinstance(self.h, Zero):  # a subgradient of h / N, by the definition of the prox
+            slope = (self._mean(state) - state.center) / state.rho
         bound = distance_bound(
             state.x,
             state.u,
             state.center,
             convexity=state.convexity,
             smoothness=float(state.secants[:, 1].max()),
-            slope=state.pull,
+            slope=slope,
         )
         model = self.model(state)
         bound += float(np.linalg.norm(model - state.center))

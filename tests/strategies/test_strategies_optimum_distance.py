@@ -157,9 +157,9 @@ def test_the_estimate_of_a_run_is_above_the_error_and_within_a_factor(
     """Default runs, intercepts without a penalty among them: above in every round that has one."""
     found = errors(config, 30, **given_)
     assert len(found) > 20
-    reliable = [(away, estimate) for away, estimate in found if away > 1e-12]
+    reliable = [pair for pair in found if pair[0] > 1e-8]  # of the reference, at the least weight
     assert all(away <= estimate for away, estimate in reliable)
-    assert max(estimate / away for away, estimate in reliable[8:]) < factor
+    assert max(estimate / away for away, estimate in reliable[5:]) < factor
 
 
 def test_there_is_no_estimate_before_every_agent_took_part() -> None:

@@ -507,18 +507,21 @@ def _excess(pooled: LinearModel[Any], x: NDArray[Any]) -> float:
     gradient = pooled.gradient(x)
     if not _has_hessian(pooled):
         return float(gradient @ gradient) / (2.0 * pooled.moduli.smoothness)
-    hessian = pooled.hessian(x)  # type: ignore[attr-defined]
-    step = np.linalg.lstsq(hessian, gradient.astype(np.float64))[0]
-    return 0.5 * float(gradient @ step)
+    return 0.5 * float(gradient @ _newton_step(pooled, x, gradient))
 
 
 def _relative_distance(pooled: LinearModel[Any], x: NDArray[Any]) -> float:
     """Return the length of a Newton step over the norm of x; 0 where there is no Hessian."""
     if not _has_hessian(pooled):
         return 0.0
-    hessian = pooled.hessian(x)  # type: ignore[attr-defined]
-    step = np.linalg.lstsq(hessian, pooled.gradient(x).astype(np.float64))[0]
+    step = _newton_step(pooled, x, pooled.gradient(x))
     return float(np.linalg.norm(step)) / max(float(np.linalg.norm(x)), 1e-300)
+
+
+def _newton_step(pooled: LinearModel[Any], x: NDArray[Any], gradient: NDArray[Any]) -> NDArray[Any]:
+    hessian = pooled.hessian(x)  # type: ignore[attr-defined]
+    step: NDArray[Any] = np.linalg.lstsq(hessian, gradient.astype(np.float64))[0]
+    return step
 
 
 def _has_hessian(problem: LinearModel[Any]) -> bool:

@@ -79,6 +79,8 @@ summary=$(find "$runs" -mindepth 2 -maxdepth 2 -name summary.json -newer "$begin
 code=
 [ -z "$summary" ] || code=$(sed -n 's/^ *"exit-code": *\([0-9]*\).*/\1/p' "$summary" | head -n 1)
 [ -n "$code" ] || code=$(sed -n 's/.*the run ends with exit code \([0-9]*\)$/\1/p' "$log" | tail -n 1)
+# A ServerApp that the SuperLink gave up, as after a silence, ends as one that is stopped.
+[ "$code" != 0 ] || [ "$status" != finished:failed ] || code=
 if [ -z "$code" ]; then
     case $status in
     finished:completed | finished:stopped) code=0 ;;

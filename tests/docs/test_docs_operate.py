@@ -239,12 +239,13 @@ def summary(folder: Path, name: str, code: int) -> str:
 
 
 FAILED = """echo '{ "status": "finished:failed" }'"""
+COMPLETED = """echo '{ "status": "finished:completed" }'"""
 
 
 def test_the_supervisor_ends_with_the_code_of_the_run(tmp_path: Path) -> None:
     for code in (0, 1, 2, 3):
         run = summary(tmp_path, f"run-{code}", code)
-        ended, _, told = supervised(tmp_path, run, FAILED)
+        ended, _, told = supervised(tmp_path, run, FAILED if code else COMPLETED)
         assert ended == code
         assert told["privet_supervised_exit_code"] == code
         if code == 0:
@@ -260,8 +261,14 @@ def test_an_older_summary_is_not_that_of_a_run_that_was_killed(tmp_path: Path) -
     old.write_text(json.dumps({"exit-code": 2}, indent=2))
     os.utime(old, (1e9, 1e9))
     assert supervised(tmp_path, ":", FAILED)[0] == 1
-    completed = """echo '{ "status": "finished:completed" }'"""
-    assert supervised(tmp_path, ":", completed)[0] == 0
+    assert supervised(tmp_path, ":", COMPLETED)[0] == 0
+
+
+def test_a_run_that_the_superlink_gave_up_goes_on(tmp_path: Path) -> None:
+    """Its ServerApp is interrupted as by ``flwr stop``, and says that all is well."""
+    stopped = """echo '{ "status": "finished:stopped" }'"""
+    assert supervised(tmp_path, summary(tmp_path, "run", 0), FAILED)[0] == 1
+    assert supervised(tmp_path, summary(tmp_path, "run", 0), stopped)[0] == 0
 
 
 def test_a_run_that_has_no_folder_says_its_exit_code_in_its_log(tmp_path: Path) -> None:
@@ -284,8 +291,7 @@ def test_a_run_that_is_not_accepted_is_tried_again_unless_its_keys_are_wrong(
 def test_the_textfile_has_no_exit_code_while_a_run_is_under_way(tmp_path: Path) -> None:
     during = tmp_path / "during.prom"
     run = f"cp {tmp_path}/privet.prom {during}"
-    completed = """echo '{ "status": "finished:completed" }'"""
-    first = supervised(tmp_path, run, completed)[2]
+    first = supervised(tmp_path, run, COMPLETED)[2]
     assert first["privet_supervised_exit_code"] == 0
     assert not during.read_text()  # nothing has ended yet
     supervised(tmp_path, run, FAILED)

@@ -39,9 +39,7 @@ from privet.kernel.programs.gradients import Gradients
 from privet.kernel.programs.steps import LocalTask, NoisySteps, Walk
 from privet.wire.ring import rounded
 
-from . import fed_plt_history
 from .arithmetic import distance
-from .fed_plt_history import MIXING
 from .gradient_agents import ClippedGradients, noise
 from .half import Arrays, Streams, Vector
 from .loop_defaults import Loops, splitting
@@ -50,8 +48,14 @@ from .terms import BudgetSchedule, MessageTerms
 from .upload_bounds import data_term, decay_of, is_bounded, iterate_bound, norm_of
 from .value_bits import ValueBits
 
-ANDERSON = "anderson"
-"""The value of ``acceleration`` that mixes the last rounds."""
+QUASI_NEWTON = "quasi-newton"
+"""The value of ``acceleration`` with which the server learns the agents' curvature.
+
+It broadcasts y and rho then and sends each agent its v_i, `privet.strategies.fed_plt_accelerated`;
+the agent keeps x_i alone.
+"""
+CENTER, PENALTY = "v", "rho"
+"""Names of the arrays v_i (d,) and rho; the latter, first of its array, is never of length d."""
 
 
 def reflect(z: Vector, x: Vector, y: Vector, relaxation: float = 1.0) -> Vector:
@@ -83,9 +87,7 @@ class SplittingAgent(ValueBits, SolverAgent):
         self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams
     ) -> LocalTask:
         """Return f_i(w) + ||w - (2 y - z_i)||^2 / (2 rho), from x_i."""
-        y = broadcast["y"]
-        center = y + y
-        center -= self.point(state, broadcast)
+        y, center = broadcast["y"], self.center(state, broadcast)
         return self.local_task(
             self.start(state, y, center),
             records,
@@ -95,9 +97,11 @@ class SplittingAgent(ValueBits, SolverAgent):
             noise_variance=self.step_noise,
         )
 
-    def point(self, state: Arrays, broadcast: Arrays) -> Vector:
-        """Return the z_i with which the round begins."""
-        return state["z"]
+    def center(self, state: Arrays, broadcast: Arrays) -> Vector:
+        """Return 2 y - z_i, (d,)."""
+        center = broadcast["y"] + broadcast["y"]
+        center -= state["z"]
+        return center
 
     def penalty_of(self, broadcast: Arrays) -> float:
         """Return the rho of the round."""
@@ -155,9 +159,9 @@ class Agent(BudgetSchedule, StepSchedule, SplittingAgent):
     )
     acceleration: str = setting(
         "auto",
-        "acceleration across rounds; auto: anderson with newton, of models up to 10^6 numbers "
+        "acceleration across rounds; auto: quasi-newton with newton, of models up to 10^6 numbers "
         "over all agents, else none",
-        choices=("auto", ANDERSON, "none"),
+        choices=("auto", QUASI_NEWTON, "none"),
         automatic=("none", "none"),
     )
     local_start: str = setting(
@@ -174,7 +178,9 @@ class Agent(BudgetSchedule, StepSchedule, SplittingAgent):
 
     def __post_init__(self) -> None:
         if self.accelerated and (self.secure_sum or self.relaxation not in (0.0, 1.0)):
-            raise ConfigError("acceleration = anderson: not with secure-sum or a relaxation but 1")
+            raise ConfigError(
+                "acceleration = quasi-newton: not with secure-sum or a relaxation but 1"
+            )
         if self.noise_variance > 0 and self.local_solver != "noisy-gd":
             raise ConfigError(
                 f"noise-variance needs local-solver = noisy-gd, found {self.local_solver}"
@@ -188,28 +194,25 @@ class Agent(BudgetSchedule, StepSchedule, SplittingAgent):
 
     @property
     def accelerated(self) -> bool:
-        """Whether the agent keeps the history of its last rounds."""
-        return self.acceleration == ANDERSON
+        """Whether the server sends the agent its v_i, and the round's rho."""
+        return self.acceleration == QUASI_NEWTON
 
     @property
     def stacks(self) -> bool:
         return self.local_solver != "newton"
 
-    def point(self, state: Arrays, broadcast: Arrays) -> Vector:
-        """Return z_i, of an accelerated run the mixture of the last rounds'."""
-        if self.accelerated:
-            return fed_plt_history.mixed(state, broadcast[MIXING])
-        return super().point(state, broadcast)
+    def center(self, state: Arrays, broadcast: Arrays) -> Vector:
+        """Return 2 y - z_i, in an accelerated run the v_i that the server sends."""
+        return broadcast[CENTER] if self.accelerated else super().center(state, broadcast)
 
     def penalty_of(self, broadcast: Arrays) -> float:
         """Return rho, in an accelerated run the one that the server broadcasts."""
-        return float(broadcast[MIXING][0]) if self.accelerated else self.rho
+        return float(broadcast[PENALTY][0]) if self.accelerated else self.rho
 
     def follow(self, state: Arrays, broadcast: Arrays, upload: Arrays) -> Arrays:
-        """Return x_i and z_i, in an accelerated run x_i, u_i and the earlier z_i."""
+        """Return x_i and z_i, in an accelerated run x_i alone."""
         if self.accelerated:
-            y, array = broadcast["y"], broadcast[MIXING]
-            return fed_plt_history.followed(state, y, array, upload["x"])
+            return {"x": upload["x"]}
         return super().follow(state, broadcast, upload)
 
     def around_loops(self, loops: Loops) -> Mapping[str, Scalar]:
@@ -257,7 +260,7 @@ class Agent(BudgetSchedule, StepSchedule, SplittingAgent):
 
     def restart(self, broadcast: Arrays, facts: Facts) -> Arrays:
         if self.accelerated:
-            return fed_plt_history.first_rows(broadcast["y"])
+            return {"x": broadcast["y"]}
         return self.held({"x": broadcast["y"], "z": broadcast["y"]})
 
     def noised_release(self, facts: Facts, round_: int) -> Release:

@@ -122,7 +122,7 @@ class _Search:
         return self.h.subgradient_residual(x, self.gradient(x))
 
     def descend(self, x: FloatArray, tolerance: float, steps: int) -> tuple[FloatArray, int]:
-        return _fista(
+        return fista(
             self.gradient,
             self.h,
             x,
@@ -155,7 +155,7 @@ class _Search:
             return result
 
         largest = float(eigenvalues[-1])
-        return _fista(
+        return fista(
             model_gradient,
             self.h,
             x,
@@ -166,7 +166,7 @@ class _Search:
         )[0]
 
 
-def _fista(
+def fista(
     gradient: Callable[[FloatArray], FloatArray],
     h: ProximalFunction,
     x: FloatArray,

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from privet.client_apps.fed_plt import ANDERSON, Agent, SplittingAgent
+from privet.client_apps.fed_plt import QUASI_NEWTON, Agent, SplittingAgent
 from privet.client_apps.loop_defaults import NO_LOOPS, Loops
 from privet.client_apps.terms import PrivacyTerms
 from privet.core.key import AUTO, LARGEST, SMALLEST, Scalar, setting
@@ -160,7 +160,7 @@ class Server(ServerHalf[State]):
         plain = agent.local_start == "own" and not agent.codes and agent.damping == 1.0
         small = sum(each.dim for each in facts) <= MOST_ACCELERATED
         if smooth and newton and plain and small and "acceleration" in left_open:
-            changes["acceleration"] = ANDERSON
+            changes["acceleration"] = QUASI_NEWTON
         if smooth and newton and "rho" in left_open:  # the best rho for rows of variance 1
             changes["rho"] = min(max(1.0 / math.sqrt(max(weight, FLATTEST)), SMALLEST), LARGEST)
         half = self.with_settings(changes) if changes else self

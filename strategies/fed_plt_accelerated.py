@@ -1,31 +1,33 @@
-"""Fed-PLT whose agents solve their subproblems: Anderson acceleration, and rho from the curvature.
+"""Fed-PLT whose agents solve their subproblems: curvature that the server learns, and rho.
 
-With exact local solutions a round of Algorithm 1 is a map T of the stacked z = (z_1, ..., z_N), of
-which the pooled optimum is the fixed point: for strongly convex and smooth f_i it contracts by
-zeta(rho) (`fed_plt_theory.splitting_factor`). Its residual is r = T(z) - z = 2 (x_i - y). This half
-continues it by two rules; `privet.client_apps.fed_plt_history` has what the agents keep.
+With exact local solutions the server knows x_i and u_i = grad f_i(x_i) = (v_i - x_i) / rho of every
+agent's last round, v_i the center of its task, and with these a model of every f_i. It computes
 
-*Anderson acceleration.* After rounds in which every agent took part, the next z is the combination
-of the last T(z) with the weights w, sum w = 1, that minimise || sum_j w_j r_j || over all agents
-together, as GMRES would for a linear map. Safeguard: weights other than (1, 0, ...) are used while
+    y   = argmin h(y) + sum_i <u_i, y> + (y - x_i)^T B_i (y - x_i) / 2       over all agents
+    v_i = y + rho (u_i + B_i (y - x_i))                                       of the participants
 
-    ||r_k|| <= 10 ||r_0|| (n / M + 1)^(-1-1e-6)          n accelerated rounds so far
+and an agent returns x_i = argmin f_i(x) + ||x - v_i||^2 / (2 rho), which is y where B_i is right.
+With B_i = 1 / rho this is Algorithm 1, since v_i = 2 y - z_i for z_i = x_i - rho u_i. Here the B_i
+are the quasi-Newton matrices of `privet.strategies.fed_plt_curvature`, from the gradients that the
+server has in any case: y solves the pooled problem as far as it knows its curvature, and an absent
+agent counts with its last model. The fixed points are those of Algorithm 1, for any B_i.
 
-as in A. Fu, J. Zhang, S. Boyd, "Anderson accelerated Douglas-Rachford splitting" (2020): the steps
-that are not plain ones then have residuals that sum, and plain steps contract. A round in which an
-agent was absent is not the same map, and begins the history anew: with agents always absent this is
-the plain method.
+Safeguard: r_i = x_i - prox_{(rho/N) h}(mean(x_i - rho u_i)) is the residual of Algorithm 1, that
+is 0 at solutions alone. After a sweep through all agents pairs are used while
+
+    ||r|| <= 10 ||r_0|| (n / 6 + 1)^(-1-1e-6)          n sweeps with pairs so far
+
+as in A. Fu, J. Zhang, S. Boyd, "Anderson accelerated Douglas-Rachford splitting" (2020), and else
+forgotten: the rounds with pairs then have residuals that sum, and the others are Algorithm 1.
 
 *rho.* The best rho of quadratic functions with curvature in [lambda, L] is 1/sqrt(lambda L), L at
-the solution, where a logistic loss has a small part of the bound's. The server knows the gradients
-u_i at x_i and estimates L by secants over two visits, of all agents W of a round,
+the solution, where a logistic loss has a small part of the bound's. The server estimates L by
+secants over two visits, of all agents W of a round,
 
     L = sum_W ||u_i - u_i'||^2 / sum_W <u_i - u_i', x_i - x_i'>,    rho = 1 / (2 sqrt(lambda L))
 
-(measured: twice as large a rho does no better, and worse where agents are absent), the largest of
-the last three sweeps. It is asked after 2, 4, 7 and 11 sweeps, and never after that: from then on
-the map is fixed. lambda is the l2 weight.
-Privacy: none; the algorithm is for un-noised uploads alone.
+the largest of the last three sweeps. It is asked after 2, 4, 7 and 11 sweeps, and never after that.
+lambda is the l2 weight. Privacy: none; the algorithm is for un-noised uploads alone.
 """
 
 from __future__ import annotations
@@ -37,20 +39,13 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.client_apps.fed_plt import SplittingAgent
-from privet.client_apps.fed_plt_history import (
-    HISTORY,
-    MEMORY,
-    MIXING,
-    first_rows,
-    mixed,
-    mixing,
-)
+from privet.client_apps.fed_plt import CENTER, PENALTY, SplittingAgent
 from privet.kernel import Zero
 from privet.problems import ProximalFunction
+from privet.problems.reference import fista
 
+from .fed_plt_curvature import Curvature, diagonal, pair
 from .half import UNSAVED, Arrays, HalfState, ServerHalf, Turn, Vector, mean_row
-from .optimum_distance import ESTIMATE, distance_bound
 from .uploads import ClearSums, Uploads
 
 SWEEPS = (2.0, 4.0, 7.0, 11.0)
@@ -64,7 +59,13 @@ CHANGE = 1.5
 FLATTEST = 1e-5
 """lambda over L, where the l2 weight is smaller or 0."""
 MARGIN = 10.0
-"""How far the residual may be above that of the first round for an accelerated one."""
+"""How far the residual may be above the first one where pairs are used."""
+PATIENCE = 6.0
+"""Sweeps after which that falls to half."""
+PAIRS, NUMBERS = 20, 1 << 20
+"""Pairs of an agent, fewer where those of all agents would have more numbers than this."""
+STEPS = 500
+"""Proximal gradient steps on the model of all f_i where h is not 0."""
 
 
 @dataclass(slots=True)
@@ -75,14 +76,12 @@ class AcceleratedState(HalfState):
     ----------
     y : array (d,)
         The consensus as broadcast last.
-    x, u, g1 ... g6 : arrays (N, d)
-        Rows of every agent, in the order of the sorted names.
-    residuals : array (M + 1, N, d)
-        x_i - y of the last rounds, the newest first.
-    filled : int
-        Rounds in a row, the last ones, in which all agents took part at this rho.
-    accelerated : int
-        Rounds that were accelerated.
+    x, u : arrays (N, d)
+        x_i, and the gradient of f_i there, in the order of the sorted names.
+    moved, turned : arrays (N, M, d)
+        The pairs of every agent, the newest last; zeros where there are fewer.
+    accelerated : float
+        Sweeps with pairs.
     first : float
         The norm of the first residual at this rho; 0 before there is one.
     rho, convexity : float
@@ -95,24 +94,18 @@ class AcceleratedState(HalfState):
         Uploads that were folded, over N.
     secants : array (k, 2)
         Sweeps and L of the last sweeps' rounds.
-    weights : float64 array
-        w_0 ... of the next round.
+    curvature : Curvature
+        The B_i.
     center : array (d,)
-        prox_{(rho/N) h}(mean z): the next y and the last model.
+        The minimiser of the models: the next y and the last model.
     """
 
     y: Vector
     x: Vector
     u: Vector
-    g1: Vector
-    g2: Vector
-    g3: Vector
-    g4: Vector
-    g5: Vector
-    g6: Vector
-    residuals: Vector
-    filled: int
-    accelerated: int
+    moved: Vector
+    turned: Vector
+    accelerated: float
     first: float
     rho: float
     convexity: float
@@ -120,13 +113,13 @@ class AcceleratedState(HalfState):
     visited: NDArray[np.uint8]
     sweeps: float
     secants: NDArray[np.float64]
-    weights: NDArray[np.float64]
+    curvature: Curvature = field(init=False, metadata=UNSAVED)
     center: Vector = field(init=False, metadata=UNSAVED)
 
 
 @dataclass(frozen=True)
 class AcceleratedServer(ServerHalf[AcceleratedState]):
-    """Server half of Fed-PLT with ``acceleration = anderson``; see the module.
+    """Server half of Fed-PLT with ``acceleration = quasi-newton``; see the module.
 
     Attributes
     ----------
@@ -148,16 +141,18 @@ class AcceleratedServer(ServerHalf[AcceleratedState]):
     rho_is_open: bool = False
 
     def rows(self, start: Vector) -> Arrays:
-        return first_rows(start)
+        return {"x": start}
 
     def initialise(self, start: Vector, count: int) -> AcceleratedState:
+        pairs = min(PAIRS, max(2, NUMBERS // (count * start.size)))
         return self.completed(
             AcceleratedState(
                 start,
                 **self.tables(start, count),
-                residuals=np.zeros((MEMORY + 1, count, start.size), start.dtype),
-                filled=0,
-                accelerated=0,
+                u=np.zeros((count, start.size), start.dtype),
+                moved=np.zeros((count, pairs, start.size), start.dtype),
+                turned=np.zeros((count, pairs, start.size), start.dtype),
+                accelerated=0.0,
                 first=0.0,
                 rho=self.agent.rho,
                 convexity=self.convexity,
@@ -165,56 +160,92 @@ class AcceleratedServer(ServerHalf[AcceleratedState]):
                 visited=np.zeros(count, np.uint8),
                 sweeps=0.0,
                 secants=np.zeros((0, 2)),
-                weights=np.ones(1),
             )
         )
 
     def admit(self, state: AcceleratedState, position: int, start: Vector) -> AcceleratedState:
-        state.visited = np.insert(state.visited, position, 0)
-        state.residuals = np.insert(state.residuals, position, 0, axis=1)
-        self._begin_anew(state)
+        for name in ("u", "moved", "turned", "visited"):
+            setattr(state, name, np.insert(getattr(state, name), position, 0, axis=0))
         return super().admit(state, position, start)
 
     def renew(self, state: AcceleratedState, position: int, start: Vector) -> AcceleratedState:
-        state.visited[position] = 0
-        self._begin_anew(state)
+        for table in (state.u, state.moved, state.turned, state.visited):
+            table[position] = 0
         return super().renew(state, position, start)
 
-    @staticmethod
-    def _begin_anew(state: AcceleratedState) -> None:
-        state.filled, state.weights = 0, np.ones(1)
-
-    def _mixing(self, state: AcceleratedState) -> Vector:
-        return mixing(state.rho, state.weights, state.y.size, state.y.dtype)
-
     def completed(self, state: AcceleratedState) -> AcceleratedState:
-        state.center = self.h.prox(self._mean(state), state.rho / len(state.x))
+        """Compute the B_i, and y = argmin of h and the models of all f_i."""
+        m = diagonal(state.moved, state.turned, state.convexity, 1.0 / state.rho)
+        if not state.turned.any():
+            state.curvature = Curvature(m, state.turned[:, :0], state.moved[:, :0])
+            state.center = self._plain(state)
+            return state
+        state.curvature = Curvature.of(m, state.moved, state.turned)
+        middle = mean_row(state.x)
+        slope = (state.curvature.products(middle - state.x) + state.u).sum(axis=0)
+        if isinstance(self.h, Zero):
+            state.center = middle - state.curvature.solved(slope)
+            return state
+
+        def gradient(y: Vector) -> Vector:
+            total: Vector = slope + state.curvature.total(y - middle)
+            return total
+
+        state.center = fista(
+            gradient,
+            self.h,
+            middle,
+            state.curvature.largest(),
+            accelerate=True,
+            tolerance=1e-6 * float(np.linalg.norm(slope)),
+            steps=STEPS,
+        )[0]
         return state
 
-    def _mean(self, state: AcceleratedState) -> Vector:
-        """Return the mean of the z with which the next round begins."""
-        tables = {name: getattr(state, name) for name in ("x", "u", *HISTORY)}
-        return mean_row(mixed(tables, self._mixing(state)))
+    def _plain(self, state: AcceleratedState) -> Vector:
+        """Return the y of Algorithm 1, prox_{(rho/N) h}(mean(x_i - rho u_i))."""
+        return self.h.prox(
+            mean_row(state.x) - state.rho * mean_row(state.u), state.rho / len(state.x)
+        )
 
     def broadcast(self, state: AcceleratedState, turn: Turn) -> tuple[AcceleratedState, Arrays]:
-        """Return y = prox_{(rho/N) h}(mean z), with rho and the weights of the z."""
+        """Return y and rho."""
         state.y = state.center
-        return state, {"y": state.y, MIXING: self._mixing(state)}
+        rho = np.full(1 + (state.y.size == 1), state.rho, state.y.dtype)
+        return state, {"y": state.y, PENALTY: rho}
+
+    def per_agent_broadcast(self, state: AcceleratedState, position: int, turn: Turn) -> Arrays:
+        """Return v_i = y + rho (u_i + B_i (y - x_i))."""
+        return {CENTER: self._centers(state)[position]}
+
+    def _centers(self, state: AcceleratedState) -> Vector:
+        slopes = state.curvature.products(state.y - state.x) + state.u
+        centers: Vector = state.y + state.y.dtype.type(state.rho) * slopes
+        return centers
 
     def fold(self, state: AcceleratedState, uploads: Uploads, turn: Turn) -> AcceleratedState:
-        """Fold the x_i, and choose rho and the weights of the next round."""
+        """Fold the x_i, and choose rho and the pairs of the next round."""
         if not uploads.positions:
             return state
         who = np.array(uploads.positions)
-        x, u = state.x[who], state.u[who]
+        centers, x, u = self._centers(state)[who], state.x[who], state.u[who]
         self.mirror(state, uploads)
         state.residual = ClearSums(uploads).gap("x", "y")
-        state.sweeps += len(who) / len(state.x)
+        state.u[who] = (centers - state.x[who]) / state.y.dtype.type(state.rho)
+        share = len(who) / len(state.x)
+        state.sweeps += share
+        state.accelerated += share * bool(state.turned.any())
         again = state.visited[who] > 0
-        self._add_secant(state, state.x[who][again] - x[again], state.u[who][again] - u[again])
+        moved, turned = state.x[who][again] - x[again], state.u[who][again] - u[again]
         state.visited[who] = 1
-        if not self._with_new_rho(state, len(who)):
-            self._accelerate(state, len(who) == len(state.x))
+        self._add_secant(state, moved, turned)
+        for place, *change in zip(who[again], moved, turned, strict=True):
+            if (found := pair(*change)) is not None:
+                for table, row in zip((state.moved, state.turned), found, strict=True):
+                    table[place] = np.roll(table[place], -1, axis=0)
+                    table[place, -1] = row
+        self._choose_rho(state, share)
+        self._guard(state)
         return self.completed(state)
 
     def _add_secant(self, state: AcceleratedState, moved: Vector, turned: Vector) -> None:
@@ -225,90 +256,34 @@ class AcceleratedServer(ServerHalf[AcceleratedState]):
             recent = np.vstack([recent, [state.sweeps, bent]])
         state.secants = recent
 
-    def _with_new_rho(self, state: AcceleratedState, count: int) -> bool:
-        """Take the rho of the secants, where it is time to; return whether it is another."""
-        before = state.sweeps - count / len(state.x)
-        due = any(before < mark <= state.sweeps for mark in SWEEPS)
+    def _choose_rho(self, state: AcceleratedState, share: float) -> None:
+        """Take the rho of the secants, where it is time to."""
+        due = any(state.sweeps - share < mark <= state.sweeps for mark in SWEEPS)
         if not (state.open and due and len(state.secants)):
-            return False
+            return
         bent = float(state.secants[:, 1].max())
         rho = SHARE / math.sqrt(max(state.convexity, FLATTEST * bent) * bent)
-        if not (0 < rho < math.inf) or 1 / CHANGE < rho / state.rho < CHANGE:
-            return False
-        state.rho, state.first = rho, 0.0
-        self._begin_anew(state)
-        return True
+        if 0 < rho < math.inf and not 1 / CHANGE < rho / state.rho < CHANGE:
+            state.rho, state.first = rho, 0.0
 
-    def _accelerate(self, state: AcceleratedState, all_there: bool) -> None:
-        if not all_there:
-            self._begin_anew(state)
+    def _guard(self, state: AcceleratedState) -> None:
+        """Forget the pairs where the residual does not fall as it should."""
+        if not state.visited.all():
             return
-        state.residuals = np.roll(state.residuals, 1, axis=0)
-        np.subtract(state.x, state.y, out=state.residuals[0])
-        state.filled = min(state.filled + 1, MEMORY + 1)
-        size = float(np.linalg.norm(state.residuals[0]))
+        size = float(np.linalg.norm(state.x - self._plain(state)))
         state.first = state.first or size
-        most = MARGIN * state.first * (state.accelerated / MEMORY + 1.0) ** -(1.0 + 1e-6)
+        most = MARGIN * state.first * (state.accelerated / PATIENCE + 1.0) ** -(1.0 + 1e-6)
         if not size <= most:
-            state.filled = 1
-        state.weights = anderson_weights(state.residuals[: state.filled])
-        state.accelerated += len(state.weights) > 1
+            state.moved[:] = state.turned[:] = 0.0
 
     def measures(self, state: AcceleratedState) -> dict[str, float]:
-        """Return ``rho``, the penalty of the next round, and the estimated error of the model."""
-        error = self._estimated_error(state)
-        return {"rho": state.rho, **({ESTIMATE: error} if math.isfinite(error) else {})}
-
-    def _estimated_error(self, state: AcceleratedState) -> float:
-        """Return `distance_bound` of the model over its norm, NaN where it is not known.
-
-        It is an estimate: L is that of the secants, the u_i are as exact as the Newton steps, and
-        lambda is taken to hold along unpenalised intercepts too, where the data curve f.
-        """
-        if not (state.convexity > 0 and len(state.secants) and state.visited.all()):
-            return math.nan
-        slope: Vector | float = 0.0
-        if not isinstance(self.h, Zero):  # a subgradient of h / N, by the definition of the prox
-            slope = (self._mean(state) - state.center) / state.rho
-        bound = distance_bound(
-            state.x,
-            state.u,
-            state.center,
-            convexity=state.convexity,
-            smoothness=float(state.secants[:, 1].max()),
-            slope=slope,
-        )
-        model = self.model(state)
-        bound += float(np.linalg.norm(model - state.center))
-        norm = float(np.linalg.norm(model))
-        return bound / norm if norm > 0 else math.nan
+        """Return ``rho``, the penalty of the next round."""
+        return {"rho": state.rho}
 
     def model(self, state: AcceleratedState) -> Vector:
-        """Return the prox of the mean z, or the mean of x_i over all agents."""
+        """Return the minimiser of the models, or the mean of x_i over all agents."""
         return mean_row(state.x) if self.returned_model == "mean" else state.center
 
     def models(self, state: AcceleratedState) -> Arrays:
         """Return ``last``, the model of the run, and ``mean``, the mean of x_i over all agents."""
         return {"last": self.model(state), "mean": mean_row(state.x)}
-
-
-def anderson_weights(residuals: Vector) -> NDArray[np.float64]:
-    """Return w (k,), sum w = 1, that minimises ||sum_j w_j r_j|| for r (k, ...), the newest first.
-
-    Least squares in the differences of residuals, by normal equations with a ridge of 1e-10 of
-    their trace, so that residuals that are nearly dependent do not give large weights; (1,) where
-    there is one residual or where they do not differ.
-    """
-    flat = residuals.reshape(len(residuals), -1).astype(np.float64, copy=False)
-    differences = flat[:-1] - flat[1:]
-    gram = differences @ differences.T
-    trace = float(np.trace(gram))
-    if not 0 < trace < math.inf:
-        return np.ones(1)
-    gram[np.diag_indices(len(gram))] += 1e-10 * trace
-    share = np.linalg.solve(gram, differences @ flat[0])
-    weights = np.zeros(len(flat))
-    weights[0] = 1.0
-    weights[:-1] -= share
-    weights[1:] += share
-    return weights if np.isfinite(weights).all() else np.ones(1)

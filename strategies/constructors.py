@@ -40,7 +40,7 @@ class FedPLTArguments(PrimalDualStrategy):
         step_size_rounds: int = 0,
         budget_schedule: Literal["constant", "geometric"] = "constant",
         budget_ratio: float = 0.0,
-        acceleration: Literal["auto", "anderson", "none"] = "auto",
+        acceleration: Literal["auto", "quasi-newton", "none"] = "auto",
         local_start: Literal["auto", "own", "model"] = "auto",
         row_norm: float = 0.0,
         clip: float = 0.0,
@@ -90,8 +90,8 @@ class FedPLTArguments(PrimalDualStrategy):
         budget_ratio : float, default 0.0
             noise of a round over that of the round before; 0 takes the root of the rate at which
             the algorithm contracts, where theory knows it
-        acceleration : {"auto", "anderson", "none"}, default "auto"
-            acceleration across rounds; auto: anderson with newton, of models up to 10^6 numbers
+        acceleration : {"auto", "quasi-newton", "none"}, default "auto"
+            acceleration across rounds; auto: quasi-newton with newton, of models up to 10^6 numbers
             over all agents, else none
         local_start : {"auto", "own", "model"}, default "auto"
             where local steps begin: at the agent's own x_i, as in the paper, or at the model y;

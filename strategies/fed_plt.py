@@ -24,6 +24,7 @@ from privet.client_apps.loop_defaults import NO_LOOPS, Loops
 from privet.client_apps.terms import PrivacyTerms
 from privet.core.key import AUTO, LARGEST, SMALLEST, Scalar, setting
 from privet.kernel import Facts, Moduli, Zero
+from privet.kernel.curvature import PROVEN
 from privet.kernel.records import best_step
 from privet.problems import ProximalFunction
 from privet.problems.regularizers import CONVEX_KINDS
@@ -172,7 +173,13 @@ class Server(ServerHalf[State]):
             log.info("solved locally: %s", ", ".join(said))
         variant = half.variant()
         if isinstance(variant, AcceleratedServer):
-            return replace(variant, convexity=weight, rho_is_open="rho" in left_open)
+            unique = all(each.modulus > 0 or _of_one_score(each) for each in facts)
+            return replace(
+                variant,
+                convexity=weight,
+                rho_is_open="rho" in left_open,
+                of_coordinates=unique,
+            )
         return variant
 
     def delayed(self, facts: Sequence[Facts]) -> Self:
@@ -271,6 +278,11 @@ class Server(ServerHalf[State]):
             return super().models(state)
         mean = mean_row(state.x)
         return {"last": mean if self.returned_model == "mean" else self.model(state), "mean": mean}
+
+
+def _of_one_score(facts: Facts) -> bool:
+    """Return whether the loss is known to be one of a single score of every example."""
+    return facts.linear and PROVEN[facts.loss].certificate == "scalar"
 
 
 def _known_moduli(agent: SplittingAgent, facts: Sequence[Facts]) -> Moduli | None:

@@ -86,8 +86,8 @@ class AcceleratedState(HalfState):
         The norm of the first residual at this rho; 0 before there is one.
     rho, convexity : float
         The penalty of the next round, and lambda.
-    open : int
-        Whether rho follows the curvature: 1, or 0.
+    open, coordinates : int
+        Whether rho follows the curvature, and whether the base of the B_i is of each coordinate.
     visited : array (N,) of uint8
         1 for agents that took part before.
     sweeps : float
@@ -98,6 +98,8 @@ class AcceleratedState(HalfState):
         The B_i.
     center : array (d,)
         The minimiser of the models: the next y and the last model.
+    v : array (N, d)
+        The v_i of the next round.
     """
 
     y: Vector
@@ -110,11 +112,13 @@ class AcceleratedState(HalfState):
     rho: float
     convexity: float
     open: int
+    coordinates: int
     visited: NDArray[np.uint8]
     sweeps: float
     secants: NDArray[np.float64]
     curvature: Curvature = field(init=False, metadata=UNSAVED)
     center: Vector = field(init=False, metadata=UNSAVED)
+    v: Vector = field(init=False, metadata=UNSAVED)
 
 
 @dataclass(frozen=True)
@@ -129,6 +133,10 @@ class AcceleratedServer(ServerHalf[AcceleratedState]):
         lambda, the least l2 weight of the agents' f_i.
     rho_is_open : bool
         Whether rho follows the curvature.
+    of_coordinates : bool
+        Whether the B_i begin with a diagonal, else with 1 / rho. They may where the optimum is
+        unique: free intercepts of several classes can be shifted together, and with one number no
+        round does that.
     """
 
     state = AcceleratedState
@@ -139,6 +147,7 @@ class AcceleratedServer(ServerHalf[AcceleratedState]):
     returned_model: str
     convexity: float = 0.0
     rho_is_open: bool = False
+    of_coordinates: bool = False
 
     def rows(self, start: Vector) -> Arrays:
         return {"x": start}
@@ -157,6 +166,7 @@ class AcceleratedServer(ServerHalf[AcceleratedState]):
                 rho=self.agent.rho,
                 convexity=self.convexity,
                 open=int(self.rho_is_open),
+                coordinates=int(self.of_coordinates),
                 visited=np.zeros(count, np.uint8),
                 sweeps=0.0,
                 secants=np.zeros((0, 2)),
@@ -174,33 +184,38 @@ class AcceleratedServer(ServerHalf[AcceleratedState]):
         return super().renew(state, position, start)
 
     def completed(self, state: AcceleratedState) -> AcceleratedState:
-        """Compute the B_i, and y = argmin of h and the models of all f_i."""
-        m = diagonal(state.moved, state.turned, state.convexity, 1.0 / state.rho)
-        if not state.turned.any():
-            state.curvature = Curvature(m, state.turned[:, :0], state.moved[:, :0])
-            state.center = self._plain(state)
-            return state
-        state.curvature = Curvature.of(m, state.moved, state.turned)
+        """Compute the B_i, the next y and the v_i."""
+        free = 1.0 / state.rho
+        base = np.full_like(state.y, free)
+        if state.coordinates:
+            base = diagonal(state.moved, state.turned, state.convexity, free)
+        used = slice(None) if state.turned.any() else slice(0)
+        state.curvature = Curvature.of(base, state.moved[:, used], state.turned[:, used])
+        state.center = self._minimiser(state) if state.turned.any() else self._plain(state)
+        slopes = state.curvature.products(state.center - state.x) + state.u
+        state.v = state.center + state.y.dtype.type(state.rho) * slopes
+        return state
+
+    def _minimiser(self, state: AcceleratedState) -> Vector:
+        """Return argmin of h and the models of all f_i."""
         middle = mean_row(state.x)
         slope = (state.curvature.products(middle - state.x) + state.u).sum(axis=0)
         if isinstance(self.h, Zero):
-            state.center = middle - state.curvature.solved(slope)
-            return state
+            return middle - state.curvature.solved(slope)
 
         def gradient(y: Vector) -> Vector:
             total: Vector = slope + state.curvature.total(y - middle)
             return total
 
-        state.center = fista(
+        return fista(
             gradient,
             self.h,
             middle,
             state.curvature.largest(),
             accelerate=True,
-            tolerance=1e-6 * float(np.linalg.norm(slope)),
+            tolerance=1e-9 * float(np.linalg.norm(slope)),
             steps=STEPS,
         )[0]
-        return state
 
     def _plain(self, state: AcceleratedState) -> Vector:
         """Return the y of Algorithm 1, prox_{(rho/N) h}(mean(x_i - rho u_i))."""
@@ -216,22 +231,17 @@ class AcceleratedServer(ServerHalf[AcceleratedState]):
 
     def per_agent_broadcast(self, state: AcceleratedState, position: int, turn: Turn) -> Arrays:
         """Return v_i = y + rho (u_i + B_i (y - x_i))."""
-        return {CENTER: self._centers(state)[position]}
-
-    def _centers(self, state: AcceleratedState) -> Vector:
-        slopes = state.curvature.products(state.y - state.x) + state.u
-        centers: Vector = state.y + state.y.dtype.type(state.rho) * slopes
-        return centers
+        return {CENTER: state.v[position]}
 
     def fold(self, state: AcceleratedState, uploads: Uploads, turn: Turn) -> AcceleratedState:
         """Fold the x_i, and choose rho and the pairs of the next round."""
         if not uploads.positions:
             return state
         who = np.array(uploads.positions)
-        centers, x, u = self._centers(state)[who], state.x[who], state.u[who]
+        x, u = state.x[who], state.u[who]
         self.mirror(state, uploads)
         state.residual = ClearSums(uploads).gap("x", "y")
-        state.u[who] = (centers - state.x[who]) / state.y.dtype.type(state.rho)
+        state.u[who] = (state.v[who] - state.x[who]) / state.y.dtype.type(state.rho)
         share = len(who) / len(state.x)
         state.sweeps += share
         state.accelerated += share * bool(state.turned.any())

@@ -7,8 +7,8 @@ s = x_i - x_i' and g = u_i - u_i', and these the BFGS matrix B_i of the agent,
 
 kept as products: B_i = diag(m) + sum_k b_k b_k^T - sum_k a_k a_k^T with b = g / sqrt(s^T g) and
 a = B s / sqrt(s^T B s). It is positive definite, as pairs with s^T g <= 0 are left out. All agents
-share the diagonal, m_j^2 = sum g_j^2 / sum s_j^2 over all pairs: the length of a row of the Hessian,
-which is lambda for a coordinate that nothing but the penalty curves.
+share the diagonal: one number, or m_j^2 = sum g_j^2 / sum s_j^2 over all pairs, the length of a row
+of the Hessian, which is lambda for a coordinate that nothing but the penalty curves.
 J. Nocedal, S. J. Wright, "Numerical Optimization" (2006), Section 6.1; with the gradients of one
 agent at a time: A. Mokhtari, M. Eisen, A. Ribeiro, "IQN: an incremental quasi-Newton method with
 local superlinear convergence rate" (2018).

@@ -53,7 +53,7 @@ def begun(strategy: PrimalDualStrategy, problem: Any) -> dict[str, Any]:
 
 
 USUAL = {
-    FedPLT: {"local-solver": "newton", "acceleration": "anderson", "local-start": "own"},
+    FedPLT: {"local-solver": "newton", "acceleration": "quasi-newton", "local-start": "own"},
     FedPDM: {"rho": 1.0, "step-size-base": 0.04, "step-size-rule": "inverse-sqrt"},
     FedDyn: {"step-size-base": 0.04, "step-size-rule": "inverse-sqrt"},
 }

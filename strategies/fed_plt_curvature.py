@@ -45,7 +45,8 @@ def diagonal(moved: Vector, turned: Vector, least: float, without: float) -> Vec
     square = np.einsum("nkd,nkd->d", moved, moved)
     m = np.full_like(square, without**2)
     np.divide(np.einsum("nkd,nkd->d", turned, turned), square, out=m, where=square > 0)
-    return np.maximum(np.sqrt(m), m.dtype.type(least))
+    result: Vector = np.maximum(np.sqrt(m), m.dtype.type(least))
+    return result
 
 
 @dataclass(frozen=True, slots=True)

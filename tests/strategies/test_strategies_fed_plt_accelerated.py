@@ -329,6 +329,23 @@ def test_a_resumed_run_goes_on_bit_by_bit(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- absences, newcomers
 
 
+def test_newcomers_and_other_nodes_begin_without_pairs() -> None:
+    problems = logistic_agents(3)
+    half = half_of(1.0)
+    state = states(half, problems, 4, lambda number: [0, 1, 2])
+    before, start = state.turned.copy(), np.full(4, 0.1)
+    state = half.admit(state, 1, start)
+    np.testing.assert_array_equal(state.turned[[0, 2, 3]], before)
+    assert not state.turned[1].any()
+    assert state.visited.tolist() == [1, 0, 1, 1]
+    np.testing.assert_array_equal(state.x[1], start)
+    state = half.renew(state, 3, start)
+    assert not (state.moved[3].any() or state.u[3].any())
+    assert state.visited.tolist() == [1, 0, 1, 0]
+    np.testing.assert_array_equal(state.x[3], start)
+    assert state.v.shape == (4, 4)
+
+
 def test_rho_follows_the_curvature_where_it_is_open() -> None:
     problems, _ = federation("breast-cancer", "iid")
     strategy, result = play(problems, 12)

@@ -340,7 +340,8 @@ def test_newcomers_and_other_nodes_begin_without_pairs() -> None:
     assert state.visited.tolist() == [1, 0, 1, 1]
     np.testing.assert_array_equal(state.x[1], start)
     state = half.renew(state, 3, start)
-    assert not (state.moved[3].any() or state.u[3].any())
+    assert not state.moved[3].any()
+    assert not state.u[3].any()
     assert state.visited.tolist() == [1, 0, 1, 0]
     np.testing.assert_array_equal(state.x[3], start)
     assert state.v.shape == (4, 4)

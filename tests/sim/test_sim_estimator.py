@@ -54,7 +54,7 @@ def dealt(features: np.ndarray, labels: np.ndarray, sizes: list[int]) -> tuple[A
 def test_a_fit_far_from_the_optimum_warns_and_offers_scaling(loader: Any) -> None:
     features, labels = loader(return_X_y=True)
     with pytest.warns(ConvergenceWarning, match="condition number.*StandardScaler") as caught:
-        FederatedClassifier(rounds=40, random_state=0).fit(features, labels)
+        FederatedClassifier(rounds=5, random_state=0).fit(features, labels)
     assert Path(caught[0].filename).name == Path(__file__).name
     pooled = make_pipeline(StandardScaler(), LogisticRegression())
     model = make_pipeline(StandardScaler(), FederatedClassifier(rounds=100, random_state=0))

@@ -46,6 +46,7 @@ from privet.problems.reference import fista
 
 from .fed_plt_curvature import Curvature, diagonal, pair
 from .half import UNSAVED, Arrays, HalfState, ServerHalf, Turn, Vector, mean_row
+from .optimum_distance import ESTIMATE, distance_bound
 from .uploads import ClearSums, Uploads
 
 SWEEPS = (2.0, 4.0, 7.0, 11.0)
@@ -287,8 +288,33 @@ class AcceleratedServer(ServerHalf[AcceleratedState]):
             state.moved[:] = state.turned[:] = 0.0
 
     def measures(self, state: AcceleratedState) -> dict[str, float]:
-        """Return ``rho``, the penalty of the next round."""
-        return {"rho": state.rho}
+        """Return ``rho``, the penalty of the next round, and the estimated error of the model."""
+        error = self._estimated_error(state)
+        return {"rho": state.rho, **({ESTIMATE: error} if math.isfinite(error) else {})}
+
+    def _estimated_error(self, state: AcceleratedState) -> float:
+        """Return `distance_bound` of the model over its norm, NaN where it is not known.
+
+        It is an estimate: L is that of the secants, the u_i are as exact as the Newton steps, and
+        lambda is taken to hold along unpenalised intercepts too, where the data curve f.
+        """
+        if not (state.convexity > 0 and len(state.secants) and state.visited.all()):
+            return math.nan
+        slope: Vector | float = 0.0
+        if not isinstance(self.h, Zero):  # y minimises h and the models, whose slope is s_i
+            slope = -mean_row(state.v - state.center) / state.rho
+        bound = distance_bound(
+            state.x,
+            state.u,
+            state.center,
+            convexity=state.convexity,
+            smoothness=float(state.secants[:, 1].max()),
+            slope=slope,
+        )
+        model = self.model(state)
+        bound += float(np.linalg.norm(model - state.center))
+        norm = float(np.linalg.norm(model))
+        return bound / norm if norm > 0 else math.nan
 
     def model(self, state: AcceleratedState) -> Vector:
         """Return the minimiser of the models, or the mean of x_i over all agents."""

@@ -195,6 +195,9 @@ class AcceleratedServer(ServerHalf[AcceleratedState]):
         state.center = self._minimiser(state) if state.turned.any() else self._plain(state)
         slopes = state.curvature.products(state.center - state.x) + state.u
         state.v = state.center + state.y.dtype.type(state.rho) * slopes
+        if state.turned.any() and not np.isfinite(state.v).all():  # curvature beyond the numbers
+            state.moved[:] = state.turned[:] = 0.0
+            return self.completed(state)
         return state
 
     def _minimiser(self, state: AcceleratedState) -> Vector:

@@ -65,5 +65,6 @@ def distance_bound(
         linear = float(np.linalg.norm(mean_row(u) + slope)) + inexactness
         linear += convexity * float(np.linalg.norm(mean - point))
         spread = float(np.sum((x - point).astype(np.float64) ** 2)) / len(x)
-    root = math.sqrt(linear**2 + 2.0 * convexity * (smoothness - convexity) * spread)
+    curved = math.sqrt(2.0 * convexity) * math.sqrt(smoothness - convexity) * math.sqrt(spread)
+    root = math.hypot(linear, curved)
     return (linear + root) / (2.0 * convexity)

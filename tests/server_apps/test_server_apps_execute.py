@@ -91,7 +91,8 @@ class TestReport:
         assert finished.summary["status"] == "completed"
         (line,) = [record for record in caplog.records if record.levelno == logging.WARNING]
         page = tmp_path / "run" / "report.html"
-        assert line.getMessage() == f"{page} is not written: OverflowError('two\\nlines')"
+        why = "OverflowError('two\\nlines')"
+        assert line.getMessage() == f"{page}: not written ({why}); privet report writes them"
 
     def test_does_not_hide_why_a_run_failed(self, tmp_path: Path) -> None:
         keys = settings(tmp_path, participation="schedule", schedule="0,1;1,99")

@@ -86,7 +86,8 @@ def diverged(rounds: list[Round]) -> str:
     history: list[Round] = []
     initial = Round(0, ())
     session = SimpleNamespace(history=history, initial=initial, roster=Roster())
-    run: Any = SimpleNamespace(diverged="", session=session)
+    options = SimpleNamespace(doubtful=False)
+    run: Any = SimpleNamespace(diverged="", session=session, options=options)
     found.on_begin(run)
     for done in rounds:
         history.append(done)

@@ -32,8 +32,11 @@ REDUCTION = 1e-8
 
 
 def pair(moved: Vector, turned: Vector) -> tuple[Vector, Vector] | None:
-    """Return s and g (d,), scaled to s^T g = 1; None for a pair that no convex f_i has."""
+    """Return s and g (d,), scaled to s^T g = 1; None for a pair that no convex f_i has, or whose
+    product is beyond the normal numbers."""
     along = float(moved @ turned)
+    if not math.inf > along > float(np.finfo(moved.dtype).tiny):
+        return None
     if not along > LEAST_CURVED * float(np.linalg.norm(moved)) * float(np.linalg.norm(turned)):
         return None
     scale = moved.dtype.type(1.0 / math.sqrt(along))

@@ -142,8 +142,8 @@ def errors(config: dict[str, Any], rounds: int, **given_: Any) -> list[tuple[flo
         ({"dataset": "digits", "partition": "dirichlet"}, {}, 20),
         ({"dataset": "breast-cancer", "partition": "label", "regularizer-weight": 0.1}, {}, 20),
         ({"dataset": "breast-cancer", "partition": "label", "regularizer-weight": 1e-4}, {}, 20),
-        ({"dataset": "digits"}, {"participation": Fraction(0.5)}, 10),
-        ({"dataset": "breast-cancer"}, {"returned_model": "mean"}, 10),
+        ({"dataset": "digits"}, {"participation": Fraction(0.5)}, 20),
+        ({"dataset": "breast-cancer"}, {"returned_model": "mean"}, 20),
         ({"dataset": "breast-cancer"}, {"h": make_h("l1", **{"h-weight": 0.05})}, 30),
         # The rows curve every direction far more than the penalty does.
         ({"dataset": "diabetes"}, {}, 700),

@@ -46,10 +46,10 @@ def pair(moved: Vector, turned: Vector) -> tuple[Vector, Vector] | None:
 def diagonal(moved: Vector, turned: Vector, least: float, without: float) -> Vector:
     """Return m (d,) of pairs (N, M, d), at least ``least``; ``without`` where there is no pair."""
     square = np.einsum("nkd,nkd->d", moved, moved)
-    m = np.full_like(square, without**2)
+    m = np.ones_like(square)
     np.divide(np.einsum("nkd,nkd->d", turned, turned), square, out=m, where=square > 0)
-    result: Vector = np.maximum(np.sqrt(m), m.dtype.type(least))
-    return result
+    found = np.maximum(np.sqrt(m), m.dtype.type(least))
+    return np.where(square > 0, found, m.dtype.type(without))
 
 
 @dataclass(frozen=True, slots=True)

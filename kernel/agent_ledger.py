@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from privet.kernel.accountant import Totals
@@ -13,6 +14,8 @@ from privet.kernel.events import LARGEST_COUNT, Release
 
 LONGEST_ACCOUNT = 1 << 21
 """Characters of an account that are read: 10,000 to 15,000 different releases of this library's."""
+_FEW_KINDS = 100
+"""Sampled and Laplace releases of totals whose epsilon is kept."""
 MOST_RELEASES = 16_000
 """Different releases of an account that are read: more than have so many characters in a run."""
 
@@ -84,8 +87,14 @@ class AgentLedger:
         return sum(times for _, times in self.entries)
 
     def spent(self, delta: float) -> float:
-        """Return the epsilon of everything recorded (see `accountant`)."""
-        return self.totals.epsilon(delta)
+        """Return the epsilon of everything recorded (see `accountant`).
+
+        That of few kinds of releases is kept: where one process has agents and coordinator, and
+        for equal agents, it is computed once.
+        """
+        totals = self.totals
+        kinds = len(totals.sampled) + len(totals.laplace)
+        return _epsilon(totals, delta) if 0 < kinds <= _FEW_KINDS else totals.epsilon(delta)
 
     def to_json(self) -> str:
         """Return the ledger as one flat JSON text."""
@@ -100,6 +109,11 @@ class AgentLedger:
         `MOST_RELEASES` entries.
         """
         return cls.of(_entries(text))
+
+
+@lru_cache(maxsize=64)
+def _epsilon(totals: Totals, delta: float) -> float:
+    return totals.epsilon(delta)
 
 
 def _entries(text: str) -> Iterator[tuple[Release, int]]:

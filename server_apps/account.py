@@ -11,7 +11,7 @@ from privet.core.errors import one_line
 from privet.kernel import UNITS, AgentLedger, drawn_delta
 from privet.kernel.programs.custom import custom_in
 from privet.strategies import PrimalDualStrategy
-from privet.strategies.run.account import Privacy, draw_length, not_of, privacy_of
+from privet.strategies.run.account import Privacy, draw_length, privacy_of
 from privet.strategies.run.calibration import first_facts
 from privet.strategies.run.views import table
 
@@ -40,6 +40,8 @@ IN_SUMS = (
 )
 
 
+OBSERVERS = ("coordinator", "world")
+"""Towards whom a private run states its figures: the same releases are seen."""
 VOUCHED = "{}; its package vouches for this proof, and an auditor reads its code"
 
 
@@ -103,9 +105,10 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
 
     ``private``, ``reason``, ``accounts`` (towards the coordinator, and for the final model, which
     is post-processing of the same messages), ``agents`` (each one's releases and epsilons; the
-    largest is the run's) and ``unbound``, agents that stated no bound, of whose records nothing is
-    claimed. A run in which anything left without noise, now or before a resume, or in which an
-    agent's account cannot be read, claims nothing. An account whose method is "gaussian" states the
+    largest is the run's), ``apart``, those whose accounts are above the run's target and in no
+    figure but their own, and ``unbound``, agents that stated no bound, of whose records nothing is
+    claimed. A run in which anything left without noise, now or before a resume, or in which no
+    agent's account can be read, claims nothing. An account whose method is "gaussian" states the
     Gaussian-DP parameter ``mu`` of the releases; elsewhere it is None.
     """
     session = strategy.session
@@ -120,7 +123,7 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
     worst = result.agents[result.worst]
     against = _against(worst)
     assumptions = assumptions_of(worst, result.agents.values())
-    assumptions += [not_of(result.unbound)] if result.unbound else []
+    assumptions += result.not_covered
     accounts = [
         {
             "to": to,
@@ -133,7 +136,7 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
             "assumptions": assumptions,
             "as-printed": printed,
         }
-        for to in ("coordinator", "world")
+        for to in OBSERVERS
     ]
     account = {
         "private": True,
@@ -149,6 +152,7 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
             for name, ledger in result.agents.items()
         },
         **({"unbound": list(result.unbound)} if result.unbound else {}),
+        **({"apart": list(result.apart)} if result.apart else {}),
     }
     return Account(account)
 
@@ -168,9 +172,9 @@ def _of_person(
     session = strategy.run.session
     epsilon, drawn = 0.0, 0.0
     try:
-        for ledger in result.agents.values():
+        for ledger in result.counted.values():
             epsilon = max(epsilon, ledger.totals.of_group(rows).epsilon(result.delta))
-        for name, ledger in result.agents.items():
+        for name, ledger in result.counted.items():
             length = draw_length(session.roster.agents[name], session)
             drawn = max(drawn, drawn_delta(ledger.entries, length, epsilon))
     except (ValueError, ArithmeticError):

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from privet.client_apps.half import Half
 from privet.kernel import Facts, Release
 from privet.strategies import Observer, PrimalDualStrategy, Run
-from privet.strategies.run.calibration import TARGET, Plan, plans
+from privet.strategies.run.account import TARGET
+from privet.strategies.run.calibration import Plan, plans
 
 log = logging.getLogger("flwr.privet")
 

@@ -65,6 +65,7 @@ _SHAPES = {
             **dict.fromkeys(("sha-256", "ledger-heads"), Entries(others=str)),
             "experiment": str,
             "draw-length": int,
+            "trained": Items(str),
             "pooled-optimum": str,
             "estimated-error": float,
         }
@@ -91,6 +92,7 @@ _SHAPES = {
                 )
             ),
             "unbound": Items(str),
+            "apart": Items(str),
             "agents": Entries(
                 others=Entries(
                     {
@@ -146,6 +148,7 @@ class Privacy:
     entries: tuple[Mapping[str, Any], ...]
     agents: Mapping[str, Any]
     unbound: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,4 +438,5 @@ def _privacy(account: Mapping[str, Any]) -> Privacy:
         tuple(account.get("accounts", ())),
         account.get("agents", {}),
         tuple(account.get("unbound", ())),
+        tuple(account.get("apart", ())),
     )

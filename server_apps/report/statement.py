@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from privet.core import format as fmt
+from privet.core.errors import listed
 from privet.core.exits import EXIT_CODE, Exit
 from privet.core.format import text
 from privet.core.library import LIBRARY_VERSION
 from privet.kernel import UNITS
 from privet.server_apps.report.document import printed
-from privet.server_apps.report.runs import HISTORY, ReportUsageError, Run, settings_of
+from privet.server_apps.report.runs import HISTORY, Privacy, ReportUsageError, Run, settings_of
 from privet.server_apps.report.tables import entries_of
 from privet.strategies.run.account import not_of
 from privet.strategies.run.session import Round
@@ -136,14 +137,32 @@ def _about(run: Run) -> dict[str, str]:
     values = {
         "Run": f"{text(run.name)}, {text(played)}",
         "Who": text(f"{len(agents)} agents" + (f"; {where}" if where else "")),
-        "Not of": text(not_of(run.privacy.unbound)) if run.privacy.unbound else "",
+        "Not of": text(_not_of(run.privacy)),
         "What": text(f"{settings.get('algorithm')} on {settings.get('dataset')}"),
+        "Trained": text(_trained(summary)),
         "Columns": _schema(summary),
         "Files": _digests(summary),
         "Ledgers": _heads(summary),
         "Library": text(f"Privet (flwr-privet) {summary.get(LIBRARY_VERSION, 'not recorded')}"),
     }
     return {key: value for key, value in values.items() if value}
+
+
+def _not_of(privacy: Privacy) -> str:
+    """Return on whose records the figures are not, empty where they are on all agents'."""
+    lines = [not_of(privacy.unbound)] if privacy.unbound else []
+    for name in privacy.apart:
+        own = fmt.epsilon(privacy.agents.get(name, {}).get("epsilon"))
+        lines.append(f"agent {name} by its own account: {own}, which is in no figure below")
+    return "; ".join(lines)
+
+
+def _trained(summary: Mapping[str, Any]) -> str:
+    """Return which arrays of the model are trained, empty where all are."""
+    names = summary.get("trained")
+    if not names:
+        return ""
+    return f"{len(names)} arrays of the model: {listed(map(str, names))}"
 
 
 def _schema(summary: Mapping[str, Any]) -> str:

@@ -15,17 +15,22 @@ import html
 import json
 import math
 import re
+import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from privet.core.errors import listed, one_line
+from privet.core.files import read_npz
 from privet.kernel import AgentLedger, LedgerFile, drawn_delta
-from privet.server_apps.account import assumptions_of
+from privet.server_apps.account import OBSERVERS, assumptions_of
 from privet.server_apps.report.files import STATEMENT
 from privet.server_apps.report.runs import PRIVACY, SUMMARY, Run, settings_of
 from privet.server_apps.report.statement import BOUND_FILES, digests_of, statement_page
+from privet.strategies.run.account import apart_line, not_of, set_apart
+from privet.wire import sort_names
 
 _SLACK = 1.0 - 1e-9
 """Share of a computed figure that a written one may be: exp and log of another machine differ in
@@ -55,9 +60,12 @@ def checks_of(run: Run, ledgers: Sequence[Path]) -> Iterator[Check]:
             why = one_line(str(error))
             yield False, f"{PRIVACY}: agents.{name}.releases: not an account ({why})"
     yield from _checks_of_history(run, accounts)
+    yield from _checks_of_config(run)
     costs = _costs(run, {name: one for name, one in accounts.items() if one.messages})
     yield from _checks_of_figures(run, accounts, costs)
-    least = max((max(one.values()) for one in costs.values()), default=0.0)
+    counted = [name for name in accounts if name not in run.privacy.apart]
+    each = [cost[name] for cost in costs.values() for name in counted if name in cost]
+    least = max(each, default=0.0)
     yield _check_of_page(page, expected, least)
     yield from _checks_of_files(run)
     covered: set[str] = set()
@@ -77,6 +85,49 @@ def _checks_of_history(run: Run, accounts: Mapping[str, AgentLedger]) -> Iterato
         if messages < rounds and name not in run.privacy.unbound:
             line = f"agent {name} took part in {rounds} rounds, and its account has {messages}"
             yield False, f"{PRIVACY}: {line} messages"
+
+
+def _checks_of_config(run: Run) -> Iterator[Check]:
+    """Yield lines on what the summary says of the run, where that claims nothing or differs."""
+    summary, config = run.summary, run.summary.get("config", {})
+    seed = config.get("noise-seed", -1)
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed >= 0:
+        yield False, f"{SUMMARY}: config.noise-seed = {seed!r}: noise that can be drawn again"
+    if config.get("sensitivity") == "paper":
+        yield False, f"{SUMMARY}: config.sensitivity = paper: the noise's scale is of the data"
+    for key in ("algorithm", "dataset"):
+        if key in config and summary.get(key) != config[key]:
+            said = f"{key} is {summary.get(key)!r}, and config.{key} {config[key]!r}"
+            yield False, f"{SUMMARY}: {said}"
+    simulated = summary.get("simulated")
+    if simulated is not None:
+        bool_ = isinstance(simulated, bool)
+        line = f"{SUMMARY}: simulated is {simulated!r}: the coordinator's own word"
+        yield bool_, line + ("" if bool_ else ", expected true or false")
+
+
+def _draw_length(run: Run) -> tuple[int, str]:
+    """Return the least length of a draw that the model gives, and what the summary's lacks of it.
+
+    That is the size of the trained arrays: all of the model file's, or those that the summary, and
+    the page, name.
+    """
+    written = run.summary.get("draw-length")
+    length = 0
+    if isinstance(written, int) and not isinstance(written, bool):
+        length = written
+    names = run.summary.get("trained")
+    sizes: dict[str, int] = {}
+    with suppress(OSError, ValueError, zipfile.BadZipFile):  # the digest of the file says so
+        arrays = read_npz(run.folder / "model.npz")
+        sizes = {name: one.size for name, one in arrays.items() if one.dtype.kind == "f"}
+    further = {name for name in sizes if name.partition("/")[2] in sizes}
+    model = {name: size for name, size in sizes.items() if name not in further}
+    least = sum(size for name, size in model.items() if not names or name in names)
+    fault = "" if length >= max(least, 1) else f"is {written!r}, and a draw has {least} numbers"
+    if names and not model.keys() >= set(names):
+        fault = "cannot be told: not all arrays that are trained are in the model"
+    return max(length, least, 1), fault
 
 
 def _costs(run: Run, accounts: Mapping[str, AgentLedger]) -> dict[float, dict[str, float]]:
@@ -101,10 +152,13 @@ def _checks_of_figures(
                 f"{PRIVACY}: agents.{name}.releases are under {one.totals.relation}, and the run "
                 f"protects by {relation}",
             )
+    length, fault = _draw_length(run)
+    if fault:
+        yield False, f"{SUMMARY}: draw-length {fault}"
     for place, entry in enumerate(run.privacy.entries):
         where, delta = f"{PRIVACY}: accounts.{place}", entry.get("delta")
         if isinstance(delta, float) and delta in costs:
-            yield from _checks_of_entry(where, entry, run, accounts, costs[delta])
+            yield from _checks_of_entry(where, entry, run, accounts, costs[delta], length)
         elif any(one.messages for one in accounts.values()):
             yield False, f"{where}.delta: expected a number between 0 and 1, got {delta!r}"
         else:
@@ -123,21 +177,37 @@ def _checks_of_entry(
     run: Run,
     accounts: Mapping[str, AgentLedger],
     costs: Mapping[str, float],
+    length: int,
 ) -> Iterator[Check]:
     """Yield lines on one entry of the account, given each agent's epsilon at its delta."""
-    worst = max(costs, key=lambda name: costs[name])
+    every = {name: one for name, one in accounts.items() if name in costs}
+    delta, target = float(entry["delta"]), settings_of(run).get("target-epsilon", 0.0)
+    target = float(target) if isinstance(target, int | float) else 0.0
+    apart = set_apart(every, target, delta, lambda _: length)
+    accounts = {name: one for name, one in every.items() if name not in apart}
+    if set(run.privacy.apart) != set(apart):
+        stated = sorted(run.privacy.apart)
+        yield False, f"{PRIVACY}: apart is {stated}, by the target and the releases {list(apart)}"
+    worst = max(accounts, key=lambda name: costs[name])
     totals, whose = accounts[worst].totals, f"by the releases of agent {worst}"
     yield _at_least(f"{where}.epsilon", entry.get("epsilon"), costs[worst], whose)
-    length = max(1, run.summary.get("draw-length", 1))
     yield from _checks_of_drawn(where, entry, accounts, length, costs[worst])
     if entry.get("method") != totals.method:
         yield False, f"{where}.method is {entry.get('method')!r}, {whose} {totals.method!r}"
     elif totals.method == "gaussian":
         yield _at_least(f"{where}.mu", entry.get("mu"), totals.mu, whose)
     said = entry.get("assumptions", ())
-    for line in assumptions_of(accounts[worst], accounts.values()):
+    unbound = [not_of(run.privacy.unbound)] if run.privacy.unbound else []
+    expected = assumptions_of(accounts[worst], every.values())
+    expected += [*unbound, *apart_line(apart, every, delta)]
+    for line in expected:
         if line not in said:
             yield False, f"{where}.assumptions lacks: {line}"
+    for line in said:
+        if line not in expected:
+            yield False, f"{where}.assumptions has a line that no release bears out: {line}"
+    if entry.get("to") not in OBSERVERS:
+        yield False, f"{where}.to is {entry.get('to')!r}, expected {' or '.join(OBSERVERS)}"
     if isinstance(person := entry.get("person"), Mapping):
         yield from _checks_of_person(f"{where}.person", person, accounts, length)
 
@@ -239,6 +309,15 @@ def _checks_of_ledger(
         yield not more, line + (f"{more} of them not in the account" if more else "all accounted")
         head, what = heads.get(name, ""), f"{file.name}: agent {name}"
         yield _check_of_head(what, head, audit.heads.get(head) == (experiment, name))
+    known = {*accounts, *run.privacy.unbound}
+    named = {name for where, name in audit.heads.values() if where and where == experiment}
+    for name in sort_names(named - known - {""}):
+        charged = True
+        yield (
+            False,
+            f"{file.name}: charges agent {one_line(name)} of this run, of which {PRIVACY} has no "
+            "account",
+        )
     if not charged:
         yield False, f"{file.name}: charges no message of this run"
 

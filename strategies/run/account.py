@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -21,6 +21,7 @@ from privet.core.errors import listed, one_line
 from privet.core.exits import Exit
 from privet.kernel import AgentLedger, Facts, Release, checked_spacing, drawn_delta
 from privet.kernel.ledger_lines import dearer
+from privet.kernel.programs.custom import custom_in
 from privet.wire import sort_names
 from privet.wire.contract import decode_settings, means_privacy
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 log = logging.getLogger("flwr.privet")
+
+TARGET = "target-epsilon"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +71,33 @@ class Privacy:
     unbound: tuple[str, ...] = ()
     """Agents that stated no bound on what they release: nothing is claimed of their records. That
     of the others rests on their own noise alone."""
+    apart: tuple[str, ...] = ()
+    """Agents whose accounts are above the run's target, or state nothing: `agents` has them, and
+    the figures are those of the others."""
+
+    @property
+    def counted(self) -> dict[str, AgentLedger]:
+        """The accounts that the run's figures are the largest of."""
+        return {name: one for name, one in self.agents.items() if name not in self.apart}
 
     @property
     def worst(self) -> str:
         """The agent that released most; its account is the run's."""
-        return max(self.agents, key=lambda name: self.agents[name].spent(self.delta))
+        counted = self.counted
+        return max(counted, key=lambda name: counted[name].spent(self.delta))
 
     def __str__(self) -> str:
         if not self.private:
             return self.reason
         delta = fmt.delta(self.delta, self.drawn)
         text = f"epsilon {fmt.epsilon(self.epsilon)} at delta {delta} ({self.relation})"
-        return text + (f"; {not_of(self.unbound)}" if self.unbound else "")
+        return "; ".join([text, *self.not_covered])
+
+    @property
+    def not_covered(self) -> list[str]:
+        """Lines on the agents whose records the figures are not of."""
+        lines = [not_of(self.unbound)] if self.unbound else []
+        return [*lines, *apart_line(self.apart, self.agents, self.delta)]
 
     def _repr_html_(self) -> str:
         rows = [
@@ -185,12 +203,73 @@ def not_of(unbound: Iterable[str]) -> str:
     return f"nothing is claimed of the records of {names}, which stated no bound"
 
 
+def apart_line(
+    apart: Collection[str], accounts: Mapping[str, AgentLedger], delta: float
+) -> list[str]:
+    """Return the line on agents that the figures of a run leave out; empty without any."""
+    if not apart:
+        return []
+    each = listed(f"agent {name} ({fmt.epsilon(accounts[name].spent(delta))})" for name in apart)
+    return [
+        f"epsilon is not that of {each}: its own account is above what the run asked for, and says "
+        "nothing of the other agents' records"
+    ]
+
+
+def set_apart(
+    accounts: Mapping[str, AgentLedger],
+    target: float,
+    delta: float,
+    length: Callable[[str], int],
+) -> tuple[str, ...]:
+    """Return the agents whose accounts are above the target, or have no total delta below 1.
+
+    An agent's account is its own word on its own records, whose cost no other's noise depends on.
+    A node of this library refuses what passes the target, but what was lost on the way, or spent
+    under an earlier target or by other settings of its own, may be counted above it. Where all are
+    above, as after a resume with a smaller target, none is left out.
+
+    ``length`` gives the length of an agent's draws.
+
+    Raises
+    ------
+    ValueError, ArithmeticError
+        If an account cannot be evaluated.
+    """
+    spent = {name: one.spent(delta) for name, one in accounts.items()}
+    within = {name for name, cost in spent.items() if not _is_above(target, cost)}
+    counted = within or set(spent)
+    largest = max((spent[name] for name in counted), default=0.0)
+
+    def total(name: str, epsilon: float) -> float:
+        return delta + drawn_delta(accounts[name].entries, length(name), epsilon)
+
+    if any(total(name, largest) >= 1 for name in counted):
+        sound = {name for name in counted if total(name, spent[name]) < 1}
+        counted = sound or counted
+    return tuple(sort_names(spent.keys() - counted))
+
+
+def is_above_target(half: ServerHalf[Any], spent: float) -> bool:
+    """Whether an epsilon is above the target that a run has."""
+    return _is_above(half.terms.target_epsilon, spent)
+
+
+def _is_above(target: float, spent: float) -> bool:
+    return 0 < target < spent * _AS_SPENT
+
+
+_AS_SPENT = 1.0 - 1e-9
+"""Share of a computed epsilon that is held against a target: the same releases in another order
+give another last bit."""
+
+
 def privacy_of(half: ServerHalf[Any], session: Session | None) -> Privacy:
     """Return a run's guarantee, from the accounts of all its agents.
 
-    There is none if anything left without noise, now or before a resume, or if an agent's account
-    cannot be read. An agent that itself states no bound has none, and costs the others theirs only
-    where they share the noise.
+    There is none if anything left without noise, now or before a resume, or if no agent's account
+    can be read. An agent that itself states no bound has none, and costs the others theirs only
+    where they share the noise; one whose account is above the run's target has a figure of its own.
     """
     agents = {} if session is None else session.roster.agents
     unbound = tuple(sort_names(name for name, agent in agents.items() if agent.unbound))
@@ -210,22 +289,29 @@ def privacy_of(half: ServerHalf[Any], session: Session | None) -> Privacy:
     if reason:
         return refused(reason)
     ledgers: dict[str, AgentLedger] = {}
-    spent: dict[str, float] = {}
-    drawn = 0.0
-    try:
-        for name, texts in accounts.items():
-            ledgers[name] = AgentLedger.joined(texts)
-            spent[name] = ledgers[name].spent(half.terms.delta)
-        largest = max(spent.values())
-        if math.isinf(largest):
-            return refused("the noise is too small for any epsilon")
-        for name, ledger in ledgers.items():
-            length = draw_length(agents[name], session)
-            drawn = max(drawn, drawn_delta(ledger.entries, length, largest))
-    except (ValueError, ArithmeticError) as error:  # the text is the agent's
-        why = one_line(str(error))
-        return refused(f"the account of agent {name} cannot be read: {why}")
-    return Privacy(True, "", largest, half.terms.delta, relation, ledgers, drawn, unbound)
+    faults: dict[str, str] = {}
+    delta, target = half.terms.delta, half.terms.target_epsilon
+    lengths = {name: draw_length(agents[name], session) for name in accounts}
+    for name, texts in accounts.items():
+        try:
+            ledger = AgentLedger.joined(texts)
+            spent = ledger.spent(delta)
+            if math.isinf(spent):
+                faults[name] = "the noise is too small for any epsilon"
+                continue
+            drawn_delta(ledger.entries, lengths[name], spent)
+            ledgers[name] = ledger
+        except (ValueError, ArithmeticError) as error:  # the text is the agent's
+            why = one_line(str(error))
+            faults[name] = f"the account of agent {name} cannot be read: {why}"
+    if not ledgers:
+        return refused(next(iter(faults.values())))
+    unbound = tuple(sort_names({*unbound, *faults}))
+    apart = set_apart(ledgers, target, delta, lengths.__getitem__)
+    counted = [name for name in ledgers if name not in apart]
+    largest = max(ledgers[name].spent(delta) for name in counted)
+    drawn = max(drawn_delta(ledgers[name].entries, lengths[name], largest) for name in counted)
+    return Privacy(True, "", largest, delta, relation, ledgers, drawn, unbound, apart)
 
 
 def draw_length(agent: Agent, session: Session | None) -> int:
@@ -309,15 +395,99 @@ REPEATS = 8
 secure sums, and lost replies."""
 
 
-def account_fault(half: ServerHalf[Any], agent: Agent, text: str, number: int) -> str:
+def upload_fault(
+    half: ServerHalf[Any],
+    agent: Agent,
+    text: str,
+    number: int,
+    noises: Collection[float] = (),
+) -> str:
+    """Return why the account that came with an upload cannot be kept, or an empty text.
+
+    As `account_fault`; and where uploads are charged, it must hold what the agent stated before,
+    and beyond that a release no cheaper than one that it was asked for up to this round, by any
+    facts, settings and ``noises`` that were stated under its name.
+    """
+    if text and (why := account_fault(half, agent, text, number)):
+        return why
+    if not (agent.facts and half.agent.private) or _no_claim(half):
+        return ""
+    try:
+        stated = _stated(half, agent)
+        asked = [local.agent.release(facts, number) for local, facts in stated]
+        if any(one.mechanism == "none" for one in asked):
+            return ""
+        more = _beyond(agent.own_account, text)
+        if more is None:
+            return "it lacks releases that it held before"
+        if not _hold_one(more, asked):
+            before = _asked_before(stated, number, {one.agents for one in more}, noises)
+            if not _hold_one(more, before):
+                return "it lacks the release that was asked for"
+    except (ValueError, TypeError, ArithmeticError) as error:
+        return one_line(str(error))
+    return ""
+
+
+def _stated(half: ServerHalf[Any], agent: Agent) -> list[tuple[ServerHalf[Any], Facts]]:
+    """Return the halves and facts by which an agent may compute (raises ``ValueError``)."""
+    return [
+        (half.with_settings(own_settings(own)) if own else half, Facts.from_json(known))
+        for known, own in agent.terms
+    ]
+
+
+def _beyond(known: str, text: str) -> Collection[Release] | None:
+    """Return the releases of an account beyond those of an earlier one; None if it lacks some."""
+    if known.endswith("}]") and text.startswith(f"{known[:-1]},"):
+        return {one for one, _ in AgentLedger.from_json("[" + text[len(known) :]).entries}
+    before = Counter(dict(AgentLedger.joined([known]).entries))
+    now = Counter(dict(AgentLedger.joined([text]).entries))
+    return (now - before).keys() if before <= now else None
+
+
+def _hold_one(releases: Iterable[Release], asked: Iterable[Release]) -> bool:
+    """Whether one of these releases costs no less than one of those that were asked for."""
+    least = list(asked)
+    return any(
+        one.loss >= other.loss * _AS_SPENT
+        and one.count >= other.count
+        and one.sampling >= other.sampling * _AS_SPENT
+        for one in releases
+        for other in least
+    )
+
+
+def _programs_fault(half: ServerHalf[Any], agent: Agent, ledger: AgentLedger, number: int) -> str:
+    """Return why the custom programs that an account names are not this run's, or an empty text.
+
+    The statement of a run repeats what a program says of itself, so that no agent may write it.
+    """
+    named = custom_in(release.what for release, _ in ledger.entries)
+    if not named:
+        return ""
+    own: set[str] = set()
+    with suppress(ValueError, TypeError, ArithmeticError):  # then nothing that is named is known
+        own = {
+            local.agent.release(facts, number).what
+            for local, facts in (_stated(half, agent) if agent.facts else ())
+        }
+    foreign = next((one for one in named if one not in own), "")
+    return f"it names {one_line(foreign)!r}, which this run does not use" if foreign else ""
+
+
+def account_fault(
+    half: ServerHalf[Any], agent: Agent, text: str, number: int, *, to_target: bool = True
+) -> str:
     """Return why an account that an agent states cannot be kept, or an empty text.
 
     What is kept is read and evaluated much later, so it must be readable, and of releases that
     compose with each other and with what the run asks for in a round: under one relation, of one
     mechanism, against one number of colluders, of noise that an agent draws. It must have a finite
-    epsilon at a total delta below 1. That is computed where it holds dearer releases than the run
-    asks for, or more of them, that were not in the account that is kept of the agent; what a
-    message costs is otherwise that of the releases that were added.
+    epsilon at a total delta below 1, and for ``to_target`` within the run's target. That is
+    computed where it holds dearer releases than the run asks for, or more of them, that were not in
+    the account that is kept of the agent; what a message costs is otherwise that of the releases
+    that were added. Custom programs that it names must be the run's.
     """
     known = agent.ledger
     added = text
@@ -325,7 +495,11 @@ def account_fault(half: ServerHalf[Any], agent: Agent, text: str, number: int) -
         added = "[" + text[len(known) :]
     try:
         ledger = AgentLedger.from_json(added)
-        if not (ledger.entries and agent.facts and half.agent.private):
+        if not (ledger.entries and half.agent.private):
+            return ""
+        if why := _programs_fault(half, agent, ledger, number):
+            return why
+        if not agent.facts:
             return ""
         facts = Facts.from_json(agent.facts)
         asked = half.agent.release(facts, number)
@@ -345,21 +519,23 @@ def account_fault(half: ServerHalf[Any], agent: Agent, text: str, number: int) -
         for one, _ in ledger.entries:
             if one != asked:
                 checked_spacing(one, facts.dim)
-        if not _is_usual(ledger.entries, asked, number):
+        target = half.terms.target_epsilon if to_target else 0.0
+        most = 1 if target > 0 else REPEATS * number
+        if not _is_usual(ledger.entries, asked, most):
             more = Counter(dict(ledger.entries))
             if added is text and known:
                 more -= Counter(dict(AgentLedger.from_json(known).entries))
-            if not _is_usual(more.items(), asked, number):
+            if not _is_usual(more.items(), asked, most):
                 whole = ledger if added is text else AgentLedger.from_json(text)
-                return _states_nothing(half, whole, facts.dim)
+                return _states_nothing(whole, facts.dim, half.terms.delta, target)
     except (ValueError, ArithmeticError) as error:
         return one_line(str(error))
     return ""
 
 
-def _is_usual(entries: Iterable[tuple[Release, int]], asked: Release, number: int) -> bool:
-    """Whether releases cost no more than what the run asks for up to a round, and its repeats."""
-    left = REPEATS * number
+def _is_usual(entries: Iterable[tuple[Release, int]], asked: Release, most: int) -> bool:
+    """Whether releases are at most so many, none of which costs more than what the run asks for."""
+    left = most
     for one, times in entries:
         left -= times
         dearer_use = one.loss > asked.loss or one.sampling > asked.sampling
@@ -368,12 +544,16 @@ def _is_usual(entries: Iterable[tuple[Release, int]], asked: Release, number: in
     return True
 
 
-def _states_nothing(half: ServerHalf[Any], ledger: AgentLedger, dim: int) -> str:
-    """Return why an account has no epsilon at a total delta below 1, or an empty text."""
-    delta = half.terms.delta
+def _states_nothing(ledger: AgentLedger, dim: int, delta: float, target: float) -> str:
+    """Return why an account has no epsilon that a run can state, or an empty text.
+
+    That is one at a total delta below 1, within the target if there is one.
+    """
     epsilon = ledger.spent(delta)
     if math.isinf(epsilon):
         return "it has no finite epsilon"
+    if _is_above(target, epsilon):
+        return f"it comes to epsilon {fmt.epsilon(epsilon)}, above {TARGET} = {target:g}"
     if delta + drawn_delta(ledger.entries, dim, epsilon) >= 1:
         return f"its delta comes to 1 or more at epsilon {fmt.epsilon(epsilon)}"
     return ""
@@ -406,27 +586,29 @@ def expected_release(
     number: int,
     agents: int,
     noises: Collection[float] = (),
+    *,
+    as_before: bool = True,
 ) -> Release | None:
     """Return the least release of an agent's reply in a round; None if none is accounted.
 
     The agent half computes it from the facts and settings that were stated under the agent's name,
     of which the dearest count. An agent that has released more than it was asked for in one of its
-    messages is assumed to do so again. ``agents`` is the number of agents in its sum, if uploads
-    are masked; ``noises`` are those that the run has asked for before.
+    messages is assumed to do so again, but for ``as_before`` = False: an agent whose account cannot
+    be kept is charged as asked. ``agents`` is the number of agents in its sum, if uploads are
+    masked; ``noises`` are those that the run has asked for before.
     """
     if not (agent.facts and means_privacy(half.settings())):
         return None
     try:
-        stated = [
-            (half.with_settings(own_settings(own)) if own else half, Facts.from_json(known))
-            for known, own in agent.terms
-        ]
+        stated = _stated(half, agent)
         releases = [
             local.agent.release(replace(facts, agents=agents), number) for local, facts in stated
         ]
         if releases[0].mechanism == "none":
             return None
         asked = reduce(dearer, releases[1:], releases[0])
+        if not as_before:
+            return asked
         ledger = AgentLedger.joined([*agent.former, agent.ledger])
         more = {one for one, _ in ledger.entries if dearer(asked, one) != asked}
         if more:

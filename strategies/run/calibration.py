@@ -34,17 +34,21 @@ from privet.wire.rosters import LEAST_ROSTER
 
 from ..half import ServerHalf
 from ..participation import UpTo
+from .account import TARGET
 from .options import RunOptions
 from .roster import Agent
 from .session import Session
 
 log = logging.getLogger("flwr.privet")
 
-TARGET = "target-epsilon"
 RATIO = "budget-ratio"
 
 FEW_RELEASES = 1000
 """Different releases of which an account is short, whatever they are."""
+_NEARLY = 0.9
+"""A share of the target: who has paid more of it leaves no others the noise that they can bear."""
+_OF_OTHERS = 0.5
+"""A share of the target: where all agents but one cost less, that one is named."""
 _SPENT = 0.999
 """A share of the target above which it counts as spent: what a search for the noise leaves of it
 would take noise in which every later round drowns the model."""
@@ -232,24 +236,88 @@ def calibrated(
         return half, options.rounds
     if not known:
         raise ConfigError(f"{TARGET}: needs start(), which knows the number of rounds")
-    every, last = plans(session, options), options.rounds
-    _require_agents(half, every)
-    with suppress(NoCertificateError):  # `_noise` names it
-        _require_accounts(half.with_settings({half.noise_key: 1.0}), every)
-    try:
-        noise = _noise(half, session.settings_before, every)
-    except SpentError:
-        before = session.settings_before
-        if 0 < session.rounds_before < (last or 0) or before.get(TARGET) != target:
-            raise
-        noise = float(before[half.noise_key])
-        last = _last_paid(half.with_settings({half.noise_key: noise}), session, options)
-    except NoCertificateError as error:
-        raise ConfigError(f"{TARGET}: {error}") from None
+    last, before = options.rounds, session.settings_before
+    while True:
+        every = plans(session, options)
+        _require_agents(half, every)
+        with suppress(NoCertificateError):  # `_noise` names it
+            _require_accounts(half.with_settings({half.noise_key: 1.0}), every)
+        try:
+            noise = _noise(half, before, every)
+            if before.get(half.noise_key) != noise:
+                _warn_of_one(half, noise, every)
+            break
+        except SpentError:
+            more = 0 < session.rounds_before < (last or 0) or before.get(TARGET) != target
+            if more and _leave_out_spent(half, session, options, every):
+                continue
+            if more:
+                raise
+            noise = float(before[half.noise_key])
+            last = _last_paid(half.with_settings({half.noise_key: noise}), session, options)
+            break
+        except NoCertificateError as error:
+            raise ConfigError(f"{TARGET}: {error}") from None
     log.info("%s %.4g for epsilon %g", half.noise_key, noise, target)
     half = half.with_settings({half.noise_key: noise})
     _require_accounts(half, every)
     return half, last
+
+
+def spent_of(spent: float, target: float) -> str:
+    """Return why an agent is asked no more: what it has paid of the target."""
+    return f"has paid {spent:.6g} of {TARGET} = {target:g}"
+
+
+def _leave_out_spent(
+    half: ServerHalf[Any], session: Session, options: RunOptions, every: Mapping[str, Plan]
+) -> bool:
+    """Leave out agents that have paid nearly all of the target, where enough others have not.
+
+    What they have paid is their own word, which must not end the run of the others. Returned is
+    whether any is left out.
+    """
+    target, delta = half.terms.target_epsilon, half.terms.delta
+    by_account = {plan.account: plan.account.spent(delta) for plan in set(every.values())}
+    spent = {name: by_account[plan.account] for name, plan in every.items()}
+    gone = {name: cost for name, cost in spent.items() if cost > _NEARLY * target}
+    if not gone or len(every) - len(gone) < max(1, options.min_agents):
+        return False
+    for name, cost in gone.items():
+        session.roster.leave_out(name, spent_of(cost, target))
+    return True
+
+
+def _warn_of_one(half: ServerHalf[Any], noise: float, every: Mapping[str, Plan]) -> None:
+    """Name the one agent whose numbers, or whose account, make the noise of all others larger.
+
+    They are its own word. All agents draw noise of the same scale, so that the one of fewest
+    records, or that has paid most, sets it.
+    """
+    key, target, delta = half.noise_key, half.terms.target_epsilon, half.terms.delta
+    if len(every) < 3:
+        return
+    names = Counter(every.values())
+    with_noise = half.with_settings({key: noise}).agent
+    costs = sorted(((plan.epsilon(with_noise, delta), plan) for plan in names), key=_first)
+    if len(costs) < 2 or costs[-2][0] > _OF_OTHERS * target or names[costs[-1][1]] > 1:
+        return
+    most = costs[-1][1]
+    (name,) = (name for name, plan in every.items() if plan == most)
+    with suppress(ValueError):  # without it no noise can be found, or none is needed
+        others = [plan for plan in names if plan != most]
+        less = smallest(half.name, half.settings(), others, target, delta)
+        facts, spent = most.facts, most.account.spent(delta)
+        log.warning(
+            "%s: agent %s alone sets the noise of all agents by what it says of itself (%d "
+            "examples, epsilon %.3g paid): %s is %.3g times what the others need; exclude it if "
+            "that is not so",
+            *(TARGET, name, facts.num_examples, spent, key, noise / less),
+        )
+
+
+def _first(pair: tuple[float, Plan]) -> float:
+    return pair[0]
 
 
 def _last_paid(half: ServerHalf[Any], session: Session, options: RunOptions) -> int | None:
@@ -275,8 +343,7 @@ def _last_paid(half: ServerHalf[Any], session: Session, options: RunOptions) -> 
         if not gone:
             break
         for name in gone:
-            spent = every[name].account.spent(delta)
-            roster.leave_out(name, f"has paid {spent:.6g} of {TARGET} = {target:g}")
+            roster.leave_out(name, spent_of(every[name].account.spent(delta), target))
     least = options.least_roster + half.agent.dropouts if half.masked else 1
 
     def enough(paying: int, chosen: int) -> bool:
@@ -558,7 +625,13 @@ def uncertified(half: ServerHalf[Any], facts: Facts, own: Mapping[str, Any]) -> 
         half = half.with_settings({half.noise_key: 1.0})
     if not half.agent.private:
         return ""
-    if not half.agent.noise_ratio:  # it is not resolved yet
+    if not half.agent.noise_ratio:  # it is not resolved yet, and follows from all agents' numbers
+        try:
+            rate = half.contraction(facts)
+        except (ValueError, ArithmeticError):
+            rate = math.inf
+        if not 0 < rate < 1:
+            return f"no contraction is known of its numbers, which {RATIO} follows from"
         half = half.with_settings({RATIO: 1.0})
     try:
         local = half.with_settings(own) if own else half

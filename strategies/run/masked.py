@@ -330,7 +330,8 @@ def _read(pending: Pending, attempt: Attempt, name: str, reply: Reply) -> Update
     if is_need_state(reply.content):
         agents[name].held, agents[name].public_key = (), b""
         raise UploadError("does not hold its key or its state")
-    update = pending.outcome.read(name, reply.content, pending.round)
+    agents_ = len(attempt.names)
+    update = pending.outcome.read_masked(name, reply.content, pending.round, agents_)
     if update.digest:
         raise WireError("digest of an upload that was to be masked")
     pending.outcome.note_remark(name, update)

@@ -14,12 +14,20 @@ from numpy.typing import NDArray
 
 from privet.core import NotFiniteError, PrivetError, RunError, UploadError, mapped
 from privet.core.errors import FruitlessError, HopelessError, listed, one_line
+from privet.kernel import AgentLedger
 from privet.wire import Update
 from privet.wire.contract import read_update
 
 from ..half import ServerHalf
 from ..uploads import Block
-from .account import account_fault, claims_by_agent, expected_release, not_of, with_lost
+from .account import (
+    claims_by_agent,
+    expected_release,
+    is_above_target,
+    not_of,
+    upload_fault,
+    with_lost,
+)
 from .failure import FOR_A_PERSON, Failure, FailureCode, overflowed
 from .options import RunOptions
 from .roster import CLIENT_APP_FAILED, NODE_UNAVAILABLE
@@ -91,8 +99,12 @@ class Outcome:
     bytes : int
         The bytes of the replies.
     epsilon : float
-        The largest epsilon that an agent has spent after this round; of those that state one,
-        where each agent's claim rests on its own noise (`claims_by_agent`).
+        The largest epsilon that an agent has spent after this round, within the target if there is
+        one; of those that state one, where each agent's claim rests on its own noise
+        (`claims_by_agent`).
+    stated : dict of str to (float, str)
+        The epsilon that uploads state and their accounts, by agent: it counts as far as the account
+        bears it out (`record`).
     unbound : list of str
         Agents that state none since this round.
     unanswered : dict of str to list of int
@@ -120,6 +132,7 @@ class Outcome:
     notes: list[str] = field(default_factory=list)
     bytes: int = 0
     epsilon: float = 0.0
+    stated: dict[str, tuple[float, str]] = field(default_factory=dict)
     unbound: list[str] = field(default_factory=list)
     folded: bool = False
     failures: dict[str, Failure] = field(default_factory=dict)
@@ -161,31 +174,81 @@ class Outcome:
         WireError
             If it is not an upload of this round.
         AccountError
-            If its account cannot be kept. ``dropped`` charges it as a lost one, and asks the agent
-            no more.
+            If its account cannot be kept. ``dropped`` charges what was asked for, and asks the
+            agent no more.
         """
         update = read_update(content, self.half.name, self.half.version, round_)
-        agent = self.session.roster.agents[name]
-        if update.ledger and (why := account_fault(self.half, agent, update.ledger, round_)):
-            raise AccountError(f"the account that it states cannot be used: {why}")
-        self.note_cost(name, update)
+        if name not in self.stated or self.stated[name][1] != update.ledger:  # not read before
+            agent, noises = self.session.roster.agents[name], self.session.noises
+            if why := upload_fault(self.half, agent, update.ledger, round_, noises):
+                raise AccountError(f"the account that it states cannot be used: {why}")
+        self.note_cost(name, update, computed=False)
         return update
 
-    def note_cost(self, name: str, update: Update) -> None:
-        """Note the privacy cost that an agent reports, with that of its predecessors."""
+    def read_masked(self, name: str, content: RecordDict, round_: int, agents: int) -> Update:
+        """Return an agent's upload to a sum of so many agents, as `read`.
+
+        Where its account cannot be kept it is charged as asked and asked no more. Its upload stays
+        in the sum all the same: another attempt would cost every other agent a release.
+        """
+        try:
+            return self.read(name, content, round_)
+        except AccountError as error:
+            self.dropped(name, error, agents)
+        update = read_update(content, self.half.name, self.half.version, round_)
+        charged = self.session.roster.agents[name].ledger
+        update = update._replace(ledger=charged, epsilon=0.0)
+        self._require_number(name, update)
+        return update
+
+    def note_cost(self, name: str, update: Update, *, computed: bool = True) -> None:
+        """Note the privacy cost that an agent reports, with that of its predecessors.
+
+        ``computed`` says that the epsilon was computed in this process, and is no agent's word.
+        """
         self.settle(name)
         roster = self.session.roster
         if update.ledger:
-            roster.note_ledger(name, update.ledger, update.head)
+            roster.note_ledger(name, update.ledger, update.head, stated=True)
         spent = update.epsilon
         if claims_by_agent(self.half):
             if math.isinf(spent) or update.ledger in ("", "[]"):
                 self.unbound += [name] * roster.note_unbound(name)
             if roster.agents[name].unbound:
                 return
+        if not computed:
+            self.stated[name] = spent, update.ledger
+        if math.isfinite(spent) and not computed and update.ledger:
+            return
         if roster.agents[name].former:  # its own account lacks theirs
             spent = max(spent, roster.agents[name].spent(update.delta))
         self.epsilon = max(self.epsilon, spent)
+
+    def _compare_stated(self) -> None:
+        """Take the largest epsilon that uploads state and their accounts bear out.
+
+        So one account is evaluated a round, that of the largest, and another for each agent that
+        states more than its own account. One that states less hides its own cost from the history
+        alone: the run's account has it.
+        """
+        roster, terms = self.session.roster, self.half.terms
+        left = {name: spent for name, (spent, text) in self.stated.items() if text}
+        while left:
+            name = max(left, key=left.__getitem__)
+            said = left.pop(name)
+            former = roster.agents[name].former
+            if not former and said <= self.epsilon:
+                left = {name: one for name, one in left.items() if roster.agents[name].former}
+                continue
+            if not math.isfinite(said) or roster.agents[name].unbound:
+                continue
+            try:
+                spent = AgentLedger.joined([*former, self.stated[name][1]]).spent(terms.delta)
+            except (ValueError, ArithmeticError):  # then the run's account claims nothing of it
+                continue
+            spent = said if math.isclose(spent, said, rel_tol=1e-9) else spent
+            if not is_above_target(self.half, spent):
+                self.epsilon = max(self.epsilon, spent)
 
     def ask(self, names: Iterable[str], agents: int) -> None:
         """Note requests that leave now: a run that ends before their cost is known counts them."""
@@ -197,10 +260,11 @@ class Outcome:
         if asked := self.unanswered.get(name):
             asked.pop()
 
-    def note_lost(self, name: str, code: int, agents: int = 1) -> None:
+    def note_lost(self, name: str, code: int, agents: int = 1, *, as_before: bool = True) -> None:
         """Charge a reply that may have left and did not arrive, until the agent reports itself.
 
-        ``agents`` were to be in its sum, if uploads are masked.
+        ``agents`` were to be in its sum, if uploads are masked; ``as_before`` is that of
+        `expected_release`.
 
         The agent's next account replaces this one. Until then it counts in the run's account, and
         is sent to an agent that has lost its own.
@@ -213,12 +277,15 @@ class Outcome:
             roster.doubtful.add(name)
         agent = roster.agents[name]
         noises = self.session.noises
-        release = expected_release(self.half, agent, self.round, agents, noises)
+        release = expected_release(
+            self.half, agent, self.round, agents, noises, as_before=as_before
+        )
         if release is None:
             return
         roster.note_ledger(name, with_lost(agent.ledger, release))
         spent = roster.agents[name].spent(terms.delta)
-        if terms.noise_seed < 0 and not agent.unbound:
+        above = is_above_target(self.half, spent)
+        if terms.noise_seed < 0 and not agent.unbound and not above:
             self.epsilon = max(self.epsilon, spent)
 
     def _require_number(self, name: str, update: Update) -> None:
@@ -245,7 +312,7 @@ class Outcome:
         ``agents`` are those of its sum, if uploads are masked.
         """
         if isinstance(error, AccountError):
-            self.note_lost(name, CLIENT_APP_FAILED, agents)
+            self.note_lost(name, CLIENT_APP_FAILED, agents, as_before=False)
             self.session.roster.leave_out(name, str(error))  # what it is charged for brings nothing
         known = isinstance(error, PrivetError)
         why = one_line(str(error) if known else f"reply cannot be used ({error!r})")
@@ -297,6 +364,7 @@ class Outcome:
         ``sent`` is the number of bytes that went out, ``notes`` are those of the outgoing side.
         """
         half, session, roster = self.half, self.session, self.session.roster
+        self._compare_stated()
         for name, update in updates.items():
             roster.accepted(name, update)
         last = session.history[-1] if session.history else None

@@ -43,13 +43,16 @@ NODE_UNAVAILABLE = 5
 ENROL_PATIENCE = 180.0
 """Seconds the connected nodes have to answer before round 1. After a crash of the SuperLink they
 are busy with the lost run for about a minute."""
+LEAST_ENROL_TIMEOUT = 1.0
+"""Seconds for it where nodes have not answered many times in a row."""
 ENROL_TIMEOUT = 30.0
 """Seconds a node that appears later may take to answer; one that does not is asked again."""
 
 
 FIRST_PAUSE, LAST_PAUSE = 60.0, 3600.0
 """Seconds after which a node that was turned away or did not answer is asked again, at first and at
-most; they double. One that was gone in between is asked at once."""
+most; they double. One that was gone in between is asked at once, but for one that did not answer:
+who comes and goes would have every round wait for it."""
 
 EXCLUSION = Failure(FailureCode.EXCLUDED, "excluded by the operator")
 
@@ -220,11 +223,19 @@ class Agent:
     """What it stated that its columns mean, empty for nothing."""
     unbound: bool = False
     """Whether an upload of this name stated no finite cost: of its records nothing is claimed."""
+    said: str = ""
+    """Its account as its node stated it last, where ``ledger`` holds lost replies beyond it; else
+    empty."""
 
     @property
     def terms(self) -> tuple[tuple[str, str], ...]:
         """All ``facts`` and ``own`` that were stated under this name, the present ones first."""
         return (self.facts, self.own), *self.earlier
+
+    @property
+    def own_account(self) -> str:
+        """The account that its node stated last; every later one holds it."""
+        return self.said or self.ledger
 
     @property
     def accounts(self) -> tuple[str, ...]:
@@ -264,9 +275,10 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "tasks": ("tasks", int),
     "head": ("head", str),
     "unbound": ("unbound", bool),
+    "said": ("said", str),
 }
 """The columns of a checkpoint's table of agents: the attribute of each, and its type."""
-_LATER: Mapping[str, list[Any]] = {"head": [""], "unbound": [False]}
+_LATER: Mapping[str, list[Any]] = {"head": [""], "unbound": [False], "said": ["[]"]}
 """Columns that the tables of older checkpoints lack."""
 
 
@@ -368,8 +380,12 @@ class Roster:
     unfit: dict[int, tuple[str, str, str]] = field(default_factory=dict)
     """By node, the name, the encoding and the fault of an agent whose model does not fit, while
     the encoding of the run is not known: what it differs in says why."""
+    silences: int = 0
+    """How often in a row nodes were asked of which some did not answer."""
     _pauses: dict[int, tuple[float, float]] = field(default_factory=dict, init=False)
     """By node, the time on the monotonic clock when it may be asked again, and its last pause."""
+    _silent: set[int] = field(default_factory=set, init=False)
+    """Nodes that did not answer the newest question that they were asked."""
     _compared: set[tuple[str, str]] = field(default_factory=set, init=False)
     _to_compare: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
     _keys: dict[bytes, str] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -457,9 +473,14 @@ class Roster:
         names, self._restarted = self._restarted, []
         return names
 
-    def note_ledger(self, name: str, ledger: str, head: str = "") -> None:
-        """Note an agent's account of its releases, and the head of its node's ledger if given."""
+    def note_ledger(self, name: str, ledger: str, head: str = "", *, stated: bool = False) -> None:
+        """Note an agent's account of its releases, and the head of its node's ledger if given.
+
+        ``stated`` says that it is as its node stated it with an upload. Others may hold releases of
+        lost replies that the node never made, and need not state.
+        """
         agent = self.agents[name]
+        agent.said = "" if stated else agent.own_account or "[]"
         agent.ledger, agent.head = ledger, head or agent.head
         self.changes.names.add(name)
 
@@ -501,7 +522,8 @@ class Roster:
             agent = self.agents[name]
             stated, agent.stated = agent.stated, ""
             if stated and AgentLedger.from_json(stated).spent(delta) > agent.spent(delta):
-                agent.ledger, agent.former = stated, ()
+                agent.said, agent.former = agent.own_account or "[]", ()
+                agent.ledger = stated
                 longer.add(name)
         self.stating.clear()
         self.changes.names |= longer
@@ -511,7 +533,7 @@ class Roster:
         """Note that an agent's upload of a round was folded."""
         agent = self.agents[name]
         agent.held = agent.tag, update.round
-        agent.tag, agent.ledger = update.round, update.ledger
+        agent.tag, agent.ledger, agent.said = update.round, update.ledger, ""
         self.changes.names.add(name)
 
     def never_folded(self, names: Iterable[str], *, others: bool = False) -> set[str]:
@@ -539,9 +561,12 @@ class Roster:
     def _unknown(self) -> list[int]:
         known = {agent.node for agent in self.agents.values()} - set(self.rejected)
         waiting = {node for node, name in self.waiting.items() if self._is_kept(name)}
+        return sorted(self.online - known - waiting - self._paused() - self.unfit.keys())
+
+    def _paused(self) -> set[int]:
+        """Nodes that are not to be asked now."""
         now = time.monotonic()
-        paused = {node for node, (until, _) in self._pauses.items() if now < until}
-        return sorted(self.online - known - waiting - paused - self.unfit.keys())
+        return {node for node, (until, _) in self._pauses.items() if now < until}
 
     def _pause(self, node: int) -> None:
         """Pause questions to a node for twice as long as the last time."""
@@ -560,14 +585,18 @@ class Roster:
 
     def _stale(self, question: Question) -> list[int]:
         """Nodes of known agents that lost the keys they need, or that are in doubt."""
-        doubtful, self.doubtful = self.doubtful, set()
+        silent = self._silent & self._paused()
+        agents = self.agents.items() if silent else ()
+        held = {name for name, agent in agents if agent.node in silent}
+        later = self.doubtful & held
+        doubtful, self.doubtful = self.doubtful - later, later
         names = self.agents if question.secure_sum else doubtful
         return [
             agent.node
             for name in names
             if (agent := self.agents.get(name)) is not None
             and (name in doubtful or not agent.public_key)
-            and agent.node in self.online
+            and agent.node in self.online - silent
             and agent.node not in self.rejected
         ]
 
@@ -580,8 +609,12 @@ class Roster:
         before, self.online = self.online, frozenset(grid.get_node_ids())
         if question.fixed and (back := self.online - before):
             self.doubtful |= {name for name, agent in self.agents.items() if agent.node in back}
+        now = time.monotonic()
         for node in self._pauses.keys() - self.online:
-            del self._pauses[node]
+            until, _ = self._pauses[node]
+            if node not in self._silent or now > until + LAST_PAUSE:
+                del self._pauses[node]
+                self._silent.discard(node)
         nodes = sorted([*self._unknown(), *self._stale(question)])
         known = set(self.agents) if nodes else set()
         self._ask(grid, nodes, question, timeout)
@@ -607,7 +640,9 @@ class Roster:
         self, grid: Grid, names: Iterable[str], question: Question, timeout: float
     ) -> None:
         """Enrol agents of the roster again: which states they hold, and their public keys."""
-        self._ask(grid, [self.agents[name].node for name in names], question, timeout)
+        silent = self._silent & self._paused()
+        nodes = [self.agents[name].node for name in names]
+        self._ask(grid, [node for node in nodes if node not in silent], question, timeout)
 
     @property
     def encodings(self) -> dict[str, str]:
@@ -657,11 +692,15 @@ class Roster:
                         found[node] = read_enrolment(content)
             except WireError as error:
                 self._reject(node, f"node {node}: {error}")
+        self.silences = self.silences + 1 if self._silent.intersection(nodes) else 0
         for node in _most_alike_first(found):
             self._enrol(node, holds.get(node), found[node], question)
 
     def _content(self, node: int, holds: str | None, reply: Reply) -> RecordDict | None:
         """Return what a node answered; None, and noted, where that is an error or nothing."""
+        said = reply.content is not None or reply.is_from_agent
+        if said or reply.code in (NOT_OURS, CLIENT_APP_FAILED):
+            self._silent.discard(node)
         if reply.content is None:
             if reply.is_from_agent:
                 self._reject(node, reply.reason)
@@ -669,7 +708,12 @@ class Roster:
                 self._reject(node, reply.reason, reply.reason)
             elif reply.code == CLIENT_APP_FAILED:
                 self._reject(node, f"node {node}: {reply.reason}")
-            elif holds is None:  # busy or gone
+            elif holds is not None:  # at first it is asked again in the next round
+                if node in self._silent:
+                    self._pause(node)
+                self._silent.add(node)
+            else:  # busy or gone
+                self._silent.add(node)
                 line = f"node {node} did not answer the enrolment question: {reply.reason}"
                 if node in self._pauses:
                     log.info("%s", line)
@@ -749,6 +793,7 @@ class Roster:
             self._note(change)
         if same or self.recovery == "yes":
             now.tag, now.ledger, now.former = old.tag, old.ledger, old.former
+            now.said = old.said
             now.unit = old.unit
             now.out = out if same else ""
             self.agents[name] = now

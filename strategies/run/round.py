@@ -181,6 +181,7 @@ class Pending:
         old, new = failed.outcome, self.outcome
         new.begun, new.failed = old.begun, old.failed
         new.bytes, new.epsilon, new.unbound = old.bytes, old.epsilon, old.unbound
+        new.stated = old.stated
         self.outgoing.bytes += failed.outgoing.bytes
         self.outgoing.notes[:0] = failed.outgoing.notes + old.notes
 

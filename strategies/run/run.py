@@ -70,9 +70,11 @@ from privet.wire.payload import BUFFERS
 from ..gaps import SAVED, UNKNOWN, Gaps
 from ..half import Arrays, ServerHalf, Turn, Vector, grouped
 from .account import (
+    TARGET,
     account_fault,
     count_lost,
     expected_release,
+    is_above_target,
     keep_unclaimed,
     own_settings,
     refused_facts,
@@ -81,7 +83,7 @@ from .account import (
     with_lost,
 )
 from .asynchrony import AsynchronySettings
-from .calibration import TARGET, calibrated, facts_of, uncertified
+from .calibration import calibrated, facts_of, spent_of, uncertified
 from .checkpoint import Checkpoint
 from .clear import ClearUploads
 from .collector import Collector
@@ -94,6 +96,7 @@ from .returning import wait_for_return
 from .roster import (
     ENROL_PATIENCE,
     ENROL_TIMEOUT,
+    LEAST_ENROL_TIMEOUT,
     Agent,
     Question,
     columns,
@@ -199,6 +202,8 @@ class Run:
     requested: dict[str, Any] = field(init=False)
     _requests: int = field(init=False, default=0)
     _calibrated: bool = field(init=False, default=False)
+    _begun_here: bool = field(init=False, default=False)
+    """Whether this is no resumed run, so that no agent can have released anything in it before."""
     """Whether the noise was checked or set for the agents enrolled by then."""
     _settled: bool = field(init=False, default=False)
     """Whether it is known what the columns of all agents mean."""
@@ -247,6 +252,7 @@ class Run:
         _require_simulated(options, grid)
         run = cls(half, options, Session.of(uuid.uuid4().hex, arrays), arrays)
         wait_for_nodes(grid, run._wanted, options.min_agents, options.wait_timeout)
+        run._begun_here = True
         run._enrol(grid)
         run.resolve_open_settings()
         run._log_misfits()
@@ -659,9 +665,14 @@ class Run:
                 return why
         if not enrolment.ledger:
             return ""
+        unknown = enrolment.agent not in self.session.roster.agents
+        if self.private and self._begun_here and unknown and enrolment.ledger != "[]":
+            return "the account of its ledger file has releases of this run, which never asked it"
         if self.private and not half.agent.private and half.noise_key:  # it is not set yet
             half = half.with_settings({half.noise_key: 1.0})
-        if why := account_fault(half, Agent(0, facts=facts), enrolment.ledger, 1):
+        # One above the target is joined, and its agent left out.
+        stated = Agent(0, facts=facts), enrolment.ledger
+        if why := account_fault(half, *stated, 1, to_target=False):
             return f"the account of its ledger file cannot be used: {why}"
         return ""
 
@@ -724,6 +735,7 @@ class Run:
             if self.stopping.wait(min(1.0, patience)):
                 break
             roster.refresh(grid, self.question(), ENROL_TIMEOUT)
+        roster.silences = 0
         self._require_enough()
         if isinstance(grid, WorksTogether) and (why := by_message(self.half)):
             log.info("agents work one by one, by message: %s", why)
@@ -745,10 +757,15 @@ class Run:
         options, roster = self.options, self.session.roster
         if least := options.min_available_nodes:
             wait_for_nodes(grid, least, least, options.wait_timeout)
-        timeout = min(ENROL_TIMEOUT, options.round_timeout)
+        # Where nodes come and go and never answer, the others wait for them less each time.
+        patience = max(ENROL_TIMEOUT / 2.0**roster.silences, LEAST_ENROL_TIMEOUT)
+        timeout = min(patience, options.round_timeout)
         new = roster.refresh(grid, self.question(), timeout)
         self._take_in(new)
-        roster.join_stated(self.half.terms.delta)
+        for name in sort_names(roster.join_stated(self.half.terms.delta)):
+            spent = roster.agents[name].spent(self.half.terms.delta)
+            if is_above_target(self.half, spent):
+                roster.leave_out(name, spent_of(spent, self.half.terms.target_epsilon))
         return new
 
     def _take_in(self, new: Iterable[str]) -> None:

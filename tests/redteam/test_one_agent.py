@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +16,14 @@ from flwr.app import Array, ArrayRecord, Error, Message
 from privet.client_apps import client_app
 from privet.data import problem_from_context
 from privet.data.meaning import Meaning
+from privet.kernel import AgentLedger, Facts, Release
 from privet.sim.engine import InlineGrid
 from privet.strategies import GFL, DPFedSGD, FedPLT, PrimalDualStrategy, PrivetResult
+from privet.strategies.run import account as account_module
+from privet.strategies.run import roster as roster_module
+from privet.strategies.run import run as run_module
 from privet.strategies.run.failure import FailureCode
+from privet.strategies.run.roster import Agent, Question, Roster
 from privet.wire import ENROL
 from support.federations import app_of, logistic_agents
 
@@ -188,3 +195,255 @@ def test_numbers_of_rows_stand_in_for_nobody_s_digests(
     honest = tuple(name for name in "012" if name != liar)
     assert [done.participants for done in result.history] == [honest] * 2
     assert "by numbers of its rows" in str(strategy.run.session.roster.rejected)
+
+
+def told(**about: Any) -> Change:
+    """Return a change of what an upload says of its cost."""
+
+    def change(record: Any, _: Message) -> None:
+        record["about"] = json.dumps({**json.loads(record["about"]), **about})
+
+    return change
+
+
+def entry(**fields: Any) -> Change:
+    """Return a change of the first release of an account."""
+
+    def change(record: Any, _: Message) -> None:
+        about = json.loads(record["about"])
+        entries = json.loads(about["ledger"])
+        entries[0].update(fields)
+        record["about"] = json.dumps({**about, "ledger": json.dumps(entries)})
+
+    return change
+
+
+def targeted(**run: Any) -> DPFedSGD:
+    return DPFedSGD(
+        num_agents=COUNT, clip=1.0, target_epsilon=1.0, step_size_base=0.1, patience=2.0, **run
+    )
+
+
+def spent_by(**fields: Any) -> str:
+    return AgentLedger.of([(Release("gaussian", **fields), 1)]).to_json()
+
+
+def figures(result: PrivetResult) -> tuple[float, float]:
+    assert result.privacy is not None
+    assert result.privacy.private, result.privacy.reason
+    return result.privacy.epsilon, result.privacy.drawn
+
+
+OF_ACCOUNTS: dict[str, Change] = {
+    "none": told(ledger=""),
+    "empty": told(ledger="[]"),
+    "none and no epsilon": told(ledger="", epsilon="inf"),
+    "of another program": entry(what="custom program none: nobody can reconstruct a record"),
+}
+ABOVE: dict[str, Change] = {
+    "200 times": entry(times=200),
+    "a million times": entry(times=10**6),
+    "a larger sensitivity": entry(sensitivity=1.0),
+}
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("what", [*OF_ACCOUNTS, *ABOVE])
+def test_an_account_of_no_use_leaves_the_others_their_figures(what: str, masked: bool) -> None:
+    honest = play(targeted(secure_sum=masked), grid("dp-fedsgd", lambda *_: None, "2"))
+    change = {**OF_ACCOUNTS, **ABOVE}[what]
+    strategy = targeted(secure_sum=masked)
+    result = play(strategy, grid("dp-fedsgd", change, "2", "train"))
+    assert figures(result) == figures(honest)
+    assert [done.epsilon for done in result.history] == [done.epsilon for done in honest.history]
+    assert result.privacy is not None
+    assert (result.privacy.unbound, result.privacy.apart) == ((), ())
+    assert result.privacy.agents["2"].messages == 1
+    assert result.history[-1].participants == others("2")[0]
+    # A sum that has its upload is not tried again, which would cost the others a release.
+    assert ("2" in result.history[0].participants) == masked
+    assert all("custom" not in one.what for one, _ in result.privacy.agents["2"].entries)
+
+
+def test_an_account_that_lacks_what_it_held_is_not_kept() -> None:
+    rounds: list[int] = []
+
+    def shed(record: Any, _: Message) -> None:
+        about = json.loads(record["about"])
+        rounds.append(about["round"])
+        entries = json.loads(about["ledger"])
+        entries[0]["times"] = 1
+        record["about"] = json.dumps({**about, "ledger": json.dumps(entries)})
+
+    result = play(private(), grid("dp-fedsgd", shed, "2", "train"))
+    assert rounds == [1, 2]
+    assert [len(done.participants) for done in result.history] == [COUNT, COUNT - 1]
+    assert result.privacy is not None
+    assert result.privacy.agents["2"].messages == 2
+
+
+@pytest.mark.parametrize("said", [1e300, 30.0, 0.0])
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_history_has_the_epsilon_of_the_account(said: float, masked: bool) -> None:
+    honest = play(private(secure_sum=masked), grid("dp-fedsgd", lambda *_: None, "2"))
+    nodes = grid("dp-fedsgd", told(epsilon=said), "2", "train")
+    result = play(private(secure_sum=masked), nodes)
+    assert [done.epsilon for done in result.history] == pytest.approx(
+        [done.epsilon for done in honest.history], rel=1e-12
+    )
+    assert figures(result) == figures(honest)
+
+
+def test_lost_replies_by_settings_of_its_own_have_a_figure_of_their_own() -> None:
+    """What an agent follows in place of the run's settings may cost more than the target."""
+    more: dict[str, Any] = {"batch": "sample", "batch_size": 32}
+    honest = play(targeted(**more), grid("dp-fedsgd", lambda *_: None, "2"))
+
+    class Silent(Liar):
+        def deliver(self, message: Message) -> Message | None:
+            reply = super().deliver(message)
+            context = self.contexts[message.metadata.dst_node_id]
+            here = str(context.node_config["partition-id"]) == self.liar
+            if here and message.metadata.message_type != ENROL:
+                return Message(Error(1, "app failed"), reply_to=message)
+            return reply
+
+    nodes = [{"partition-id": place, "num-examples": 40} for place in range(COUNT)]
+    made = Silent(app_of(logistic_agents(COUNT), "dp-fedsgd"), nodes)
+    made.change, made.keys = setting(**{"own-settings": json.dumps({"batch-size": 1})}), {}
+    result = play(targeted(**more), made)
+    assert figures(result) == figures(honest)
+    assert result.privacy is not None
+    assert result.privacy.apart == ("2",)
+    assert result.privacy.agents["2"].spent(1e-5) > 10
+    assert "epsilon is not that of agent 2" in str(result.privacy)
+    assert max(done.epsilon for done in result.history) <= 1
+
+
+@pytest.mark.parametrize("make", [private, targeted])
+def test_releases_of_a_run_that_has_just_begun_are_not_believed(make: Any) -> None:
+    strategy = make()
+    result = play(strategy, grid("dp-fedsgd", setting(ledger=spent_by(scale=1.0)), "2"))
+    assert [done.participants for done in result.history] == others("2")
+    assert "which never asked it" in str(strategy.run.session.roster.rejected)
+    assert figures(result) == figures(play(make(), grid("dp-fedsgd", lambda *_: None, "2")))
+
+
+@pytest.mark.parametrize("share", [0.9995, 5.0])
+def test_what_one_agent_has_paid_ends_no_resumed_run(tmp_path: Path, share: float) -> None:
+    target = 2.0
+    place = tmp_path / "checkpoint.npz"
+    start = ArrayRecord({"x": Array(np.zeros(4))})
+    honest = grid("dp-fedsgd", lambda *_: None, "2")
+    targeted().start(honest, start, num_rounds=2, timeout=20.0, checkpoint=place)
+    low, high = 1e-3, 1e3
+    for _ in range(60):  # the noise of a single release that costs so much
+        scale = (low * high) ** 0.5
+        spent = AgentLedger.from_json(spent_by(scale=scale)).spent(1e-5)
+        low, high = (low, scale) if spent < share * target else (scale, high)
+    nodes = grid("dp-fedsgd", setting(ledger=spent_by(scale=high)), "2")
+    more = DPFedSGD(num_agents=COUNT, clip=1.0, target_epsilon=target, step_size_base=0.1)
+    result = more.start(nodes, start, num_rounds=4, timeout=20.0, checkpoint=place, resume=place)
+    every = tuple(map(str, range(COUNT)))
+    assert [done.participants for done in result.history] == [every, every, *others("2")]
+    assert figures(result)[0] == pytest.approx(target, rel=1e-6)
+    assert result.privacy is not None
+    assert result.privacy.apart == (("2",) if share > 1 else ())
+    assert result.privacy.agents["2"].messages == 1
+    assert "has paid" in more.run.session.roster.agents["2"].out
+
+
+def facts_with(**numbers: Any) -> Change:
+    def change(record: Any, _: Message) -> None:
+        record["facts"] = json.dumps({**json.loads(record["facts"]), **numbers})
+        if "num_examples" in numbers:
+            record["num-examples"] = numbers["num_examples"]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "numbers", [{"modulus": 0.0, "regularizer": "none"}, {"modulus": 1e300}], ids=["none", "huge"]
+)
+def test_numbers_without_a_contraction_end_no_geometric_run(numbers: dict[str, Any]) -> None:
+    strategy = targeted(budget_schedule="geometric")
+    result = play(strategy, grid("dp-fedsgd", facts_with(**numbers), "2"))
+    assert [done.participants for done in result.history] == others("2")
+    assert "no contraction is known" in str(strategy.run.session.roster.rejected)
+
+
+def test_one_agent_that_sets_the_noise_of_all_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    few = facts_with(num_examples=1, divisor=1.0)
+    with caplog.at_level(logging.WARNING, "flwr.privet"):
+        play(targeted(), grid("dp-fedsgd", lambda *_: None, "2"))
+        assert "alone sets the noise" not in caplog.text
+        play(targeted(), grid("dp-fedsgd", few, "2"))
+    (line,) = [one for one in caplog.messages if "alone sets the noise" in one]
+    assert line.startswith("target-epsilon: agent 2 alone sets the noise of all agents")
+    assert "noise-scale is 40 times what the others need" in line
+
+
+class Nodes:
+    """A grid of which some nodes never answer, and may be gone."""
+
+    def __init__(self, *nodes: int) -> None:
+        self.nodes: tuple[int, ...] = nodes
+        self.asked: list[list[int]] = []
+
+    def get_node_ids(self) -> tuple[int, ...]:
+        return self.nodes
+
+    def push_messages(self, messages: Any) -> list[str]:
+        self.asked.append(sorted(one.metadata.dst_node_id for one in messages))
+        return []
+
+    def pull_messages(self, message_ids: Any) -> list[Message]:
+        return []
+
+    def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> list[Message]:
+        self.push_messages(list(messages))
+        return []
+
+
+QUESTION = Question("fed-plt", 1, "", lambda _: "", lambda _: None)
+
+
+def test_a_node_that_comes_and_goes_and_never_answers_is_not_asked_each_time() -> None:
+    here, nodes = Roster(), Nodes(1)
+    for turn in range(20):
+        nodes.nodes = () if turn % 2 else (1,)
+        here.refresh(nodes, QUESTION, 0.01)  # type: ignore[arg-type]
+    assert nodes.asked == [[1]]
+
+
+def test_a_known_agent_that_is_silent_when_asked_again_is_paused() -> None:
+    here, nodes = Roster(), Nodes(1)
+    here.agents["a"] = Agent(1, 20)
+    for _ in range(20):
+        here.doubtful.add("a")
+        here.refresh(nodes, QUESTION, 0.01)  # type: ignore[arg-type]
+    assert nodes.asked == [[1], [1]]
+    assert here.doubtful == {"a"}
+
+
+def test_new_nodes_that_never_answer_are_waited_for_less_each_time() -> None:
+    here, waits = Roster(), []
+    for turn in range(12):
+        here.refresh(Nodes(turn + 1), QUESTION, 0.01)  # type: ignore[arg-type]
+        waits.append(here.silences)
+    assert waits == list(range(1, 13))
+    assert run_module.LEAST_ENROL_TIMEOUT < roster_module.ENROL_TIMEOUT / 8
+
+
+def test_a_release_no_cheaper_than_was_asked_for_is_needed() -> None:
+    """By what the agent itself stated, the run's settings before a resume included."""
+    half = private().half
+    facts = Facts(20, 20.0, 4)
+    agent = Agent(1, 20, facts=facts.to_json())
+    asked = half.agent.release(facts, 1)
+    fault = account_module.upload_fault
+    assert fault(half, agent, AgentLedger.of([(asked, 1)]).to_json(), 1) == ""
+    other = half.with_settings({half.noise_key: 9.0})
+    cheap = AgentLedger.of([(other.agent.release(facts, 1), 1)]).to_json()
+    assert "lacks the release that was asked for" in fault(half, agent, cheap, 1)
+    assert fault(half, agent, cheap, 1, (1.0, 9.0)) == ""

@@ -84,6 +84,10 @@ HOSTILE: dict[str, dict[str, Any]] = {
     "delta beyond 1": {"ledger": forged(times=10**12)},
     "many uses": {"ledger": forged(count=10**12)},
     "many steps": {"ledger": forged(steps=10**12, contraction=1.0 - 2.0**-53)},
+    "no account": {"ledger": ""},
+    "an empty account": {"ledger": "[]"},
+    "no bound, and no account": {"ledger": "", "epsilon": "inf"},
+    "less than was asked for": {"ledger": forged(scale=1e3)},
 }
 """What agent 1 says of its releases, in place of the truth."""
 
@@ -110,10 +114,7 @@ def test_an_agent_whose_account_is_of_no_use_is_charged_as_asked_and_left_out(
 
 
 UNBOUND: dict[str, dict[str, Any]] = {
-    "no account": {"ledger": ""},
-    "an empty account": {"ledger": "[]"},
     "an infinite epsilon": {"epsilon": "inf"},
-    "neither": {"ledger": "", "epsilon": "inf"},
 }
 """What agent 1 says of a release that has no bound."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -15,13 +16,14 @@ import pytest
 from privet.client_apps import client_app
 from privet.core.errors import PrivetError
 from privet.data import problem_from_context
-from privet.kernel import LedgerError, LedgerFile
+from privet.kernel import AgentLedger, LedgerError, LedgerFile
 from privet.server_apps import execute, read_config
 from privet.server_apps.report import plots, write_report
 from privet.server_apps.report.runs import read_runs
 from privet.server_apps.report.verification import checks_of
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
+from privet.strategies.run.account import apart_line
 from support.cli import privet
 from support.damage import changes
 
@@ -366,3 +368,134 @@ def test_damaged_records_give_lines_and_never_a_traceback(
         assert not any("\n" in line for line in lines)
     assert refused > 50
     assert checked > 50
+
+
+def rewritten(
+    run: Path,
+    *,
+    summary: Callable[[dict[str, Any]], object] = dict,
+    account: Callable[[dict[str, Any]], object] = dict,
+    history: Callable[[dict[str, Any]], object] = dict,
+) -> None:
+    """Change the files of a run, their digests and the page, so that all agree."""
+    lines = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+    for line in lines:
+        history(line)
+    text = "".join(f"{json.dumps(line)}\n" for line in lines)
+    (run / "history.jsonl").write_text(text)
+
+    def bind(content: dict[str, Any]) -> None:
+        content["sha-256"]["history.jsonl"] = hashlib.sha256(text.encode()).hexdigest()
+        summary(content)
+
+    edited(run, account, "privacy.json")
+    edited(run, bind, "summary.json")
+
+
+SUMMARIES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "seeded": (lambda s: s["config"].update({"noise-seed": 3}), "config.noise-seed = 3"),
+    "no seed": (lambda s: s["config"].update({"noise-seed": "x"}), "config.noise-seed = 'x'"),
+    "paper": (lambda s: s["config"].update(sensitivity="paper"), "config.sensitivity = paper"),
+    "algorithm": (lambda s: s.update(algorithm="fed-plt"), "algorithm is 'fed-plt', and config"),
+    "dataset": (lambda s: s.update(dataset="patients"), "dataset is 'patients', and config"),
+    "simulated": (lambda s: s.update(simulated="no"), "simulated is 'no'"),
+    "length 1": (lambda s: s.update({"draw-length": 1}), "draw-length is 1, and a draw has 5"),
+    "length 0": (lambda s: s.update({"draw-length": 0}), "draw-length is 0"),
+    "negative": (lambda s: s.update({"draw-length": -5}), "draw-length is -5"),
+    "no length": (lambda s: s.pop("draw-length"), "draw-length is None"),
+    "no such array": (
+        lambda s: s.update({"draw-length": 1, "trained": ["y"]}),
+        "not all arrays that are trained are in the model",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", SUMMARIES)
+def test_a_summary_of_which_nothing_could_be_claimed_is_named(copied: Path, what: str) -> None:
+    change, expected = SUMMARIES[what]
+    rewritten(copied / "run", summary=change)
+    assert any(expected in line for line in verified(copied / "run", code=1))
+
+
+@pytest.mark.parametrize(
+    ("figures", "expected"),
+    [
+        ({"to": "coordinator, and anyone who has the disk"}, "accounts.0.to is 'coordinator, and"),
+        ({"to": None}, "accounts.0.to is None"),
+    ],
+)
+def test_an_observer_of_the_coordinator_s_own_is_named(
+    copied: Path, figures: dict[str, Any], expected: str
+) -> None:
+    rewritten(copied / "run", account=entries(**figures))
+    assert any(expected in line for line in verified(copied / "run", code=1))
+
+
+def test_an_assumption_of_the_coordinator_s_own_is_named(copied: Path) -> None:
+    def add(account: dict[str, Any]) -> None:
+        for one in account["accounts"]:
+            one["assumptions"] = ["no assumption is made", *one["assumptions"]]
+
+    rewritten(copied / "run", account=add)
+    line = "accounts.0.assumptions has a line that no release bears out: no assumption is made"
+    assert any(line in one for one in verified(copied / "run", code=1))
+
+
+def test_an_agent_that_was_left_out_is_named_by_a_ledger_that_charged_it(copied: Path) -> None:
+    """As where one operator's file has the charges of two of its agents."""
+    shared = copied / "shared"
+    content = json.loads((copied / "run" / "privacy.json").read_text())
+    experiment = json.loads((copied / "run" / "summary.json").read_text())["experiment"]
+    for name in ("1", "2"):
+        account = AgentLedger.from_json(json.dumps(content["agents"][name]["releases"]))
+        for release, times in account.entries:
+            for number in range(times):
+                LedgerFile(shared).charge(
+                    release, 1e-5, None, f"run 1 round {number + 1} agent {name}",
+                    experiment=experiment,
+                )  # fmt: skip
+
+    def leave_out(done: dict[str, Any]) -> None:
+        done["participants"] = [name for name in done["participants"] if name != "1"]
+
+    rewritten(
+        copied / "run",
+        account=without_agent,
+        history=leave_out,
+        summary=lambda summary: summary.pop("ledger-heads"),
+    )
+    line = "shared: charges agent 1 of this run, of which privacy.json has no account"
+    assert verified(copied / "run", shared, code=1) == [line]
+
+
+def test_an_agent_is_set_apart_only_where_its_account_is_above_the_target(copied: Path) -> None:
+    def hide(account: dict[str, Any]) -> None:
+        account["apart"] = ["1"]
+
+    rewritten(copied / "run", account=hide)
+    line = "apart is ['1'], by the target and the releases []"
+    assert any(line in one for one in verified(copied / "run", code=1))
+
+
+def test_an_account_above_the_target_is_stated_apart(copied: Path) -> None:
+    """Its agent's own figure stands on the page, and the others' is theirs."""
+    run = copied / "run"
+    before = json.loads((run / "privacy.json").read_text())
+
+    def dearer(account: dict[str, Any]) -> None:
+        account["agents"]["1"]["releases"][0]["times"] *= 9
+        releases = json.dumps(account["agents"]["1"]["releases"])
+        ledger = AgentLedger.from_json(releases)
+        account["agents"]["1"]["epsilon"] = ledger.spent(1e-5)
+        account["apart"] = ["1"]
+        for one in account["accounts"]:
+            one["assumptions"] += apart_line(["1"], {"1": ledger}, 1e-5)
+
+    rewritten(run, account=dearer)
+    assert verified(run, code=0) == []
+    after = json.loads((run / "privacy.json").read_text())
+    assert after["accounts"][0]["epsilon"] == before["accounts"][0]["epsilon"]
+    page = (run / "statement.html").read_text()
+    assert "agent 1 by its own account: 1" in page
+    rewritten(run, account=lambda account: account.pop("apart"))
+    assert verified(run, code=1)

@@ -17,7 +17,7 @@ from privet.data.loaders import Changes, changes
 from privet.data.meaning import ENCODING_RECORD
 from privet.data.prepared import forget
 from privet.data.problem import problem_from_config
-from privet.data.settings import DATA_KEYS, require_used
+from privet.data.settings import DATA_KEYS, GENERATED, DataSettings, require_used
 from privet.kernel import NodeRules, Told
 from privet.problems import LinearModel
 from privet.wire.flower_internals import held_by
@@ -30,8 +30,8 @@ def problem_from_context(context: Context) -> LinearModel[Any]:
     ``num-partitions`` where the run config does not set it. A node that sets any data key itself
     takes none from the run config: which records it trains on, and how they are dealt, is then
     its operator's choice alone. For a node without any, a run config may name the data sets
-    that need no path; a path or a table of the hub only where the operator sets
-    ``allow-run-data = true`` in the node config, and in simulations.
+    that need no path, of a size that costs the node little; a path, a table of the hub or more
+    only where the operator sets ``allow-run-data = true`` in the node config, and in simulations.
 
     A node with a ``state-path`` keeps the examples, as they were read and dealt, in the folder of
     that path and ``.data``, unless ``keep-data = false``, which also deletes what is there.
@@ -56,6 +56,8 @@ def problem_from_context(context: Context) -> LinearModel[Any]:
     else:
         config = {**context.run_config, **node_config}
     count = int(config.get("num-agents", 0)) or int(node_config.get("num-partitions", 0))
+    if not (DATA_KEYS & node_config.keys() or _may_name_data(node_config)):
+        _require_small(config, count)
     own = bool(node_config.get("data-path"))
     problem = problem_from_config(
         *(config, int(node_config["partition-id"]), count),
@@ -97,6 +99,32 @@ def _looked_at(run_id: int, *paths: str) -> Changes:
 def _shares(config: Mapping[str, Any]) -> bool:
     """Whether removing a record from the file changes more than its own contribution."""
     return config.get("partition", "label") != "none" or config.get("divisor") == "federation"
+
+
+_MOST_AGENTS, _MOST_NUMBERS = 1_000, 1 << 21
+
+
+def _require_small(config: Mapping[str, Any], count: int) -> None:
+    """Refuse data of a run config that would cost the node more than a message may.
+
+    A node makes the examples of all agents, and deals them, before any rule is asked.
+
+    Raises
+    ------
+    DataError
+    """
+    settings = DataSettings.from_config(config)
+    rows = features = 0
+    if settings.dataset in GENERATED:
+        each, features = settings.examples_per_agent, settings.features
+        # Each agent of a regression has a covariance of its own.
+        rows = count * (max(each, features) if settings.dataset == "regression" else each)
+    if count > _MOST_AGENTS or rows * features > _MOST_NUMBERS:
+        raise DataError(
+            f"the run config asks for {count} agents' data, {rows * features} numbers: a node "
+            f"without data of its own makes those of {_MOST_AGENTS} agents at most, "
+            f"{_MOST_NUMBERS} numbers; allow-run-data = true in its config allows more"
+        )
 
 
 _RE_DEALT = (

@@ -23,7 +23,7 @@ from privet.problems.regularizers import USUAL_WEIGHT
 from privet.wire.contract import PRIVATE_KEYS
 
 INTERCEPT = {"auto": None, "yes": True, "no": False}
-_GENERATED = ("synthetic", "regression")
+GENERATED = ("synthetic", "regression")
 AUTOMATIC_WEIGHT = -1.0
 """The value of ``regularizer-weight`` that takes scikit-learn's on the pooled rows."""
 OWN_KEYS = owners(PARTITIONS, LOSSES)
@@ -52,9 +52,9 @@ class DataSettings:
     data_seed: int = setting(
         42, "seed of generated data, and of the test split where the data have none", low=0
     )
-    features: int = setting(5, "number of features", low=2, needs={"dataset": _GENERATED})
+    features: int = setting(5, "number of features", low=2, needs={"dataset": GENERATED})
     examples_per_agent: int = setting(
-        250, "examples of each agent", low=1, needs={"dataset": _GENERATED}
+        250, "examples of each agent", low=1, needs={"dataset": GENERATED}
     )
     columns: int = setting(
         0, "number of columns; 0 takes the file's", low=0, needs={"dataset": "click"}

@@ -139,6 +139,29 @@ def test_bundled_data_are_free(tmp_path: Path) -> None:
         assert not site.enrol("dp-fedsgd", quiet=False).has_error()
 
 
+LARGE = {
+    "agents": {"dataset": "synthetic", "num-agents": 3_000_000, "examples-per-agent": 1},
+    "features": {"dataset": "synthetic", "features": 20_000, "examples-per-agent": 20_000},
+    "numbers beyond any memory": {"dataset": "synthetic", "features": 10**9},
+    "covariances": {"dataset": "regression", "features": 5_000, "examples-per-agent": 1},
+    "shares": {"dataset": "breast-cancer", "partition": "dirichlet", "num-agents": 200_000},
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_run_config_makes_a_node_make_no_large_data(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node without data of its own, which are refused before an example is made or dealt."""
+    monkeypatch.setattr("privet.data.problem._agents", lambda *_: pytest.fail("data were made"))
+    run = {"num-agents": 4, "partition": "iid", "features": 5, "examples-per-agent": 50}
+    site = Site(tmp_path, {**run, **LARGE[name]})
+    assert site.enrol("dp-fedsgd").error.reason == f"agent me: {Told.DATA}"
+    assert "the run config asks for " in site.said
+    assert site.train("dp-fedsgd").refusal == f"agent me: {Told.DATA}"
+    assert site.written == b""
+
+
 # ------------------------------------------------------------------ what an error says
 
 

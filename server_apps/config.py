@@ -85,7 +85,8 @@ class RunConfig:
     )
     exclude: str = setting(
         "",
-        "agents to leave out, as a,b,c; empty: nobody; control.toml in the run folder changes it",
+        r"agents to leave out, as a,b,c; a comma of a name is \,; empty: nobody; control.toml in "
+        "the run folder changes it",
         operational=True,
     )
     metrics_port: int = setting(

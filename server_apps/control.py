@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import signal
 import threading
 import tomllib
@@ -122,7 +123,19 @@ class Alarms(Observer):
 
 
 def _names(text: str) -> frozenset[str]:
-    return frozenset(name.strip() for name in text.split(",") if name.strip())
+    r"""Return the names of a list; ``\,`` is a comma of a name, and ``\ `` a space at its end.
+
+    An agent chooses its name, and any can be left out.
+    """
+    names = set()
+    for part in re.findall(r"(?:\\[\\, ]|[^,])+", text):
+        signs = re.findall(r"\\[\\, ]|.", part, re.DOTALL)
+        while signs and signs[-1].isspace():
+            signs.pop()
+        while signs and signs[0].isspace():
+            signs.pop(0)
+        names.add("".join(sign[-1] for sign in signs))
+    return frozenset(names - {""})
 
 
 @contextmanager

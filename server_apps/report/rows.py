@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ from privet.server_apps.report.runs import (
 )
 
 _WHOLE = {"round", *COUNTS, "bytes-up", "bytes-down", "uploads"}
+_OF_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+"""With what a cell begins that spreadsheets take for a formula."""
 _TEXTS = {"run", "algorithm", "dataset", "partition"}
 
 Columns = dict[str, list[Any]]
@@ -63,15 +66,29 @@ def history_columns(runs: Sequence[Run]) -> Columns:
 def csv_table(runs: Sequence[Run]) -> bytes:
     """Return `history_columns` of the runs as a CSV file.
 
-    An empty field is a value that was not recorded; participants' names are separated by spaces.
+    An empty field is a value that was not recorded. Participants' names are separated by spaces,
+    and one that holds a space or a quote is in quotes, as `shlex.split` reads it. A text that a
+    spreadsheet would take for a formula begins with an apostrophe: agents and nodes choose names.
     """
     columns = history_columns(runs)
-    columns[NAMES] = [" ".join(names) for names in columns[NAMES]]
+    columns[NAMES] = [shlex.join(names) for names in columns[NAMES]]
+    columns = {_plain(key): [*map(_plain, values)] for key, values in columns.items()}
     file = io.StringIO(newline="")
     writer = csv.writer(file)
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
     return file.getvalue().encode()
+
+
+def _plain(value: Any) -> Any:
+    """Return a cell that no spreadsheet computes; numbers are as they were."""
+    if not isinstance(value, str) or not value.startswith(_OF_FORMULAS):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 def parquet_table(runs: Sequence[Run]) -> bytes:

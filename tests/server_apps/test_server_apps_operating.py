@@ -20,7 +20,7 @@ from flwr.app import Context, RecordDict
 
 from privet.core import ConfigError, RunError
 from privet.server_apps import server_app
-from privet.server_apps.control import Alarms, Control
+from privet.server_apps.control import Alarms, Control, _names
 from privet.server_apps.telemetry import Metrics, _Server, served
 from privet.sim.inline import run_inline
 from privet.strategies.run import Run
@@ -382,3 +382,20 @@ def test_an_epsilon_near_its_target_is_no_warning(tmp_path: Path, caplog: Any) -
         run_inline(settings(tmp_path, num_server_rounds=12, **private), "run")
     lines = [one for one in caplog.records if "near the target" in one.getMessage()]
     assert [one.levelno for one in lines] == [logging.INFO]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", []),
+        ("3,7", ["3", "7"]),
+        (" a , b ,", ["a", "b"]),
+        (r"a\,b,c", ["a,b", "c"]),
+        (r"\ x, y\ ", [" x", "y "]),
+        (r"a\b", [r"a\b"]),
+        ("a\\\\,b", ["a\\", "b"]),
+    ],
+)
+def test_any_name_can_be_left_out(text: str, names: list[str]) -> None:
+    """Agents choose their names: also ones with a comma, or a space at an end."""
+    assert _names(text) == set(names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +148,20 @@ class TestRows:
         (row,) = csv_rows([run_folder(tmp_path / "bare", rounds(1))])
         assert {key for key in IDENTITY if row[key]} == set()
         assert (row["run"], row["round"]) == ("bare", "1")
+
+
+def test_no_cell_is_a_formula_and_every_name_can_be_told_apart(tmp_path: Path) -> None:
+    """Agents choose their names, also ``=HYPERLINK(...)``, and ones with spaces."""
+    names = [["=1+1", "b"], ["@SUM(A1)", "a b", "it's"], ["-2", "-x"]]
+    history = rounds(3)
+    for line, participants in zip(history, names, strict=True):
+        line["participants"] = participants
+    summary = {"algorithm": "=cmd|' /C calc'!A1", "dataset": "digits", "config": {"seed": 1}}
+    rows = csv_rows([run_folder(tmp_path / "run", history, summary=summary)])
+    for row in rows:
+        for cell in row.values():
+            assert not cell.startswith(("=", "+", "@")), cell
+    assert rows[0]["participant-names"] == "'=1+1 b"
+    assert shlex.split(rows[1]["participant-names"]) == names[1]
+    assert rows[2]["participant-names"] == "'-2 -x"
+    assert rows[0]["algorithm"] == "'=cmd|' /C calc'!A1"

@@ -266,7 +266,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         run = self.run
         by_agent = run.pending.sort(replies)
         done = run.close_round(by_agent)
-        if not run.collector.masked:
+        if not (run.private or run.collector.masked):
             uploads = run.pending.outcome.uploads
             extras = (uploads[name].extras for name in done.participants if name in uploads)
             run.metrics = self.flower.train_metrics(record_dict(each) for each in extras if each)

@@ -18,6 +18,7 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from privet.core import ConfigError
 from privet.core.errors import listed
 from privet.kernel import stream
+from privet.wire.flower_internals import held_by
 
 from .participation import Participation
 from .run.roster import Roster
@@ -25,6 +26,8 @@ from .run.roster import Roster
 log = logging.getLogger("flwr.privet")
 
 WEIGHT = "num-examples"
+MOST_METRICS = 300
+"""Metrics that are read of a reply, the numbers of lists included; one with more is left out."""
 
 Aggregate = Callable[[list[RecordDict], str], MetricRecord]
 
@@ -120,6 +123,13 @@ class FlowerOptions:
     ) -> MetricRecord | None:
         # RecordDict.metric_records makes a dict that refers to its own maker, for the collector.
         measured = [one for one in replies if _metric_records(one)]
+        kept = [one for one in measured if _count(one) <= MOST_METRICS]
+        if len(kept) < len(measured):
+            log.warning(
+                "%s metrics: %d replies left out, which hold more than %d",
+                *(what, len(measured) - len(kept), MOST_METRICS),
+            )
+        measured = kept
         if not measured:
             return None
         if aggregate is None:
@@ -161,6 +171,14 @@ def _mean(records: list[dict[str, float]], name: str, weight: str) -> float:
 
 def _metric_records(content: RecordDict) -> list[MetricRecord]:
     return [one for one in content.values() if isinstance(one, MetricRecord)]
+
+
+def _count(content: RecordDict) -> int:
+    """Return how many numbers a reply's metrics hold, lists of them too; a long name is several."""
+    records = _metric_records(content)
+    held = [(name, value) for record in records for name, value in held_by(record).items()]
+    lists = sum(len(value) for _, value in held if isinstance(value, list))
+    return len(records) + len(held) + lists + sum(len(name) // 100 for name, _ in held)
 
 
 def _usable(content: RecordDict, weight: str) -> dict[str, float]:

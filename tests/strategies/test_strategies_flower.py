@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from privet.client_apps import CallableProblem, Participant
 from privet.core import ConfigError, RunError
 from privet.sim.engine import InlineGrid
-from privet.strategies import DPIADMM, FedPDM, FedPLT, Fraction, Scaffold
+from privet.strategies import DPIADMM, DPFedSGD, FedPDM, FedPLT, Fraction, Scaffold
 from privet.strategies.flower_options import FlowerOptions, NodeSample
 from support.federations import app_of, logistic_agents, model, position, zeros
 
@@ -617,3 +617,40 @@ def test_a_strategy_of_privet_with_fed_avgs_arguments_in_fed_avgs_place() -> Non
     assert list(result.evaluate_metrics_serverapp) == list(range(61))
     total = sum(problem.gradient(model(result)) for problem in problems)
     assert np.linalg.norm(total) < 1e-4
+
+
+def test_a_reply_with_very_many_metrics_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    """They are kept in the history, a line a round."""
+    large = [
+        {f"m{i}": 1.0 for i in range(20_000)},
+        {"long": [1.0] * 20_000},
+        {"n" * 10**6: 1.0},
+    ]
+    options, fine = FlowerOptions(), {"num-examples": 4, "loss": 1.0}
+    replies = [RecordDict({"metrics": MetricRecord({**fine, **each})}) for each in large]
+    assert options.train_metrics(replies) is None
+    assert "training metrics: 3 replies left out, which hold more than 300" in caplog.text
+    several = RecordDict({str(i): MetricRecord({}) for i in range(1_000)})
+    for taken in (options.train_metrics, options.evaluate_metrics):
+        honest = RecordDict({"metrics": MetricRecord(fine)})
+        assert dict(taken([*replies, several, honest]) or {}) == {"loss": 1.0}
+
+
+class Measuring(InlineGrid):
+    """A grid whose agents send metrics with their uploads, whatever the run is."""
+
+    def deliver(self, message: Message) -> Message | None:
+        reply = super().deliver(message)
+        if reply is not None and reply.has_content() and message.metadata.message_type == "train":
+            reply.content["metrics"] = MetricRecord({"num-examples": 4, "epsilon": 0.0})
+        return reply
+
+
+@pytest.mark.parametrize("noise", [0.0, 5.0])
+def test_no_metrics_of_private_agents_are_kept(noise: float) -> None:
+    """No private agent sends any: what comes is of one that is none of this library's."""
+    strategy = DPFedSGD(num_agents=3, clip=1.0 if noise else 0.0, noise_scale=noise)
+    grid = Measuring(app_of(logistic_agents(3), "dp-fedsgd"), 3)
+    (done,) = strategy.start(grid, zeros(4), num_rounds=1).history
+    assert done.participants == ("0", "1", "2")
+    assert dict(done.train_metrics_clientapp) == ({} if noise else {"epsilon": 0.0})

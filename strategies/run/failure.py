@@ -77,6 +77,13 @@ FOR_A_PERSON = frozenset(
     {FailureCode.OUT, FailureCode.REFUSED, FailureCode.EXCLUDED, FailureCode.OTHER_APP}
 )
 """The kinds of failures that are there until a person changes something."""
+CHARGED = frozenset(
+    {
+        *_NOT_FINITE,
+        *(FailureCode.LATE, FailureCode.LOST, FailureCode.FAILED, FailureCode.DROPPED),
+    }
+)
+"""The kinds of failures of a task that the agent may have charged."""
 
 
 def overflowed(

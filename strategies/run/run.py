@@ -1021,6 +1021,8 @@ class Run:
         pending.outcome.unanswered.clear()
         if done.participants:
             self.session.note_gain()
+        if self.private:
+            self.session.note_fruitless(done)
         pending.outgoing.end()
         self.arrays = ArrayRecord()  # freed before the next model is built
         self.arrays = self.session.restore(self.model)

@@ -26,7 +26,7 @@ from privet.wire.magnitude import finite
 from privet.wire.payload import BUFFERS
 
 from ..gaps import Gaps
-from .failure import Failure
+from .failure import CHARGED, Failure
 from .roster import Roster
 from .server_steps import ServerSteps
 from .task import Task
@@ -243,6 +243,8 @@ class Session:
     """The norm that the algorithm itself scales all agents' rows down to; 0 for none."""
     spent: Counter[str] = field(default_factory=Counter)
     """In a private run, by agent the tasks since an upload was folded last: each is charged."""
+    fruitless: Counter[str] = field(default_factory=Counter)
+    """In a private run, by agent its tasks in a row of which no upload of its own was folded."""
     saved_states: Callable[[], list[StateTable]] = list
     """Returns the agents' states of the newest checkpoint; none where there is none."""
 
@@ -271,6 +273,27 @@ class Session:
         """Note that uploads were folded: of what was spent, tasks that are out may still be."""
         if self.spent:
             self.spent = Counter(self.tasks.keys())
+
+    def note_fruitless(self, done: Round) -> None:
+        """Ask an agent no more whose last tasks were charged, and came to nothing.
+
+        Uploads of others are no reason to ask it for ever: a node that cannot write its state, or
+        is too slow, would lose its whole budget. One that refuses charges nothing; one whose sum
+        was spoiled is not at fault.
+        """
+        for name in done.participants:
+            del self.fruitless[name]
+        for name, failure in done.failures.items():
+            if failure.code not in CHARGED:
+                continue
+            self.fruitless[name] += 1
+            agent = self.roster.agents.get(name)
+            if agent is not None and not agent.out and self.fruitless[name] >= REPEATS:
+                self.roster.leave_out(
+                    name,
+                    f"its last {REPEATS} tasks came to nothing, and each counts as charged: "
+                    f"resume the run when it can answer: {failure.text}",
+                )
 
     @property
     def has_folded(self) -> bool:

@@ -34,6 +34,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from privet.core import WireError, mapped
+from privet.core.errors import listed
 from privet.kernel import stream
 from privet.wire import Update, sort_names
 
@@ -45,7 +46,7 @@ from .clear import ClearUploads, accepted, fold
 from .exchange import NO_REPLY, EngineGrid, Reply, gather, push, sort_replies
 from .failure import Failure
 from .options import RunOptions
-from .outcome import AccountError, NoReplyError
+from .outcome import AccountError, InVainError, NoReplyError
 from .roster import EXCLUSION, Agent, Question
 from .round import Pending
 from .session import Round, Session
@@ -324,6 +325,7 @@ class Tasks(ClearUploads):
             at_work = self.options.asynchronous or session.tasks or self.ended
             count = len(self.ended) if at_work else len(pending.absent)
             outcome.count = 0 if nothing_to_come else count
+        self._require_left(session, failures)
         outcome.require(len(checked.updates), failures)
         updates = {name: checked.updates[name] for name in sort_names(checked.updates)}
         versions = tuple(self.ended[name].version for name in updates)
@@ -340,6 +342,27 @@ class Tasks(ClearUploads):
         session.uploads += len(updates)
         timed = {"clock": session.clock, "versions": versions}
         return fold(half, pending, uploads, updates, failures, **timed)
+
+    def _require_left(self, session: Session, failures: Mapping[str, Failure]) -> None:
+        """Refuse to go on where no agent is left with a task, and no upload was ever folded.
+
+        Raises
+        ------
+        InVainError
+            No further start would find one either: the tasks of a run are counted over all of them.
+        """
+        agents = session.roster.agents
+        left = agents.keys() - session.roster.excluded
+        exhausted = [name for name in left if self._is_exhausted(session, name)]
+        if not exhausted or session.uploads or session.tasks or self.checked.updates:
+            return
+        if all(agents[name].out for name in left.difference(exhausted)):
+            reasons = listed(f"agent {name}: {why.text}" for name, why in failures.items())
+            raise InVainError(
+                f"max-uploads = {self.options.max_uploads}: {len(exhausted)} agents have had all "
+                "their tasks, and no upload was folded: raise max-uploads, or begin a new run"
+                + (f": {reasons}" if reasons else "")
+            )
 
     def _is_short(self, session: Session) -> bool:
         """Whether fewer agents than ``min_agents`` are there, or none of those left can work."""

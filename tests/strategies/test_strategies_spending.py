@@ -30,6 +30,8 @@ from privet.strategies.run.outcome import (
     OverflowedError,
     TooFewError,
 )
+from privet.strategies.run.run import Run
+from privet.strategies.run.session import REPEATS
 from privet.wire import REFUSED
 from support.cli import privet
 from support.federations import app_of, logistic_agents
@@ -324,3 +326,62 @@ def test_a_run_that_diverged_offers_no_statement_and_has_a_code(tmp_path: Path) 
     assert finished.summary["exit-code"] == finished.result.exit_code == Exit.FRUITLESS
     assert finished.summary["private"]
     assert not (tmp_path / "run" / "statement.html").exists()
+
+
+@pytest.mark.usefixtures("clock")
+def test_an_agent_whose_tasks_come_to_nothing_is_asked_no_more(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Uploads of others are folded all the time, so that the run itself gains."""
+    grid = Silent("dp-fedsgd", lost="2")
+    options = {**PATIENT, "patience": 0.0, "min_agents": 2}
+    noised: dict[str, Any] = {"clip": 1.0, "noise_scale": 1.0, "step_size_base": 0.1}
+    strategy = DPFedSGD(num_agents=AGENTS, **noised, **options)
+    result = strategy.start(grid, start(), num_rounds=8)
+    assert [done.participants for done in result.history] == [("0", "1", "3")] * 8
+    assert grid.counted["2"] == REPEATS
+    line = f"agent 2 is asked no more: its last {REPEATS} tasks came to nothing"
+    assert any(one.startswith(line) for one in caplog.messages)
+    account = result.privacy.agents
+    assert [account[name].messages for name in "0123"] == [8, 8, REPEATS, 8]
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_an_agent_that_answers_in_between_or_owes_nothing_is_asked_on(noise: float) -> None:
+    class Now(Silent):
+        def deliver(self, message: Message) -> Message | None:
+            agent = str(self.contexts[message.metadata.dst_node_id].node_config["partition-id"])
+            self.until = 10**6 if noise == 0 or self.counted[agent] % REPEATS else 0
+            return super().deliver(message)
+
+    grid = Now("dp-fedsgd", lost="2")
+    noised: dict[str, Any] = {"clip": noise, "noise_scale": noise, "step_size_base": 0.1}
+    options = {**PATIENT, "patience": 0.0, "min_agents": 2}
+    DPFedSGD(num_agents=AGENTS, **noised, **options).start(grid, start(), num_rounds=9)
+    assert grid.counted["2"] == 9
+
+
+def test_an_asynchronous_run_whose_tasks_are_all_lost_says_that_no_try_helps(
+    tmp_path: Path,
+) -> None:
+    """Each start died before an upload was folded: their requests use up max-uploads."""
+    keys: dict[str, Any] = {"local_solver": "noisy-gd", "local_epochs": 2, "clip": 1.0}
+    keys |= {"row_norm": 9.0, "noise_variance": 1e-2, "asynchronous": True, "buffer": 1}
+
+    def started(most: int, *, dies: bool) -> Any:
+        strategy = FedPLT(num_agents=AGENTS, max_uploads=most, **keys)
+        grid = InlineGrid(app_of(logistic_agents(AGENTS), "fed-plt"), AGENTS)
+        file = tmp_path / "checkpoint.npz"
+        options = {"resume": tmp_path} if file.exists() else {}
+        with pytest.MonkeyPatch.context() as patch:
+            if dies:
+                patch.setattr(Run, "close_round", lambda *_: (_ for _ in ()).throw(Dead()))
+            return strategy.start(grid, start(), num_rounds=9, checkpoint=file, **options)
+
+    for _ in range(2):
+        with pytest.raises(Dead):
+            started(2, dies=True)
+    with pytest.raises(InVainError, match=r"max-uploads = 2: 4 agents have had all") as ended:
+        started(2, dies=False)
+    assert exit_code(ended.value) == Exit.FRUITLESS

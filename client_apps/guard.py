@@ -50,8 +50,8 @@ NoiseFactory = Callable[[str, int], NoiseSource]
 
 _LONGEST_KEPT = 1 << 16
 """Longest account, in characters, whose charge is cached."""
-_LOCAL_STEPS = ("local_epochs", "max_local_steps", "local_updates")
-"""Fields of a half that are its number of local steps in a round."""
+_MOST_OF_A_STATE, _HEADS_OF_A_STATE = 16, 1 << 14
+"""Vectors in float64 that a state from the server may hold, and bytes of its arrays' names."""
 _NUMBERS = ("t", "rho", "indices")
 """Names of received arrays that hold one number; all others are vectors of the model's length."""
 TERMS = {key.name: key for owner in (MessageTerms, PrivacyTerms) for key in keys_of(owner).values()}
@@ -105,7 +105,7 @@ class Guard(NamedTuple):
             explicit_noise=self.noise_factory is not None,
             data_dependent_sensitivity=self.settings.get("sensitivity") == "paper",
             clip=half.clip or None,
-            steps=max(int(getattr(half, name, 0)) for name in _LOCAL_STEPS),
+            steps=half.steps_of_round(int(self.settings.get("seed", 0)), self.round),
         )
 
     def charge(self, half: Half, facts: Facts, ledger: str, sent: str = "") -> Spent:
@@ -149,7 +149,7 @@ class Guard(NamedTuple):
         """Return the run's account with one more release; the account may be the coordinator's.
 
         Of two accounts the dearer one counts. What an account costs is not computed where all its
-        messages are in the other.
+        messages are in the other, and of two long ones that differ not for each.
         """
         try:
             if not ledger or sent in ("", ledger):
@@ -160,6 +160,8 @@ class Guard(NamedTuple):
             own, told = AgentLedger.from_json(ledger), AgentLedger.from_json(sent)
             if own.covers(told):
                 return _with(release, delta, own)
+            if min(len(ledger), len(sent)) > _LONGEST_KEPT:  # one is evaluated, which no run needs
+                return _with(release, delta, own.with_all_of(told))
             return _with(release, delta, *((told,) if told.covers(own) else (own, told)))
         except (ValueError, ArithmeticError) as error:
             raise WireError(f"the agent's account cannot be read: {one_line(str(error))}") from None
@@ -217,8 +219,11 @@ def _with(release: Release, delta: float, *accounts: AgentLedger) -> tuple[str, 
     Raises
     ------
     ValueError
-        If the coordinator, or the agent itself, would not read it again.
+        If the coordinator, or the agent itself, would not read it again, or if it holds a release
+        by another mechanism than the run's: the law of such a sum is the dearest to compute.
     """
+    if any(one.mechanism != release.mechanism for each in accounts for one, _ in each.entries):
+        raise ValueError(f"it holds releases that are not of the run's, {release.mechanism}")
     every = [account.record(release) for account in accounts]
     costs = [charged.spent(delta) for charged in every]
     dearest = every[costs.index(max(costs))]
@@ -278,6 +283,23 @@ def require_buffers(arrays: Mapping[str, NDArray[Any]], buffers: Layout | None) 
         raise WireError(
             f"array {BUFFERS!r} is of shape {received.shape} in {received.dtype}, "
             f"expected {expected}"
+        )
+
+
+def require_small(state: bytes, problem: Problem) -> None:
+    """Refuse a packed state from the server that holds more than any half's: a node keeps it.
+
+    Whatever its arrays are called, and whether or not a half reads them.
+
+    Raises
+    ------
+    WireError
+    """
+    most = _MOST_OF_A_STATE * 8 * problem.dim + _HEADS_OF_A_STATE
+    if len(state) > most:
+        raise WireError(
+            f"the state that was sent has {len(state)} bytes, expected at most {most} of a model "
+            f"of {problem.dim} parameters"
         )
 
 

@@ -27,6 +27,8 @@ from .value_bits import NOISE, NOISE_STEPS, NONE, Coder, ValueBits
 
 STEPS = ("step-size", "step-size-base")
 """Keys of local step sizes."""
+_LOCAL_STEPS = ("local_epochs", "max_local_steps", "local_updates")
+"""Fields of a half that are its number of local steps in a round."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,14 @@ class Half(Method):
     def dropouts(self) -> int:
         """Number of agents whose noise a masked sum may lack, as planned."""
         return 0
+
+    def steps_of_round(self, seed: int, round_: int) -> int:
+        """Return the number of local steps of a round, which a node's ``max-steps`` bounds.
+
+        A half whose number is drawn states the draw: seed and round are the coordinator's choice,
+        so that their mean bounds nothing. By default that of the half's keys.
+        """
+        return max(int(getattr(self, name, 0)) for name in _LOCAL_STEPS)
 
     def upload_bound(self, facts: Facts, state: Arrays, broadcast: Arrays, round_: int) -> float:
         """Return a bound on the l2 norm of a private upload in clear, by public numbers alone.

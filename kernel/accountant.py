@@ -15,6 +15,7 @@ neighbouring relation, so nothing here doubles it.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -31,6 +32,13 @@ from privet.kernel.sampled import LARGEST_LOSS, SMALLEST_LOSS, Sampled, sampled_
 _NEGLIGIBLE, _HOPELESS = 1e-100, 1e100
 _NEAR_ONE = 1.0 - 2.0**-53
 _DISTINCT, _MANTISSA_BITS = 64, 10
+_DISTINCT_BESIDE_LAPLACE, _COARSER_BESIDE_LAPLACE = 16, 32
+"""Kinds of sampled uses that are told apart where Laplace uses take part, and by how much the work
+on their law is less there than alone: it is composed for each of two bounds, beside that of the
+Laplace uses."""
+
+_Kind = tuple[float, float, int]
+"""(mu, q, count) of sampled uses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,16 +163,23 @@ class Totals:
           of Gaussian and Laplace losses together is composed.
 
         The first two keep sampling from being worth nothing beside a single use of the other kind.
+        Each composes the law of the sampled uses once more, so that no more than a few kinds of
+        them are told apart here (`_fewer`), and one that the others show to be larger is left out.
         """
         up = 1.0 + 2.0**-50
         square = self.gaussian[0]
         pure = math.fsum(count * loss for loss, count in self.laplace)
-        apart = sampled_epsilon(square, self.sampled, delta) + pure
-        halves = sampled_epsilon(0.0, self.sampled, delta / 2.0) + mixed_epsilon(
-            square, self.laplace, delta / 2.0
-        )
+        sampled = _fewer(self.sampled, _DISTINCT_BESIDE_LAPLACE)
         every = square + math.fsum(count * mu * mu for mu, _, count in self.sampled)
-        return min(apart * up, halves * up, mixed_epsilon(every * up, self.laplace, delta))
+        found = mixed_epsilon(every * up, self.laplace, delta)
+        rest = mixed_epsilon(square, self.laplace, delta / 2.0)
+        if rest < found:
+            alone = sampled_epsilon(0.0, sampled, delta / 2.0, _COARSER_BESIDE_LAPLACE)
+            found = min(found, (alone + rest) * up)
+        if pure < found:
+            alone = sampled_epsilon(square, sampled, delta, _COARSER_BESIDE_LAPLACE)
+            found = min(found, (alone + pure) * up)
+        return found
 
     def of_group(self, rows: int) -> Totals:
         """Return the totals of a change of up to ``rows`` records at once.
@@ -369,6 +384,34 @@ class _Counts:
         """Return the most bits of a part; one that is not rounded any more counts as of none."""
         parts = zip(key, self._most, strict=True)
         return max(0 if part == most else _bits(part) for part, most in parts)
+
+
+def _fewer(sampled: Sampled, most: int) -> Sampled:
+    """Return sampled uses of at most so many kinds, which cost no less.
+
+    Of neighbours in the order of mu, those two become one, of the larger mu and the larger q, that
+    add least to the sum of count (mu q)^2. A larger mu or q costs no less (`_Counts`).
+    """
+    if len(sampled) <= most:
+        return sampled
+    kinds = list(sampled)
+    costs = [_joined(*pair)[1] for pair in itertools.pairwise(kinds)]
+    while len(kinds) > most:
+        place = costs.index(min(costs))
+        kinds[place : place + 2] = [_joined(kinds[place], kinds[place + 1])[0]]
+        around = range(max(place - 1, 0), min(place + 1, len(kinds) - 1))
+        costs[max(place - 1, 0) : place + 2] = [
+            _joined(kinds[at], kinds[at + 1])[1] for at in around
+        ]
+    return tuple(sorted(kinds))
+
+
+def _joined(one: _Kind, other: _Kind) -> tuple[_Kind, float]:
+    """Return two kinds of sampled uses as one, and by how much that raises the sum."""
+    (mu, q, count), (larger, rate, more) = one, other
+    joined = max(mu, larger), max(q, rate), count + more
+    sums = [times * (loss * share) ** 2 for loss, share, times in (joined, one, other)]
+    return joined, sums[0] - sums[1] - sums[2]
 
 
 @functools.lru_cache(maxsize=4096)

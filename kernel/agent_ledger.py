@@ -60,6 +60,10 @@ class AgentLedger:
         """Whether all messages of another account are in this one, so that it costs no less."""
         return other.messages <= self.messages and other._counts() <= self._counts()
 
+    def with_all_of(self, other: AgentLedger) -> AgentLedger:
+        """Return the least account that covers this one and another."""
+        return AgentLedger.of((self._counts() | other._counts()).items())
+
     def _counts(self) -> Counter[Release]:
         counts = Counter[Release]()
         for release, times in self.entries:

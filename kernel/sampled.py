@@ -92,7 +92,7 @@ _ORDERS = ORDERS[::4]
 
 
 @functools.lru_cache(maxsize=4096)
-def sampled_epsilon(gaussian: float, sampled: Sampled, delta: float) -> float:
+def sampled_epsilon(gaussian: float, sampled: Sampled, delta: float, coarser: int = 1) -> float:
     """Return an upper bound of epsilon at delta where sampled releases take part.
 
     It is never above that of the same releases without sampling.
@@ -105,23 +105,27 @@ def sampled_epsilon(gaussian: float, sampled: Sampled, delta: float) -> float:
         At least one (mu, q, count), 0 < q < 1.
     delta
         In (0, 1).
+    coarser
+        What part of the work is done: the grid is the coarser for it, and epsilon higher.
     """
     whole = gaussian + math.fsum(count * mu * mu for mu, _, count in sampled)
     closed = gaussian_epsilon(math.sqrt(whole) * (1.0 + 2.0**-50), delta)
     if not 0 < closed < _ABSURD:
         return closed
-    both = (_by_law(gaussian, sampled, delta, closed, there) for there in (True, False))
+    both = (_by_law(gaussian, sampled, delta, closed, there, coarser) for there in (True, False))
     return min(closed, max(both))
 
 
-def _by_law(gaussian: float, sampled: Sampled, delta: float, bound: float, there: bool) -> float:
+def _by_law(
+    gaussian: float, sampled: Sampled, delta: float, bound: float, there: bool, coarser: int = 1
+) -> float:
     """Return epsilon of one direction by the law of the loss; `bound` is above it.
 
     ``there`` is the direction (with the record, without it).
     """
     sampled = tuple((mu, max(q, _SMALLEST_RATE), count) for mu, q, count in sampled)
     spread = math.sqrt(sum(count * _variance(mu, q) for mu, q, count in sampled))
-    law = _law(sampled, spread, there, beside_gaussian=gaussian > 0)
+    law = _law(sampled, spread, there, coarser, beside_gaussian=gaussian > 0)
     if law is None:
         return bound
     delta -= 2.0 * TAIL + law.rounding + _BEYOND
@@ -134,7 +138,9 @@ def _by_law(gaussian: float, sampled: Sampled, delta: float, bound: float, there
     return epsilon * (1.0 + _ROUNDING_OF_LOSSES)
 
 
-def _law(sampled: Sampled, spread: float, there: bool, *, beside_gaussian: bool) -> Law | None:
+def _law(
+    sampled: Sampled, spread: float, there: bool, coarser: int = 1, *, beside_gaussian: bool
+) -> Law | None:
     """Return the law of the sum of the losses in one direction, None where it takes too much work.
 
     Any grid will do, as what is between two points is moved upwards: one that has too many points
@@ -144,17 +150,18 @@ def _law(sampled: Sampled, spread: float, there: bool, *, beside_gaussian: bool)
     step = min(math.sqrt(_BIAS * spread / total), spread / _FINENESS)
     ends = [_ends(mu, q, total, there) for mu, q, _ in sampled]
     widths = [high - low for low, high in ends]
-    step = max(step, _SPREADS * spread / _MOST_POINTS)
-    step = max(step, max(widths) / _MOST_OF_A_USE, sum(widths) / MOST_POINTS)
+    step = max(step, _SPREADS * spread / _MOST_POINTS * coarser)
+    step = max(step, max(widths) / _MOST_OF_A_USE * coarser, sum(widths) / MOST_POINTS * coarser)
     for _ in range(_MOST_GRIDS):
         uses = [
             Use(*_one_use(mu, q, step, low, high, there), count)
             for (mu, q, count), (low, high) in zip(sampled, ends, strict=True)
         ]
         found = window(uses, step, spread, _ORDERS, beside_gaussian=beside_gaussian)
-        if found.excess <= 1:
+        excess = found.excess * coarser
+        if excess <= 1:
             return sum_of_losses(uses, step, found)
-        step *= max(found.excess * 1.01, 2.0)
+        step *= max(excess * 1.01, 2.0)
         if not step < spread:
             return None
     return None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from privet.kernel import stream
+from privet.kernel.programs.steps import MOST_STEPS
 
 from ..half import Streams
 from .control_variates import ControlledAgent
@@ -29,8 +30,14 @@ def local_steps(seed: int, round_: int, mean: int) -> int:
         The round, counted from 1.
     mean : int
         1 / p, >= 1.
+
+    Returns
+    -------
+    int
+        At most `MOST_STEPS`, as for every algorithm.
     """
-    return int(stream(seed, "local-steps", round_=round_).geometric(1.0 / mean))
+    drawn = int(stream(seed, "local-steps", round_=round_).geometric(1.0 / mean))
+    return min(drawn, MOST_STEPS)
 
 
 @dataclass(frozen=True)
@@ -41,4 +48,7 @@ class Agent(ControlledAgent):
 
     def steps(self, streams: Streams) -> int:
         """Return the round's draw, geometric of mean ``local_epochs``."""
-        return local_steps(streams.seed, streams.round, self.local_epochs)
+        return self.steps_of_round(streams.seed, streams.round)
+
+    def steps_of_round(self, seed: int, round_: int) -> int:
+        return local_steps(seed, round_, self.local_epochs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 import tracemalloc
 from collections.abc import Callable, Collection
@@ -22,7 +23,8 @@ from privet.core import ConfigError
 from privet.core.errors import HopelessError
 from privet.core.exits import Exit, exit_code
 from privet.data.meaning import Meaning
-from privet.kernel import AgentLedger, Release, Told, loss_law, sampled
+from privet.kernel import AgentLedger, Release, Told, accountant, loss_law, sampled
+from privet.kernel.accountant import Totals
 from privet.kernel.agent_ledger import LONGEST_ACCOUNT, MOST_RELEASES
 from privet.kernel.laplace import mixed_epsilon
 from privet.kernel.masks import MOST_MEMBERS
@@ -89,6 +91,18 @@ ACCOUNTS = {
     ),
     "as long, of Laplace noise": text(
         *({"mechanism": "laplace", "scale": 1.001**i, "times": 1} for i in range(14_000))
+    ),
+    "as long, of every kind": text(
+        *(
+            one
+            for i in range(3_600)
+            for one in (
+                {"mechanism": "laplace", "scale": 1.002**i, "times": 1 + i % 7},
+                {"scale": 10 ** (i % 977 / 195 - 2), "sampling": 10 ** -(i % 991 / 124 + 0.01)}
+                | {"times": 1 + i % 7},
+                {"scale": 10 + i / 7, "times": 1},
+            )
+        )
     ),
     "more releases than are read": text(
         *({"scale": 1 + i / 64, "times": 1} for i in range(MOST_RELEASES + 1))
@@ -410,7 +424,114 @@ def test_wide_mixtures_of_laplace_noise_are_composed_on_a_grid() -> None:
     assert mean < found < mean + 5.0 * spread < pure
 
 
+def beside_laplace(seed: int) -> Totals:
+    """Return the totals of a ledger of Laplace uses and many kinds of sampled ones."""
+    random = np.random.default_rng(seed)
+    sampled = [
+        Release("gaussian", scale, 1.0, relation="add-remove", sampling=rate)
+        for scale, rate in zip(
+            10 ** random.uniform(0.1, 2, 60), 10 ** random.uniform(-3.1, -2.9, 60), strict=True
+        )
+    ]
+    pure = [
+        Release("laplace", scale, norm="l1", relation="add-remove")
+        for scale in 10 ** random.uniform(4.5, 4.6, 8)
+    ]
+    kinds = [*sampled, *pure]
+    return Totals().with_all(zip(kinds, random.integers(1, 9, len(kinds)).tolist(), strict=True))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_sampled_uses_beside_laplace_ones_cost_little_and_no_less_than_each_apart(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of these is evaluated with every later charge, under its lock."""
+    totals, delta = beside_laplace(seed), 1e-6
+    assert len(totals.sampled) > 32
+    whole = sampled_epsilon(0.0, totals.sampled, delta)
+    laws: list[tuple[int, int]] = []
+    kept = sampled.window
+
+    def counting(uses: Any, *rest: Any, **options: Any) -> Any:
+        laws.append((len(uses), sum(use.masses.size for use in uses)))
+        return kept(uses, *rest, **options)
+
+    monkeypatch.setattr(sampled, "window", counting)
+    sampled_epsilon.cache_clear()
+    found = totals.epsilon(delta)
+    assert 4 <= len(laws) <= 8, "of two bounds and two directions, on a second grid where need be"
+    assert all(kinds <= 16 for kinds, _ in laws)
+    assert all(points <= loss_law.MOST_POINTS // 32 + 4 * 16 for _, points in laws)
+    # Never below the sampled uses alone, and not far above with what Laplace uses add at most.
+    assert whole <= found
+    assert found <= 1.1 * whole + math.fsum(loss * count for loss, count in totals.laplace)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.floats(1e-3, 20), st.floats(1e-6, 0.9), st.integers(1, 10**6)),
+        min_size=1,
+        max_size=40,
+        unique_by=lambda kind: kind[0],
+    ),
+    st.integers(1, 20),
+)
+def test_fewer_kinds_of_sampled_uses_cover_all_there_were(
+    kinds: list[tuple[float, float, int]], most: int
+) -> None:
+    """Each use is found again with no smaller loss and no smaller rate: a matching by flow."""
+    every = tuple(sorted(kinds))
+    fewer = accountant._fewer(every, most)
+    assert len(fewer) == min(most, len(every))
+    assert sum(count for *_, count in fewer) == sum(count for *_, count in every)
+    # Blocks of neighbours in mu: the counts in order say which use is in which block.
+    left = [list(kind) for kind in every]
+    for mu, q, count in sorted(fewer):
+        open_ = count
+        while open_:
+            loss, rate, times = left[0]
+            assert loss <= mu
+            assert rate <= q
+            taken = min(open_, times)
+            open_ -= taken
+            left[0][2] -= taken
+            if not left[0][2]:
+                del left[0]
+
+
 # ---------------------------------------------------------------------- what is not needed
+
+
+def test_an_account_of_another_mechanism_is_not_evaluated(tmp_path: Path) -> None:
+    """No run has two; the law of their sum is the dearest to compute."""
+    node = Node(tmp_path, problem(), relation="add-remove")
+    account = text({"times": 1}, {"mechanism": "laplace", "times": 1})
+    assert node.send(message(account)).error.reason == f"agent me: {Told.MESSAGE}"
+    assert "it holds releases that are not of the run's, gaussian" in node.said
+    assert node.written == b""
+
+
+def test_of_two_long_accounts_that_differ_one_is_evaluated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = (
+        AgentLedger.of((Release("gaussian", 2 + i / step), 1) for i in range(1_000))
+        for step in (7, 11)
+    )
+    composed: list[AgentLedger] = []
+    kept = AgentLedger.spent
+
+    def counting(ledger: AgentLedger, delta: float) -> float:
+        composed.append(ledger)
+        return kept(ledger, delta)
+
+    monkeypatch.setattr(AgentLedger, "spent", counting)
+    release = Release("gaussian", 3.0)
+    _, epsilon = guard.Guard._account(one.to_json(), other.to_json(), release, 1e-5)
+    (evaluated,) = composed
+    assert all(evaluated.covers(each.record(release)) for each in (one, other))
+    assert epsilon >= max(kept(each.record(release), 1e-5) for each in (one, other))
 
 
 @pytest.mark.parametrize("more", [0, 1])

@@ -11,9 +11,12 @@ import pytest
 from flwr.app import Context, RecordDict
 
 from privet.client_apps import client_app
+from privet.client_apps.rivals.tamuna import local_steps
 from privet.core import ConfigError
 from privet.kernel import BudgetRefused, NoiseError, Problem, Told
+from privet.kernel.programs.steps import MOST_STEPS
 from privet.sim.engine import InlineGrid
+from privet.strategies import Tamuna
 from privet.wire import pack
 from privet.wire.contract import agent_record, encode_settings, shared_record
 from redteam.harness import PRIVATE, SETTINGS, Node, problem
@@ -111,6 +114,26 @@ def test_a_node_without_limits_bounds_the_steps_where_it_says_so(tmp_path: Path)
         un_noised = {"clip": 0.0, "noise_variance": 0.0, "local_solver": "gd", "row_norm": 0.0}
         answer = node.train("fed-plt", local_epochs=steps, **un_noised)
         assert (answer.refusal is None) is (own is None), node.said
+
+
+def test_a_drawn_number_of_steps_is_bounded_as_any_other(tmp_path: Path) -> None:
+    """TAMUNA draws it from the seed and the round, which the coordinator chooses."""
+    most, mean, x = 100, 50, np.zeros(4)
+    draws = [local_steps(seed, 1, mean) for seed in range(400)]
+    over, under = (draws.index(found(draws)) for found in (max, min))
+    assert draws[over] > most > draws[under]
+    assert local_steps(7, 1, MOST_STEPS) <= MOST_STEPS
+    free = {"max_epsilon": None, "delta": None, "ledger_path": None, "num_examples": None}
+    node = Node(tmp_path, problem(), max_steps=most, **free)
+    settings = Tamuna(local_epochs=mean, step_size=0.01).half.settings()
+    for seed, refused in ((under, False), (over, True)):
+        said = encode_settings({**settings, "seed": seed})
+        sent = {"x": x, "y": x, "c": x, "rate": np.array(0.5)}
+        shared = shared_record("tamuna", 1, "e", 1, said, sent)
+        own = agent_record(0, pack({"h": x, "c": x, "x": x}))
+        reply = node.send(RecordDict({"privet": shared, "privet.agent": own}))
+        assert reply.has_error() is refused, node.said
+    assert f"{draws[over]} local steps in a round are above this node's max-steps" in node.said
 
 
 ACCOUNTS = {

@@ -33,7 +33,7 @@ from .gradient_agents import SeveralStepsAgent
 from .guard import TERMS, Guard, Spent, checked_terms, node_rules, require_tame
 from .half import Arrays, Local, Streams
 from .pace import Pace, require_fixed_time
-from .state import read_state, write_state
+from .state import read_state, require_room, write_state
 
 
 @dataclass(frozen=True)
@@ -131,8 +131,9 @@ class FlowerRound(Round[Local, RecordDict]):
             require_tame(self._broadcast.values())
 
     def charge(self) -> None:
-        self._pace.wait(self._message)
-        self._spent = self._guard.charge(self._half, self._facts, self._held.ledger)
+        require_room(self._context, 0)
+        with self._pace.turn(self._message):
+            self._spent = self._guard.charge(self._half, self._facts, self._held.ledger)
 
     def grant(self) -> list[View]:
         records = Records(self._prepared, self._spent.noise)

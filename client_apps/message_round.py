@@ -29,6 +29,7 @@ from .guard import (
     node_rules,
     require_buffers,
     require_none_of_loop,
+    require_small,
     require_tame,
     require_vectors,
 )
@@ -36,7 +37,10 @@ from .half import Half, Local, Streams
 from .masking import MaskFactory, Masking, plan_masking, require_agreement
 from .measures import METRICS, broadcast_model, measures
 from .pace import Pace, require_fixed_time
-from .state import LARGE, AgentState, keep_state, read_state, write_state
+from .state import LARGE, AgentState, keep_state, read_state, require_room, write_state
+
+_MORE_OF_A_STATE = 1 << 16
+"""Bytes of a state, and of its account, beside its arrays."""
 
 
 class Host(Protocol):
@@ -117,6 +121,8 @@ class MessageRound(Round[Local, RecordDict]):
         self.problem = self._prepared.problem
         broadcast = self._participant.broadcast(instruction, half.private)
         require_buffers(broadcast, getattr(self.problem, "buffers", None))
+        if instruction.recovery is not None:
+            require_small(instruction.recovery, self.problem)
         base, self._public = _base_state(instruction, held), instruction.recovery is not None
         if base is not None and self._public:
             require_buffers(base, None)  # an agent's buffers are never sent back to it
@@ -156,9 +162,12 @@ class MessageRound(Round[Local, RecordDict]):
                 require_vectors(arrays, self.problem)
 
     def charge(self) -> None:
-        self._pace.wait(self._message)
         instruction, held = self.instruction, self._held
-        self.spent = self._guard.charge(self.half, self.facts, held.ledger, instruction.ledger)
+        # Two states are kept: that which it starts from, and the new one.
+        size = sum(array.nbytes for array in self._base.values()) + _MORE_OF_A_STATE
+        require_room(self._context, 2 * size)
+        with self._pace.turn(self._message):
+            self.spent = self._guard.charge(self.half, self.facts, held.ledger, instruction.ledger)
         if self._stored > LARGE:  # a refused reply costs no state
             self._held = held.only(instruction.experiment, instruction.tag)
             keep_state(self._context, self._held)

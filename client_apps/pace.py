@@ -87,8 +87,13 @@ class Pace:
                 )
             self._file: Path = path.with_name(f"{path.name}.ended")
 
-    def wait(self, message: Message) -> None:
-        """Wait until another task may be computed, and note that one is.
+    @contextmanager
+    def turn(self, message: Message) -> Iterator[None]:
+        """Wait until another task may be computed, and note that one is; the block charges it.
+
+        The time is written before, so that a disk that takes no more is found out uncharged. A
+        task that the block refuses is no task: the time of the one before is put back, or a
+        coordinator without a budget left could hold up all others.
 
         Raises
         ------
@@ -96,6 +101,7 @@ class Pace:
             If its message expires before that.
         """
         if not self._rules.min_seconds_between:
+            yield
             return
         sent, waited = message.metadata, None
         with self._locked():
@@ -104,6 +110,11 @@ class Pace:
                 time.sleep(self._rules.wait(ended, now, sent.created_at + sent.ttl - now))
                 waited = ended
             self.note()
+            try:
+                yield
+            except BaseException:
+                self._write(ended)
+                raise
 
     def _ended(self) -> float:
         try:
@@ -130,4 +141,7 @@ class Pace:
     def note(self) -> None:
         """Write down that a task ends now, or begins: one that fails counts as well."""
         if self._rules.min_seconds_between:
-            write_whole(self._file, repr(time.time()).encode())
+            self._write(time.time())
+
+    def _write(self, ended: float) -> None:
+        write_whole(self._file, repr(ended).encode())

@@ -14,7 +14,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Context
 from numpy.typing import NDArray
 
-from privet.core import WireError
+from privet.core import ConfigError, WireError, files
 from privet.core.files import read_npz, state_path, write_npz
 from privet.kernel import Told
 from privet.wire import pack, unpack
@@ -163,6 +163,28 @@ def write_state(context: Context, state: AgentState) -> None:
     if path is not None:
         write_npz(path, state.to_members())
     keep_state(context, state)
+
+
+def require_room(context: Context, size: int) -> None:
+    """Refuse a task whose state, of about so many bytes, cannot be written when it is done.
+
+    Called before the task is charged: an upload whose state is not safe is not sent.
+
+    Raises
+    ------
+    ConfigError
+    """
+    path = state_path(context.node_config)
+    if path is None:
+        return
+    try:
+        files.require_room(path, size)
+    except OSError as error:
+        raise ConfigError(
+            f"state-path {path} cannot be written: {error.strerror}: nothing is computed or "
+            "charged until it can",
+            Told.STATE,
+        ) from None
 
 
 LARGE = 1 << 20

@@ -70,11 +70,29 @@ def write_whole(path: Path, data: bytes) -> None:
     _write(path, lambda file: file.write(data))
 
 
-def _write(path: Path, write: Callable[[BinaryIO], object]) -> None:
+def require_room(path: Path, size: int) -> None:
+    """Raise ``OSError`` where no file of ``size`` bytes can be written in the place of ``path``."""
+    temporary, descriptor = _new_beside(path)
+    try:
+        disk = os.fstatvfs(descriptor)
+        if disk.f_bavail * disk.f_frsize < size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    finally:
+        os.close(descriptor)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _new_beside(path: Path) -> tuple[Path, int]:
+    """Return the path of a new file beside another one, and its descriptor."""
     # Nobody can have made a file or a link of this name before: O_EXCL refuses both.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(temporary, flags, 0o600)
+    return temporary, os.open(temporary, flags, 0o600)
+
+
+def _write(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    temporary, descriptor = _new_beside(path)
     try:
         with open(descriptor, "wb") as file:
             write(file)

@@ -74,7 +74,7 @@ class Told(StrEnum):
     EVALUATION = "declines evaluation: it would be an un-noised release"
     QUERY = "declines a query of its own app: it would be an un-noised release"
     RULES_UNREADABLE = "its node config cannot be used; its own log names the key"
-    STATE = "its state-path cannot be read; its own log says why"
+    STATE = "its state-path cannot be used; its own log says why"
     RUN_DATA = (
         "data-path of the run config is not read on this node: its operator sets data-path, or "
         "allow-run-data = true, in the node config"

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from redteam.harness import Node, problem
 
 from privet.client_apps import LoopParticipant, client_app
 from privet.client_apps.local_sgd import local_sgd_app
@@ -164,7 +165,8 @@ def test_tasks_of_several_runs_wait_one_after_the_other(
         message = Message(RecordDict(), 1, "train")
         message.metadata.__dict__["_created_at"] = time.time()
         begun.wait()
-        Pace(rules, context).wait(message)
+        with Pace(rules, context).turn(message):
+            pass
 
     threads = [threading.Thread(target=compute) for _ in range(3)]
     for thread in threads:
@@ -172,6 +174,24 @@ def test_tasks_of_several_runs_wait_one_after_the_other(
     for thread in threads:
         thread.join()
     assert clock == [2 * pause]
+
+
+def test_a_task_that_is_refused_uncharged_holds_up_no_other(tmp_path: Path) -> None:
+    """Another run's coordinator would stop this one's tasks for nothing."""
+    pause = 100.0
+    rules = {"min_seconds_between": pause, "state_path": str(tmp_path / "state.npz")}
+    node = Node(tmp_path, problem(), **rules)
+    assert not node.send_train("dp-fedsgd").has_error()
+    time.sleep(pause)
+    began = time.time()
+    for _ in range(3):
+        reply = node.send_train("dp-fedsgd", experiment="h", target_epsilon=1e-9)
+        assert reply.error.reason.startswith("agent me: target-epsilon: this reply would bring")
+    assert not node.send_train("dp-fedsgd", round_=2).has_error()
+    assert time.time() - began < 1.0
+    assert not node.send_train("dp-fedsgd", round_=3).has_error()
+    assert time.time() - began >= pause
+    assert node.charges == 3
 
 
 # ---------------------------------------------------------------------- a declared reply time

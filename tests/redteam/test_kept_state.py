@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -238,3 +239,41 @@ def test_a_node_that_was_private_in_an_earlier_run_stays_so(tmp_path: Path) -> N
     for _ in range(2):
         assert str(Told.EVALUATION) in node().evaluate().error.reason
         of_run(node(), "plain", clip=0.0, noise_scale=0.0)
+
+
+@pytest.mark.parametrize("name", ["encoded", "loop.personal", "buffers", "x"])
+def test_a_state_that_was_sent_is_no_larger_than_a_model_needs(name: str, tmp_path: Path) -> None:
+    """A node keeps it, and reads it with every message, also of other runs."""
+    path = tmp_path / "state.npz"
+    node = Node(tmp_path, problem(), state_path=str(path))
+    assert not node.send_train("dp-fedsgd").has_error()
+    before, kept = node.written, path.read_bytes()
+    large = {name: np.zeros(1 << 20, np.uint8)}
+    reply = node.send_train("dp-fedsgd", experiment="h", state=large)
+    assert reply.error.reason == f"agent me: {Told.MESSAGE}"
+    assert "the state that was sent has 10" in node.said
+    free = {"clip": 0.0, "noise_scale": 0.0}
+    assert node.send_train("dp-fedsgd", experiment="h", state=large, **free).has_error()
+    assert (node.written, path.read_bytes()) == (before, kept)
+
+
+@pytest.mark.parametrize("fault", ["no folder", "full"])
+def test_a_node_that_cannot_write_its_state_is_not_charged(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "states"
+    node = Node(tmp_path, problem(), state_path=str(folder / "state.npz"))
+    if fault == "full":
+        folder.mkdir()
+        disk = os.statvfs(tmp_path)
+        full = os.statvfs_result((*disk[:4], 1, *disk[5:]))
+        monkeypatch.setattr(os, "fstatvfs", lambda _: full)
+    reply = node.send_train("dp-fedsgd")
+    assert reply.error.reason == f"agent me: {Told.STATE}"
+    assert f"state-path {folder / 'state.npz'} cannot be written: No s" in node.said
+    assert node.written == b""
+    if fault == "full":
+        assert list(folder.iterdir()) == []
+    monkeypatch.undo()
+    folder.mkdir(exist_ok=True)
+    assert not node.send_train("dp-fedsgd").has_error()

@@ -49,7 +49,8 @@ def diagonal(moved: Vector, turned: Vector, least: float, without: float) -> Vec
     m = np.ones_like(square)
     np.divide(np.einsum("nkd,nkd->d", turned, turned), square, out=m, where=square > 0)
     found = np.maximum(np.sqrt(m), m.dtype.type(least))
-    return np.where(square > 0, found, m.dtype.type(without))
+    result: Vector = np.where(square > 0, found, m.dtype.type(without))
+    return result
 
 
 @dataclass(frozen=True, slots=True)

@@ -309,6 +309,7 @@ def _by_theory(
     ranked = sorted(chain.from_iterable(parts), key=lambda one: one.rank)
     stable = sum(one.converges for one in ranked)
     summary = f"{stable} of {len(ranked)} settings contract"
+    summary += f"\n{theory.note}" * bool(theory.note)
     rows = [(one.settings, one.figures) for one in ranked]
     use = _use(given, ranked[0].settings, kind) if ranked[0].converges else ""
     return _SearchResult(summary, theory.query.moduli, rows, use)

@@ -186,6 +186,17 @@ class FedPLTTheory:
         self._solver()
         self._probability()
 
+    @property
+    def note(self) -> str:
+        """That a run without these settings is another method, which takes fewer rounds."""
+        if {"rho", "local-solver", "local-epochs", "step-size"} & self.query.given:
+            return ""
+        return (
+            "these are settings of the paper's method, with gradient steps; with none of them set "
+            "a run that is not private solves its subproblems and learns rho and the curvature, "
+            "which takes far fewer rounds"
+        )
+
     def parts(self) -> list[list[float]]:
         """Return the values of rho, a few to a part."""
         query = self.query

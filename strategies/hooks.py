@@ -173,6 +173,11 @@ class Theory(Protocol):
         """What it was asked."""
         ...
 
+    @property
+    def note(self) -> str:
+        """What else there is to know of the settings, a line; empty for nothing."""
+        ...
+
     def parts(self) -> Sequence[Any]:
         """Return the parts of the grid, which processes may search side by side."""
         ...

@@ -186,3 +186,13 @@ def test_numbers_that_are_not_finite_are_valid_json(capsys: pytest.CaptureFixtur
     row = strict(capsys.readouterr().out)
     assert (row["spectral-radius"], row["norm"]) == (None, "inf")
     assert (row["rounds"], row["cost"]) == ("inf", None)
+
+
+def test_the_theory_says_that_a_run_without_its_settings_is_quicker() -> None:
+    said = "solves its subproblems and learns rho and the curvature"
+    code, out, _ = privet("tune", "fed-plt", *MODULI)
+    assert code == 0
+    assert said in out
+    code, out, _ = privet("tune", "fed-plt", *MODULI, "local-solver=agd")
+    assert code == 0
+    assert said not in out

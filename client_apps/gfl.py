@@ -108,7 +108,7 @@ class Agent(ClippedGradients):
 
     def upload_bound(self, facts: Facts, state: Arrays, broadcast: Arrays, round_: int) -> float:
         """Return the bound of the iterates: E_k un-noised clipped steps from w_p."""
-        if not is_bounded(facts):
+        if not (is_bounded(facts) and "w" in broadcast):  # one of no unit is sent no model
             return math.inf
         step, start = self.step_size / self.local_epochs, norm_of(broadcast["w"])
         moved, decay = step * data_term(facts, self.clip), step * decay_of(facts)

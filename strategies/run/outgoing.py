@@ -45,6 +45,8 @@ class Outgoing:
         The encoded broadcast, by group.
     per_agent : dict of str to arrays
         The arrays that single agents are sent in addition, by name; for most algorithms empty.
+    per_group : dict of str to arrays
+        Those of the agents of a group, where agents have groups.
     messages : dict of str to Message
         The last message to each agent.
     states : dict of str to callable
@@ -66,6 +68,7 @@ class Outgoing:
     read: Arrays = field(default_factory=dict)
     shared: dict[str, ConfigRecord] = field(default_factory=dict)
     per_agent: dict[str, Arrays] = field(default_factory=dict)
+    per_group: dict[str, Arrays] = field(default_factory=dict)
     messages: dict[str, Message] = field(default_factory=dict)
     states: dict[str, Callable[[], ConfigRecord]] = field(default_factory=dict)
     bytes: int = 0
@@ -80,9 +83,11 @@ class Outgoing:
         units, position = grouped(half), session.roster.positions
         if units is not None:
             groups = {units.group(session.state, position[name]) for name in self.chosen}
+            self.per_group = {
+                group: units.broadcast_to(session.state, group) for group in sorted(groups)
+            }
             self.shared = {
-                group: self._record({**self.arrays, **units.broadcast_to(session.state, group)})
-                for group in sorted(groups)
+                group: self._record({**self.arrays, **own}) for group, own in self.per_group.items()
             }
             return
         self.shared = {ALL: self._record(self.arrays)}
@@ -92,7 +97,8 @@ class Outgoing:
 
     def sent_to(self, name: str) -> Arrays:
         """Return the arrays that an agent was sent, as it reads them."""
-        return {**self.read, **self.per_agent.get(name, {})}
+        own = self.per_group[self.group_of(name)] if self.per_group else {}
+        return {**self.read, **own, **self.per_agent.get(name, {})}
 
     def record_for(self, name: str) -> ConfigRecord:
         """Return the encoded broadcast for an agent."""

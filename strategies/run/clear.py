@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,7 @@ from privet.client_apps.inputs import starting_rows
 from privet.client_apps.sparsifiers import VALUES
 from privet.client_apps.state import LARGE
 from privet.core import RunError, UploadError, WireError, mapped
-from privet.kernel import Facts
+from privet.kernel import Facts, NoCertificateError
 from privet.wire import RECORD, Update, content_bytes, sort_names
 from privet.wire.contract import is_need_state
 from privet.wire.flower_internals import held_by
@@ -273,9 +274,10 @@ def require_honest_size(
     most = math.inf
     if held is not None:
         facts = Facts.from_json(agent.facts)
-        most = local.upload_bound(
-            local.agent, facts, starting_rows(held, 0), block.sent_to(0), round_
-        )
+        with suppress(NoCertificateError):  # nothing is proven of the noise: there is no bound
+            most = local.upload_bound(
+                local.agent, facts, starting_rows(held, 0), block.sent_to(0), round_
+            )
     if norm <= ROUNDED * most < math.inf:
         return
     if math.isfinite(most):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from privet.core import ConfigError, RunError
+from privet.core import RunError
 from privet.kernel import stream
 from privet.problems import L2, RidgeRegression
 from privet.sim.engine import InlineGrid
@@ -117,8 +117,9 @@ def test_units_come_from_the_node_config() -> None:
     _, strategy = train(1, InlineGrid(app(), nodes))
     assert strategy.units_of() == list(units)
     nodes[3]["unit"] = "7"
-    with pytest.raises(ConfigError, match="agent 3: unit '7' is not hosted here, expected 0, 1, 2"):
-        train(1, InlineGrid(app(), nodes))
+    result, strategy = train(1, InlineGrid(app(), nodes))
+    assert strategy.units_of()[3] == "none"
+    assert "3" not in result.history[0].participants
 
 
 def test_a_resumed_run_with_closing_exchanges_is_the_uninterrupted_one(tmp_path: Path) -> None:

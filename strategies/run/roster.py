@@ -611,10 +611,12 @@ class Roster:
             self.doubtful |= {name for name, agent in self.agents.items() if agent.node in back}
         now = time.monotonic()
         for node in self._pauses.keys() - self.online:
-            until, _ = self._pauses[node]
+            until, last = self._pauses[node]
             if node not in self._silent or now > until + LAST_PAUSE:
                 del self._pauses[node]
                 self._silent.discard(node)
+            else:  # one that was mended and started again waits no longer than at first
+                self._pauses[node] = (min(until, now + FIRST_PAUSE), last)
         nodes = sorted([*self._unknown(), *self._stale(question)])
         known = set(self.agents) if nodes else set()
         self._ask(grid, nodes, question, timeout)

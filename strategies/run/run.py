@@ -262,7 +262,8 @@ class Run:
         session = run.session
         if state is None:
             try:
-                state = run.half.initialise(session.start, len(session.roster.agents))
+                with np.errstate(over="ignore", invalid="ignore"):  # reported as divergence
+                    state = run.half.initialise(session.start, len(session.roster.agents))
             except ValueError as error:  # settings that do not fit the model, as groups of h
                 raise ConfigError(one_line(str(error))) from None
         session.state, session.gaps = state, Gaps(len(session.roster.agents))

@@ -152,6 +152,7 @@ def test_a_mute_node_is_asked_with_growing_pauses(later: Any, monkeypatch: Any) 
     grid.online.discard(1002)
     strategy.play_round(grid, 21)
     grid.online.add(1002)
+    later(60.0)
     assert strategy.play_round(grid, 22).participants == ("0", "1", "2")
 
 

@@ -36,7 +36,7 @@ Vector = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Penalty:
+class Tried:
     """What runs with one C gave.
 
     Attributes
@@ -60,7 +60,7 @@ def search(
     grid: Sequence[float] = GRID,
     draws: int = DRAWS,
     told: Callable[[str], None] = lambda line: None,
-) -> list[Penalty]:
+) -> list[Tried]:
     """Return what each C gave, the least loss on held-out rows first.
 
     Parameters
@@ -139,8 +139,8 @@ def _judged(held: Problems, x: Vector) -> tuple[float, dict[str, float]]:
     }
 
 
-def _mean(c: float, of_c: list[tuple[float, dict[str, float]]]) -> Penalty:
+def _mean(c: float, of_c: list[tuple[float, dict[str, float]]]) -> Tried:
     losses = [loss for loss, _ in of_c]
     names = of_c[0][1]
     means = {name: float(np.mean([measures[name] for _, measures in of_c])) for name in names}
-    return Penalty(c, float(np.mean(losses)), float(np.std(losses)), means)
+    return Tried(c, float(np.mean(losses)), float(np.std(losses)), means)

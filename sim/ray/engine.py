@@ -31,7 +31,7 @@ from privet.sim.ray.hosts import check_hosts, living_hosts
 from privet.sim.ray.session import cluster_cpus, cluster_gpus, ray_session
 from privet.sim.ray.shard import Factory, Shard
 from privet.sim.ray.waiting import Waiting
-from privet.strategies.run.exchange import STOPPED, GivenUp, Reply, late_reply
+from privet.strategies.run.exchange import STOPPED, NotAwaited, Reply, late_reply
 from privet.strategies.run.outgoing import payload_bytes
 from privet.strategies.run.together import Worked
 
@@ -225,7 +225,7 @@ class RayGrid(LocalGrid):
             for message in batch.messages:
                 message_id = message.metadata.message_id
                 if message_id in message_ids and message_id not in self._forgotten:
-                    self.arrived(message, GivenUp(STOPS, message))
+                    self.arrived(message, NotAwaited(STOPS, message))
                     self._forgotten.add(message_id)
 
     def send_and_receive(

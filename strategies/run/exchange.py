@@ -40,7 +40,7 @@ OF_NO_KIND = 1
 """The code of an agent's error reply whose own is below 0: those are this coordinator's."""
 
 
-class GivenUp(Message):
+class NotAwaited(Message):
     """An engine's own error reply to a message that is not waited for, as the run is to stop.
 
     No node can send one: what comes over a wire is a plain ``Message``, whatever its error code.
@@ -274,7 +274,7 @@ def sort_replies(owners: Mapping[str, str], messages: Iterable[Message]) -> dict
             by_agent[name] = Reply(message.content)
             continue
         code, why = message.error.code, message.error.reason or "no reason given"
-        if code < 0 and not isinstance(message, GivenUp):
+        if code < 0 and not isinstance(message, NotAwaited):
             code = OF_NO_KIND
         reply = Reply(None, one_line(why), code)
         if code == MOD_FAILED:

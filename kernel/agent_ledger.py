@@ -14,6 +14,8 @@ from privet.kernel.events import LARGEST_COUNT, Release
 
 LONGEST_ACCOUNT = 1 << 21
 """Characters of an account that are read: 10,000 to 15,000 different releases of this library's."""
+_SHORT = 1 << 11
+"""Characters of an account that is kept as it was read."""
 _FEW_KINDS = 100
 """Sampled and Laplace releases of totals whose epsilon is kept."""
 MOST_RELEASES = 16_000
@@ -54,7 +56,10 @@ class AgentLedger:
         ValueError
             As `from_json`, or for releases that cannot be composed.
         """
-        return cls.of(entry for text in texts if text for entry in _entries(text))
+        given = [text for text in texts if text]
+        if len(given) == 1:
+            return cls.from_json(given[0])
+        return cls.of(entry for text in given for entry in _entries(text))
 
     def covers(self, other: AgentLedger) -> bool:
         """Whether all messages of another account are in this one, so that it costs no less."""
@@ -112,7 +117,13 @@ class AgentLedger:
         A text may come from the other side: it has at most `LONGEST_ACCOUNT` characters, and
         `MOST_RELEASES` entries.
         """
-        return cls.of(_entries(text))
+        return _short(text) if len(text) <= _SHORT else cls.of(_entries(text))
+
+
+@lru_cache(maxsize=1 << 12)
+def _short(text: str) -> AgentLedger:
+    """Return the ledger of a short text: each message's is read again with the next one."""
+    return AgentLedger.of(_entries(text))
 
 
 @lru_cache(maxsize=64)

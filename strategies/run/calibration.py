@@ -232,7 +232,7 @@ def calibrated(
             every = plans(session, options)
             _require_agents(half, every)
             _require_certificates(half, every)
-            _require_accounts(half, every)
+            _require_accounts(half, session, every)
         return half, options.rounds
     if not known:
         raise ConfigError(f"{TARGET}: needs start(), which knows the number of rounds")
@@ -241,7 +241,7 @@ def calibrated(
         every = plans(session, options)
         _require_agents(half, every)
         with suppress(NoCertificateError):  # `_noise` names it
-            _require_accounts(half.with_settings({half.noise_key: 1.0}), every)
+            _require_accounts(half.with_settings({half.noise_key: 1.0}), session, every)
         try:
             noise = _noise(half, before, every)
             if before.get(half.noise_key) != noise:
@@ -260,7 +260,7 @@ def calibrated(
             raise ConfigError(f"{TARGET}: {error}") from None
     log.info("%s %.4g for epsilon %g", half.noise_key, noise, target)
     half = half.with_settings({half.noise_key: noise})
-    _require_accounts(half, every)
+    _require_accounts(half, session, every)
     return half, last
 
 
@@ -580,16 +580,30 @@ def _require_certificates(half: ServerHalf[Any], every: Mapping[str, Plan]) -> N
         raise ConfigError(f"this run cannot be private: {error}") from None
 
 
-def _require_accounts(half: ServerHalf[Any], every: Mapping[str, Plan]) -> None:
+def _require_accounts(half: ServerHalf[Any], session: Session, every: dict[str, Plan]) -> None:
     """Refuse a run whose accounts would grow too long, before its first message.
+
+    Where the run's own releases would fit, agents are left out of run and plans whose account has
+    no room for them: it is what they say of themselves. If no agent's has, the run is refused.
 
     Raises
     ------
     ConfigError
         As `Plan.require_account`.
     """
-    for plan in set(every.values()):
-        plan.require_account(half.agent)
+    faults: dict[Plan, ConfigError] = {}
+    different = set(every.values())
+    for plan in different:
+        try:
+            plan.require_account(half.agent)
+        except ConfigError as error:
+            replace(plan, account=AgentLedger()).require_account(half.agent)
+            faults[plan] = error
+    if faults and len(faults) == len(different):
+        raise next(iter(faults.values()))
+    for name in [name for name, plan in every.items() if plan in faults]:
+        session.roster.leave_out(name, "its account has no room left for the run's releases")
+        del every[name]
 
 
 def _require_some(every: Iterable[Plan], half: Half) -> None:

@@ -17,6 +17,7 @@ from privet.client_apps import client_app
 from privet.data import problem_from_context
 from privet.data.meaning import Meaning
 from privet.kernel import AgentLedger, Facts, Release
+from privet.kernel.agent_ledger import MOST_RELEASES
 from privet.sim.engine import InlineGrid
 from privet.strategies import GFL, DPFedSGD, FedPLT, PrimalDualStrategy, PrivetResult
 from privet.strategies.run import account as account_module
@@ -447,3 +448,37 @@ def test_a_release_no_cheaper_than_was_asked_for_is_needed() -> None:
     cheap = AgentLedger.of([(other.agent.release(facts, 1), 1)]).to_json()
     assert "lacks the release that was asked for" in fault(half, agent, cheap, 1)
     assert fault(half, agent, cheap, 1, (1.0, 9.0)) == ""
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_an_account_without_room_ends_no_resumed_run(tmp_path: Path, masked: bool) -> None:
+    """16,000 different releases that cost next to nothing: the run's further ones do not fit."""
+
+    def fill(record: Any, _: Message) -> None:
+        about = json.loads(record["about"])
+        own = json.loads(about["ledger"])
+        for one in own:
+            one["scale"] *= 0.999999
+        scale = own[0]["scale"] * 3000.0
+        more = [
+            (Release("gaussian", scale=scale * (1 + place / 1e5)), 1)
+            for place in range(MOST_RELEASES - len(own))
+        ]
+        tiny = json.loads(AgentLedger.of(more).to_json())
+        about["ledger"] = json.dumps(own + tiny, separators=(",", ":"))
+        record["about"] = json.dumps(about)
+
+    def run(change: Change, **start: Any) -> PrivetResult:
+        strategy = DPFedSGD(
+            num_agents=COUNT, clip=1.0, target_epsilon=1.0, step_size_base=0.1, patience=2.0,
+            min_agents=2, secure_sum=masked,
+        )  # fmt: skip
+        nodes = grid("dp-fedsgd", change, "2", "train")
+        zero = ArrayRecord({"x": Array(np.zeros(4))})
+        place = tmp_path / "checkpoint.npz"
+        return strategy.start(nodes, zero, num_rounds=4, timeout=20.0, checkpoint=place, **start)
+
+    run(fill, should_stop=lambda done: done.round == 2)
+    result = run(lambda *_: None, resume=tmp_path / "checkpoint.npz")
+    assert [done.participants for done in result.history[2:]] == others("2")
+    assert "epsilon 1" in str(result.privacy)

@@ -90,6 +90,7 @@ class RunArguments(FlowerArguments, total=False):
     monitor: Monitor | None
     secure_sum: bool
     recover_by_name: Literal["auto", "yes", "no", "node-key"]
+    penalty_c: float
     on_divergence: Literal["warn", "stop"]
     asynchronous: bool
     buffer: int

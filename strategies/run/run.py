@@ -254,6 +254,7 @@ class Run:
         wait_for_nodes(grid, run._wanted, options.min_agents, options.wait_timeout)
         run._begun_here = True
         run._enrol(grid)
+        run._require_open_penalties()
         run.resolve_open_settings()
         run._log_misfits()
         run._turn_away_uncertified()
@@ -410,6 +411,31 @@ class Run:
             if why := known[texts]:
                 self.session.roster.leave_out(name, why)
 
+    def _require_open_penalties(self) -> None:
+        """Turn away agents whose penalty ``penalty-c`` cannot change, where they are not most.
+
+        Raises
+        ------
+        ConfigError
+            If they are.
+        """
+        roster, given = self.session.roster, self.options.penalty_c
+        own = [
+            name
+            for name, agent in roster.agents.items()
+            if not agent.facts or Facts.from_json(agent.facts).regularizer != PooledL2.kind
+        ]
+        if given == 1.0 or not own:
+            return
+        why = (
+            "a penalty of its own (regularizer-weight, beta or divisor), which "
+            f"penalty-c = {given:g} cannot change"
+        )
+        if 2 * len(own) > len(roster.agents):
+            raise ConfigError(f"{len(own)} of {len(roster.agents)} agents: {why}")
+        for name in own:
+            roster.turn_away(name, why)
+
     def _pooled(self, known: list[Facts]) -> list[Facts]:
         """Agree on D and the weight of agents that leave their penalty to the run.
 
@@ -418,12 +444,6 @@ class Run:
         whoever joins later. Returns the facts that the agents then have.
         """
         session, open_ = self.session, [one.regularizer == PooledL2.kind for one in known]
-        given = self.options.penalty_c
-        if session.round == 0 and given != 1.0 and not all(open_):
-            raise ConfigError(
-                f"penalty-c = {given:g}: {len(known) - sum(open_)} of {len(known)} agents have a "
-                "penalty of their own (regularizer-weight, beta or divisor), which it cannot change"
-            )
         if session.round == 0 and any(open_) and not all(open_):
             log.warning(
                 "%d of %d agents leave the weight of their penalty to the run, the others do not "

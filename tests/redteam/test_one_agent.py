@@ -18,6 +18,7 @@ from privet.data import problem_from_context
 from privet.data.meaning import Meaning
 from privet.kernel import AgentLedger, Facts, Release
 from privet.kernel.agent_ledger import MOST_RELEASES
+from privet.problems import BinaryLogistic, PooledL2
 from privet.sim.engine import InlineGrid
 from privet.strategies import GFL, DPFedSGD, FedPLT, PrimalDualStrategy, PrivetResult
 from privet.strategies.run import account as account_module
@@ -482,3 +483,20 @@ def test_an_account_without_room_ends_no_resumed_run(tmp_path: Path, masked: boo
     result = run(lambda *_: None, resume=tmp_path / "checkpoint.npz")
     assert [done.participants for done in result.history[2:]] == others("2")
     assert "epsilon 1" in str(result.privacy)
+
+
+@pytest.mark.parametrize("regularizer", ["l2", ""], ids=["own", "none"])
+def test_a_penalty_of_its_own_ends_no_run_of_another_c(regularizer: str) -> None:
+    problems = [
+        BinaryLogistic(one.features, one.labels, regularizer=PooledL2(0.01, 0))
+        for one in logistic_agents(COUNT)
+    ]
+
+    nodes = [{"partition-id": place} for place in range(COUNT)]
+    made = Liar(app_of(problems, "fed-plt"), nodes)
+    made.liar, made.keys = "2", {}
+    made.change = facts_with(regularizer=regularizer) if regularizer else setting(facts="")
+    strategy = plain(penalty_c=2.0)
+    result = play(strategy, made)
+    assert [done.participants for done in result.history] == others("2")
+    assert "which penalty-c = 2 cannot change" in str(strategy.run.session.roster.rejected)

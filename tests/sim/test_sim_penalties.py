@@ -84,7 +84,7 @@ def test_penalty_c_of_another_penalty_is_refused(keys: dict[str, Any], said: str
 def test_penalty_c_beside_a_given_weight_is_refused(tmp_path: Any, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     config = {**CONFIG, "regularizer-weight": 0.1, "penalty-c": 2.0}
-    with pytest.raises(ConfigError, match="penalty-c = 2: 4 of 4 agents have"):
+    with pytest.raises(ConfigError, match="4 of 4 agents: a penalty of its own"):
         run_inline(config, "c")
 
 

@@ -19,6 +19,8 @@ _SCALED = (
     "site's rows; private runs and secure sums need a schema (privet data FILE --schema OUT writes "
     "a first one)"
 )
+_SHOWN = 4
+"""Categories that a line names."""
 _ANOTHER_ORDER = "as the others in another order, which is put into theirs"
 
 
@@ -75,14 +77,23 @@ def compare(files: Sequence[str], given: Mapping[str, Any], *, as_json: bool) ->
 def _order(one: Any, base: Any) -> str:
     """Return how a table that the others take is put into their form; empty where it is in it."""
     known = {name: facts.get("categories", []) for name, facts in one.columns.items()}
-    single = {name: texts[0] for name, texts in known.items() if len(texts) == 1}
     others = {name: facts.get("categories", []) for name, facts in base.columns.items()}
     if list(known) != list(others) or any(
-        known[name] != others[name] for name in others if name not in single
+        known[name] != [text for text in others[name] if text in known[name]] for name in others
     ):
         return _ANOTHER_ORDER
-    alone = [f"{name} = {text}" for name, text in single.items() if others[name] != [text]]
-    return f"as the others, with {', '.join(alone)} in every row" if alone else ""
+    said = []
+    for name, texts in known.items():
+        lacking = [text for text in others[name] if text not in texts]
+        if lacking and len(texts) == 1:
+            said.append(f"with {name} = {texts[0]} in every row")
+        elif lacking:
+            said.append(f"without {name} = {', '.join(lacking[:_SHOWN])}{_more(lacking)}")
+    return f"as the others, {', '.join(said)}" if said else ""
+
+
+def _more(texts: Sequence[str]) -> str:
+    return f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
 
 
 def _read(file: str, given: Mapping[str, Any]) -> tuple[Meaning, Dataset] | str:

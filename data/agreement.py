@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from privet.data.dataset import some
 from privet.data.meaning import SORTED, Difference, Meaning, digest, is_digests, read
 from privet.data.scaling import pooled
 
@@ -78,8 +80,9 @@ def agreement(statements: Mapping[str, str], leader: str = "") -> Agreement:
     """Return the encoding that sites, by name, are to have in common.
 
     It is the ``leader``'s, such as a coordinator's with data of its own, else that of most sites,
-    in the order of most of these: of several with as many, that of the first name. Scaling that
-    sites read from their own rows becomes that of all rows together.
+    in the order of most of these: of several with as many, that of the first name. A column whose
+    categories no schema states has those of the site that has most, where the others' are among
+    them. Scaling that sites read from their own rows becomes that of all rows together.
 
     Raises
     ------
@@ -106,8 +109,24 @@ def agreement(statements: Mapping[str, str], leader: str = "") -> Agreement:
     return Agreement(base.text)
 
 
+def categories_alone(sites: Mapping[str, Meaning]) -> list[str]:
+    """Return a line on each column of which a single site has categories, by name of the site, that
+    the others do not have. Those of a schema are no site's own."""
+    lines = []
+    for name in dict.fromkeys(name for site in sites.values() for name in site.columns):
+        columns = {site: one.columns.get(name, {}) for site, one in sites.items()}
+        if len(sites) < 2 or any(facts.get("stated") for facts in columns.values()):
+            continue
+        own = {site: facts.get("categories", ()) for site, facts in columns.items()}
+        having = Counter(text for texts in own.values() for text in texts)
+        for site, texts in own.items():
+            if alone := [text for text in texts if having[text] == 1]:
+                lines.append(f"column {name}: {some(alone)} in {site!r}")
+    return lines
+
+
 def _of_most(stated: Mapping[str, str]) -> str:
-    """Return the statement of most sites."""
+    """Return the encoding of most sites, with the categories of those of them that have more."""
     first: dict[str, str] = {}
     counts: dict[str, dict[str, int]] = {}
     for text in stated.values():
@@ -122,17 +141,25 @@ def _of_most(stated: Mapping[str, str]) -> str:
             first[known] = text
         orders = counts.setdefault(content, {})
         orders[known] = orders.get(known, 0) + 1
-    best: tuple[int, str] = (-1, "")
+    total = {content: sum(orders.values()) for content, orders in counts.items()}
+    chosen, found = {}, {}
     for content, orders in counts.items():
         texts = [one for one in orders if not is_digests(first[one])] or list(orders)
-        known = max(texts, key=orders.__getitem__)
-        found = read(first[known])
-        total = 0
-        for other, theirs in counts.items():
-            one = read(first[next(iter(theirs))])
-            alike = found is not None and one is not None and one.difference(found) is None
-            if other == content or alike:
-                total += sum(theirs.values())
-        if total > best[0]:
-            best = total, first[known]
-    return best[1]
+        chosen[content] = first[max(texts, key=orders.__getitem__)]
+        found[content] = read(chosen[content])
+    best, result, covered = -1, "", set[str]()
+    largest = sorted(total, key=lambda content: -total[content])
+    for content in largest:
+        if content in covered:
+            continue
+        base, alike = found[content], {content}
+        if base is not None:
+            others = [(one, theirs) for one in largest if (theirs := found[one]) is not None]
+            for _, theirs in others:
+                base = base.widened(theirs) or base
+            alike |= {one for one, theirs in others if theirs.difference(base) is None}
+        covered |= alike
+        count = sum(total[one] for one in alike)
+        if count > best:
+            best, result = count, chosen[content] if base is None else base.text
+    return result

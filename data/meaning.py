@@ -40,6 +40,8 @@ _BOUNDS = (120, 120, 260)
 """Powers of ten that the numbers of a scaling stay below, so that no square overflows."""
 _SHOWN = 120
 """Characters of what one side has that a line shows."""
+_FEW_TEXTS, _LONGEST_TEXT = 3, 20
+"""Categories that it shows of many, and characters of each."""
 _DIGESTS = re.compile(rf"[0-9a-f]{{32}}:([0-9a-f]{{32}}|{SORTED}|{OWN})")
 
 Facts = Mapping[str, Any]
@@ -215,8 +217,8 @@ class Meaning:
         """Return in what this encoding cannot be put into the form of another, None where it can.
 
         Orders of columns differ, and so do categories that no schema states, and what is read from
-        rows: these are no difference. A column with a single text, which states nothing, takes the
-        categories of the other where that text is among them.
+        rows: these are no difference. A column without stated categories takes those of the other
+        where its own are among them.
         """
         if found := _of_names(self.columns, other.columns):
             return found
@@ -232,6 +234,22 @@ class Meaning:
         if self.says != other.says:
             return Difference(*(f"the meaning {one!r}" for one in (self.says, other.says)))
         return None
+
+    def widened(self, other: Meaning) -> Meaning | None:
+        """Return this encoding with another's categories in each column whose own are among these.
+
+        None where the other cannot be put into that form.
+        """
+        columns = {
+            name: theirs
+            if (theirs := other.columns.get(name, {}))
+            and _takes(facts, theirs)
+            and not _takes(theirs, facts)
+            else facts
+            for name, facts in self.columns.items()
+        }
+        made = replace(self, columns=columns)
+        return made if other.difference(made) is None else None
 
     def like(self, other: Meaning) -> Meaning:
         """Return this encoding in the form of another, which it does not differ from."""
@@ -388,14 +406,43 @@ def _of_unit(name: str, ours: Facts, theirs: Facts) -> Difference:
 
 def _of_categories(name: str, ours: Facts, theirs: Facts) -> Difference | None:
     known, expected = ours["categories"], theirs["categories"]
-    single = len(known) == 1 and not ours.get("stated") and ours.get("width", 0) > 0
-    if single and known[0] in expected:
+    if _takes(ours, theirs):
         return None
     if set(known) != set(expected):
-        return Difference(*(f"{name} = {', '.join(one)}" for one in (known, expected)))
+        return Difference(*_texts_apart(name, known, expected))
     if ours.get("stated") and known[0] != expected[0]:
         return Difference(*(f"the reference {one[0]} of {name}" for one in (known, expected)))
     return None
+
+
+def _takes(ours: Facts, theirs: Facts) -> bool:
+    """Return whether a column of categories can be read with those of another.
+
+    Categories that no schema states say which texts a site's rows happen to have. A single text
+    that is left out as a column is no feature.
+    """
+    if ours.get("stated") or "categories" not in ours or "categories" not in theirs:
+        return False
+    known, expected = ours["categories"], theirs["categories"]
+    if len(known) == 1 and known != expected and not ours.get("width"):
+        return False
+    return set(known) <= set(expected)
+
+
+def _texts_apart(name: str, ours: Sequence[str], theirs: Sequence[str]) -> Iterable[str]:
+    """Yield the categories of either side; where they are too many for a line, those that the other
+    lacks, and how many both have."""
+    lines = [f"{name} = {', '.join(one)}" for one in (ours, theirs)]
+    if max(map(len, lines)) <= _SHOWN:
+        yield from lines
+        return
+    both = set(ours) & set(theirs)
+    for one in (ours, theirs):
+        own = [text[:_LONGEST_TEXT] for text in one if text not in both]
+        rest = [f"{len(own) - _FEW_TEXTS} more"] if len(own) > _FEW_TEXTS else []
+        rest += [f"{len(both)} that both have"] if both else []
+        known = ", ".join(own[:_FEW_TEXTS])
+        yield f"{name} = {' and '.join(filter(None, [known, *rest]))}"
 
 
 def _range(given: Sequence[float]) -> str:

@@ -18,7 +18,7 @@ from privet.client_apps.state_tables import StateTable, of_rounds, with_ledgers
 from privet.core import NotFiniteError, UploadError
 from privet.core.errors import listed, one_line
 from privet.core.shapes import REAL, Entries, Items, require
-from privet.data.agreement import Agreement, agreement
+from privet.data.agreement import Agreement, agreement, categories_alone
 from privet.data.meaning import is_own, is_statement, named, read
 from privet.data.scaling import of_units
 from privet.wire import Enrolment, Layout
@@ -341,7 +341,7 @@ class Session:
         if all(map(is_own, stated.values())):  # the coordinator's data are of another kind
             self.leader = ""
         self.encoding = agreement(stated, self.leader)
-        self._warn_of_units(stated)
+        self._tell_of_columns(stated)
         others = [name for name, text in stated.items() if not self.encoding.has(text)]
         if others:
             log.info("agents %s are asked again, for the run's columns and scaling", listed(others))
@@ -349,15 +349,17 @@ class Session:
             self.encoding_sent = named(self.encoding.mark, self.row_norm)
         return others
 
-    def _warn_of_units(self, stated: Mapping[str, str]) -> None:
-        """Log columns whose numbers lie so far apart at sites that their units may differ."""
-        agreed = self.encoding.meaning
-        if agreed is None or not agreed.scale:
+    def _tell_of_columns(self, stated: Mapping[str, str]) -> None:
+        """Log columns whose numbers lie so far apart at sites that their units may differ, and
+        categories that the run has from a single site."""
+        if (agreed := self.encoding.meaning) is None:
             return
         read_ones = {name: one for name, text in stated.items() if text and (one := read(text))}
         alike = {name: one for name, one in read_ones.items() if one.difference(agreed) is None}
-        if found := of_units(alike):
+        if agreed.scale and (found := of_units(alike)):
             log.warning("%s", one_line(listed(found)))
+        if found := categories_alone(alike):
+            log.info("categories of a single agent: %s", one_line(listed(found)))
 
     def adopt(self, enrolment: Enrolment) -> None:
         """Take over the model description of an enrolled agent.

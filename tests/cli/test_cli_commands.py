@@ -769,6 +769,14 @@ class TestData:
         code, out, err = privet("data", "bern.csv", "graz.csv", "label-column=y")
         assert (code, err) == (0, "")
         assert "- graz.csv: as the others, with ward = a in every row" in out.splitlines()
+        lines = [",".join([*row, "abc"[n % 3]]) for n, row in enumerate(rows)]
+        Path("bern.csv").write_text("\n".join(["age,sodium,y,ward", *lines]) + "\n")
+        lines = [",".join([*row, "bc"[n % 2]]) for n, row in enumerate(rows)]
+        Path("graz.csv").write_text("\n".join(["age,sodium,y,ward", *lines]) + "\n")
+        code, out, err = privet("data", "graz.csv", "bern.csv", "label-column=y")
+        assert (code, err) == (0, "")
+        assert "- bern.csv: as the others" in out.splitlines()
+        assert "- graz.csv: as the others, without ward = a" in out.splitlines()
         differences = {name: one["difference"] for name, one in found["tables"].items()}
         assert differences == {
             "linz.csv": "has creatinine, the others sodium",

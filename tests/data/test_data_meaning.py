@@ -29,12 +29,14 @@ CHANGES = (
     "reorder",
     "rename",
     "recode",
+    "lack",
     "drop",
     "range",
     "reverse",
     "label",
     "state",
 )
+COUNT = 12
 CLASSES = (("0", "1"), ("nein", "ja"), ("no", "yes"))
 
 
@@ -73,13 +75,21 @@ class Site:
 
 
 def same(first: Site, second: Site) -> bool:
-    """Whether two sites mean the same: one without a schema takes the references of the other's."""
-    if first.schema == second.schema:
+    """Whether two sites mean the same: one without a schema takes the references of the other's,
+    and in each column categories among which its own are."""
+    if first.schema and second.schema:
         return bool(first.meaning == second.meaning)
-    numbers = any(not one.categories for site in (first, second) for one in site.columns)
-    texts = [{(c.name, frozenset(c.categories)) for c in one.columns} for one in (first, second)]
-    rest = [one.meaning[1:] for one in (first, second)]
-    return not numbers and texts[0] == texts[1] and rest[0] == rest[1]
+    texts = [{c.name: set(c.categories) for c in one.columns} for one in (first, second)]
+    if texts[0].keys() != texts[1].keys() or first.meaning[1:] != second.meaning[1:]:
+        return False
+    for name, ours in texts[0].items():
+        theirs = texts[1][name]
+        if bool(ours) != bool(theirs) or (not ours and first.schema != second.schema):
+            return False
+        known = (ours <= theirs and not first.schema) or (theirs <= ours and not second.schema)
+        if not known:
+            return False
+    return True
 
 
 @st.composite
@@ -115,6 +125,8 @@ def changed(draw: Any, site: Site) -> Site:
         elif kind == "recode" and one.categories:
             new = draw(st.sampled_from(unused))
             columns[at] = replace(one, categories=(*one.categories[:-1], new))
+        elif kind == "lack" and len(one.categories) > 2:
+            columns[at] = replace(one, categories=one.categories[1:])
         elif kind == "drop" and len(columns) > 1:
             del columns[at]
         elif kind == "range" and not one.categories:
@@ -129,21 +141,49 @@ def changed(draw: Any, site: Site) -> Site:
     return site
 
 
-def built(folder: Path, site: Site, seed: int) -> Callable[[str], Any]:
-    """Write a site's files, and return what makes its problem with an agreed encoding.
-
-    A row is drawn by the column's name alone: sites with the same columns have the same records.
-    """
-    count = 12
+def cells_of(site: Site, seed: int) -> dict[str, list[str]]:
+    """Return a site's records, by column."""
     cells = {}
     for column in site.columns:
         draws = np.random.default_rng([seed, NAMES.index(column.name)])
         if column.categories:
             known = sorted(column.categories)
-            cells[column.name] = [known[one % len(known)] for one in draws.permutation(count)]
+            cells[column.name] = [known[one % len(known)] for one in draws.permutation(COUNT)]
         else:
-            cells[column.name] = [str(one) for one in draws.integers(0, 101, count)]
-    cells[site.label] = [sorted(site.classes)[one % 2] for one in range(count)]
+            cells[column.name] = [str(one) for one in draws.integers(0, 101, COUNT)]
+    return cells
+
+
+def one_hot(site: Site, agreed: str) -> list[list[float]]:
+    """Return the columns of a site's categories as an agreed encoding has them, from its records:
+    numbers of others are left out."""
+    cells = cells_of(site, 1)
+    return [
+        [float(one == category) for one in cells[name]]
+        for name, facts in json.loads(agreed)["columns"]
+        for category in facts.get("categories", [])[1:]
+    ]
+
+
+def categories_of(problem: Any, agreed: str) -> list[list[float]]:
+    """Return the columns of a problem that stand for categories of an agreed encoding."""
+    found, at = [], 0
+    for _, facts in json.loads(agreed)["columns"]:
+        width = len(facts["categories"]) - 1 if "categories" in facts else 1
+        if "categories" in facts:
+            found += problem.features[:, at : at + width].T.tolist()
+        at += width
+    assert problem.features.shape[1] == at + 1  # the intercept
+    return found
+
+
+def built(folder: Path, site: Site, seed: int) -> Callable[[str], Any]:
+    """Write a site's files, and return what makes its problem with an agreed encoding.
+
+    A row is drawn by the column's name alone: sites with the same columns have the same records.
+    """
+    cells = cells_of(site, seed)
+    cells[site.label] = [sorted(site.classes)[one % 2] for one in range(COUNT)]
     lines = [",".join(cells), *(",".join(row) for row in zip(*cells.values(), strict=True))]
     file = folder / "table.csv"
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -181,7 +221,11 @@ def test_a_pair_is_accepted_exactly_where_it_means_the_same(data: Any) -> None:
             assert taken.ours != taken.theirs
             return
         built_ones = [make(agreed.text) for make in (ours, theirs)]
-    assert built_ones[0].features.tobytes() == built_ones[1].features.tobytes()
+    for problem, site in zip(built_ones, (first, second), strict=True):
+        assert categories_of(problem, agreed.text) == one_hot(site, agreed.text)
+    texts = [{(c.name, frozenset(c.categories)) for c in one.columns} for one in (first, second)]
+    if texts[0] == texts[1]:  # the same records
+        assert built_ones[0].features.tobytes() == built_ones[1].features.tobytes()
     assert built_ones[0].labels.tobytes() == built_ones[1].labels.tobytes()
     assert {each.meaning.text for each in built_ones} == {agreed.text}
 
@@ -325,6 +369,63 @@ def test_most_sites_decide_whoever_comes_first() -> None:
     assert agreement(stated, leader=odd.text) == Agreement(odd.text)
     assert agreement({}) == Agreement("")
     assert agreement({"1": odd.text, "2": most.text}) == Agreement(odd.text)
+
+
+def lacking(*columns: tuple[str, ...], names: tuple[str, ...] = ("c", "d")) -> Meaning:
+    """Return what a site without a schema states whose columns have these categories."""
+    facts = {n: {"categories": list(one)} for n, one in zip(names, columns, strict=True)}
+    return Meaning(facts, {"name": "y", "classes": ["0", "1"]})
+
+
+def test_sites_that_lack_categories_of_different_columns_are_agreed() -> None:
+    """Whoever comes first: none of them has all categories of both columns."""
+    sites = {
+        "a": lacking(("1", "2"), ("x", "y", "z")),
+        "b": lacking(("1", "2", "3"), ("x", "z")),
+        "c": lacking(("2", "3"), ("x", "y")),
+    }
+    for order in (sites, dict(reversed(sites.items()))):
+        agreed = agreement({name: one.text for name, one in order.items()})
+        assert agreed.meaning is not None
+        known = {name: facts["categories"] for name, facts in agreed.meaning.columns.items()}
+        assert known == {"c": ["1", "2", "3"], "d": ["x", "y", "z"]}
+        assert [agreed.unfit(one.text, "the others") for one in sites.values()] == [""] * 3
+        assert all(isinstance(agreed.taken_by(one), Meaning) for one in sites.values())
+
+
+def test_a_site_of_other_texts_is_turned_away_by_the_most_whatever_its_name() -> None:
+    few, most = lacking(("1", "2"), ("x", "y")), lacking(("1", "2", "3"), ("x", "y"))
+    for odd in (
+        lacking(("1", "2", "4"), ("x", "y")),
+        lacking(("1", "2"), ("x", "y"), names=("c", "e")),
+    ):
+        sites = {"a": odd, "b": few, "c": most, "d": most}
+        agreed = agreement({name: one.text for name, one in sites.items()})
+        assert agreed == Agreement(most.text)
+        unfit = [bool(agreed.unfit(one.text, "the others")) for one in sites.values()]
+        assert unfit == [True, False, False, False]
+
+
+def test_a_coordinators_categories_are_not_widened() -> None:
+    leader, more = lacking(("1", "2"), ("x", "y")), lacking(("1", "2", "3"), ("x", "y"))
+    agreed = agreement({"a": more.text}, leader=leader.text)
+    assert agreed == Agreement(leader.text)
+    line = "has c = 1, 2, 3, the coordinator's data c = 1, 2"
+    assert agreed.unfit(more.text, "the coordinator's data") == line
+
+
+def test_of_many_categories_those_are_named_that_differ() -> None:
+    texts = tuple(f"category {at:02d}" for at in range(30))
+    ours, theirs = lacking(texts[1:], ("x",)), lacking((*texts[:-2], "other"), ("x",))
+    found = ours.difference(theirs)
+    assert found is not None
+    assert found.between("has", "the others") == (
+        "has c = category 28, category 29 and 27 that both have, the others c = category 00, other "
+        "and 27 that both have"
+    )
+    stated = Meaning({"c": {"categories": list(texts[1:]), "stated": True}}, ours.label)
+    found = stated.difference(Meaning({"c": {"categories": list(texts)}}, ours.label))
+    assert found == ("c = 29 that both have", "c = category 00 and 29 that both have")
 
 
 def test_a_file_that_changes_after_enrolment_is_not_read_by_what_was_agreed(tmp_path: Path) -> None:

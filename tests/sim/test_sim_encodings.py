@@ -46,7 +46,7 @@ PRIVATE: dict[str, Any] = {
 SEEDED: dict[str, Any] = {**PRIVATE, "noise_seed": 3}
 
 
-def pooled_optimum(*sites: dict[str, list[Any]], dim: int = 4, weight: float = 0.05) -> Any:
+def pooled_optimum(*sites: dict[str, list[Any]], wards: str = "ab", weight: float = 0.05) -> Any:
     """Return the minimiser of the sum of the sites' mean losses on columns that are standardised
     with the numbers of all their rows, by Newton's method written out here."""
     whole = {name: np.concatenate([one[name] for one in sites]) for name in COLUMNS}
@@ -56,9 +56,10 @@ def pooled_optimum(*sites: dict[str, list[Any]], dim: int = 4, weight: float = 0
             (np.array(site[name]) - whole[name].mean()) / whole[name].std()
             for name in ("age", "sodium")
         ]
-        ward = np.array([float(one == "b") for one in site["ward"]])
+        ward = [np.array([float(one == each) for one in site["ward"]]) for each in wards[1:]]
         signs = np.array([1.0 if one == "1" else -1.0 for one in site["died"]])
-        parts.append((np.column_stack([*numbers, ward, np.ones(len(ward))]), signs))
+        parts.append((np.column_stack([*numbers, *ward, np.ones(len(signs))]), signs))
+    dim = 2 + len(wards)
     x = np.zeros(dim)
     for _ in range(50):
         gradient, hessian = len(parts) * weight * x, len(parts) * weight * np.eye(dim)
@@ -79,6 +80,29 @@ def test_plain_sites_scale_by_all_rows_so_that_the_model_is_the_pooled_one(
     model, strategy = train(sites, 300, engine=engine, rho=1.0)
     assert not turned_away(strategy)
     assert model == pytest.approx(pooled_optimum(BERN, GRAZ, LINZ), abs=1e-9)
+
+
+@pytest.mark.parametrize("engine", [InlineGrid, CohortGrid])
+def test_sites_that_lack_categories_have_the_pooled_model(
+    tmp_path: Path, engine: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = [
+        {**one, "ward": [wards[at % len(wards)] for at in range(len(one["ward"]))]}
+        for one, wards in ((BERN, "abc"), (GRAZ, "ab"), (LINZ, "ac"))
+    ]
+    caplog.set_level("INFO", logger="flwr.privet")
+    sites = nodes(tmp_path / "lacking", [table(one) for one in given])
+    model, strategy = train(sites, 300, engine=engine, rho=1.0, dim=5)
+    assert not turned_away(strategy)
+    assert model == pytest.approx(pooled_optimum(*given, wards="abc"), abs=1e-9)
+    assert "categories of a single agent" not in caplog.text
+    train(nodes(tmp_path / "two", [table(one) for one in given[:2]]), 1, engine=engine, dim=5)
+    assert "categories of a single agent: column ward: 'c' in 'bern'" in caplog.text
+    schemas = (SCHEMA.replace('["a", "b"]', '["a", "b", "c"]'), SCHEMA)
+    sites = nodes(tmp_path / "stated", [table(one) for one in given[:2]], schemas)
+    _, strategy = train(sites, 1, engine=engine, dim=5)
+    (why,) = turned_away(strategy)
+    assert "ward = a, b" in why
 
 
 def test_the_coordinator_says_where_units_may_differ(

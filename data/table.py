@@ -38,6 +38,7 @@ from privet.data.table_doubts import (
     of_files,
     of_header,
     of_ids,
+    of_numbers_of_dates,
     of_signs,
     of_spellings,
     of_survival,
@@ -52,6 +53,7 @@ from privet.data.table_faults import (
     of_gaps,
     of_headers,
     of_labels,
+    of_left_out,
     of_names,
 )
 from privet.data.table_files import TEST, Rows, read_rows
@@ -61,9 +63,9 @@ from privet.data.table_sites import (
     facts_of,
     of_column,
     of_each,
-    of_spelt,
     sites_of,
 )
+from privet.data.table_spellings import of_missing_texts, of_spelt
 from privet.data.table_values import (
     UnfitError,
     as_numbers,
@@ -166,6 +168,8 @@ def load_table(source: Source) -> Dataset:
     faults = [] if schema.columns else _faults_of_names(rows, table.column_names)
     faults += of_headers(rows.headers)
     faults += of_empty_rows(int((~filled).sum()) - rows.headers)
+    left_out = int(filled.sum()) - len(kept)
+    faults += of_left_out(left_out, infinite=source.infinite == "drop")
     faults += of_files(rows.counts, TEST, rows.unread)
     if not schema.columns:
         made = {one for several in rows.repeated.values() for one in several} | {*rows.unnamed}
@@ -178,6 +182,7 @@ def load_table(source: Source) -> Dataset:
         raise TableError(source, faults)
     *inputs, label = columns
     faults += of_ids(source, inputs, values)
+    faults += of_numbers_of_dates(inputs, values)
     faults += of_survival(label, inputs, values)
     faults += of_signs(columns, table, rows.points)
     ids = _texts_of(table, source.id_column)
@@ -224,7 +229,7 @@ def load_table(source: Source) -> Dataset:
         test,
         classes=classes,
         task=task,
-        description=_description(source, inputs, len(rows.files) - len(kept) - rows.headers),
+        description=_description(source, inputs),
         data_dependent=_dependence(source, schema),
         source_columns=tuple(columns),
         encoding=encoding,
@@ -257,6 +262,7 @@ def _of_sites(
         if f"column {column.name}" not in told:
             lines = of_spelt(column, whole[column.name], classes=column is label)
             found |= {fault.text: fault for fault in lines}
+        found |= {fault.text: fault for fault in of_missing_texts(column, whole[column.name])}
     return list(found.values())
 
 
@@ -325,7 +331,7 @@ def _encoding(
     )
 
 
-def _description(source: Source, inputs: list[SourceColumn], left_out: int) -> str:
+def _description(source: Source, inputs: list[SourceColumn]) -> str:
     how = "scaled as the schema says" if source.schema else "standardised with training statistics"
     width = sum(column.width for column in inputs)
     remarks = [f"{Path(source.path).name}: {width} columns, numbers {how}, categories one-hot"]
@@ -333,9 +339,6 @@ def _description(source: Source, inputs: list[SourceColumn], left_out: int) -> s
         remarks.append(f"left out, as every row has the same text: {', '.join(constant)}")
     if zeros := _zeros(inputs):
         remarks.append(zeros)
-    if left_out:
-        infinite = " or infinite" if source.infinite == "drop" else ""
-        remarks.append(f"left out, as values are missing{infinite}: {left_out} rows")
     return "; ".join(remarks)
 
 

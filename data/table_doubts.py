@@ -162,6 +162,30 @@ def of_dates(columns: Iterable[SourceColumn], table: Any, sites: LabelArray) -> 
     return faults
 
 
+def of_numbers_of_dates(columns: Iterable[SourceColumn], values: Mapping[str, Any]) -> list[Fault]:
+    """Return the doubt about numbers that are all dates, such as 20190321."""
+    faults = []
+    for column in columns:
+        if (
+            column.categories
+            or column.dates
+            or not 18000101 <= column.low <= column.high < 22000101
+        ):
+            continue
+        numbers = as_numbers(values[column.name].drop_null())
+        days, months = numbers % 100, numbers // 100 % 100
+        dates = _are_whole(numbers) and min(days.min(), months.min()) >= 1
+        if not dates or days.max() > 31 or months.max() > 12 or len(np.unique(numbers)) < FEW:
+            continue
+        one = f"{int(numbers[0])}"
+        text = (
+            f"column {column.name}: dates that are written as numbers, such as {one}, whose "
+            f"differences are no days: write {one[:4]}-{one[4:6]}-{one[6:]}, and set dates"
+        )
+        faults.append(Fault(text, stops=False))
+    return faults
+
+
 def of_signs(columns: Iterable[SourceColumn], table: Any, points: Mapping[str, str]) -> list[Fault]:
     """Return the doubts about points in a schema's numbers that may be of thousands: those of
     whole numbers (``points``, by column), and those of a table with decimal commas."""

@@ -32,7 +32,7 @@ CHOSEN = "COLUMN"
 """Stands for the name that the user is to choose."""
 DATES_TEXT = (
     "dates or times, such as {}; expected numbers or categories (dates = day-first or month-first "
-    "makes them numbers of days)"
+    "makes them numbers of days; a schema that lists the texts makes them categories)"
 )
 _NUMBER = r"[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?"
 
@@ -190,6 +190,13 @@ def of_empty_rows(count: int) -> list[Fault]:
     return [Fault(f"{rows} left out", stops=False)] if count else []
 
 
+def of_left_out(count: int, *, infinite: bool) -> list[Fault]:
+    """Return the line on rows that the keys of missing and infinite values leave out."""
+    rows = "a row is" if count == 1 else f"{count} rows are"
+    text = f"{rows} left out, as values are missing{' or infinite' * infinite}"
+    return [Fault(text, stops=False)] if count else []
+
+
 def of_headers(count: int) -> list[Fault]:
     """Return the doubt about rows that repeat the names of the columns, which are left out."""
     rows = "a row repeats" if count == 1 else f"{count} rows repeat"
@@ -206,6 +213,13 @@ def check_categories(categories: list[str], rows: int) -> None:
     first = repr(categories[0][:40])
     if all(map(is_date, categories)):
         raise UnfitError(DATES_TEXT.format(first))
+    others = [text for text in categories if not is_date(text)]
+    if len(categories) > MOST_CLASSES and 0 < len(others) < len(categories) / 2:
+        excel = " (a day number of Excel?)" if re.fullmatch(r"\d{5}", others[0]) else ""
+        raise UnfitError(
+            f"dates, but for {others[0][:40]!r}{excel}: write it as one, or nothing if a value is "
+            "missing"
+        )
     folded: dict[str, str] = {}
     for text in categories:
         if (other := folded.setdefault(text.casefold(), text)) != text:

@@ -30,15 +30,12 @@ _PART = 100.0
 _MOST_LINES = 5
 """Columns that are named each by a line where one thing is doubtful about many."""
 _ID_WORDS = {"id", "pid", "uid", "uuid", "key", "nr", "no", "number", "index", "patient", "case"}
-_SPELLINGS = (
-    {"y", "yes", "j", "ja", "t", "true", "1", "+", "pos", "positive", "positiv"},
-    {"n", "no", "nein", "f", "false", "0", "-", "neg", "negative", "negativ"},
-    {"m", "male", "man"},
-    {"f", "female", "woman"},
-)
-"""Spellings of one answer."""
 _COMMON = 0.6
 """Part of the other rows from which a value in every row of a site is no wonder."""
+_PART_OF_ROWS = 0.05
+"""Part of a site's rows from which a category that it alone has is no rare one."""
+_CHANCE = 1e-6
+"""Chance, where rows are dealt at random, that a category is in none of some rows."""
 _PLURAL = {"class": "classes", "category": "categories"}
 
 Sites = Mapping[str, ColumnFacts]
@@ -140,36 +137,6 @@ def _of_range(column: SourceColumn, facts: ColumnFacts) -> list[Fault]:
         f"column {column.name}: all numbers lie in {facts.low:g} to {facts.high:g}, within a "
         f"hundredth of the schema's [{column.low:g}, {column.high:g}]: in another unit?"
     )
-    return [Fault(text, stops=False)]
-
-
-def of_spelt(column: SourceColumn, facts: ColumnFacts, *, classes: bool) -> list[Fault]:
-    """Return the doubt about categories that may be spellings of one, such as y and yes, and about
-    ``classes`` of very few rows."""
-    of = f"column {column.name}:"
-    if column.public:
-        return []
-    for spellings in _SPELLINGS:
-        same = [one for one in column.categories if one.casefold() in spellings]
-        if len(same) > 1 and any(len(one) > 1 for one in same):
-            text = f"{of} {some(same)}: if they mean the same, write them alike"
-            return [Fault(text, stops=False)]
-    rare = [one for one, count in facts.counts.items() if count < FEW]
-    if not (classes and rare and len(column.categories) > 2):
-        return []
-    if all(map(is_number, column.categories)):
-        low, high = (f"{end(map(float, column.categories)):g}" for end in (min, max))
-        text = (
-            f"{of} {len(column.categories)} classes in {facts.rows} rows, one of "
-            f"{facts.counts[rare[0]]}: if it is a quantity, a schema with a range for it, such as "
-            f'"{column.name}" = [{low}, {high}], makes it one'
-        )
-    else:
-        count = sum(facts.counts[one] for one in rare)
-        text = (
-            f"{of} the {_several('class', rare)} in {count} of {facts.rows} rows: if another "
-            "spelling, write it as the other rows do"
-        )
     return [Fault(text, stops=False)]
 
 
@@ -371,7 +338,49 @@ def _of_parted(column: SourceColumn, own: Sites, test: str, what: str) -> list[s
         each = "; ".join(f"{some(sorted(one))} in {site}" for site, one in list(sets.items())[:4])
         return [f"the {names} are {len(trained)}, and no site has more than two ({each}): {same}"]
     most = len(trained) if what == "class" else 2
-    return _of_lone(sets, {site: own[site] for site in sets}, what, most)
+    known = {site: own[site] for site in sets}
+    return _of_lone(sets, known, what, most) or (_of_some(known) if what == "category" else [])
+
+
+def _of_some(own: Sites) -> list[str]:
+    """Return the doubt about categories that one site alone has, in a part of its rows, beside
+    those of all others, which are alike: in place of others that it lacks, or of missing values."""
+    if len(own) < 2:
+        return []
+    for site, facts in own.items():
+        others = {name: one for name, one in own.items() if name != site}
+        counts = Counter[Any]()
+        for one in others.values():
+            counts.update(one.counts)
+        if any(_lacking(one.counts, counts) for one in others.values()):
+            continue  # rows of several kinds
+        alone = sorted(text for text in _lacking(counts, facts.counts))
+        if not alone:
+            continue
+        total, text = sum(facts.counts[one] for one in alone), _several("category", alone)
+        if lacks := sorted(_lacking(facts.counts, counts)):
+            return [
+                f"the {text} in {site!r} alone, in {total} rows, and {some(lacks)} in all others "
+                "but there: if they mean the same, write them alike"
+            ]
+        if len(others) > 1:
+            return [
+                f"the {text} in {site!r} alone, in {total} rows: if another spelling, write it as "
+                "the other sites do; if it stands for missing values, leave these cells empty"
+            ]
+    return []
+
+
+def _lacking(counts: Mapping[Any, int], others: Mapping[Any, int]) -> list[Any]:
+    """Return the categories of a good part of other rows that these rows do not have, by more than
+    chance (1e-6), as that of dealing all rows at random."""
+    rows, total = sum(counts.values()), sum(others.values())
+    part = total / max(1, rows + total)
+    return [
+        text
+        for text, count in others.items()
+        if text not in counts and count >= max(FEW, _PART_OF_ROWS * total) and part**count < _CHANCE
+    ]
 
 
 def _of_lone(sets: Mapping[str, set[str]], own: Sites, what: str, most: int) -> list[str]:

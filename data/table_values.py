@@ -405,8 +405,9 @@ def with_point(values: Any, *, comma: bool = False) -> Any:
     separated = known.filter(pc.match_substring(known, ","))
     if decimal and (comma or not pc.all(pc.match_substring_regex(separated, THOUSANDS)).as_py()):
         return pc.replace_substring(values, ",", ".").cast(pa.float64())
-    odd = pc.match_substring_regex(known, rf"[{_APART}]|[.].*[.]|[.][0-9]{{3}}$")
-    one = known.filter(odd)[0].as_py()
+    three = rf"[.{_APART}]\d{{3}}([.{_APART}]|$)"  # rather than the decimal comma of 970,0
+    such = (known.filter(pc.match_substring_regex(known, one)) for one in (three, f"[{_APART}]"))
+    one = next(texts for texts in such if len(texts))[0].as_py()
     raise UnfitError(
         f"{one!r} may have separators of thousands (write numbers without them, and with a decimal "
         "point)"

@@ -356,7 +356,7 @@ class TestMissing:
     def test_rows_without_any_value_are_no_rows(self, tmp_path: Path) -> None:
         data = whole(write(tmp_path / "a.csv", "a;b;y", "1;x;0", ";;", "3;z;1", " ;NA;"))
         assert data.train_features.tolist() == [[-1, 0], [1, 1]]
-        assert "left out, as values are missing: 2 rows" in data.description
+        assert [fault.text for fault in data.doubts] == ["2 empty rows, which are left out"]
         text = "[columns]\na = [1, 2]\ny = ['0', '1']\n"
         with pytest.raises(DataError, match="column a: row 3: values outside"):
             whole(tmp_path / "a.csv", schema=schema_file(tmp_path, text))

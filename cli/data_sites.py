@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .config import assignment, given_keys
+from .config import given_keys
 
 if TYPE_CHECKING:
     from privet.data import Dataset
@@ -100,16 +99,11 @@ def _read(file: str, given: Mapping[str, Any]) -> tuple[Meaning, Dataset] | str:
     """Return a node's table, or why it cannot be used."""
     from privet.data import DataError
     from privet.data.problem import own_table
-    from privet.data.table_faults import TableError
     from privet.server_apps import read_config
 
     path = given_keys([f"data-path={json.dumps(file, ensure_ascii=False)}"])
     config = read_config({"dataset": "csv", **given, **path, "partition": "none"})
     try:
         return own_table(config)
-    except TableError as error:
-        texts = "; ".join(fault.text for fault in error.faults if fault.stops)
-        command = shlex.join(["privet", "data", file, *map(assignment, given, given.values())])
-        return f"{texts}; to list all faults: {command}"
     except DataError as error:
         return str(error).removeprefix(f"{config['data-path']}: ")

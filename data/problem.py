@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -29,6 +28,7 @@ from privet.data.meaning import Meaning, digest
 from privet.data.partitions import PARTITIONS, partition
 from privet.data.prepared import Share, prepared
 from privet.data.settings import DATA_KEYS, INTERCEPT, PRIVACY_KEYS, DataSettings
+from privet.data.table_faults import command
 from privet.data.table_values import is_number
 from privet.kernel import Facts, clip_rows
 from privet.kernel.facts import OTHER, proven_loss
@@ -311,7 +311,7 @@ class _Agents:
     ) -> None:
         self.settings = settings
         self.dataset = _dataset(settings, num_agents, own, agreed)
-        self._doubts = doubts_of(settings.data_path, self.dataset) if own else ()
+        self._doubts = doubts_of(asdict(settings), self.dataset) if own else ()
         self._data_dependent = self.dataset.data_dependent or (self._own_split() if own else "")
         self.parts = self._parts(num_agents)
         self._dealt = sum(map(len, self.parts))
@@ -375,11 +375,15 @@ class _Agents:
         return _model(self.settings, share)
 
 
-def doubts_of(path: str, dataset: Dataset) -> tuple[str, ...]:
-    """Return a line on each thing that is doubtful about a table, and where to look."""
+def doubts_of(keys: Mapping[str, Any], dataset: Dataset) -> tuple[str, ...]:
+    """Return a line on each thing that is doubtful about a table, and where to look.
+
+    ``keys`` are the run-config keys that it was read by, with underscores.
+    """
+    path = keys["data_path"]
     lines = [f"{path}: {doubt.text}" for doubt in dataset.doubts]
     if lines:
-        lines.append(f"the keys that leave out what is doubtful: privet data {shlex.quote(path)}")
+        lines.append(f"the keys that leave out what is doubtful: {command(path, keys)}")
     return tuple(lines)
 
 

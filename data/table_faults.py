@@ -6,10 +6,11 @@ of columns is in `privet.data.table_sites`.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,13 @@ DATES_TEXT = (
     "dates or times, such as {}; expected numbers or categories (dates = day-first or month-first "
     "makes them numbers of days; a schema that lists the texts makes them categories)"
 )
+_READ_BY = {
+    **dict.fromkeys(("label_column", "id_column", "person_column", "drop_columns", "schema"), ""),
+    **dict.fromkeys(("missing", "missing_labels", "dates", "censored", "infinite"), "refuse"),
+}
+"""The keys that say how a table is read, and their usual values."""
+_NO_TEXT = r"true|false|[-+]?[\d._]+([eE][-+]?\d+)?"
+"""What is a text on the command line in quotes alone."""
 _NUMBER = r"[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?"
 
 
@@ -58,8 +66,21 @@ class TableError(DataError):
         texts = "; ".join(fault.text for fault in stopping)
         super().__init__(
             f"{source.path}: {texts}{f': set {keys}' if keys else ''}; to list all faults: "
-            f"privet data {shlex.quote(source.path)}"
+            f"{command(source.path, asdict(source))}"
         )
+
+
+def command(path: str, keys: Mapping[str, Any]) -> str:
+    """Return the command that lists what is wrong with a table, or doubtful, as ``keys`` read it.
+
+    ``keys`` are run-config keys, with underscores; those of other matters are left out.
+    """
+    words = ["privet", "data", path]
+    for name, usual in _READ_BY.items():
+        if (value := str(keys.get(name, usual))) != usual:
+            given = json.dumps(value) if re.fullmatch(_NO_TEXT, value) else value
+            words.append(f"{name.replace('_', '-')}={given}")
+    return shlex.join(words)
 
 
 # ------------------------------------------------------------------ keys that mend

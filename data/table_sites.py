@@ -247,19 +247,17 @@ def _some_lines(found: Sequence[tuple[str, str]], what: str) -> list[Fault]:
 
 def between_tables(tables: Mapping[str, Dataset]) -> list[Fault]:
     """Return what is doubtful about columns that the tables of several sites have in common."""
-    first, *others = tables.values()
-    columns = [
-        column
-        for column in first.source_columns
-        if all(
-            any(
-                (one.name, one.categories, one.dates)
-                == (column.name, column.categories, column.dates)
-                for one in other.source_columns
-            )
-            for other in others
-        )
-    ]
+    first = next(iter(tables.values()))
+    doubted = {name for table in tables.values() for fault in table.doubts for name in fault.drop}
+    each = [{one.name: one for one in table.source_columns} for table in tables.values()]
+    columns = []
+    for name in (column.name for column in first.source_columns if column.name not in doubted):
+        same = [known[name] for known in each if name in known]
+        most = max(same, key=lambda one: len(one.categories))
+        alike = len({(one.dates, bool(one.categories)) for one in same}) == 1
+        within = all(set(one.categories) <= set(most.categories) for one in same)
+        if len(same) == len(tables) and alike and within:
+            columns.append(most)
     facts = {
         one.name: {site: each.facts[one.name] for site, each in tables.items()} for one in columns
     }
@@ -281,7 +279,7 @@ def between(
     test : str
         The name of the site that is the test set.
     """
-    faults: list[Fault] = []
+    found: list[tuple[str, str]] = []
     for column in columns:
         own = {site: one for site, one in facts[column.name].items() if one.rows}
         if column.categories:
@@ -293,8 +291,8 @@ def between(
             texts = of_numbers(moments, {site: one.counts for site, one in own.items()})
             if column.name == label and not column.public:
                 texts += _of_kinds(own)
-        faults += [Fault(f"column {column.name}: {text}", stops=False) for text in texts]
-    return faults
+        found += [(column.name, f"column {column.name}: {text}") for text in texts]
+    return _some_lines(found, "differ between sites")
 
 
 def _of_kinds(own: Sites) -> list[str]:
@@ -363,11 +361,10 @@ def _of_some(own: Sites) -> list[str]:
                 f"the {text} in {site!r} alone, in {total} rows, and {some(lacks)} in all others "
                 "but there: if they mean the same, write them alike"
             ]
-        if len(others) > 1:
-            return [
-                f"the {text} in {site!r} alone, in {total} rows: if another spelling, write it as "
-                "the other sites do; if it stands for missing values, leave these cells empty"
-            ]
+        return [
+            f"the {text} in {site!r} alone, in {total} rows: if another spelling, write it as the "
+            "other sites do; if it stands for missing values, leave these cells empty"
+        ]
     return []
 
 

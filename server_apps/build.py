@@ -49,7 +49,8 @@ def build_federation(config: Mapping[str, Any], encoding: str = "") -> Federatio
 
 def tell_doubts(federation: Federation, config: Mapping[str, Any]) -> None:
     """Write into the log what is doubtful about the table of a run, and where to look."""
-    for line in doubts_of(str(config["data-path"]), federation.dataset):
+    keys = {key.replace("-", "_"): value for key, value in config.items()}
+    for line in doubts_of(keys, federation.dataset):
         log.warning("%s", line)
 
 

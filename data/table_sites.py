@@ -203,11 +203,33 @@ def _of_constants(
         return ""
     of = codes_of(values, column) if column.categories else as_numbers(values)
     by_value: dict[str, list[str]] = {}
-    for site, only in alone.items():
+    for site in alone:
         rows, first = len(sites[site]), of[sites[site][0]]
         elsewhere = (int((of == first).sum()) - rows) / max(1, len(of) - rows)
         if rows >= FEW and elsewhere < _COMMON and lacked(1.0 - elsewhere, rows // 2):
-            by_value.setdefault(only[:40], []).append(site)
+            by_value.setdefault(own[site].only[:40], []).append(site)
+    return _constants(by_value)
+
+
+def _of_constant_tables(own: Sites) -> str:
+    """Return the doubt of `_of_constants` by the facts of sites alone."""
+    by_value: dict[str, list[str]] = {}
+    for site, one in own.items():
+        others = [other for name, other in own.items() if name != site]
+        if not one.only or one.missing or one.rows < FEW or not others:
+            continue
+        value: Any = one.low if one.moments else one.only
+        if any(not other.counts and other.low <= value <= other.high for other in others):
+            continue  # nothing says how many of these rows have it
+        elsewhere = sum(other.counts.get(value, 0) for other in others)
+        part = elsewhere / sum(other.rows for other in others)
+        if part < _COMMON and lacked(1.0 - part, one.rows // 2):
+            by_value.setdefault(one.only[:40], []).append(site)
+    return _constants(by_value)
+
+
+def _constants(by_value: Mapping[str, Sequence[str]]) -> str:
+    """Return the doubt about values, each in every row of some sites."""
     if not by_value:
         return ""
     each = [f"{only} in every row of {some(where)}" for only, where in by_value.items()]
@@ -248,7 +270,13 @@ def _some_lines(found: Sequence[tuple[str, str]], what: str) -> list[Fault]:
 def between_tables(tables: Mapping[str, Dataset]) -> list[Fault]:
     """Return what is doubtful about columns that the tables of several sites have in common."""
     first = next(iter(tables.values()))
-    doubted = {name for table in tables.values() for fault in table.doubts for name in fault.drop}
+    doubted = {
+        name
+        for table in tables.values()
+        for fault in table.doubts
+        for name in (*fault.drop, *fault.keys.values())
+        if name in table.facts and not table.facts[name].only
+    }
     each = [{one.name: one for one in table.source_columns} for table in tables.values()]
     columns = []
     for name in (column.name for column in first.source_columns if column.name not in doubted):
@@ -261,7 +289,16 @@ def between_tables(tables: Mapping[str, Dataset]) -> list[Fault]:
     facts = {
         one.name: {site: each.facts[one.name] for site, each in tables.items()} for one in columns
     }
-    return between(columns, facts, first.source_columns[-1].name)
+    label = first.source_columns[-1].name
+    constant = [
+        (column.name, f"column {column.name}: {text}")
+        for column in columns
+        if column.name != label and (text := _of_constant_tables(facts[column.name]))
+    ]
+    return [
+        *_some_lines(constant, "have one value in every row of a site, and others elsewhere"),
+        *between(columns, facts, label),
+    ]
 
 
 def between(

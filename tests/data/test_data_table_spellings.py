@@ -188,6 +188,32 @@ def test_a_category_that_a_site_alone_has_is_doubted(tmp_path: Path, way: str) -
     assert "write it as the other sites do; if it stands for missing values" in line
 
 
+@pytest.mark.parametrize(
+    ("usual", "odd", "told"),
+    [
+        ([126.5, 200.5, *range(130, 170)], [0.0], "0 in every row"),
+        ([1, 2, 3], [2], "2 in every row"),
+        (["u", "v"], ["v"], "v in every row"),
+        ([126.5, 200.5, *range(130, 170)], [150.0], ""),  # may be some of the others'
+        ([1, 1, 1, 1, 1, 2], [1], ""),
+    ],
+)
+def test_one_value_in_every_row_of_a_table_is_doubted_beside_the_others(
+    tmp_path: Path, usual: list[Any], odd: list[Any], told: str
+) -> None:
+    lines = three("tables", tmp_path, [rows(usual), rows(odd), rows(usual)])
+    doubted = [line for line in lines if "meant so? If it stands for missing" in line]
+    assert len(doubted) == bool(told)
+    assert all(f"column c: {told} of 'graz.csv'" in line for line in doubted)
+
+
+def test_ids_are_in_no_unit(tmp_path: Path) -> None:
+    tables = [rows(list(range(at, at + N))) for at in (1, 5000, 90000)]
+    lines = three("tables", tmp_path, tables)
+    assert len(lines) == 3
+    assert all(line.endswith("an id?") for line in lines)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_rare_categories_at_random_sites_are_not_doubted(tmp_path: Path, seed: int) -> None:
     """False alarms of a column: below 1e-4 (40 categories of chance 1e-6 at most), of 96 columns

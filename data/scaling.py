@@ -19,7 +19,7 @@ _FEW = 5
 """Rows below which a site's mean and deviation say little of its unit."""
 _APART, _RATIO = 1.5, 1.5
 """Means this many sums of two deviations, and this factor, apart are rather of two units."""
-_ALIKE, _LARGE = 1.5, 4.0
+_ALIKE, _LARGE, _MIRRORED = 1.5, 4.0, 0.1
 """So are means this far apart whose deviations, relative to them, differ by no more than that."""
 
 
@@ -222,7 +222,7 @@ def several_units(sites: Mapping[str, Sequence[float]]) -> list[str]:
     Sites are sorted by their means, and two neighbours are apart where the means have one sign and
     differ by 1.5 sums of their deviations and by half, as 37 and 98.6 degrees do; or where they
     differ by a factor of 4 or more with about the same relative deviation, as skewed quantities in
-    mg/l and mg/dl do.
+    mg/l and mg/dl do. So are numbers with the other sign, standardised ones, and logarithms.
 
     Parameters
     ----------
@@ -249,9 +249,35 @@ def _rounded(number: float) -> str:
     return f"{number:.0f}" if 1e3 <= abs(number) < 1e9 else f"{number:.3g}"
 
 
+def _is_other_scale(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    """Return whether means and deviations are those of numbers with the other sign, of standardised
+    beside raw ones, or of logarithms beside what they are of."""
+    (low, narrow), (high, wide) = one, other
+    if low * high < 0 and abs(low + high) < _MIRRORED * abs(high - low):
+        shapes = narrow / -low, wide / high
+        return max(shapes) < min(0.5, _ALIKE * min(shapes))
+    for (mean, deviation), (far, spread) in ((one, other), (other, one)):
+        standard = abs(mean) < 0.3 and 0.7 < deviation < 1.4
+        if standard and abs(far) > 5 and abs(far - mean) > _APART * (spread + deviation):
+            return True
+    if not (low > 1 and high > _LARGE * low and wide > narrow):
+        return False
+    # The mean and deviation of lognormal numbers follow from those of their logarithms.
+    for base in (2.0, math.e, 10.0):
+        mean, squares = low * math.log(base), (narrow * math.log(base)) ** 2
+        if mean < 50 and squares < 10:
+            middle = mean + squares / 2
+            relative = math.sqrt(math.expm1(squares))
+            if abs(math.log(high) - middle) < 1 and 0.4 < wide / high / relative < 2.5:
+                return True
+    return False
+
+
 def _are_apart(one: Sequence[float], other: Sequence[float]) -> bool:
     (n, low, squares), (m, high, more) = one, other
     deviations = math.sqrt(squares / n), math.sqrt(more / m)
+    if min(n, m) >= 20 and _is_other_scale((low, deviations[0]), (high, deviations[1])):
+        return True
     if low * high <= 0:  # one unit is a multiple of another, but for degrees around zero
         return False
     small, large = sorted((abs(low), abs(high)))

@@ -78,8 +78,8 @@ class ColumnFacts:
         Whether they are whole numbers, all different, that count the rows, or ascend or descend.
     different : bool
         Whether they are whole numbers, more than 20 and all different.
-    nines : tuple
-        A number of nines far from all others, and how many rows have it; else empty.
+    far : tuple
+        Numbers far from all others, each with how many rows have it.
     """
 
     rows: int
@@ -91,7 +91,7 @@ class ColumnFacts:
     whole: bool = False
     ids: bool = False
     different: bool = False
-    nines: tuple[float, ...] = ()
+    far: tuple[tuple[float, int], ...] = ()
 
     @property
     def only(self) -> str:

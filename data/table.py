@@ -38,7 +38,9 @@ from privet.data.table_doubts import (
     of_files,
     of_header,
     of_ids,
+    of_leaks,
     of_numbers_of_dates,
+    of_repeats,
     of_signs,
     of_spellings,
     of_survival,
@@ -61,8 +63,10 @@ from privet.data.table_public import numbers_of
 from privet.data.table_sites import (
     between,
     facts_of,
+    of_broken,
     of_column,
     of_each,
+    of_missing_classes,
     sites_of,
 )
 from privet.data.table_spellings import of_missing_texts, of_spelt
@@ -184,6 +188,7 @@ def load_table(source: Source) -> Dataset:
     faults += of_ids(source, inputs, values)
     faults += of_numbers_of_dates(inputs, values)
     faults += of_survival(label, inputs, values)
+    faults += of_leaks(label, inputs, values)
     faults += of_signs(columns, table, rows.points)
     ids = _texts_of(table, source.id_column)
     doubted = {name for one in faults for name in (*one.drop, *one.keys.values())}
@@ -204,7 +209,8 @@ def load_table(source: Source) -> Dataset:
         files if ids is None and len(rows.counts.keys() - {TEST}) > 1 else ids,
         _texts_of(table, source.person_column),
     )
-    faults += of_copies(table, files)
+    copies = of_copies(table, files)
+    faults += copies or of_repeats(columns, table, files if ids is None else ids)
     faults += of_dates(columns, table, files if whole.ids is None else whole.ids)
     if source.id_column:
         faults += of_spellings(source.id_column, ids)
@@ -260,7 +266,9 @@ def _of_sites(
     told = {text.partition(":")[0] for text in found}
     for column in columns:
         if f"column {column.name}" not in told:
-            lines = of_spelt(column, whole[column.name], classes=column is label)
+            facts_of_all = whole[column.name]
+            lines = of_missing_classes(column, facts_of_all) if column is label else []
+            lines = lines or of_spelt(column, facts_of_all, classes=column is label)
             found |= {fault.text: fault for fault in lines}
         found |= {fault.text: fault for fault in of_missing_texts(column, whole[column.name])}
     return list(found.values())
@@ -512,6 +520,8 @@ def _columns(
             column, read[name] = _column(name, table[name], public, source)
             if name == label:
                 column = label_column(read[name], column)
+                if not (column.categories or column.dates):
+                    faults += of_broken(column, as_numbers(read[name]))
             elif source.alone and not public and column.categories and column.constant:
                 column = replace(column, zeros=True)
             columns.append(column)

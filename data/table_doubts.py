@@ -38,6 +38,10 @@ _EVENTS |= {"censored", "censoring", "fustat", "arrest", "relapse", "recurrence"
 _EVENTS |= {"observed", "progression", "mortality", "churn", "fail"}
 _DURATIONS = {"time", "days", "day", "week", "weeks", "month", "months", "duration", "futime", "t"}
 _DURATIONS |= {"survival", "followup", "follow", "tenure", "os", "pfs", "dfs", "tte", "stop"}
+_MANY = 20
+"""Different values, or rows, from which two equal ones, or columns, are rarely so by chance."""
+_REPEATED = 0.02
+"""Part of the rows from which those that repeat others are doubted."""
 FEW = 5
 """Rows of a class, or of an id, below which they say little."""
 
@@ -245,6 +249,64 @@ def of_copies(table: Any, files: LabelArray) -> list[Fault]:
                 return [Fault(text, stops=False)]
         known[ends].append((str(name), rows))
     return []
+
+
+def of_repeats(columns: Sequence[SourceColumn], table: Any, sites: LabelArray) -> list[Fault]:
+    """Return the doubt that rows repeat more often than rows of independent columns would.
+
+    The pairs of equal rows that chance makes are n (n - 1) / 2 times the product of the columns'
+    shares of equal pairs; the power 2/3 of the product allows for columns that depend.
+    """
+    names, chance, varied = [column.name for column in columns], 1.0, False
+    rows = len(sites)
+    for name in names:
+        counts = np.asarray(table[name].value_counts().field(1))
+        chance *= float((counts * (counts - 1.0)).sum()) / max(1, rows * (rows - 1))
+        varied |= len(counts) > _MANY
+    if rows < 2 or not varied:
+        return []
+    keyed = table.select(names).append_column("\0", [np.arange(rows)])
+    groups = keyed.group_by(names).aggregate([("\0", "list")])["\0_list"].to_pylist()
+    again = [group for group in groups if len(group) > 1]
+    more = sum(len(group) - 1 for group in again)
+    pairs = sum(len(group) * (len(group) - 1) / 2 for group in again)
+    if more < FEW or more < _REPEATED * rows or pairs < 10 * chance ** (2 / 3) * rows**2 / 2:
+        return []
+    where = sorted({str(sites[at]) for group in again for at in group})
+    across = any(len({sites[at] for at in group}) > 1 for group in again)
+    of = f" of {some(where)}{', and of different sites,' * across}" if len(set(sites)) > 1 else ""
+    text = (
+        f"{more} rows{of} repeat others in every column, more than by chance: they may be trained "
+        "on and held out; leave copies out, or name whose they are with person-column"
+    )
+    return [Fault(text, stops=False)]
+
+
+def of_leaks(
+    label: SourceColumn, inputs: Sequence[SourceColumn], values: Mapping[str, Any]
+) -> list[Fault]:
+    """Return the doubts about columns that say the same as the label, one to one."""
+    import pyarrow as pa
+
+    count, labels = len(label.categories), values[label.name]
+    if count < 2 or len(labels) < _MANY:
+        return []
+    faults = []
+    for column in inputs:
+        known = values[column.name]
+        if column.constant or column.dates or known.null_count:
+            continue
+        if len(known.unique()) != count:
+            continue
+        pairs = pa.table({"one": known, "other": labels}).group_by(["one", "other"])
+        same = pairs.aggregate([([], "count_all")])
+        if len(same) == count and min(same["count_all"].to_pylist()) > 1:
+            text = (
+                f"column {column.name}: says the same as {label.name} in every row: if it is known "
+                "only when the label is, leave it out"
+            )
+            faults.append(Fault(text, drop=(column.name,), stops=False))
+    return faults
 
 
 def of_survival(

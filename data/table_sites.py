@@ -6,6 +6,7 @@ several tables that are compared. All of these are judged by the same facts.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +30,30 @@ _PART = 100.0
 """All numbers within this part of what a schema states are rather in another unit."""
 _MOST_LINES = 5
 """Columns that are named each by a line where one thing is doubtful about many."""
+_MOST_GAPS = 4
+"""Groups of far numbers at most: 999, 9999 and an error are three."""
+_MOST_CODES = 3
+"""Codes of missing values in one group, such as 997, 998 and 999."""
+_VARIED = 10
+"""Different numbers from which a column is a quantity rather than codes."""
+_FEW_FAR = 0.1
+"""Far rows, as a part of the others, up to which they are rather errors than a second unit."""
 _ID_WORDS = {"id", "pid", "uid", "uuid", "key", "nr", "no", "number", "index", "patient", "case"}
+_ID_WORDS |= {"mrn", "ssn", "subject", "sample", "record", "encounter", "participant", "proband"}
+_ID_WORDS |= {"nummer", "fallnummer", "fallnr", "patnr"}
+_UNKNOWN = {
+    "unknown",
+    "unbekannt",
+    "missing",
+    "fehlt",
+    ".",
+    "#null!",
+    "#n/a",
+    "<na>",
+    "n.a.",
+    "k.a.",
+}
+"""Classes that mostly say that a label is missing, in small letters."""
 _COMMON = 0.6
 """Part of the other rows from which a value in every row of a site is no wonder."""
 _PART_OF_ROWS = 0.05
@@ -81,7 +105,7 @@ def _of_numbers(numbers: FloatArray) -> ColumnFacts:
         whole,
         ids,
         different,
-        _nines(each, counts),
+        _far(each, counts),
     )
 
 
@@ -90,17 +114,83 @@ def _in_order(numbers: FloatArray) -> bool:
     return bool((steps > 0).all() or (steps < 0).all())
 
 
-def _nines(known: FloatArray, counts: Any) -> tuple[float, ...]:
-    """Return a number such as -9 or 999 that is in several rows and farther from all others than
-    these are from each other, with these rows; 9 beside at most three others."""
-    if len(known) < 3:
-        return ()
-    for at, near, others in ((0, 1, known[1:]), (-1, -2, known[:-1])):
-        code, count = float(known[at]), int(counts[at])
-        nines = re.fullmatch("-9+|99+" if len(others) > 3 else "-?9+", f"{code:.15g}")
-        if nines and count > 1 and abs(code - known[near]) > others[-1] - others[0]:
-            return code, count
-    return ()
+def _far(each: FloatArray, counts: Any) -> tuple[tuple[float, int], ...]:
+    """Return numbers that lie far from all others, with their rows.
+
+    Looked at are the numbers beyond the widest gap, again among those that are left, then negative
+    ones, and zeros, below positive ones.
+    """
+    found: list[tuple[float, int]] = []
+    for _ in range(_MOST_GAPS):
+        if len(each) < 2:
+            break
+        at = int(np.argmax(np.diff(each))) + 1
+        sides = slice(at, None), slice(at)
+        for far, rest in (sides, sides[::-1]):
+            if _are_far(each[far], counts[far], each[rest], counts[rest]):
+                break
+        else:
+            break
+        found += zip(each[far].tolist(), counts[far].tolist(), strict=True)
+        each, counts = each[rest], counts[rest]
+    for at in (int((each < 0).sum()), int((each <= 0).sum())):
+        if 0 < at < len(each) and _are_low(each[:at], counts[:at], each[at:], counts[at:]):
+            found += zip(each[:at].tolist(), counts[:at].tolist(), strict=True)
+            each, counts = each[at:], counts[at:]
+    return tuple(found)
+
+
+def _are_far(far: FloatArray, rows: Any, rest: FloatArray, others: Any) -> bool:
+    """Return whether numbers on one side of a gap are codes, errors or of another unit."""
+    total, width = int(rows.sum()), float(rest[-1] - rest[0])
+    gap = max(far[0] - rest[-1], rest[0] - far[-1])
+    if total + others.sum() < 3:
+        return False
+    if len(far) <= _MOST_CODES and total > 1:
+        code = "-?9+" if len(rest) <= 3 else r"-?([789])\1*|9*[789]"
+        same = all(re.fullmatch(code, f"{one:.15g}") for one in far)
+        small = len(rest) > 3 and rest[0] in (0.0, 1.0) and width == len(rest) - 1
+        digit = len(rest) > 3 and 0 < far[0] < 10  # a count, rather, in few rows
+        enough = total >= FEW or not (digit or gap == width)
+        if same and enough and (gap > width or (small and gap == width)):
+            return True
+    if len(rest) <= 3 or others.sum() < _ENOUGH:
+        return False
+    if len(far) == 1 and 1 < total <= others.sum() and len(rest) >= _VARIED and gap > 2 * width:
+        return True
+    many = total > _FEW_FAR * others.sum()
+    if many and (total > others.sum() or min(len(far), len(rest)) < _VARIED):
+        return False
+    if many and gap < 3 * max(width, float(far[-1] - far[0])):
+        return False
+    if gap < width * (1 if len(rest) >= _VARIED else 10):
+        return False
+    # Skewed numbers, such as doses or incomes, have wide gaps, but no wide ratios.
+    positive = rest[rest > 0]
+    if rest[0] < 0 or len(positive) < 3:
+        return bool(gap > 20 * width)
+    if far[0] <= 0:
+        return bool(far[-1] < 0 and gap > 3 * width)
+    ratio = max(far[0] / rest[-1], positive[0] / far[-1])
+    return bool(ratio > positive[-1] / positive[0])
+
+
+def _are_low(low: FloatArray, rows: Any, rest: FloatArray, others: Any) -> bool:
+    """Return whether negative numbers, or zeros, are codes below numbers that stay away from 0."""
+    total, known = int(rows.sum()), int(others.sum())
+    steps = np.diff(rest[: len(rest) // 2 + 1])
+    if known < _ENOUGH or len(rest) < 4 or rest[0] <= 0:
+        return False
+    gap = float(rest[0] - low[-1])
+    if low[-1] < 0:
+        codes = all(re.fullmatch(r"-(\d|([789])\2+)", f"{one:.15g}") for one in low)
+        return bool(codes and len(low) <= _MOST_CODES and total > 1 and gap > steps.max())
+    if len(low) > 1 or len(rest) < _VARIED or total > known:
+        return False
+    mean = float((rest * others).sum() / known)
+    deviation = math.sqrt(float(((rest - mean) ** 2 * others).sum()) / known)
+    least = 0.8 if 4 * total <= known else 1.5  # many zeros may be meant
+    return bool(gap > least * deviation and gap > 3 * steps.max())
 
 
 # ------------------------------------------------------------------ a column
@@ -140,6 +230,45 @@ def _of_range(column: SourceColumn, facts: ColumnFacts) -> list[Fault]:
     return [Fault(text, stops=False)]
 
 
+def of_missing_classes(column: SourceColumn, facts: ColumnFacts) -> list[Fault]:
+    """Return the doubt that some of three or more classes stand for missing labels."""
+    classes = column.categories
+    if column.public or len(classes) < 3:
+        return []
+    if all(map(is_number, classes)):
+        each = {float(one): one for one in classes}
+        numbers = np.asarray(sorted(each))
+        missing = [each[one] for one, _ in _far(numbers, np.full(len(numbers), FEW))]
+    else:
+        missing = [one for one in classes if one.casefold().strip() in _UNKNOWN]
+    if not missing:
+        return []
+    rows = sum(facts.counts[one] for one in missing)
+    text = (
+        f"column {column.name}: the {_several('class', missing)} in {rows} of {facts.rows} rows: if "
+        "it says that a label is missing, leave these cells empty (missing-labels = drop leaves "
+        "these rows out)"
+    )
+    return [Fault(text, stops=False)]
+
+
+def of_broken(column: SourceColumn, numbers: FloatArray) -> list[Fault]:
+    """Return the doubt that few labels that are not whole make a quantity of classes."""
+    known = numbers[~np.isnan(numbers)]
+    broken = known != np.floor(known)
+    rows, values = int(broken.sum()), np.unique(known[~broken])
+    if column.public or not 0 < rows <= _FEW_FAR * len(known) or len(known) < _ENOUGH:
+        return []
+    if not 2 <= len(values) <= MOST_CLASSES or _VARIED * len(values) > len(known):
+        return []
+    text = (
+        f"column {column.name}: {known[broken][0]:g} in {rows} row{'s' * (rows > 1)}, and whole "
+        f"numbers ({', '.join(f'{one:g}' for one in values[:4])}{' ...' * (len(values) > 4)}) in "
+        "all others: a quantity is predicted; if the labels are classes, mend or empty these cells"
+    )
+    return [Fault(text, stops=False)]
+
+
 def _several(what: str, values: Sequence[str]) -> str:
     """Return a class or a category, or several, by name."""
     return f"{what if len(values) == 1 else _PLURAL[what]} {some(values)}"
@@ -171,26 +300,30 @@ def of_each(
 
     ``facts`` are those of the sites, by name of the column, ``whole`` those of all rows.
     """
-    ids, constant, nines = [], [], []
+    ids, constant = [], []
+    far: list[tuple[str, str]] = []
     for column in columns:
         name = column.name
         own = {site: one for site, one in facts[name].items() if one.rows}
         of = f"column {name}:"
         if text := "" if column.constant else _of_constants(column, values[name], sites, own):
             constant.append((name, f"{of} {text}"))
-        if column.categories or column.dates:
+        if column.categories:
+            continue
+        if found := _of_far(own, whole[name].far, column.dates):
+            far.append((name, f"{of} {found}"))
+        if column.dates:
             continue
         known = [site for site, one in own.items() if one.rows > MOST_CLASSES]
         alike = [site for site in known if _may_be_ids(column, own[site])]
         if not column.public and alike and 2 * len(alike) >= len(known):
             text = f"{of} a different whole number in every row of {some(alike)}: an id?"
             ids.append(Fault(text, drop=(name,), stops=False))
-        if found := _of_nines(own, whole[name].nines):
-            nines.append((name, f"{of} {found}"))
+            far = [one for one in far if one[0] != name]
     return [
         *ids,
         *_some_lines(constant, "have one value in every row of a site, and others elsewhere"),
-        *_some_lines(nines, "have numbers of nines at a site, far from all others"),
+        *_some_lines(far, "have numbers far from all others"),
     ]
 
 
@@ -240,19 +373,39 @@ def _constants(by_value: Mapping[str, Sequence[str]]) -> str:
     )
 
 
-def _of_nines(own: Sites, nines: Sequence[float]) -> str:
-    """Return the doubt about a number of nines at sites, else in all rows."""
-    of = ""
-    for code in sorted({one.nines[0] for one in own.values() if one.nines}, key=abs):
-        same = [site for site, one in own.items() if one.nines and one.nines[0] == code]
-        if any(one.low < code < one.high for site, one in own.items() if site not in same):
-            continue
-        of, nines = f" of {some(same)}", (code, sum(own[site].nines[1] for site in same))
-    if not nines:
+def _of_far(own: Sites, whole: Sequence[tuple[float, int]], dates: str) -> str:
+    """Return the doubt about numbers far from all others at sites, else in all rows."""
+    found: dict[float, int] = {}
+    sites = []
+    for site, one in own.items():
+        if far := [
+            (code, rows)
+            for code, rows in one.far
+            if not any(
+                other.low <= code <= other.high and code not in dict(other.far)
+                for name, other in own.items()
+                if name != site
+            )
+        ]:
+            sites.append(site)
+            for code, rows in far:
+                found[code] = found.get(code, 0) + rows
+    if not found:
+        ends = [code for code, _ in whole]
+        if any(min(ends) <= one.low <= one.high <= max(ends) for one in own.values() if ends):
+            return ""  # those of a whole site
+        found = dict(whole)
+    if not found:
         return ""
+    codes = sorted(found, key=lambda one: (abs(one), one))
+    shown = [str(np.datetime64(int(one), "D")) if dates else f"{one:.7g}" for one in codes]
+    if len(shown) > _MOST_CODES:
+        shown = [f"{len(shown)} numbers such as {shown[0]}"]
+    rows = sum(found.values())
     return (
-        f"{nines[0]:g} in {nines[1]:g} rows{of}, far from all other numbers: if it says that a "
-        "value is missing, leave these cells empty"
+        f"{', '.join(shown)} in {rows} row{'s' * (rows > 1)}{f' of {some(sites)}' * bool(sites)}, "
+        "far from all other numbers: if it says that a value is missing, leave these cells empty; "
+        "mend an error, a line of sums or another unit"
     )
 
 

@@ -454,6 +454,138 @@ def test_a_number_of_nines_far_from_the_others_is_doubted(tmp_path: Path) -> Non
     assert "column" not in doubts(read(csv(tmp_path / "b.csv", rows(score=scores))))
 
 
+LAB = np.random.default_rng(11).normal(121.0, 25.0, N).clip(60, 199).round()
+SCORE = np.resize(np.arange(1, 6), N)
+EVERY = np.arange(N)
+
+
+def put(usual: Any, *values: float, step: int = 8) -> list[float]:
+    """Return numbers with others in their place, each in one of so many rows."""
+    some = np.array(usual, dtype=float)
+    for at, value in enumerate(values):
+        some[EVERY % step == at] = value
+    return list(some)
+
+
+FAR: dict[str, tuple[list[float], str]] = {
+    "one typo": (put(LAB, 99999, step=N), "99999 in 1 row"),
+    "one low": (put(LAB, -999, step=N), "-999 in 1 row"),
+    "sums": (put(LAB, LAB.sum(), step=N), rf"{LAB.sum():g} in 1 row"),
+    "777": (put(LAB, 777), "777 in 8 rows"),
+    "400": (put(LAB.clip(60, 170), 400), "400 in 8 rows"),
+    "1000": (put(LAB, 1000), "1000 in 8 rows"),
+    "two codes": (put(LAB, 998, 999), "998, 999 in 16 rows"),
+    "code and typo": (put(put(LAB, 999), 1e6, step=N), "999, 1000000 in 8 rows"),
+    "negative": (put(LAB, -9), "-9 in 8 rows"),
+    "minus one": (put(LAB, -1), "-1 in 8 rows"),
+    "zeros": (put(LAB, 0), "0 in 8 rows"),
+    "answers": (put(SCORE, 9), "9 in 8 rows"),
+    "answers, minus one": (put(SCORE, -1), "-1 in 8 rows"),
+    "degrees": (put((LAB / 50 + 35).round(1), *np.linspace(95, 103, 11), step=40), "11 numbers"),
+}
+
+
+@pytest.mark.parametrize("way", ["one", "files", "ids"])
+@pytest.mark.parametrize("mess", FAR)
+def test_numbers_far_from_all_others_are_doubted(tmp_path: Path, mess: str, way: str) -> None:
+    odd, expected = FAR[mess]
+    usual = {"answers": SCORE, "degree": (LAB / 50 + 35).round(1)}
+    others = next((own for name, own in usual.items() if mess.startswith(name)), LAB)
+    if way == "one":
+        found = doubts(read(csv(tmp_path / "a.csv", rows(c=odd)))).splitlines()
+    else:
+        found = found_by(three(list(others), odd), tmp_path, way)
+    (line,) = found
+    of = "" if way == "one" else " of 'graz'"
+    assert re.match(f"column c: {expected}.*{of}, far from all other numbers", line), line
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("count", [15, 60, 400])
+def test_clean_numbers_are_not_far_from_each_other(tmp_path: Path, seed: int, count: int) -> None:
+    draw = np.random.default_rng(seed)
+    table = pd.DataFrame(
+        {
+            "lab": draw.lognormal(1.5, 1.5, count).round(2),
+            "load": draw.lognormal(5.0, 2.0, count).round(),
+            "gain": np.where(draw.random(count) < 0.1, draw.lognormal(8, 1, count).round(), 0),
+            "insulin": np.where(draw.random(count) < 0.3, 0, draw.gamma(2, 60, count).round()),
+            "children": draw.poisson(1.2, count),
+            "siblings": np.minimum(draw.geometric(0.55, count) - 1, 8),
+            "change": draw.normal(0, 3, count).round(),
+            "outside": draw.normal(6, 7, count).round(1),
+            "heavy": draw.standard_t(3, count),
+            "flag": draw.random(count) < 0.1,
+            "label": draw.choice(["ill", "well"], count),
+        }
+    )
+    assert "far from" not in doubts(read(csv(tmp_path / "a.csv", table)))
+
+
+@pytest.mark.parametrize(
+    ("odd", "shown"), [("31.12.2999", "2999-12-31"), ("01.01.1900", "1900-01-01")]
+)
+def test_dates_far_from_all_others_are_doubted(tmp_path: Path, odd: str, shown: str) -> None:
+    days = [odd if at in (3, 9) else f"{1 + at % 28:02}.03.2019" for at in range(N)]
+    found = doubts(read(csv(tmp_path / "a.csv", rows(d=days)), dates="day-first"))
+    assert f"column d: {shown} in 2 rows, far from all other" in found
+
+
+@pytest.mark.parametrize(
+    ("label", "expected"),
+    [
+        (put(EVERY % 2 + 1, 9), "column label: the class '9' in 8 of 60 rows: if it says that a"),
+        (put(EVERY % 2, -9), "column label: the class '-9' in 8 of 60 rows"),
+        (put(EVERY % 2, 99), "column label: the class '99' in 8 of 60 rows"),
+        (["no", "yes", "unknown"] * 20, "column label: the class 'unknown' in 20 of 60 rows"),
+        (put(EVERY % 2, 0.37, step=N), "column label: 0.37 in 1 row, and whole numbers (0, 1) in"),
+    ],
+)
+def test_labels_that_may_be_missing_or_wrong_are_doubted(
+    tmp_path: Path, label: list[Any], expected: str
+) -> None:
+    if not isinstance(label[0], str) and all(float(one).is_integer() for one in label):
+        label = [int(one) for one in label]
+    assert expected in doubts(read(csv(tmp_path / "a.csv", rows(label=label))))
+    usual = [0, 1, 2] * 20
+    assert "column label" not in doubts(read(csv(tmp_path / "b.csv", rows(label=usual))))
+
+
+def test_a_column_that_is_the_label_is_doubted(tmp_path: Path) -> None:
+    table = rows(0)
+    same = table.assign(icd=table.label.map({"ill": "C50.9", "well": "D24"}))
+    same["near"] = np.where(EVERY == 5, "C50.9", "D24")
+    found = doubts(read(csv(tmp_path / "a.csv", same)))
+    assert "column icd: says the same as label in every row" in found
+    assert "column near" not in found
+
+
+def test_rows_that_repeat_are_doubted_within_a_site_and_across(tmp_path: Path) -> None:
+    folder = tmp_path / "sites"
+    bern, graz = rows(0, q=SCORE, lab=LAB, z=LAB[::-1]), rows(1, q=SCORE, lab=LAB + 0.5, z=LAB)
+    csv(folder / "bern.csv", bern)
+    csv(folder / "graz.csv", pd.concat([graz, bern.head(10)]))
+    found = doubts(read(folder))
+    assert "10 rows of 'bern', 'graz', and of different sites, repeat others in every" in found
+    found = doubts(read(csv(tmp_path / "a.csv", pd.concat([graz, graz]))))
+    assert "60 rows repeat others in every column, more than by chance" in found
+    few = pd.DataFrame({"q": SCORE, "label": graz.label})
+    assert "repeat others" not in doubts(read(csv(tmp_path / "b.csv", few)))
+
+
+@pytest.mark.parametrize(
+    ("usual", "odd"),
+    [
+        (normal(121, 30), normal(-121, 30)),  # the other sign
+        (normal(121, 30), normal(0, 1)),  # standardised
+        (normal(7, 1.5), moments_of(2 ** np.random.default_rng(0).normal(7, 1.5, 200))),
+    ],
+)
+def test_other_scales_of_one_quantity_are_told_apart(usual: list[float], odd: list[float]) -> None:
+    for sites in ({"a": usual, "b": odd}, {"a": odd, "b": usual}):
+        assert several_units(sites)
+
+
 # ------------------------------------------------------------------ rows and files
 
 

@@ -240,14 +240,17 @@ class Meaning:
 
         None where the other cannot be put into that form.
         """
-        columns = {
-            name: theirs
-            if (theirs := other.columns.get(name, {}))
-            and _takes(facts, theirs)
-            and not _takes(theirs, facts)
-            else facts
-            for name, facts in self.columns.items()
-        }
+        if self.columns.keys() != other.columns.keys():
+            return None
+        columns = {}
+        for name, ours in self.columns.items():
+            theirs = other.columns[name]
+            if _of_column(name, theirs, ours) is None:
+                columns[name] = ours
+            elif _takes(ours, theirs):
+                columns[name] = theirs
+            else:
+                return None
         made = replace(self, columns=columns)
         return made if other.difference(made) is None else None
 

@@ -517,7 +517,7 @@ def test_all_that_is_wrong_is_said_at_once_with_the_keys_that_mend_it(tmp_path: 
     ]
     keys = {"drop-columns": "ward,BMI.1,Notiz,Aufnahme", "missing-labels": "drop"}
     assert {key: caught.value.keys[key] for key in keys} == keys
-    lists_all = f"to list all faults: privet data {file}"
+    lists_all = f"to list all faults: privet data {file} drop-columns=ward"
     assert str(caught.value).endswith(f" missing-labels=drop; {lists_all}")
     assert "\n" not in str(caught.value)
 

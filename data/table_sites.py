@@ -245,8 +245,8 @@ def of_missing_classes(column: SourceColumn, facts: ColumnFacts) -> list[Fault]:
         return []
     rows = sum(facts.counts[one] for one in missing)
     text = (
-        f"column {column.name}: the {_several('class', missing)} in {rows} of {facts.rows} rows: if "
-        "it says that a label is missing, leave these cells empty (missing-labels = drop leaves "
+        f"column {column.name}: the {_several('class', missing)} in {rows} of {facts.rows} rows: "
+        "if it says that a label is missing, leave these cells empty (missing-labels = drop leaves "
         "these rows out)"
     )
     return [Fault(text, stops=False)]

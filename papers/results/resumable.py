@@ -26,6 +26,10 @@ class Runs:
     def _key(run: dict[str, Any]) -> str:
         return json.dumps(run, sort_keys=True)
 
+    def has(self, **run: Any) -> bool:
+        """Return whether a run is in the file."""
+        return self._key(run) in self.found
+
     def __call__(self, **run: Any) -> dict[str, Any]:
         """Return a run's results, played if they are not in the file."""
         key = self._key(run)

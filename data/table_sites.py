@@ -41,18 +41,7 @@ _FEW_FAR = 0.1
 _ID_WORDS = {"id", "pid", "uid", "uuid", "key", "nr", "no", "number", "index", "patient", "case"}
 _ID_WORDS |= {"mrn", "ssn", "subject", "sample", "record", "encounter", "participant", "proband"}
 _ID_WORDS |= {"nummer", "fallnummer", "fallnr", "patnr"}
-_UNKNOWN = {
-    "unknown",
-    "unbekannt",
-    "missing",
-    "fehlt",
-    ".",
-    "#null!",
-    "#n/a",
-    "<na>",
-    "n.a.",
-    "k.a.",
-}
+_UNKNOWN = {"unknown", "unbekannt"}
 """Classes that mostly say that a label is missing, in small letters."""
 _COMMON = 0.6
 """Part of the other rows from which a value in every row of a site is no wonder."""

@@ -55,7 +55,8 @@ def checks_of(run: Run, ledgers: Sequence[Path]) -> Iterator[Check]:
     accounts: dict[str, AgentLedger] = {}
     for name, agent in run.privacy.agents.items():
         try:
-            accounts[name] = AgentLedger.from_json(json.dumps(agent.get("releases")))
+            text = json.dumps(agent.get("releases"), separators=(",", ":"))  # as it was read
+            accounts[name] = AgentLedger.from_json(text)
         except (ValueError, ArithmeticError) as error:
             why = one_line(str(error))
             yield False, f"{PRIVACY}: agents.{name}.releases: not an account ({why})"

@@ -222,7 +222,7 @@ def set_apart(
     delta: float,
     length: Callable[[str], int],
 ) -> tuple[str, ...]:
-    """Return the agents whose accounts are above the target, or have no total delta below 1.
+    """Return the agents whose accounts are above the target, or leave no total delta below 1.
 
     An agent's account is its own word on its own records, whose cost no other's noise depends on.
     A node of this library refuses what passes the target, but what was lost on the way, or spent
@@ -239,14 +239,20 @@ def set_apart(
     spent = {name: one.spent(delta) for name, one in accounts.items()}
     within = {name for name, cost in spent.items() if not _is_above(target, cost)}
     counted = within or set(spent)
-    largest = max((spent[name] for name in counted), default=0.0)
 
     def total(name: str, epsilon: float) -> float:
         return delta + drawn_delta(accounts[name].entries, length(name), epsilon)
 
-    if any(total(name, largest) >= 1 for name in counted):
-        sound = {name for name in counted if total(name, spent[name]) < 1}
-        counted = sound or counted
+    def is_sound(names: Collection[str]) -> bool:
+        largest = max((spent[name] for name in names), default=0.0)
+        return all(total(name, largest) < 1 for name in names)
+
+    if not is_sound(counted):
+        # At the epsilon of the dearest the others' draws may say nothing: it is stated apart.
+        sound = sorted((n for n in counted if total(n, spent[n]) < 1), key=spent.__getitem__)
+        while sound and not is_sound(sound):
+            sound.pop()
+        counted = set(sound) or counted
     return tuple(sort_names(spent.keys() - counted))
 
 

@@ -839,8 +839,9 @@ def _most_alike_first(found: Mapping[int, Enrolment]) -> Iterable[int]:
 
     The first fixes which arrays are trained, so that no single agent chooses for all.
     """
-    kinds = Counter((one.layout, one.buffers) for one in found.values())
+    kinds = Counter((one.layout, one.buffers, one.tied) for one in found.values())
     if len(kinds) < 2:
         return found
     (usual, _), *_ = kinds.most_common(1)
-    return sorted(found, key=lambda node: (found[node].layout, found[node].buffers) != usual)
+    kind = {node: (one.layout, one.buffers, one.tied) for node, one in found.items()}
+    return sorted(found, key=lambda node: kind[node] != usual)

@@ -35,7 +35,8 @@ def doubts(folder: Path, values: list[Any], **keys: Any) -> list[str]:
     path = folder / "a.csv"
     rows(values, keys.pop("labels", None)).to_csv(path, index=False)
     data = load("csv", data_path=path, intercept=False, **keys)
-    return [fault.text for fault in data.doubts]
+    # In these rows two categories may go with the labels.
+    return [one.text for one in data.doubts if "says the same as label" not in one.text]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +194,7 @@ def test_a_category_that_a_site_alone_has_is_doubted(tmp_path: Path, way: str) -
     [
         ([126.5, 200.5, *range(130, 170)], [0.0], "0 in every row"),
         ([1, 2, 3], [2], "2 in every row"),
-        (["u", "v"], ["v"], "v in every row"),
+        (["u", "v", "v"], ["v"], "v in every row"),
         ([126.5, 200.5, *range(130, 170)], [150.0], ""),  # may be some of the others'
         ([1, 1, 1, 1, 1, 2], [1], ""),
     ],
@@ -300,7 +301,7 @@ def test_many_columns_that_differ_are_few_lines(tmp_path: Path) -> None:
     for name, factor in (("bern", 1.0), ("graz", 100.0)):
         draw = np.random.default_rng(0)
         numbers = {one: factor * draw.normal(7.0, 0.5, N) for one in names}
-        rows([1, 2]).assign(**numbers).to_csv(tmp_path / f"{name}.csv", index=False)
+        rows([1, 2, 3]).assign(**numbers).to_csv(tmp_path / f"{name}.csv", index=False)
     data = load("csv", data_path=tmp_path, intercept=False)
     assert len(data.doubts) == 6
     assert data.doubts[-1].text == (

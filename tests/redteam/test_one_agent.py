@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from flwr.app import Array, ArrayRecord, Error, Message
 from privet.client_apps import client_app
 from privet.data import problem_from_context
 from privet.data.meaning import Meaning
-from privet.kernel import AgentLedger, Facts, Release
+from privet.kernel import AgentLedger, Facts, Release, drawn_delta
 from privet.kernel.agent_ledger import MOST_RELEASES
 from privet.problems import BinaryLogistic, PooledL2
 from privet.sim.engine import InlineGrid
@@ -26,7 +27,7 @@ from privet.strategies.run import roster as roster_module
 from privet.strategies.run import run as run_module
 from privet.strategies.run.failure import FailureCode
 from privet.strategies.run.roster import Agent, Question, Roster
-from privet.wire import ENROL
+from privet.wire import ENROL, REFUSED
 from support.federations import app_of, logistic_agents
 
 Change = Callable[[Any, Message], Message | None]
@@ -500,3 +501,58 @@ def test_a_penalty_of_its_own_ends_no_run_of_another_c(regularizer: str) -> None
     result = play(strategy, made)
     assert [done.participants for done in result.history] == others("2")
     assert "which penalty-c = 2 cannot change" in str(strategy.run.session.roster.rejected)
+
+
+@pytest.mark.parametrize("make", [private, plain])
+@pytest.mark.parametrize("tied", ["", "{}", '{"c":"b"}'])
+def test_ties_of_its_own_choose_for_nobody_else(make: Any, tied: str) -> None:
+    class Ties(Liar):
+        def deliver(self, message: Message) -> Message | None:
+            reply = super().deliver(message)
+            if reply is not None and message.metadata.message_type == ENROL:
+                record: Any = reply.content["privet"]
+                place = self.contexts[message.metadata.dst_node_id].node_config["partition-id"]
+                record["layout"] = '[["a",[3]],["b",[1]]]'
+                record["tied"] = tied if str(place) == self.liar else '{"c":"a"}'
+            return reply
+
+    strategy = make(min_agents=2)
+    nodes = [{"partition-id": place} for place in range(COUNT)]
+    made = Ties(app_of(logistic_agents(COUNT), strategy.half.name), nodes)
+    made.liar, made.keys, made.change = "0", {}, lambda *_: None
+    result = play(strategy, made, {"a": 3, "b": 1, "c": 3})
+    assert [done.participants for done in result.history] == others("0")
+
+
+def dearest(own: dict[str, Any]) -> float:
+    """Return the least noise of one more release at which the total delta is still below 1."""
+    low, high = own["scale"] / 1000, own["scale"]
+    for _ in range(60):
+        middle = math.sqrt(low * high)
+        more = {**own, "scale": middle}
+        ledger = AgentLedger.from_json(json.dumps([own, more]))
+        sound = 1e-5 + drawn_delta(ledger.entries, 4, ledger.spent(1e-5)) < 0.7
+        low, high = (low, middle) if sound else (middle, high)
+    return high
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_dear_account_leaves_the_others_their_statement(masked: bool) -> None:
+    """Without a target: at its epsilon the draws of the others would have a total delta of 1."""
+
+    def dear(record: Any, message: Message) -> Message | None:
+        if message.content["privet"]["round"] > 1:
+            return Message(Error(REFUSED, "no"), reply_to=message)
+        about = json.loads(record["about"])
+        (own,) = json.loads(about["ledger"])
+        about["ledger"] = json.dumps([own, {**own, "scale": dearest(own)}])
+        record["about"] = json.dumps(about)
+        return None
+
+    strategy = private(secure_sum=masked, min_agents=2)
+    nodes = grid("dp-fedsgd", dear, "2", "train")
+    start = ArrayRecord({"x": Array(np.zeros(4))})
+    result = strategy.start(nodes, start, num_rounds=12, timeout=20.0)
+    assert result.privacy.apart == ("2",)
+    assert result.privacy.delta + result.privacy.drawn < 1
+    assert result.privacy.epsilon < 1

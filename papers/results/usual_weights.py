@@ -477,17 +477,18 @@ def finding(found: Results) -> list[str]:
         f"- All rivals were played in {len(compared)} cells. The best of them, tuned, gets there "
         f"in {len(there)}, after {_span(there)} rounds."
     )
-    for title, sign in (("more", 1), ("fewer", -1)):
-        cells = [cell for cell, own in compared.items() if _sign(own, rivals[cell]) == sign]
-        if cells and sign > 0:
-            lines.append(f"- The best rival needs {title} rounds than Fed-PLT in {len(cells)}.")
-        elif cells:
-            names = (
-                f"{_name(cell)} ({rivals[cell]}: {_end(compared[cell][rivals[cell]])}, "
-                f"Fed-PLT: {_end(compared[cell][OURS])})"
-                for cell in cells
-            )
-            lines.append(f"- A rival is quicker than Fed-PLT in: {'; '.join(names)}.")
+    behind = [cell for cell, own in compared.items() if _is_ahead(own, rivals[cell])]
+    lines.append(
+        f"- In {len(compared) - len(behind)} of these {len(compared)} no rival needs fewer rounds "
+        "than Fed-PLT."
+    )
+    if behind:
+        names = (
+            f"{_name(cell)} ({rivals[cell]}: {_end(compared[cell][rivals[cell]])}, "
+            f"Fed-PLT: {_end(compared[cell][OURS])})"
+            for cell in behind
+        )
+        lines.append(f"- A rival is quicker than Fed-PLT in: {'; '.join(names)}.")
     averaged = [own["FedAvg"] for own in found.values() if "FedAvg" in own]
     if averaged:
         passed = sum(one["rounds"][0] is not None for one in averaged)
@@ -503,9 +504,12 @@ def finding(found: Results) -> list[str]:
     return lines
 
 
-def _sign(own: Mapping[str, Mapping[str, Any]], rival: str) -> int:
-    ours, theirs = _order(own[OURS]), _order(own[rival])
-    return (ours < theirs) - (theirs < ours)
+def _is_ahead(own: Mapping[str, Mapping[str, Any]], rival: str) -> bool:
+    """Return whether a rival needs fewer rounds, or ends nearer where neither arrives."""
+    ours, theirs = own[OURS], own[rival]
+    if ours["rounds"][-1] and ours["rounds"][-1] == theirs["rounds"][-1]:
+        return False
+    return _order(theirs) < _order(ours)
 
 
 def _name(cell: Cell) -> str:

@@ -422,10 +422,10 @@ class Run:
         roster, given = self.session.roster, self.options.penalty_c
         own = [
             name
-            for name, agent in roster.agents.items()
-            if not agent.facts or Facts.from_json(agent.facts).regularizer != PooledL2.kind
+            for name, agent in (roster.agents.items() if given != 1.0 else ())
+            if not _leaves_penalty_open(agent.facts)
         ]
-        if given == 1.0 or not own:
+        if not own:
             return
         why = (
             "a penalty of its own (regularizer-weight, beta or divisor), which "
@@ -1079,6 +1079,14 @@ class Run:
     def models(self) -> Arrays:
         """Return the models (d,) by name; ``"last"`` is the run's result."""
         return self.half.models(self.session.state)
+
+
+def _leaves_penalty_open(facts: str) -> bool:
+    """Return whether an agent's facts leave the weight of its penalty to the run."""
+    try:
+        return bool(facts) and Facts.from_json(facts).regularizer == PooledL2.kind
+    except ValueError:  # they cannot be read
+        return False
 
 
 def _other_numbers(enrolment: Enrolment) -> str:

@@ -203,7 +203,7 @@ class NoisyStepsAgent(GradientAgent):
         return self.gradients.release(facts, count=self.steps, shared=self.noise_sharing, what=what)
 
     def slope_bound(self, facts: Facts, round_: int) -> float:
-        """Return what the norm of a step's noised gradient is at most, without a regulariser's.
+        """Return an upper bound of the norm of a noised gradient without the regulariser's part.
 
         As `Half.upload_bound` of the round's upload: all of its draws together pass it with a
         chance of less than 1e-12.

@@ -98,7 +98,7 @@ class Half(Method):
 
     @property
     def bounds_uploads(self) -> bool:
-        """Whether an upload beyond `upload_bound`, or a private run's numbers, is refused."""
+        """Whether uploads are refused that are larger than `upload_bound`, or than any may be."""
         return self.private
 
     @property

@@ -15,7 +15,7 @@ _CHANCE = 1e-3
 _SHOWN = 6
 
 Counts = Mapping[float, float]
-"""How many rows have each of few whole numbers."""
+"""By whole number, the rows that have it, of a column with few different ones."""
 
 
 class _Group(NamedTuple):

@@ -112,13 +112,7 @@ class MaskSource(Protocol):
 
 def is_usable(public: bytes) -> bool:
     """Return whether X25519 can agree on a secret with a public key: not with one of low order."""
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-
-    try:
-        X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(public))
-    except ValueError:
-        return False
-    return True
+    return _pair_secret(((key_pair().private, public),), "") is not None
 
 
 def key_pair() -> KeyPair:

@@ -443,10 +443,17 @@ def _stated(half: ServerHalf[Any], agent: Agent) -> list[tuple[ServerHalf[Any], 
     ]
 
 
+def _appended(known: str, text: str) -> str:
+    """Return the account that ``text`` has after all of ``known``; empty where that is no start."""
+    if known.endswith("}]") and text.startswith(f"{known[:-1]},"):
+        return "[" + text[len(known) :]
+    return ""
+
+
 def _beyond(known: str, text: str) -> Collection[Release] | None:
     """Return the releases of an account beyond those of an earlier one; None if it lacks some."""
-    if known.endswith("}]") and text.startswith(f"{known[:-1]},"):
-        return {one for one, _ in AgentLedger.from_json("[" + text[len(known) :]).entries}
+    if added := _appended(known, text):
+        return {one for one, _ in AgentLedger.from_json(added).entries}
     before = Counter(dict(AgentLedger.joined([known]).entries))
     now = Counter(dict(AgentLedger.joined([text]).entries))
     return (now - before).keys() if before <= now else None
@@ -496,9 +503,7 @@ def account_fault(
     that were added. Custom programs that it names must be the run's.
     """
     known = agent.ledger
-    added = text
-    if known.endswith("}]") and text.startswith(f"{known[:-1]},"):
-        added = "[" + text[len(known) :]
+    added = _appended(known, text) or text
     try:
         ledger = AgentLedger.from_json(added)
         if not (ledger.entries and half.agent.private):

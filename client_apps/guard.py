@@ -225,15 +225,16 @@ def _with(release: Release, delta: float, *accounts: AgentLedger) -> tuple[str, 
     if any(one.mechanism != release.mechanism for each in accounts for one, _ in each.entries):
         raise ValueError(f"it holds releases that are not of the run's, {release.mechanism}")
     every = [account.record(release) for account in accounts]
+    texts = [charged.to_json() for charged in every]
+    for charged, text in zip(every, texts, strict=True):  # before what it costs is computed
+        if len(charged.entries) > MOST_RELEASES or len(text) > LONGEST_ACCOUNT:
+            raise ValueError(
+                f"it would hold {len(charged.entries)} different releases, too many: one a round, "
+                "as budget-schedule = geometric makes them, are for runs of fewer rounds"
+            )
     costs = [charged.spent(delta) for charged in every]
-    dearest = every[costs.index(max(costs))]
-    text = dearest.to_json()
-    if len(dearest.entries) > MOST_RELEASES or len(text) > LONGEST_ACCOUNT:
-        raise ValueError(
-            f"it would hold {len(dearest.entries)} different releases, too many: one a round, as "
-            "budget-schedule = geometric makes them, are for runs of fewer rounds"
-        )
-    return text, max(costs)
+    dearest = max(range(len(costs)), key=costs.__getitem__)
+    return texts[dearest], costs[dearest]
 
 
 def checked_settings(text: str) -> dict[str, Any]:

@@ -24,15 +24,22 @@ settings.register_profile("privet", settings.get_profile("search"), derandomize=
 settings.load_profile("privet")
 
 
-@pytest.fixture(autouse=True)
-def _loggers_as_they_were() -> Iterator[None]:
-    """Undo what a command that a test runs in this process does to the loggers."""
-    loggers = [logging.getLogger(name) for name in ("flwr", "flwr.privet")]
-    kept = [(log.level, log.propagate, log.disabled, list(log.handlers)) for log in loggers]
-    yield
-    for log, (level, propagate, disabled, handlers) in zip(loggers, kept, strict=True):
+_LOGGERS = [logging.getLogger(name) for name in ("flwr", "flwr.privet")]
+_AS_IMPORTED = [(log.level, log.propagate, log.disabled, list(log.handlers)) for log in _LOGGERS]
+
+
+def _restore_loggers() -> None:
+    for log, (level, propagate, disabled, handlers) in zip(_LOGGERS, _AS_IMPORTED, strict=True):
         log.setLevel(level)
-        log.propagate, log.disabled, log.handlers = propagate, disabled, handlers
+        log.propagate, log.disabled, log.handlers = propagate, disabled, list(handlers)
+
+
+@pytest.fixture(autouse=True)
+def _loggers_as_imported() -> Iterator[None]:
+    """Undo what a command does to the loggers that a test, or a fixture of many, runs here."""
+    _restore_loggers()
+    yield
+    _restore_loggers()
 
 
 @pytest.fixture(autouse=True)

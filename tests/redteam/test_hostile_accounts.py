@@ -43,6 +43,8 @@ from support.federations import app_of, logistic_agents
 
 SECONDS, MEGABYTES = 1.0, 64.0
 """What a hostile message may cost above an honest one, on a machine that is not busy."""
+YARDSTICK = 0.3
+"""The processor time of `slowness`'s work, in seconds, on the machine that these bounds are of."""
 GIVEN = {"scale": 1.0, "sensitivity": 1.0, "relation": "add-remove"}
 
 
@@ -143,6 +145,27 @@ BUDGETS = {
 """The shortest accounts that algorithms of this library write of a round."""
 
 
+def slowness() -> float:
+    """Return how many times slower than usual this machine is now, at least 1.
+
+    A core that others use as well takes several times the processor time for the same work.
+    """
+    began = time.process_time()
+    entries = [{"scale": 1 + i / 97, "times": i} for i in range(6000)]
+    for _ in range(6):
+        sum(sorted(one["scale"] * one["times"] for one in json.loads(json.dumps(entries))))
+    values = np.ones(1 << 16)
+    for _ in range(60):
+        np.fft.irfft(np.fft.rfft(values) ** 2)
+    return max(1.0, (time.process_time() - began) / YARDSTICK)
+
+
+def require_seconds(found: float, usual: float, most: float) -> None:
+    """Require at most so many seconds above what is usual, of this machine as busy as it is."""
+    above = found - usual
+    assert above <= most or above <= most * slowness()
+
+
 class Cost:
     """The processor time and the peak of memory of a block."""
 
@@ -158,7 +181,7 @@ class Cost:
 
     def require(self, honest: Cost) -> None:
         # Tracing memory makes what is traced up to four times as slow.
-        assert self.seconds <= honest.seconds + 4 * SECONDS
+        require_seconds(self.seconds, honest.seconds, 4 * SECONDS)
         assert self.megabytes <= honest.megabytes + MEGABYTES
 
 
@@ -217,9 +240,9 @@ def test_every_message_after_a_long_account_costs_a_node_little(
             spent.append(time.process_time() - began)
         return min(spent)
 
-    assert seconds("", 2, 3) <= honest.seconds + SECONDS
-    assert seconds(ALL_MAGNITUDES, 4, 5) <= honest.seconds + SECONDS
-    assert seconds(other, 6, 7) <= honest.seconds + 2 * SECONDS, "two accounts are read"
+    require_seconds(seconds("", 2, 3), honest.seconds, SECONDS)
+    require_seconds(seconds(ALL_MAGNITUDES, 4, 5), honest.seconds, SECONDS)
+    require_seconds(seconds(other, 6, 7), honest.seconds, 2 * SECONDS)  # two accounts are read
 
 
 def test_no_account_of_more_releases_than_are_read_is_kept(tmp_path: Path) -> None:
@@ -320,7 +343,7 @@ def test_an_account_that_an_agent_states_ends_no_run(name: str, where: str, usua
     assert len(result.history) == 2
     assert {"0", "2"} <= set(result.history[-1].participants)
     # Each of two rounds and the end of the run evaluate it once.
-    assert found.seconds <= usual.seconds + 3 * 4 * SECONDS
+    require_seconds(found.seconds, usual.seconds, 3 * 4 * SECONDS)
     assert found.megabytes <= usual.megabytes + MEGABYTES
 
 
@@ -891,5 +914,5 @@ def test_long_settings_and_names_are_not_read_nor_kept(tmp_path: Path) -> None:
     node.send(message(""))
     found = cost(lambda: [node.send(one) for one in messages])
     assert found.megabytes <= 8
-    assert found.seconds <= 4 * SECONDS
+    require_seconds(found.seconds, 0.0, 4 * SECONDS)
     assert all(node.send(one).has_error() for one in messages)

@@ -296,6 +296,14 @@ class ServerHalf(ServerMethod[S]):
         state: Any = self.state(**values)
         return self.completed(state)
 
+    def resumed(self, state: S, asked: Sequence[int]) -> S:
+        """Return a checkpoint's state for a resume of a private run.
+
+        ``asked`` are the rounds after the checkpoint that agents were asked for, once for each
+        request: what the server released in them is not known.
+        """
+        return state
+
     # ------------------------------------------------------------------ a round
 
     def accept(self, state: S, block: Block) -> tuple[Block, NDArray[np.uint64]]:

@@ -11,7 +11,7 @@ unit's own server, which sees its agents' models, or for the final models, which
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -54,10 +54,10 @@ class Links:
         """Return the release of a unit in a round."""
         return self.agent.link_release(self.facts, round_, self.noise)
 
-    def totals(self, rounds: int, after: int = 0, before: Totals | None = None) -> Totals:
-        """Return the releases of rounds ``after`` + 1 ... ``rounds``, added to ``before``."""
+    def totals(self, rounds: Iterable[int], before: Totals | None = None) -> Totals:
+        """Return the releases of these rounds, added to ``before``."""
         totals = before or Totals()
-        for number in range(after + 1, rounds + 1):
+        for number in rounds:
             release = self.release(number)
             assert release is not None
             totals = totals.add(release)
@@ -77,7 +77,7 @@ class Spending:
         """Return the epsilon of rounds 1 ... ``round_``."""
         if round_ < self.round:
             self.round, self.totals = 0, Totals()
-        self.totals = self.links.totals(round_, self.round, self.totals)
+        self.totals = self.links.totals(range(self.round + 1, round_ + 1), self.totals)
         self.round = round_
         return self.totals.epsilon(self.delta)
 
@@ -106,9 +106,15 @@ LINKS = (
 
 
 def gfl_account(
-    half: Server, config: Mapping[str, Any], rounds: int, facts: Facts | None
+    half: Server,
+    config: Mapping[str, Any],
+    rounds: int,
+    facts: Facts | None,
+    repeated: Iterable[int] = (),
 ) -> dict[str, Any]:
     """Return what goes into ``privacy.json``: never private as a whole, and why.
+
+    ``repeated`` are rounds of which the links may have carried one release more, see `State`.
 
     ``accounts`` say it towards the coordinator (the own server) and the world, both without a
     bound, and towards an observer of the links, who is the adversary that the noise is for.
@@ -133,7 +139,7 @@ def gfl_account(
             rounds=rounds,
             noise_deviation=links.noise.deviation,
         )
-        totals = links.totals(rounds)
+        totals = links.totals([*range(1, rounds + 1), *repeated])
         stated = [line.format(UNITS[links.agent.relation]) for line in LINKS]
         assumptions = [*stated, *([SIMULATED] if hosts_all else [])]
         entry = _entry("links", totals.epsilon(delta), delta, assumptions)

@@ -11,6 +11,7 @@ The exchange itself is in ``mixing.py``.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -50,6 +51,9 @@ class State(HalfState):
         The last round folded, 0 before the first.
     leftover : float
         Norm of the noise that the last exchange is known to have left in the sum over the units.
+    repeated : array of int
+        The rounds that a process was in when it ended, once for each: what it sent to the other
+        servers is a release of its own beside that of the process that folded the round.
     residual : float
         Squared move of the hosted units' mean model in the last round.
     silent : tuple of str
@@ -63,6 +67,7 @@ class State(HalfState):
     members: NDArray[np.int64]
     round: int = 0
     leftover: float = 0.0
+    repeated: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     silent: tuple[str, ...] = field(default=(), metadata=UNSAVED)
     notes: tuple[str, ...] = field(default=(), metadata=UNSAVED)
 
@@ -141,6 +146,11 @@ class Server(GroupedHalf[State]):
         """Return the unit of an agent; `NOWHERE` if it has none."""
         member = state.members[position]
         return str(self.mixer.units[member]) if member >= 0 else NOWHERE
+
+    def resumed(self, state: State, asked: Sequence[int]) -> State:
+        """Return the state with these rounds among the repeated ones."""
+        state.repeated = np.append(state.repeated, np.asarray(asked, np.int64))
+        return state
 
     def next_round(self, number: int, last: int) -> int:
         """Return the round of the neighbouring servers, which is later if this one was away."""
@@ -244,19 +254,31 @@ class Server(GroupedHalf[State]):
         ``centroid-noise`` the norm of the exchange's change of the centroid, ||w_c - mean psi||: 0
         up to rounding without noise and with homomorphic noise. Otherwise the centroid is not known
         and ``centroid-noise`` is the residual of the sum over the units that the mixer states.
+        ``epsilon-links`` is NaN, not known, after a repeated round.
         """
+        # The monitor counts each round once; the account alone counts the repeated ones.
+        unknown = {"epsilon-links": math.nan} if len(state.repeated) else {}
         if len(self.mixer.units) < len(self.mixer.weights):
-            return {"centroid-noise": state.leftover}
+            return {"centroid-noise": state.leftover, **unknown}
         center = state.models.mean(axis=0)
         gaps = state.models - center
         return {
+            **unknown,
             "disagreement": float(np.mean(np.sum(gaps * gaps, axis=1))),
             "centroid-noise": float(np.linalg.norm(center - state.psi.mean(axis=0))),
         }
 
     def notes(self, state: State, silent: Sequence[str]) -> tuple[str, ...]:
-        """Return notes on units without an upload, and on the exchange."""
-        return (*state.silent, *state.notes)
+        """Return notes on units without an upload, on the exchange, and on repeated rounds."""
+        again = sorted({int(number) for number in state.repeated})
+        if not again or state.round > again[-1]:
+            return (*state.silent, *state.notes)
+        rounds = ", ".join(map(str, again))
+        repeated = (
+            f"messages to other units in round {rounds} may have left more than once: privacy.json "
+            "counts them, epsilon-links is not known"
+        )
+        return (*state.silent, *state.notes, repeated)
 
 
 def _silences(units: Sequence[int | str]) -> tuple[str, ...]:

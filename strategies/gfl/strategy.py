@@ -234,7 +234,8 @@ class GFL(GFLArguments):
         """Return the account: never private as a whole, with a bound on the links alone."""
         if self.session is None:
             return gfl_account(self.server, config, 0, None)
-        return gfl_account(self.server, config, self.session.round, facts())
+        repeated = [int(number) for number in self.session.state.repeated]
+        return gfl_account(self.server, config, self.session.round, facts(), repeated)
 
     @property
     def server(self) -> Server:

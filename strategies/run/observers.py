@@ -160,7 +160,7 @@ class Monitoring(Observer):
         others = {name: value for name, value in numbers.items() if name not in OWN_FIELDS}
         return {
             **{name: numbers.get(name, np.nan) for name in OWN_FIELDS},
-            "measures": {**done.measures, **others},
+            "measures": {**others, **done.measures},
         }
 
 

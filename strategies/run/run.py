@@ -328,6 +328,8 @@ class Run:
             fault = partial(account_fault, run.half)
             with charged(session.tasks, run.half.name, run.half.version, roster, fault):
                 changed = count_lost(run.half, roster, lost, put_back, session.noises)
+            asked = [request.round for request in saved.requests]
+            session.state = run.half.resumed(session.state, asked)
             for name in (name for request in saved.requests for name in request.names):
                 if name in roster.agents:
                     roster.agents[name].tasks += 1  # those of the checkpoint are counted already

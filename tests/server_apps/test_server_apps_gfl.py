@@ -120,6 +120,22 @@ def test_noise_that_is_given_bounds_nothing_towards_the_links() -> None:
     assert entries(given)["links"]["assumptions"][0].startswith("the noise is supplied")
 
 
+def test_a_repeated_round_is_one_release_more_on_the_links() -> None:
+    config = read_config(NOISY)
+    facts = Facts(20, 20.0, 2, loss="ridge", regularizer="l2", modulus=0.2)
+    half = GFL.from_config(config).server
+    once, more = (
+        entries(gfl_account(half, config, 6, facts, repeated))["links"]["epsilon"]
+        for repeated in ((), (3, 3, 6))
+    )
+    bound = links()
+    assert bound is not None
+    assert once == pytest.approx(composed(bound, 6), rel=1e-12)
+    counts = {1: 1, 2: 1, 3: 3, 4: 1, 5: 1, 6: 2}
+    loss = math.sqrt(sum(n * (2 * 0.5 * 0.5 * j / 2.0) ** 2 for j, n in counts.items()))
+    assert 1 <= more / gaussian_epsilon(loss, 1e-5) < 1.001
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -11,8 +11,13 @@ import numpy as np
 import pytest
 
 from privet.core import ConfigError, RunError
+from privet.kernel import epsilon_of
+from privet.problems import public_facts
 from privet.server_apps import Finished, execute, read_config
+from privet.server_apps.build import build_evaluation
 from privet.server_apps.peers.run import unit_agents
+from privet.server_apps.peers.settling import Settling
+from privet.strategies.gfl.account import Links
 from support.graph_servers import (
     Hosts,
     assert_same_trajectory,
@@ -171,3 +176,49 @@ def test_the_agents_of_a_unit_are_counted() -> None:
     assert unit_agents({**config, "unit-agents": 3}) == 3
     with pytest.raises(ConfigError, match="7 agents cannot be divided by 3 units"):
         unit_agents({**config, "num-agents": 7})
+
+
+def test_a_server_that_ends_within_a_round_releases_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unit 1 ends when its message of round 3 has left, and sends another after its resume."""
+    deliver, ended = Settling._deliver, []
+
+    def once(self: Settling) -> bool:
+        done = deliver(self)
+        if self.identity.unit == "1" and self.number >> 16 == 3 and not ended:
+            ended.append(self.link.unit)
+            raise KeyboardInterrupt
+        return done
+
+    monkeypatch.setattr(Settling, "_deliver", once)
+    config = {**COMMON, "graph": "complete", "participants": 2, "noise-seed": -1, "clip": 1.0}
+    config |= {"num-server-rounds": 5}
+    with Hosts(tmp_path, 3) as hosts:
+
+        def end_and_return() -> Finished:
+            with pytest.raises(BaseException, match="interrupted"):
+                serve(hosts, "1", tmp_path, **config)
+            folder = str(tmp_path / "unit-1")
+            return serve(hosts, "1", tmp_path, "resumed", **config, resume=folder)
+
+        others = [lambda n=name: serve(hosts, n, tmp_path, **config) for name in ("0", "2")]
+        resumed, usual, _ = at_once([end_and_return, *others])
+    assert ended
+
+    def epsilon(finished: Finished) -> float:
+        accounts = json.loads((finished.folder / "privacy.json").read_text())["accounts"]
+        return float(next(one["epsilon"] for one in accounts if one["to"] == "links"))
+
+    del config["peer-timeout"]
+    settings = read_config({**config, "algorithm": "gfl"})
+    links = Links.of(settings, public_facts(build_evaluation(settings).federation.problems[0]))
+    assert links is not None
+    releases = [links.release(number) for number in (1, 2, 3, 3, 4, 5)]
+    assert epsilon(resumed) == epsilon_of([(one, 1) for one in releases if one], 1e-5)
+    assert epsilon(usual) < epsilon(resumed)
+    lines = history(resumed.folder)
+    assert lines[1]["measures"]["epsilon-links"] < epsilon(usual)
+    assert lines[2]["measures"]["epsilon-links"] is None
+    assert any("round 3 may have left more than once" in note for note in lines[2]["notes"])
+    assert "epsilon-links" in history(usual.folder)[-1]["measures"]

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from .failure import FailureCode, overflowed
+from .failure import FailureCode
 from .observers import Observer, number
 from .outcome import OverflowedError, TooFewError
 from .run import Run
@@ -198,7 +198,8 @@ class Losses:
 class Divergence(Observer):
     """Warns once that a run diverges, and ends it if ``ends``.
 
-    A run diverges if half of the uploads, the residual or a loss are not finite; if a loss, or the
+    A run diverges if half of the uploads, of two agents at least, the residual or a loss are not
+    finite; if a loss, or the
     root of the residual, is `EXPLODED` times that of the start; or if one of them has been `GROWN`
     times its largest value of the start and the first `FIRST` rounds, and `FASTER` times that of
     half the rounds before, for `LASTING` rounds. A residual that grows while the loss is below its
@@ -224,7 +225,7 @@ class Divergence(Observer):
         """Check the round's numbers; those that were not measured are ignored."""
         never_folded = run.session.roster.never_folded(done.failures)
         self._name_faulty(done, never_folded)
-        fault = self._fault(done, never_folded)
+        fault = self._fault(run, done)
         return self._report(run, f"{fault} in round {done.round}") if fault else None
 
     def on_failure(self, run: Run, few: TooFewError) -> str | None:
@@ -251,9 +252,9 @@ class Divergence(Observer):
                     name,
                 )
 
-    def _fault(self, done: Round, never_folded: set[str]) -> str:
+    def _fault(self, run: Run, done: Round) -> str:
         chosen = len(done.participants) + len(done.failures)
-        if overflowed(done.failures, chosen, never_folded):
+        if run.session.overflowed(done.failures, chosen, others=False):
             return UPLOADS
         for name, value in _measured(done):
             if not math.isfinite(value):

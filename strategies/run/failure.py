@@ -86,16 +86,28 @@ CHARGED = frozenset(
 """The kinds of failures of a task that the agent may have charged."""
 
 
+def not_finite(failures: Mapping[str, Failure]) -> list[str]:
+    """Return the agents whose numbers were not finite, by their own word or the server's check."""
+    return [name for name, failure in failures.items() if failure.code in _NOT_FINITE]
+
+
 def overflowed(
-    failures: Mapping[str, Failure], chosen: int, never_folded: Collection[str] = ()
+    failures: Mapping[str, Failure],
+    chosen: int,
+    never_folded: Collection[str] = (),
+    lately: Collection[str] | None = None,
 ) -> bool:
     """Whether the failures of a round show that the run diverges.
 
     Half of the chosen agents must have sent numbers that are not finite, or reported them where the
-    server cannot check, in a secure sum or if private agents refuse a broadcast: the fault of one
-    agent's data ends no run. ``never_folded`` are agents of which nothing was ever folded, in a run
-    that has folded uploads of others: what is not finite at them is not counted.
+    server cannot check, in a secure sum or if private agents refuse a broadcast. The fault of one
+    agent's data ends no run, however few a round has: it counts beside another's in this round, or
+    in the ones before it, which ``lately`` names (None in a run of one agent). ``never_folded`` are
+    agents of which nothing was ever folded, in a run that has folded uploads of others: what is not
+    finite at them is not counted.
     """
-    found = [name for name, failure in failures.items() if failure.code in _NOT_FINITE]
+    found = not_finite(failures)
     counted = [name for name in found if name not in never_folded]
-    return bool(counted) and 2 * len(counted) >= chosen - (len(found) - len(counted))
+    if not counted or 2 * len(counted) < chosen - (len(found) - len(counted)):
+        return False
+    return lately is None or len({*counted, *lately}) > 1

@@ -28,7 +28,7 @@ from .account import (
     upload_fault,
     with_lost,
 )
-from .failure import FOR_A_PERSON, Failure, FailureCode, overflowed
+from .failure import FOR_A_PERSON, Failure, FailureCode
 from .options import RunOptions
 from .roster import CLIENT_APP_FAILED, NODE_UNAVAILABLE
 from .session import Round, Session
@@ -340,8 +340,7 @@ class Outcome:
         below = "before the run stopped" if given_up else f"below min-agents = {least}"
         kind = TooFewError
         left = self.count - sum(one.code in FOR_A_PERSON for one in failures.values())
-        never = self.session.roster.never_folded(failures, others=folded > 0)
-        if overflowed(failures, self.count, never):
+        if self.session.overflowed(failures, self.count, others=folded > 0):
             kind = OverflowedError
         elif left < min(least, self.count) and not given_up:
             kind = DeclinedError

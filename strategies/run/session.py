@@ -26,7 +26,7 @@ from privet.wire.magnitude import finite
 from privet.wire.payload import BUFFERS
 
 from ..gaps import Gaps
-from .failure import CHARGED, Failure
+from .failure import CHARGED, Failure, not_finite, overflowed
 from .roster import Roster
 from .server_steps import ServerSteps
 from .task import Task
@@ -174,6 +174,8 @@ def _json(value: Any) -> Any:
     return value
 
 
+RECENT = 3
+"""Rounds for which numbers of an agent that were not finite count beside another's."""
 REPEATS = 3
 """Tasks of an agent in a private run that may come to nothing where its upload alone is missing."""
 
@@ -245,6 +247,8 @@ class Session:
     """In a private run, by agent the tasks since an upload was folded last: each is charged."""
     fruitless: Counter[str] = field(default_factory=Counter)
     """In a private run, by agent its tasks in a row of which no upload of its own was folded."""
+    not_finite: dict[str, int] = field(default_factory=dict)
+    """By agent, the last round in which its numbers were not finite."""
     saved_states: Callable[[], list[StateTable]] = list
     """Returns the agents' states of the newest checkpoint; none where there is none."""
 
@@ -294,6 +298,17 @@ class Session:
                     f"its last {REPEATS} tasks came to nothing, and each counts as charged: "
                     f"resume the run when it can answer: {failure.text}",
                 )
+
+    def overflowed(self, failures: Mapping[str, Failure], chosen: int, *, others: bool) -> bool:
+        """Whether a round's failures, with those of the rounds before, show divergence.
+
+        See `failure.overflowed`; ``others`` is that of `Roster.never_folded`.
+        """
+        never = self.roster.never_folded(failures, others=others)
+        number = self.round
+        self.not_finite |= {name: number for name in not_finite(failures) if name not in never}
+        lately = [name for name, last in self.not_finite.items() if number - last <= RECENT]
+        return overflowed(failures, chosen, never, lately if len(self.roster.agents) > 1 else None)
 
     @property
     def has_folded(self) -> bool:

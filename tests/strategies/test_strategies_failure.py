@@ -11,11 +11,11 @@ from flwr.app import Array, ArrayRecord, Error, Message, MessageType
 
 from privet.problems import L2, RidgeRegression
 from privet.sim.engine import InlineGrid
-from privet.strategies import Failure, FailureCode, FedPLT, Round, Stop
+from privet.strategies import Failure, FailureCode, FedPLT, Fraction, Round, Schedule, Stop
 from privet.strategies.run.exchange import NO_HANDLER
 from privet.strategies.run.failure import overflowed
 from privet.strategies.run.outcome import OverflowedError, TooFewError
-from privet.wire import FAILED, NOT_FINITE, REFUSED
+from privet.wire import ENROL, FAILED, NOT_FINITE, REFUSED
 from support.federations import app_of
 
 AGENTS, DIM = 5, 2
@@ -98,15 +98,80 @@ def test_a_failed_round_is_divergence_by_its_codes_alone() -> None:
 )
 def test_half_of_the_agents_diverge_or_none(codes: list[str], asked: int, expected: bool) -> None:
     failures = {str(i): Failure(FailureCode(code), WORDS) for i, code in enumerate(codes)}
-    assert overflowed(failures, asked) == expected
+    assert overflowed(failures, asked, lately=[]) == expected
 
 
 def test_agents_that_were_never_finite_are_not_counted() -> None:
     failures = {name: Failure(FailureCode.NOT_FINITE, WORDS) for name in "012"}
-    assert overflowed(failures, 4, "0")
-    assert not overflowed(failures, 9, "0")
-    assert not overflowed(failures, 3, "012")
-    assert overflowed(failures, 3, "12")
+    assert overflowed(failures, 4, "0", [])
+    assert not overflowed(failures, 9, "0", [])
+    assert not overflowed(failures, 3, "012", ["3", "4"])
+    assert not overflowed(failures, 3, "12", [])
+    assert overflowed(failures, 3, "12", ["4"])
+
+
+def test_one_agent_counts_beside_another_alone() -> None:
+    failures = {"0": Failure(FailureCode.SAYS_NOT_FINITE, WORDS)}
+    assert not overflowed(failures, 1, lately=["0"])
+    assert overflowed(failures, 1, lately=["0", "1"])
+    assert overflowed(failures, 1, lately=None), "a run of one agent"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"participation": Fraction(0.4)},
+        {"participation": Fraction(0.4), "min_agents": 1},
+        {"asynchronous": True, "buffer": 1},
+    ],
+)
+def test_one_agent_that_says_not_finite_ends_no_run_of_small_rounds(
+    options: dict[str, Any],
+) -> None:
+    """It does so in every round but its first; the others' uploads are folded."""
+    lies = Error(NOT_FINITE, "numbers")
+
+    class Lying(Answering):
+        told = 0
+
+        def deliver(self, message: Message) -> Message | None:
+            reply = super().deliver(message)
+            node = self.contexts[message.metadata.dst_node_id].node_config
+            if message.metadata.message_type == ENROL or str(node["partition-id"]) != "2":
+                return reply
+            self.told += 1
+            return reply if self.told == 1 else Message(lies, reply_to=message)
+
+    grid = Lying({})
+    strategy = FedPLT(num_agents=AGENTS, on_divergence="stop", patience=1.0, **options)
+    started = {"timeout": 60.0, "num_rounds": 20}
+    found = strategy.start(grid, ArrayRecord({"x": Array(np.ones(DIM))}), **started)
+    assert grid.told > 2
+    assert (found.stopped, found.diverged, len(found.history)) == (Stop.ROUNDS, "", 20)
+
+
+def test_agents_that_overflow_one_by_one_diverge() -> None:
+    """Rounds of two: one is not finite in each, first the same one again, then another."""
+
+    class OneARound(Answering):
+        said = 0
+
+        def deliver(self, message: Message) -> Message | None:
+            reply = super().deliver(message)
+            if message.metadata.message_type == ENROL:
+                return reply
+            agent = str(self.contexts[message.metadata.dst_node_id].node_config["partition-id"])
+            number = message.content["privet"]["round"]
+            if agent != {2: "2", 4: "2", 6: "3"}.get(int(number)):  # type: ignore[call-overload]
+                return reply
+            self.said += 1
+            return Message(Error(NOT_FINITE, "numbers"), reply_to=message)
+
+    everybody = OneARound({})
+    found = play(everybody, participation=Schedule((("0", "2"), ("1", "2"), ("3", "2"))))
+    assert everybody.said == 3
+    assert found.stopped == Stop.DIVERGENCE
+    assert found.diverged == "uploads that are not finite in round 6"
 
 
 def test_codes_are_in_the_history() -> None:

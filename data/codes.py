@@ -13,6 +13,8 @@ from privet.data.dataset import some
 _CHANCE = 1e-3
 """A site lacks a value where its rows would all be without it by chance less often than this."""
 _SHOWN = 6
+_LARGEST = 9
+"""Codes that skip numbers, such as 3, 6, 7, have one digit: larger ones are rather amounts."""
 
 Counts = Mapping[float, float]
 """By whole number, the rows that have it, of a column with few different ones."""
@@ -23,7 +25,7 @@ class _Group(NamedTuple):
     counts: Counts
 
 
-def parted_codes(sites: Mapping[str, Counts]) -> list[tuple[list[float], list[str]]]:
+def parted_codes(sites: Mapping[str, Counts]) -> list[tuple[Counts, list[str]]]:
     """Return groups of sites, with their numbers, where each has a number that another lacks.
 
     A group lacks a number that would be in none of its rows by chance in less than one of 1000
@@ -41,18 +43,19 @@ def parted_codes(sites: Mapping[str, Counts]) -> list[tuple[list[float], list[st
     joined: list[_Group] = []
     for group in groups:  # sites that came later may hold the codes of both
         _join(joined, group)
-    return [(sorted(group.counts), sorted(group.sites)) for group in joined]
+    return [(dict(sorted(group.counts.items())), sorted(group.sites)) for group in joined]
 
 
-def codes_apart(groups: Sequence[tuple[list[float], list[str]]]) -> list[str]:
+def codes_apart(groups: Sequence[tuple[Counts, list[str]]]) -> list[str]:
     """Return what to do where the numbers of groups are codes; nothing where they are none.
 
-    Codes begin with 0 or 1, or with their step (10, 20, ...), or lie around 0. Years, ages and
-    counts of people of one kind are none.
+    Codes begin with 0 or 1, or with their step (10, 20, ...), also with the other sign, or lie
+    around 0, or skip numbers by more than chance. Years, ages and counts of people of one kind are
+    none.
     """
-    if not all(_are_codes(values) for values, _ in groups):
+    if not all(_are_codes(counts) for counts, _ in groups):
         return []
-    each = " and ".join(f"{_shown(values)} in {some(where)}" for values, where in groups)
+    each = " and ".join(f"{_shown(list(counts))} in {some(where)}" for counts, where in groups)
     return [f"{each}: if these are codes or numbers of the same, write them alike"]
 
 
@@ -89,9 +92,22 @@ def lacked(share: float, rows: float) -> bool:
     return share > 0.0 and _by_chance(share, rows)
 
 
-def _are_codes(values: Sequence[float]) -> bool:
+def _are_codes(counts: Counts) -> bool:
+    values = list(counts)
     step = math.gcd(*(int(high - low) for low, high in pairwise(values)))
-    return values[0] in (0.0, 1.0, step) or values[0] == -values[-1]
+    if {values[0], -values[-1]} & {0.0, 1.0, step} or values[0] == -values[-1]:
+        return True
+    return step == 1 and values[0] > 0 and values[-1] <= _LARGEST and _skip(counts)
+
+
+def _skip(counts: Counts) -> bool:
+    """Return whether rows skip a whole number between two others, as codes do, by more than chance:
+    a count that lies between two others is not rarer than both."""
+    rows = sum(counts.values())
+    return any(
+        high - low > 1 and lacked(min(counts[low], counts[high]) / rows, rows)
+        for low, high in pairwise(counts)
+    )
 
 
 def _shown(values: Sequence[float]) -> str:

@@ -35,6 +35,8 @@ UNKNOWN = ("refuse", "missing")
 
 FAR = 0.5
 """How far outside of a training's range, in widths of it, a number is marked."""
+_ABOVE = 0.2
+"""How far below a training's range, in widths of it, 0 is marked."""
 
 
 def encoded_rows(
@@ -55,8 +57,8 @@ def encoded_rows(
         Whether a category that the training did not have, or a number outside of the range of the
         schema, is refused or read as a missing value.
     far : dict, optional
-        Is filled with the columns, by name, that have numbers far outside of the training's range:
-        which rows they are in, a boolean array.
+        Is filled with the columns, by name, that have numbers far outside of the training's range,
+        or values that are read as missing: which rows they are in, a boolean array.
 
     Raises
     ------
@@ -97,8 +99,8 @@ def encoded_rows(
                 if column.censored:
                     column_values = censored_as(column_values, column.censored, mixed=False)
                 column_values = with_point(column_values, comma=comma)
-            coded = _encoded(column_values, table[column.name], column, encoding, unknown)
-            if far is not None and (marked := _far(coded, column)).any():
+            coded, odd = _encoded(column_values, table[column.name], column, encoding, unknown)
+            if far is not None and (marked := odd | _far(coded, column)).any():
                 far[column.name] = marked
         except UnfitError as error:
             where = "" if error.row is None else f"row {error.row + 1}: "
@@ -109,8 +111,9 @@ def encoded_rows(
 
 def _encoded(
     values: Any, written: Any, column: SourceColumn, encoding: Encoding, unknown: str
-) -> FloatArray:
-    """Return the features of a column (raises ``UnfitError``)."""
+) -> tuple[FloatArray, Any]:
+    """Return the features of a column, and in which rows its value is unknown and read as missing
+    (raises ``UnfitError``)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -136,7 +139,7 @@ def _encoded(
         raise UnfitError(f"{what}, and the model was trained without missing values", row=row)
     if odd.any():
         values = pc.if_else(pa.array(odd), None, values)
-    return encoded_column(values, column)
+    return encoded_column(values, column), odd
 
 
 def _are_numbers(values: Any) -> bool:
@@ -147,11 +150,19 @@ def _are_numbers(values: Any) -> bool:
 
 
 def _far(coded: FloatArray, column: SourceColumn) -> Any:
-    """Return in which rows a column's number is by more than `FAR` outside of its range."""
-    if column.categories or column.public or column.low > column.high:
+    """Return in which rows a column's number is far outside of the training's range.
+
+    It is by more than `FAR` widths outside, or negative where no number of the training was, or 0
+    where all were well above, as codes of missing values are.
+    """
+    low, high = column.low, column.high
+    if column.categories or column.public or low > high:
         return np.zeros(len(coded), dtype=bool)
-    margin = FAR * (column.high - column.low)
-    return (coded[:, 0] < column.low - margin) | (coded[:, 0] > column.high + margin)
+    numbers, width = coded[:, 0], high - low
+    marked = (numbers < low - FAR * width) | (numbers > high + FAR * width)
+    if not column.dates and low >= 0:
+        marked |= (numbers < 0) | ((numbers == 0) & (low > _ABOVE * width))
+    return marked
 
 
 def _texts(values: Any, written: Any, column: SourceColumn) -> tuple[Any, Any]:

@@ -19,6 +19,11 @@ _FEW = 5
 """Rows below which a site's mean and deviation say little of its unit."""
 _APART, _RATIO = 1.5, 1.5
 """Means this many sums of two deviations, and this factor, apart are rather of two units."""
+_MIDDLE, _SAME = 1.2816, 1.25
+"""So are means this far apart, where the middle 80 % of normal numbers around them do not overlap,
+whose deviations, relative to them, are the same but for this factor, as a unit keeps them."""
+_ERRORS = 3.0
+"""Means of skewed numbers this many standard errors apart are so by more than chance."""
 _ALIKE, _LARGE, _MIRRORED = 1.5, 4.0, 0.1
 """So are means this far apart whose deviations, relative to them, differ by no more than that."""
 
@@ -220,9 +225,11 @@ def several_units(sites: Mapping[str, Sequence[float]]) -> list[str]:
     they lie close enough together.
 
     Sites are sorted by their means, and two neighbours are apart where the means have one sign and
-    differ by 1.5 sums of their deviations and by half, as 37 and 98.6 degrees do; or where they
-    differ by a factor of 4 or more with about the same relative deviation, as skewed quantities in
-    mg/l and mg/dl do. So are numbers with the other sign, standardised ones, and logarithms.
+    differ by 1.5 sums of their deviations and by half, as 37 and 98.6 degrees do, or by 1.28 with
+    the same relative deviation, as haemoglobin in g/dl and mmol/l; or where they differ by a factor
+    of 4 or more, and by three standard errors, with about the same relative deviation, as skewed
+    quantities in mg/l and mg/dl do. So are numbers with the other sign, standardised ones, and
+    logarithms.
 
     Parameters
     ----------
@@ -260,7 +267,7 @@ def _is_other_scale(one: tuple[float, float], other: tuple[float, float]) -> boo
         standard = abs(mean) < 0.3 and 0.7 < deviation < 1.4
         if standard and abs(far) > 5 and abs(far - mean) > _APART * (spread + deviation):
             return True
-    if not (low > 1 and high > _LARGE * low and wide > narrow):
+    if not (low > max(1, narrow) and high > _LARGE * low and wide > narrow):
         return False
     # The mean and deviation of lognormal numbers follow from those of their logarithms.
     for base in (2.0, math.e, 10.0):
@@ -281,9 +288,10 @@ def _are_apart(one: Sequence[float], other: Sequence[float]) -> bool:
     if low * high <= 0:  # one unit is a multiple of another, but for degrees around zero
         return False
     small, large = sorted((abs(low), abs(high)))
-    if high - low > _APART * sum(deviations):
-        return large >= _RATIO * small
-    if large < _LARGE * small:
-        return False
     shapes = [each / abs(mean) for each, mean in zip(deviations, (low, high), strict=True)]
-    return max(shapes) <= _ALIKE * min(shapes)
+    kept = max(shapes) <= _SAME * min(shapes)
+    if high - low > (_MIDDLE if kept else _APART) * sum(deviations):
+        return large >= _RATIO * small
+    error = math.sqrt(squares / n**2 + more / m**2)
+    far = large >= _LARGE * small and high - low >= _ERRORS * error
+    return far and max(shapes) <= _ALIKE * min(shapes)

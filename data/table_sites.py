@@ -38,6 +38,10 @@ _VARIED = 10
 """Different numbers from which a column is a quantity rather than codes."""
 _FEW_FAR = 0.1
 """Far rows, as a part of the others, up to which they are rather errors than a second unit."""
+_COMMON_CODE = 0.05
+"""Part of the rows from which each of few numbers is a code, beside which one may be an error."""
+_EVEN = 2.5
+"""Ends of numbers whose distances from the median differ by less than this: no skewed ones."""
 _ID_WORDS = {"id", "pid", "uid", "uuid", "key", "nr", "no", "number", "index", "patient", "case"}
 _ID_WORDS |= {"mrn", "ssn", "subject", "sample", "record", "encounter", "participant", "proband"}
 _ID_WORDS |= {"nummer", "fallnummer", "fallnr", "patnr"}
@@ -143,7 +147,11 @@ def _are_far(far: FloatArray, rows: Any, rest: FloatArray, others: Any) -> bool:
         enough = total >= FEW or not (digit or gap == width)
         if same and enough and (gap > width or (small and gap == width)):
             return True
-    if len(rest) <= 3 or others.sum() < _ENOUGH:
+    if others.sum() < _ENOUGH:
+        return False
+    if total == 1 and 1 < len(rest) < _VARIED and _COMMON_CODE * others.sum() <= others.min():
+        return bool(gap >= 5 * width)
+    if len(rest) <= 3:
         return False
     if len(far) == 1 and 1 < total <= others.sum() and len(rest) >= _VARIED and gap > 2 * width:
         return True
@@ -161,7 +169,11 @@ def _are_far(far: FloatArray, rows: Any, rest: FloatArray, others: Any) -> bool:
     if far[0] <= 0:
         return bool(far[-1] < 0 and gap > 3 * width)
     ratio = max(far[0] / rest[-1], positive[0] / far[-1])
-    return bool(ratio > positive[-1] / positive[0])
+    if ratio > positive[-1] / positive[0]:
+        return True
+    middle = rest[np.searchsorted(np.cumsum(others), others.sum() / 2)]
+    short, long = sorted((rest[-1] - middle, middle - rest[0]))
+    return bool(long <= _EVEN * short and gap > 3 * width)
 
 
 def _are_low(low: FloatArray, rows: Any, rest: FloatArray, others: Any) -> bool:
@@ -174,7 +186,7 @@ def _are_low(low: FloatArray, rows: Any, rest: FloatArray, others: Any) -> bool:
     if low[-1] < 0:
         codes = all(re.fullmatch(r"-(\d|([789])\2+)", f"{one:.15g}") for one in low)
         return bool(codes and len(low) <= _MOST_CODES and total > 1 and gap > steps.max())
-    if len(low) > 1 or len(rest) < _VARIED or total > known:
+    if len(low) > 1 or len(rest) < _VARIED or 2 * total > 3 * known:
         return False
     mean = float((rest * others).sum() / known)
     deviation = math.sqrt(float(((rest - mean) ** 2 * others).sum()) / known)
@@ -291,6 +303,7 @@ def of_each(
     """
     ids, constant = [], []
     far: list[tuple[str, str]] = []
+    columns = list(columns)
     for column in columns:
         name = column.name
         own = {site: one for site, one in facts[name].items() if one.rows}
@@ -309,6 +322,9 @@ def of_each(
             text = f"{of} a different whole number in every row of {some(alike)}: an id?"
             ids.append(Fault(text, drop=(name,), stops=False))
             far = [one for one in far if one[0] != name]
+    told = {name for name, _ in (*constant, *far)}
+    zeros = [name for name, _ in far if 0.0 in dict(whole[name].far)]
+    far += _of_zeros([one for one in columns if one.name not in told], values, zeros)
     return [
         *ids,
         *_some_lines(constant, "have one value in every row of a site, and others elsewhere"),
@@ -396,6 +412,28 @@ def _of_far(own: Sites, whole: Sequence[tuple[float, int]], dates: str) -> str:
         "far from all other numbers: if it says that a value is missing, leave these cells empty; "
         "mend an error, a line of sums or another unit"
     )
+
+
+def _of_zeros(
+    columns: Iterable[SourceColumn], values: Mapping[str, Any], others: Sequence[str]
+) -> list[tuple[str, str]]:
+    """Return the doubts about zeros beside amounts that come nearer to 0, but by no small step, in
+    a table of which ``others`` have zeros far from all other numbers."""
+    found = []
+    for name in [one.name for one in columns if not (one.categories or one.dates)] * bool(others):
+        numbers = as_numbers(values[name])
+        each, counts = np.unique(numbers[~np.isnan(numbers)], return_counts=True)
+        rest, rows = each[1:], int(counts[0]) if len(each) else 0
+        if len(rest) < _VARIED or each[0] or 2 * rows > 3 * counts[1:].sum():
+            continue
+        if rest[0] > 3 * np.median(np.diff(rest[: len(rest) // 2 + 1])):
+            text = (
+                f"column {name}: 0 in {rows} row{'s' * (rows > 1)}, and {rest[0]:g} or more in all "
+                f"others: if it says that a value is missing, as it may in {some(others)}, leave "
+                "these cells empty"
+            )
+            found.append((name, text))
+    return found
 
 
 def _some_lines(found: Sequence[tuple[str, str]], what: str) -> list[Fault]:

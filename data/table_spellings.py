@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 from privet.data.dataset import Fault, some
@@ -47,6 +47,8 @@ _LETTERS = str.maketrans("авекмнорстухіјѕԁԛԝαενορτυχκ
 """Small letters of Cyrillic and Greek, and the Latin ones that they look like."""
 _LEAST_LETTERS = 6
 """Letters of a word from which another of one letter more is rather another spelling."""
+_OFTEN = 20
+"""Rows of a category from which one of very few rows is rather a mistyped one."""
 _WITH_UNIT = re.compile(r"[-+]?\d+(?:[.,]\d+)?\s*([^\W\d_][\w/³²]*|[%‰°µ][\w/³²]*)")
 _FLAGGED = re.compile(r"[-+]?(?:\d+[.,]\d+\s*|\d+\s+)[A-Za-z*!]{1,2}")
 
@@ -58,7 +60,9 @@ def of_spelt(column: SourceColumn, facts: ColumnFacts, *, classes: bool) -> list
     quantities that are written as texts, and about ``classes`` of very few rows."""
     if column.public or not column.categories:
         return []
-    if text := _alike(column.categories) or (not classes and _quantity(column.categories)):
+    if text := _alike(column.categories, facts.counts) or (
+        not classes and _quantity(column.categories)
+    ):
         return [_doubt(column, text)]
     rare = [one for one, count in facts.counts.items() if count < FEW]
     if not (classes and rare and len(column.categories) > 2):
@@ -100,8 +104,8 @@ def _doubt(column: SourceColumn, text: str) -> Fault:
     return Fault(f"column {column.name}: {text}", stops=False)
 
 
-def _alike(categories: Sequence[str]) -> str:
-    """Return which categories may be one; empty where none may."""
+def _alike(categories: Sequence[str], counts: Mapping[str, int]) -> str:
+    """Return which categories, each in so many rows, may be one; empty where none may."""
     folded = {one.casefold() for one in categories}
     for spellings in _SPELLINGS:
         same = [one for one in categories if one.casefold() in spellings]
@@ -120,7 +124,9 @@ def _alike(categories: Sequence[str]) -> str:
         by_length.setdefault(len(parts), []).append(one)
     for texts in by_length.values():
         for one, other in combinations(texts, 2):
-            if _one_letter_apart(words[one], words[other]):
+            few, many = sorted((counts[one], counts[other]))
+            rare = few < FEW and many >= _OFTEN
+            if _one_letter_apart(words[one], words[other], rare=rare):
                 return f"{some([one, other])} differ by a letter: {_ALIKE}"
     return ""
 
@@ -141,22 +147,28 @@ def _shown(text: str) -> str:
     return ascii(text[:40])
 
 
-def _one_letter_apart(one: Sequence[str], other: Sequence[str]) -> bool:
+def _one_letter_apart(one: Sequence[str], other: Sequence[str], *, rare: bool) -> bool:
     """Whether two texts are the same words but for a letter that one of them lacks: not the first
-    (symptomatic, asymptomatic), a large one (grade A, AB) or a Roman digit."""
+    (symptomatic, asymptomatic), a large one (grade A, AB) or a Roman digit.
+
+    Where one of them is ``rare``, two letters may also be exchanged, or one be another, not the
+    last (type a, b).
+    """
     odd = [pair for pair in zip(one, other, strict=True) if pair[0] != pair[1]]
     if len(odd) != 1:
         return False
     short, long = sorted(odd[0], key=len)
-    if len(long) != len(short) + 1 or not long.isalpha() or len(short) < _LEAST_LETTERS:
+    if not long.isalpha() or len(short) < _LEAST_LETTERS - rare:
         return False
-    at = next(
-        (at for at, pair in enumerate(zip(short, long, strict=False)) if len({*pair}) > 1), -1
-    )
-    at = len(short) if at < 0 else at
-    if at == 0 or long[at].isupper() or (at == len(short) and long[at] in "ivx"):
+    at = next((at for at, pair in enumerate(zip(short, long, strict=False)) if len({*pair}) > 1), 0)
+    at = at or (len(short) if long.startswith(short) else 0)
+    end = at == len(short)
+    if at == 0 or long[at].isupper() or (end and long[at] in "ivx"):
         return False
-    return long[:at] + long[at + 1 :] == short
+    if len(long) > len(short):
+        return long[:at] + long[at + 1 :] == short
+    exchanged = long[at : at + 2] == short[at : at + 2][::-1] and long[at + 2 :] == short[at + 2 :]
+    return rare and (exchanged or long[at + 1 :] == short[at + 1 :] != "")
 
 
 def _quantity(categories: Sequence[str]) -> str:

@@ -337,8 +337,9 @@ class Model:
     ) -> FloatArray:
         """Return rows as the training encoded them, of shape (n, d), an intercept's 1 included.
 
-        Numbers by more than half of a column's range outside of it are named in a warning of the
-        log: the model extrapolates there.
+        Numbers far outside of a column's range are named in a warning of the log, as the model
+        extrapolates there: by more than half of its width, or negative, or 0, where the training
+        had none or all were well above. So are values that are read as missing.
 
         Parameters
         ----------
@@ -349,7 +350,7 @@ class Model:
             What a category is that the training did not have, or a number outside of the schema's
             range.
         far : dict, optional
-            Is filled with the columns, by name, that have such numbers, and in which rows (n,).
+            Is filled with the columns, by name, that have such values, and in which rows (n,).
 
         Raises
         ------
@@ -372,14 +373,17 @@ class Model:
         return clip_rows(coded, norm) if norm and len(coded) else coded
 
     def _of_far(self, name: str, marked: NDArray[Any], values: Any) -> str:
-        """Return the line on a column's numbers far outside of those of the training."""
+        """Return the line on a column's values far outside of those of the training."""
         column = next(one for one in self.about["encoding"]["columns"] if one["name"] == name)
-        low, high = column["seen"]
         first, *others = np.flatnonzero(marked)
         more = f" and {len(others)} more rows" if others else ""
+        found = f"column {name}: row {first + 1}{more}: {values[int(first)].as_py()}"
+        if "seen" not in column:
+            return f"{found} is unknown, and read as a missing value"
+        low, high = column["seen"]
         return (
-            f"column {name}: row {first + 1}{more}: {values[int(first)].as_py()} is far outside of "
-            f"the training's range [{low:g}, {high:g}]: the prediction is an extrapolation"
+            f"{found} is far outside of the training's range [{low:g}, {high:g}]: the prediction "
+            "is an extrapolation"
         )
 
     def scores(self, rows: Any, *, unknown: str = "refuse") -> FloatArray:
@@ -428,8 +432,8 @@ class Model:
     def predicted(self, rows: Any, *, unknown: str = "refuse") -> dict[str, NDArray[Any]]:
         """Return predictions and, where there are any, probabilities, as named columns (n,).
 
-        Where numbers are far outside of the training's range (see `features`), ``extrapolated`` has
-        the names of their columns in each row, separated by semicolons.
+        Where values are far outside of the training's (see `features`), ``extrapolated`` has the
+        names of their columns in each row, separated by semicolons.
         """
         far: dict[str, Any] = {}
         scores = self.features(rows, unknown=unknown, far=far) @ self.weights

@@ -458,3 +458,27 @@ def test_numbers_far_outside_of_the_training_are_marked(
     assert "extrapolated" not in model.predicted(new[:2])
     said = privet("predict", run, csv(tmp_path / "new.csv", new))
     assert said.out.splitlines()[3].endswith(",x;age")
+
+
+def test_codes_of_missing_values_are_marked_in_new_rows(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also those near the training's range: negative numbers, and 0 below numbers well above."""
+    draw = np.random.default_rng(8)
+    own = {"glucose": np.linspace(44, 199, N).round(), "stay": np.resize(np.arange(1, 31), N)}
+    own["change"] = draw.normal(0, 3, N).round(1)
+    own["q"] = np.resize(["agree", "neutral", ""], N)
+    path = csv(tmp_path / "a.csv", rows(**own))
+    keys = {"dataset": "csv", "num-agents": 2, "num-server-rounds": 2, "baseline-seconds": 0.0}
+    keys |= {"data-path": str(path), "output-dir": str(tmp_path), "missing": "category"}
+    model = load_model(run_inline(keys, "run").folder)
+    usual = {"x": 0.0, "glucose": 120, "stay": 3, "change": 1.0, "q": "agree"}
+    odd = [{"glucose": -9}, {"glucose": 0, "stay": 0}, {"stay": -1, "change": -4.0}, {"q": "agre"}]
+    new = pd.DataFrame([usual, *({**usual, **one} for one in odd)])
+    with caplog.at_level(logging.WARNING, "flwr.privet"):
+        marked = model.predicted(new, unknown="missing")["extrapolated"]
+    assert marked.tolist() == ["", "glucose", "glucose", "stay", "q"]
+    assert "column glucose: row 2 and 1 more rows: -9 is far outside of the" in caplog.text
+    assert "column q: row 5: agre is unknown, and read as a missing value" in caplog.text
+    with pytest.raises(DataError, match="column q: row 5: 'agre' is not one of the categories"):
+        model.predicted(new)

@@ -71,6 +71,10 @@ def skewed(scale: float) -> list[float]:
         (normal(80, 20), normal(0.9, 0.22), True),  # creatinine
         (normal(80, 15), normal(176, 33), True),  # kg and lb
         (skewed(20.0), skewed(2.0), True),  # CRP, mg/l and mg/dl
+        (normal(11.5, 2), normal(11.5 * 0.6206, 2 * 0.6206), True),  # haemoglobin
+        (normal(11.5, 2), normal(7.1, 1.7), False),  # as far apart, and not of one factor
+        (normal(1.6, 2.5), normal(8.9, 70), False),  # heavy tails, and no logarithms
+        (moments_of(np.r_[np.ones(11), 12]), moments_of(np.r_[np.ones(11), 90]), False),
         (normal(37, 0.7), normal(38.5, 0.9), False),  # feverish
         (normal(45, 18), normal(70, 9), False),  # another age
         (normal(0, 1), normal(2, 1), False),
@@ -160,6 +164,7 @@ DRAW = np.random.default_rng(7)
 PAIN = DRAW.permutation(np.resize(np.arange(1, 6), N))
 CASE = DRAW.permutation(np.arange(N)) + np.where(np.arange(N) % 2, 9000, 1000)
 PART = DRAW.uniform(0.1, 1.0, N).round(3)
+HB = np.random.default_rng(5).normal(11.5, 2.0, N).round(1)
 MOIST = DRAW.normal(13.0, 1.5, N).round(1)
 MESSES: dict[str, tuple[dict[str, pd.DataFrame], str]] = {
     "percent": (
@@ -183,6 +188,18 @@ MESSES: dict[str, tuple[dict[str, pd.DataFrame], str]] = {
         "column c: 0, 1 in 'bern', 'linz' and 1, 2 in 'graz': if these are codes or numbers of",
     ),
     "signs": (three([0, 1], [-1, 1]), "column c: .*0, 1 in 'bern', 'linz'"),
+    "other codes": (
+        three(list(DRAW.choice([3, 6, 7], N)), list(DRAW.choice([1, 2, 3], N))),
+        "column c: 3, 6, 7 in 'bern', 'linz' and 1 to 3 in 'graz': if these are codes or numbers",
+    ),
+    "minus one": (
+        three([0, 1], [0, -1]),
+        "column c: 0, 1 in 'bern', 'linz' and -1, 0 in 'graz': if these are codes or numbers of",
+    ),
+    "g/dl": (
+        three(list(HB), list((HB * 0.6206).round(1))),
+        "column c: about 6.* in 'graz' and about 11.* in 'bern', 'linz': if their units differ",
+    ),
     "from zero": (three(list(PAIN), list(PAIN - 1)), "column c: .*0 to 4 in 'graz'"),
     "hundred": (
         three(list(PAIN), list(25 * PAIN - 25)),
@@ -250,6 +267,11 @@ def months(first: int, last: int) -> list[int]:
         (list(DRAW.integers(20, 90, N)), list(DRAW.integers(30, 99, N))),
         (["no", "yes"], ["yes", "no", "no"]),
         ([0, 1, 2, 3], [1, 3]),
+        ([0, 1, 2, 3, 4] * 4, [0, 1, 2, 3, 4, 6] * 3),  # children
+        (list(DRAW.poisson(1.2, N)), list(np.where(DRAW.random(N) < 0.03, 6, PAIN - 1))),
+        ([3, 4, 5, 6, 7], [4, 5, 6, 8, 9, 10, 12]),
+        ([31, 45, 52, 60], [38, 45, 47, 71]),  # ages of few persons, in many rows each
+        (list(DRAW.normal(8, 2, N).round()), list(DRAW.normal(5, 1.5, N).round())),
     ],
 )
 def test_sites_of_other_rows_are_no_mess(
@@ -456,6 +478,7 @@ def test_a_number_of_nines_far_from_the_others_is_doubted(tmp_path: Path) -> Non
 
 LAB = np.random.default_rng(11).normal(121.0, 25.0, N).clip(60, 199).round()
 SCORE = np.resize(np.arange(1, 6), N)
+AGE = np.random.default_rng(12).integers(18, 96, N)
 EVERY = np.arange(N)
 
 
@@ -481,6 +504,10 @@ FAR: dict[str, tuple[list[float], str]] = {
     "zeros": (put(LAB, 0), "0 in 8 rows"),
     "answers": (put(SCORE, 9), "9 in 8 rows"),
     "answers, minus one": (put(SCORE, -1), "-1 in 8 rows"),
+    "half": (put(put(LAB, 0, step=2), 0, step=15), "0 in 32 rows"),
+    "key twice": (put(np.resize([1, 2], N), 22, step=N), "22 in 1 row"),
+    "a code of three": (put(np.resize([3, 6, 7], N), 67, step=N), "67 in 1 row"),
+    "ages": (put(AGE, 450, step=N), "450 in 1 row"),
     "degrees": (put((LAB / 50 + 35).round(1), *np.linspace(95, 103, 11), step=40), "11 numbers"),
 }
 
@@ -489,7 +516,8 @@ FAR: dict[str, tuple[list[float], str]] = {
 @pytest.mark.parametrize("mess", FAR)
 def test_numbers_far_from_all_others_are_doubted(tmp_path: Path, mess: str, way: str) -> None:
     odd, expected = FAR[mess]
-    usual = {"answers": SCORE, "degree": (LAB / 50 + 35).round(1)}
+    usual = {"answers": SCORE, "degree": (LAB / 50 + 35).round(1), "ages": AGE}
+    usual |= {"key": np.resize([1, 2], N), "a code": np.resize([3, 6, 7], N)}
     others = next((own for name, own in usual.items() if mess.startswith(name)), LAB)
     if way == "one":
         found = doubts(read(csv(tmp_path / "a.csv", rows(c=odd)))).splitlines()
@@ -498,6 +526,29 @@ def test_numbers_far_from_all_others_are_doubted(tmp_path: Path, mess: str, way:
     (line,) = found
     of = "" if way == "one" else " of 'graz'"
     assert re.match(f"column c: {expected}.*{of}, far from all other numbers", line), line
+
+
+@pytest.mark.parametrize("way", ["one", "files", "ids"])
+def test_zeros_for_missing_values_are_doubted_where_other_columns_have_them(
+    tmp_path: Path, way: str
+) -> None:
+    """Insulin is 0 in half of the rows, and so skewed that its least is near 0."""
+    draw = np.random.default_rng(4)
+    sites = {}
+    for at, site in enumerate(SITES):
+        insulin = np.where(EVERY % 2, draw.lognormal(4.8, 0.7, N).round(), 0)
+        own = {"bmi": put(draw.normal(32, 6, N).clip(18, 60).round(1), 0), "insulin": insulin}
+        own["children"] = draw.poisson(2.0, N)
+        sites[site] = rows(at, packs=np.where(EVERY % 2, draw.gamma(1, 9, N).round(2), 0), **own)
+    path = csv(tmp_path / "a.csv", pd.concat(sites.values()))
+    found = doubts(read(path)) if way == "one" else "\n".join(found_by(sites, tmp_path / "s", way))
+    assert "column bmi: 0 in 24 rows" in found
+    line = "column insulin: 0 in 90 rows, and 18 or more in all others: if it says that a value is "
+    assert f"{line}missing, as it may in 'bmi', leave these cells empty" in found
+    assert "children" not in found
+    assert "packs" not in found
+    full = pd.concat(sites.values()).assign(bmi=30 + np.arange(3 * N) / 10)
+    assert "column" not in doubts(read(csv(tmp_path / "b.csv", full)))
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -74,6 +74,41 @@ def test_spellings_of_one_text_are_doubted(tmp_path: Path, values: list[str], to
     assert line == f"column c: {told}: if they mean the same, write them alike"
 
 
+@pytest.mark.parametrize(
+    ("usual", "odd"),
+    [
+        (["Private", "State"], "Privat"),
+        (["Private", "State"], "Pirvate"),
+        (["Private", "State"], "Privste"),
+        (["female", "male"], "femal"),
+    ],
+)
+def test_a_mistyped_category_of_a_single_row_is_doubted(
+    tmp_path: Path, usual: list[str], odd: str
+) -> None:
+    (line,) = doubts(tmp_path, [*usual * 99, odd, usual[0]])
+    assert repr(odd) in line
+    assert "differ by a letter" in line
+    if odd != "Privat":  # of many rows each they may be two
+        assert not doubts(tmp_path, [*usual, odd])
+
+
+@pytest.mark.parametrize(
+    ("usual", "odd"),
+    [
+        (["Iran", "Italy"], "Iraq"),
+        (["typea", "typeb"], "typec"),
+        (["symptomatic", "none"], "asymptomatic"),
+        (["Niger", "Mali"], "Nigeria"),
+        (["gradeA", "gradeB"], "gradeC"),
+    ],
+)
+def test_a_rare_category_of_its_own_is_not_doubted(
+    tmp_path: Path, usual: list[str], odd: str
+) -> None:
+    assert not doubts(tmp_path, [*usual * 99, odd, usual[0]])
+
+
 def test_a_dash_beside_answers_may_be_a_missing_value(tmp_path: Path) -> None:
     (line,) = doubts(tmp_path, ["-", "nein", "ja"])
     assert line == (

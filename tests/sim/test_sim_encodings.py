@@ -315,6 +315,43 @@ def test_a_node_logs_the_doubts_about_its_own_file_and_tells_nobody(tmp_path: Pa
     assert list(tmp_path.glob("state.data/*"))
 
 
+LAB = {**BERN, "lab": np.random.default_rng(4).uniform(1, 2, 80).round(3).tolist()}
+
+
+@pytest.mark.parametrize(
+    ("odd", "line"),
+    [
+        ({**LAB, "ward": ["ab"[int(one)] for one in LAB["died"]]}, "says the same as died"),
+        ({name: own[:40] * 2 for name, own in LAB.items()}, "40 rows repeat others in every"),
+        ({**LAB, "lab": [99.0, *LAB["lab"][1:]]}, "column lab: 99 in 1 row, far from all other"),
+    ],
+)
+def test_what_a_private_node_states_does_not_depend_on_doubts_about_its_records(
+    tmp_path: Path, odd: dict[str, list[Any]], line: str
+) -> None:
+    """They are in the node's own log; its statement at enrolment is that of other records."""
+    stated, said, private = [], [], {**PRIVATE, "dim": 5}
+    for at, own in enumerate((LAB, odd)):
+        replies: list[str] = []
+
+        class Watched(InlineGrid):
+            def pull_messages(self, message_ids: Any) -> Any:
+                found = list(super().pull_messages(message_ids))
+                replies.extend(str(one.content) for one in found if one.has_content())  # noqa: B023
+                return found
+
+        with own_log() as log:
+            order, public = (*COLUMNS, "lab"), f"{SCHEMA}lab = [0, 100]\n"
+            tables = [table(own, order), table(LAB, order)]
+            train(nodes(tmp_path / str(at), tables, [public] * 2), 1, engine=Watched, **private)
+        stated.append(replies[:2])
+        said.append(log.text)
+    assert line in said[1]
+    assert line not in said[0]
+    assert len(stated[0]) == 2
+    assert stated[0] == stated[1]
+
+
 def test_a_secure_sum_agrees_on_no_means_of_rows(tmp_path: Path) -> None:
     tables = [table(one) for one in (BERN, GRAZ, LINZ)]
     with pytest.raises(RunError, match=r"a secure sum do not agree on: it needs schema"):

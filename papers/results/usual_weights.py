@@ -15,7 +15,7 @@ import math
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import product
@@ -28,10 +28,12 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg, FedProx
 from numpy.typing import NDArray
 
+from privet.client_apps.cohort import FEWEST
 from privet.data import federation_from_config
 from privet.data.adult import TRAIN_FILE
 from privet.kernel import Moduli, Problem
 from privet.problems import minimize
+from privet.problems.stacks import Stack, stack_key
 from privet.server_apps import read_config
 from privet.server_apps.build import build_strategy
 from privet.sim.engine import InlineGrid
@@ -287,14 +289,23 @@ def _flower(
     """Play Flower's FedAvg or FedProx: steps on the mean loss of an agent, weights its examples."""
     mu = value if method.key == "mu" else 0.0
     step = value if method.key != "mu" else _proximal_step(cell.moduli, mu)
-    app = ClientApp()
+    app, stacks = ClientApp(), list(stacked(cell.problems))
+
+    @lru_cache(maxsize=1)  # all agents of a round start from the same model
+    def ends(model: bytes) -> Mapping[int, Vector]:
+        x, found = np.frombuffer(model), dict[int, Vector]()
+        for places, stack in stacks:
+            start = np.broadcast_to(x, (len(places), x.size)) if isinstance(stack, Stack) else x
+            rows = local_steps(stack, start, step, mu).reshape(-1, x.size)
+            found |= zip(places, rows, strict=True)
+        return found
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        problem = cell.problems[int(context.node_config["partition-id"])]
+        place = int(context.node_config["partition-id"])
         x = message.content["arrays"]["x"].numpy()  # type: ignore[union-attr]
-        w = local_steps(problem, x, step, mu)
-        metrics = MetricRecord({"num-examples": problem.num_examples})
+        metrics = MetricRecord({"num-examples": cell.problems[place].num_examples})
+        w = ends(x.tobytes())[place]
         content = RecordDict({"arrays": ArrayRecord({"x": Array(w)}), "metrics": metrics})
         return Message(content, reply_to=message)
 
@@ -312,8 +323,22 @@ def _flower(
     strategy.start(grid, start, num_rounds=most, evaluate_fn=evaluate)
 
 
-def local_steps(problem: Problem, x: Vector, step: float, mu: float) -> Vector:
+def stacked(problems: Sequence[Any]) -> Iterator[tuple[list[int], Any]]:
+    """Return problems of one shape as a stack with their places, and others one by one."""
+    groups: dict[Hashable, list[int]] = {}
+    for place, problem in enumerate(problems):
+        groups.setdefault(stack_key(problem) or place, []).append(place)
+    for places in groups.values():
+        if len(places) >= FEWEST and (stack := Stack([problems[i] for i in places])).agrees():
+            yield places, stack
+        else:
+            yield from (([i], problems[i]) for i in places)
+
+
+def local_steps(problem: Problem | Stack, x: Vector, step: float, mu: float) -> Vector:
     """Return the end of `WORK` steps on the agent's mean loss + (mu / 2) ||w - x||^2.
+
+    Of a stack x and the end have a row for each agent.
 
     f_i = (n_i / D) (mean loss) + penalty, so that D f_i / n_i, weighted by n_i, sums to D times
     the objective.
@@ -335,7 +360,9 @@ def play(
 
     def score(values: Mapping[str, float]) -> float:
         value = values[made.key]
-        courses[value] = run(cell, made, value, most)
+        # In more rounds than the quickest so far has taken a setting cannot be better.
+        arrived = (len(one.distances) for one in courses.values() if one.reached(LEVELS[-1]))
+        courses[value] = run(cell, made, value, min(arrived, default=most))
         return courses[value].score(most)
 
     if made.key:

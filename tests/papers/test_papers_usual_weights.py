@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from privet.problems.stacks import Observed
 from privet.sim.race import GivenUp
 from results import usual_weights
 from results.resumable import Runs
-from results.usual_weights import METHODS, OURS, WORK, Course, instance, local_steps
+from results.usual_weights import METHODS, OURS, WORK, Course, instance, local_steps, stacked
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
@@ -100,6 +101,50 @@ def test_steps_of_fed_avg_are_those_of_the_pooled_objective(tmp_path: Path) -> N
     slope = np.sum([one.gradient(np.zeros(31)) for one in cell.problems], axis=0)
     np.testing.assert_allclose(mean_move(np.zeros(31)), -slope / len(sizes), rtol=1e-4, atol=1e-6)
     assert np.linalg.norm(mean_move(cell.optimum)) < 1e-5
+
+
+def test_agents_in_a_stack_take_the_steps_that_they_take_alone(tmp_path: Path) -> None:
+    sizes = []
+    for task, partition in product(("iris", "breast-cancer", "diabetes"), ("iid", "dirichlet .3")):
+        cell = instance(tmp_path, task, partition, 1.0)
+        x, step = np.linspace(-1.0, 1.0, cell.optimum.size), 0.1 / cell.moduli.smoothness
+        ends = {}
+        for places, some in stacked(cell.problems):
+            sizes.append(len(places))
+            start = np.tile(x, (len(places), 1)) if len(places) > 1 else x
+            ends |= zip(places, np.atleast_2d(local_steps(some, start, step, 0.3)), strict=True)
+        assert sorted(ends) == list(range(len(cell.problems)))
+        for place, problem in enumerate(cell.problems):
+            assert ends[place].tobytes() == local_steps(problem, x, step, 0.3).tobytes()
+    assert max(sizes) == 10
+    assert min(sizes) == 1
+
+
+@pytest.mark.parametrize("name", ["FedLin", "LED"])
+def test_a_setting_is_not_played_longer_than_the_quickest_that_arrived(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = {"size": "full", "task": "breast-cancer", "partition": "label", "c": 0.01}
+    courses: list[Course] = []
+
+    def watched(*given: Any) -> Course:
+        courses.append(run(*given))
+        return courses[-1]
+
+    run = usual_weights.run
+    monkeypatch.setattr(usual_weights, "run", watched)
+    done = usual_weights.play(tmp_path, **cell, method=name)
+    quickest = 200
+    for course in courses:
+        assert len(course.distances) <= quickest
+        if course.reached(1e-6):
+            quickest = len(course.distances)
+    assert any(not course.reached(1e-6) for course in courses)
+    assert quickest == done["rounds"][-1] == done["played"]
+    kept = Runs(RESULTS / "usual-weights.jsonl")(**cell, method=name)
+    assert {key: done[key] for key in kept.keys() - {"run", "seconds"}} == {
+        key: kept[key] for key in kept.keys() - {"run", "seconds"}
+    }
 
 
 def test_a_course_ends_where_it_is_decided() -> None:

@@ -36,6 +36,8 @@ SETTINGS = 36
 """Settings that are run where --budget does not say how many."""
 TRIALS = 9
 """The same of an app."""
+AS_GIVEN = {"settings": "as given"}
+"""What is shown of a run with the given keys alone."""
 
 
 def tune(
@@ -331,7 +333,7 @@ def _by_runs(
     moduli, trials = tune_task(task, budget, most_epochs=most_epochs, **processes)
     reached = sum(trial.reached for trial in trials)
     summary = f"{reached} of {len(trials)} settings reach {task.tolerance:g}"
-    rows = [(one.settings, _figures(one, budget)) for one in trials]
+    rows = [(one.settings or AS_GIVEN, _figures(one, budget)) for one in trials]
     use = _use(given, trials[0].settings, kind) if reached else ""
     return _SearchResult(summary, moduli, rows, use)
 

@@ -29,7 +29,7 @@ LARGEST_MEMBER = 1 << 18
 
 
 class Observed:
-    """A problem that reports every point x at which its gradient is taken: ``seen(x)``."""
+    """A problem that reports every point x of its gradients and Hessian products: ``seen(x)``."""
 
     __slots__ = ("problem", "seen")
 
@@ -44,6 +44,23 @@ class Observed:
         self.seen(x)
         slope: FloatArray = self.problem.gradient(x, rows)
         return slope
+
+    @property
+    def hessian_product(self) -> Callable[[FloatArray], Callable[[FloatArray], FloatArray]]:
+        """The problem's ``hessian_product`` (raises ``AttributeError`` if it has none)."""
+        products = self.problem.hessian_product
+
+        def at(x: FloatArray) -> Callable[[FloatArray], FloatArray]:
+            product = products(x)
+
+            def counted(along: FloatArray) -> FloatArray:
+                self.seen(x)
+                bent: FloatArray = product(along)
+                return bent
+
+            return counted
+
+        return at
 
 
 def stack_key(problem: object) -> Hashable | None:

@@ -2,7 +2,8 @@
 
 The measure is that of the Fed-PLT paper's Section VII: ||sum_i grad f_i||^2 at the mean of the
 agents' models, or at the coordinator's model where the agents' models never meet there. Gradients
-are counted where they are computed, and messages where they are answered, without formulas.
+are counted where they are computed, and messages where they are answered, without formulas. A
+product with a Hessian counts as a gradient: it takes the same two products with the data.
 """
 
 from __future__ import annotations
@@ -160,6 +161,8 @@ class Outcome:
     smooth : tuple of two floats
         Gradients and messages to where the logarithm of the measure crosses the tolerance, between
         two rounds: what tuning compares, as whole iterations tie too often.
+    chosen : mapping
+        Run-config keys that were left open and chosen once the agents were known.
     """
 
     reached: bool
@@ -169,6 +172,7 @@ class Outcome:
     messages: int
     measure: float
     smooth: tuple[float, float]
+    chosen: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def score(self, tolerance: float, cost: Callable[[float, float], float]) -> float:
         """Return the time to the tolerance between two rounds; longer the farther a run stopped.
@@ -296,6 +300,7 @@ def race(
     strategy = build_strategy(
         config, monitor=lambda round_, models: {"stationarity": task.measure(models)}
     )
+    stated = strategy.half.settings()
     exchanges = 1 if strategy.cost is None else strategy.cost.exchanges
     rounds = most * exchanges
     if "num-server-rounds" in task.config:
@@ -328,4 +333,8 @@ def race(
     if course.reached:
         smooth = course.between(gradients), course.between(messages)
     measure = course.last if course.rounds and course.last < DIVERGED * first else math.inf
-    return Outcome(course.reached, course.iterations, course.rounds, *spent, measure, smooth)
+    settled = strategy.run.half.settings()
+    chosen = {key: value for key, value in settled.items() if value != stated.get(key, value)}
+    return Outcome(
+        course.reached, course.iterations, course.rounds, *spent, measure, smooth, chosen
+    )

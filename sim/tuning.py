@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -37,6 +37,8 @@ MOST = 300
 """Iterations at which a run is stopped."""
 DEAR = 2.0
 """A run is also stopped at this many times the cost of the best setting's costliest run."""
+STEPLESS = ("agd", "newton")
+"""Local solvers that have no step size."""
 UNKNOWN_MODULI = (
     "which these problems do not know: give smoothness, and strong-convexity where there is some"
 )
@@ -170,7 +172,7 @@ def axes(
     local_steps : int
         Local steps of a round.
     solver : str
-        The local solver; ``agd`` has no step size to search.
+        The local solver; ``agd`` and ``newton`` have no step size to search.
     most_epochs : int
         Where > 0, the number of local steps is searched too, from 1 to this.
     given : container of str
@@ -187,7 +189,7 @@ def axes(
     searched = [
         _in_units(axis, moduli, local_steps)
         for axis in kind.search
-        if axis.key not in given and not (axis.key == "step-size" and solver == "agd")
+        if axis.key not in given and not (axis.key == "step-size" and solver in STEPLESS)
     ]
     if most_epochs:
         searched.append(Axis(kind.local_steps, 1, most_epochs, whole=True))
@@ -282,6 +284,10 @@ def tune_task(
 ) -> tuple[Moduli | None, list[Trial]]:
     """Search the settings of the algorithm that a task's config names, around those it gives.
 
+    Where these leave the local solver open, the first run has no other settings: the answer is no
+    worse than what a run chooses by itself. If that solves the subproblems, so do all runs, unless
+    the number of local steps is searched.
+
     Parameters
     ----------
     task : Task
@@ -296,19 +302,31 @@ def tune_task(
     moduli : Moduli or None
         Moduli that were the units of the search.
     trials : list of Trial
-        The best first.
+        The best first; the run without other settings has none.
     """
     given, config = task.config, read_searched(task.config)
-    name, solver = config["algorithm"], config.get("local-solver", AUTO)
-    solver = "gd" if solver == AUTO else solver
+    name, solver = config["algorithm"], config.get("local-solver", "gd")
+    is_open, solver = solver == AUTO, "gd" if solver == AUTO else solver
     kind = algorithm(name).load_strategy()
     moduli = given_moduli(given) or moduli_of(task.problems)
     steps = config[kind.local_steps] if kind.local_steps else 1
     searched = axes(name, moduli, steps, solver=solver, most_epochs=most_epochs, given=given)
+    usual: list[Trial] = []
+    chosen: Mapping[str, Any] = {}
+    if is_open:
+        usual = [_try(name, (task,), budget, math.inf, math.inf, {})]
+        chosen = usual[0].outcomes[0].chosen
+    if chosen.get("local-solver") in STEPLESS and not most_epochs:
+        solver = chosen["local-solver"]
+        searched = axes(name, moduli, steps, solver=solver, given=given)
     settings = fixed(name, moduli, steps, solver)
     algorithm_keys = {*settings, *(axis.key for axis in kind.search)}
     settings |= {key: config[key] for key in given if key in algorithm_keys}
-    return moduli, tune(name, [task], searched, settings, budget, **processes)
+    if solver == chosen.get("local-solver"):
+        settings = {**chosen, **settings}
+    left = replace(budget, settings=budget.settings - len(usual))
+    trials = tune(name, [task], searched, settings, left, **processes)
+    return moduli, sorted([*usual, *trials], key=_rank)
 
 
 def _rank(trial: Trial) -> tuple[bool, float]:

@@ -111,6 +111,15 @@ def test_the_theory_keeps_to_what_is_given() -> None:
     assert half[0]["rounds"] > free[0]["rounds"]
 
 
+def test_the_run_with_the_given_keys_alone_is_one_of_the_settings() -> None:
+    (row,) = rows("fed-plt", "--runs", "num-agents=3", "--budget=1")
+    assert row["settings"] == "as given"
+    assert row["reached"]
+    code, out, _ = privet("tune", "fed-plt", "--runs", "num-agents=3", "--budget=1")
+    assert code == 0
+    assert out.splitlines()[-1] == "privet run algorithm=fed-plt num-agents=3"
+
+
 def test_a_problem_of_ones_own_is_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mean of N numbers, whose f_i have the modulus 2: by runs and by theory."""
     (tmp_path / "own_means.py").write_text(

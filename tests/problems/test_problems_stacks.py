@@ -166,6 +166,11 @@ def test_an_observed_member_tells_where_its_gradient_is_taken():
     assert single.gradient(x[0]).tobytes() == alone[0].gradient(x[0]).tobytes()
     assert len(seen) == 3
     assert single.num_examples == 6
+    product = single.hessian_product(x[0])
+    assert len(seen) == 3
+    assert product(x[1]).tobytes() == alone[0].hessian_product(x[0])(x[1]).tobytes()
+    assert [point.tolist() for point in seen[3:]] == [[0.0, 1.0]]
+    assert not hasattr(Observed(object(), seen.append), "hessian_product")
 
 
 def test_the_total_gradient_is_the_sum_in_order_of_what_each_gives_alone(monkeypatch):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from privet.core import ConfigError, RunError, algorithm, algorithms
 from privet.kernel import Moduli
-from privet.problems import L2, RidgeRegression
+from privet.problems import L2, BinaryLogistic, RidgeRegression
 from privet.server_apps import read_config
 from privet.server_apps.config import keys_of_algorithm
 from privet.sim.race import Task, race
@@ -209,6 +209,7 @@ def test_axes_are_in_units_of_the_problem() -> None:
     ]
     assert fixed("five-gcs", convex, 5)["common-convexity"] == 0.25
     assert fixed("five-gcs", nonconvex, 5)["common-convexity"] == 0.0
+    assert [axis.key for axis in axes("fed-plt", convex, 5, solver="newton")] == ["rho"]
     alpha, _ = axes("fed-dyn", Moduli(1.0, 4.0), 5)
     assert (alpha.low, alpha.high) == pytest.approx((0.05 * 2, 20.0 * 2))  # sqrt(1 * 4) = 2
     assert [axis.key for axis in axes("led", convex, 5, given={"step-size": 1})] == [
@@ -245,6 +246,70 @@ def test_keys_that_are_given_reach_the_runs_and_are_not_searched() -> None:
         task(algorithm="dp-fedsgd", clip=1.0)
 
 
+@pytest.mark.parametrize(
+    "data",
+    [{"partition": "label"}, {"dataset": "synthetic", "features": 6, "examples-per-agent": 30}],
+    ids=["breast-cancer", "synthetic"],
+)
+def test_a_run_that_solves_its_subproblems_is_tuned_by_such_runs(data: dict[str, Any]) -> None:
+    """The first setting is the run's own choice, so that the answer costs no more than that."""
+    task = Task.of({"algorithm": "fed-plt", "num-agents": 4, **data})
+    budget = Budget(6)
+    moduli, trials = tune_task(task, budget)
+    assert moduli is not None
+    assert len(trials) == 6
+    (usual,) = (trial for trial in trials if not trial.settings)
+    assert usual.outcomes[0] == race("fed-plt", {}, task)
+    chosen = usual.outcomes[0].chosen
+    assert chosen["local-solver"] == "newton"
+    assert chosen["acceleration"] == "quasi-newton"
+    rest = [trial.settings for trial in trials if trial.settings]
+    for settings in rest:
+        assert settings.keys() == {"rho", "local-solver", "acceleration", "local-epochs"}
+        assert (settings["local-solver"], settings["local-epochs"]) == ("newton", 10)
+        read_config({**task.config, **settings})
+    assert len({settings["rho"] for settings in rest}) == 5
+    assert trials[0].score <= usual.score
+    again = race("fed-plt", trials[0].settings, task)
+    assert again.score(task.tolerance, budget.cost) == trials[0].score
+    if "partition" in data:  # gradient steps, which are searched where their number is
+        _, steps = tune_task(task, Budget(3), most_epochs=20)
+        assert steps[0].settings == {}
+        assert all("step-size" in one.settings for one in steps[1:])
+    _, (alone,) = tune_task(task, Budget(1))
+    assert alone == usual
+
+
+def test_a_product_with_a_hessian_counts_as_a_gradient() -> None:
+    counts = {"gradient": 0, "product": 0}
+
+    class Counted(BinaryLogistic):
+        def gradient(self, x: Any, rows: Any = None) -> Any:
+            counts["gradient"] += 1
+            return super().gradient(x, rows)
+
+        def hessian_product(self, x: Any) -> Any:
+            product = super().hessian_product(x)
+
+            def counted(along: Any) -> Any:
+                counts["product"] += 1
+                return product(along)
+
+            return counted
+
+    problems = [Counted(one.features, one.labels, regularizer=L2(0.5)) for one in PROBLEMS]
+
+    class Calm(Task):
+        def measure(self, models: Any) -> float:
+            return 1.0  # takes no gradient of its own
+
+    settings = {"local-solver": "newton", "rho": 1.0}
+    one = race("fed-plt", settings, Calm(problems, np.ones(4)), most=3)
+    assert one.rounds == 3
+    assert counts["product"] > 3 * len(problems)
+    assert one.gradients == counts["gradient"] + counts["product"]
+
+
 class Bare:
     """f(x) = ||x||^2 / 2 without a word on its moduli."""
 
@@ -259,9 +324,10 @@ def test_every_search_may_be_told_the_moduli(name: str) -> None:
     """Its ranges are in their units, also where the algorithm itself has no use for them."""
     given = {"algorithm": name, "num-agents": 5, "smoothness": 2.0, "strong-convexity": 0.5}
     task = Task.of(given, lambda context: Bare())
-    moduli, (trial,) = tune_task(task, Budget(1))
+    moduli, trials = tune_task(task, Budget(2))
     assert moduli == Moduli(0.5, 2.0)
-    assert trial.settings
+    assert len(trials) == 2
+    assert any(trial.settings for trial in trials)
 
 
 def test_moduli_are_those_of_the_keys_where_they_are_given() -> None:

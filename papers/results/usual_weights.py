@@ -586,7 +586,7 @@ def estimate(folder: Path, cells: Iterable[Mapping[str, Any]]) -> float:
             x, began = np.zeros(problem.dim), time.perf_counter()
             for _ in range(WORK):
                 problem.gradient(x)
-            price[task] = AGENTS * (time.perf_counter() - began + 1e-3)
+            price[task] = AGENTS * (time.perf_counter() - began) + 1e-3  # of a round
         trials = TRIALS if METHODS[one["method"]].key else 1
         seconds += trials * ROUNDS[one["size"]] * price[task]
     return seconds

@@ -29,6 +29,7 @@ _AS_IMPORTED = [(log.level, log.propagate, log.disabled, list(log.handlers)) for
 
 
 def _restore_loggers() -> None:
+    logging.disable(logging.NOTSET)
     for log, (level, propagate, disabled, handlers) in zip(_LOGGERS, _AS_IMPORTED, strict=True):
         log.setLevel(level)
         log.propagate, log.disabled, log.handlers = propagate, disabled, list(handlers)

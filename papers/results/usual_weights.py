@@ -599,7 +599,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--penalty-c", choices=PENALTIES, type=float, action="append")
     given = parser.parse_args(arguments)
     quiet()
-    logging.disable(logging.ERROR)
+    logging.getLogger("flwr").setLevel(logging.CRITICAL)
     runs = Runs(given.results / "usual-weights.jsonl", partial(play, given.folder))
     if not given.write:
         left = [one for one in wanted(given) if not runs.has(**one)]

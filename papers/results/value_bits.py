@@ -333,7 +333,7 @@ def main() -> None:
     parser.add_argument("results", type=Path, help="docs/results")
     parser.add_argument("data_path", type=Path, help="MNIST's file")
     arguments = parser.parse_args()
-    logging.disable(logging.ERROR)
+    logging.getLogger("flwr").setLevel(logging.CRITICAL)
     file = arguments.results / "value-bits.jsonl"
     runs, page = Runs(file, partial(play, arguments.data_path)), file.with_suffix(".md")
     found = measured(runs)

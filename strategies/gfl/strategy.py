@@ -234,7 +234,8 @@ class GFL(GFLArguments):
         """Return the account: never private as a whole, with a bound on the links alone."""
         if self.session is None:
             return gfl_account(self.server, config, 0, None)
-        repeated = [int(number) for number in self.session.state.repeated]
+        state = self.session.state  # None in a plan
+        repeated = [] if state is None else [int(number) for number in state.repeated]
         return gfl_account(self.server, config, self.session.round, facts(), repeated)
 
     @property

@@ -21,7 +21,7 @@ from privet.sim.inline import run_inline
 from privet.strategies import FedDyn, FedPLT, Round
 from privet.strategies.participation import Probability
 from privet.strategies.run.divergence import Divergence
-from privet.strategies.run.roster import Roster
+from privet.strategies.run.session import Session
 from support.every_algorithm import EVERY_ALGORITHM
 from support.federations import app_of
 
@@ -83,14 +83,13 @@ def test_a_network_that_collapses_is_told_from_one_that_recovers(
 
 def diverged(rounds: list[Round]) -> str:
     found = Divergence(ends=False, keys=["step-size"])
-    history: list[Round] = []
-    initial = Round(0, ())
-    session = SimpleNamespace(history=history, initial=initial, roster=Roster())
+    session = Session.of("", ArrayRecord({"x": Array(np.zeros(1))}))
+    session.initial = Round(0, ())
     options = SimpleNamespace(doubtful=False)
     run: Any = SimpleNamespace(diverged="", session=session, options=options)
     found.on_begin(run)
     for done in rounds:
-        history.append(done)
+        session.history.append(done)
         found.on_round(run, done)
     return str(run.diverged)
 

@@ -556,3 +556,32 @@ def test_a_dear_account_leaves_the_others_their_statement(masked: bool) -> None:
     assert result.privacy.apart == ("2",)
     assert result.privacy.delta + result.privacy.drawn < 1
     assert result.privacy.epsilon < 1
+
+
+def test_an_account_that_is_as_asked_passes_every_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of accounts that are compared as texts the full check refuses none."""
+    facts = Facts(20, 20.0, 4, loss="binary-logistic").to_json()
+    full = account_module.upload_fault
+    passed = 0
+    for target in (0.0, 2.0):
+        half = DPFedSGD(clip=1.0, noise_scale=5.0, target_epsilon=target).half
+        asked = half.agent.release(Facts.from_json(facts), 1)
+        usual = AgentLedger.of([(asked, 2)])
+        others = [
+            replace(asked, scale=asked.scale * factor, count=asked.count + more)
+            for factor in (0.5, 1.0, 2.0)
+            for more in (0, 1)
+        ]
+        known = [usual, *(usual.record(one) for one in others), AgentLedger.of([(asked, 10**9)])]
+        stated = [account.record(one) for account in known for one in others]
+        stated += [account.record(asked).record(asked) for account in known] + known
+        for account in known:
+            agent = Agent(0, facts=facts, ledger=account.to_json(), tag=1)
+            for text in (one.to_json() for one in stated):
+                if account_module._is_as_asked(half, agent, text, 2):
+                    passed += 1
+                    assert text == account.record(asked).to_json()
+                    with monkeypatch.context() as patch:
+                        patch.setattr(account_module, "_is_as_asked", lambda *given: False)
+                        assert full(half, agent, text, 2) == ""
+    assert passed >= 2 * 8

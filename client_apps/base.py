@@ -126,6 +126,8 @@ _KINDS: tuple[tuple[type[Exception], Told], ...] = (
 record plays a part."""
 
 
+MOST_ADDED = 1 << 20
+"""Numbers that categories of other sites may add to the rows of a node whose own are fewer."""
 _OWN_KINDS = ("train", "evaluate", ENROL)
 """Messages that this library's own handlers answer, each failure with one line."""
 
@@ -669,6 +671,12 @@ class Participant:
             return problem
         if taken.text == own.text:
             return problem
+        more = (taken.num_categories - own.num_categories) * taken.num_vectors
+        if more > problem.dim and more * problem.num_examples > MOST_ADDED:
+            raise WireError(
+                f"enrolment question has an encoding of {more} columns more than the data have",
+                Told.CONTRACT,
+            )
         context.state[ENCODING_RECORD] = ConfigRecord({"text": taken.text, "mark": agreed.mark})
         self.forget(context)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -76,13 +77,19 @@ def _content(statement: str) -> str:
     return statement.partition(":")[0] if meaning is None else meaning.content
 
 
-def agreement(statements: Mapping[str, str], leader: str = "") -> Agreement:
+def agreement(
+    statements: Mapping[str, str], leader: str = "", spare: Mapping[str, int] | None = None
+) -> Agreement:
     """Return the encoding that sites, by name, are to have in common.
 
     It is the ``leader``'s, such as a coordinator's with data of its own, else that of most sites,
     in the order of most of these: of several with as many, that of the first name. A column whose
     categories no schema states has those of the site that has most, where the others' are among
     them. Scaling that sites read from their own rows becomes that of all rows together.
+
+    ``spare`` gives by site how many parameters the starting model has more than its own. Categories
+    for which most sites' models leave no room are not taken: one site cannot make the others' model
+    longer than the run's.
 
     Raises
     ------
@@ -97,7 +104,7 @@ def agreement(statements: Mapping[str, str], leader: str = "") -> Agreement:
     # The sums over a site's own rows serve the pooled scaling alone: no other site is sent them.
     if all(text == texts[0] for text in texts) and not (first and first.rows):
         return Agreement(texts[0])
-    chosen = leader or _of_most(stated)
+    chosen = leader or _of_most(stated, None if spare is None else _room(stated, spare))
     if is_digests(chosen):
         orders = {text for text in texts if _content(text) == _content(chosen)}
         return Agreement(chosen if len(orders) == 1 else f"{_content(chosen)}:{SORTED}")
@@ -125,8 +132,24 @@ def categories_alone(sites: Mapping[str, Meaning]) -> list[str]:
     return lines
 
 
-def _of_most(stated: Mapping[str, str]) -> str:
-    """Return the encoding of most sites, with the categories of those of them that have more."""
+def _room(stated: Mapping[str, str], spare: Mapping[str, int]) -> float:
+    """Return the number of categories, of all columns, for which the starting model has room.
+
+    That is what most sites' encodings and models say; infinite where none can be read.
+    """
+    rooms = Counter[float]()
+    for name, text in stated.items():
+        if (meaning := read(text)) is not None:
+            rooms[meaning.num_categories + spare[name] / meaning.num_vectors] += 1
+    return rooms.most_common(1)[0][0] if rooms else math.inf
+
+
+def _of_most(stated: Mapping[str, str], room: float | None = None) -> str:
+    """Return the encoding of most sites, with the categories of those of them that have more.
+
+    Only where there is ``room`` for so many, or as many as wanted (None).
+    """
+    most = math.inf if room is None else room
     first: dict[str, str] = {}
     counts: dict[str, dict[str, int]] = {}
     for text in stated.values():
@@ -153,10 +176,11 @@ def _of_most(stated: Mapping[str, str]) -> str:
         if content in covered:
             continue
         base, alike = found[content], {content}
-        if base is not None:
+        if base is not None and base.num_categories <= most:
             others = [(one, theirs) for one in largest if (theirs := found[one]) is not None]
             for _, theirs in others:
-                base = base.widened(theirs) or base
+                wider = base.widened(theirs)
+                base = wider if wider and wider.num_categories <= most else base
             alike |= {one for one, theirs in others if theirs.difference(base) is None}
         covered |= alike
         count = sum(total[one] for one in alike)

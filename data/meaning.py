@@ -235,6 +235,17 @@ class Meaning:
             return Difference(*(f"the meaning {one!r}" for one in (self.says, other.says)))
         return None
 
+    @property
+    def num_categories(self) -> int:
+        """The number of categories of all columns."""
+        return sum(len(facts.get("categories", ())) for facts in self.columns.values())
+
+    @property
+    def num_vectors(self) -> int:
+        """The number of weights that a model has for a column: one for each of several classes."""
+        classes = len(self.label.get("classes", ()))
+        return classes if classes > 2 else 1
+
     def widened(self, other: Meaning) -> Meaning | None:
         """Return this encoding with another's categories in each column whose own are among these.
 

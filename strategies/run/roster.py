@@ -336,6 +336,16 @@ def from_columns(table: Mapping[str, list[Any]]) -> dict[str, Agent]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """An agent whose model does not fit the starting one, and what its columns mean."""
+
+    name: str
+    encoding: str
+    fault: str
+    dim: int
+
+
 @dataclass
 class Changes:
     """What has changed since the newest checkpoint.
@@ -377,9 +387,9 @@ class Roster:
     """Agents that may have stated an account of a ledger file that is not joined yet."""
     changes: Changes = field(default_factory=Changes)
     """What the next checkpoint has to hold."""
-    unfit: dict[int, tuple[str, str, str]] = field(default_factory=dict)
-    """By node, the name, the encoding and the fault of an agent whose model does not fit, while
-    the encoding of the run is not known: what it differs in says why."""
+    unfit: dict[int, Unfit] = field(default_factory=dict)
+    """By node, an agent whose model does not fit, while the encoding of the run is not known: what
+    it differs in says why."""
     silences: int = 0
     """How often in a row nodes were asked of which some did not answer."""
     _pauses: dict[int, tuple[float, float]] = field(default_factory=dict, init=False)
@@ -650,8 +660,14 @@ class Roster:
     def encodings(self) -> dict[str, str]:
         """What agents have stated that their columns mean, by name in folding order."""
         stated = {name: agent.encoding for name, agent in self.agents.items()}
-        stated |= {name: encoding for name, encoding, _ in self.unfit.values()}
+        stated |= {one.name: one.encoding for one in self.unfit.values()}
         return {name: stated[name] for name in sort_names(stated) if stated[name]}
+
+    def spare(self, dim: int) -> dict[str, int]:
+        """Return by agent how many parameters a model of ``dim`` has more than the agent's own."""
+        return dict.fromkeys(self.agents, 0) | {
+            one.name: dim - one.dim for one in self.unfit.values()
+        }
 
     def settle(self, grid: Grid, names: Iterable[str], question: Question, timeout: float) -> None:
         """Ask agents again that stated another encoding than the run's, before they take part.
@@ -662,11 +678,11 @@ class Roster:
         nodes = [self.agents[name].node for name in others & self.agents.keys()]
         self._forget(others)
         unfit, self.unfit = self.unfit, {}
-        for node, (name, _, problem) in unfit.items():
-            if name in others:
+        for node, one in unfit.items():
+            if one.name in others:
                 nodes.append(node)
             else:
-                self._reject(node, f"agent {name}: {problem}")
+                self._reject(node, f"agent {one.name}: {one.fault}")
         self._ask(grid, sorted(nodes), question, timeout)
 
     def _ask(self, grid: Grid, nodes: list[int], question: Question, timeout: float) -> None:
@@ -732,7 +748,9 @@ class Roster:
             # Agents that keep to themselves take no such scaling: it is not to be that of most.
             problem = "scales its columns by numbers of its rows, which no agent of this run takes"
         elif problem and question.open and stated:
-            self.unfit[node] = enrolment.agent, enrolment.encoding, one_line(problem)
+            self.unfit[node] = Unfit(
+                enrolment.agent, enrolment.encoding, one_line(problem), enrolment.dim
+            )
             return
         if not problem and enrolment.public_key:
             owner = self._keys.setdefault(enrolment.public_key, enrolment.agent)

@@ -355,7 +355,7 @@ class Session:
         stated = self.roster.encodings
         if all(map(is_own, stated.values())):  # the coordinator's data are of another kind
             self.leader = ""
-        self.encoding = agreement(stated, self.leader)
+        self.encoding = agreement(stated, self.leader, self.roster.spare(self.layout.dim))
         self._tell_of_columns(stated)
         others = [name for name, text in stated.items() if not self.encoding.has(text)]
         if others:

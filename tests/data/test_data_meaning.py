@@ -613,3 +613,20 @@ def test_how_one_record_is_spelt_moves_no_other(tmp_path: Path) -> None:
         found.append(problem_from_config(keys, 0, 1).features)
     assert np.array_equal(found[0], found[1])
     assert found[0][:, 0].sum() == 2
+
+
+def test_a_site_cannot_make_the_others_models_longer_than_the_starting_one() -> None:
+    """Its categories are taken where most sites' models leave room for them, and there alone."""
+    few, more = lacking(("1", "2"), ("x", "y")), lacking(("1", "2", "3"), ("x", "y"))
+    sites = {"a": few.text, "b": few.text, "c": more.text}
+    assert agreement(sites) == Agreement(more.text)
+    assert agreement(sites, "", {"a": 0, "b": 0, "c": 0}) == Agreement(few.text)
+    assert agreement(sites, "", {"a": 1, "b": 1, "c": 0}) == Agreement(more.text)
+    most = lacking(tuple(map(str, range(1, 5000))), ("x", "y"))
+    for order in (sites | {"d": most.text}, {"0": most.text} | sites):
+        spare = {"a": 1, "b": 1, "c": 0, "d": 0, "0": 0}
+        assert agreement(order, "", spare) == Agreement(more.text)
+    several = [replace(one, label={"classes": ["0", "1", "2"], "name": "y"}) for one in (few, more)]
+    sites = dict(zip("abc", (several[0].text, several[0].text, several[1].text), strict=True))
+    assert agreement(sites, "", {"a": 3, "b": 3, "c": 0}) == Agreement(several[1].text)
+    assert agreement(sites, "", {"a": 0, "b": 0, "c": 0}) == Agreement(several[0].text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from privet.client_apps import (
 )
 from privet.core import RunError
 from privet.data import problem_from_config, problem_from_context
-from privet.data.meaning import ENCODING_RECORD
+from privet.data.meaning import ENCODING_RECORD, Meaning
 from privet.problems import L2, BinaryLogistic
 from privet.server_apps import execute, read_config
 from privet.server_apps.model_file import load_model
@@ -31,6 +32,7 @@ from privet.sim.engine import InlineGrid
 from privet.sim.inline import app_of, configured_app, run_inline
 from privet.strategies import FedPLT
 from privet.strategies.run.failure import FailureCode
+from privet.wire import ENROL
 from privet.wire.contract import CONTRACT_VERSION
 from support.simulation import run_simulation
 from support.sites import COLUMNS, PERMUTED, SCHEMA, nodes, rows, table, train, turned_away
@@ -103,6 +105,53 @@ def test_sites_that_lack_categories_have_the_pooled_model(
     _, strategy = train(sites, 1, engine=engine, dim=5)
     (why,) = turned_away(strategy)
     assert "ward = a, b" in why
+
+
+@pytest.mark.parametrize("more", [1, 5000])
+def test_categories_that_one_agent_states_turn_no_other_away(tmp_path: Path, more: int) -> None:
+    """Its statement alone is false: its model has the length of the others'."""
+
+    class Lying(InlineGrid):
+        def deliver(self, message: Message) -> Message | None:
+            reply = super().deliver(message)
+            node = self.contexts[message.metadata.dst_node_id].node_config
+            if message.metadata.message_type == ENROL and node["partition-id"] == 1 and reply:
+                record = reply.content["privet"]
+                stated = Meaning.from_text(str(record["encoding"]))
+                known = [*stated.columns["ward"]["categories"], *(f"x{i}" for i in range(more))]
+                columns = {**stated.columns, "ward": {"categories": known}}
+                record["encoding"] = replace(stated, columns=columns).text
+            return reply
+
+    sites = nodes(tmp_path, [table(one) for one in (BERN, GRAZ, LINZ)])
+    _, strategy = train(sites, 2, engine=Lying)
+    (why,) = turned_away(strategy)
+    assert "x0" in why
+    assert all(len(done.participants) == 2 for done in strategy.run.session.history)
+
+
+def test_a_question_adds_no_more_columns_to_a_nodes_rows_than_it_can_hold(tmp_path: Path) -> None:
+    def enrolled(wards: int) -> Message:
+        (node,) = nodes(tmp_path, [table(BERN)])
+        grid = InlineGrid(client_app(None, problem_from_context), [node])
+        question = {"contract": CONTRACT_VERSION, "protocol": "fed-plt", "version": 1}
+        question |= {"experiment": "e", "quiet": False, "secure-sum": False}
+
+        def ask(**more: str) -> Message:
+            record = RecordDict({"privet": ConfigRecord({**question, **more})})
+            (reply,) = grid.send_and_receive([Message(record, 1000, ENROL)])
+            return reply
+
+        stated = Meaning.from_text(str(ask().content["privet"]["encoding"]))
+        known = [*stated.columns["ward"]["categories"], *(f"x{i}" for i in range(wards))]
+        scale = dict.fromkeys(stated.rows, (0.0, 1.0))
+        columns = {**stated.columns, "ward": {"categories": known}}
+        return ask(encoding=replace(stated, columns=columns, rows={}, scale=scale).text)
+
+    few, many = enrolled(40), enrolled(30_000)
+    assert few.content["privet"]["dim"] == 44
+    assert many.has_error()
+    assert "30000 columns more than the data have" in many.error.reason
 
 
 def test_the_coordinator_says_where_units_may_differ(

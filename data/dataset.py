@@ -116,12 +116,16 @@ class Fault:
         Values of other run-config keys.
     stops : bool
         Whether the table cannot be used with it; else it is a doubt.
+    of_values : bool
+        Whether it is about how values of these columns are written, so that comparing them between
+        sites says nothing more.
     """
 
     text: str
     drop: tuple[str, ...] = ()
     keys: Mapping[str, str] = field(default_factory=dict)
     stops: bool = True
+    of_values: bool = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)

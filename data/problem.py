@@ -383,7 +383,9 @@ def doubts_of(keys: Mapping[str, Any], dataset: Dataset) -> tuple[str, ...]:
     path = keys["data_path"]
     lines = [f"{path}: {doubt.text}" for doubt in dataset.doubts]
     if lines:
-        lines.append(f"the keys that leave out what is doubtful: {command(path, keys)}")
+        drop = any(doubt.drop or doubt.keys for doubt in dataset.doubts)
+        what = "the keys that leave out what is doubtful" if drop else "to look at them again"
+        lines.append(f"{what}: {command(path, keys)}")
     return tuple(lines)
 
 

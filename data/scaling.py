@@ -248,7 +248,7 @@ def several_units(sites: Mapping[str, Sequence[float]]) -> list[str]:
         f"about {_rounded(known[group[len(group) // 2]][1])} in {some(sorted(group))}"
         for group in groups
     )
-    return [f"{each}: if their units differ, convert them to one"]
+    return [f"{each}: if their units differ, convert them to one; or are two columns swapped?"]
 
 
 def _rounded(number: float) -> str:

@@ -191,7 +191,7 @@ def load_table(source: Source) -> Dataset:
     faults += of_leaks(label, inputs, values)
     faults += of_signs(columns, table, rows.points)
     ids = _texts_of(table, source.id_column)
-    doubted = {name for one in faults for name in (*one.drop, *one.keys.values())}
+    doubted = {name for one in faults if one.of_values for name in (*one.drop, *one.keys.values())}
     known = [column for column in columns if column.name not in doubted]
     faults += _of_sites(known, values, facts, files, ids)
     agreed = meaning.Meaning.from_text(source.agreed) if source.agreed else None

@@ -328,7 +328,7 @@ def of_survival(
                     f"which no feature knows beforehand: for survival take {ways}, for classes "
                     "leave it out"
                 )
-                return [Fault(text, drop=(column.name,), stops=False)]
+                return [Fault(text, drop=(column.name,), stops=False, of_values=False)]
     if set(words(label.name)) & _DURATIONS and not label.categories and label.low >= 0:
         for column in inputs:
             two = len(column.categories) == 2 or {column.low, column.high} in (
@@ -340,7 +340,7 @@ def of_survival(
                     f"column {label.name}: beside {column.name} it may be the time to an event, "
                     f"which ends too early where it is censored: for survival take {ways}"
                 )
-                return [Fault(text, drop=(column.name,), stops=False)]
+                return [Fault(text, drop=(column.name,), stops=False, of_values=False)]
     return []
 
 

@@ -51,8 +51,10 @@ _COMMON = 0.6
 """Part of the other rows from which a value in every row of a site is no wonder."""
 _PART_OF_ROWS = 0.05
 """Part of a site's rows from which a category that it alone has is no rare one."""
-_CHANCE = 1e-6
-"""Chance, where rows are dealt at random, that a category is in none of some rows."""
+_CHANCE, _CHANCE_OF_UNKNOWN = 1e-6, 1e-3
+"""Chance, where rows are dealt at random, that a category is in none of some rows; that of a word
+for what is not known is likely to be another way of leaving a cell empty."""
+_UNKNOWN = {"unknown", "not known", "unbekannt", "keine angabe", "inconnu", "desconocido"}
 _PLURAL = {"class": "classes", "category": "categories"}
 
 Sites = Mapping[str, ColumnFacts]
@@ -149,6 +151,10 @@ def _are_far(far: FloatArray, rows: Any, rest: FloatArray, others: Any) -> bool:
             return True
     if others.sum() < _ENOUGH:
         return False
+    # Measured numbers do not repeat so often: 999 in 30 rows beside 80 to 650.
+    often = len(far) == 1 and total >= FEW and total > 2 * int(others.max())
+    if often and re.fullmatch("99+", f"{far[0]:.15g}") and len(rest) >= _VARIED and 4 * gap > width:
+        return True
     if total == 1 and 1 < len(rest) < _VARIED and _COMMON_CODE * others.sum() <= others.min():
         return bool(gap >= 5 * width)
     if len(rest) <= 3:
@@ -438,8 +444,9 @@ def _of_zeros(
 
 def _some_lines(found: Sequence[tuple[str, str]], what: str) -> list[Fault]:
     """Return a doubt for each of several columns, and one for the others where they are many."""
-    lines = [text for _, text in found[:_MOST_LINES]]
-    if more := [name for name, _ in found[_MOST_LINES:]]:
+    shown = len(found) if len(found) == _MOST_LINES + 1 else _MOST_LINES
+    lines = [text for _, text in found[:shown]]
+    if more := [name for name, _ in found[shown:]]:
         lines.append(f"the columns {some(more)} {what}, too")
     return [Fault(text, stops=False) for text in lines]
 
@@ -454,6 +461,7 @@ def between_tables(tables: Mapping[str, Dataset]) -> list[Fault]:
         name
         for table in tables.values()
         for fault in table.doubts
+        if fault.of_values
         for name in (*fault.drop, *fault.keys.values())
         if name in table.facts and not table.facts[name].only
     }
@@ -569,7 +577,7 @@ def _of_some(own: Sites) -> list[str]:
             counts.update(one.counts)
         if any(_lacking(one.counts, counts) for one in others.values()):
             continue  # rows of several kinds
-        alone = sorted(text for text in _lacking(counts, facts.counts))
+        alone = sorted(_lacking(counts, facts.counts))
         if not alone:
             continue
         total, text = sum(facts.counts[one] for one in alone), _several("category", alone)
@@ -593,7 +601,9 @@ def _lacking(counts: Mapping[Any, int], others: Mapping[Any, int]) -> list[Any]:
     return [
         text
         for text, count in others.items()
-        if text not in counts and count >= max(FEW, _PART_OF_ROWS * total) and part**count < _CHANCE
+        if text not in counts
+        and count >= max(FEW, _PART_OF_ROWS * total)
+        and part**count < (_CHANCE_OF_UNKNOWN if str(text).casefold() in _UNKNOWN else _CHANCE)
     ]
 
 

@@ -95,7 +95,7 @@ def test_sites_are_named_by_the_unit_that_they_seem_to_have() -> None:
     sites = {"wien": normal(37, 0.7), "ohio": normal(98.6, 1.3), "bern": normal(36.9, 0.6)}
     assert several_units(sites) == [
         "about 37 in 'bern', 'wien' and about 98.6 in 'ohio': if their units differ, convert them "
-        "to one"
+        "to one; or are two columns swapped?"
     ]
 
 
@@ -236,6 +236,33 @@ MESSES: dict[str, tuple[dict[str, pd.DataFrame], str]] = {
         r"column label: whole numbers \(0, 1\) in 'bern', 'linz' and others \(0.1 to 0.9\) in 'gr",
     ),
 }
+
+
+KINDS = [("private", "public", "own")[at % 3] for at in range(N)]
+UNKNOWN = ["unknown" if at < 8 else kind for at, kind in enumerate(KINDS)]
+
+
+@pytest.mark.parametrize("way", ["files", "ids"])
+def test_a_word_for_unknown_at_one_site_is_doubted_sooner_than_a_category(
+    tmp_path: Path, way: str
+) -> None:
+    (line,) = found_by(three(KINDS, UNKNOWN), tmp_path / "word", way)
+    assert "the category 'unknown' in 'graz' alone, in 8 rows" in line
+    other = ["charity" if kind == "unknown" else kind for kind in UNKNOWN]
+    assert not found_by(three(KINDS, other), tmp_path / "kind", way)
+
+
+@pytest.mark.parametrize("way", ["files", "ids"])
+def test_units_of_a_duration_beside_an_event_are_compared_too(tmp_path: Path, way: str) -> None:
+    """The doubt that it is a time to that event is about its use, not about how it is written."""
+    days = np.random.default_rng(3).gamma(4.0, 1.2, N).round(1) + 0.1
+    sites = {
+        name: one.rename(columns={"c": "days", "label": "died"})
+        for name, one in three(list(days), list((24 * days).round(1))).items()
+    }
+    found = found_by(sites, tmp_path, way, label_column="died")
+    assert any("time to that event" in line for line in found)
+    assert any("in 'graz': if their units differ" in line for line in found)
 
 
 @pytest.mark.parametrize("way", ["files", "ids"])
@@ -490,6 +517,7 @@ def put(usual: Any, *values: float, step: int = 8) -> list[float]:
     return list(some)
 
 
+WIDE = np.random.default_rng(9).gamma(9.0, 30.0, N).clip(60, 640).round()
 FAR: dict[str, tuple[list[float], str]] = {
     "one typo": (put(LAB, 99999, step=N), "99999 in 1 row"),
     "one low": (put(LAB, -999, step=N), "-999 in 1 row"),
@@ -499,6 +527,7 @@ FAR: dict[str, tuple[list[float], str]] = {
     "1000": (put(LAB, 1000), "1000 in 8 rows"),
     "two codes": (put(LAB, 998, 999), "998, 999 in 16 rows"),
     "code and typo": (put(put(LAB, 999), 1e6, step=N), "999, 1000000 in 8 rows"),
+    "beyond a wide range": (put(WIDE, 999), "999 in 8 rows"),
     "negative": (put(LAB, -9), "-9 in 8 rows"),
     "minus one": (put(LAB, -1), "-1 in 8 rows"),
     "zeros": (put(LAB, 0), "0 in 8 rows"),

@@ -1,15 +1,19 @@
 """The way to one neighbour: requests over mutual TLS, with the server's unit checked first.
 
-Only a peer service imports this module: it loads httpx.
+Only a peer service imports this module: it loads httpcore.
 """
 
 from __future__ import annotations
 
+import json
 import ssl
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
-import httpx
+import httpcore
 
 from privet.core.errors import one_line, said_of
 
@@ -21,6 +25,8 @@ CONNECT_TIMEOUT = 5.0
 """Seconds for a connection at most: one into nothing must not take a round's whole time."""
 ANSWER_LIMIT = 4096
 """Bytes of an answer at most."""
+KEEP_IDLE = 5.0
+"""Seconds that an idle connection is kept."""
 
 
 class LinkError(Exception):
@@ -41,8 +47,71 @@ class Health:
     closed: int
 
 
+def _left(deadline: float | None, late: type[httpcore.TimeoutException]) -> float:
+    """Return the seconds until a time of ``time.monotonic`` (raises ``late`` where it is past)."""
+    left = (deadline or 0.0) - time.monotonic()
+    if left <= 0:
+        raise late("timed out")
+    return left
+
+
+class _Stream(httpcore.NetworkStream):
+    """A connection whose ``timeout`` arguments are times of ``time.monotonic``, not seconds.
+
+    httpcore hands each read of a request the same value. As seconds, a neighbour that sends one
+    byte in each of them would never be late, be it in the head of its answer or in the body.
+    """
+
+    def __init__(self, stream: httpcore.NetworkStream) -> None:
+        self._stream = stream
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._stream.read(max_bytes, _left(timeout, httpcore.ReadTimeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._stream.write(buffer, _left(timeout, httpcore.WriteTimeout))
+
+    def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
+    ) -> httpcore.NetworkStream:
+        try:
+            left = _left(timeout, httpcore.ConnectTimeout)
+        except httpcore.ConnectTimeout:
+            self.close()
+            raise
+        return _Stream(self._stream.start_tls(ssl_context, server_hostname, left))
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
+class _Backend(httpcore.NetworkBackend):
+    """Opens connections whose timeouts are deadlines, see ``_Stream``."""
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.NetworkStream:
+        left = _left(timeout, httpcore.ConnectTimeout)
+        opened = httpcore.SyncBackend().connect_tcp(host, port, left, local_address, socket_options)
+        return _Stream(opened)
+
+
 class Link:
     """Requests to one neighbour, on one connection that is kept while it lasts.
+
+    A request takes ``timeout`` seconds at most from its beginning to the last byte of the answer,
+    and an answer has `ANSWER_LIMIT` bytes at most, uncompressed.
 
     Parameters
     ----------
@@ -56,10 +125,17 @@ class Link:
 
     def __init__(self, unit: str, address: str, context: ssl.SSLContext) -> None:
         self.unit = unit
-        self._name = {"sni_hostname": host_name(unit)}
-        # No proxy of the environment: the connection is to the neighbour and nobody else.
-        self._client = httpx.Client(
-            base_url=address, verify=context, trust_env=False, follow_redirects=False
+        self._name = host_name(unit)
+        parts = urlsplit(address)
+        host = (parts.hostname or "").encode("idna")
+        port = parts.port
+        self._place = (parts.scheme.encode(), host, port)
+        named = b"[%b]:%d" if b":" in host else b"%b:%d"
+        self._headers = [(b"Host", named % (host, port)), (b"Accept-Encoding", b"identity")]
+        # httpcore follows no redirect and reads no proxy of the environment: the connection is to
+        # the neighbour and nobody else.
+        self._pool = httpcore.ConnectionPool(
+            context, keepalive_expiry=KEEP_IDLE, network_backend=_Backend()
         )
 
     def __enter__(self) -> Link:
@@ -96,18 +172,49 @@ class Link:
     def _request(
         self, method: str, path: str, body: bytes, timeout: float
     ) -> tuple[int, dict[str, Any]]:
-        limits = httpx.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT))
+        scheme, host, port = self._place
+        url = httpcore.URL(scheme=scheme, host=host, port=port, target=path.encode())
+        now = time.monotonic()
+        limits = {
+            "pool": timeout,
+            "connect": now + min(timeout, CONNECT_TIMEOUT),
+            "write": now + timeout,
+            "read": now + timeout,
+        }
+        extensions = {"timeout": limits, "sni_hostname": self._name}
         try:
-            answer = self._client.request(
-                method, path, content=body, timeout=limits, extensions=self._name
-            )
-            content = answer.json() if len(answer.content) <= ANSWER_LIMIT else None
-        except (httpx.HTTPError, ValueError, RecursionError) as error:
+            with self._pool.stream(
+                method, url, headers=self._headers, content=body, extensions=extensions
+            ) as answer:
+                content = json.loads(_whole(answer))
+        except (httpcore.ReadTimeout, httpcore.WriteTimeout):
+            raise LinkError(f"no whole answer within {timeout:.3g} s") from None
+        except (
+            httpcore.TimeoutException,
+            httpcore.NetworkError,
+            httpcore.ProtocolError,
+            ValueError,
+            RecursionError,
+        ) as error:
             raise LinkError(said_of(error)) from None
         if not isinstance(content, dict):
-            raise LinkError(f"answer of status {answer.status_code} is not ours")
-        return answer.status_code, content
+            raise LinkError(f"answer of status {answer.status} is not ours")
+        return answer.status, content
 
     def close(self) -> None:
         """Close the connection."""
-        self._client.close()
+        self._pool.close()
+
+
+def _whole(answer: httpcore.Response) -> bytes:
+    """Return an answer's body (raises ``LinkError`` as soon as it is too large or encoded)."""
+    for name, value in answer.headers:
+        if name.lower() == b"content-encoding" and value.strip().lower() != b"identity":
+            said = one_line(value.decode("ascii", "replace"))
+            raise LinkError(f"answer with Content-Encoding {said!r}, which is not read")
+    body = b""
+    for part in answer.iter_stream():
+        body += part
+        if len(body) > ANSWER_LIMIT:
+            raise LinkError(f"answer above {ANSWER_LIMIT} bytes")
+    return body

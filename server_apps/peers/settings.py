@@ -92,6 +92,7 @@ def _usable(address: str) -> bool:
     try:
         parts = urlsplit(address)
         whole = bool(parts.hostname and parts.port)
+        (parts.hostname or "").encode("idna")  # a name that no request could be sent to
     except ValueError:
         return False
     return whole and parts.scheme == "https" and parts.path in ("", "/") and not parts.query

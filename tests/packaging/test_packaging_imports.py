@@ -14,7 +14,7 @@ WHEN_USED = {
     "dp_accounting",
     "fastapi",
     "flwr_datasets",
-    "httpx",
+    "httpcore",
     "matplotlib",
     "mkdocs",
     "networkx",
@@ -49,10 +49,10 @@ def imported(*names: str) -> tuple[float, set[str]]:
 
 def test_all_rooms_are_there_in_two_seconds_and_load_nothing_heavy() -> None:
     spent, loaded = imported(*(f"privet.{room}" for room in ROOMS))
-    # Flower itself talks HTTP with httpx; what it loads is not for the rooms to avoid.
+    # Flower itself talks HTTP with httpcore; what it loads is not for the rooms to avoid.
     own = loaded - imported("flwr.app", "flwr.serverapp", "flwr.clientapp")[1]
     assert own.isdisjoint(WHEN_USED), sorted(own & WHEN_USED)
-    assert loaded.isdisjoint(WHEN_USED - {"httpx"})
+    assert loaded.isdisjoint(WHEN_USED - {"httpcore"})
     assert spent < SECONDS
 
 

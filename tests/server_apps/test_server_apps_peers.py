@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
+import itertools
 import json
+import socket
 import ssl
 import struct
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +22,7 @@ import numpy as np
 import pytest
 
 from privet.core import ConfigError, WireError
-from privet.server_apps.peers.client import Link, LinkError
+from privet.server_apps.peers.client import ANSWER_LIMIT, Health, Link, LinkError
 from privet.server_apps.peers.edge import Board
 from privet.server_apps.peers.exchange import Peers
 from privet.server_apps.peers.messages import (
@@ -160,6 +165,164 @@ def test_nothing_is_sent_to_a_server_that_is_another_unit(hosts: Hosts, server: 
     with client, pytest.raises(LinkError, match="unit-2"):
         client.post("/psi", message(), LONG)
     assert not server.board.edges["0"].inbox
+
+
+# ---------------------------------------------------------------------- what a neighbour answers
+
+SAID = json.dumps({"unit": "1", "run": RUN, "agreement": "a", "attempt": 7, "closed": 3}).encode()
+OK = b"HTTP/1.1 200 OK\r\n"
+SHORT = 0.5
+"""Seconds that a request may take which is not answered in time."""
+SOON = 4.0
+"""Seconds within which it has ended on a busy machine; what it is sent takes `SLOW`."""
+SLOW = 8.0
+
+
+class Neighbour:
+    """A server without TLS that sends each request the next of some answers, part by part."""
+
+    def __init__(self, *answers: Iterable[bytes]) -> None:
+        self._answers = iter(answers)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.heads: list[bytes] = []
+        self.connections = self.sent = 0
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Neighbour:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with suppress(OSError):  # an accept under way does not end by a close
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(LONG)
+        assert not self._thread.is_alive()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                self.connections += 1
+                with connection, suppress(OSError):
+                    while asked := connection.recv(1 << 16):
+                        self.heads.append(asked)
+                        for part in next(self._answers):
+                            connection.sendall(part)
+                            self.sent += len(part)
+
+
+def sized(body: bytes, *headers: bytes) -> bytes:
+    lines = [b"Content-Length: %d" % len(body), *headers]
+    return OK + b"\r\n".join(lines) + b"\r\n\r\n" + body
+
+
+def slowly(before: bytes, part: bytes) -> Iterator[bytes]:
+    """Yield a beginning, and then something every tenth of a second."""
+    yield before
+    for _ in range(int(SLOW / 0.1)):
+        time.sleep(0.1)
+        yield part
+
+
+def asked(neighbour: Neighbour, timeout: float = LONG) -> Health:
+    with Link("1", neighbour.address, ssl.create_default_context()) as client:
+        return client.health(timeout)
+
+
+def test_an_answer_is_read_up_to_its_limit_and_no_further() -> None:
+    whole = SAID.ljust(ANSWER_LIMIT)
+    with Neighbour([sized(whole)]) as neighbour:
+        assert asked(neighbour) == Health("1", RUN, "a", 7, 3)
+    chunked = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+    pieces = [whole[i : i + 1000] for i in range(0, len(whole), 1000)]
+    chunks = [b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces]
+    with Neighbour([chunked, *chunks, b"0\r\n\r\n"]) as neighbour:
+        assert asked(neighbour).closed == 3
+    line = f"^answer above {ANSWER_LIMIT} bytes$"
+    with Neighbour([sized(whole + b" ")]) as neighbour, pytest.raises(LinkError, match=line):
+        asked(neighbour)
+    with (
+        Neighbour([chunked, *chunks, b"1\r\n \r\n0\r\n\r\n"]) as neighbour,
+        pytest.raises(LinkError, match=line),
+    ):
+        asked(neighbour)
+
+
+@pytest.mark.parametrize("declared", [True, False], ids=["declared", "streamed"])
+def test_the_rest_of_an_answer_that_is_too_large_is_not_read(declared: bool) -> None:
+    part, count = bytes(1 << 20), 64
+    length = b"Content-Length: %d\r\n" % (count << 20) if declared else b"Connection: close\r\n"
+    parts = itertools.chain([OK + length + b"\r\n"], [part] * count)
+    with Neighbour(parts) as neighbour, pytest.raises(LinkError):
+        asked(neighbour)
+    # What the sockets' buffers hold was sent, and not read.
+    assert neighbour.sent < 32 << 20
+
+
+def test_a_compressed_answer_is_refused_and_none_is_asked_for() -> None:
+    large = gzip.compress(bytes(30 << 20))
+    answers = [
+        [sized(gzip.compress(SAID), b"Content-Encoding: gzip")],
+        [sized(large, b"content-encoding: x-gzip")],
+        [sized(SAID, b"Content-Encoding: identity, br")],
+        [sized(SAID, b"Content-Encoding: Identity")],
+    ]
+    with Neighbour(*answers) as neighbour:
+        for named in ("gzip", "x-gzip", "identity, br"):
+            line = f"^answer with Content-Encoding '{named}', which is not read$"
+            with pytest.raises(LinkError, match=line):
+                asked(neighbour)
+        assert asked(neighbour).closed == 3
+    assert all(b"\r\naccept-encoding: identity\r\n" in head.lower() for head in neighbour.heads)
+
+
+@pytest.mark.parametrize(
+    ("before", "part"),
+    [
+        (b"HTTP/1.1 200 ", b"O"),
+        (OK + b"X: ", b"x"),
+        (b"", b"HTTP/1.1 103 Early Hints\r\n\r\n"),
+        (OK + b"Content-Length: 1000\r\n\r\n", b" "),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n1;", b"x"),
+    ],
+    ids=["status", "header", "informational", "body", "chunks", "chunk-header"],
+)
+def test_an_answer_that_trickles_is_not_waited_for(before: bytes, part: bytes) -> None:
+    began = time.monotonic()
+    with Neighbour(slowly(before, part)) as neighbour:
+        with pytest.raises(LinkError, match=f"^no whole answer within {SHORT} s$"):
+            asked(neighbour, SHORT)
+        assert time.monotonic() - began < SOON
+
+
+def test_a_link_goes_on_after_an_answer_that_it_refused() -> None:
+    good = [sized(SAID)]
+    large = [sized(bytes(ANSWER_LIMIT + 1))]
+    late = slowly(OK + b"Content-Length: 1000\r\n\r\n", b" ")
+    with (
+        Neighbour(good, good, large, good, late, good) as neighbour,
+        Link("1", neighbour.address, ssl.create_default_context()) as client,
+    ):
+        assert client.health(LONG) == client.health(LONG)
+        assert neighbour.connections == 1
+        with pytest.raises(LinkError, match="above"):
+            client.health(LONG)
+        assert client.health(LONG).closed == 3
+        with pytest.raises(LinkError, match="within"):
+            client.health(SHORT)
+        assert client.health(LONG).closed == 3
+        assert neighbour.connections == 3
+
+
+def test_a_neighbour_that_does_not_speak_tls_is_not_waited_for(hosts: Hosts) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        began = time.monotonic()
+        with link(hosts, "0", silent.getsockname()[1]) as client, pytest.raises(LinkError):
+            client.health(SHORT)
+        assert time.monotonic() - began < SOON
 
 
 # ---------------------------------------------------------------------- what is refused
@@ -446,6 +609,7 @@ def test_addresses_are_read(text: str, found: dict[str, str]) -> None:
         "1=https://b",
         "1=https://b:x",
         "1=https://b:1/psi",
+        f"1=https://{'b' * 64}:1",
         "=https://b:1",
         "A_1=https://b:1",
         "1=https://b:1,1=https://c:1",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import Result
 
-from privet.client_apps import LOCAL_KEYS
+from privet.client_apps import LOCAL_KEYS, Half
 from privet.client_apps.state_tables import StateTable, with_ledgers
 from privet.core import format as fmt
 from privet.core.errors import listed, one_line
@@ -407,12 +407,16 @@ def upload_fault(
     text: str,
     number: int,
     noises: Collection[float] = (),
+    *,
+    enrolled: int,
 ) -> str:
     """Return why the account that came with an upload cannot be kept, or an empty text.
 
     As `account_fault`; and where uploads are charged, it must hold what the agent stated before,
     and beyond that a release no cheaper than one that it was asked for up to this round, by any
-    facts, settings and ``noises`` that were stated under its name.
+    facts, settings and ``noises`` that were stated under its name. Where agents share their noise,
+    that is one in the largest sum that the added releases name of at most ``enrolled`` agents,
+    which are all agents of the roster, those that have left included.
     """
     if _is_as_asked(half, agent, text, number):
         return ""
@@ -422,16 +426,19 @@ def upload_fault(
         return ""
     try:
         stated = _stated(half, agent)
-        asked = [local.agent.release(facts, number) for local, facts in stated]
+        asked = [local.agent.release(replace(facts, agents=1), number) for local, facts in stated]
         if any(one.mechanism == "none" for one in asked):
             return ""
         more = _beyond(agent.own_account, text)
         if more is None:
             return "it lacks releases that it held before"
         if not _hold_one(more, asked):
-            before = _asked_before(stated, number, {one.agents for one in more}, noises)
-            if not _hold_one(more, before):
-                return "it lacks the release that was asked for"
+            sums = {one.agents for one in more} if half.agent.noise_sharing else {1}
+            largest = max((agents for agents in sums if agents <= enrolled), default=1)
+            if not _hold_one(more, _cheapest_asked(stated, number, largest, noises)):
+                named = max(sums, default=1)
+                known = f"it names a sum of {named} agents, and {enrolled} have enrolled: "
+                return f"{known * (named > enrolled)}it lacks the release that was asked for"
     except (ValueError, TypeError, ArithmeticError) as error:
         return one_line(str(error))
     return ""
@@ -491,14 +498,27 @@ def _beyond(known: str, text: str) -> Collection[Release] | None:
 
 def _hold_one(releases: Iterable[Release], asked: Iterable[Release]) -> bool:
     """Whether one of these releases costs no less than one of those that were asked for."""
-    least = list(asked)
-    return any(
-        one.loss >= other.loss * _AS_SPENT
+    cheapest = _cheapest(asked)
+    return any(_costs_no_less(one, other, _AS_SPENT) for one in releases for other in cheapest)
+
+
+def _costs_no_less(one: Release, other: Release, share: float = 1.0) -> bool:
+    """Whether a release costs no less than such a share of another one."""
+    return (
+        one.loss >= other.loss * share
         and one.count >= other.count
-        and one.sampling >= other.sampling * _AS_SPENT
-        for one in releases
-        for other in least
+        and one.sampling >= other.sampling * share
     )
+
+
+def _cheapest(releases: Iterable[Release]) -> list[Release]:
+    """Return these releases without those that cost no less than another one of them."""
+    found: list[Release] = []
+    for one in releases:
+        if not any(_costs_no_less(one, other) for other in found):
+            found = [other for other in found if not _costs_no_less(other, one)]
+            found.append(one)
+    return found
 
 
 def _programs_fault(half: ServerHalf[Any], agent: Agent, ledger: AgentLedger, number: int) -> str:
@@ -653,34 +673,55 @@ def expected_release(
         ledger = AgentLedger.joined([*agent.former, agent.ledger])
         more = {one for one, _ in ledger.entries if dearer(asked, one) != asked}
         if more:
-            more -= _asked_before(stated, number, {one.agents for one in more}, noises)
+            before = _asked_before(stated, number, noises)
+            shared = half.agent.noise_sharing
+            more = {o for o in more if (replace(o, agents=1) if shared else o) not in before}
     except (ValueError, TypeError, ArithmeticError):
         return None
     return reduce(dearer, (one for one, _ in ledger.entries if one in more), asked)
 
 
 def _asked_before(
+    stated: Iterable[tuple[ServerHalf[Any], Facts]], number: int, noises: Collection[float]
+) -> set[Release]:
+    """Return the releases that agents were asked for up to a round, as if in sums of one agent.
+
+    Others differ in `Release.agents` alone. ``stated`` are the halves and facts by which agents
+    compute.
+    """
+    return {
+        half.release(replace(facts, agents=1), round_)
+        for half, facts in _by_noise(stated, noises)
+        for round_ in ((1,) if half.steady and half.noise_ratio == 1 else range(1, number + 1))
+    }
+
+
+def _cheapest_asked(
     stated: Iterable[tuple[ServerHalf[Any], Facts]],
     number: int,
-    sums: Collection[int],
+    agents: int,
     noises: Collection[float],
-) -> set[Release]:
-    """Return the releases that agents were asked for up to a round, in sums of so many agents.
+) -> list[Release]:
+    """Return the cheapest releases of `_asked_before`, in sums of so many agents.
 
-    ``stated`` are the halves and facts by which they compute.
+    Where rounds differ in their noise alone, and that by one ratio from round to round, the first
+    or the last round is the cheapest.
     """
-    found: set[Release] = set()
+    return _cheapest(
+        half.release(replace(facts, agents=agents), round_)
+        for half, facts in _by_noise(stated, noises)
+        for round_ in ((1, number) if half.steady else range(1, number + 1))
+    )
+
+
+def _by_noise(
+    stated: Iterable[tuple[ServerHalf[Any], Facts]], noises: Collection[float]
+) -> Iterator[tuple[Half, Facts]]:
+    """Yield the agent halves by which agents may have computed, with their facts."""
     for local, facts in stated:
-        key = local.noise_key
-        others = [local.with_settings({key: noise}) for noise in noises if key]
-        for half in (one.agent for one in (local, *others)):
-            rounds = (1,) if half.steady and half.noise_ratio == 1 else range(1, number + 1)
-            found |= {
-                half.release(replace(facts, agents=agents), round_)
-                for round_ in rounds
-                for agents in sums
-            }
-    return found
+        yield local.agent, facts
+        if key := local.noise_key:
+            yield from ((local.with_settings({key: noise}).agent, facts) for noise in noises)
 
 
 def with_lost(account: str, release: Release) -> str:

@@ -179,8 +179,11 @@ class Outcome:
         """
         update = read_update(content, self.half.name, self.half.version, round_)
         if name not in self.stated or self.stated[name][1] != update.ledger:  # not read before
-            agent, noises = self.session.roster.agents[name], self.session.noises
-            if why := upload_fault(self.half, agent, update.ledger, round_, noises):
+            agents, noises = self.session.roster.agents, self.session.noises
+            why = upload_fault(
+                *(self.half, agents[name], update.ledger, round_, noises), enrolled=len(agents)
+            )
+            if why:
                 raise AccountError(f"the account that it states cannot be used: {why}")
         self.note_cost(name, update, computed=False)
         return update

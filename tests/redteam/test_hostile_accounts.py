@@ -23,7 +23,7 @@ from privet.core import ConfigError
 from privet.core.errors import HopelessError
 from privet.core.exits import Exit, exit_code
 from privet.data.meaning import Meaning
-from privet.kernel import AgentLedger, Release, Told, accountant, loss_law, sampled
+from privet.kernel import AgentLedger, Facts, Release, Told, accountant, loss_law, sampled
 from privet.kernel.accountant import Totals
 from privet.kernel.agent_ledger import LONGEST_ACCOUNT, MOST_RELEASES
 from privet.kernel.laplace import mixed_epsilon
@@ -31,6 +31,7 @@ from privet.kernel.masks import MOST_MEMBERS
 from privet.kernel.sampled import sampled_epsilon
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPFedSGD, FedPLT
+from privet.strategies.run.account import expected_release, upload_fault
 from privet.strategies.run.calibration import require_delta
 from privet.strategies.run.checkpoint import load, save
 from privet.strategies.run.roster import Agent
@@ -638,6 +639,59 @@ def test_no_text_of_an_enrolment_ends_a_run(
     taken = {name for done in result.history for name in done.participants}
     assert {"0", "2"} <= taken
     found.require(usual)
+
+
+GEOMETRIC: dict[str, Any] = {"clip": 1.0, "noise_scale": 5.0} | {
+    "budget_schedule": "geometric",
+    "budget_ratio": 0.99,
+}
+IN_SUMS = {"secure_sum": True, "noise_sharing": True}
+MANY = 12_000
+"""Different sizes of sums that an account names."""
+
+
+@pytest.mark.parametrize("keys", [{}, IN_SUMS], ids=["in clear", "shared"])
+def test_sums_of_many_sizes_cost_a_coordinator_little_after_many_rounds(
+    keys: dict[str, Any],
+) -> None:
+    """With an upload, and where a later one is lost."""
+    rounds, enrolled = 60, 5
+    half = DPFedSGD(**GEOMETRIC, **keys).half
+    facts = Facts(20, 20.0, 4, colluders=1 if keys else -1)
+    among = replace(facts, agents=enrolled if keys else 1)
+    paid = [half.agent.release(among, number) for number in range(1, rounds + 1)]
+    cheapest = min(paid, key=lambda release: release.loss)
+
+    def account(paid: list[Release], scale: float, *more: Release) -> str:
+        sums = (replace(cheapest, scale=scale, agents=size, what="") for size in range(2, MANY + 2))
+        return AgentLedger.of((one, 1) for one in (*paid, *sums, *more)).to_json()
+
+    ledger = AgentLedger.of((one, 1) for one in paid).to_json()
+    agent = Agent(1, 20, facts=facts.to_json(), ledger=ledger)
+
+    def seconds(work: Callable[[], object]) -> float:
+        began = time.process_time()
+        work()
+        return time.process_time() - began
+
+    def upload(*more: Release) -> str:
+        text = account(paid, 1e4, *more)
+        return upload_fault(half, agent, text, rounds + 1, enrolled=enrolled)
+
+    faults: list[str] = []
+    require_seconds(seconds(lambda: faults.append(upload())), 0.0, SECONDS)
+    require_seconds(seconds(lambda: faults.append(upload(cheapest))), 0.0, SECONDS)
+    named = f"it names a sum of {MANY + 1} agents, and {enrolled} have enrolled: " if keys else ""
+    assert faults == [f"{named}it lacks the release that was asked for", ""]
+    dear = replace(agent, ledger=account(paid, 1e-2))
+    found: list[Release | None] = []
+
+    def lost() -> None:
+        found.append(expected_release(half, dear, rounds + 1, among.agents))
+
+    require_seconds(seconds(lost), 0.0, SECONDS)
+    assert found[0] is not None
+    assert found[0].scale == 1e-2
 
 
 # ---------------------------------------------------------------------- what is kept and read later

@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -444,12 +445,84 @@ def test_a_release_no_cheaper_than_was_asked_for_is_needed() -> None:
     facts = Facts(20, 20.0, 4)
     agent = Agent(1, 20, facts=facts.to_json())
     asked = half.agent.release(facts, 1)
-    fault = account_module.upload_fault
+    fault = partial(account_module.upload_fault, enrolled=1)
     assert fault(half, agent, AgentLedger.of([(asked, 1)]).to_json(), 1) == ""
     other = half.with_settings({half.noise_key: 9.0})
     cheap = AgentLedger.of([(other.agent.release(facts, 1), 1)]).to_json()
     assert "lacks the release that was asked for" in fault(half, agent, cheap, 1)
     assert fault(half, agent, cheap, 1, (1.0, 9.0)) == ""
+
+
+RATIOS = pytest.mark.parametrize("ratio", [0.9, 1.0])
+
+
+def in_sums(ratio: float) -> tuple[Any, Facts]:
+    """Return a run of shared noise whose rounds differ by a ratio, and its agents' numbers."""
+    schedule: dict[str, Any] = {"budget_schedule": "geometric", "budget_ratio": ratio}
+    shared = DPFedSGD(
+        num_agents=COUNT, clip=1.0, noise_scale=5.0, secure_sum=True, noise_sharing=True,
+        **(schedule if ratio != 1 else {}),
+    )  # fmt: skip
+    return shared.half, Facts(20, 20.0, 4, colluders=1)
+
+
+@RATIOS
+def test_every_release_of_a_sum_that_was_asked_for_is_enough(ratio: float) -> None:
+    """Of any number of enrolled agents, in any round so far, with any noise of the run."""
+    half, facts = in_sums(ratio)
+    agent = Agent(1, 20, facts=facts.to_json())
+
+    def fault(*releases: Release, enrolled: int = COUNT) -> str:
+        text = AgentLedger.of((one, 1) for one in releases).to_json()
+        return account_module.upload_fault(half, agent, text, 9, (9.0,), enrolled=enrolled)
+
+    other = half.with_settings({half.noise_key: 9.0})
+    asked = {
+        (each, size, number): one.agent.release(replace(facts, agents=size), number)
+        for each, one in enumerate((half, other))
+        for size in range(2, COUNT + 1)
+        for number in range(1, 10)
+    }
+    for one in asked.values():
+        assert fault(one) == ""
+    # An attempt that was lost, in a sum with agents that enrolled later than what is resumed.
+    larger = half.agent.release(replace(facts, agents=COUNT + 2), 9)
+    assert fault(larger, asked[0, 4, 9]) == ""
+    for size in range(2, COUNT + 1):
+        least = min((one for key, one in asked.items() if key[1] == size), key=lambda o: o.loss)
+        cheaper = replace(least, scale=least.scale * 1.001)
+        assert fault(cheaper) == "it lacks the release that was asked for"
+    assert fault(replace(larger, agents=100)) == (
+        f"it names a sum of 100 agents, and {COUNT} have enrolled: "
+        "it lacks the release that was asked for"
+    )
+
+
+@RATIOS
+def test_what_was_asked_for_in_smaller_sums_is_no_reason_to_expect_it_again(ratio: float) -> None:
+    half, facts = in_sums(ratio)
+
+    def of(size: int, number: int) -> Release:
+        return half.agent.release(replace(facts, agents=size), number)
+
+    def expected(*releases: Release) -> Release | None:
+        text = AgentLedger.of((one, 1) for one in releases).to_json()
+        agent = Agent(1, 20, facts=facts.to_json(), ledger=text)
+        return account_module.expected_release(half, agent, 9, COUNT)
+
+    before = [of(size, number) for size in range(2, COUNT + 1) for number in range(1, 10)]
+    assert expected(*before) == of(COUNT, 9)
+    more = replace(of(2, 4), sensitivity=10.0)
+    assert expected(*before, more) == more
+
+
+def test_numbers_that_an_agent_states_of_its_sums_make_no_release_cheaper() -> None:
+    half, facts = in_sums(1.0)
+    agent = Agent(1, 20, facts=replace(facts, agents=1000).to_json())
+    cheap = AgentLedger.of([(half.agent.release(replace(facts, agents=1000), 1), 1)]).to_json()
+    assert "names a sum of 1000 agents" in account_module.upload_fault(
+        half, agent, cheap, 1, enrolled=COUNT
+    )
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -561,7 +634,7 @@ def test_a_dear_account_leaves_the_others_their_statement(masked: bool) -> None:
 def test_an_account_that_is_as_asked_passes_every_check(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of accounts that are compared as texts the full check refuses none."""
     facts = Facts(20, 20.0, 4, loss="binary-logistic").to_json()
-    full = account_module.upload_fault
+    full = partial(account_module.upload_fault, enrolled=1)
     passed = 0
     for target in (0.0, 2.0):
         half = DPFedSGD(clip=1.0, noise_scale=5.0, target_epsilon=target).half

@@ -674,13 +674,12 @@ def test_sums_of_many_sizes_cost_a_coordinator_little_after_many_rounds(
         work()
         return time.process_time() - began
 
-    def upload(*more: Release) -> str:
-        text = account(paid, 1e4, *more)
-        return upload_fault(half, agent, text, rounds + 1, enrolled=enrolled)
+    def upload(text: str) -> None:
+        faults.append(upload_fault(half, agent, text, rounds + 1, enrolled=enrolled))
 
     faults: list[str] = []
-    require_seconds(seconds(lambda: faults.append(upload())), 0.0, SECONDS)
-    require_seconds(seconds(lambda: faults.append(upload(cheapest))), 0.0, SECONDS)
+    for text in (account(paid, 1e4), account(paid, 1e4, cheapest)):
+        require_seconds(seconds(partial(upload, text)), 0.0, SECONDS)
     named = f"it names a sum of {MANY + 1} agents, and {enrolled} have enrolled: " if keys else ""
     assert faults == [f"{named}it lacks the release that was asked for", ""]
     dear = replace(agent, ledger=account(paid, 1e-2))

@@ -656,5 +656,5 @@ def test_an_account_that_is_as_asked_passes_every_check(monkeypatch: pytest.Monk
                     assert text == account.record(asked).to_json()
                     with monkeypatch.context() as patch:
                         patch.setattr(account_module, "_is_as_asked", lambda *given: False)
-                        assert full(half, agent, text, 2) == ""
+                        assert full(half, agent, text, 2, enrolled=5) == ""
     assert passed >= 2 * 8

@@ -436,9 +436,10 @@ def upload_fault(
             sums = {one.agents for one in more} if half.agent.noise_sharing else {1}
             largest = max((agents for agents in sums if agents <= enrolled), default=1)
             if not _hold_one(more, _cheapest_asked(stated, number, largest, noises)):
-                named = max(sums, default=1)
-                known = f"it names a sum of {named} agents, and {enrolled} have enrolled: "
-                return f"{known * (named > enrolled)}it lacks the release that was asked for"
+                why, named = "it lacks the release that was asked for", max(sums, default=1)
+                if named <= enrolled:
+                    return why
+                return f"it names a sum of {named} agents, and {enrolled} have enrolled: {why}"
     except (ValueError, TypeError, ArithmeticError) as error:
         return one_line(str(error))
     return ""

@@ -768,8 +768,9 @@ class Run:
         options, roster = self.options, self.session.roster
         if len(roster.agents) < options.min_agents:
             reasons = listed(roster.rejected.values()) or ("" if roster.agents else "none answered")
-            # Where all are turned away, others will not come by themselves.
-            kind = RunError if roster.agents or not roster.rejected else HopelessError
+            # Where all are turned away, others will not come by themselves; one that is silent may.
+            silent = roster.online - roster.rejected.keys()
+            kind = RunError if silent or not roster.rejected else HopelessError
             raise kind(
                 f"{len(roster.agents)} agents could be enrolled, below min-agents = "
                 f"{options.min_agents}{reasons and f': {reasons}'}"

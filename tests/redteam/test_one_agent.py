@@ -16,6 +16,8 @@ import pytest
 from flwr.app import Array, ArrayRecord, Error, Message
 
 from privet.client_apps import client_app
+from privet.core import RunError
+from privet.core.errors import HopelessError
 from privet.data import problem_from_context
 from privet.data.meaning import Meaning
 from privet.kernel import AgentLedger, Facts, Release, drawn_delta
@@ -658,3 +660,29 @@ def test_an_account_that_is_as_asked_passes_every_check(monkeypatch: pytest.Monk
                         patch.setattr(account_module, "_is_as_asked", lambda *given: False)
                         assert full(half, agent, text, 2, enrolled=5) == ""
     assert passed >= 2 * 8
+
+
+@pytest.mark.parametrize("silent", [True, False])
+def test_a_run_whose_other_nodes_are_silent_is_worth_another_try(
+    silent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One node is turned away; the others do not answer in time, or are turned away as well."""
+    monkeypatch.setattr(run_module, "ENROL_PATIENCE", 0.2)
+
+    class Turned(InlineGrid):
+        def deliver(self, message: Message) -> Message | None:
+            reply = super().deliver(message)
+            node = self.contexts[message.metadata.dst_node_id].node_config["partition-id"]
+            if silent and node != 0:
+                return None
+            if reply is not None and reply.has_content():
+                reply.content["privet"]["dim"] = 99
+            return reply
+
+    grid = Turned(app_of(logistic_agents(3), "dp-fedsgd"), 3)
+    strategy = DPFedSGD(
+        num_agents=3, clip=1.0, noise_scale=1.0, step_size_base=0.1, wait_timeout=0.2
+    )
+    with pytest.raises(RunError, match="agents could be enrolled, below min-agents") as caught:
+        strategy.start(grid, ArrayRecord({"x": Array(np.zeros(4))}), num_rounds=2)
+    assert isinstance(caught.value, HopelessError) is not silent

@@ -345,9 +345,11 @@ class FedPLT(FedPLTArguments):
     def filled(cls, config: Mapping[str, Any], given: Container[str]) -> dict[str, Any]:
         """Return the config; keys that are chosen once the agents are known stay open.
 
-        That is where neither rho nor the local solver is given (`Server.with_moduli`).
+        That is where neither rho nor another local solver than Newton's is given
+        (`Server.with_moduli`).
         """
-        if "rho" in given or "local-solver" in given:
+        other = "local-solver" in given and config["local-solver"] != "newton"
+        if "rho" in given or other:
             return dict(config)
         left_open: dict[str, Any] = {"rho": 0.0, "local-solver": AUTO, "acceleration": AUTO}
         return {**config, **{key: v for key, v in left_open.items() if key not in given}}

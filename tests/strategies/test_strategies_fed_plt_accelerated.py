@@ -17,7 +17,7 @@ from privet.problems import L2, BinaryLogistic, MultinomialLogistic, PooledL2, R
 from privet.problems.proximal import ElasticNet
 from privet.problems.reference import minimize
 from privet.sim.engine import InlineGrid
-from privet.sim.inline import grid_of
+from privet.sim.inline import grid_of, run_inline
 from privet.strategies import FedPLT, Fraction, fed_plt_accelerated
 from privet.strategies.fed_plt_accelerated import AcceleratedServer
 from privet.strategies.fed_plt_curvature import Curvature, diagonal, pair
@@ -384,3 +384,15 @@ def test_an_asynchronous_run_keeps_gradient_steps() -> None:
     strategy = FedPLT(asynchronous=True, buffer=2)
     strategy.start(grid, zeros(4), num_rounds=3)
     assert strategy.half.settings()["local-solver"] == "gd"
+
+
+@pytest.mark.parametrize("solver", ["newton", "auto"])
+def test_newton_steps_that_are_named_are_those_of_the_default(solver: str, tmp_path: Path) -> None:
+    """rho and the acceleration are left open as where nothing is set."""
+    config = {"algorithm": "fed-plt", "num-agents": 3, "num-server-rounds": 6}
+    config |= {"output-dir": str(tmp_path)}
+    usual, named = (
+        run_inline({**config, **more}, name).result.arrays["x"].numpy()
+        for name, more in (("usual", {}), ("named", {"local-solver": solver}))
+    )
+    assert named.tobytes() == usual.tobytes()

@@ -21,7 +21,9 @@ from support.simulation import SimulationError, run_simulation
 APP = ROOT / "tests" / "support" / "tiny_app"
 
 INTERRUPTED = f"""
+import signal
 import sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 sys.path.insert(0, {str(ROOT / "tests")!r})
 from support.simulation import run_simulation
 run_simulation({str(APP)!r}, num_supernodes=2, run_config={{"rounds": 100000}},

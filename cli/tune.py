@@ -37,7 +37,7 @@ SETTINGS = 36
 TRIALS = 9
 """The same of an app."""
 AS_GIVEN = {"settings": "as given"}
-"""What is shown of a run with the given keys alone."""
+"""Stands in the table for a run that adds no settings to the given keys."""
 
 
 def tune(

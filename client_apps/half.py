@@ -98,7 +98,8 @@ class Half(Method):
 
     @property
     def bounds_uploads(self) -> bool:
-        """Whether uploads are refused that are larger than `upload_bound`, or than any may be."""
+        """Whether the server refuses uploads of a norm above `upload_bound`, or, where that is
+        infinite, near the largest number of their dtype."""
         return self.private
 
     @property

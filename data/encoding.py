@@ -36,7 +36,7 @@ UNKNOWN = ("refuse", "missing")
 FAR = 0.5
 """How far outside of a training's range, in widths of it, a number is marked."""
 _ABOVE = 0.2
-"""How far below a training's range, in widths of it, 0 is marked."""
+"""0 is marked where the least number of the training is more than this many widths above it."""
 
 
 def encoded_rows(

@@ -41,7 +41,7 @@ _READ_BY = {
 }
 """The keys that say how a table is read, and their usual values."""
 _NO_TEXT = r"true|false|[-+]?[\d._]+([eE][-+]?\d+)?"
-"""What is a text on the command line in quotes alone."""
+"""Values that the command line reads as numbers or booleans unless they are quoted."""
 _NUMBER = r"[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?"
 
 

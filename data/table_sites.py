@@ -45,16 +45,15 @@ _EVEN = 2.5
 _ID_WORDS = {"id", "pid", "uid", "uuid", "key", "nr", "no", "number", "index", "patient", "case"}
 _ID_WORDS |= {"mrn", "ssn", "subject", "sample", "record", "encounter", "participant", "proband"}
 _ID_WORDS |= {"nummer", "fallnummer", "fallnr", "patnr"}
-_UNKNOWN = {"unknown", "unbekannt"}
-"""Classes that mostly say that a label is missing, in small letters."""
+_UNKNOWN = {"unknown", "not known", "unbekannt", "keine angabe", "inconnu", "desconocido"}
+"""Categories and classes that mostly say that a value is missing, in small letters."""
 _COMMON = 0.6
 """Part of the other rows from which a value in every row of a site is no wonder."""
 _PART_OF_ROWS = 0.05
 """Part of a site's rows from which a category that it alone has is no rare one."""
 _CHANCE, _CHANCE_OF_UNKNOWN = 1e-6, 1e-3
-"""Chance, where rows are dealt at random, that a category is in none of some rows; that of a word
-for what is not known is likely to be another way of leaving a cell empty."""
-_UNKNOWN = {"unknown", "not known", "unbekannt", "keine angabe", "inconnu", "desconocido"}
+"""The chance that none of some rows have a category, if rows were dealt to sites at random, below
+which it is doubted; higher for a word of `_UNKNOWN`, which often stands for an empty cell."""
 _PLURAL = {"class": "classes", "category": "categories"}
 
 Sites = Mapping[str, ColumnFacts]

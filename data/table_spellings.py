@@ -1,4 +1,4 @@
-"""What is doubtful about how the categories of a column are written, whatever its sites."""
+"""Doubts about the spelling of a column's categories, over all rows of a table."""
 
 from __future__ import annotations
 
@@ -148,11 +148,12 @@ def _shown(text: str) -> str:
 
 
 def _one_letter_apart(one: Sequence[str], other: Sequence[str], *, rare: bool) -> bool:
-    """Whether two texts are the same words but for a letter that one of them lacks: not the first
-    (symptomatic, asymptomatic), a large one (grade A, AB) or a Roman digit.
+    """Whether one text becomes the other by leaving out one letter of one word.
 
-    Where one of them is ``rare``, two letters may also be exchanged, or one be another, not the
-    last (type a, b).
+    The first letter of a word does not count (symptomatic, asymptomatic), nor does a capital letter
+    (grade A, AB) or a final i, v or x (Roman numbers). Where one of the texts is ``rare``, they may
+    also differ by two neighbouring letters in exchanged order, or by another letter than the last
+    (type a, b).
     """
     odd = [pair for pair in zip(one, other, strict=True) if pair[0] != pair[1]]
     if len(odd) != 1:

@@ -204,7 +204,7 @@ class Course:
     megabytes: list[float] = field(default_factory=list)
 
     def add(self, model: Vector, sent: float) -> None:
-        """Note a round (raises ``GivenUp`` where the run has arrived, diverges or stands)."""
+        """Note a round (raises ``GivenUp`` where the run arrives, diverges or stops changing)."""
         away = float(np.linalg.norm(model - self.optimum) / np.linalg.norm(self.optimum))
         self.distances.append(away if math.isfinite(away) else math.inf)
         self.megabytes.append(sent / 1e6)
@@ -213,13 +213,13 @@ class Course:
 
     @property
     def _still(self) -> bool:
-        """Whether the run stands where it will stand after all rounds."""
+        """Whether the distance has stopped changing, so that more rounds add nothing."""
         last = self.distances[-STILL_ROUNDS:]
         return len(last) == STILL_ROUNDS and max(last) - min(last) < STILL * last[-1]
 
     @property
     def diverged(self) -> bool:
-        """Whether it was given up."""
+        """Whether no round was played, or the last distance is `DIVERGED` or more."""
         return not self.distances or self.distances[-1] >= DIVERGED
 
     def score(self, most: int) -> float:
@@ -412,8 +412,11 @@ def _order(one: Mapping[str, Any]) -> tuple[float, float]:
 
 def _end(one: Mapping[str, Any]) -> str:
     """Return where a run ended, in words."""
-    if one["rounds"][-1]:
-        return f"{one['rounds'][-1]} rounds"
+    return f"{one['rounds'][-1]} rounds" if one["rounds"][-1] else _away(one)
+
+
+def _away(one: Mapping[str, Any]) -> str:
+    """Return a run's last distance, in words."""
     return "diverged" if one["distance"] is None else f"{one['distance']:.1e}"
 
 
@@ -472,8 +475,7 @@ def tables(found: Results) -> list[str]:
             one = own[method]
             chosen = ", ".join(f"{key} {value:g}" for key, value in one["chosen"].items())
             edge = "" if one["inside"] else ", the end of the search"
-            end = "diverged" if one["distance"] is None else f"{one['distance']:.1e}"
-            rows.append([method, chosen + edge, *_levels(one), end])
+            rows.append([method, chosen + edge, *_levels(one), _away(one)])
         lines += [f"| {' | '.join(cells)} |" for cells in rows]
         lines.append("")
     return lines[:-1]

@@ -270,7 +270,7 @@ class Server(GroupedHalf[State]):
 
     def notes(self, state: State, silent: Sequence[str]) -> tuple[str, ...]:
         """Return notes on units without an upload, on the exchange, and on repeated rounds."""
-        again = sorted({int(number) for number in state.repeated})
+        again = sorted(set(state.repeated.tolist()))
         if not again or state.round > again[-1]:
             return (*state.silent, *state.notes)
         rounds = ", ".join(map(str, again))

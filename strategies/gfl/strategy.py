@@ -235,7 +235,7 @@ class GFL(GFLArguments):
         if self.session is None:
             return gfl_account(self.server, config, 0, None)
         state = self.session.state  # None in a plan
-        repeated = [] if state is None else [int(number) for number in state.repeated]
+        repeated = [] if state is None else state.repeated.tolist()
         return gfl_account(self.server, config, self.session.round, facts(), repeated)
 
     @property

@@ -199,11 +199,11 @@ class Divergence(Observer):
     """Warns once that a run diverges, and ends it if ``ends``.
 
     A run diverges if half of the uploads, of two agents at least, the residual or a loss are not
-    finite; if a loss, or the
-    root of the residual, is `EXPLODED` times that of the start; or if one of them has been `GROWN`
-    times its largest value of the start and the first `FIRST` rounds, and `FASTER` times that of
-    half the rounds before, for `LASTING` rounds. A residual that grows while the loss is below its
-    start does not count: that of a slow run does so. One that is unknown, NaN, says nothing.
+    finite; if a loss, or the root of the residual, is `EXPLODED` times that of the start; or if one
+    of them has been `GROWN` times its largest value of the start and the first `FIRST` rounds, and
+    `FASTER` times that of half the rounds before, for `LASTING` rounds. A residual that grows while
+    the loss is below its start does not count: that of a slow run does so. One that is unknown,
+    NaN, says nothing.
 
     An agent whose uploads have not been finite since its first round, where others' are, has a line
     of its own: the fault is in its data, and ends nothing.
@@ -225,7 +225,7 @@ class Divergence(Observer):
         """Check the round's numbers; those that were not measured are ignored."""
         never_folded = run.session.roster.never_folded(done.failures)
         self._name_faulty(done, never_folded)
-        fault = self._fault(run, done)
+        fault = self._fault(run, done, never_folded)
         return self._report(run, f"{fault} in round {done.round}") if fault else None
 
     def on_failure(self, run: Run, few: TooFewError) -> str | None:
@@ -252,9 +252,9 @@ class Divergence(Observer):
                     name,
                 )
 
-    def _fault(self, run: Run, done: Round) -> str:
+    def _fault(self, run: Run, done: Round, never_folded: set[str]) -> str:
         chosen = len(done.participants) + len(done.failures)
-        if run.session.overflowed(done.failures, chosen, others=False):
+        if run.session.overflowed(done.failures, chosen, never_folded):
             return UPLOADS
         for name, value in _measured(done):
             if not math.isfinite(value):

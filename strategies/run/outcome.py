@@ -180,9 +180,8 @@ class Outcome:
         update = read_update(content, self.half.name, self.half.version, round_)
         if name not in self.stated or self.stated[name][1] != update.ledger:  # not read before
             agents, noises = self.session.roster.agents, self.session.noises
-            why = upload_fault(
-                *(self.half, agents[name], update.ledger, round_, noises), enrolled=len(agents)
-            )
+            ledger, enrolled = update.ledger, len(agents)
+            why = upload_fault(self.half, agents[name], ledger, round_, noises, enrolled=enrolled)
             if why:
                 raise AccountError(f"the account that it states cannot be used: {why}")
         self.note_cost(name, update, computed=False)
@@ -343,7 +342,8 @@ class Outcome:
         below = "before the run stopped" if given_up else f"below min-agents = {least}"
         kind = TooFewError
         left = self.count - sum(one.code in FOR_A_PERSON for one in failures.values())
-        if self.session.overflowed(failures, self.count, others=folded > 0):
+        never = self.session.roster.never_folded(failures, others=folded > 0)
+        if self.session.overflowed(failures, self.count, never):
             kind = OverflowedError
         elif left < min(least, self.count) and not given_up:
             kind = DeclinedError

@@ -6,7 +6,7 @@ import json
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
@@ -299,16 +299,18 @@ class Session:
                     f"resume the run when it can answer: {failure.text}",
                 )
 
-    def overflowed(self, failures: Mapping[str, Failure], chosen: int, *, others: bool) -> bool:
+    def overflowed(
+        self, failures: Mapping[str, Failure], chosen: int, never_folded: Collection[str]
+    ) -> bool:
         """Whether a round's failures, with those of the rounds before, show divergence.
 
-        See `failure.overflowed`; ``others`` is that of `Roster.never_folded`.
+        See `failure.overflowed`.
         """
-        never = self.roster.never_folded(failures, others=others)
-        number = self.round
-        self.not_finite |= {name: number for name in not_finite(failures) if name not in never}
-        lately = [name for name, last in self.not_finite.items() if number - last <= RECENT]
-        return overflowed(failures, chosen, never, lately if len(self.roster.agents) > 1 else None)
+        counted = (name for name in not_finite(failures) if name not in never_folded)
+        self.not_finite |= dict.fromkeys(counted, self.round)
+        lately = [name for name, last in self.not_finite.items() if self.round - last <= RECENT]
+        several = len(self.roster.agents) > 1
+        return overflowed(failures, chosen, never_folded, lately if several else None)
 
     @property
     def has_folded(self) -> bool:

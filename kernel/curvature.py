@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from privet.kernel.checks import check_positive
@@ -63,6 +64,7 @@ def loss_curvature(kind: str) -> tuple[float, float]:
         raise ValueError(f"loss {kind!r} has no known curvature: expected one of {known}") from None
 
 
+@lru_cache(maxsize=64)  # each message of a private agent asks for those of its step
 def public_moduli(
     kind: str,
     radius: float,

@@ -48,7 +48,7 @@ from privet.data.table_doubts import (
 from privet.data.table_faults import (
     DATES_TEXT,
     TableError,
-    check_categories,
+    categories_of,
     dropped,
     label_column,
     of_empty_rows,
@@ -179,7 +179,7 @@ def load_table(source: Source) -> Dataset:
         made = {one for several in rows.repeated.values() for one in several} | {*rows.unnamed}
         faults += of_header([name for name in table.column_names if name not in made], table)
     columns, values, facts, more = _columns(
-        *(source, table, schema, inputs_of, label_of, kept), odd=rows.faults
+        *(source, table, schema, inputs_of, label_of, kept), files=rows.files, odd=rows.faults
     )
     faults += more
     if any(fault.stops for fault in faults):
@@ -500,11 +500,12 @@ def _columns(
     schema: Schema,
     inputs: list[str],
     label: str,
-    positions: Indices,
+    kept: Indices,
+    files: LabelArray,
     odd: Mapping[str, str],
 ) -> tuple[list[SourceColumn], dict[str, Any], dict[str, ColumnFacts], list[Fault]]:
     """Return the contents of the columns, the labels last, the values and facts of each, and all
-    faults."""
+    faults. ``kept`` are the places of the rows among all, whose files are ``files``."""
     read: dict[str, Any] = {}
     facts: dict[str, ColumnFacts] = {}
     columns: list[SourceColumn] = []
@@ -529,7 +530,7 @@ def _columns(
             if name != label:
                 faults += of_column(column, facts[name])
         except UnfitError as error:
-            where = _said(positions[list(error.rows)] + 1)
+            where = _said(kept[list(error.rows)], files)
             drop = (name,) if error.drop and name != label else ()
             keys = error.keys
             if drop and not source.person_column and _may_be_persons(name, table[name]):
@@ -551,12 +552,15 @@ def _columns(
     return columns, read, facts, faults
 
 
-def _said(rows: Any) -> str:
-    """Return where rows of a file are, by their numbers."""
-    if not len(rows):
-        return ""
+def _said(rows: Indices, files: LabelArray) -> str:
+    """Return where rows are, by their numbers in the files that they are of."""
+    shown, texts = rows[:_ROWS], []
+    for name in dict.fromkeys(map(str, files[shown])):
+        numbers = np.searchsorted(np.flatnonzero(files == name), shown[files[shown] == name]) + 1
+        several, of = "s" * (len(numbers) > 1), f" of {name!r}" if name else ""
+        texts.append(f"row{several} {', '.join(map(str, numbers))}{of}")
     more = f" and {len(rows) - _ROWS} more" if len(rows) > _ROWS else ""
-    return f"row{'s' * (len(rows) > 1)} {', '.join(map(str, rows[:_ROWS]))}{more}: "
+    return f"{', '.join(texts)}{more}: " if texts else ""
 
 
 def _may_be_persons(name: str, values: Any) -> bool:
@@ -621,9 +625,7 @@ def _contents(name: str, values: Any, public: SourceColumn | None) -> SourceColu
                 rows=rows,
             )
         return replace(public, missing=missing)
-    categories = sorted(as_texts(values).unique().drop_null().to_pylist())
-    check_categories(categories, len(values) - missing)
-    return SourceColumn(name, missing, tuple(categories))
+    return SourceColumn(name, missing, tuple(categories_of(as_texts(values))))
 
 
 def _task(label: SourceColumn) -> tuple[Task, int]:

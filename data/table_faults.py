@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -169,7 +169,8 @@ def of_gaps(source: Source, columns: Iterable[SourceColumn], label: str, table: 
         (absent(source.person_column), f"person in column {source.person_column}"),
     ):
         if count:
-            text = f"{count} rows have no {what}: take them out of the file, for a private run"
+            rows, them = ("1 row has", "it") if count == 1 else (f"{count} rows have", "them")
+            text = f"{rows} no {what}: take {them} out of the file, for a private run"
             if source.schema:  # as private runs have, which refuse the key
                 faults.append(Fault(f"{text} (for others missing-labels = drop leaves them out)"))
             else:
@@ -194,7 +195,10 @@ def of_gaps(source: Source, columns: Iterable[SourceColumn], label: str, table: 
             text = f"{text}, which missing = zero would make {column.categories[0][:40]!r}"
             faults.append(Fault(text, keys={"missing": "mean" if source.alone else "category"}))
     if gaps and source.missing == "refuse":
-        where = ", ".join(f"{column.name} of {column.missing} rows" for column in gaps.values())
+        where = ", ".join(
+            f"{column.name} of {column.missing} row{'s' * (column.missing > 1)}"
+            for column in gaps.values()
+        )
         faults.append(
             Fault(
                 f"missing values, in {where} (fill them in, leave the columns out, or choose what "
@@ -229,8 +233,16 @@ def of_headers(count: int) -> list[Fault]:
 # ------------------------------------------------------------------ a column
 
 
-def check_categories(categories: list[str], rows: int) -> None:
-    """Raise ``UnfitError`` for texts of so many rows that are no categories, or that look alike."""
+def categories_of(values: Any) -> list[str]:
+    """Return the different texts of a column, sorted.
+
+    Raises
+    ------
+    UnfitError
+        Where they are no categories, or look alike, with the rows that show it.
+    """
+    categories: list[str] = sorted(values.unique().drop_null().to_pylist())
+    rows = len(values) - values.null_count
     first = repr(categories[0][:40])
     if all(map(is_date, categories)):
         raise UnfitError(DATES_TEXT.format(first))
@@ -238,8 +250,9 @@ def check_categories(categories: list[str], rows: int) -> None:
     if len(categories) > MOST_CLASSES and 0 < len(others) < len(categories) / 2:
         excel = " (a day number of Excel?)" if re.fullmatch(r"\d{5}", others[0]) else ""
         raise UnfitError(
-            f"dates, but for {others[0][:40]!r}{excel}: write it as one, or nothing if a value is "
-            "missing"
+            f"dates, but for {_few(others)}{excel}: write it as one, or nothing if a value is "
+            "missing",
+            rows=_rows_of(values, others),
         )
     folded: dict[str, str] = {}
     for text in categories:
@@ -249,11 +262,12 @@ def check_categories(categories: list[str], rows: int) -> None:
                 "schema, or leave the column out"
             )
     if len(categories) <= MOST_CLASSES:
-        return
+        return categories
     odd = [text for text in categories if not re.fullmatch(_NUMBER, text)]
     if 0 < len(odd) < len(categories) / 2:
         raise UnfitError(
-            f"numbers, but for {odd[0][:40]!r}: write it as one, or nothing if a value is missing"
+            f"numbers, but for {_few(odd)}: write it as one, or nothing if a value is missing",
+            rows=_rows_of(values, odd),
         )
     if len({re.sub(r"\d+([.,]\d+)*", "", text) for text in categories}) == 1:
         raise UnfitError(
@@ -266,6 +280,22 @@ def check_categories(categories: list[str], rows: int) -> None:
             f"{len(categories)} different texts in {rows} rows, such as {first}, are too many "
             f"categories{what}"
         )
+    return categories
+
+
+def _few(texts: Sequence[str]) -> str:
+    """Return the first of some texts, and how many others there are."""
+    more = f" and {len(texts) - 1} more" if len(texts) > 1 else ""
+    return f"{texts[0][:40]!r}{more}"
+
+
+def _rows_of(values: Any, texts: Collection[str]) -> list[int]:
+    """Return the rows of a column that have one of these texts."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = pc.is_in(values, value_set=pa.array(texts, values.type))
+    return [int(row) for row in np.flatnonzero(found.to_numpy(zero_copy_only=False))]
 
 
 def label_column(values: Any, label: SourceColumn) -> SourceColumn:

@@ -276,7 +276,7 @@ class TestMissing:
     ROWS = ("age,sex,label", "40,f,1", "NA,?,0", "60,m,1", "50, ,0")
 
     def test_is_refused_with_the_columns(self, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match="missing values, in age of 1 rows, sex of 2 rows"):
+        with pytest.raises(DataError, match="missing values, in age of 1 row, sex of 2 rows"):
             whole(write(tmp_path / "a.csv", *self.ROWS))
 
     def test_of_numbers_may_be_zero(self, tmp_path: Path) -> None:
@@ -398,7 +398,7 @@ class TestConstants:
     def test_a_gap_in_such_a_column_is_what_missing_says(self, tmp_path: Path) -> None:
         rows = [row.replace("60,ICU", "60,") for row in self.ROWS]
         file = write(tmp_path / "a.csv", *rows)
-        with pytest.raises(DataError, match="missing values, in unit of 1 rows"):
+        with pytest.raises(DataError, match="missing values, in unit of 1 row"):
             whole(file)
         assert whole(file, missing="mean").train_features[:, 1].tolist() == [0, 0, 0]
 
@@ -513,7 +513,7 @@ def test_all_that_is_wrong_is_said_at_once_with_the_keys_that_mend_it(tmp_path: 
         "several columns are called 'BMI'",
         "column Notiz: 101 different texts in 101 rows",
         "column Aufnahme: dates or times",
-        "1 rows have no label in column y: take them out of the file",
+        "1 row has no label in column y: take it out of the file",
     ]
     keys = {"drop-columns": "ward,BMI.1,Notiz,Aufnahme", "missing-labels": "drop"}
     assert {key: caught.value.keys[key] for key in keys} == keys
@@ -588,7 +588,7 @@ def test_long_identifiers_are_ids_as_they_are_written(tmp_path: Path) -> None:
         (
             ["a,y", "-,0", *(f"{n % 30}.5,{n % 2}" for n in range(80))],
             {},
-            "column a: numbers, but for '-': write it as one, or nothing if a value is missing",
+            "column a: row 1: numbers, but for '-': write it as one, or nothing",
         ),
         (["a,y", "no,0", "No,1"], {}, "column a: 'No' and 'no' differ by case alone: write them"),
         (["a,y", "1,no", "2,No"], {}, "column y: 'No' and 'no' differ by case alone: write them"),

@@ -241,7 +241,7 @@ def test_rows_without_a_label_or_an_id_are_left_out_and_gaps_are_not(tmp_path: P
     rows = ["1,,a,0", ",x,b,1", "3,z,,1", "4,z,a,", "5,x,b,0", "6,x,b,1"]
     path = table(tmp_path, "a,b,site,y", *rows)
     keys = {"whole": True, "id_column": "site", "missing": "mean"}
-    with pytest.raises(DataError, match=r"1 rows have no label.*; 1 rows have no id in column s"):
+    with pytest.raises(DataError, match=r"1 row has no label.*; 1 row has no id in column s"):
         read(path, **keys)
     data = read(path, missing_labels="drop", **keys)
     assert data.train_ids is not None
@@ -251,7 +251,7 @@ def test_rows_without_a_label_or_an_id_are_left_out_and_gaps_are_not(tmp_path: P
 
 def test_no_key_is_offered_that_private_runs_refuse(tmp_path: Path) -> None:
     path = table(tmp_path, "a,y", "1,0", "2,1", "3,", "4,1")
-    with pytest.raises(TableError, match="take them out of the file, for a private run") as caught:
+    with pytest.raises(TableError, match="take it out of the file, for a private run") as caught:
         _with_schema(tmp_path, path, missing_labels="refuse")
     assert caught.value.keys == {}
     assert ": set " not in str(caught.value)
@@ -304,3 +304,23 @@ def test_a_number_may_be_a_quantity_and_no_id(tmp_path: Path) -> None:
     path = table(tmp_path, "row,grams,patientId,half,y", *rows)
     doubtful = [fault.drop for fault in read(path).doubts]
     assert doubtful == [("row",), ("patientId",)]
+
+
+def test_cells_of_another_kind_are_named_with_their_rows_and_files(tmp_path: Path) -> None:
+    """Of a folder the rows are counted in the file that they are of, not through all of them."""
+    numbers = [f"{10 + at}.5,{at % 2}" for at in range(30)]
+    spoilt = {1: "12.x,0", 4: "1o.3,1"}
+    sites = {"a": numbers, "b": [spoilt.get(at, row) for at, row in enumerate(numbers)]}
+    for name, rows in sites.items():
+        (tmp_path / f"{name}.csv").write_text("\n".join(["hb,y", *rows, ""]))
+    with pytest.raises(
+        DataError, match=r"column hb: rows 2, 5 of 'b': numbers, but for '12\.x' and"
+    ):
+        read(tmp_path)
+    with pytest.raises(
+        DataError, match=r"column hb: rows 2, 5: numbers, but for '12\.x' and 1 more"
+    ):
+        read(tmp_path / "b.csv")
+    (tmp_path / "a.csv").write_text("\n".join(["hb,y", *numbers, "oo,1", ""]))
+    with pytest.raises(DataError, match="row 31 of 'a', rows 2, 5 of 'b': numbers, but for"):
+        read(tmp_path)

@@ -683,7 +683,7 @@ def test_a_header_that_is_repeated_costs_no_column(tmp_path: Path) -> None:
     assert len(data.train_labels) + len(data.test_labels) == N
     bad = joined.read_text().replace(lines[30], lines[30].replace(",f", ",").replace(",m", ","))
     joined.write_text(bad)
-    with pytest.raises(TableError, match="sex of 1 rows"):
+    with pytest.raises(TableError, match="sex of 1 row"):
         read(joined)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.client_apps.solver_agents import SolverAgent
+from privet.client_apps.solver_agents import STEPLESS, SolverAgent
 from privet.core import ConfigError, algorithm
 from privet.core.key import AUTO, read, same
 from privet.kernel import Moduli, stream
@@ -37,8 +37,6 @@ MOST = 300
 """Iterations at which a run is stopped."""
 DEAR = 2.0
 """A run is also stopped at this many times the cost of the best setting's costliest run."""
-STEPLESS = ("agd", "newton")
-"""Local solvers that have no step size."""
 UNKNOWN_MODULI = (
     "which these problems do not know: give smoothness, and strong-convexity where there is some"
 )

@@ -12,6 +12,7 @@ from collections.abc import Container, Iterator, Mapping
 from typing import Any, ClassVar, Literal, NoReturn
 
 from privet.client_apps.half import Half
+from privet.client_apps.solver_agents import STEPLESS
 from privet.client_apps.value_bits import NOISE
 from privet.core import algorithm
 from privet.core.errors import did_you_mean
@@ -224,6 +225,9 @@ class Configured:
         target = config.get("target-epsilon", 0.0)
         if noise in given and target > 0:
             yield noise, "not used with target-epsilon, which sets the noise"
+        solver = given.get("local-solver")
+        if solver in STEPLESS and given.get("step-size"):
+            yield "step-size", f"not used with local-solver = {solver}, which takes its own steps"
         noised = target > 0 or cls.is_noised(config)
         if given.get("budget-schedule") == "geometric" and not noised:
             yield "budget-schedule", "not used without noise"

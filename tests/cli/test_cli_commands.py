@@ -108,6 +108,12 @@ def test_benchmarks_and_studies_are_listed_where_they_can_run() -> None:
         (["run", "resume=/nowhere"], 2, "no checkpoint at /nowhere"),
         (["run", "row-norm=0.0", "target-epsilon=1.0"], 2, "target-epsilon needs clip > 0"),
         (["run", "delta=0.1"], 2, "delta = 0.1: not used without noise"),
+        (
+            ["run", "local-solver=newton", "step-size=0.1"],
+            2,
+            "step-size = 0.1: not used with local-solver = newton, which takes its own steps",
+        ),
+        (["run", "local-solver=agd", "step-size=0.1"], 2, "step-size = 0.1: not used with local"),
         (["run", "relation=add-remove"], 2, "relation = add-remove: not used without noise"),
         (["run", "participation=fraction"], 2, "participation = fraction: fraction = 1.0 asks all"),
         (["run", "max-epsilon=3"], 2, "max-epsilon is a node's own key"),

@@ -14,9 +14,8 @@ neighbouring relation, so nothing here doubles it.
 
 from __future__ import annotations
 
-import functools
-import itertools
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -30,15 +29,13 @@ from privet.kernel.laplace import mixed_epsilon
 from privet.kernel.sampled import LARGEST_LOSS, SMALLEST_LOSS, Sampled, sampled_epsilon
 
 _NEGLIGIBLE, _HOPELESS = 1e-100, 1e100
-_NEAR_ONE = 1.0 - 2.0**-53
-_DISTINCT, _MANTISSA_BITS = 64, 10
+_DISTINCT = 64
+_HUGE = 700.0
+"""e^x of no larger x is a number."""
 _DISTINCT_BESIDE_LAPLACE, _COARSER_BESIDE_LAPLACE = 16, 32
 """Kinds of sampled uses that are told apart where Laplace uses take part, and by how much the work
 on their law is less there than alone: it is composed for each of two bounds, beside that of the
 Laplace uses."""
-
-_Kind = tuple[float, float, int]
-"""(mu, q, count) of sampled uses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +51,11 @@ class Totals:
         of it, so that neither the order of releases nor how equal ones are grouped moves a bit of
         the epsilon that is compared with a budget.
     laplace
-        (pure loss, count) of Laplace releases by increasing loss. Beyond 64 different ones, losses
-        are rounded up to fewer significant bits (a step of 1/512 of them at first), which costs a
-        little and never gains.
+        (pure loss, count) of Laplace releases by increasing loss. Beyond 64 different ones those
+        two are joined, as uses of the larger loss, that add least, which never gains.
     sampled
         (mu, q, count) of Gaussian releases of sampled records, in increasing order; beyond 64
-        different ones, mu and q are rounded up alike, which no accountant can gain by.
+        different ones they are joined alike, as uses of the larger mu and the larger q.
     unnoised
         Whether anything left without noise, or with as good as none (loss above 1e100).
     colluders
@@ -89,10 +85,8 @@ class Totals:
         """
         relation, colluders, unnoised = self.relation, self.colluders, self.unnoised
         gaussian = self.gaussian
-        laplace = _Counts({(loss,): uses for loss, uses in self.laplace}, (math.inf,))
-        sampled = _Counts(
-            {(loss, q): uses for loss, q, uses in self.sampled}, (LARGEST_LOSS, _NEAR_ONE)
-        )
+        laplace = _Kinds(((loss,), uses) for loss, uses in self.laplace)
+        sampled = _Kinds(((loss, q), uses) for loss, q, uses in self.sampled)
         for release, times in messages:
             if release.agents > 1:
                 if colluders not in (None, release.colluders):
@@ -164,12 +158,13 @@ class Totals:
 
         The first two keep sampling from being worth nothing beside a single use of the other kind.
         Each composes the law of the sampled uses once more, so that no more than a few kinds of
-        them are told apart here (`_fewer`), and one that the others show to be larger is left out.
+        them are told apart here, and one that the others show to be larger is left out.
         """
         up = 1.0 + 2.0**-50
         square = self.gaussian[0]
         pure = math.fsum(count * loss for loss, count in self.laplace)
-        sampled = _fewer(self.sampled, _DISTINCT_BESIDE_LAPLACE)
+        kinds = _Kinds((((mu, q), uses) for mu, q, uses in self.sampled), _DISTINCT_BESIDE_LAPLACE)
+        sampled = tuple((mu, q, uses) for (mu, q), uses in kinds.in_order())
         every = square + math.fsum(count * mu * mu for mu, _, count in self.sampled)
         found = mixed_epsilon(every * up, self.laplace, delta)
         rest = mixed_epsilon(square, self.laplace, delta / 2.0)
@@ -321,108 +316,90 @@ def _exact_square(loss: float, count: int) -> tuple[float, float]:
     return rounded, (top * denominator - numerator * bottom) / (bottom * denominator)
 
 
-class _Counts:
-    """Uses by their losses; while too many differ, all are rounded up to fewer bits.
+class _Kinds:
+    """Uses by their losses, of a bounded number of kinds: where there are more, two become one.
 
-    Neither rounding of a sampled use, (loss, q), can be gained by: the pair of a smaller q is that
+    Those are joined, of neighbours in order, that raise the sum of weights least, to a kind with
+    the larger of each loss. So uses that cost next to nothing are joined with one another, however
+    many there are, and leave those that cost something as they are. What is joined depends on the
+    kinds alone, not on how they were added.
+
+    Neither loss of a sampled use, (loss, q), can be gained by: the pair of a smaller q is that
     of the larger one, replaced by a fresh draw without the record with probability 1 - q / larger q
     on both sides, and the pair of a smaller loss is that of the larger one scaled down, with noise
     added.
 
     Parameters
     ----------
-    counts : dict
-        Number of uses by key.
-    most : tuple of float
-        No part of a key is rounded above it.
+    counts : iterable of (tuple of float, int)
+        Losses, with the number of uses of each.
+    most : int
+        Number of kinds.
     """
 
-    def __init__(self, counts: dict[Any, int], most: tuple[float, ...]) -> None:
-        self._counts, self._most = counts, most
-        self._by_bits: dict[int, set[Any]] = {}
-        """Keys by their significant bits, once they had to be rounded."""
+    def __init__(
+        self, counts: Iterable[tuple[tuple[float, ...], int]], most: int = _DISTINCT
+    ) -> None:
+        in_order = sorted(counts)
+        self._keys = [key for key, _ in in_order]
+        self._uses = [uses for _, uses in in_order]
+        self._raised: list[float] | None = None
+        """By how much joining each kind with the next raises the sum, once there are too many."""
+        self._most = most
+        self._join()
 
     def in_order(self) -> list[tuple[Any, int]]:
         """Return (key, uses) in increasing order."""
-        return sorted(self._counts.items())
+        return list(zip(self._keys, self._uses, strict=True))
 
     def add(self, key: tuple[float, ...], count: int) -> None:
         """Count a key."""
-        counts = self._counts
-        counts[key] = counts.get(key, 0) + count
-        if self._by_bits:
-            self._by_bits.setdefault(self._bits_of(key), set()).add(key)
-        if len(counts) > _DISTINCT:
-            self._round()
+        self._insert(key, count)
+        self._join()
 
-    def _round(self) -> None:
-        by_bits, bits = self._by_bits, _MANTISSA_BITS
-        if not by_bits:
-            for key in self._counts:
-                by_bits.setdefault(self._bits_of(key), set()).add(key)
-        while len(self._counts) > _DISTINCT and bits > 1:
-            bits -= 1
-            over = [each for each in by_bits if each > bits]
-            if len(over) == 1 and len(by_bits[over[0]]) == 1:
-                # An account has thousands of additions, and in most of them the new key alone
-                # changes. It meets another as soon as it has no more bits than all others.
-                others = [each for each in by_bits if each <= bits]
-                bits = max([1, *others])
-            for longer in over:
-                for key in by_bits.pop(longer):
-                    self._round_up(key, bits)
+    def _join(self) -> None:
+        keys, uses = self._keys, self._uses
+        while len(keys) > self._most:
+            if self._raised is None:
+                self._raised = [self._cost(at) for at in range(len(keys) - 1)]
+            at = self._raised.index(min(self._raised))
+            joined, count = _larger(keys[at], keys[at + 1]), uses[at] + uses[at + 1]
+            del keys[at : at + 2], uses[at : at + 2]
+            beside = [self._cost(at - 1)] if 0 < at < len(keys) else []
+            self._raised[max(at - 1, 0) : at + 2] = beside
+            self._insert(joined, count)
 
-    def _round_up(self, key: Any, bits: int) -> None:
-        uses = self._counts.pop(key)
-        up = tuple(
-            min(_rounded_up(part, bits), top) for part, top in zip(key, self._most, strict=True)
-        )
-        self._counts[up] = self._counts.get(up, 0) + uses
-        self._by_bits.setdefault(self._bits_of(up), set()).add(up)
+    def _insert(self, key: tuple[float, ...], count: int) -> None:
+        keys, uses, raised = self._keys, self._uses, self._raised
+        at = bisect_left(keys, key)
+        known = at < len(keys) and keys[at] == key
+        if known:
+            uses[at] += count
+        else:
+            keys.insert(at, key)
+            uses.insert(at, count)
+        if raised is not None:
+            changed = [self._cost(each) for each in (at - 1, at) if 0 <= each < len(keys) - 1]
+            raised[max(at - 1, 0) : at + known] = changed
 
-    def _bits_of(self, key: tuple[float, ...]) -> int:
-        """Return the most bits of a part; one that is not rounded any more counts as of none."""
-        parts = zip(key, self._most, strict=True)
-        return max(0 if part == most else _bits(part) for part, most in parts)
+    def _cost(self, at: int) -> float:
+        one, other = self._keys[at : at + 2]
+        joined, (few, more) = _larger(one, other), self._uses[at : at + 2]
+        weight = _weight(*joined)
+        return few * (weight - _weight(*one)) + more * (weight - _weight(*other))
 
 
-def _fewer(sampled: Sampled, most: int) -> Sampled:
-    """Return sampled uses of at most so many kinds, which cost no less.
+def _larger(one: tuple[float, ...], other: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(map(max, one, other))
 
-    Of neighbours in the order of mu, those two become one, of the larger mu and the larger q, that
-    add least to the sum of count (mu q)^2. A larger mu or q costs no less (`_Counts`).
+
+def _weight(loss: float, q: float = 1.0) -> float:
+    """Return a use's part in how its kinds are chosen; it bounds no cost.
+
+    Of a sampled Gaussian use it is the Renyi divergence of order 2, log(1 + q^2 (e^(loss^2) - 1)),
+    and loss^2 of others.
     """
-    if len(sampled) <= most:
-        return sampled
-    kinds = list(sampled)
-    costs = [_joined(*pair)[1] for pair in itertools.pairwise(kinds)]
-    while len(kinds) > most:
-        place = costs.index(min(costs))
-        kinds[place : place + 2] = [_joined(kinds[place], kinds[place + 1])[0]]
-        around = range(max(place - 1, 0), min(place + 1, len(kinds) - 1))
-        costs[max(place - 1, 0) : place + 2] = [
-            _joined(kinds[at], kinds[at + 1])[1] for at in around
-        ]
-    return tuple(sorted(kinds))
-
-
-def _joined(one: _Kind, other: _Kind) -> tuple[_Kind, float]:
-    """Return two kinds of sampled uses as one, and by how much that raises the sum."""
-    (mu, q, count), (larger, rate, more) = one, other
-    joined = max(mu, larger), max(q, rate), count + more
-    sums = [times * (loss * share) ** 2 for loss, share, times in (joined, one, other)]
-    return joined, sums[0] - sums[1] - sums[2]
-
-
-@functools.lru_cache(maxsize=4096)
-def _bits(number: float) -> int:
-    """Return how many significant bits a positive number has."""
-    top, _ = number.as_integer_ratio()
-    return (top // (top & -top)).bit_length()
-
-
-@functools.lru_cache(maxsize=4096)
-def _rounded_up(number: float, bits: int) -> float:
-    """Round a positive number up to so many significant bits; rounding twice changes nothing."""
-    mantissa, exponent = math.frexp(number)
-    return math.ldexp(math.ceil(math.ldexp(mantissa, bits)), exponent - bits)
+    square = loss * loss
+    if q >= 1.0 or square > _HUGE:
+        return square
+    return math.log1p(q * q * math.expm1(square))

@@ -472,6 +472,10 @@ def test_wide_mixtures_of_laplace_noise_are_composed_on_a_grid() -> None:
     assert mean < found < mean + 5.0 * spread < pure
 
 
+def _sampled(mu: float, q: float) -> Release:
+    return Release("gaussian", 1.0 / mu, 1.0, relation="add-remove", sampling=q)
+
+
 def beside_laplace(seed: int) -> Totals:
     """Return the totals of a ledger of Laplace uses and many kinds of sampled ones."""
     random = np.random.default_rng(seed)
@@ -530,7 +534,8 @@ def test_fewer_kinds_of_sampled_uses_cover_all_there_were(
 ) -> None:
     """Each use is found again with no smaller loss and no smaller rate: a matching by flow."""
     every = tuple(sorted(kinds))
-    fewer = accountant._fewer(every, most)
+    of_both = accountant._Kinds((((mu, q), count) for mu, q, count in every), most).in_order()
+    fewer = [(mu, q, count) for (mu, q), count in of_both]
     assert len(fewer) == min(most, len(every))
     assert sum(count for *_, count in fewer) == sum(count for *_, count in every)
     # Blocks of neighbours in mu: the counts in order say which use is in which block.
@@ -546,6 +551,30 @@ def test_fewer_kinds_of_sampled_uses_cover_all_there_were(
             left[0][2] -= taken
             if not left[0][2]:
                 del left[0]
+
+
+@pytest.mark.parametrize("beside", [0.0, 1e-9])
+@pytest.mark.parametrize("honest", [(1.05, 0.017), (0.6, 0.033)])
+def test_uses_that_cost_nothing_do_not_make_others_dearer(
+    honest: tuple[float, float], beside: float
+) -> None:
+    """A coordinator can ask for hundreds of kinds of uses whose noise is a thousand times as large.
+
+    They are spread over all sizes, so that rounding all kinds alike would leave one digit of them.
+    """
+    mu, q = honest
+    free = [
+        _sampled(1.3e-6 * 2.0**size * (1 + rate), rate)
+        for size in range(13)
+        for rate in (0.001, 0.003, 0.005, 0.009, 0.02, 0.04, 0.09, 0.2)
+    ]
+    host = Totals().with_all((one, 1) for one in free)
+    if beside:
+        host = host.add(Release("laplace", 1 / beside, norm="l1", relation="add-remove"))
+    assert host.epsilon(1e-5) < 5e-3
+    for uses in (100, 800):
+        alone = Totals().add(_sampled(mu, q), uses).epsilon(1e-5)
+        assert alone * 0.999 <= host.add(_sampled(mu, q), uses).epsilon(1e-5) <= alone * 1.01
 
 
 # ---------------------------------------------------------------------- what is not needed

@@ -142,7 +142,7 @@ def test_killed_between_ledger_and_reply_the_round_is_paid_for(tmp_path: Path) -
     }
     with Deployment(tmp_path) as deployment:
         budget = {"max-epsilon": 1e6, "delta": 1e-5, "ledger-path": str(ledger)}
-        start(deployment, 1, **budget)
+        start(deployment, 1, **budget, **{"max-steps": config["local-epochs"]})
         run, folder = submitted(deployment, tmp_path, **config)
         wait_until(lambda: ledger.exists() and bool(ledger.read_text()), "never charged")
         # With limits, and started without --trusted-entities.

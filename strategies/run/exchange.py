@@ -6,6 +6,7 @@ replies are matched by message id.
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -108,8 +109,13 @@ class Reply(NamedTuple):
 
 
 def late_reply(timeout: float) -> Reply:
-    """Return what stands for a reply that did not come in time."""
-    return Reply(None, f"no reply within {timeout:.4g} s", NO_REPLY)
+    """Return what stands for a reply that did not come in time.
+
+    Its text has whole seconds, rounded up: what the round had used before it asked differs from
+    one process to the next, and would be in the history.
+    """
+    shown = math.ceil(timeout) if timeout > 1 else timeout
+    return Reply(None, f"no reply within {shown:.4g} s", NO_REPLY)
 
 
 class Answers(NamedTuple):

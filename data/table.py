@@ -260,7 +260,7 @@ def _of_sites(
     known = [(sites, test) for sites, test in ((by_file, TEST), (by_id, "")) if sites]
     for sites, test in known or [({}, "")]:
         facts = {one.name: facts_of(one, values[one.name], sites) for one in columns}
-        lines = of_each(inputs, values, sites, facts, whole)
+        lines = of_each(inputs, label, values, sites, facts, whole)
         lines += between(columns, facts, label.name, test)
         found |= {fault.text: fault for fault in lines}
     told = {text.partition(":")[0] for text in found}

@@ -5,6 +5,7 @@ Doubts about the contents of columns, of all rows or by site, are in `privet.dat
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -42,6 +43,12 @@ _MANY = 20
 """Different values, or rows, from which two equal ones, or columns, are rarely so by chance."""
 _REPEATED = 0.02
 """Part of the rows from which those that repeat others are doubted."""
+_VARIED = 10
+"""Different numbers from which two columns are rarely multiples of one another by chance."""
+_MULTIPLE = 1.0 - 1e-9
+"""Correlation of a column with one that is a multiple of it, but for rounding."""
+_CHANCE = 1e-6
+"""The chance below which it is doubted that all rows of each value have one class."""
 FEW = 5
 """Rows of a class, or of an id, below which they say little."""
 
@@ -285,28 +292,69 @@ def of_repeats(columns: Sequence[SourceColumn], table: Any, sites: LabelArray) -
 def of_leaks(
     label: SourceColumn, inputs: Sequence[SourceColumn], values: Mapping[str, Any]
 ) -> list[Fault]:
-    """Return the doubts about columns that say the same as the label, one to one."""
-    import pyarrow as pa
-
-    count, labels = len(label.categories), values[label.name]
-    if count < 2 or len(labels) < _MANY:
+    """Return the doubts about columns that say the label: the same one to one, a multiple of it,
+    values that each go with one class, or a gap in all rows of one class and in no other."""
+    labels = values[label.name]
+    if len(labels) < _MANY:
         return []
     faults = []
     for column in inputs:
-        known = values[column.name]
-        if column.constant or column.dates or known.null_count:
+        if column.constant:
             continue
-        if len(known.unique()) != count:
-            continue
-        pairs = pa.table({"one": known, "other": labels}).group_by(["one", "other"])
-        same = pairs.aggregate([([], "count_all")])
-        if len(same) == count and min(same["count_all"].to_pylist()) > 1:
+        if label.categories:
+            says = _of_class(values[column.name], labels, label.name, column)
+        else:
+            says = _of_quantity(values[column.name], labels, label.name, column)
+        if says:
             text = (
-                f"column {column.name}: says the same as {label.name} in every row: if it is known "
-                "only when the label is, leave it out"
+                f"column {column.name}: {says}: if it is known only when the label is, leave it out"
             )
             faults.append(Fault(text, drop=(column.name,), stops=False))
     return faults
+
+
+def _of_class(known: Any, labels: Any, label: str, column: SourceColumn) -> str:
+    """Return what a column says of the class, empty where that is no more than chance."""
+    import pyarrow as pa
+
+    gaps = known.null_count > 0
+    pairs = pa.table({"one": known.is_null() if gaps else known, "other": labels})
+    found = pairs.group_by(["one", "other"]).aggregate([([], "count_all")]).to_pydict()
+    counts = found["count_all"]
+    values, classes = len(set(found["one"])), len(set(found["other"]))
+    if not classes <= values <= _MANY or len(counts) > values or min(counts) < 2:
+        return ""
+    if values == classes:
+        if gaps:
+            return f"a value is missing in every row of one class of {label}, and in no other row"
+        return "" if column.dates else f"says the same as {label} in every row"
+    # Values that each have one class by chance: the first row of a value decides, the others agree.
+    most = max(
+        sum(n for n, other in zip(counts, found["other"], strict=True) if other == one)
+        for one in set(found["other"])
+    )
+    agreeing = (len(labels) - values) * math.log(most / len(labels))
+    if gaps or column.dates or agreeing > math.log(_CHANCE):
+        return ""
+    return f"each of its {values} values goes with one class of {label}"
+
+
+def _of_quantity(known: Any, labels: Any, label: str, column: SourceColumn) -> str:
+    """Return what a column of numbers says of a quantity, empty where that is no multiple of it."""
+    if column.categories:
+        return ""
+    numbers, amounts = as_numbers(known), as_numbers(labels)
+    both = ~(np.isnan(numbers) | np.isnan(amounts))
+    one, other = numbers[both], amounts[both]
+    if len(one) < _MANY or min(len(np.unique(one)), len(np.unique(other))) < _VARIED:
+        return ""
+    with np.errstate(all="ignore"):
+        alike = abs(np.corrcoef(one, other)[0, 1])
+    if not alike > _MULTIPLE:
+        return ""
+    if np.array_equal(one, other):
+        return f"says the same as {label} in every row"
+    return f"is {label} in another unit"
 
 
 def of_survival(

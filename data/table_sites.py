@@ -189,6 +189,9 @@ def _are_low(low: FloatArray, rows: Any, rest: FloatArray, others: Any) -> bool:
         return False
     gap = float(rest[0] - low[-1])
     if low[-1] < 0:
+        signs = rest[0] <= -np.median(low) <= rest[-1] and 2 * total <= known
+        if signs and len(rest) >= _VARIED and rest[0] > 3 * steps.max():
+            return True  # others without their sign
         codes = all(re.fullmatch(r"-(\d|([789])\2+)", f"{one:.15g}") for one in low)
         return bool(codes and len(low) <= _MOST_CODES and total > 1 and gap > steps.max())
     if len(low) > 1 or len(rest) < _VARIED or 2 * total > 3 * known:
@@ -295,31 +298,36 @@ def sites_of(ids: LabelArray, least: int = 1) -> dict[str, Indices]:
 
 
 def of_each(
-    columns: Iterable[SourceColumn],
+    inputs: Iterable[SourceColumn],
+    label: SourceColumn,
     values: Mapping[str, Any],
     sites: Mapping[str, Indices],
     facts: Mapping[str, Sites],
     whole: Mapping[str, ColumnFacts],
 ) -> list[Fault]:
-    """Return what is doubtful about features at single sites, where all rows together hide it: ids
-    that begin anew, one value in every row, numbers that may stand for missing ones.
+    """Return what is doubtful about columns at single sites, where all rows together hide it: ids
+    that begin anew, one value in every row, numbers that may stand for missing ones. Numbers of a
+    label that is a quantity are looked at as those of features, but for zeros and ids.
 
     ``facts`` are those of the sites, by name of the column, ``whole`` those of all rows.
     """
     ids, constant = [], []
     far: list[tuple[str, str]] = []
-    columns = list(columns)
-    for column in columns:
+    columns = list(inputs)
+    for column in (*columns, label):
         name = column.name
         own = {site: one for site, one in facts[name].items() if one.rows}
         of = f"column {name}:"
-        if text := "" if column.constant else _of_constants(column, values[name], sites, own):
+        common = 1.0 if column is label else _COMMON
+        dealt = column is label and all(one.only for one in own.values())  # by label, on purpose
+        text = _of_constants(column, values[name], sites, own, common)
+        if text and not (column.constant or dealt):
             constant.append((name, f"{of} {text}"))
         if column.categories:
             continue
         if found := _of_far(own, whole[name].far, column.dates):
             far.append((name, f"{of} {found}"))
-        if column.dates:
+        if column.dates or column is label:
             continue
         known = [site for site, one in own.items() if one.rows > MOST_CLASSES]
         alike = [site for site in known if _may_be_ids(column, own[site])]
@@ -338,10 +346,10 @@ def of_each(
 
 
 def _of_constants(
-    column: SourceColumn, values: Any, sites: Mapping[str, Indices], own: Sites
+    column: SourceColumn, values: Any, sites: Mapping[str, Indices], own: Sites, common: float
 ) -> str:
     """Return the doubt that sites have one value in every row, which others have less often, by
-    more than chance (1e-6)."""
+    more than chance (1e-6), and in less than a part of the rows, ``common``."""
     if not (alone := {site: one.only for site, one in own.items() if one.only and not one.missing}):
         return ""
     of = codes_of(values, column) if column.categories else as_numbers(values)
@@ -349,7 +357,7 @@ def _of_constants(
     for site in alone:
         rows, first = len(sites[site]), of[sites[site][0]]
         elsewhere = (int((of == first).sum()) - rows) / max(1, len(of) - rows)
-        if rows >= FEW and elsewhere < _COMMON and lacked(1.0 - elsewhere, rows // 2):
+        if rows >= FEW and elsewhere < common and lacked(1.0 - elsewhere, rows // 2):
             by_value.setdefault(own[site].only[:40], []).append(site)
     return _constants(by_value)
 

@@ -768,3 +768,87 @@ def test_the_hint_of_several_tables_has_their_keys(tmp_path: Path) -> None:
     said = " ".join(shown.out.split())
     assert f"- {one}: cannot be used: column end: every row has the same label" in said
     assert f"to list all faults: privet data {one} label-column=end" in said
+
+
+# ------------------------------------------------------------------ the label
+
+
+def _with_label(label: Any, seed: int = 3, **more: Any) -> pd.DataFrame:
+    draw = np.random.default_rng(seed)
+    return pd.DataFrame({"x": draw.normal(size=len(label)), **more, "y": label})
+
+
+def _said(folder: Path, **tables: pd.DataFrame) -> list[str]:
+    for name, table in tables.items():
+        table.to_csv(folder / f"{name}.csv", index=False)
+    return [one.text for one in load("csv", data_path=folder, label_column="y").doubts]
+
+
+@pytest.mark.parametrize(("code", "rows"), [(999.0, 7), (9999.0, 3), (7200.0, 1), (-9.0, 9)])
+def test_numbers_of_a_label_far_from_all_others_are_named(
+    tmp_path: Path, code: float, rows: int
+) -> None:
+    days = np.random.default_rng(1).gamma(4.0, 1.5, 240).clip(0.5, 18).round(1)
+    spoilt = np.where(np.arange(240) < rows, code, days)
+    assert _said(tmp_path, a=_with_label(days), b=_with_label(days[::-1], 4)) == []
+    line = _said(tmp_path, a=_with_label(spoilt))[0]
+    assert line.startswith(f"column y: {code:g} in {rows} row")
+    assert "of 'a', far from all other numbers" in line
+
+
+@pytest.mark.parametrize(
+    ("factor", "said"), [(1.0, "says the same as y in every row"), (24.0, "is y in another unit")]
+)
+def test_a_column_that_is_a_multiple_of_the_label_is_doubted(
+    tmp_path: Path, factor: float, said: str
+) -> None:
+    days = np.random.default_rng(1).gamma(4.0, 1.5, 100).round(2)
+    (line,) = _said(tmp_path, a=_with_label(days, days=days * factor))
+    assert line.startswith(f"column days: {said}: if it is known only when the label is")
+    nearly = days * factor + np.random.default_rng(2).normal(0, 0.05, 100)
+    assert _said(tmp_path, a=_with_label(days, days=nearly)) == []
+
+
+def test_a_column_whose_values_each_go_with_one_class_is_doubted(tmp_path: Path) -> None:
+    draw = np.random.default_rng(5)
+    classes = draw.choice(["ill", "well"], 150)
+    drugs = np.where(classes == "ill", draw.choice(["statin", "nitrate"], 150), "none")
+    (line,) = _said(tmp_path, a=_with_label(classes, drug=drugs))
+    assert line.startswith("column drug: each of its 3 values goes with one class of y: if it is")
+    drugs[7] = "statin" if classes[7] == "well" else "none"
+    assert _said(tmp_path, a=_with_label(classes, drug=drugs)) == []
+    # Of a rare class few values, in few rows, go with one by chance.
+    rare = np.where(np.arange(150) < 3, "ill", "well")
+    wards = np.where(rare == "ill", "north", draw.choice(["south", "west"], 150))
+    assert _said(tmp_path, a=_with_label(rare, ward=wards)) == []
+
+
+def test_a_gap_in_all_rows_of_one_class_and_in_no_other_is_doubted(tmp_path: Path) -> None:
+    draw = np.random.default_rng(5)
+    classes = draw.choice(["dead", "alive"], 80)
+    score = np.where(classes == "dead", draw.normal(9, 2, 80).round(1), np.nan)
+    table = _with_label(classes, score=score)
+    table.to_csv(tmp_path / "a.csv", index=False)
+    data = load("csv", data_path=tmp_path / "a.csv", label_column="y", missing="mean")
+    (line,) = [one.text for one in data.doubts if one.text.startswith("column score")]
+    assert "a value is missing in every row of one class of y, and in no other row" in line
+
+
+def test_numbers_that_lost_or_won_a_sign_are_named(tmp_path: Path) -> None:
+    draw = np.random.default_rng(5)
+    pressure = draw.normal(130, 15, 200).clip(94, 200).round()
+    flipped = np.where(np.arange(200) < 12, -pressure, pressure)
+    label = draw.choice(["ill", "well"], 200)
+    (line,) = _said(tmp_path, a=_with_label(label, pressure=flipped))
+    assert line.startswith("column pressure: ")
+    assert "in 12 rows, far from all other numbers" in line
+    assert _said(tmp_path, a=_with_label(label, pressure=pressure - 130)) == []
+
+
+@pytest.mark.parametrize("dealt", [False, True])
+def test_a_site_of_one_class_is_named_unless_all_are(tmp_path: Path, dealt: bool) -> None:
+    draw = np.random.default_rng(5)
+    both = draw.choice(["ill", "well"], 60) if not dealt else np.full(60, "ill")
+    lines = _said(tmp_path, a=_with_label(np.full(60, "well")), b=_with_label(both, 4))
+    assert len(lines) == (not dealt)
+    assert all("column y: well in every row of 'a', and other values" in line for line in lines)

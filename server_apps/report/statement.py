@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from privet.core import format as fmt
-from privet.core.errors import listed
+from privet.core.errors import listed, one_line
 from privet.core.exits import EXIT_CODE, Exit
 from privet.core.format import text
 from privet.core.library import LIBRARY_VERSION
-from privet.kernel import UNITS
+from privet.kernel import UNITS, AgentLedger
 from privet.server_apps.report.document import printed
-from privet.server_apps.report.runs import HISTORY, Privacy, ReportUsageError, Run, settings_of
+from privet.server_apps.report.runs import (
+    HISTORY,
+    PRIVACY,
+    SUMMARY,
+    Privacy,
+    ReportUsageError,
+    Run,
+    settings_of,
+)
 from privet.server_apps.report.tables import entries_of
 from privet.strategies.run.account import not_of
 from privet.strategies.run.session import Round
@@ -73,9 +83,41 @@ def statement_page(runs: Sequence[Run]) -> bytes:
     Raises
     ------
     ReportUsageError
-        If there are several runs, or the run is not private or its model of no use: nothing can be
-        stated of it then.
+        If there are several runs, the run is not private or its model of no use, it has not ended,
+        or its files contradict each other: nothing can be stated of it then.
     """
+    run = _private(runs)
+    accounts, faults = accounts_of(run)
+    if HISTORY in changed_files(run):
+        faults.append(f"{HISTORY} is not the file whose SHA-256 {SUMMARY} holds")
+    if faults := [*faults, *contradictions(run, accounts)]:
+        raise ReportUsageError(
+            f"--statement: the files of {run.name} contradict each other: {listed(faults)}; put "
+            "back those of one run"
+        )
+    return page_of(run)
+
+
+def page_of(run: Run) -> bytes:
+    """Return the page as `statement_page`, without comparing the run's files with each other.
+
+    Raises
+    ------
+    ReportUsageError
+        As `statement_page`, but for files that contradict each other.
+    """
+    _private([run])
+    blocks = [_claim(run, entry) for entry in entries_of(run.privacy)]
+    signed = "".join(f"<tr><th>{line}</th><td></td></tr>" for line in _LINES)
+    body = (
+        f"<h1>Privacy statement</h1>{_rows(_about(run))}{''.join(blocks)}"
+        f'<table class="sign">{signed}</table>'
+    )
+    return printed(f"Privacy statement of {run.name}", body).encode()
+
+
+def _private(runs: Sequence[Run]) -> Run:
+    """Return the one private run with a model of use (raises ``ReportUsageError``)."""
     if len(runs) != 1:
         raise ReportUsageError(f"--statement: a statement is about one run, found {len(runs)}")
     (run,) = runs
@@ -84,8 +126,13 @@ def statement_page(runs: Sequence[Run]) -> bytes:
         raise ReportUsageError(
             f"--statement: {run.name} is not private: {why}; there is none to state"
         )
+    if type(run.summary.get(EXIT_CODE)) is not int:
+        raise ReportUsageError(
+            f"--statement: {run.name} has not ended: its {SUMMARY} is not there, or has no "
+            f"{EXIT_CODE}; resume it"
+        )
     folded = any(run.participants)
-    if run.summary.get(EXIT_CODE) == Exit.FRUITLESS or not folded:
+    if run.summary[EXIT_CODE] == Exit.FRUITLESS or not folded:
         why = "it diverged" if folded else "no upload was folded"
         raise ReportUsageError(f"--statement: {run.name} has no model to state this of: {why}")
     if not all(map(says_something, run.privacy.entries)):
@@ -93,13 +140,40 @@ def statement_page(runs: Sequence[Run]) -> bytes:
             f"--statement: delta of {run.name} and what the drawing of noise adds to it come to 1 "
             "or more, which states nothing: add noise"
         )
-    blocks = [_claim(run, entry) for entry in entries_of(run.privacy)]
-    signed = "".join(f"<tr><th>{line}</th><td></td></tr>" for line in _LINES)
-    body = (
-        f"<h1>Privacy statement</h1>{_rows(_about(run))}{''.join(blocks)}"
-        f'<table class="sign">{signed}</table>'
-    )
-    return printed(f"Privacy statement of {run.name}", body).encode()
+    return run
+
+
+def accounts_of(run: Run) -> tuple[dict[str, AgentLedger], list[str]]:
+    """Return agents' accounts by the releases of a run, and lines on those that are none."""
+    accounts, faults = {}, []
+    for name, agent in run.privacy.agents.items():
+        try:
+            said = json.dumps(agent.get("releases"), separators=(",", ":"))  # as it was read
+            accounts[name] = AgentLedger.from_json(said)
+        except (ValueError, ArithmeticError) as error:
+            why = one_line(str(error))
+            faults.append(f"{PRIVACY}: agents.{name}.releases: not an account ({why})")
+    return accounts, faults
+
+
+def contradictions(run: Run, accounts: Mapping[str, AgentLedger]) -> Iterator[str]:
+    """Yield a line for each agent that took part more often than its account has messages, and
+    for each account of another relation than the run's."""
+    for name, rounds in Counter(name for names in run.participants for name in names).items():
+        messages = accounts[name].messages if name in accounts else 0
+        if messages < rounds and name not in run.privacy.unbound:
+            line = f"agent {name} took part in {rounds} rounds, and its account has {messages}"
+            yield f"{PRIVACY}: {line} messages"
+    for name, one in accounts.items():
+        if one.totals.relation not in (None, _relation(run)):
+            yield (
+                f"{PRIVACY}: agents.{name}.releases are under {one.totals.relation}, and the run "
+                f"protects by {_relation(run)}"
+            )
+
+
+def _relation(run: Run) -> str:
+    return str(settings_of(run).get("relation", "replace-one"))
 
 
 def has_statement(privacy: Mapping[str, Any], code: int, history: Sequence[Round]) -> bool:
@@ -185,8 +259,7 @@ def _schema(summary: Mapping[str, Any]) -> str:
 
 def _claim(run: Run, entry: Mapping[str, Any]) -> str:
     """Return what is promised towards one observer, and what the promise rests on."""
-    relation = str(settings_of(run).get("relation", "replace-one"))
-    epsilon = entry.get("epsilon")
+    relation, epsilon = _relation(run), entry.get("epsilon")
     exact = f" (exactly {epsilon!r})" if isinstance(epsilon, float) else ""
     values = {
         "Towards": f"the {text(entry['to'])}",
@@ -219,6 +292,13 @@ def digests_of(folder: Path) -> dict[str, str]:
     return {
         file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.is_file()
     }
+
+
+def changed_files(run: Run) -> list[str]:
+    """Return the files of which the run's summary holds another digest."""
+    found = digests_of(run.folder)
+    known = run.summary.get("sha-256", {})
+    return [name for name, digest in known.items() if found.get(name) != digest]
 
 
 def _digests(summary: Mapping[str, Any]) -> str:

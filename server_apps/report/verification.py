@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import html
-import json
 import math
 import re
 import zipfile
@@ -28,7 +27,13 @@ from privet.kernel import AgentLedger, LedgerFile, drawn_delta
 from privet.server_apps.account import OBSERVERS, assumptions_of
 from privet.server_apps.report.files import STATEMENT
 from privet.server_apps.report.runs import PRIVACY, SUMMARY, Run, settings_of
-from privet.server_apps.report.statement import BOUND_FILES, digests_of, statement_page
+from privet.server_apps.report.statement import (
+    BOUND_FILES,
+    accounts_of,
+    changed_files,
+    contradictions,
+    page_of,
+)
 from privet.strategies.run.account import apart_line, not_of, set_apart
 from privet.wire import sort_names
 
@@ -47,20 +52,14 @@ def checks_of(run: Run, ledgers: Sequence[Path]) -> Iterator[Check]:
     Raises
     ------
     ReportUsageError
-        As `statement_page`.
+        As `page_of`.
     LedgerError
         If a ledger file cannot be read or was edited.
     """
-    expected, page = statement_page([run]), run.folder / STATEMENT
-    accounts: dict[str, AgentLedger] = {}
-    for name, agent in run.privacy.agents.items():
-        try:
-            text = json.dumps(agent.get("releases"), separators=(",", ":"))  # as it was read
-            accounts[name] = AgentLedger.from_json(text)
-        except (ValueError, ArithmeticError) as error:
-            why = one_line(str(error))
-            yield False, f"{PRIVACY}: agents.{name}.releases: not an account ({why})"
-    yield from _checks_of_history(run, accounts)
+    expected, page = page_of(run), run.folder / STATEMENT
+    accounts, faults = accounts_of(run)
+    for line in (*faults, *contradictions(run, accounts)):
+        yield False, line
     yield from _checks_of_config(run)
     costs = _costs(run, {name: one for name, one in accounts.items() if one.messages})
     yield from _checks_of_figures(run, accounts, costs)
@@ -77,15 +76,6 @@ def checks_of(run: Run, ledgers: Sequence[Path]) -> Iterator[Check]:
     elif missing := [name for name in accounts if name not in covered]:
         others = listed(f"agent {name}: no ledger was given" for name in missing)
         yield True, f"{others}: what their nodes charged is not compared"
-
-
-def _checks_of_history(run: Run, accounts: Mapping[str, AgentLedger]) -> Iterator[Check]:
-    """Yield a line for each agent that took part more often than its account has messages."""
-    for name, rounds in Counter(name for names in run.participants for name in names).items():
-        messages = accounts[name].messages if name in accounts else 0
-        if messages < rounds and name not in run.privacy.unbound:
-            line = f"agent {name} took part in {rounds} rounds, and its account has {messages}"
-            yield False, f"{PRIVACY}: {line} messages"
 
 
 def _checks_of_config(run: Run) -> Iterator[Check]:
@@ -145,14 +135,6 @@ def _checks_of_figures(
     run: Run, accounts: Mapping[str, AgentLedger], costs: Mapping[float, Mapping[str, float]]
 ) -> Iterator[Check]:
     """Yield lines on the figures of the account, and on what the releases do not bear out."""
-    relation = str(settings_of(run).get("relation", "replace-one"))
-    for name, one in accounts.items():
-        if one.totals.relation not in (None, relation):
-            yield (
-                False,
-                f"{PRIVACY}: agents.{name}.releases are under {one.totals.relation}, and the run "
-                f"protects by {relation}",
-            )
     length, fault = _draw_length(run)
     if fault:
         yield False, f"{SUMMARY}: draw-length {fault}"
@@ -270,12 +252,12 @@ def _check_of_page(page: Path, expected: bytes, least: float) -> Check:
 
 def _checks_of_files(run: Run) -> Iterator[Check]:
     """Yield a line for each of the run's files whose digest the summary holds."""
-    known, found = run.summary.get("sha-256", {}), digests_of(run.folder)
+    known, changed = run.summary.get("sha-256", {}), changed_files(run)
     for name in BOUND_FILES:
         if name not in known:
             yield False, f"{SUMMARY}: holds no digest of {name}"
     for name, digest in known.items():
-        same = found.get(name) == digest
+        same = name not in changed
         yield same, f"{name}: SHA-256 {digest}" + ("" if same else ", and the file has another")
 
 

@@ -106,3 +106,44 @@ def test_it_prints_on_one_page(finished: Any, tmp_path: Path) -> None:
         check=True, capture_output=True, timeout=300,
     )  # fmt: skip
     assert pdf.read_bytes().count(b"/Type /Page\n") == 1
+
+
+def contradicting(folder: Path, what: str) -> None:
+    """Make the files of a run those of different runs."""
+    if what == "no summary":
+        (folder / "summary.json").unlink()
+        return
+    name = "privacy.json" if what == "too few" else "summary.json"
+    content = json.loads((folder / name).read_text())
+    if what == "no exit code":
+        del content["exit-code"]
+    elif what == "relation":
+        content["config"]["relation"] = "add-remove"
+    elif what == "too few":
+        content["agents"]["0"]["releases"][0]["times"] = 1
+    else:
+        content["sha-256"]["history.jsonl"] = 64 * "0"
+    (folder / name).write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("what", "line"),
+    [
+        ("no summary", "run has not ended: its summary.json is not there"),
+        ("no exit code", "run has not ended: its summary.json is not there, or has no exit-code"),
+        ("relation", "are under replace-one, and the run protects by add-remove"),
+        ("too few", "agent 0 took part in 2 rounds, and its account has 1 messages"),
+        ("history", "history.jsonl is not the file whose SHA-256 summary.json holds"),
+    ],
+)
+def test_of_files_that_contradict_each_other_none_is_written(
+    finished: Any, tmp_path: Path, what: str, line: str
+) -> None:
+    folder = Path(shutil.copytree(finished.folder, tmp_path / "run"))
+    contradicting(folder, what)
+    (folder / "statement.html").unlink()
+    code, _, err = privet("statement", folder)
+    assert code != 0
+    assert line in err
+    assert err.count("\n") == 1
+    assert not (folder / "statement.html").exists()

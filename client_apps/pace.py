@@ -9,6 +9,7 @@ back until then, in every run, and one that took longer is replaced by an error.
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -118,7 +119,10 @@ class Pace:
 
     def _ended(self) -> float:
         try:
-            return float(self._file.read_text()) if self._file.exists() else 0.0
+            ended = float(self._file.read_text()) if self._file.exists() else 0.0
+            if not math.isfinite(ended):
+                raise ValueError(ended)
+            return ended
         except ValueError:
             raise ConfigError(f"{self._file} is damaged: it holds no time", Told.STATE) from None
 

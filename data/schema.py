@@ -41,7 +41,7 @@ def read_schema(path: str) -> Schema:
         document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise DataError(f"schema {path}: {error.strerror}{near_path(Path(path))}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # one of nested lists
         raise DataError(f"schema {path}: expected TOML ({brief(error)})") from None
     columns, mark = document.get("columns"), document.get(MARK, False)
     if not isinstance(columns, dict) or not columns or set(document) - {"columns", "units", MARK}:

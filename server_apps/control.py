@@ -79,7 +79,7 @@ class Control(Observer):
                     raise ValueError(f"{key} = {value!r}: expected stop, exclude or exclude-units")
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:  # one of nested lists
             refused = one_line(str(error))
             if refused != self._refused:
                 log.warning("%s is not followed: %s", self.path, refused)

@@ -116,6 +116,17 @@ def test_a_lock_that_is_a_link_is_named_and_not_followed(tmp_path: Path) -> None
     assert other.read_text() == "kept"
 
 
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "soon"])
+def test_a_time_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    """The wait until then would never end."""
+    grid = paced(tmp_path / "state")
+    play(grid, 1)
+    (file,) = tmp_path.glob("*.ended")
+    file.write_text(text)
+    with pytest.raises(RunError, match="is damaged: it holds no time"):
+        play(paced(tmp_path / "state"), 1)
+
+
 def test_a_message_that_nobody_waits_for_so_long_is_refused_at_once(tmp_path: Path) -> None:
     path = tmp_path / "state"
     play(paced(path), 1)

@@ -261,7 +261,9 @@ def test_a_run_drains_when_the_file_says_stop(tmp_path: Path, monkeypatch: Any) 
     assert (said["status"], said["rounds"], said["checkpoint-round"]) == ("stopped", 2, 2)
 
 
-@pytest.mark.parametrize("text", ["stop = ", "stop = 1", 'drop = "3"', "exclude = 3"])
+@pytest.mark.parametrize(
+    "text", ["stop = ", "stop = 1", 'drop = "3"', "exclude = 3", "a=" + "[" * 99_999]
+)
 def test_a_control_file_that_says_nothing_changes_nothing(
     tmp_path: Path, text: str, monkeypatch: Any, caplog: Any
 ) -> None:

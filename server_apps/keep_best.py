@@ -21,6 +21,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
+
 from privet.core import ConfigError
 from privet.core.errors import one_line
 from privet.core.files import read_npz, write_npz
@@ -72,10 +74,8 @@ class KeepBest(Observer):
                 self.best = done
         if self.best is None or self.source is None:
             return
-        number, files = self.best.round, _kept(self.source)
-        if number in files:
-            arrays = read_npz(files[number])
-            arrays.pop(ABOUT, None)
+        number = self.best.round
+        if arrays := _model(_kept(self.source).get(number)):
             write_npz(self._file(number), arrays)
         elif number == run.session.round:
             self._write(run, number)
@@ -116,7 +116,10 @@ class KeepBest(Observer):
         if private and self.metric != "residual":
             kept["privacy"] = NOT_COVERED
         interim = self._file(self.best.round)
-        write_model(self.folder / BEST_FILE, read_npz(interim), {**about, "kept": kept})
+        if not (arrays := _model(interim)):
+            log.warning("keep-best: %s cannot be read, so only %s is kept", interim, FILE)
+            return {}
+        write_model(self.folder / BEST_FILE, arrays, {**about, "kept": kept})
         for file in self.folder.glob(f"{_INTERIM}*.npz"):
             file.unlink()
         return {"file": BEST_FILE, **kept}
@@ -147,6 +150,18 @@ class KeepBest(Observer):
 
 
 _INTERIM = ".best-"
+
+
+def _model(file: Path | None) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a model that was kept; empty where its file is not there or damaged."""
+    if file is None:
+        return {}
+    try:
+        arrays = read_npz(file)
+    except (OSError, ValueError):
+        return {}
+    arrays.pop(ABOUT, None)
+    return arrays
 
 
 def _interim(folder: Path) -> dict[int, Path]:

@@ -14,7 +14,7 @@ from privet import load_model
 from privet.core import ConfigError
 from privet.core.files import read_npz
 from privet.server_apps.execute import headline
-from privet.server_apps.keep_best import BEST_FILE, NOT_COVERED
+from privet.server_apps.keep_best import BEST_FILE, NOT_COVERED, KeepBest
 from privet.sim.inline import run_inline
 from support.reports import Page
 
@@ -94,6 +94,30 @@ def test_a_best_round_whose_model_is_gone_is_named(
     finished = run_inline(given, "second")
     assert f"keep-best: the model of round {number}, the best so far, is not in" in caplog.text
     assert finished.summary["best"]["round"] == 9
+
+
+def test_a_best_model_that_is_damaged_ends_no_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = run_inline(keys(tmp_path, 8, **UNSTEADY, keep_best="accuracy"), "first")
+    number = first.summary["best"]["round"]
+    assert number < 8
+    (first.folder / BEST_FILE).unlink()
+    (first.folder / f".best-{number}.npz").write_bytes(b"PK")
+    given = keys(tmp_path, 9, **UNSTEADY, keep_best="accuracy", resume="auto")
+    finished = run_inline(given, "second")
+    assert f"keep-best: the model of round {number}, the best so far, is not in" in caplog.text
+    assert finished.summary["best"]["round"] == 9
+
+    def damage(self: KeepBest, _: Any) -> None:
+        for file in self.folder.glob(".best-*.npz"):
+            file.write_bytes(b"PK")
+
+    monkeypatch.setattr(KeepBest, "_clean", damage)
+    ended = run_inline(keys(tmp_path / "other", 2, **UNSTEADY, keep_best="accuracy"), "third")
+    assert "best" not in ended.summary
+    assert (ended.folder / "report.html").exists()
+    assert "cannot be read, so only model.npz is kept" in caplog.text
 
 
 def test_a_private_choice_is_named_or_refused(tmp_path: Path) -> None:

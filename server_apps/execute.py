@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -113,6 +113,12 @@ def execute(grid: Grid, config: Config, run_id: str) -> Finished:
     """
     pin_blas_threads()
     config = _in_versions(config)
+    choosing = config["resume"] == NEWEST
+    with RunFolder.chosen_in(config["output-dir"]) if choosing else nullcontext():
+        return _begin(grid, config, run_id)
+
+
+def _begin(grid: Grid, config: Config, run_id: str) -> Finished:
     trackers = require_trackers(config["track"])
     with _missing_named(config):
         strategy = build_strategy(config)  # before any data are read: settings may not fit together
@@ -130,7 +136,7 @@ def execute(grid: Grid, config: Config, run_id: str) -> Finished:
             _require_hope(*newest)
         config = Config(config, resume=str(earlier.path) if earlier else "")
     elif config["resume"]:
-        source = RunFolder(_source(config))
+        source = RunFolder.of(config["resume"])
         _require_rounds_left(config, read_manifest(Path(config["resume"])), source)
     with json_log(run_id) if config["log-json"] else nullcontext():
         evaluation = build_evaluation(config)
@@ -153,21 +159,15 @@ def execute(grid: Grid, config: Config, run_id: str) -> Finished:
             )
             control = Control(folder.path, config["exclude"], options.get("mixer"))
             tracking = Tracking(trackers, folder.path, config)
-            source = RunFolder(_source(config)) if private and config["resume"] else folder
+            source = RunFolder.of(config["resume"]) if private and config["resume"] else folder
             with folder.held(), source.held_as_source(folder), _missing_named(config):
-                noted = (_Noted(folder, source),) if private else ()
+                noted = (Noted(folder, source),) if private else ()
                 return _execute(
                     strategy, grid, config, folder, evaluation, (*noted, control), tracking, saved
                 )
 
 
-def _source(config: Mapping[str, Any]) -> Path:
-    """Return the folder of the run that is resumed."""
-    path = Path(config["resume"])
-    return path if path.is_dir() else path.parent
-
-
-class _Noted(Observer):
+class Noted(Observer):
     """Notes, before a private run's first message, that it is the newest and has not ended."""
 
     def __init__(self, folder: RunFolder, source: RunFolder) -> None:
@@ -250,7 +250,8 @@ def _execute(
             folder.write_model(result, about)
             for keeper in best:
                 private = means_privacy(strategy.half.settings())
-                kept = {"best": keeper.finish(to_json(about), private=private)}
+                if said := keeper.finish(to_json(about), private=private):
+                    kept = {"best": said}
         outcome = {
             **_outcome(strategy, result, evaluation, seconds),
             "simulated": in_simulation(grid),
@@ -258,22 +259,15 @@ def _execute(
             **_baselines(strategy, grid, config, evaluation),
             **kept,
         }
-    except KeyboardInterrupt:
-        hint = _resume_hint(folder, strategy, config)
-        with suppress(KeyboardInterrupt):  # a second interrupt ends only the writing of the summary
-            ended = {"status": "interrupted", EXIT_CODE: Exit.INTERRUPTED}
-            _finish_failed(folder, strategy, config, tracking, ended)
-        raise KeyboardInterrupt(hint) from None
-    except SystemExit:  # as `flwr stop` ends a ServerApp
-        ended = {"status": "stopped", "stopped": Stop.REQUEST, EXIT_CODE: Exit.DONE}
-        _finish_failed(folder, strategy, config, tracking, ended)
-        raise
     except BaseException as error:
-        ended = {"status": "failed", "cause": _cause(error), EXIT_CODE: exit_code(error)}
-        _finish_failed(folder, strategy, config, tracking, ended)
+        interrupted = isinstance(error, KeyboardInterrupt)
+        hint = _resume_hint(folder, strategy, config) if interrupted else ""
+        finish_failed(folder, strategy, config, tracking, error)
+        if interrupted:
+            raise KeyboardInterrupt(hint) from None
         raise
     with _write_errors_in_one_line(folder):
-        summary = _finish(folder, strategy, config, tracking, outcome)
+        summary = finish(folder, strategy, config, tracking, outcome)
     return Finished(folder.path, result, summary)
 
 
@@ -433,28 +427,41 @@ def _nearness(result: PrivetResult) -> dict[str, Any]:
     return {ESTIMATE: result.estimated_error, "pooled-optimum": said} if said else {}
 
 
-def _finish_failed(
+def finish_failed(
     folder: RunFolder,
     strategy: PrimalDualStrategy,
     config: Mapping[str, Any],
     tracking: Tracking,
-    outcome: Mapping[str, Any],
+    error: BaseException,
+    /,
+    **entries: Any,
 ) -> None:
-    """Write the summary of a run that ended early; an error in doing so is only logged.
+    """Write the summary of a run that ended early, and further entries of it.
 
-    A resume that was refused has nothing to say: what the run's own end wrote stays.
+    An error in doing so is only logged. A resume that was refused has nothing to say: what the
+    run's own end wrote stays.
     """
-    if strategy.session is None and folder.checkpoint.exists():
+    if strategy.session is None and folder.has_begun():
         return
+    outcome: dict[str, Any]
+    if isinstance(error, KeyboardInterrupt):
+        outcome = {"status": "interrupted", EXIT_CODE: Exit.INTERRUPTED}
+    elif isinstance(error, SystemExit):  # as `flwr stop` ends a ServerApp
+        outcome = {"status": "stopped", "stopped": Stop.REQUEST, EXIT_CODE: Exit.DONE}
+    else:
+        outcome = {"status": "failed", "cause": _cause(error), EXIT_CODE: exit_code(error)}
     try:
-        summary = _finish(folder, strategy, config, tracking, outcome)
+        summary = finish(folder, strategy, config, tracking, {**outcome, **entries})
         if outcome["status"] == "failed" and (hint := advice(summary)):
             log.warning("%s", hint)
-    except Exception as error:
+    except KeyboardInterrupt:  # a second interrupt ends only the writing of the summary
+        if not isinstance(error, KeyboardInterrupt):
+            raise
+    except Exception as fault:
         log.warning(
             "%s: the summary of the failed run could not be written: %s",
             folder.path,
-            one_line(_cause(error)),
+            one_line(_cause(fault)),
         )
 
 
@@ -470,7 +477,7 @@ def _resume_hint(folder: RunFolder, strategy: PrimalDualStrategy, config: Mappin
     return f"{text}; to go on{after}, the same command with resume={folder.path}"
 
 
-def _finish(
+def finish(
     folder: RunFolder,
     strategy: PrimalDualStrategy,
     config: Mapping[str, Any],
@@ -489,6 +496,7 @@ def _finish(
     summary = {
         "algorithm": config["algorithm"],
         "dataset": config["dataset"],
+        "config": dict(config),
         **outcome,
         **_start(strategy),
         "rounds": history[-1].round if history else 0,
@@ -504,7 +512,6 @@ def _finish(
         "ended": datetime.now().astimezone().isoformat(timespec="seconds"),
         "tags": named(config["tags"]),
         "notes": config["notes"],
-        "config": dict(config),
     }
     # The summary last: its exit code says that the run needs nothing more.
     folder.write_json("privacy.json", privacy)

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
 
 from privet.core.exits import EXIT_CODE
-from privet.core.library import LIBRARY_VERSION, library_version
 from privet.strategies import PrimalDualStrategy
+from privet.wire.contract import means_privacy
 
 from .account import privacy_account
-from .execute import Finished, bad_ends, bound, pace, require_gain
+from .execute import Finished, Noted, finish, finish_failed, require_gain
 from .model_file import about_arrays
-from .report import write_report
-from .report.files import PAGE, STATEMENT
-from .report.statement import has_statement
-from .run_folder import RunFolder, to_json
+from .run_folder import RunFolder
+from .tracking import Tracking
+
+_OWN = {"tags": "", "notes": "", "schema": "", "regularizer": "none"}
+"""Of what `finish` reads, what a run of a model of the user's own has none of.
+
+The formula as printed needs a regulariser that is known, and is no claim.
+"""
 
 
 def run_and_save(
@@ -59,55 +63,61 @@ def run_and_save(
     ConfigError
         If the folder cannot be made.
     RunError
-        If the run cannot go on. History and checkpoint are in the folder.
+        If the run cannot go on. History, checkpoint, account and summary are in the folder.
     FruitlessError
         If no upload was folded; summary and report are in the folder.
     """
     folder = RunFolder.create(output_dir, name)
+    settings, resume = strategy.half.settings(), options.get("resume")
+    private = (
+        strategy.half.agent.private
+        or means_privacy(settings)
+        or settings.get("target-epsilon", 0.0) > 0
+    )
+    source = folder
+    if private and resume and isinstance(resume, str | Path):
+        source = RunFolder.of(resume)
+    noted = (Noted(folder, source),) if private else ()
+    observers = (*noted, *options.pop("observers", ()))
     began = time.monotonic()
-    with folder.held():
-        result = strategy.start(
-            grid,
-            initial_arrays,
-            num_rounds=num_rounds,
-            evaluate_fn=evaluate_fn,
-            checkpoint=folder.checkpoint,
-            **options,
-        )
-        # With the values that the run chose for what was left open.
-        settings = {**(config or {}), "algorithm": strategy.half.name, **strategy.half.settings()}
-        # The formula as printed needs a regulariser that is known, and is no claim.
-        privacy = privacy_account(strategy, {**settings, "regularizer": "none"})
-        run = {"id": name, "algorithm": strategy.half.name, "config": settings}
-        folder.write_model(result, about_arrays(run, privacy))
+
+    def told() -> dict[str, Any]:
+        """Return the settings, with the values that the run chose for what was left open."""
+        return {**(config or {}), "algorithm": strategy.half.name, **strategy.half.settings()}
+
+    def written() -> dict[str, Any]:
+        """Return the settings as `finish` reads them."""
+        return {**told(), **_OWN, "dataset": str(told().get("dataset", "own data"))}
+
+    tracking = Tracking((), folder.path, _OWN)
+    with folder.held(), source.held_as_source(folder):
+        try:
+            result = strategy.start(
+                grid,
+                initial_arrays,
+                num_rounds=num_rounds,
+                evaluate_fn=evaluate_fn,
+                checkpoint=folder.checkpoint,
+                observers=observers,
+                **options,
+            )
+            require_gain(result)
+            run = {"id": name, "algorithm": strategy.half.name, "config": told()}
+            about = about_arrays(run, privacy_account(strategy, written()))
+            folder.write_model(result, about)
+        except BaseException as error:
+            finish_failed(folder, strategy, written(), tracking, error, config=told())
+            raise
         last: Mapping[str, Any] = result.evaluate_metrics_serverapp.get(num_rounds) or {}
-        summary = {
-            "algorithm": strategy.half.name,
-            "dataset": "own data",
+        outcome = {
             "status": result.status,
             EXIT_CODE: result.exit_code,
             "stopped": result.stopped,
             "diverged": result.diverged,
             "no-better": result.no_better,
-            **bad_ends(strategy.run),
-            **pace(strategy.run),
             **{key: value for key, value in last.items() if isinstance(value, int | float)},
             "seconds": time.monotonic() - began,
-            "rounds": len(result.history),
-            LIBRARY_VERSION: library_version(),
-            "bytes-up": sum(done.bytes_up for done in result.history),
-            "bytes-down": sum(done.bytes_down for done in result.history),
-            "private": privacy["private"],
-            "privacy": privacy["reason"],
-            **(bound(folder, strategy) if privacy["private"] else {}),
-            "run-folder": str(folder.path),
-            "ended": datetime.now().astimezone().isoformat(timespec="seconds"),
-            "config": settings,
+            "config": told(),
         }
-        folder.write_json("summary.json", summary)
-        folder.write_json("privacy.json", privacy)
-        stated = has_statement(privacy, result.exit_code, result.history)
-        statement = folder.path / STATEMENT if stated else None
-        write_report([folder.path], folder.path / PAGE, statement=statement)
-    require_gain(result)
-    return Finished(folder.path, result, to_json(summary))
+        summary = finish(folder, strategy, written(), tracking, outcome)
+    return Finished(folder.path, result, summary)

@@ -57,13 +57,30 @@ class RunFolder:
         ConfigError
             If the path cannot be made.
         """
-        base = _base(output_dir)
-        path = base / run_id
-        try:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"output-dir = {str(base)!r}: {error.strerror}") from None
-        return cls(path)
+        return cls(_made(output_dir, run_id))
+
+    @classmethod
+    def of(cls, resume: str | Path) -> RunFolder:
+        """Return the folder of the run that is resumed: its path, or that of its checkpoint."""
+        path = Path(resume)
+        return cls(path if path.is_dir() else path.parent)
+
+    @classmethod
+    @contextmanager
+    def chosen_in(cls, output_dir: str) -> Iterator[None]:
+        """Keep others from choosing a run of ``output_dir`` by themselves while the block runs.
+
+        Privacy: of two that found no run at once, the account of one would be forgotten.
+
+        Raises
+        ------
+        ConfigError
+            If the path cannot be made.
+        RunError
+            If another process has chosen there, and runs.
+        """
+        with _lock(_made(output_dir), "output-dir"):
+            yield
 
     @classmethod
     def newest(cls, output_dir: str, *, private: bool) -> tuple[RunFolder, Checkpoint] | None:
@@ -194,15 +211,7 @@ class RunFolder:
         RunError
             If another process has it, such as the run that a supervisor believes to be over.
         """
-        try:
-            lock = open_own(self.path / ".lock")
-        except OSError as error:
-            raise RunError(f"run folder {self.path}: .lock: {error.strerror}") from None
-        with open(lock, "w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise RunError(f"run folder {self.path} is in use by another process") from None
+        with _lock(self.path, "run folder"):
             self._remove_temporary()
             yield
 
@@ -220,6 +229,10 @@ class RunFolder:
         except (OSError, ValueError):
             return {}
         return found if isinstance(found, dict) else {}
+
+    def has_begun(self) -> bool:
+        """Whether a run has written here what a resume goes on from, or what it has spent."""
+        return bool(_times(self.path))
 
     def has_ended(self, rounds: int) -> bool:
         """Whether all that a run writes after its last round is there, of so many rounds.
@@ -292,17 +305,21 @@ def _last_private(base: Path) -> str:
 def _runs(base: Path) -> Iterator[tuple[float, Path]]:
     """Yield the folders in which a run has begun, with the time of their last change."""
     for path in base.glob("*/"):
-        checkpoint = path / FILE_NAME
-        history, account = history_beside(checkpoint), path / ACCOUNT
-        files = [
-            *(checkpoint, previous_beside(checkpoint), *parts_beside(checkpoint).glob("*.npz")),
-            *([history] if history.exists() and history.stat().st_size else []),
-            *([journal] if has_requests(journal := journal_beside(checkpoint)) else []),
-            *([account] if _spends(account) else []),
-        ]
-        times = [file.stat().st_mtime for file in files if file.exists()]
-        if times:
+        if times := _times(path):
             yield max(times), path
+
+
+def _times(path: Path) -> list[float]:
+    """Return when the files of a folder's run were last changed; empty where none has begun."""
+    checkpoint = path / FILE_NAME
+    history, account = history_beside(checkpoint), path / ACCOUNT
+    files = [
+        *(checkpoint, previous_beside(checkpoint), *parts_beside(checkpoint).glob("*.npz")),
+        *([history] if history.exists() and history.stat().st_size else []),
+        *([journal] if has_requests(journal := journal_beside(checkpoint)) else []),
+        *([account] if _spends(account) else []),
+    ]
+    return [file.stat().st_mtime for file in files if file.exists()]
 
 
 def _spends(account: Path) -> bool:
@@ -317,6 +334,31 @@ def _spends(account: Path) -> bool:
 
 def _base(output_dir: str) -> Path:
     return Path(output_dir) if output_dir else Path.cwd() / "runs"
+
+
+def _made(output_dir: str, below: str = "") -> Path:
+    """Return the output folder, or one below it, made if need be (raises ``ConfigError``)."""
+    base = _base(output_dir)
+    try:
+        (base / below).mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"output-dir = {str(base)!r}: {error.strerror}") from None
+    return base / below
+
+
+@contextmanager
+def _lock(path: Path, what: str) -> Iterator[None]:
+    """Keep other processes out of a folder for as long as the block takes (raises ``RunError``)."""
+    try:
+        lock = open_own(path / ".lock")
+    except OSError as error:
+        raise RunError(f"{what} {path}: .lock: {error.strerror}") from None
+    with open(lock, "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RunError(f"{what} {path} is in use by another process") from None
+        yield
 
 
 def schema_stated(path: str) -> dict[str, Any]:

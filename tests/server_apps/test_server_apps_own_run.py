@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from flwr.app import Context, Message
 
 from privet import load_model
 from privet.client_apps import LoopParticipant, client_app, initial_arrays
+from privet.core.errors import HopelessError
 from privet.data import problem_from_context
 from privet.server_apps import read_config, run_and_save
 from privet.server_apps.build import build_federation, build_strategy, starting_model
+from privet.server_apps.execute import Finished
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedDyn
 from support.cli import privet
@@ -65,3 +69,45 @@ def test_the_statement_of_a_private_run_can_be_verified(tmp_path: Path) -> None:
     assert "agent 0: holds the head that its node returned" in said
     ledger.write_bytes(ledger.read_bytes().splitlines(keepends=True)[0])
     assert privet(*command).code == 1
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_private_run_that_goes_on_and_fails_states_all_that_was_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
+) -> None:
+    raw = {"algorithm": "dp-fedsgd", "clip": 1.0, "noise-scale": 0.1, "dataset": "synthetic",
+           "num-agents": 2}  # fmt: skip
+    config, left = read_config(raw), list[str]()
+    start = starting_model(config, build_federation(config).dim)
+    nodes = [{"partition-id": place, "num-partitions": 2} for place in range(2)]
+
+    def play(rounds: int, name: str, **options: Any) -> Finished:
+        grid = InlineGrid(client_app(None, problem_from_context), nodes, config)
+        return run_and_save(
+            *(build_strategy(config), grid, start, rounds),
+            **{"name": name, "output_dir": str(tmp_path), **options},
+        )
+
+    def fails(done: Any, _: Any) -> None:
+        names = ("privacy.json", "summary.json", "report.html", "statement.html")
+        left.extend(name for name in names if (folder / name).exists())
+        if done.round == 4:
+            raise RuntimeError("nodes away")
+
+    before, name = play(2, "one"), "two" if elsewhere else "one"
+    folder = tmp_path / name
+    with pytest.raises(RuntimeError, match="nodes away"):
+        play(6, name, resume=str(before.folder), observers=[fails])
+    assert not left, "what the earlier end stated is gone before the first message"
+    account = json.loads((folder / "privacy.json").read_text())
+    assert account["agents"]["0"]["releases"][0]["times"] == 4
+    epsilon = account["accounts"][0]["epsilon"]
+    assert epsilon > before.result.privacy.epsilon
+    assert f"exactly {epsilon!r}" in (folder / "statement.html").read_text()
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["status"], summary["exit-code"], summary["rounds"]) == ("failed", 1, 4)
+    assert "tags" not in summary["config"]
+    assert (tmp_path / ".newest-private-run").read_text() == f"{name}\n"
+    if elsewhere:
+        with pytest.raises(HopelessError, match="went on in"):
+            play(6, "three", resume=str(before.folder))

@@ -269,8 +269,11 @@ def test_a_journal_writes_the_whole_line_and_makes_its_name_durable(
     assert synced == [tmp_path]
 
 
-def test_a_refused_resume_leaves_what_a_finished_run_wrote(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", ["", "checkpoint.npz"])
+def test_a_refused_resume_leaves_what_a_finished_run_wrote(tmp_path: Path, lost: str) -> None:
     finished = play(tmp_path, Counter(), private=True)
+    if lost:
+        (finished.folder / lost).unlink()
     files = ("privacy.json", "summary.json", "report.html", "statement.html")
     before = {name: (finished.folder / name).read_bytes() for name in files}
     more: dict[str, Any] = {"num-server-rounds": ROUNDS + 2}
@@ -410,6 +413,29 @@ def test_a_live_private_run_is_not_resumed_elsewhere(tmp_path: Path) -> None:
         play(tmp_path / "two", asked, private=True, resume=str(source.path), name="two")
     assert asked == sent
     charged(play(tmp_path / "two", asked, private=True, resume=str(source.path), name="two"))
+
+
+def test_of_two_first_starts_at_once_one_is_refused(tmp_path: Path) -> None:
+    """Each would find no run, and the account of one would be forgotten."""
+    asked: Counter[str] = Counter()
+
+    class Meanwhile(KeepBest):
+        def on_begin(self, run: Run) -> None:
+            with pytest.raises(RunError, match=f"output-dir {tmp_path} is in use"):
+                play(tmp_path, asked, private=True, name="other")
+            super().on_begin(run)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules["privet.server_apps.execute"], "KeepBest", Meanwhile)
+        finished = play(tmp_path, asked, private=True, keep_best="loss")
+    assert charged(finished) == asked
+    assert not (tmp_path / "other").exists()
+
+
+def test_an_output_folder_that_is_a_file_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"output-dir = .*file'?: File exists"):
+        play(tmp_path / "file", Counter(), private=True)
 
 
 def test_a_run_that_goes_on_states_nothing_of_its_earlier_end(

@@ -32,6 +32,10 @@ _DAMAGE = (
 )  # fmt: skip
 
 
+LONGEST_TEXT = 1 << 30
+"""Bytes of a text that `read_text` takes."""
+
+
 def state_path(node_config: Mapping[str, Any]) -> Path | None:
     """Return a node config's ``state-path``, None without one (raises ``ConfigError``).
 
@@ -123,7 +127,7 @@ def read_npz(
     """
     try:
         # numpy leaves a file it opened itself open when the archive is damaged.
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             if not zipfile.is_zipfile(file):  # numpy would take it for a pickle
                 raise zipfile.BadZipFile("not an .npz file")
             file.seek(0)
@@ -165,6 +169,36 @@ def _read_member(
         if member.read(1):  # at its end the checksum is looked at
             raise ValueError(f"{name} is too long")
         return array.T if fortran else array
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Return a file to read, without waiting for a writer (raises ``OSError``).
+
+    A pipe or device, to which a link in a folder that was handed on may lead, never ends.
+    """
+    file = open(  # noqa: SIM115 - handed to the caller
+        path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
+    )
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return file
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a regular file of at most `LONGEST_TEXT` bytes.
+
+    Raises
+    ------
+    OSError
+        If it cannot be read, or is no such file.
+    ValueError
+        If it is not UTF-8.
+    """
+    with open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size > LONGEST_TEXT:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+        return file.read().decode()
 
 
 def open_own(path: Path) -> int:

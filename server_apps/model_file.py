@@ -34,6 +34,7 @@ from privet.core.errors import did_you_mean, near_path
 from privet.core.files import read_npz, write_npz
 from privet.core.key import AUTO
 from privet.core.library import LIBRARY_VERSION, library_version
+from privet.core.shapes import Entries, Items, parsed, require
 from privet.data import Federation
 from privet.data.dataset import DataError, Encoding, FloatArray
 from privet.data.encoding import encoded_rows
@@ -69,6 +70,53 @@ _SEVERAL = (
     "rows that are encoded as theirs, or train with one schema"
 )
 _UNTOLD = ("data-path", "schema", "noise-seed")
+
+
+_OWN_SHAPE = Entries(
+    {
+        "task": str,
+        "run": Entries(),
+        "privacy": Entries({"private": bool, "reason": str}, required=("private", "reason")),
+    },
+    required=("task", "run", "privacy"),
+)
+_LINEAR = {
+    "loss": str,
+    "dtype": ("float32", "float64"),
+    "features": int,
+    "intercept": bool,
+    "row-norm": float,
+    "classes": (int, None),
+    "withheld": str,
+    "data": str,
+    "encoding": object,
+}
+_SHAPE = Entries(
+    {**_OWN_SHAPE.known, **_LINEAR, "task": ("binary", "multinomial", "regression")},
+    required=(*_OWN_SHAPE.required, *_LINEAR),
+)
+_COLUMN_SHAPE = Entries(
+    {
+        "name": str,
+        "categories": Items(str),
+        **dict.fromkeys(("origin", "unit"), float),
+        **dict.fromkeys(("range", "seen", "missing"), Items(float)),
+        **dict.fromkeys(("gap", "zeros"), bool),
+        **dict.fromkeys(("dates", "censored"), str),
+    },
+    required=("name",),
+)
+_ENCODING_SHAPE = Entries(
+    {
+        "columns": Items(_COLUMN_SHAPE),
+        "label": Entries(
+            {"name": str, "classes": Items(str), "origin": float, "unit": float},
+            required=("name", "classes"),
+        ),
+    },
+    required=("columns", "label"),
+)
+"""What predictions take the text of a model to hold; other entries are shown as they are."""
 
 
 def write_model(path: Path, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
@@ -244,9 +292,9 @@ def load_model(path: str | Path) -> Model:
         )
     damaged = f"{file} cannot be read as a model (its text {ABOUT} is damaged)"
     try:
-        about = json.loads(str(arrays.pop(ABOUT)))
+        about = parsed(str(arrays.pop(ABOUT)).encode())
         version = about["format"]
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError):
         raise ConfigError(damaged) from None
     if version != FORMAT:
         raise ConfigError(
@@ -255,14 +303,38 @@ def load_model(path: str | Path) -> Model:
         )
     model = Model(file, about, arrays)
     try:
-        model.describe()  # with the properties below it reads every entry of the text
+        json.dumps(about, allow_nan=False)
+        require(about, _OWN_SHAPE if about["task"] == OWN else _SHAPE)
         if about["task"] != OWN:
-            _ = model.weights, model.columns, float(about["row-norm"])
-            if about["dtype"] not in ("float32", "float64"):
-                raise ValueError(about["dtype"])
+            _require_agreement(model)
+        model.describe()
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError):
         raise ConfigError(damaged) from None
     return model
+
+
+def _require_agreement(model: Model) -> None:
+    """Refuse a linear model whose text does not agree with itself, or with the array ``x``."""
+    about, wanted = model.about, model.about["features"]
+    if about["encoding"] is not None:
+        require(about["encoding"], _ENCODING_SHAPE)
+        encoding = model.encoding
+        assert encoding is not None
+        sizes = {sum(column.width for column in encoding.columns), wanted}
+        sizes |= {len(part) for part in (encoding.origin, encoding.unit, encoding.filling)}
+        if len(sizes) > 1:
+            raise ValueError("encoding: its columns are not the features")
+        if not (encoding.unit.all() and encoding.target[1]):
+            raise ValueError("encoding: a unit is 0")
+    if about["row-norm"] < 0 or model.arrays["x"].dtype.kind != "f":
+        raise ValueError("row-norm is negative, or x has no real numbers")
+    if about["task"] != "regression":
+        label = about["encoding"] and about["encoding"]["label"]["classes"]
+        counts = {about["classes"], max(2, model.weights.shape[1])}
+        if len(counts | ({len(label)} if label is not None else set())) > 1:
+            raise ValueError("classes: not as many as the model has")
+    elif model.weights.shape[1] != 1:
+        raise ValueError("a regression has one score")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from privet.core.errors import ConfigError, PrivetError, near_path, one_line, said_of
+from privet.core.files import read_text
 from privet.core.format import Number, setting
 from privet.core.shapes import REAL, Entries, Items, parsed, require
 from privet.server_apps.config import changed
@@ -352,7 +353,7 @@ def read_history(path: Path) -> tuple[list[Round], list[str]]:
         If there is no such file, or a line but an incomplete last one is no round.
     """
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = read_text(path).split("\n")
     except (FileNotFoundError, NotADirectoryError):
         below = next(path.parent.glob(f"*/{path.name}"), None)
         hint = f", such as {below.parent}" if below else near_path(path.parent)
@@ -419,7 +420,7 @@ def read_json(path: Path) -> dict[str, Any]:
         One line that names the file, and the entry that is of another shape.
     """
     try:
-        content: dict[str, Any] = parsed(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = parsed(read_text(path))
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -289,6 +290,51 @@ def changes(value: Any) -> Iterator[Any]:
         changed = copy.copy(value)
         del changed[key]
         yield changed
+
+
+def column(place: int, **entries: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda about: about["encoding"]["columns"][place].update(entries)
+
+
+EDITED: dict[str, Callable[[dict[str, Any]], None]] = {
+    "classes of any memory": lambda about: about.update(encoding=None, classes=10**10),
+    "more classes": lambda about: about.update(encoding=None, classes=4),
+    "no class": lambda about: about["encoding"]["label"].update(classes=[]),
+    "one class": lambda about: about["encoding"]["label"].update(classes=["0"]),
+    "classes in a text": lambda about: about["encoding"]["label"].update(classes="01"),
+    "negative norm": lambda about: about.update({"row-norm": -5}),
+    "norm not finite": lambda about: about.update({"row-norm": math.inf}),
+    "fewer features": lambda about: about.update(features=about["features"] - 1, intercept=True),
+    "no name": column(0, name=None),
+    "half a pair": column(0, name="\ud800"),
+    "a text as range": column(0, seen=["a", 1.0]),
+    "a number as category": column(0, categories=[1e308, "b"]),
+    "a category too many": column(0, categories=["a", "b", "c"]),
+    "two values for one column": column(0, missing=[0.0, 0.0]),
+    "unit 0": column(0, unit=0),
+    "unit not a number": column(0, unit=math.nan),
+}
+
+
+@pytest.mark.parametrize("what", EDITED)
+def test_a_text_that_does_not_agree_with_itself_is_damaged(tmp_path: Path, what: str) -> None:
+    """And takes no memory, whatever numbers are in it."""
+    table = patients(gaps=True)
+    whole = run(tmp_path, table, missing="mean")
+    about = json.loads(json.dumps(whole.about))
+    EDITED[what](about)
+    file = tmp_path / "again.npz"
+    write_npz(file, {**whole.arrays, ABOUT: np.array(json.dumps(about))})
+    with pytest.raises(ConfigError, match=r"again.npz cannot be read as a model .*damaged"):
+        load_model(file)
+
+
+def test_a_pipe_or_device_is_no_model(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    for name in ("pipe", "zero"):
+        with pytest.raises(ConfigError, match=f"{name}: not a regular file"):
+            load_model(tmp_path / name)
 
 
 def test_a_text_without_one_of_its_entries_is_damaged(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -58,11 +59,30 @@ def test_an_entry_that_is_gone_or_of_another_form(
         if drawn.random() > 0.3:
             continue
         (folder / file).write_text("\n".join([json.dumps(changed), *lines]))
-        line = said(folder, whole.name == "private")
+        # None is stated of another history than the summary's.
+        line = said(folder, whole.name == "private" and file != "history.jsonl")
         assert "\n" not in line
         refused, pages = refused + bool(line), pages + (not line)
     assert refused >= 3
     assert pages >= 3
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_pipe_or_device_in_a_folder_is_named(whole: Path, tmp_path: Path, file: str) -> None:
+    """It is neither waited for nor read to its end, and a file of any size takes no memory."""
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    place = folder / file
+    for make in (os.mkfifo, lambda name: os.symlink("/dev/zero", name)):
+        place.unlink()
+        make(place)
+        line = said(folder, whole.name == "private")
+        assert file in line
+        assert "not a regular file" in line
+    place.unlink()
+    place.touch()
+    os.truncate(place, 1 << 40)
+    assert "File too large" in said(folder, whole.name == "private")
 
 
 def test_bytes_that_are_flipped_cut_or_zeroed(

@@ -61,8 +61,13 @@ def checks_of(run: Run, ledgers: Sequence[Path]) -> Iterator[Check]:
     for line in (*faults, *contradictions(run, accounts)):
         yield False, line
     yield from _checks_of_config(run)
-    costs = _costs(run, {name: one for name, one in accounts.items() if one.messages})
-    yield from _checks_of_figures(run, accounts, costs)
+    costs: dict[float, dict[str, float]] = {}
+    try:
+        costs = _costs(run, {name: one for name, one in accounts.items() if one.messages})
+        yield from _checks_of_figures(run, accounts, costs)
+    except (ValueError, ArithmeticError) as error:
+        why = one_line(str(error))
+        yield False, f"{PRIVACY}: the figures cannot be computed from the releases ({why})"
     counted = [name for name in accounts if name not in run.privacy.apart]
     each = [cost[name] for cost in costs.values() for name in counted if name in cost]
     least = max(each, default=0.0)

@@ -143,6 +143,10 @@ FORGED = {
         of_agent(lambda agent: agent["releases"][0].update(relation="replace-agent")),
         "agents.1.releases are under replace-agent, and the run protects by replace-one",
     ),
+    "a vast scale": (
+        of_agent(lambda agent: agent["releases"][0].update(scale=1e30)),
+        "the figures cannot be computed from the releases (spacing is",
+    ),
     "fewer": (
         of_agent(lambda agent: agent["releases"][0].update(times=3)),
         "agent 1 took part in 4 rounds, and its account has 3 messages",

@@ -72,7 +72,7 @@ def run_and_save(
     private = (
         strategy.half.agent.private
         or means_privacy(settings)
-        or settings.get("target-epsilon", 0.0) > 0
+        or float(settings.get("target-epsilon", 0.0)) > 0
     )
     source = folder
     if private and resume and isinstance(resume, str | Path):

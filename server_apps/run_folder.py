@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import logging
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -37,6 +38,8 @@ from privet.strategies.run.journal import has_requests
 
 from .model_file import FILE, write_model
 from .report.files import PAGE, STATEMENT
+
+log = logging.getLogger("flwr.privet")
 
 ACCOUNT, SUMMARY = "privacy.json", "summary.json"
 
@@ -100,10 +103,11 @@ class RunFolder:
             If its folder is in use.
         """
         base = _base(output_dir)
-        folders = [path for _, path in sorted(_runs(base), key=lambda one: one[0])]
+        known = [path for _, path in sorted(_runs(base), key=lambda one: one[0])]
+        folders = known
         if private and (name := _last_private(base)):
             # The newest by its files may be a copy, or an older run beside one that was emptied.
-            folders = [path for path in folders if path.name == name]
+            folders = [path for path in known if path.name == name]
             if not folders:
                 raise HopelessError(
                     f"resume: run folder {base / name} is not there, or holds no run, and {_LAST} "
@@ -114,6 +118,11 @@ class RunFolder:
         folder = cls(folders[-1])
         if private:
             folder.require_end()
+            if others := listed(one.path.name for one in map(cls, known) if one._is_open(folder)):
+                log.warning(
+                    "resume: %s goes on, and its account does not hold what was spent in runs that "
+                    "have not ended either: %s", folder.path, others,
+                )  # fmt: skip
         with folder.held():
             try:
                 return folder, load(folder.path)
@@ -233,6 +242,12 @@ class RunFolder:
     def has_begun(self) -> bool:
         """Whether a run has written here what a resume goes on from, or what it has spent."""
         return bool(_times(self.path))
+
+    def _is_open(self, newest: RunFolder) -> bool:
+        """Whether another private run asked agents here, did not end, and went on nowhere."""
+        ended = any((self.path / name).exists() for name in (SUMMARY, _CONTINUED))
+        asked = has_requests(journal_beside(self.checkpoint))
+        return asked and not ended and self.path.name != newest.path.name
 
     def has_ended(self, rounds: int) -> bool:
         """Whether all that a run writes after its last round is there, of so many rounds.

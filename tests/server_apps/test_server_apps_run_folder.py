@@ -432,6 +432,21 @@ def test_of_two_first_starts_at_once_one_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
+def test_another_private_run_that_did_not_end_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: Counter[str] = Counter()
+    for name in ("one", "two"):
+        dies(tmp_path, asked, 3, private=True, resume="", name=name)
+    (tmp_path / "one" / "summary.json").unlink(missing_ok=True)  # as a process that is lost
+    play(tmp_path, asked, private=True)
+    line = "two goes on, and its account does not hold what was spent in runs that have not ended"
+    assert any(f"{line} either: one" in message for message in caplog.messages)
+    caplog.clear()
+    play(tmp_path, asked, private=True, num_server_rounds=ROUNDS + 1, resume=str(tmp_path / "one"))
+    assert "have not ended either" not in caplog.text
+
+
 def test_an_output_folder_that_is_a_file_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"output-dir = .*file'?: File exists"):

@@ -517,7 +517,7 @@ class TestInterrupted:
 
         monkeypatch.setattr(progress._Lines, "on_round", stop)
         for module, place, interrupt in (
-            ("privet.server_apps.execute", "_finish", again),
+            ("privet.server_apps.execute", "finish", again),
             ("privet.sim.inline", "execute", on_the_way_out),
         ):
             with monkeypatch.context() as patched:

@@ -237,6 +237,7 @@ class TestSchema:
             (SCHEMA.replace('["f", "m", "x"]', "[0, 1]"), "column sex: row 1: 'f' is a text, but"),
             ("age = [0, 100]\n", r"expected one table \[columns\]"),
             ("columns = \n", "expected TOML"),
+            ("columns = " + "[" * 99_999, "expected TOML"),
             (f"from-records = 1\n{SCHEMA}", "from-records = 1: expected true or false"),
             (f"from_records = true\n{SCHEMA}", "expected one table"),
         ],

@@ -12,9 +12,14 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
-from privet.core.errors import ConfigError
+from privet.core.errors import ConfigError, WireError, one_line
 
 _MOST_DIMS, _LARGEST_SIZE = 32, 1 << 53
+_FLOATS = {
+    str(dtype): dtype.itemsize
+    for dtype in (np.dtype(order + kind) for order in "<>" for kind in "efdg")
+}
+"""Bytes of a number by the names of the dtypes of floats; no other text is read as a dtype."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +37,18 @@ class Layout:
         Raises
         ------
         ConfigError
-            If there is no array or one does not hold floating-point numbers.
+            If there is no array, or one does not hold floating-point numbers or has no shape.
         """
         if not arrays:
             raise ConfigError("initial arrays are empty: give the model's starting parameters")
         for name, array in arrays.items():
-            if np.dtype(array.dtype).kind != "f":
-                raise ConfigError(f"array {name!r} is {array.dtype}: parameters must be floats")
+            if array.dtype not in _FLOATS:
+                raise ConfigError(
+                    f"array {one_line(name)!r} is {one_line(array.dtype)}: "
+                    "parameters must be floats"
+                )
+            if not _is_shape(array.shape):
+                raise ConfigError(f"array {one_line(name)!r} has a shape that no array has")
         return cls(
             tuple(arrays.keys()),
             tuple(tuple(array.shape) for array in arrays.values()),
@@ -48,7 +58,7 @@ class Layout:
     @classmethod
     def of_floats(cls, arrays: ArrayRecord) -> Layout:
         """Return the layout of a record's arrays of floats (raises ``ConfigError`` for none)."""
-        floats = {n: array for n, array in arrays.items() if np.dtype(array.dtype).kind == "f"}
+        floats = {name: array for name, array in arrays.items() if array.dtype in _FLOATS}
         return cls.of(ArrayRecord(floats) if floats else arrays)
 
     @property
@@ -96,9 +106,10 @@ class Layout:
         places = {each: i for i, each in enumerate(zip(self.names, self.shapes, strict=True))}
         for name in self.names if 0 < len(part.names) <= len(self.names) else ():
             first = part.names[0]
-            more = name.removesuffix(first) if f".{name}".endswith(f".{first}") else ""
-            less = first.removesuffix(name) if f".{first}".endswith(f".{name}") else ""
-            if not (_all_begin(self.names, more) and _all_begin(part.names, less)):
+            ends = f".{name}".endswith(f".{first}"), f".{first}".endswith(f".{name}")
+            more = name.removesuffix(first) if ends[0] else ""
+            less = first.removesuffix(name) if ends[1] else ""
+            if not (any(ends) and _all_begin(self.names, more) and _all_begin(part.names, less)):
                 continue
             names = (more + each.removeprefix(less) for each in part.names)
             found = [places.get(each, -1) for each in zip(names, part.shapes, strict=True)]
@@ -127,18 +138,31 @@ class Layout:
         except (ValueError, TypeError, RecursionError):
             raise ValueError("its layout is no list of names and shapes") from None
         for name, shape in pairs:
-            if type(name) is not str or len(shape) > _MOST_DIMS or not all(map(_is_size, shape)):
+            if type(name) is not str or not _is_shape(shape):
                 raise ValueError("its layout has an array of no name or shape")
         return cls(
             tuple(name for name, _ in pairs), tuple(shape for _, shape in pairs), ("",) * len(pairs)
         )
 
     def flatten(self, arrays: ArrayRecord) -> NDArray[Any]:
-        """Return the arrays as one flat vector, in the order of the layout."""
+        """Return the arrays as one flat vector, in the order of the layout.
+
+        Nothing is allocated for numbers that a shape claims and the array's bytes do not hold.
+
+        Raises
+        ------
+        WireError
+            If an array does not hold what its own shape and dtype say.
+        """
+        for name, shape, dtype in zip(self.names, self.shapes, self.dtypes, strict=True):
+            if prod(shape) * _FLOATS[dtype] > len(arrays[name].data):
+                raise WireError(f"array {one_line(name)!r} holds fewer numbers than its shape says")
         vector, at = np.empty(self.dim, self.dtype), 0
         for name, shape in zip(self.names, self.shapes, strict=True):
-            part = arrays[name].numpy().reshape(-1)
-            vector[at : at + prod(shape)] = part
+            part = arrays[name].numpy()
+            if part.shape != shape or part.dtype.kind != "f":
+                raise WireError(f"array {one_line(name)!r} does not hold what its shape says")
+            vector[at : at + part.size] = part.reshape(-1)
             at += part.size
         return vector
 
@@ -154,8 +178,10 @@ class Layout:
         return ArrayRecord(record)
 
 
-def _is_size(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= _LARGEST_SIZE
+def _is_shape(shape: tuple[Any, ...]) -> bool:
+    return len(shape) <= _MOST_DIMS and all(
+        type(size) is int and 0 <= size <= _LARGEST_SIZE for size in shape
+    )
 
 
 def _all_begin(names: tuple[str, ...], prefix: str) -> bool:

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
 
-from privet.core import ConfigError
+from privet.core import ConfigError, WireError
 from privet.core.files import read_npz, write_npz
 from privet.wire import Layout
+from privet.wire import layout as layouts
 
 
 def test_layout_flattens_and_restores_the_users_arrays() -> None:
@@ -45,6 +46,40 @@ def test_layout_refuses_what_cannot_be_trained(arrays: ArrayRecord, reason: str)
         Layout.of(arrays)
 
 
+@pytest.mark.parametrize("shape", [(10**13,), (2,), (-1,), (2**62, 4), (1, 1), ()])
+def test_a_shape_that_the_bytes_do_not_hold_is_refused_before_memory_is_taken(
+    shape: tuple[int, ...],
+) -> None:
+    one = Array(np.ones(1))
+    claimed = Array(dtype="float64", shape=shape, stype=one.stype, data=one.data)
+    arrays = ArrayRecord({"w": Array(np.ones(3)), "x": claimed})
+    with pytest.raises((ConfigError, WireError), match="'x'"):
+        Layout.of(arrays).flatten(arrays)
+
+
+@pytest.mark.parametrize("held", [np.array(["1"]), np.ones(1, "i8"), np.ones(1, "c16")])
+def test_numbers_of_another_kind_than_was_said_are_refused(held: Any) -> None:
+    data = Array(held)
+    arrays = ArrayRecord(
+        {"x": Array(dtype="float16", shape=(1,), stype=data.stype, data=data.data)}
+    )
+    with pytest.raises(WireError, match="'x' does not hold"):
+        Layout.of(arrays).flatten(arrays)
+
+
+@pytest.mark.parametrize("text", ["f8," * 50_000 + "f8", "(" + "1," * 50_000 + ")f8", "{", "", "O"])
+def test_a_text_that_is_no_dtype_of_floats_is_not_parsed(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Array(np.ones(1))
+    strange = Array(dtype=text, shape=(1,), stype=one.stype, data=one.data)
+    monkeypatch.delattr(layouts.np, "dtype")  # which takes seconds of some texts
+    with pytest.raises(ConfigError, match=r"'x' is .*parameters must be floats") as caught:
+        Layout.of(ArrayRecord({"x": strange}))
+    assert len(str(caught.value)) < 1000
+    assert Layout.of_floats(ArrayRecord({"w": one, "x": strange})).names == ("w",)
+
+
 def layout(**shapes: tuple[int, ...]) -> Layout:
     names = tuple(name.replace("_", ".") for name in shapes)
     return Layout(names, tuple(shapes.values()), ("float32",) * len(names))
@@ -63,6 +98,27 @@ def test_layouts_differ_in_names_shapes_and_number() -> None:
     assert fewer == "'conv.bias' of shape (2,) where nothing is expected"
     again = Layout.from_json(own.to_json())
     assert (again.names, again.shapes) == (own.names, own.shapes)
+
+
+def test_the_work_of_choosing_a_part_grows_with_the_number_of_names_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    part = layout(coef=(3,), intercept=(1,))
+    seen = []
+    monkeypatch.setattr(layouts, "_all_begin", lambda names, prefix: seen.append(prefix) or True)
+    many = Layout(tuple(f"n{i}" for i in range(500)), ((1,),) * 500, ("float64",) * 500)
+    assert many.chosen(part) is None
+    assert not seen
+    monkeypatch.undo()
+    around = layout(count=(), module_coef=(3,), module_intercept=(1,))
+    assert around.chosen(part) is None  # not all names have the prefix
+    within = layout(module_count=(), module_coef=(3,), module_intercept=(1,)).chosen(part)
+    assert within is not None
+    assert within.names == ("module.coef", "module.intercept")
+    bare = layout(count=(), coef=(3,), intercept=(1,))
+    shorter = bare.chosen(layout(module_coef=(3,), module_intercept=(1,)))
+    assert shorter is not None
+    assert shorter.names == ("coef", "intercept")
 
 
 @pytest.mark.parametrize("text", ["", "3", "[[1]]", '[["a", 3]]', '[["a", ["b"]]]', "[" * 99_999])

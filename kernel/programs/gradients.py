@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import repeat
+from itertools import chain, repeat
 
 import numpy as np
 
@@ -32,6 +32,8 @@ from privet.kernel.streams import StackedStreams, Streams
 
 Gradient = Callable[[FloatArray], FloatArray]
 """w -> the gradient of the next local step at w; what it returns is read only."""
+_DRAWN_AT_ONCE = 1 << 16
+"""Numbers of rows that are drawn at once, ahead of the steps that they are for."""
 
 
 def require_model(x: FloatArray, problem: Problem) -> None:
@@ -187,7 +189,7 @@ class Gradients:
         return min(self.batch_size, held.num_examples) if self.batch_size > 0 else None
 
     def rows(self, problem: Problem, streams: Streams, steps: int) -> Iterator[RowIndex]:
-        """Return the rows of one step after the other, at most ``steps``; None for all."""
+        """Return the rows of one step after the other, at least ``steps``; None for all."""
         count, size = problem.num_examples, self.size(problem)
         if size is None:
             return repeat(None)
@@ -201,7 +203,9 @@ class Gradients:
             return map(np.stack, zip(*every, strict=True))
         rng = streams.open("batches")
         if self.replace:
-            return iter(rng.integers(count, size=(steps, size)))
+            # One stream, whatever the number of steps that are drawn at once.
+            block = min(steps, max(1, _DRAWN_AT_ONCE // size)), size
+            return chain.from_iterable(rng.integers(count, size=block) for _ in repeat(None))
         return (rng.choice(count, size, replace=False, shuffle=False) for _ in repeat(None))
 
     def charged_terms(self, problem: Problem, noise: Perturber) -> ClippedTerms:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -117,3 +119,28 @@ def test_a_node_with_a_budget_refuses(tmp_path: Path) -> None:
     alone = GFL(units=1, num_agents=1, clip=1.0, min_agents=1)
     with pytest.raises(RunError, match="0 of 1 agents replied"):
         alone.start(InlineGrid(client_app("gfl", problem), nodes[2:3]), zeros(3), num_rounds=1)
+
+
+@pytest.mark.parametrize(("count", "size"), [(1, 3), (12, 5), (3000, 1), (2**20 + 1, 70_001)])
+def test_rows_of_many_steps_are_those_of_one_draw_in_blocks(count: int, size: int) -> None:
+    class Counted:
+        num_examples = count
+
+    steps = 5 if size > 1000 else 100_000 // size
+    gradients = Agent(batch="sample", batch_size=min(size, count)).gradients
+    rows = gradients.rows(cast(Any, Counted()), Streams(7, "5", 1), steps)
+    found = np.stack(list(islice(rows, steps)))
+    expected = Streams(7, "5", 1).open("batches").integers(count, size=found.shape)
+    assert np.array_equal(found, expected)
+
+
+def test_the_memory_of_a_message_does_not_grow_with_its_steps() -> None:
+    class Counted:
+        num_examples = 1000
+
+    gradients = Agent(batch="sample", batch_size=1000).gradients
+    tracemalloc.start()
+    next(gradients.rows(cast(Any, Counted()), Streams(7, "5", 1), 10_000))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**21  # all at once, 8e7 bytes

@@ -440,10 +440,8 @@ class LoopParticipant(Participant):
         # Decided before the user's code runs, which could change what the decision rests on.
         call = self._calls[id(message)] = _Call(self.exits(message, context).quiet)
         try:
-            kind = message.metadata.message_type
-            if kind == "query.privet" or (kind.startswith("query") and not call.quiet):
-                answer: Message = call_next(message, context)  # errors and all
-                return answer
+            if message.metadata.message_type.startswith("query"):
+                return self._of_others(message, context, call_next)
             return self._guarded(self._handled(call, call_next), message, context)
         finally:
             del self._calls[id(message)]
@@ -456,8 +454,7 @@ class LoopParticipant(Participant):
         def content(message: Message, context: Context, name: str) -> RecordDict:
             kind = message.metadata.message_type.partition(".")[0]
             if kind != "train":
-                what = Told.EVALUATION if kind == "evaluate" else Told.QUERY
-                self.exits(message, context).numbers(what)
+                self.exits(message, context).numbers(Told.EVALUATION)
             try:
                 reply: Message = call_next(message, context)
             except Ended as ended:

@@ -222,6 +222,18 @@ def test_nor_do_other_handlers_of_an_app_say_more() -> None:
         assert (len(seen) == 1) is (not reply.error.reason.endswith(Told.QUERY))
 
 
+def test_a_mod_that_fails_at_the_enrolment_question_says_nothing() -> None:
+    def failing(message: Message, context: Context, call_next: Any) -> Message:
+        call_next(message, context)
+        raise ValueError(SECRET)
+
+    for app in (
+        client_app(None, lambda context: rows(50), mods=[failing]),
+        LoopParticipant(None, {"w": np.zeros(4)}, lambda context: 50).app(mods=[failing]),
+    ):
+        assert asked(app, RecordDict(), ENROL)[0] == f"agent me: {Told.WORK}"
+
+
 # ------------------------------------------------------------------ lengths of data
 
 

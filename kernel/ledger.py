@@ -248,8 +248,8 @@ class LedgerFile:
     def released(self, experiment: str, agent: str) -> AgentLedger:
         """Return the releases charged to an agent in an experiment, over all runs that resumed it.
 
-        The whole file is read, but only the lines of the experiment are decoded. A node without a
-        file has released nothing.
+        The file is read line by line, and only lines of the experiment are decoded. A node without
+        a file has released nothing. Others may charge meanwhile, which is not counted.
 
         Raises
         ------
@@ -262,7 +262,8 @@ class LedgerFile:
         if not (experiment and self.path.exists()):
             return AgentLedger()
         with self._locked(os.O_RDONLY, fcntl.LOCK_SH) as (descriptor, size):
-            for line in _read(descriptor, 0, size).split(b"\n"):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # what has been written stays as it is
+            for line in _lines(descriptor, size):
                 entry = decode(line) if wanted in line else None
                 if entry is None or entry.experiment != experiment:
                     continue
@@ -337,6 +338,14 @@ def _read(descriptor: int, at: int, length: int) -> bytes:
         at += len(part)
         length -= len(part)
     return b"".join(parts)
+
+
+def _lines(descriptor: int, size: int) -> Iterator[bytes]:
+    """Yield the lines that begin in the first ``size`` bytes of a file, one held at a time."""
+    with open(descriptor, "rb", closefd=False) as file:
+        while size > 0 and (line := file.readline()):
+            size -= len(line)
+            yield line.removesuffix(b"\n")
 
 
 def append(descriptor: int, data: bytes) -> None:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -29,7 +30,7 @@ from privet.kernel import (
     UnsupportedAccountError,
     epsilon_of,
 )
-from privet.kernel.ledger_lines import decode, encode
+from privet.kernel.ledger_lines import Entry, decode, encode
 
 DELTA = 1e-5
 CHEAP = Release(mechanism="gaussian", scale=50.0, what="cheap")
@@ -89,6 +90,30 @@ def test_what_an_agent_released_in_an_experiment_is_found_over_all_its_runs(path
     ledger.charge(CHEAP, DELTA, note="run 4 round 2 agent 0", experiment="e")
     assert dict(ledger.released("e", "0").entries) == {CHEAP: 2, DEAR: 1}
     assert ledger.verify().running.messages == 7
+
+
+def test_others_charge_while_an_account_is_read_line_by_line(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = LedgerFile(path)
+    ledger.charge(CHEAP, DELTA, note="run 1 round 1 agent 0", experiment="e")
+    first = path.read_bytes()
+    path.write_bytes(first + 20_000 * first.replace(b'"e"', b'"other"') + first)
+    with path.open("ab") as file:
+        file.write(b'{"version":2,"experiment":"e","no')  # torn
+
+    def charging(line: bytes) -> Entry | None:
+        with path.open("ab") as file:  # as `charge`, but that it would wait
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file.write(b"\n" + first)
+        return decode(line)
+
+    monkeypatch.setattr("privet.kernel.ledger.decode", charging)
+    tracemalloc.start()
+    assert dict(ledger.released("e", "0").entries) == {CHEAP: 2}
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < path.stat().st_size / 10
 
 
 def test_entries_are_appended_and_add_up(path: Path) -> None:

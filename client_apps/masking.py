@@ -35,6 +35,7 @@ from privet.wire import ring
 from privet.wire.contract import Instruction
 
 from .guard import node_rules
+from .state import LARGE
 
 MASK_RECORD = "privet.masks"
 
@@ -185,7 +186,6 @@ def plan_masking(
     return Masking(agent, binding, source, state, shared=trust is not None)
 
 
-@lru_cache(maxsize=4)  # agents of one process are sent the same
 def task_digest(
     protocol: str, version: int, settings: str, payload: bytes, grid: float = 0.0
 ) -> bytes:
@@ -195,8 +195,16 @@ def task_digest(
     those that add shares of noise on different grids, the cell relative to the scale (0 where noise
     is not shared). An agent that forgets what it uploaded uses no mask for another value.
     """
+    digest = _digest if len(payload) <= LARGE else _digest.__wrapped__
+    return digest(protocol, version, settings, payload, grid)
+
+
+@lru_cache(maxsize=4)  # agents of one process are sent the same
+def _digest(protocol: str, version: int, settings: str, payload: bytes, grid: float) -> bytes:
     head = json.dumps([protocol, version, settings, *([grid] if grid else [])]).encode()
-    return hashlib.sha256(len(head).to_bytes(8, "big") + head + payload).digest()
+    made = hashlib.sha256(len(head).to_bytes(8, "big") + head)
+    made.update(payload)
+    return made.digest()
 
 
 def _require_fresh(state: MaskState, binding: Binding) -> None:

@@ -36,6 +36,8 @@ MOST_COLUMNS = 1 << 15
 
 _MOST_CODES = 40
 """Numbers of a column's codes at most: each with how many rows have it."""
+_LISTS = ("categories", "classes", "range")
+"""Facts that are lists; all others are texts and numbers, so that a long text means as much."""
 _BOUNDS = (120, 120, 260)
 """Powers of ten that the numbers of a scaling stay below, so that no square overflows."""
 _SHOWN = 120
@@ -287,7 +289,6 @@ def is_digests(statement: str) -> bool:
     return not statement.startswith("{")
 
 
-@lru_cache(maxsize=16)
 def read(statement: str) -> Meaning | None:
     """Return the meaning of a site's statement, None of digests.
 
@@ -296,11 +297,20 @@ def read(statement: str) -> Meaning | None:
     ValueError
         If it is neither: it comes from the other side of a network.
     """
+    return (_read if len(statement) <= _SHORT else _read_long)(statement)
+
+
+def _read_uncached(statement: str) -> Meaning | None:
     if not is_digests(statement):
         return Meaning.from_text(statement)
     if not _DIGESTS.fullmatch(statement):
         raise ValueError("no encoding of columns: neither a text nor digests")
     return None
+
+
+# What a long text was read into takes some twenty times its memory.
+_SHORT = 1 << 16
+_read, _read_long = (lru_cache(maxsize=most)(_read_uncached) for most in (16, 1))
 
 
 def is_own(statement: str) -> bool:
@@ -509,7 +519,10 @@ def _require_facts(made: Meaning) -> None:
     """Refuse what no site of this library states: texts come from the other side of a network."""
     if not all(isinstance(name, str) for name in made.columns):
         raise TypeError("names of columns are no texts")
-    for facts in (*made.columns.values(), made.label):
+    for facts in (*made.columns.values(), made.label, made.settings):
+        others = [value for key, value in facts.items() if key not in _LISTS]
+        if not all(isinstance(one, str | int | float) for one in others):
+            raise TypeError("a fact that is neither a text nor a number")
         lists = [facts.get(key, []) for key in ("categories", "classes")]
         if not all(isinstance(one, list) and all(isinstance(x, str) for x in one) for one in lists):
             raise TypeError("categories are no lists of texts")

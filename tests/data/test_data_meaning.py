@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -18,7 +20,7 @@ from hypothesis import strategies as st
 
 from privet.data import DataError, problem_from_config
 from privet.data.agreement import Agreement, agreement
-from privet.data.meaning import Difference, Meaning, is_statement
+from privet.data.meaning import Difference, Meaning, is_statement, read
 from privet.data.scaling import pooled
 
 NAMES = ("age", "bmi", "sex", "ward", "Weight [kg]", "größe")
@@ -354,10 +356,25 @@ def test_a_statement_from_elsewhere_is_read_or_refused(junk: str) -> None:
         '{"columns": [["x", {}]], "scale": {"x": [NaN, 1]}}',
         '{"columns": [["x", {"range": [1]}]]}',
         '{"columns": [[1, {}], ["x", {}]]}',
+        '{"columns": [["x", {"a": [[], []]}]]}',
+        '{"label": {"a": {"": 0}}}',
+        '{"settings": {"a": [1]}}',
     ],
 )
 def test_what_no_site_states_is_no_statement(text: str) -> None:
     assert not is_statement(text)
+
+
+def test_of_long_statements_one_is_kept() -> None:
+    def long(count: int) -> str:
+        return Meaning({"x": {"categories": [f"{i:06}" for i in range(count)]}}).text
+
+    short = Meaning({"x": {}}).text
+    texts = [long(20_000 + i) for i in range(3)]
+    read_ones = list(map(weakref.ref, map(read, [short, *texts])))
+    gc.collect()
+    assert [each() is not None for each in read_ones] == [True, False, False, True]
+    assert read(texts[2]) is read_ones[3]()
 
 
 def test_most_sites_decide_whoever_comes_first() -> None:

@@ -7,7 +7,10 @@ fits is no accident.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import random
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -19,6 +22,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDic
 from numpy.typing import NDArray
 
 from privet.client_apps import masking
+from privet.client_apps.state import LARGE
 from privet.core import ConfigError, algorithms
 from privet.problems import L2, BinaryLogistic
 from privet.server_apps import read_config
@@ -231,3 +235,14 @@ def test_sums_that_cost_no_privacy_ask_an_agent_again_that_failed() -> None:
     grid = Spoiling(SPOILERS["its work fails"])
     result = summed(grid)
     assert all("2" in done.failures and done.failures["2"].code != "out" for done in result.history)
+
+
+@pytest.mark.parametrize(("size", "kept"), [(100, True), (LARGE, True), (LARGE + 1, False)])
+def test_no_large_payload_is_kept_for_its_digest(size: int, kept: bool) -> None:
+    payload = random.Random(size).randbytes(size)
+    held = sys.getrefcount(payload)
+    found = [masking.task_digest("dp-fedsgd", 1, "{}", payload, grid) for grid in (0.0, 0.5)]
+    assert (sys.getrefcount(payload) > held) is kept
+    for digest, more in zip(found, ([], [0.5]), strict=True):
+        head = json.dumps(["dp-fedsgd", 1, "{}", *more]).encode()
+        assert digest == hashlib.sha256(len(head).to_bytes(8, "big") + head + payload).digest()

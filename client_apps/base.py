@@ -126,6 +126,11 @@ _KINDS: tuple[tuple[type[Exception], Told], ...] = (
 record plays a part."""
 
 
+MOST_FORMS = 8
+"""Forms of an encoding, such as orders of columns, that a node that keeps to itself puts its data
+into in a run: for each the data are read again."""
+FORMS_RECORD = "privet.forms"
+"""In a node's context: the digests of the forms that its data were put into."""
 MOST_ADDED = 1 << 20
 """Numbers that categories of other sites may add to the rows of a node whose own are fewer."""
 _OWN_KINDS = ("train", "evaluate", ENROL)
@@ -677,7 +682,10 @@ class Participant:
                 f"enrolment question has an encoding of {more} columns more than the data have",
                 Told.CONTRACT,
             )
-        context.state[ENCODING_RECORD] = ConfigRecord({"text": taken.text, "mark": agreed.mark})
+        form = taken.form
+        if quiet:
+            _require_few_forms(context, form)
+        context.state[ENCODING_RECORD] = ConfigRecord({"text": form, "mark": agreed.mark})
         self.forget(context)
         try:
             return self._problem(context)
@@ -830,6 +838,19 @@ def _divided(problem: Problem, facts: Facts, rules: NodeRules) -> Problem:
         )
     divided: Problem = divide(facts.divisor)
     return divided
+
+
+def _require_few_forms(context: Context, form: str) -> None:
+    """Count the form that a question asks the data to be put into (raises ``WireError``)."""
+    record: Any = held_by(context.state).get(FORMS_RECORD)
+    forms = {digest(form), *(() if record is None else record["forms"])}
+    if len(forms) > MOST_FORMS:
+        raise WireError(
+            f"enrolment question has another order of columns than the {MOST_FORMS} of this run "
+            "before",
+            Told.CONTRACT,
+        )
+    context.state[FORMS_RECORD] = ConfigRecord({"forms": sorted(forms)})
 
 
 @lru_cache(maxsize=64)

@@ -189,6 +189,11 @@ class Meaning:
         return f"{self.content}:{self.order}"
 
     @property
+    def form(self) -> str:
+        """The text of what the columns alone become, which rows are read by: no settings."""
+        return replace(self, settings={}, says="").text
+
+    @property
     def is_long(self) -> bool:
         """Whether the text is too long to travel, or has too many columns to be read."""
         return len(self.columns) > MOST_COLUMNS or len(self.text) > LONGEST

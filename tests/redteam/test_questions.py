@@ -6,6 +6,7 @@ categories of which a column has one or none, any of them one after the other.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,6 +16,8 @@ from flwr.app import Message
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from privet.client_apps import base
+from privet.data import problem
 from privet.data.meaning import Meaning, digest
 from privet.data.problem import problem_from_config
 from privet.kernel import Told
@@ -171,6 +174,34 @@ def test_a_public_table_is_put_in_the_order_that_was_agreed_on(tmp_path: Path) -
     stated = node.enrol("dp-fedsgd", encoding=scaled.text).content["privet"]
     assert stated["encoding"] == own.digests  # not taken, and the coordinator sees it
     assert "one by numbers of rows" in node.said
+
+
+def test_a_table_is_read_again_for_few_orders_of_its_columns_in_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And for none of the settings that an encoding names, which rows are not read by."""
+    node = site(table(tmp_path / "a", [(20.0, "flu")] * ROWS), "budget", schema=True)
+    own = settings_of(tmp_path / "known", schema=True)
+    read: list[Any] = []
+    dataset = problem._dataset
+    monkeypatch.setattr(problem, "_dataset", lambda *of: read.append(of) or dataset(*of))
+    monkeypatch.setattr(base, "MOST_FORMS", 2)
+
+    def ask(meaning: Meaning, row_norm: float) -> Message:
+        text = meaning.within(row_norm).text
+        return node.enrol("dp-fedsgd", encoding=text, **{"row-norm": row_norm})
+
+    turned = replace(own, columns=dict(reversed(own.columns.items())))
+    ill = {**own.columns["ill"], "categories": ["flu", "none", "hiv"]}
+    other, third = (replace(each, columns={**each.columns, "ill": ill}) for each in (own, turned))
+    for row_norm in (0.5, 1.0, 2.0, 4.0):
+        for order in (own, turned, other):
+            assert not ask(order, row_norm).has_error()
+    assert len(read) == 3
+    assert ask(third, 1.0).error.reason.endswith(Told.CONTRACT)
+    assert "order of columns" in node.said
+    assert not ask(turned, 1.0).has_error()
+    assert len(read) == 3
 
 
 def test_an_encoding_that_cannot_be_used_is_not_kept(tmp_path: Path) -> None:

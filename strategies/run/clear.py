@@ -20,7 +20,7 @@ from privet.client_apps.state import LARGE
 from privet.core import RunError, UploadError, WireError, mapped
 from privet.kernel import Facts, NoCertificateError
 from privet.wire import RECORD, Update, content_bytes, sort_names
-from privet.wire.contract import is_need_state
+from privet.wire.contract import is_need_state, means_privacy
 from privet.wire.flower_internals import held_by
 from privet.wire.magnitude import LARGEST
 from privet.wire.payload import BUFFERS, ENCODED
@@ -314,6 +314,8 @@ def accepted(
     update = pending.outcome.read(name, reply.content, task.version if task else pending.round)
     upload = update.arrays()
     statistics = session.statistics_of(upload.pop(BUFFERS, None))
+    if statistics is not None and means_privacy(half.settings()):
+        raise UploadError("upload holds buffers, which no agent of a private run sends: un-noised")
     sent = task.sent if task else pending.outgoing.sent_to(name)
     if half.agent.codes:
         upload = half.decoded(session.state, position, sent, upload)

@@ -512,6 +512,11 @@ class Session:
         return sent.copy()
 
     def average(self, statistics: Iterable[NDArray[Any] | None]) -> None:
-        """Take the mean of the statistics that came with the uploads, if any did."""
-        if sent := [each for each in statistics if each is not None]:
-            self.statistics = np.mean(sent, axis=0, dtype=np.float64).astype(sent[0].dtype)
+        """Take the mean of the statistics that came with the uploads, if any did.
+
+        Uploads without any count as the present ones, so that no single agent sets those of all.
+        """
+        sent, known = list(statistics), self.statistics
+        if known is not None and any(each is not None for each in sent):
+            every = [known if each is None else each for each in sent]
+            self.statistics = np.mean(every, axis=0, dtype=np.float64).astype(known.dtype)

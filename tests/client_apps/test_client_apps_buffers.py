@@ -266,6 +266,51 @@ def test_a_private_round_trains_with_statistics_that_stay(buffers: str) -> None:
     assert np.array_equal(done.arrays["0.running_mean"].numpy(), np.zeros(4))
 
 
+class Adding(InlineGrid):
+    """A grid whose agent 1 sends buffers of its own choice."""
+
+    def deliver(self, message: Message) -> Message | None:
+        reply = super().deliver(message)
+        node = self.contexts[message.metadata.dst_node_id].node_config
+        if message.metadata.message_type == "train" and node["partition-id"] == 1:
+            assert reply is not None and reply.has_content()
+            record = reply.content[RECORD]
+            added = {BUFFERS: np.full(8, 1e6, "f4")}
+            record["payload"] = pack({**unpack(record["payload"]), **added})  # type: ignore[arg-type,index]
+        return reply
+
+
+def test_buffers_that_an_agent_of_a_private_run_sends_cost_it_its_upload() -> None:
+    model = network()
+    model[0].eval()
+    taking_part = LoopParticipant("fed-dyn", model, lambda context: ROWS, buffers="constant")
+    app = taking_part.app()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        inputs, classes = records(0, torch.float32)
+        with taking_part.round(message, context, model) as local:
+            for _ in range(local.steps):
+                local.private_step(
+                    lambda net, batch: torch.nn.functional.cross_entropy(net(batch[0]), batch[1]),
+                    (inputs, classes),
+                )
+        return local.reply()
+
+    strategy = FedDyn(num_agents=3, step_size_base=0.05, patience=0.0, **PRIVATE)
+    done = strategy.start(Adding(app, 3), state_dict(), num_rounds=2)
+    assert [each.participants for each in done.history] == [("0", "2")] * 2
+    assert all("private run sends" in each.failures["1"].text for each in done.history)
+    assert np.array_equal(done.arrays["0.running_mean"].numpy(), np.zeros(4))
+
+
+def test_one_agent_alone_does_not_set_the_buffers_of_a_run() -> None:
+    loop = Loop("fed-dyn", buffers="constant")
+    done = fed_dyn().start(Adding(loop.app, AGENTS), state_dict(), num_rounds=1)
+    assert done.history[0].participants == ("0", "1", "2")
+    assert np.allclose(done.arrays["0.running_mean"].numpy(), 1e6 / AGENTS)
+
+
 @pytest.mark.parametrize("charged", [False, True])
 def test_a_private_round_begins_with_no_statistics_of_unnoised_steps(charged: bool) -> None:
     """Those of an update that is noised as a whole are functions of the records, never noised."""

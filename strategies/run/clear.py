@@ -34,7 +34,7 @@ from .failure import Failure
 from .outcome import Accepted, NoReplyError
 from .roster import Agent, Question, Recovery
 from .round import Pending
-from .session import Round
+from .session import Round, Session
 from .task import Task
 from .together import Together
 
@@ -45,6 +45,9 @@ ROUNDED = 1.001
 SHARE = 1e-6
 """The share of the largest number in a broadcast that one agent may upload: the rest is for what a
 server makes of it."""
+SEVERAL, MANY = 10.0, 100.0
+"""An agent's bound in multiples, at most, of that by the regulariser of most agents, and of that by
+the run's own settings."""
 LEAST_TIMEOUT = 1.0
 """Seconds a second try has at least, however late the first replies were."""
 
@@ -251,12 +254,14 @@ def _closed(half: ServerHalf[Any], pending: Pending, together: Together) -> Roun
 
 
 def require_honest_size(
-    half: ServerHalf[Any], state: Any, agent: Agent, block: Block, round_: int
+    half: ServerHalf[Any], session: Session, agent: Agent, block: Block, round_: int
 ) -> None:
     """Refuse a private upload beyond all that its clip and its noise explain (`upload_bound`).
 
-    Where no bound is known, as around a user's training loop, numbers that the others could not
-    compute with are refused: private agents answer no broadcast of such (`require_tame`).
+    An agent's own regulariser and settings explain no more than several times what those of most
+    agents do (`Session.usual`). Where no bound is known, as around a user's training loop, numbers
+    that the others could not compute with are refused: private agents answer no broadcast of such
+    (`require_tame`).
 
     Raises
     ------
@@ -265,22 +270,24 @@ def require_honest_size(
     """
     if not (agent.facts and half.agent.bounds_uploads):
         return
-    upload = block.upload
+    state, upload = session.state, block.upload
     if ENCODED in upload or VALUES in upload:
         upload = {VALUES: block.sparse(0, getattr(state, half.last)).values}
     norm = math.sqrt(sum(float(np.vdot(array, array)) for array in upload.values()))
-    local = half.with_settings(own_settings(agent.own)) if agent.own else half
     held = half.recovery(state, block.where)
     most = math.inf
     if held is not None:
         facts = Facts.from_json(agent.facts)
-        with suppress(NoCertificateError):  # nothing is proven of the noise: there is no bound
-            most = local.upload_bound(
-                local.agent, facts, starting_rows(held, 0), block.sent_to(0), round_
-            )
-    if norm <= ROUNDED * most < math.inf:
-        return
-    if math.isfinite(most):
+        usual = session.usual(facts)
+        local = half.with_settings(own_settings(agent.own)) if agent.own else half
+        bounds = [(1.0, local, facts)]
+        bounds += [(SEVERAL, local, usual)] if usual != facts else []
+        bounds += [(MANY, half, usual)] if agent.own else []
+        start, sent = starting_rows(held, 0), block.sent_to(0)
+        for times, by, known in bounds:
+            with suppress(NoCertificateError):  # nothing is proven of the noise: there is no bound
+                most = min(most, times * by.upload_bound(by.agent, known, start, sent, round_))
+    if math.isfinite(most) and not norm <= ROUNDED * most:
         raise UploadError(
             f"upload of norm {norm:.3g}: clip and noise explain {most:.3g} at most; it is not of "
             "this run's steps"
@@ -325,7 +332,7 @@ def accepted(
         agents[name].held = ()
         raise WireError("digest differs: agent and server do not hold the same state")
     number = task.version if task else pending.round
-    require_honest_size(half, session.state, agents[name], block, number)
+    require_honest_size(half, session, agents[name], block, number)
     extras = {key: record for key, record in held_by(reply.content).items() if key != RECORD}
     if len(update.payload) > LARGE:
         update = update._replace(payload=b"")  # its arrays are kept as they will be folded

@@ -7,7 +7,8 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,12 +16,14 @@ from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from privet.client_apps.state_tables import StateTable, of_rounds, with_ledgers
+from privet.client_apps.upload_bounds import decay_of, is_bounded
 from privet.core import NotFiniteError, UploadError
 from privet.core.errors import listed, one_line
 from privet.core.shapes import REAL, Entries, Items, require
 from privet.data.agreement import Agreement, agreement, categories_alone
 from privet.data.meaning import is_own, is_statement, named, read
 from privet.data.scaling import of_units
+from privet.kernel import Facts
 from privet.wire import Enrolment, Layout
 from privet.wire.magnitude import finite
 from privet.wire.payload import BUFFERS
@@ -251,6 +254,8 @@ class Session:
     """By agent, the last round in which its numbers were not finite."""
     saved_states: Callable[[], list[StateTable]] = list
     """Returns the agents' states of the newest checkpoint; none where there is none."""
+    _usual: tuple[int, Facts | None] = (0, None)
+    """The number of agents, and the public numbers of the one with the middle penalty of them."""
 
     @classmethod
     def of(cls, experiment: str, arrays: ArrayRecord) -> Session:
@@ -316,6 +321,30 @@ class Session:
     def has_folded(self) -> bool:
         """Whether any upload was folded in the run so far."""
         return any(done.participants for done in self.history)
+
+    def usual(self, facts: Facts) -> Facts:
+        """Return an agent's public numbers with the loss and regulariser of most agents, where its
+        own bound its uploads less."""
+        agents = self.roster.agents
+        if self._usual[0] != len(agents):
+            known = []
+            for text in (agent.facts for agent in agents.values() if agent.facts):
+                with suppress(ValueError, TypeError):  # of an agent that is left out
+                    known.append(Facts.from_json(text))
+            known.sort(key=lambda one: (not is_bounded(one), decay_of(one)))
+            self._usual = len(agents), known[(len(known) - 1) // 2] if known else None
+        middle = self._usual[1]
+        if middle is None or not is_bounded(middle):
+            return facts
+        if is_bounded(facts) and decay_of(facts) <= decay_of(middle):
+            return facts
+        return replace(
+            facts,
+            loss=middle.loss,
+            regularizer=middle.regularizer,
+            modulus=middle.modulus,
+            penalty=middle.penalty,
+        )
 
     def saved_of(self, names: Iterable[str]) -> list[StateTable]:
         """Return agents' states of the newest checkpoint, those after the round accepted last.

@@ -273,7 +273,8 @@ class Adding(InlineGrid):
         reply = super().deliver(message)
         node = self.contexts[message.metadata.dst_node_id].node_config
         if message.metadata.message_type == "train" and node["partition-id"] == 1:
-            assert reply is not None and reply.has_content()
+            assert reply is not None
+            assert reply.has_content()
             record = reply.content[RECORD]
             added = {BUFFERS: np.full(8, 1e6, "f4")}
             record["payload"] = pack({**unpack(record["payload"]), **added})  # type: ignore[arg-type,index]

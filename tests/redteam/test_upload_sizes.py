@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from typing import Any
@@ -26,6 +27,7 @@ from privet.strategies import (
     FedPLT,
     Scaffold,
 )
+from privet.wire import ENROL, RECORD
 from support.federations import app_of, logistic_agents
 
 NOISED = {"clip": 1.0, "noise_scale": 1.0}
@@ -46,20 +48,28 @@ MAKE: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 class Poisoning(InlineGrid):
-    """A grid whose agent 1 sends a constant vector, and goes on as if its steps had ended there."""
+    """A grid whose agent 1 sends a constant vector, and goes on as if its steps had ended there.
+
+    It states ``facts`` of its own when it enrols.
+    """
 
     def __init__(self, app: Any, nodes: Any, value: float | None = None, agent: int = 1) -> None:
         super().__init__(app, nodes)
         self.value, self.agent, self.hostile = value, agent, False
+        self.facts: dict[str, Any] = {}
 
     def deliver(self, message: Message) -> Message | None:
         agent = self.contexts[message.metadata.dst_node_id].node_config["partition-id"]
         training = message.metadata.message_type == "train"
         self.hostile = training and agent == self.agent and self.value is not None
         try:
-            return super().deliver(message)
+            reply = super().deliver(message)
         finally:
             self.hostile = False
+        if reply is not None and message.metadata.message_type == ENROL and agent == self.agent:
+            record: Any = reply.content[RECORD]
+            record["facts"] = json.dumps({**json.loads(record["facts"]), **self.facts})
+        return reply
 
 
 def replacing(grid: Poisoning, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,11 +94,15 @@ def played(
     value: float | None = None,
     problems: Any = None,
     rules: Any = None,
+    facts: Any = None,
+    own: Any = None,
     **keys: Any,
 ) -> Any:
     patch = pytest.MonkeyPatch()
     nodes = [{"partition-id": agent, **(rules or {})} for agent in range(4)]
+    nodes[1] |= own or {}
     grid = Poisoning(app_of(problems or logistic_agents(4), name), nodes, value)
+    grid.facts = facts or {}
     for method in ("conclude", "conclude_sparse"):
         patch.setattr(Half, method, replacing(grid, getattr(Half, method)))
     given = {"min_agents": 3, "num_agents": 4, "patience": 0.0}
@@ -114,6 +128,38 @@ def require_cost_of_agent_1(result: Any, rounds: int = 6) -> None:
 @pytest.mark.parametrize("name", MAKE)
 def test_an_absurd_upload_costs_its_agent_alone(name: str, value: float) -> None:
     require_cost_of_agent_1(played(name, value=value))
+
+
+STATED: dict[str, dict[str, Any]] = {
+    "penalty": {"penalty": 1e12},
+    "modulus": {"modulus": 1e12},
+    "loss": {"loss": "other"},
+    "regularizer": {"regularizer": "nonconvex"},
+}
+
+
+@pytest.mark.parametrize("stated", STATED)
+@pytest.mark.parametrize("name", ["dp-fedsgd", "dp-fedavg", "scaffold", "fed-dyn"])
+def test_no_statement_of_one_agent_explains_its_absurd_upload(name: str, stated: str) -> None:
+    require_cost_of_agent_1(played(name, value=1e6, facts=STATED[stated]))
+
+
+@pytest.mark.parametrize("name", ["fed-plt", "dp-iadmm"])
+def test_no_penalty_of_one_agent_explains_its_absurd_upload(name: str) -> None:
+    require_cost_of_agent_1(played(name, value=1e6, facts=STATED["penalty"]))
+
+
+def test_no_step_of_one_agent_explains_its_absurd_upload() -> None:
+    """Its steps of 5 around rho = 3 grow fast, and 1e6 is what noise may become in ten of them."""
+    require_cost_of_agent_1(played("fed-plt", value=1e5, own={"step-size": 5.0}))
+
+
+@pytest.mark.parametrize("own", [1, 2, 10])
+def test_agents_with_penalties_of_their_own_are_folded(own: int) -> None:
+    """A step of a tenth, and penalties of up to 5 beside others of a hundredth."""
+    problems = [*logistic_agents(3, weight=0.01), *logistic_agents(4, weight=own / 2)[3:]]
+    result = played("scaffold", 8, problems=problems)
+    assert all(len(done.participants) == 4 for done in result.history)
 
 
 CODED = ("dp-fedsgd", "dp-fedavg", "scaffold", "fed-dyn", "fed-pdm", "fed-plt", "dp-iadmm")

@@ -7,7 +7,6 @@ from the agent's enrolment, and a planner from the command line.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
@@ -22,6 +21,8 @@ OTHER = "other"
 """Loss of a problem of which nothing is known except how its examples are clipped."""
 _LONGEST = 2000
 _LARGEST = 1 << 53
+_STEEPEST = 1e60
+"""Magnitude of a penalty at most, so that products of it with other keys do not overflow."""
 
 
 def proven_loss(kind: str) -> str:
@@ -85,10 +86,10 @@ class Facts:
             raise ValueError("facts 'num_examples' and 'dim' must be from 1 to 2^53")
         if self.colluders < -1 or self.agents < 1:
             raise ValueError("fact 'colluders' must be at least -1, 'agents' at least 1")
-        if not (0 < self.divisor < math.inf and 0 <= self.modulus < math.inf):
-            raise ValueError("facts 'divisor' and 'modulus' must be finite and not negative")
-        if not 0 <= self.penalty < math.inf:
-            raise ValueError("fact 'penalty' must be finite and not negative")
+        if not 1.0 / _STEEPEST <= self.divisor <= _STEEPEST:
+            raise ValueError(f"fact 'divisor' must be from {1.0 / _STEEPEST:g} to {_STEEPEST:g}")
+        if not (0 <= self.modulus <= _STEEPEST and 0 <= self.penalty <= _STEEPEST):
+            raise ValueError(f"facts 'modulus' and 'penalty' must be from 0 to {_STEEPEST:g}")
         if self.dtype not in ("float32", "float64"):
             raise ValueError("fact 'dtype' must be float32 or float64")
 
@@ -198,7 +199,10 @@ def _read(text: str) -> Facts:
         raise ValueError("facts are not JSON") from None
     if not isinstance(decoded, Mapping) or decoded.keys() != _KINDS.keys():
         raise ValueError("facts do not hold the names that are expected")
-    return Facts(**decoded)
+    facts = Facts(**decoded)
+    if proven_loss(facts.loss) != facts.loss:
+        raise ValueError(f"fact 'loss' must be {OTHER} or one of {', '.join(sorted(PROVEN))}")
+    return facts
 
 
 _TYPES: Mapping[str, type] = {"int": int, "float": float, "str": str, "bool": bool}

@@ -32,7 +32,13 @@ from privet.wire.ring import Shapes
 
 from .constructors import FedPLTArguments
 from .fed_plt_accelerated import FLATTEST, AcceleratedServer
-from .fed_plt_theory import FedPLTTheory, Setting, convergence_matrix, delayed_rate
+from .fed_plt_theory import (
+    FedPLTTheory,
+    Setting,
+    convergence_matrix,
+    delayed_rate,
+    spectral_radius,
+)
 from .half import UNSAVED, Arrays, HalfState, Positions, ServerHalf, Turn, Vector, mean_row
 from .hooks import Cost, SearchAxis
 from .shared_regularizer import RegularizerSettings
@@ -303,7 +309,7 @@ def _contraction(agent: SplittingAgent, facts: Facts) -> float:
     moduli = facts.public_moduli(agent.row_norm)
     step = agent.step_size or best_step(moduli, agent.rho)
     setting = Setting(agent.rho, step, agent.local_epochs)
-    return float(np.max(np.abs(np.linalg.eigvals(convergence_matrix(moduli, setting)))))
+    return spectral_radius(convergence_matrix(moduli, setting))
 
 
 class FedPLT(FedPLTArguments):

@@ -44,6 +44,7 @@ def solver_factor(moduli: Moduli, setting: Setting) -> float:
 
     Gradient descent, Lemma 2: max(|1 - gamma (lambda + 1/rho)|, |1 - gamma (L + 1/rho)|)^N_e.
     Accelerated gradient, corrected Lemma 8: sqrt((1 + kappa) (1 - 1/sqrt(kappa))^N_e).
+    Infinite where it is too large for a float.
     """
     low = moduli.strong_convexity + 1.0 / setting.rho
     high = moduli.smoothness + 1.0 / setting.rho
@@ -51,7 +52,10 @@ def solver_factor(moduli: Moduli, setting: Setting) -> float:
         kappa = high / low
         return math.sqrt((1.0 + kappa) * (1.0 - 1.0 / math.sqrt(kappa)) ** setting.local_epochs)
     chi = max(abs(1.0 - setting.step_size * low), abs(1.0 - setting.step_size * high))
-    return float(chi**setting.local_epochs)
+    try:
+        return float(chi**setting.local_epochs)
+    except OverflowError:
+        return math.inf
 
 
 def splitting_factor(moduli: Moduli, rho: float) -> float:
@@ -123,6 +127,11 @@ def delayed_rate(moduli: Moduli, setting: Setting, relaxation: float) -> float:
             [2 * relaxation * chi, factor + 6 * relaxation * chi * share],
         ]
     )
+    return spectral_radius(matrix)
+
+
+def spectral_radius(matrix: NDArray[np.float64]) -> float:
+    """Return the largest magnitude of an eigenvalue, infinite where an entry is not finite."""
     if not np.isfinite(matrix).all():
         return math.inf
     return float(np.max(np.abs(np.linalg.eigvals(matrix))))
@@ -136,7 +145,7 @@ def predict(query: Query, setting: Setting, participation: float = 1.0) -> Predi
     ``cost`` is rounds * (N_e * gradient cost + communication cost), per agent.
     """
     matrix = convergence_matrix(query.moduli, setting)
-    radius = float(np.max(np.abs(np.linalg.eigvals(matrix))))
+    radius = spectral_radius(matrix)
     rate = math.sqrt(1.0 - participation + participation * radius**2)
     rounds = math.log(query.reduction) / math.log(rate) if 0 < rate < 1 else math.inf
     if rate == 0:

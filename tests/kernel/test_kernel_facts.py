@@ -160,7 +160,8 @@ def test_text_and_back(
         {"divisor": math.nan}, {"divisor": 12}, {"dim": 0}, {"dim": 1.5}, {"dtype": "float16"},
         {"dtype": None}, {"loss": 3}, {"regularizer": None}, {"modulus": -0.1},
         {"modulus": math.nan}, {"modulus": math.inf}, {"clips": 1}, {"clips": "yes"},
-        {"num_examples": 10**400}, {"dim": 10**400},
+        {"num_examples": 10**400}, {"dim": 10**400}, {"divisor": 1e-300}, {"divisor": 1e300},
+        {"modulus": 1e150}, {"penalty": 1e150}, {"penalty": math.nan},
     ],
     ids=str,
 )  # fmt: skip
@@ -170,6 +171,13 @@ def test_what_an_agent_says_is_validated(change: dict[str, Any]) -> None:
         Facts(**{**asdict(FACTS), **change})
     with pytest.raises(ValueError, match=field):
         Facts.from_json(json.dumps({**asdict(FACTS), **change}))
+
+
+def test_a_loss_that_no_table_has_is_refused() -> None:
+    """It would be taken for one of which more than its clip is known."""
+    with pytest.raises(ValueError, match="'loss' must be other or one of logistic, multinomial"):
+        Facts.from_json(json.dumps({**asdict(FACTS), "loss": "of-its-own"}))
+    assert not Facts.from_json(replace(FACTS, loss="other").to_json()).linear
 
 
 @pytest.mark.parametrize(

@@ -369,13 +369,44 @@ def facts_with(**numbers: Any) -> Change:
 
 
 @pytest.mark.parametrize(
-    "numbers", [{"modulus": 0.0, "regularizer": "none"}, {"modulus": 1e300}], ids=["none", "huge"]
+    "numbers", [{"modulus": 0.0, "regularizer": "none"}, {"modulus": 1e50}], ids=["none", "huge"]
 )
 def test_numbers_without_a_contraction_end_no_geometric_run(numbers: dict[str, Any]) -> None:
     strategy = targeted(budget_schedule="geometric")
     result = play(strategy, grid("dp-fedsgd", facts_with(**numbers), "2"))
     assert [done.participants for done in result.history] == others("2")
     assert "no contraction is known" in str(strategy.run.session.roster.rejected)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"loss": "of-its-own"},
+        *({"modulus": size} for size in (1e50, 1e150, 1e308)),
+        *({"divisor": size} for size in (5e-324, 1e-300, 1e-50, 1e308)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"step_size": 0.1, "asynchronous": True, "max_uploads": 2},
+        {"late_replies": "fold"},
+        {"asynchronous": True, "max_uploads": 2, "local_solver": "noisy-gd", "local_epochs": 2}
+        | {"clip": 1.0, "noise_variance": 1.0},
+    ],
+    ids=["asynchronous", "late", "private"],
+)
+def test_numbers_without_moduli_end_no_run_of_old_models(
+    keys: dict[str, Any], numbers: dict[str, Any]
+) -> None:
+    strategy = plain(**{"row_norm": 1.0, "local_solver": "gd", **keys})
+    nodes = grid("fed-plt", facts_with(**numbers), "2")
+    start = ArrayRecord({"x": Array(np.zeros(4))})
+    result = strategy.start(nodes, start, num_rounds=8, timeout=20.0)
+    folded = {name for done in result.history for name in done.participants}
+    assert {"0", "1", "3", "4"} <= folded
+    assert np.abs(result.arrays["x"].numpy()).max() < 100
 
 
 def test_one_agent_that_sets_the_noise_of_all_is_named(caplog: pytest.LogCaptureFixture) -> None:
@@ -635,7 +666,7 @@ def test_a_dear_account_leaves_the_others_their_statement(masked: bool) -> None:
 
 def test_an_account_that_is_as_asked_passes_every_check(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of accounts that are compared as texts the full check refuses none."""
-    facts = Facts(20, 20.0, 4, loss="binary-logistic").to_json()
+    facts = Facts(20, 20.0, 4, loss="logistic").to_json()
     full = partial(account_module.upload_fault, enrolled=1)
     passed = 0
     for target in (0.0, 2.0):

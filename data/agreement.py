@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from privet.data.dataset import some
-from privet.data.meaning import SORTED, Difference, Meaning, digest, is_digests, read
+from privet.data.meaning import SORTED, Difference, Meaning, digest, is_digests, read, usual
 from privet.data.scaling import pooled
 
 
@@ -151,6 +151,8 @@ def _of_most(stated: Mapping[str, str], room: float | None = None) -> str:
     """
     most = math.inf if room is None else room
     first: dict[str, str] = {}
+    forms: dict[str, Meaning] = {}
+    stating: dict[str, Counter[str]] = {}
     counts: dict[str, dict[str, int]] = {}
     for text in stated.values():
         meaning = read(text)
@@ -162,6 +164,10 @@ def _of_most(stated: Mapping[str, str], room: float | None = None) -> str:
         # Of sites with the same encoding, the text says more than digests do.
         if known not in first or is_digests(first[known]):
             first[known] = text
+        if meaning is not None:
+            form = replace(meaning, scale={}, rows={}, codes={})
+            forms.setdefault(form.text, form)
+            stating.setdefault(content, Counter())[form.text] += 1
         orders = counts.setdefault(content, {})
         orders[known] = orders.get(known, 0) + 1
     total = {content: sum(orders.values()) for content, orders in counts.items()}
@@ -185,5 +191,8 @@ def _of_most(stated: Mapping[str, str], room: float | None = None) -> str:
         covered |= alike
         count = sum(total[one] for one in alike)
         if count > best:
-            best, result = count, chosen[content] if base is None else base.text
+            best, result = count, chosen[content]
+            if base is not None:
+                votes = sum((stating[one] for one in alike if one in stating), Counter[str]())
+                result = usual(base, [(forms[one], votes[one]) for one in votes]).text
     return result

@@ -13,7 +13,8 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -45,6 +46,9 @@ _SHOWN = 120
 _FEW_TEXTS, _LONGEST_TEXT = 3, 20
 """Categories that it shows of many, and characters of each."""
 _DIGESTS = re.compile(rf"[0-9a-f]{{32}}:([0-9a-f]{{32}}|{SORTED}|{OWN})")
+
+_UNCOMPARED = ("stated", "width")
+"""Facts in which sites with the same content may differ: they are in no digest."""
 
 Facts = Mapping[str, Any]
 
@@ -279,6 +283,28 @@ class Meaning:
         )
 
 
+def usual(base: Meaning, forms: Sequence[tuple[Meaning, int]]) -> Meaning:
+    """Return an encoding with what no digest holds as most sites state it, column by column.
+
+    ``forms`` are what sites state that do not differ from it, and how many do; those count that
+    have the column as it has.
+    """
+    columns = dict(base.columns)
+    for name, facts in base.columns.items():
+        if all(one.columns[name] == facts for one, _ in forms):
+            continue
+        votes, same = Counter[tuple[Any, ...]](), _unordered(facts)
+        for one, count in forms:
+            theirs = one.columns[name]
+            if _unordered(theirs) == same:
+                votes[tuple(map(theirs.get, _UNCOMPARED))] += count
+        for most, _ in votes.most_common(1):
+            kept = {key: value for key, value in facts.items() if key not in _UNCOMPARED}
+            stated = zip(_UNCOMPARED, most, strict=True)
+            columns[name] = kept | {key: value for key, value in stated if value is not None}
+    return replace(base, columns=columns)
+
+
 def digest(text: str) -> str:
     """Return a digest of a text, of 32 hexadecimal digits."""
     return hashlib.sha256(text.encode()).hexdigest()[:32]
@@ -292,6 +318,12 @@ def named(mark: str, row_norm: float) -> str:
 def is_digests(statement: str) -> bool:
     """Whether a site's statement is digests alone."""
     return not statement.startswith("{")
+
+
+def in_digests(statement: str) -> str:
+    """Return a site's readable statement as a private node states it."""
+    meaning = read(statement)
+    return statement if meaning is None else meaning.digests
 
 
 def read(statement: str) -> Meaning | None:
@@ -501,7 +533,7 @@ def _ordered(facts: Facts) -> dict[str, Any]:
 
 def _unordered(facts: Facts) -> dict[str, Any]:
     """Return the facts of a column whatever the order of its categories and whoever stated them."""
-    result = {key: value for key, value in facts.items() if key not in ("stated", "width")}
+    result = {key: value for key, value in facts.items() if key not in _UNCOMPARED}
     if "categories" in result:
         first, *others = result["categories"]
         result["categories"] = [first, *sorted(others)]
@@ -520,10 +552,39 @@ def _numbers(given: Mapping[str, Any]) -> dict[str, list[float]]:
     return {str(name): [float(one) for one in numbers] for name, numbers in given.items()}
 
 
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_true(value: Any) -> bool:
+    return value is True
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list)
+
+
+_FACTS: Mapping[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("categories", "range"), _is_list),
+    **dict.fromkeys(("unit", "censored"), _is_text),
+    **dict.fromkeys(("stated", "gap", "dates"), _is_true),
+    "width": lambda value: type(value) is int and 0 <= value <= 2,
+}
+"""The facts of a column, with what of each a site may state; `_require_facts` asks for more."""
+
+
 def _require_facts(made: Meaning) -> None:
     """Refuse what no site of this library states: texts come from the other side of a network."""
     if not all(isinstance(name, str) for name in made.columns):
         raise TypeError("names of columns are no texts")
+    of_label = set(made.label) - {"name", "classes", "range", "unit"}
+    if of_label or any(facts.keys() - _FACTS.keys() for facts in made.columns.values()):
+        raise TypeError("a fact of a column that is not known")
+    for facts in made.columns.values():
+        if not all(_FACTS[key](value) for key, value in facts.items()):
+            raise TypeError("a fact of a column that no column has")
+        if "width" in facts and len(facts.get("categories", ())) != 1:
+            raise TypeError("a width of other columns than of one category")
     for facts in (*made.columns.values(), made.label, made.settings):
         others = [value for key, value in facts.items() if key not in _LISTS]
         if not all(isinstance(one, str | int | float) for one in others):

@@ -13,7 +13,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, Literal, Protocol, cast, runtime_checkable
 
@@ -22,7 +22,7 @@ from flwr.serverapp import Grid
 
 from privet.core import RunError, WireError
 from privet.core.errors import INSTEAD_OF_OTHER_APPS, listed, one_line
-from privet.data.meaning import has_numbers, is_statement
+from privet.data.meaning import has_numbers, in_digests, is_statement
 from privet.kernel import AgentLedger
 from privet.kernel.masks import is_usable
 from privet.wire import ENROL, RECORD, Enrolment, Update, sort_names
@@ -743,8 +743,12 @@ class Roster:
     def _enrol(
         self, node: int, holds: str | None, enrolment: Enrolment, question: Question
     ) -> None:
-        problem, stated = question.mismatch(enrolment), is_statement(enrolment.encoding)
-        if question.quiet and stated and has_numbers(enrolment.encoding):
+        stated = is_statement(enrolment.encoding)
+        of_rows = question.quiet and stated and has_numbers(enrolment.encoding)
+        if question.quiet and stated:  # as agents that keep to themselves state it
+            enrolment = replace(enrolment, encoding=in_digests(enrolment.encoding))
+        problem = question.mismatch(enrolment)
+        if of_rows:
             # Agents that keep to themselves take no such scaling: it is not to be that of most.
             problem = "scales its columns by numbers of its rows, which no agent of this run takes"
         elif problem and question.open and stated:

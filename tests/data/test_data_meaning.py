@@ -355,6 +355,15 @@ def test_a_statement_from_elsewhere_is_read_or_refused(junk: str) -> None:
         '{"columns": [["x", {}]], "scale": {"x": [0, 0]}}',
         '{"columns": [["x", {}]], "scale": {"x": [NaN, 1]}}',
         '{"columns": [["x", {"range": [1]}]]}',
+        '{"columns": [["x", {"stated": 2}]]}',
+        '{"columns": [["x", {"gap": false}]]}',
+        '{"columns": [["x", {"width": 1}]]}',
+        '{"columns": [["x", {"categories": ["a"], "width": "1"}]]}',
+        '{"columns": [["x", {"categories": ["a"], "width": true}]]}',
+        '{"columns": [["x", {"categories": ["a"], "width": 5}]]}',
+        '{"columns": [["x", {"unit": 3}]]}',
+        '{"columns": [["x", {"of-its-own": 1}]]}',
+        '{"columns": [["x", {}]], "label": {"stated": true}}',
         '{"columns": [[1, {}], ["x", {}]]}',
         '{"columns": [["x", {"a": [[], []]}]]}',
         '{"label": {"a": {"": 0}}}',
@@ -386,6 +395,25 @@ def test_most_sites_decide_whoever_comes_first() -> None:
     assert agreement(stated, leader=odd.text) == Agreement(odd.text)
     assert agreement({}) == Agreement("")
     assert agreement({"1": odd.text, "2": most.text}) == Agreement(odd.text)
+
+
+@pytest.mark.parametrize("scales", [False, True])
+@pytest.mark.parametrize("odd", [{"width": 0}, {"width": 2}, {"width": 1, "stated": True}, {}])
+def test_what_no_digest_holds_is_as_most_sites_state_it(odd: dict[str, Any], scales: bool) -> None:
+    """Each site has a scale of its own, so that no two of their digests are equal."""
+
+    def site(place: int, flag: dict[str, Any]) -> str:
+        columns = {"age": {}, "flag": {"categories": ["yes"], **flag}}
+        scale = {"scale": {"age": [place, 1.0]}} if scales else {}
+        rows = {"age": [3.0, float(place), 2.0]}
+        return Meaning(columns, {"classes": ["0", "1"]}, rows=rows, **scale).text
+
+    sites = {str(place): site(place, {"width": 1} if place else odd) for place in range(4)}
+    for order in (sites, dict(reversed(sites.items()))):
+        agreed = agreement(order).meaning
+        assert agreed is not None
+        assert agreed.columns["flag"] == {"categories": ["yes"], "width": 1}
+        assert agreed.scale["age"][0] == 1.5
 
 
 def lacking(*columns: tuple[str, ...], names: tuple[str, ...] = ("c", "d")) -> Meaning:

@@ -166,18 +166,16 @@ NUMBERS: dict[str, Callable[[Meaning], Meaning]] = {
 }
 
 
-@pytest.mark.parametrize("liar", ["0", "2"])
-@pytest.mark.parametrize("what", list(NUMBERS))
-def test_numbers_of_rows_stand_in_for_nobody_s_digests(
-    tmp_path: Path, what: str, liar: str
-) -> None:
+def of_tables(tmp_path: Path, change: Callable[[Meaning], Meaning], liar: str) -> Liar:
+    """Return a grid of three tables, of which one is stated as text, and changed."""
     schema = tmp_path / "schema.toml"
-    schema.write_text('[columns]\nage = [0, 100]\ndose = [0, 10]\ny = ["0", "1"]\n')
+    columns = 'age = [0, 100]\ndose = [0, 10]\nflag = ["yes"]\ny = ["0", "1"]'
+    schema.write_text(f"[columns]\n{columns}\n")
     rng, nodes = np.random.default_rng(0), []
     for place in range(3):
-        rows = [f"{rng.integers(100)},{rng.integers(10)},{rng.integers(2)}" for _ in range(60)]
+        rows = [f"{rng.integers(100)},{rng.integers(10)},yes,{rng.integers(2)}" for _ in range(60)]
         table = tmp_path / f"{place}.csv"
-        table.write_text("\n".join(["age,dose,y", *rows, ""]))
+        table.write_text("\n".join(["age,dose,flag,y", *rows, ""]))
         nodes.append(
             {"partition-id": place, "num-partitions": 3, "dataset": "csv", "schema": str(schema),
              "data-path": str(table), "label-column": "y", "partition": "none"}
@@ -189,18 +187,52 @@ def test_numbers_of_rows_stand_in_for_nobody_s_digests(
 
             def state(record: Any, _: Message) -> None:
                 own: Any = problem_from_context(context)
-                record["encoding"] = NUMBERS[what](own.meaning).text
+                record["encoding"] = change(own.meaning).text
 
             self.change = state
             return super().deliver(message)
 
     made = States(client_app(None, problem_from_context), nodes)
     made.liar, made.keys = liar, {}
+    return made
+
+
+@pytest.mark.parametrize("liar", ["0", "2"])
+@pytest.mark.parametrize("what", list(NUMBERS))
+def test_numbers_of_rows_stand_in_for_nobody_s_digests(
+    tmp_path: Path, what: str, liar: str
+) -> None:
+    made = of_tables(tmp_path, NUMBERS[what], liar)
     strategy = DPFedSGD(num_agents=3, clip=1.0, noise_scale=1.0, step_size_base=0.1)
     result = play(strategy, made, {"x": 3})
     honest = tuple(name for name in "012" if name != liar)
     assert [done.participants for done in result.history] == [honest] * 2
     assert "by numbers of its rows" in str(strategy.run.session.roster.rejected)
+
+
+@pytest.mark.parametrize("liar", ["0", "2"])
+@pytest.mark.parametrize(
+    "facts",
+    [{}, {"stated": True}, {"stated": 2}, {"width": 0}, {"width": 1}, {"width": 5}],
+    ids=str,
+)
+def test_what_no_digest_holds_ends_no_private_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any], liar: str
+) -> None:
+    """A text with the digests of all, but for facts that no digest holds."""
+    monkeypatch.setattr(run_module, "in_simulation", lambda grid: False)  # as between nodes
+
+    def changed(own: Meaning) -> Meaning:
+        columns = {name: dict(one) for name, one in own.columns.items()}
+        columns["flag"] = {"categories": ["yes"], **facts}
+        return replace(own, columns=columns)
+
+    made = of_tables(tmp_path, changed, liar)
+    strategy = DPFedSGD(num_agents=3, clip=1.0, noise_scale=1.0, step_size_base=0.1)
+    result = play(strategy, made, {"x": 3})
+    honest = {name for name in "012" if name != liar}
+    assert all(honest <= set(done.participants) for done in result.history)
+    assert len(result.history) == 2
 
 
 def told(**about: Any) -> Change:

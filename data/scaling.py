@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 
@@ -24,6 +25,8 @@ _MIDDLE, _SAME = 1.2816, 1.25
 whose deviations, relative to them, are the same but for this factor, as a unit keeps them."""
 _ERRORS = 3.0
 """Means of skewed numbers this many standard errors apart are so by more than chance."""
+_MOVED = 10.0
+"""One site that changes the deviation of all sites' numbers by this factor is named."""
 _ALIKE, _LARGE, _MIRRORED = 1.5, 4.0, 0.1
 """So are means this far apart whose deviations, relative to them, differ by no more than that."""
 
@@ -195,7 +198,40 @@ def of_units(sites: Mapping[str, Meaning]) -> list[str]:
         shown = name or next(str(site.label.get("name", "")) for site in sites.values())
         given = {one: sites[one].codes.get(name, ()) for one, rows in known.items() if rows[0]}
         codes = {one: dict(zip(x[::2], x[1::2], strict=True)) for one, x in given.items()}
-        lines += [f"column {shown}: {found}" for found in of_numbers(known, codes)]
+        found = of_numbers(known, codes)
+        if not (found or any("range" in facts for facts in columns.values())):
+            found = moved_by_one(known)
+        lines += [f"column {shown}: {one}" for one in found]
+    return lines
+
+
+def moved_by_one(sites: Mapping[str, Sequence[float]]) -> list[str]:
+    """Return what to do where a single site of several changes the deviation of the rows together
+    by a factor of ten or more: all sites' numbers are scaled by it.
+
+    Parameters
+    ----------
+    sites : mapping
+        By name of the site, number, mean and sum of squared deviations of its numbers.
+    """
+    known = {name: rows for name, rows in sites.items() if rows[0]}
+    if len(known) < 3:
+        return []
+    _, mean, squares = whole = reduce(_merged, known.values(), (0.0, 0.0, 0.0))
+    apart = {n: rows[2] + rows[0] * (rows[1] - mean) ** 2 for n, rows in known.items()}
+    suspects = {max(apart, key=apart.__getitem__), max(known, key=lambda name: known[name][0])}
+    lines = []
+    for name in sorted(suspects):
+        others = (rows for one, rows in known.items() if one != name)
+        number, _, rest = reduce(_merged, others, (0.0, 0.0, 0.0))
+        if not (squares > 0 and rest > 0):
+            continue
+        factor = math.sqrt(squares / whole[0]) / math.sqrt(rest / number)
+        if not 1 / _MOVED < factor < _MOVED:
+            lines.append(
+                f"the deviation by which all sites scale is {factor:.3g} times that without "
+                f"{name!r}: check its numbers, or give the column a range in a schema"
+            )
     return lines
 
 

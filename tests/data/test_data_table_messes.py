@@ -131,6 +131,23 @@ def test_units_of_targets_are_doubted_and_dates_are_not() -> None:
     assert [line.split(":")[0] for line in of_units(sites)] == ["column weight"]
 
 
+@pytest.mark.parametrize(
+    "odd", [[80, 50, 1e12], [80, 50, 1e260], [1e15, 50, 1e25], [1e15, 50, 1e10], [80, 1e120, 800]]
+)
+def test_a_site_whose_numbers_alone_scale_those_of_all_is_named(odd: list[float]) -> None:
+    def lines(numbers: list[float], **facts: Any) -> list[str]:
+        each = [numbers, *([80.0, 50.0 + place, 8000.0] for place in range(4))]
+        own = [Meaning({"age": facts}, rows={"age": rows}) for rows in each]
+        return of_units({f"s{at}": one for at, one in enumerate(own)})
+
+    (line,) = lines(odd)
+    assert line.startswith("column age: ")
+    assert "'s0'" in line
+    assert not lines([80, 50, 40000])
+    assert not lines([8000, 50, 800000])
+    assert not lines([80, 50, 1e12], range=[0, 100])
+
+
 # ------------------------------------------------------------------ sites
 
 SITES = ("bern", "graz", "linz")

@@ -273,9 +273,10 @@ give another last bit."""
 def privacy_of(half: ServerHalf[Any], session: Session | None) -> Privacy:
     """Return a run's guarantee, from the accounts of all its agents.
 
-    There is none if anything left without noise, now or before a resume, or if no agent's account
-    can be read. An agent that itself states no bound has none, and costs the others theirs only
-    where they share the noise; one whose account is above the run's target has a figure of its own.
+    There is none if the run itself adds no noise, if anything left without it, now or before a
+    resume, or if no agent's account can be read. An agent that itself states no bound has none, and
+    costs the others theirs only where they share the noise; one whose account is above the run's
+    target has a figure of its own.
     """
     agents = {} if session is None else session.roster.agents
     unbound = tuple(sort_names(name for name, agent in agents.items() if agent.unbound))
@@ -330,12 +331,12 @@ def draw_length(agent: Agent, session: Session | None) -> int:
 
 
 def _not_private(half: ServerHalf[Any], ledgers: list[str]) -> str:
-    if not ledgers:
-        if half.agent.private:
-            return "no agent has taken part"
+    if not half.agent.private:  # whatever accounts an agent states
         if means_privacy(half.settings()):
             return "noise without a clip, or a clip without noise, proves nothing"
         return "updates leave without accounted noise"
+    if not ledgers:
+        return "no agent has taken part"
     if why := _no_claim(half):
         return why
     if not all(ledgers):

@@ -178,6 +178,8 @@ class Outcome:
             agent no more.
         """
         update = read_update(content, self.half.name, self.half.version, round_)
+        if not self.half.agent.private:  # there is no cost: an account would be the agent's alone
+            update = update._replace(ledger="", epsilon=math.inf)
         if name not in self.stated or self.stated[name][1] != update.ledger:  # not read before
             agents, noises = self.session.roster.agents, self.session.noises
             ledger, enrolled = update.ledger, len(agents)

@@ -23,6 +23,8 @@ from privet.data.meaning import Meaning
 from privet.kernel import AgentLedger, Facts, Release, drawn_delta
 from privet.kernel.agent_ledger import MOST_RELEASES
 from privet.problems import BinaryLogistic, PooledL2
+from privet.server_apps.account import privacy_account
+from privet.server_apps.report.statement import has_statement
 from privet.sim.engine import InlineGrid
 from privet.strategies import GFL, DPFedSGD, FedPLT, PrimalDualStrategy, PrivetResult
 from privet.strategies.run import account as account_module
@@ -749,3 +751,45 @@ def test_a_run_whose_other_nodes_are_silent_is_worth_another_try(
     with pytest.raises(RunError, match="agents could be enrolled, below min-agents") as caught:
         strategy.start(grid, ArrayRecord({"x": Array(np.zeros(4))}), num_rounds=2)
     assert isinstance(caught.value, HopelessError) is not silent
+
+
+class Alone(Liar):
+    """All other agents fail in every round."""
+
+    def deliver(self, message: Message) -> Message | None:
+        node = self.contexts[message.metadata.dst_node_id].node_config
+        if message.metadata.message_type != ENROL and str(node["partition-id"]) != self.liar:
+            return Message(Error(101, "it failed"), reply_to=message)
+        return super().deliver(message)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        ({}, "without accounted noise"),
+        ({"local_solver": "noisy-gd", "clip": 1.0, "step_size": 0.1}, "proves nothing"),
+    ],
+)
+def test_accounts_that_agents_state_make_no_run_private(
+    keys: dict[str, Any], why: str, masked: bool
+) -> None:
+    release = Release("gaussian", 5.0, relation="replace-one", what="noised gradient")
+    text = AgentLedger.of([(release, 1)]).to_json()
+    state = told(epsilon=0.5, ledger=text)
+    if masked:  # a sum has more than one agent
+        nodes = grid("fed-plt", state, "2", "train")
+    else:
+        nodes = Alone(app_of(logistic_agents(COUNT), "fed-plt"), COUNT)
+        nodes.change, nodes.liar, nodes.kind, nodes.keys = state, "2", "train", {}
+    strategy = plain(**keys, min_agents=1, secure_sum=masked)
+    result = play(strategy, nodes)
+    assert any(done.participants for done in result.history)
+    assert [done.epsilon for done in result.history] == [math.inf] * 2
+    assert result.privacy is not None
+    assert not result.privacy.private
+    assert why in result.privacy.reason
+    account = privacy_account(strategy, {"rows-per-person": 1})
+    assert (account["private"], account["accounts"]) == (False, [])
+    assert not has_statement(account, int(result.exit_code), result.history)
+    assert not any(agent.ledger for agent in strategy.run.session.roster.agents.values())

@@ -11,7 +11,7 @@ from privet.core.errors import one_line
 from privet.kernel import UNITS, AgentLedger, drawn_delta
 from privet.kernel.programs.custom import custom_in
 from privet.strategies import PrimalDualStrategy
-from privet.strategies.run.account import Privacy, draw_length, privacy_of
+from privet.strategies.run.account import Privacy, draw_length, privacy_of, terms_of
 from privet.strategies.run.calibration import first_facts
 from privet.strategies.run.views import table
 
@@ -113,7 +113,7 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
     """
     session = strategy.session
     agents = {} if session is None else session.roster.agents
-    special = strategy.account(config, lambda: first_facts(agents.items()))
+    special = strategy.account(config, lambda: terms_of(agents.values()))
     if special is not None:
         return Account(special)
     result = privacy_of(strategy.half, session)
@@ -192,7 +192,7 @@ def as_printed(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> float
     session = strategy.session
     if session is None:
         return None
-    facts = first_facts((n, agent) for n, agent in session.roster.agents.items() if agent.tag)
+    facts = first_facts(agent for agent in session.roster.agents.values() if agent.tag)
     if facts is None:
         return None
     try:

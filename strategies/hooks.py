@@ -23,6 +23,8 @@ from .shared_regularizer import RegularizerSettings
 Vector = NDArray[Any]
 Monitor = Callable[[int, Mapping[str, Vector]], Mapping[str, float]]
 """``(round, models) -> numbers by name``; round 0 is the start."""
+Stated = Sequence[tuple[Facts, Mapping[str, Any]]]
+"""Public numbers of agents, each with the settings that it follows in place of the run's."""
 
 
 @runtime_checkable
@@ -232,7 +234,7 @@ class Hooks:
         return ()
 
     def account(
-        self, config: Mapping[str, Any], facts: Callable[[], Facts | None]
+        self, config: Mapping[str, Any], stated: Callable[[], Stated | None]
     ) -> dict[str, Any] | None:
         """Return the account of the run where the noise is not the agents' own, else None.
 
@@ -240,8 +242,9 @@ class Hooks:
         ----------
         config : mapping
             A resolved run config.
-        facts : callable
-            Returns the public numbers of the agent with the fewest examples, None where nobody
-            says any.
+        stated : callable
+            Returns what the enrolled agents computed by, each once: their public numbers, and the
+            settings that they follow in place of the run's; None where an agent states none that
+            can be read.
         """
         return None

@@ -19,6 +19,7 @@ from privet.client_apps.as_printed import gfl_theorem_2
 from privet.client_apps.gfl import Agent, LinkNoise
 from privet.kernel import UNITS, Facts, Release, Totals
 
+from ..hooks import Stated
 from .graph import Matrix, combination_matrix, neighbours
 from .mixing import perturbation_kind
 from .server import Server
@@ -49,6 +50,25 @@ class Links:
         )
         links = cls(Agent.from_settings(config), facts, noise)
         return links if links.release(1) is not None else None
+
+    @classmethod
+    def dearest(cls, config: Mapping[str, Any], stated: Stated) -> Self | None:
+        """Return the links of the agent whose releases cost most; None if any has no certificate.
+
+        ``stated`` are agents' public numbers, and their settings in place of the run's. A record's
+        influence stays in its unit's model, so that one agent's steps count for all of its unit.
+        """
+        found: dict[float, Self] = {}
+        for facts, own in stated:
+            try:
+                links = cls.of({**config, **own}, facts)
+            except (ValueError, ArithmeticError):  # the numbers are the agent's
+                links = None
+            release = None if links is None else links.release(1)
+            if links is None or release is None:
+                return None
+            found[release.loss] = links
+        return found[max(found)] if found else None
 
     def release(self, round_: int) -> Release | None:
         """Return the release of a unit in a round."""
@@ -109,12 +129,13 @@ def gfl_account(
     half: Server,
     config: Mapping[str, Any],
     rounds: int,
-    facts: Facts | None,
+    stated: Stated | None,
     repeated: Iterable[int] = (),
 ) -> dict[str, Any]:
     """Return what goes into ``privacy.json``: never private as a whole, and why.
 
-    ``repeated`` are rounds of which the links may have carried one release more, see `State`.
+    ``stated`` is what all agents computed by; None where that is not known of each. ``repeated``
+    are rounds of which the links may have carried one release more, see `State`.
 
     ``accounts`` say it towards the coordinator (the own server) and the world, both without a
     bound, and towards an observer of the links, who is the adversary that the noise is for.
@@ -129,7 +150,7 @@ def gfl_account(
     ]
     noise = half.perturbation.noise
     given = noise is not None and not getattr(noise, "private", False)
-    links = None if facts is None or given else Links.of(config, facts)
+    links = None if stated is None or given else Links.dearest(config, stated)
     if links is None or not rounds:
         accounts.append(_entry("links", math.inf, delta, [_why(config, given=given)]))
     else:
@@ -173,4 +194,4 @@ def _why(config: Mapping[str, Any], *, given: bool) -> str:
         return "gradients are not clipped (clip = 0), so no sensitivity is known"
     if config["closing-rounds"]:
         return "closing exchanges show the last models without noise (closing-rounds)"
-    return "no bound is proven for this regulariser and step"
+    return "no bound is proven for the regulariser and step of every agent"

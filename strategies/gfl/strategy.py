@@ -27,12 +27,12 @@ from privet.client_apps.terms import NoiseTerms, PrivacyTerms
 from privet.core import ConfigError
 from privet.core.key import Config, read, setting
 from privet.data import Federation
-from privet.kernel import Facts, NoiseSource, SystemNoise
+from privet.kernel import NoiseSource, SystemNoise
 from privet.problems import public_facts
 
 from .. import participation
 from ..constructors import GFLArguments
-from ..hooks import Monitor, SearchAxis
+from ..hooks import Monitor, SearchAxis, Stated
 from ..run import Observer, Run
 from ..run.account import PrivetResult
 from .account import Links, Spending, gfl_account
@@ -229,14 +229,14 @@ class GFL(GFLArguments):
         return (GflMeasures(optimum, config["units"], spending),)
 
     def account(
-        self, config: Mapping[str, Any], facts: Callable[[], Facts | None]
+        self, config: Mapping[str, Any], stated: Callable[[], Stated | None]
     ) -> dict[str, Any]:
         """Return the account: never private as a whole, with a bound on the links alone."""
         if self.session is None:
             return gfl_account(self.server, config, 0, None)
         state = self.session.state  # None in a plan
         repeated = [] if state is None else state.repeated.tolist()
-        return gfl_account(self.server, config, self.session.round, facts(), repeated)
+        return gfl_account(self.server, config, self.session.round, stated(), repeated)
 
     @property
     def server(self) -> Server:

@@ -482,6 +482,17 @@ def _stated(half: ServerHalf[Any], agent: Agent) -> list[tuple[ServerHalf[Any], 
     ]
 
 
+def terms_of(agents: Iterable[Agent]) -> list[tuple[Facts, dict[str, Any]]] | None:
+    """Return what agents may have computed by, each once: their public numbers, and the settings
+    that they follow in place of the run's; None where an agent states none that can be read.
+    """
+    texts = dict.fromkeys(terms for agent in agents for terms in agent.terms)
+    try:
+        return [(Facts.from_json(known), own_settings(own)) for known, own in texts]
+    except (ValueError, TypeError):  # the texts are the agents'
+        return None
+
+
 def _appended(known: str, text: str) -> str:
     """Return the account that ``text`` has after all of ``known``; empty where that is no start."""
     if known.endswith("}]") and text.startswith(f"{known[:-1]},"):

@@ -662,7 +662,10 @@ def uncertified(half: ServerHalf[Any], facts: Facts, own: Mapping[str, Any]) -> 
     return ""
 
 
-def first_facts(agents: Iterable[tuple[str, Agent]]) -> Facts | None:
+def first_facts(agents: Iterable[Agent]) -> Facts | None:
     """Return the public numbers of the agent with the fewest examples, None if none states them."""
-    known = [facts_of(name, agent) for name, agent in agents if agent.facts]
+    known = []
+    for agent in agents:
+        with suppress(ValueError, TypeError):  # the text is the agent's
+            known.append(Facts.from_json(agent.facts))
     return min(known, key=lambda facts: facts.num_examples, default=None)

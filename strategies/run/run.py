@@ -679,13 +679,11 @@ class Run:
         facts, half = enrolment.facts, self.half
         if not facts and self._plans_noise:
             return _NO_FACTS
-        if facts and self.private:
-            if why := refused_facts(facts) or _other_numbers(enrolment):
-                return why
-            if self._calibrated and (
-                why := self._without_certificate(facts, enrolment.own_settings)
-            ):
-                return why
+        if facts and (why := refused_facts(facts) or _other_numbers(enrolment)):
+            return why
+        checked = facts and self.private and self._calibrated
+        if checked and (why := self._without_certificate(facts, enrolment.own_settings)):
+            return why
         if not enrolment.ledger:
             return ""
         unknown = enrolment.agent not in self.session.roster.agents

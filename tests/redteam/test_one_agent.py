@@ -22,7 +22,8 @@ from privet.data import problem_from_context
 from privet.data.meaning import Meaning
 from privet.kernel import AgentLedger, Facts, Release, drawn_delta
 from privet.kernel.agent_ledger import MOST_RELEASES
-from privet.problems import BinaryLogistic, PooledL2
+from privet.problems import L2, BinaryLogistic, PooledL2
+from privet.server_apps import read_config
 from privet.server_apps.account import privacy_account
 from privet.server_apps.report.statement import has_statement
 from privet.sim.engine import InlineGrid
@@ -793,3 +794,42 @@ def test_accounts_that_agents_state_make_no_run_private(
     assert (account["private"], account["accounts"]) == (False, [])
     assert not has_statement(account, int(result.exit_code), result.history)
     assert not any(agent.ledger for agent in strategy.run.session.roster.agents.values())
+
+
+@pytest.mark.parametrize("facts", ["nonsense", "{}", Facts(40, 40.0, 3).to_json()])
+@pytest.mark.parametrize("make", [plain, private, GFL])
+def test_public_numbers_that_cannot_be_used_are_turned_away_in_every_run(
+    make: Any, facts: str
+) -> None:
+    strategy = make() if make is not GFL else GFL(units=2, num_agents=COUNT, patience=2.0)
+    result = play(strategy, grid(strategy.half.name, setting(facts=facts), "4"))
+    assert [done.participants for done in result.history] == others("4")
+    assert "public numbers" in str(strategy.run.session.roster.rejected)
+
+
+@pytest.mark.parametrize("weight", [0.1, 50.0])
+def test_numbers_of_one_agent_do_not_bound_the_links_of_all(weight: float) -> None:
+    """A step of 0.5 on a penalty of 50 may spread two models; one agent says that it has none."""
+    keys = {"algorithm": "gfl", "units": 2, "num-agents": COUNT, "step-size": 0.5, "clip": 0.5}
+    config = read_config({**keys, "noise-variance": 4.0})
+    agents = [
+        BinaryLogistic(one.features, one.labels, regularizer=L2(weight))
+        for one in logistic_agents(COUNT)
+    ]
+
+    def links(change: Change) -> float:
+        nodes = Liar(app_of(agents, "gfl"), COUNT)
+        nodes.change, nodes.keys = change, {}
+        strategy = GFL.from_config(config)
+        play(strategy, nodes)
+        account = privacy_account(strategy, config)
+        return float(account["accounts"][-1]["epsilon"])
+
+    def deny(record: Any, _: Message) -> None:
+        stated = {**json.loads(record["facts"]), "num_examples": 1, "divisor": 1.0}
+        stated |= {"regularizer": "none", "modulus": 0.0, "penalty": 0.0}
+        record["facts"], record["num-examples"] = json.dumps(stated), 1
+
+    honest = links(lambda *_: None)
+    assert links(deny) == honest
+    assert math.isfinite(honest) == (weight == 0.1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,7 @@ def test_noise_that_is_given_bounds_nothing_towards_the_links() -> None:
     config = read_config(NOISY)
     facts = Facts(20, 20.0, 2, loss="ridge", regularizer="l2", modulus=0.2)
     ours, given = (
-        gfl_account(GFL.from_config(config, noise=source).server, config, 3, facts)
+        gfl_account(GFL.from_config(config, noise=source).server, config, 3, [(facts, {})])
         for source in (SystemNoise(), SeededNoise(1))
     )
     assert math.isfinite(entries(ours)["links"]["epsilon"])
@@ -120,12 +121,36 @@ def test_noise_that_is_given_bounds_nothing_towards_the_links() -> None:
     assert entries(given)["links"]["assumptions"][0].startswith("the noise is supplied")
 
 
+def test_the_links_cost_what_the_dearest_agent_s_do() -> None:
+    """Each agent states its own numbers and settings: one without a bound costs all the claim."""
+    config = read_config(NOISY)
+    half = GFL.from_config(config).server
+    usual = Facts(20, 20.0, 2, loss="ridge", regularizer="l2", modulus=0.2)
+    free = replace(usual, num_examples=1, divisor=1.0, regularizer="none", modulus=0.0)
+    steep = replace(usual, modulus=25.0)
+
+    def epsilon(*stated: tuple[Facts, dict[str, Any]]) -> float:
+        account = gfl_account(half, config, 3, stated if stated else None)
+        return float(entries(account)["links"]["epsilon"])
+
+    alone = epsilon((usual, {}))
+    assert math.isfinite(alone)
+    assert epsilon((free, {}), (usual, {})) == alone
+    assert epsilon((free, {}), (steep, {})) == epsilon((steep, {}), (free, {})) == math.inf
+    assert epsilon() == math.inf
+    longer = {"step-size": 2 * config["step-size"]}
+    twice = epsilon((usual, longer))
+    assert twice > alone
+    assert epsilon((usual, {}), (usual, longer), (usual, {"local-epochs": 5})) == twice
+    assert epsilon((usual, {}), (usual, {"step-size": -1.0})) == math.inf
+
+
 def test_a_repeated_round_is_one_release_more_on_the_links() -> None:
     config = read_config(NOISY)
     facts = Facts(20, 20.0, 2, loss="ridge", regularizer="l2", modulus=0.2)
     half = GFL.from_config(config).server
     once, more = (
-        entries(gfl_account(half, config, 6, facts, repeated))["links"]["epsilon"]
+        entries(gfl_account(half, config, 6, [(facts, {})], repeated))["links"]["epsilon"]
         for repeated in ((), (3, 3, 6))
     )
     bound = links()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
@@ -21,7 +22,8 @@ class SparseUplink(Strategy):
     """Wraps a Strategy whose clients run ``sparse_mod``.
 
     Every sparse reply becomes the dense model it stands for, the model sent plus the change, before
-    the wrapped strategy sees it. A reply that cannot be decoded is dropped with one line.
+    the wrapped strategy sees it. A reply that cannot be decoded, holds several sparse models or
+    numbers that are not finite is dropped with one line.
 
     Parameters
     ----------
@@ -57,15 +59,20 @@ class SparseUplink(Strategy):
         """Put the dense model into a sparse reply; False if it cannot be."""
         if reply.has_error() or self._sent is None:
             return True
-        for name, record in list(reply.content.items()):
-            data = record.get(SPARSE_FIELD) if isinstance(record, ConfigRecord) else None
-            if not isinstance(data, bytes):
-                continue
-            try:
+        sparse = {
+            name: data
+            for name, record in reply.content.items()
+            if isinstance(record, ConfigRecord)
+            and isinstance(data := record.get(SPARSE_FIELD), bytes)
+        }
+        try:
+            if len(sparse) > 1:  # each would be as large as the model
+                raise SparseError(f"reply holds {len(sparse)} sparse models, expected one")
+            for name, data in sparse.items():
                 reply.content[name] = self._dense(data)
-            except SparseError as error:
-                log.warning("node %d dropped: %s", reply.metadata.src_node_id, error)
-                return False
+        except SparseError as error:
+            log.warning("node %d dropped: %s", reply.metadata.src_node_id, error)
+            return False
         return True
 
     def _dense(self, data: bytes) -> ArrayRecord:
@@ -74,8 +81,13 @@ class SparseUplink(Strategy):
         change = decode(data, max_dim=layout.dim)
         if change.dim != layout.dim:
             raise SparseError(f"change of length {change.dim}, expected {layout.dim}")
-        vector = layout.flatten(self._sent).copy()
-        vector[change.indices] += change.values
+        vector = layout.flatten(self._sent)
+        with np.errstate(over="ignore", invalid="ignore"):  # refused in the next lines
+            changed = (vector[change.indices] + change.values).astype(vector.dtype)
+        largest = min(float(np.finfo(dtype).max) for dtype in layout.dtypes)
+        if not (np.abs(changed) <= largest).all():
+            raise SparseError("change to numbers that are not finite")
+        vector[change.indices] = changed
         return layout.restore(vector)
 
     def configure_evaluate(

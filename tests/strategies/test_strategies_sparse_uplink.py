@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
@@ -14,8 +14,9 @@ from privet.client_apps import sparse_mod
 from privet.core import ConfigError
 from privet.sim.engine import InlineGrid
 from privet.strategies import SparseUplink
-from privet.wire import content_bytes
+from privet.wire import Layout, content_bytes
 from privet.wire.contract import SPARSE_FIELD
+from privet.wire.sparse import encode
 
 SHAPES = {"w": (40, 5), "b": (7,)}
 
@@ -95,6 +96,59 @@ def test_damaged_reply_is_dropped_and_the_others_are_averaged() -> None:
     found, _ = run([sparse_mod(1.0)], grid_damage=1)
     mean = np.mean([target(i)["w"] for i in (0, 2)], axis=0)
     assert np.allclose(found["w"], mean, atol=1e-12)
+
+
+class Replacing(InlineGrid):
+    """One node's reply holds these records in place of its model."""
+
+    records: dict[str, bytes]
+
+    def deliver(self, message: Message) -> Message | None:
+        reply = super().deliver(message)
+        if (
+            reply is not None
+            and self.contexts[message.metadata.dst_node_id].node_config["partition-id"]
+        ):
+            return reply
+        assert reply is not None
+        del reply.content["arrays"]
+        for name, data in self.records.items():
+            reply.content[name] = ConfigRecord({SPARSE_FIELD: data})
+        return reply
+
+
+@pytest.mark.parametrize(
+    ("values", "copies", "why"),
+    [
+        ([], 200, "reply holds 200 sparse models"),
+        ([1.0], 2, "reply holds 2 sparse models"),
+        *(([value], 1, "not finite") for value in (np.nan, np.inf, -np.inf, 1e38)),
+    ],
+)
+def test_one_reply_takes_no_memory_and_spoils_no_model(
+    values: list[float],
+    copies: int,
+    why: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[int] = []
+    restore = Layout.restore
+    monkeypatch.setattr(Layout, "restore", lambda *all_: made.append(1) or restore(*all_))
+    places = np.arange(len(values))
+    data = encode(np.array(values, np.float32), places, 207)
+    grid = Replacing(client([]), 3)
+    grid.records = {f"record-{number}": data for number in range(copies)}
+    start = ArrayRecord(
+        {name: Array(np.full(shape, 1.0, np.float16)) for name, shape in SHAPES.items()}
+    )
+    inner = FedAvg(fraction_evaluate=0.0, min_train_nodes=3, min_available_nodes=3)
+    result = SparseUplink(inner).start(grid, start, num_rounds=1)
+    assert made == []
+    assert why in caplog.text
+    for name in SHAPES:
+        mean = np.mean([target(i)[name] for i in (1, 2)], axis=0)
+        assert np.allclose(result.arrays[name].numpy(), mean, atol=1e-2)
 
 
 @pytest.mark.parametrize(

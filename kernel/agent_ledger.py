@@ -59,7 +59,7 @@ class AgentLedger:
         given = [text for text in texts if text]
         if len(given) == 1:
             return cls.from_json(given[0])
-        return cls.of(entry for text in given for entry in _entries(text))
+        return cls.of(entry for text in given for entry in cls.from_json(text).entries)
 
     def covers(self, other: AgentLedger) -> bool:
         """Whether all messages of another account are in this one, so that it costs no less."""
@@ -117,12 +117,18 @@ class AgentLedger:
         A text may come from the other side: it has at most `LONGEST_ACCOUNT` characters, and
         `MOST_RELEASES` entries.
         """
-        return _short(text) if len(text) <= _SHORT else cls.of(_entries(text))
+        return _short(text) if len(text) <= _SHORT else _long(text)
 
 
 @lru_cache(maxsize=1 << 12)
 def _short(text: str) -> AgentLedger:
     """Return the ledger of a short text: each message's is read again with the next one."""
+    return AgentLedger.of(_entries(text))
+
+
+@lru_cache(maxsize=2)
+def _long(text: str) -> AgentLedger:
+    """Return the ledger of a long text: an agent's last two are compared in several places."""
     return AgentLedger.of(_entries(text))
 
 

@@ -156,6 +156,7 @@ def _begin(grid: Grid, config: Config, run_id: str) -> Finished:
                 config=decisive(config),
                 encoding=evaluation.encoding,
                 doubtful=bool(evaluation.federation.dataset.doubts) and not private,
+                unattended=earlier is not None,
             )
             control = Control(folder.path, config["exclude"], options.get("mixer"))
             tracking = Tracking(trackers, folder.path, config)

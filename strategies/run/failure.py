@@ -77,13 +77,15 @@ FOR_A_PERSON = frozenset(
     {FailureCode.OUT, FailureCode.REFUSED, FailureCode.EXCLUDED, FailureCode.OTHER_APP}
 )
 """The kinds of failures that are there until a person changes something."""
-CHARGED = frozenset(
+FRUITLESS = frozenset(
     {
         *_NOT_FINITE,
         *(FailureCode.LATE, FailureCode.LOST, FailureCode.FAILED, FailureCode.DROPPED),
+        FailureCode.ENROL_AGAIN,
     }
 )
-"""The kinds of failures of a task that the agent may have charged."""
+"""The kinds of failures of a task that the agent may have charged, or that has it enrolled again:
+in a private run it is not asked for ever."""
 
 
 def not_finite(failures: Mapping[str, Failure]) -> list[str]:

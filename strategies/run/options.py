@@ -99,6 +99,9 @@ class RunOptions(RunSettings):
         `privet.data.meaning.Meaning`; the agents' are put into its form. Empty where it has none.
     doubtful : bool
         Whether the log has doubts about the coordinator's own data.
+    unattended : bool
+        Whether a run is resumed with nobody having looked at it: agents of a private run whose last
+        tasks came to nothing are then not asked again.
     """
 
     num_agents: int = 0
@@ -112,6 +115,7 @@ class RunOptions(RunSettings):
     config: Mapping[str, Any] = field(default_factory=dict)
     encoding: str = ""
     doubtful: bool = False
+    unattended: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

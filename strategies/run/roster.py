@@ -24,6 +24,7 @@ from privet.core import RunError, WireError
 from privet.core.errors import INSTEAD_OF_OTHER_APPS, listed, one_line
 from privet.data.meaning import has_numbers, in_digests, is_statement
 from privet.kernel import AgentLedger
+from privet.kernel.agent_ledger import LONGEST_ACCOUNT, MOST_RELEASES
 from privet.kernel.masks import is_usable
 from privet.wire import ENROL, RECORD, Enrolment, Update, sort_names
 from privet.wire.contract import CONTRACT_VERSION
@@ -56,6 +57,8 @@ who comes and goes would have every round wait for it."""
 
 EXCLUSION = Failure(FailureCode.EXCLUDED, "excluded by the operator")
 
+MOST_EARLIER = 8
+"""Other numbers and settings under one name of a private run: each counts for every lost reply."""
 STABLE = 1.0
 """Seconds without a new node after which the connected nodes are taken to be all."""
 
@@ -145,6 +148,8 @@ class Question:
     """The norm that the algorithm itself scales all agents' rows down to; 0 for none."""
     open: bool = False
     """Whether that is still to be agreed on, by the answers to this question."""
+    accounts: bool = True
+    """Whether agents account for what they release; else what they state of it is not read."""
 
     def record(self) -> ConfigRecord:
         """Return the question as it travels."""
@@ -206,6 +211,8 @@ class Agent:
     """The settings that it follows in place of the run's, as JSON."""
     former: tuple[str, ...] = ()
     """Accounts of the nodes that had this name before and whose state it was not given."""
+    apart: bool = False
+    """Whether its node's ledger file lacks those: the file had no release when it took the name."""
     library: str = ""
     """The version of this library on its node; empty if it does not state one."""
     earlier: tuple[tuple[str, str], ...] = ()
@@ -248,10 +255,32 @@ class Agent:
 
         Infinite where an account is missing or cannot be read: the texts are the agents'.
         """
-        try:
-            return AgentLedger.joined(self.accounts).spent(delta)
-        except (ValueError, ArithmeticError):
-            return math.inf
+        return _spent(self.accounts, delta)
+
+
+def _spent(accounts: Iterable[str], delta: float) -> float:
+    try:
+        return AgentLedger.joined(accounts).spent(delta)
+    except (ValueError, ArithmeticError):
+        return math.inf
+
+
+def _as_one(accounts: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+    """Return accounts as one, and empty; or as they are, and why they cannot be one.
+
+    An empty text is a missing account, and stays beside it.
+    """
+    missing, given = ("",) * ("" in accounts), [text for text in accounts if text]
+    if len(given) < 2:
+        return (*missing, *given), ""
+    try:
+        whole = AgentLedger.joined(given).with_all_of(AgentLedger())  # each release once
+    except (ValueError, ArithmeticError) as error:  # the texts are the agents'
+        return accounts, f"the accounts under its name cannot be read: {one_line(str(error))}"
+    text = whole.to_json()
+    if len(whole.entries) > MOST_RELEASES or len(text) > LONGEST_ACCOUNT:
+        return accounts, "its name has had too many different releases for one account"
+    return (*missing, text), ""
 
 
 def _texts(given: Iterable[Any]) -> tuple[str, ...]:
@@ -276,9 +305,15 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "head": ("head", str),
     "unbound": ("unbound", bool),
     "said": ("said", str),
+    "apart": ("apart", bool),
 }
 """The columns of a checkpoint's table of agents: the attribute of each, and its type."""
-_LATER: Mapping[str, list[Any]] = {"head": [""], "unbound": [False], "said": ["[]"]}
+_LATER: Mapping[str, list[Any]] = {
+    "head": [""],
+    "unbound": [False],
+    "said": ["[]"],
+    "apart": [False],
+}
 """Columns that the tables of older checkpoints lack."""
 
 
@@ -524,15 +559,18 @@ class Roster:
         """Take over the accounts of nodes' ledger files that hold more than the run's own.
 
         So no fault on either side makes the run's account of an agent shorter than its ledger,
-        which holds the releases of all nodes that had the name and charged to the same file. A node
-        can only make its own account longer. Returned are the names of the agents where it did.
+        which holds the releases of all nodes that had the name and charged to the same file; those
+        of nodes with another file are kept beside it. A node can only make its own account longer.
+        Returned are the names of the agents where it did.
         """
         longer = set()
         for name in self.stating:
             agent = self.agents[name]
             stated, agent.stated = agent.stated, ""
-            if stated and AgentLedger.from_json(stated).spent(delta) > agent.spent(delta):
-                agent.said, agent.former = agent.own_account or "[]", ()
+            apart = agent.former if agent.apart else ()
+            held = agent.accounts[len(apart) :]
+            if stated and AgentLedger.from_json(stated).spent(delta) > _spent(held, delta):
+                agent.said, agent.former = agent.own_account or "[]", apart
                 agent.ledger = stated
                 longer.add(name)
         self.stating.clear()
@@ -743,6 +781,8 @@ class Roster:
     def _enrol(
         self, node: int, holds: str | None, enrolment: Enrolment, question: Question
     ) -> None:
+        if not question.accounts:
+            enrolment = replace(enrolment, ledger="")
         stated = is_statement(enrolment.encoding)
         of_rows = question.quiet and stated and has_numbers(enrolment.encoding)
         if question.quiet and stated:  # as agents that keep to themselves state it
@@ -796,7 +836,8 @@ class Roster:
             self.agents[name] = now
             return
         now.tasks, now.head, now.unbound = old.tasks, old.head, old.unbound
-        now.earlier = tuple(dict.fromkeys(one for one in old.terms if one not in now.terms))
+        if question.fixed:  # else nothing is charged, for which they would count
+            now.earlier = tuple(dict.fromkeys(one for one in old.terms if one not in now.terms))
         out = "" if old.out == refused else old.out
         same = old.node == now.node
         if not same and self.holders.get(name) == now.node:
@@ -815,21 +856,29 @@ class Roster:
                 old.out = self.rejected[now.node] if same else out
                 return
             self._note(change)
+        if len(now.earlier) > max(MOST_EARLIER, len(old.earlier)):
+            why = f"agent {name} changed its numbers or settings more than {MOST_EARLIER} times"
+            self._reject(now.node, why, refused)
+            old.out = self.rejected[now.node] if same else out
+            return
         if same or self.recovery == "yes":
             now.tag, now.ledger, now.former = old.tag, old.ledger, old.former
-            now.said = old.said
+            now.said, now.apart = old.said, old.apart
             now.unit = old.unit
             now.out = out if same else ""
             self.agents[name] = now
             if not same:
                 log.warning("agent %s came back on another node", name)
             return
-        now.former = old.accounts
+        now.former, full = _as_one(old.accounts)
+        now.apart = bool(now.former) and (old.apart or now.stated in ("", "[]"))
         self.agents[name] = now
         self._restarted.append(name)
         self._note(
             f"agent {name}: node {now.node} takes the place of a lost one and starts from scratch"
         )
+        if full:
+            self.leave_out(name, full)
 
     def _turn_away(self, name: str, claims: int, holds: int) -> None:
         """Turn a node away, which waits for a name that another one holds."""

@@ -317,6 +317,8 @@ class Run:
         run._take_in(roster.merge(agents, run.question()))
         keep_unclaimed(run.half, session)
         run._leave_out_unreadable()
+        if run.private and options.unattended:
+            session.note_fruitless(session.history)
         run.resolve_open_settings()
         run._log_misfits()
         if run.private:
@@ -663,6 +665,7 @@ class Run:
             encoding=encoding,
             row_norm=self.session.row_norm,
             open=not self._settled,
+            accounts=self.half.agent.private or self.half.terms.target_epsilon > 0,
         )
 
     def _unfit(self, enrolment: Enrolment) -> str:
@@ -1044,7 +1047,7 @@ class Run:
         if done.participants:
             self.session.note_gain()
         if self.private:
-            self.session.note_fruitless(done)
+            self.session.note_fruitless([done])
         pending.outgoing.end()
         self.arrays = ArrayRecord()  # freed before the next model is built
         self.arrays = self.session.restore(self.model)

@@ -29,7 +29,7 @@ from privet.wire.magnitude import finite
 from privet.wire.payload import BUFFERS
 
 from ..gaps import Gaps
-from .failure import CHARGED, Failure, not_finite, overflowed
+from .failure import FRUITLESS, Failure, not_finite, overflowed
 from .roster import Roster
 from .server_steps import ServerSteps
 from .task import Task
@@ -283,25 +283,29 @@ class Session:
         if self.spent:
             self.spent = Counter(self.tasks.keys())
 
-    def note_fruitless(self, done: Round) -> None:
-        """Ask an agent no more whose last tasks were charged, and came to nothing.
+    def note_fruitless(self, rounds: Iterable[Round]) -> None:
+        """Ask an agent no more whose last tasks came to nothing, and may have been charged.
 
         Uploads of others are no reason to ask it for ever: a node that cannot write its state, or
-        is too slow, would lose its whole budget. One that refuses charges nothing; one whose sum
-        was spoiled is not at fault.
+        is too slow, would lose its whole budget; one that is to be enrolled again each time states
+        an account each time. One that refuses charges nothing; one whose sum was spoiled is not at
+        fault.
         """
-        for name in done.participants:
-            del self.fruitless[name]
-        for name, failure in done.failures.items():
-            if failure.code not in CHARGED:
-                continue
-            self.fruitless[name] += 1
+        reasons: dict[str, str] = {}
+        for done in rounds:
+            for name in done.participants:
+                del self.fruitless[name]
+            for name, failure in done.failures.items():
+                if failure.code in FRUITLESS:
+                    self.fruitless[name] += 1
+                    reasons[name] = failure.text
+        for name, why in reasons.items():
             agent = self.roster.agents.get(name)
             if agent is not None and not agent.out and self.fruitless[name] >= REPEATS:
                 self.roster.leave_out(
                     name,
-                    f"its last {REPEATS} tasks came to nothing, and each counts as charged: "
-                    f"resume the run when it can answer: {failure.text}",
+                    f"its last {REPEATS} tasks came to nothing, and each may count as charged: "
+                    f"resume the run when it can answer: {why}",
                 )
 
     def overflowed(

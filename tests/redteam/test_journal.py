@@ -33,7 +33,7 @@ from privet.strategies.run import chain
 from privet.strategies.run.account import expected_release
 from privet.strategies.run.checkpoint import load, parts_beside, read_manifest, save
 from privet.strategies.run.journal import Journal, Request, read_journal
-from privet.strategies.run.roster import Agent, Roster, from_columns
+from privet.strategies.run.roster import Agent, Question, Roster, columns, from_columns
 from redteam.harness import spent
 
 AGENTS = 4
@@ -306,6 +306,38 @@ def test_what_a_node_states_makes_its_own_account_longer_or_changes_nothing() ->
         "d": 4,
     }
     assert roster.join_stated(1e-5) == set()
+
+
+@pytest.mark.parametrize("own_file", [True, False])
+def test_a_ledger_file_of_its_own_lacks_what_former_nodes_released(own_file: bool) -> None:
+    """Node 1 released 4, node 2 took its name; the run knows 1 of node 2's, whose file has more."""
+    release = Release("gaussian", scale=10.0)
+    question = Question("dp-fedsgd", 1, "", lambda _: "", lambda _: None, fixed=True)
+
+    def account(times: int) -> str:
+        return AgentLedger.of([(release, times)]).to_json()
+
+    def place(node: int, stated: str) -> None:
+        roster._place("a", Agent(node, 60, stated=stated), question)
+
+    def released() -> int:
+        return AgentLedger.joined(roster.agents["a"].accounts).messages
+
+    roster = Roster({"a": Agent(1, 60, tag=4, ledger=account(4))})
+    before = 0 if own_file else 4  # a file of both nodes has all of the first one's
+    place(2, account(before) if before else "")
+    assert roster.join_stated(1e-5) == set()
+    assert released() == 4
+    roster.note_ledger("a", account(1), stated=True)
+    assert released() == 5
+    place(2, account(before + 3))
+    assert roster.join_stated(1e-5) == {"a"}
+    assert released() == 7
+    saved = from_columns(json.loads(json.dumps(columns(roster.agents))))
+    assert saved["a"].apart is own_file
+    place(2, account(before + 3))
+    assert roster.join_stated(1e-5) == set()
+    assert released() == 7
 
 
 @pytest.mark.parametrize(

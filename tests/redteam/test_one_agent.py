@@ -21,6 +21,7 @@ from privet.core.errors import HopelessError
 from privet.data import problem_from_context
 from privet.data.meaning import Meaning
 from privet.kernel import AgentLedger, Facts, Release, drawn_delta
+from privet.kernel import agent_ledger as ledger_module
 from privet.kernel.agent_ledger import MOST_RELEASES
 from privet.problems import L2, BinaryLogistic, PooledL2
 from privet.server_apps import read_config
@@ -32,8 +33,10 @@ from privet.strategies.run import account as account_module
 from privet.strategies.run import roster as roster_module
 from privet.strategies.run import run as run_module
 from privet.strategies.run.failure import FailureCode
-from privet.strategies.run.roster import Agent, Question, Roster
+from privet.strategies.run.roster import MOST_EARLIER, Agent, Question, Roster
+from privet.strategies.run.session import REPEATS
 from privet.wire import ENROL, REFUSED
+from privet.wire.contract import ENROL_AGAIN
 from support.federations import app_of, logistic_agents
 
 Change = Callable[[Any, Message], Message | None]
@@ -833,3 +836,130 @@ def test_numbers_of_one_agent_do_not_bound_the_links_of_all(weight: float) -> No
     honest = links(lambda *_: None)
     assert links(deny) == honest
     assert math.isfinite(honest) == (weight == 0.1)
+
+
+@pytest.mark.parametrize("text", ["nonsense", "[" * 10**4, spent_by(scale=1e-3), "{}"])
+@pytest.mark.parametrize("keys", [{}, {"local_solver": "noisy-gd", "clip": 1.0, "step_size": 0.1}])
+def test_accounts_are_not_read_in_a_run_without_noise(
+    text: str, keys: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(ledger_module, "_entries", lambda text: iter(read.append(text) or ()))
+    strategy = plain(**keys)
+    result = play(strategy, grid("fed-plt", setting(ledger=text), "2"))
+    assert [len(done.participants) for done in result.history] == [COUNT] * 2
+    assert text not in read
+    assert not strategy.run.session.roster.agents["2"].accounts[0]
+
+
+class Again(Liar):
+    """One agent answers every task that it is to be enrolled again, and never says the same."""
+
+    asked = 0
+
+    def deliver(self, message: Message) -> Message | None:
+        node = self.contexts[message.metadata.dst_node_id].node_config
+        if message.metadata.message_type != ENROL and str(node["partition-id"]) == self.liar:
+            self.asked += 1
+            return Message(Error(ENROL_AGAIN, "other columns"), reply_to=message)
+        return super().deliver(message)
+
+
+def again(algorithm: str, change: Change) -> Again:
+    nodes = Again(app_of(logistic_agents(COUNT), algorithm), COUNT)
+    nodes.change, nodes.keys = change, {}
+    return nodes
+
+
+def long_account(number: int) -> str:
+    return AgentLedger.of(
+        (Release("gaussian", 1e4 + number + place / 64, relation="replace-one"), 1)
+        for place in range(40)
+    ).to_json()
+
+
+def test_a_long_account_is_read_once_and_not_in_every_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entries, read, enrolled = ledger_module._entries, [], []
+
+    def counted(text: str) -> Any:
+        read.append(text)
+        return entries(text)
+
+    def state(record: Any, _: Message) -> None:
+        enrolled.append(1)
+        if len(enrolled) > 1:  # the first is refused: nobody was asked yet
+            record["ledger"] = long_account(len(enrolled))
+
+    monkeypatch.setattr(ledger_module, "_entries", counted)
+    nodes, strategy = again("dp-fedsgd", state), private()
+    start = ArrayRecord({"x": Array(np.zeros(4))})
+    result = strategy.start(nodes, start, num_rounds=8, timeout=20.0)
+    assert [done.participants for done in result.history] == others("2") * 4
+    assert nodes.asked == REPEATS
+    stated = [long_account(number) for number in range(2, len(enrolled) + 1)]
+    assert 1 <= len(stated) <= REPEATS
+    assert [read.count(text) for text in stated[:-1]] == [1] * (len(stated) - 1)
+    assert "came to nothing" in strategy.run.session.roster.agents["2"].out
+
+
+def test_an_agent_of_a_run_without_noise_is_enrolled_again_as_often_as_it_asks() -> None:
+    nodes, strategy = again("fed-plt", lambda *_: None), plain()
+    strategy.start(nodes, ArrayRecord({"x": Array(np.zeros(4))}), num_rounds=8, timeout=20.0)
+    assert nodes.asked == 8
+
+
+@pytest.mark.parametrize("noised", [True, False])
+def test_numbers_of_one_agent_that_change_all_the_time_are_not_all_kept(noised: bool) -> None:
+    question = Question("dp-fedsgd", 1, "", lambda _: "", lambda _: None, fixed=noised)
+    here = Roster({"a": Agent(1, 20, facts="0")})
+    lengths = []
+    for turn in range(1, 31):
+        here._place("a", Agent(1, 20, facts=str(turn)), question)
+        lengths.append(len(here.agents["a"].earlier))
+    assert lengths == [min(turn, MOST_EARLIER) if noised else 0 for turn in range(1, 31)]
+    assert here.agents["a"].facts == str(MOST_EARLIER if noised else 30)
+    assert ("more than 8 times" in here.agents["a"].out) == noised
+    # Numbers that were stated before are no change.
+    here._place("a", Agent(1, 20, facts="3"), question)
+    assert here.agents["a"].out == ""
+    assert len(here.agents["a"].earlier) == (MOST_EARLIER if noised else 0)
+
+
+def test_accounts_of_former_nodes_are_one_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roster_module, "MOST_RELEASES", 100)
+    question = Question("dp-fedsgd", 1, "", lambda _: "", lambda _: None, fixed=True)
+    here = Roster({"a": Agent(1, 20)})
+    alike = AgentLedger.of([(Release("gaussian", 1e4), 3)])
+    for life in range(2, 10):  # the same releases are added up
+        here.note_ledger("a", alike.to_json())
+        before = AgentLedger.joined(here.agents["a"].accounts)
+        here._place("a", Agent(life, 20), question)
+        (former,) = here.agents["a"].former
+        assert AgentLedger.from_json(former).entries == ((alike.entries[0][0], 3 * (life - 1)),)
+        assert here.agents["a"].spent(1e-5) == pytest.approx(before.spent(1e-5), rel=1e-12)
+    for life in range(10, 20):  # others as long as there is room
+        here.note_ledger("a", long_account(life))
+        here._place("a", Agent(life, 20), question)
+        agent = here.agents["a"]
+        held = [AgentLedger.joined([text]).entries for text in agent.former]
+        assert sum(map(len, held)) == 1 + 40 * (life - 9)
+        if agent.out:
+            break
+    assert life == 12
+    assert "too many different releases" in here.agents["a"].out
+    here._place("a", Agent(50, 20), question)
+    assert here.agents["a"].out == agent.out
+    assert here.agents["a"].former == agent.former
+
+
+def test_a_missing_account_of_a_former_node_is_not_forgotten() -> None:
+    question = Question("dp-fedsgd", 1, "", lambda _: "", lambda _: None)
+    here = Roster({"a": Agent(1, 20, tag=1)})
+    for life in range(2, 6):
+        here._place("a", Agent(life, 20), question)
+        here.agents["a"].tag, here.agents["a"].ledger = 1, spent_by(scale=1e4) * (life % 2)
+    here._place("a", Agent(9, 20), question)
+    assert here.agents["a"].former[0] == ""
+    assert len(here.agents["a"].former) == 2

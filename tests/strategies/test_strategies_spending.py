@@ -347,6 +347,30 @@ def test_an_agent_whose_tasks_come_to_nothing_is_asked_no_more(
 
 
 @pytest.mark.usefixtures("clock")
+def test_short_processes_ask_an_agent_no_oftener_than_a_long_one(tmp_path: Path) -> None:
+    """Two rounds a process, by ``resume=auto``; a person may name the folder and ask it again."""
+    raw: dict[str, Any] = {"algorithm": "dp-fedsgd", "dataset": "synthetic", "clip": 1.0}
+    raw |= {"noise-scale": 1.0, "num-agents": AGENTS, "features": 4, "round-timeout": 5.0}
+    raw |= {"output-dir": str(tmp_path), "min-agents": 2, "patience": 0.0}
+
+    def played(rounds: int, resume: str, lost: str = "2") -> tuple[int, tuple[str, ...]]:
+        config = {**raw, "num-server-rounds": rounds, "resume": resume}
+        nodes = [{"partition-id": place, "num-partitions": AGENTS} for place in range(AGENTS)]
+        grid = Silent.__new__(Silent)
+        InlineGrid.__init__(grid, client_app(None, problem_from_context), nodes, config)
+        grid.silent, grid.until, grid.counted = lost, 10**6, Counter[str]()
+        done = execute(grid, read_config(config), "run").result.history[-1]
+        return grid.counted["2"], done.participants
+
+    asked = [played(rounds, "auto")[0] for rounds in (2, 4, 6, 8)]
+    assert asked == [2, 1, 0, 0]
+    assert played(10, str(tmp_path / "run"))[0] == 2
+    # Asked again and answering, it takes part from then on, whoever resumes.
+    assert played(12, str(tmp_path / "run"), lost="")[1] == ("0", "1", "2", "3")
+    assert played(14, "auto", lost="")[1] == ("0", "1", "2", "3")
+
+
+@pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize("noise", [0.0, 1.0])
 def test_an_agent_that_answers_in_between_or_owes_nothing_is_asked_on(noise: float) -> None:
     class Now(Silent):

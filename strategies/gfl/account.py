@@ -161,8 +161,8 @@ def gfl_account(
             noise_deviation=links.noise.deviation,
         )
         totals = links.totals([*range(1, rounds + 1), *repeated])
-        stated = [line.format(UNITS[links.agent.relation]) for line in LINKS]
-        assumptions = [*stated, *([SIMULATED] if hosts_all else [])]
+        promised = [line.format(UNITS[links.agent.relation]) for line in LINKS]
+        assumptions = [*promised, *([SIMULATED] if hosts_all else [])]
         entry = _entry("links", totals.epsilon(delta), delta, assumptions)
         method = totals.method
         mu = totals.mu if method == "gaussian" else None

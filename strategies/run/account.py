@@ -332,6 +332,8 @@ def draw_length(agent: Agent, session: Session | None) -> int:
 
 def _not_private(half: ServerHalf[Any], ledgers: list[str]) -> str:
     if not half.agent.private:  # whatever accounts an agent states
+        if why := _no_claim(half):
+            return why
         if means_privacy(half.settings()):
             return "noise without a clip, or a clip without noise, proves nothing"
         return "updates leave without accounted noise"

@@ -279,8 +279,8 @@ def test_seeded_output_noise_is_added_where_nothing_is_proven(scale: float) -> N
     ("settings", "reason"),
     [
         ({}, "without accounted noise"),
-        ({"noise-scale": 0.1}, "without accounted noise"),
-        ({"clip": 1.0, "epsilon": 1.0, "perturbation": "none"}, "without accounted noise"),
+        ({"noise-scale": 0.1}, "a clip without noise, proves nothing"),
+        ({"clip": 1.0, "epsilon": 1.0, "perturbation": "none"}, "proves nothing"),
         ({"clip": 1.0, "epsilon": 1.0, "noise-seed": 1}, "seeded"),
         (
             {"epsilon": 1.0, "mechanism": "laplace", "sensitivity": "paper"},

@@ -43,9 +43,8 @@ def test_a_diverging_run_fails_with_its_cause_and_has_its_page(tmp_path: Path) -
     assert "The run failed: round 20" in page.html
 
 
-@pytest.mark.parametrize("weight", [0.0, 1e308])
-def test_a_run_without_an_optimum_is_complete(tmp_path: Path, weight: float) -> None:
-    finished = run_inline(settings(tmp_path, regularizer_weight=weight), "run")
+def test_a_run_without_an_optimum_is_complete(tmp_path: Path) -> None:
+    finished = run_inline(settings(tmp_path, regularizer_weight=0.0), "run")
     assert finished.summary["status"] == "completed"
     assert finished.summary["distance-to-optimum"] is None
     assert "x" in read_npz(finished.folder / "model.npz")

@@ -114,7 +114,7 @@ def late_reply(timeout: float) -> Reply:
     Its text has whole seconds, rounded up: what the round had used before it asked differs from
     one process to the next, and would be in the history.
     """
-    shown = math.ceil(timeout) if timeout > 1 else timeout
+    shown = math.ceil(timeout) if 1 < timeout < math.inf else timeout
     return Reply(None, f"no reply within {shown:.4g} s", NO_REPLY)
 
 

@@ -206,8 +206,8 @@ def of_units(sites: Mapping[str, Meaning]) -> list[str]:
 
 
 def moved_by_one(sites: Mapping[str, Sequence[float]]) -> list[str]:
-    """Return what to do where a single site of several changes the deviation of the rows together
-    by a factor of ten or more: all sites' numbers are scaled by it.
+    """Return lines on single sites that change the deviation of all sites' rows by a factor of ten
+    or more: the numbers of all sites are divided by that deviation.
 
     Parameters
     ----------

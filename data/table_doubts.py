@@ -5,7 +5,6 @@ Doubts about the contents of columns, of all rows or by site, are in `privet.dat
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from privet.core import algorithms
+from privet.data.codes import lacked
 from privet.data.dataset import Fault, LabelArray, Source, some
 from privet.data.source_column import SourceColumn
 from privet.data.table_dates import OTHER, day_of, may_be_exchanged
@@ -43,12 +43,10 @@ _MANY = 20
 """Different values, or rows, from which two equal ones, or columns, are rarely so by chance."""
 _REPEATED = 0.02
 """Part of the rows from which those that repeat others are doubted."""
-_VARIED = 10
-"""Different numbers from which two columns are rarely multiples of one another by chance."""
+VARIED = 10
+"""Different numbers from which a column is a quantity rather than codes."""
 _MULTIPLE = 1.0 - 1e-9
 """Correlation of a column with one that is a multiple of it, but for rounding."""
-_CHANCE = 1e-6
-"""The chance below which it is doubted that all rows of each value have one class."""
 FEW = 5
 """Rows of a class, or of an id, below which they say little."""
 
@@ -161,7 +159,7 @@ def of_dates(columns: Iterable[SourceColumn], table: Any, sites: LabelArray) -> 
         if not (odd := {site: one for site, one in odd.items() if one}):
             continue
         one = next(iter(odd.values()))
-        day = np.datetime64("1970-01-01") + int(day_of(one, column.dates))
+        day = np.datetime64(int(day_of(one, column.dates)), "D")
         several = len(texts) > 1
         where = f" in {some(sorted(map(str, odd)))}" if several else ""
         way = "write these as the others" if several else f"set dates = {OTHER[column.dates]}"
@@ -314,7 +312,10 @@ def of_leaks(
 
 
 def _of_class(known: Any, labels: Any, label: str, column: SourceColumn) -> str:
-    """Return what a column says of the class, empty where that is no more than chance."""
+    """Return how a column gives the class away; empty where it does not, or may by chance (1e-6).
+
+    By chance the first row of a value decides its class, and each further row agrees.
+    """
     import pyarrow as pa
 
     gaps = known.null_count > 0
@@ -328,25 +329,21 @@ def _of_class(known: Any, labels: Any, label: str, column: SourceColumn) -> str:
         if gaps:
             return f"a value is missing in every row of one class of {label}, and in no other row"
         return "" if column.dates else f"says the same as {label} in every row"
-    # Values that each have one class by chance: the first row of a value decides, the others agree.
-    most = max(
-        sum(n for n, other in zip(counts, found["other"], strict=True) if other == one)
-        for one in set(found["other"])
-    )
-    agreeing = (len(labels) - values) * math.log(most / len(labels))
-    if gaps or column.dates or agreeing > math.log(_CHANCE):
+    rare = 1.0 - max(labels.value_counts().field("counts").to_pylist()) / len(labels)
+    if gaps or column.dates or not lacked(rare, (len(labels) - values) / 2):
         return ""
     return f"each of its {values} values goes with one class of {label}"
 
 
 def _of_quantity(known: Any, labels: Any, label: str, column: SourceColumn) -> str:
-    """Return what a column of numbers says of a quantity, empty where that is no multiple of it."""
+    """Return how a column of numbers gives a quantity away: as a multiple of it, with an offset or
+    without one; empty where it is none."""
     if column.categories:
         return ""
     numbers, amounts = as_numbers(known), as_numbers(labels)
     both = ~(np.isnan(numbers) | np.isnan(amounts))
     one, other = numbers[both], amounts[both]
-    if len(one) < _MANY or min(len(np.unique(one)), len(np.unique(other))) < _VARIED:
+    if len(one) < _MANY or min(len(np.unique(one)), len(np.unique(other))) < VARIED:
         return ""
     with np.errstate(all="ignore"):
         alike = abs(np.corrcoef(one, other)[0, 1])

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from privet.data.dataset import DataError, Fault, Source
+from privet.data.dataset import DataError, Fault, Source, some
 from privet.data.schema import GAP
 from privet.data.source_column import SourceColumn
 from privet.data.table_dates import is_date
@@ -250,7 +250,7 @@ def categories_of(values: Any) -> list[str]:
     if len(categories) > MOST_CLASSES and 0 < len(others) < len(categories) / 2:
         excel = " (a day number of Excel?)" if re.fullmatch(r"\d{5}", others[0]) else ""
         raise UnfitError(
-            f"dates, but for {_few(others)}{excel}: write it as one, or nothing if a value is "
+            f"dates, but for {some(others, 1)}{excel}: write it as one, or nothing if a value is "
             "missing",
             rows=_rows_of(values, others),
         )
@@ -266,7 +266,7 @@ def categories_of(values: Any) -> list[str]:
     odd = [text for text in categories if not re.fullmatch(_NUMBER, text)]
     if 0 < len(odd) < len(categories) / 2:
         raise UnfitError(
-            f"numbers, but for {_few(odd)}: write it as one, or nothing if a value is missing",
+            f"numbers, but for {some(odd, 1)}: write it as one, or nothing if a value is missing",
             rows=_rows_of(values, odd),
         )
     if len({re.sub(r"\d+([.,]\d+)*", "", text) for text in categories}) == 1:
@@ -281,12 +281,6 @@ def categories_of(values: Any) -> list[str]:
             f"categories{what}"
         )
     return categories
-
-
-def _few(texts: Sequence[str]) -> str:
-    """Return the first of some texts, and how many others there are."""
-    more = f" and {len(texts) - 1} more" if len(texts) > 1 else ""
-    return f"{texts[0][:40]!r}{more}"
 
 
 def _rows_of(values: Any, texts: Collection[str]) -> list[int]:

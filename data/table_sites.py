@@ -18,7 +18,7 @@ from privet.data.codes import lacked
 from privet.data.dataset import Dataset, Fault, FloatArray, Indices, LabelArray, some
 from privet.data.scaling import moments_of, of_numbers
 from privet.data.source_column import ColumnFacts, SourceColumn
-from privet.data.table_doubts import FEW, words
+from privet.data.table_doubts import FEW, VARIED, words
 from privet.data.table_faults import MOST_CLASSES
 from privet.data.table_values import as_numbers, codes_of, is_number
 
@@ -34,8 +34,6 @@ _MOST_GAPS = 4
 """Groups of far numbers at most: 999, 9999 and an error are three."""
 _MOST_CODES = 3
 """Codes of missing values in one group, such as 997, 998 and 999."""
-_VARIED = 10
-"""Different numbers from which a column is a quantity rather than codes."""
 _FEW_FAR = 0.1
 """Far rows, as a part of the others, up to which they are rather errors than a second unit."""
 _COMMON_CODE = 0.05
@@ -152,20 +150,20 @@ def _are_far(far: FloatArray, rows: Any, rest: FloatArray, others: Any) -> bool:
         return False
     # Measured numbers do not repeat so often: 999 in 30 rows beside 80 to 650.
     often = len(far) == 1 and total >= FEW and total > 2 * int(others.max())
-    if often and re.fullmatch("99+", f"{far[0]:.15g}") and len(rest) >= _VARIED and 4 * gap > width:
+    if often and re.fullmatch("99+", f"{far[0]:.15g}") and len(rest) >= VARIED and 4 * gap > width:
         return True
-    if total == 1 and 1 < len(rest) < _VARIED and _COMMON_CODE * others.sum() <= others.min():
+    if total == 1 and 1 < len(rest) < VARIED and _COMMON_CODE * others.sum() <= others.min():
         return bool(gap >= 5 * width)
     if len(rest) <= 3:
         return False
-    if len(far) == 1 and 1 < total <= others.sum() and len(rest) >= _VARIED and gap > 2 * width:
+    if len(far) == 1 and 1 < total <= others.sum() and len(rest) >= VARIED and gap > 2 * width:
         return True
     many = total > _FEW_FAR * others.sum()
-    if many and (total > others.sum() or min(len(far), len(rest)) < _VARIED):
+    if many and (total > others.sum() or min(len(far), len(rest)) < VARIED):
         return False
     if many and gap < 3 * max(width, float(far[-1] - far[0])):
         return False
-    if gap < width * (1 if len(rest) >= _VARIED else 10):
+    if gap < width * (1 if len(rest) >= VARIED else 10):
         return False
     # Skewed numbers, such as doses or incomes, have wide gaps, but no wide ratios.
     positive = rest[rest > 0]
@@ -190,11 +188,11 @@ def _are_low(low: FloatArray, rows: Any, rest: FloatArray, others: Any) -> bool:
     gap = float(rest[0] - low[-1])
     if low[-1] < 0:
         signs = rest[0] <= -np.median(low) <= rest[-1] and 2 * total <= known
-        if signs and len(rest) >= _VARIED and rest[0] > 3 * steps.max():
+        if signs and len(rest) >= VARIED and rest[0] > 3 * steps.max():
             return True  # others without their sign
         codes = all(re.fullmatch(r"-(\d|([789])\2+)", f"{one:.15g}") for one in low)
         return bool(codes and len(low) <= _MOST_CODES and total > 1 and gap > steps.max())
-    if len(low) > 1 or len(rest) < _VARIED or 2 * total > 3 * known:
+    if len(low) > 1 or len(rest) < VARIED or 2 * total > 3 * known:
         return False
     mean = float((rest * others).sum() / known)
     deviation = math.sqrt(float(((rest - mean) ** 2 * others).sum()) / known)
@@ -268,7 +266,7 @@ def of_broken(column: SourceColumn, numbers: FloatArray) -> list[Fault]:
     rows, values = int(broken.sum()), np.unique(known[~broken])
     if column.public or not 0 < rows <= _FEW_FAR * len(known) or len(known) < _ENOUGH:
         return []
-    if not 2 <= len(values) <= MOST_CLASSES or _VARIED * len(values) > len(known):
+    if not 2 <= len(values) <= MOST_CLASSES or VARIED * len(values) > len(known):
         return []
     text = (
         f"column {column.name}: {known[broken][0]:g} in {rows} row{'s' * (rows > 1)}, and whole "
@@ -305,9 +303,9 @@ def of_each(
     facts: Mapping[str, Sites],
     whole: Mapping[str, ColumnFacts],
 ) -> list[Fault]:
-    """Return what is doubtful about columns at single sites, where all rows together hide it: ids
-    that begin anew, one value in every row, numbers that may stand for missing ones. Numbers of a
-    label that is a quantity are looked at as those of features, but for zeros and ids.
+    """Return the doubts about columns at single sites, which all rows together would hide: ids that
+    begin anew, one value in every row, numbers that may stand for missing ones. A label that is a
+    quantity is treated as a feature is, but for zeros and ids.
 
     ``facts`` are those of the sites, by name of the column, ``whole`` those of all rows.
     """
@@ -437,7 +435,7 @@ def _of_zeros(
         numbers = as_numbers(values[name])
         each, counts = np.unique(numbers[~np.isnan(numbers)], return_counts=True)
         rest, rows = each[1:], int(counts[0]) if len(each) else 0
-        if len(rest) < _VARIED or each[0] or 2 * rows > 3 * counts[1:].sum():
+        if len(rest) < VARIED or each[0] or 2 * rows > 3 * counts[1:].sum():
             continue
         if rest[0] > 3 * np.median(np.diff(rest[: len(rest) // 2 + 1])):
             text = (

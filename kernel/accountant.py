@@ -321,8 +321,8 @@ class _Kinds:
 
     Those are joined, of neighbours in order, that raise the sum of weights least, to a kind with
     the larger of each loss. So uses that cost next to nothing are joined with one another, however
-    many there are, and leave those that cost something as they are. What is joined depends on the
-    kinds alone, not on how they were added.
+    many there are, and leave those that cost something as they are. Uses that are added at once
+    give the same kinds as those that are added one after the other, in the same order.
 
     Neither loss of a sampled use, (loss, q), can be gained by: the pair of a smaller q is that
     of the larger one, replaced by a fresh draw without the record with probability 1 - q / larger q

@@ -36,7 +36,7 @@ from ..half import ServerHalf
 from ..participation import UpTo
 from .account import TARGET
 from .options import RunOptions
-from .roster import Agent
+from .roster import Agent, known_facts
 from .session import Session
 
 log = logging.getLogger("flwr.privet")
@@ -664,8 +664,4 @@ def uncertified(half: ServerHalf[Any], facts: Facts, own: Mapping[str, Any]) -> 
 
 def first_facts(agents: Iterable[Agent]) -> Facts | None:
     """Return the public numbers of the agent with the fewest examples, None if none states them."""
-    known = []
-    for agent in agents:
-        with suppress(ValueError, TypeError):  # the text is the agent's
-            known.append(Facts.from_json(agent.facts))
-    return min(known, key=lambda facts: facts.num_examples, default=None)
+    return min(known_facts(agents), key=lambda facts: facts.num_examples, default=None)

@@ -13,6 +13,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, Literal, Protocol, cast, runtime_checkable
@@ -23,7 +24,7 @@ from flwr.serverapp import Grid
 from privet.core import RunError, WireError
 from privet.core.errors import INSTEAD_OF_OTHER_APPS, listed, one_line
 from privet.data.meaning import has_numbers, in_digests, is_statement
-from privet.kernel import AgentLedger
+from privet.kernel import AgentLedger, Facts
 from privet.kernel.agent_ledger import LONGEST_ACCOUNT, MOST_RELEASES
 from privet.kernel.masks import is_usable
 from privet.wire import ENROL, RECORD, Enrolment, Update, sort_names
@@ -256,6 +257,15 @@ class Agent:
         Infinite where an account is missing or cannot be read: the texts are the agents'.
         """
         return _spent(self.accounts, delta)
+
+
+def known_facts(agents: Iterable[Agent]) -> list[Facts]:
+    """Return the public numbers of those agents whose text of them can be read."""
+    known = []
+    for agent in agents:
+        with suppress(ValueError, TypeError):  # the text is the agent's
+            known.append(Facts.from_json(agent.facts))
+    return known
 
 
 def _spent(accounts: Iterable[str], delta: float) -> float:

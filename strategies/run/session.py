@@ -7,7 +7,6 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
@@ -30,7 +29,7 @@ from privet.wire.payload import BUFFERS
 
 from ..gaps import Gaps
 from .failure import FRUITLESS, Failure, not_finite, overflowed
-from .roster import Roster
+from .roster import Roster, known_facts
 from .server_steps import ServerSteps
 from .task import Task
 
@@ -331,10 +330,7 @@ class Session:
         own bound its uploads less."""
         agents = self.roster.agents
         if self._usual[0] != len(agents):
-            known = []
-            for text in (agent.facts for agent in agents.values() if agent.facts):
-                with suppress(ValueError, TypeError):  # of an agent that is left out
-                    known.append(Facts.from_json(text))
+            known = known_facts(agents.values())
             known.sort(key=lambda one: (not is_bounded(one), decay_of(one)))
             self._usual = len(agents), known[(len(known) - 1) // 2] if known else None
         middle = self._usual[1]

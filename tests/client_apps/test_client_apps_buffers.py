@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
 
 from privet.client_apps import LoopParticipant, TorchProblem, client_app, initial_arrays
 from privet.client_apps.loop.participant import LOCAL_BUFFERS
@@ -242,8 +243,8 @@ def test_statistics_that_the_participant_was_not_made_with_do_not_leave(tmp_path
     assert not ledger.exists()
 
 
-@pytest.mark.parametrize("buffers", ["local", "constant"])
-def test_a_private_round_trains_with_statistics_that_stay(buffers: str) -> None:
+def private_app(buffers: str) -> ClientApp:
+    """Return an app of private steps, whose statistics are those of the start."""
     model = network()
     model[0].eval()  # in training mode it would mix the examples
     taking_part = LoopParticipant("fed-dyn", model, lambda context: ROWS, buffers=buffers)
@@ -260,8 +261,13 @@ def test_a_private_round_trains_with_statistics_that_stay(buffers: str) -> None:
                 )
         return local.reply()
 
+    return app
+
+
+@pytest.mark.parametrize("buffers", ["local", "constant"])
+def test_a_private_round_trains_with_statistics_that_stay(buffers: str) -> None:
     strategy = FedDyn(num_agents=2, step_size_base=0.05, **PRIVATE)
-    done = strategy.start(InlineGrid(app, 2), state_dict(), num_rounds=2)
+    done = strategy.start(InlineGrid(private_app(buffers), 2), state_dict(), num_rounds=2)
     assert len(done.history[-1].participants) == 2
     assert np.array_equal(done.arrays["0.running_mean"].numpy(), np.zeros(4))
 
@@ -282,24 +288,8 @@ class Adding(InlineGrid):
 
 
 def test_buffers_that_an_agent_of_a_private_run_sends_cost_it_its_upload() -> None:
-    model = network()
-    model[0].eval()
-    taking_part = LoopParticipant("fed-dyn", model, lambda context: ROWS, buffers="constant")
-    app = taking_part.app()
-
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
-        inputs, classes = records(0, torch.float32)
-        with taking_part.round(message, context, model) as local:
-            for _ in range(local.steps):
-                local.private_step(
-                    lambda net, batch: torch.nn.functional.cross_entropy(net(batch[0]), batch[1]),
-                    (inputs, classes),
-                )
-        return local.reply()
-
     strategy = FedDyn(num_agents=3, step_size_base=0.05, patience=0.0, **PRIVATE)
-    done = strategy.start(Adding(app, 3), state_dict(), num_rounds=2)
+    done = strategy.start(Adding(private_app("constant"), 3), state_dict(), num_rounds=2)
     assert [each.participants for each in done.history] == [("0", "2")] * 2
     assert all("private run sends" in each.failures["1"].text for each in done.history)
     assert np.array_equal(done.arrays["0.running_mean"].numpy(), np.zeros(4))

@@ -28,7 +28,7 @@ from privet.wire.contract import means_privacy
 from privet.wire.records import record_dict
 
 from .configured import FOR_NOISE, Configured
-from .flower_options import FlowerArguments, FlowerOptions
+from .flower_options import FlowerArguments, FlowerOptions, usual_loss
 from .flower_wrappers import refuse_changed_model, refuse_wrappers
 from .half import ServerHalf, step_keys
 from .hooks import Encoded, Hooks, Monitor
@@ -269,7 +269,9 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         if not (run.private or run.collector.masked):
             uploads = run.pending.outcome.uploads
             extras = (uploads[name].extras for name in done.participants if name in uploads)
-            run.metrics = self.flower.train_metrics(record_dict(each) for each in extras if each)
+            measured = [record_dict(each) for each in extras if each]
+            run.metrics = self.flower.train_metrics(measured)
+            run.usual_train_loss = usual_loss(measured, self.flower.weighted_by_key)
         metrics = MetricRecord({"participants": len(done.participants)})
         if not math.isnan(done.residual):
             metrics["residual"] = done.residual
@@ -297,7 +299,8 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Average the agents' metrics, weighted by their numbers of examples."""
-        contents = (reply.content for reply in replies if reply.has_content())
+        contents = [reply.content for reply in replies if reply.has_content()]
+        self.run.usual_loss = usual_loss(contents, self.flower.weighted_by_key)
         return self.flower.evaluate_metrics(contents)
 
     def summary(self) -> None:

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
 from typing import Any, TypedDict
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
@@ -123,10 +124,11 @@ class FlowerOptions:
     ) -> MetricRecord | None:
         # RecordDict.metric_records makes a dict that refers to its own maker, for the collector.
         measured = [one for one in replies if _metric_records(one)]
-        kept = [one for one in measured if _count(one) <= MOST_METRICS]
+        kept = [one for one in measured if _is_legible(one)]
         if len(kept) < len(measured):
             log.warning(
-                "%s metrics: %d replies left out, which hold more than %d",
+                "%s metrics: %d replies left out, which hold more than %d, or names that cannot be "
+                "printed",
                 *(what, len(measured) - len(kept), MOST_METRICS),
             )
         measured = kept
@@ -179,6 +181,22 @@ def _count(content: RecordDict) -> int:
     held = [(name, value) for record in records for name, value in held_by(record).items()]
     lists = sum(len(value) for _, value in held if isinstance(value, list))
     return len(records) + len(held) + lists + sum(len(name) // 100 for name, _ in held)
+
+
+def _is_legible(content: RecordDict) -> bool:
+    """Whether a reply's metrics are few, and their names can be in a log."""
+    names = (name for record in _metric_records(content) for name in held_by(record))
+    return _count(content) <= MOST_METRICS and all(map(str.isprintable, names))
+
+
+def usual_loss(replies: Iterable[RecordDict], weight: str = WEIGHT) -> float:
+    """Return the second largest of the losses among replies' metrics, an only one, else NaN.
+
+    No single agent raises it above all others', which raises the mean as it likes.
+    """
+    usable = (_usable(content, weight) for content in replies if _is_legible(content))
+    losses = [float(one["loss"]) for one in usable if "loss" in one]
+    return nlargest(2, losses)[-1] if losses else math.nan
 
 
 def _usable(content: RecordDict, weight: str) -> dict[str, float]:

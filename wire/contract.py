@@ -290,12 +290,20 @@ def read_update(content: RecordDict, protocol: str, version: int, round_: int) -
         num_examples=read_field(about, "num-examples", int),
         digest=read_field(about, "digest", int),
         payload=read_field(record, "payload", bytes),
-        epsilon=math.inf if about.get("epsilon") == "inf" else read_field(about, "epsilon", float),
-        delta=read_field(about, "delta", float),
+        epsilon=math.inf if about.get("epsilon") == "inf" else _cost_in(about, "epsilon", math.inf),
+        delta=_cost_in(about, "delta", 1.0),
         note=read_field(about, "note", str, ""),
         ledger=require_readable(read_field(about, "ledger", str, "")),
         head=_head_in(about),
     )
+
+
+def _cost_in(about: Mapping[str, Any], name: str, most: float) -> float:
+    """Return an epsilon or a delta in the small fields of a reply (``WireError``)."""
+    cost = read_field(about, name, float)
+    if not 0 <= cost <= most:
+        raise WireError(f"message field {name!r} is {cost}, expected 0 to {most:g}")
+    return cost
 
 
 def _head_in(about: Mapping[str, Any]) -> str:

@@ -181,11 +181,18 @@ class Losses:
         for done in run.session.history:
             self.add(done)
 
-    def add(self, done: Round) -> list[str]:
-        """Add a round; return the names and values of its losses that diverge."""
+    def add(self, done: Round, usual: float = math.nan, usual_train: float = math.nan) -> list[str]:
+        """Add a round; return the names and values of its losses that diverge.
+
+        Of a loss that agents state, their mean, no more than the second largest counts where that
+        is given: one agent's word is no divergence.
+        """
         train = done.train_metrics_clientapp
         loss, accuracy = (number(train.get(name)) for name in ("loss", "accuracy"))
-        diverging = [self.evaluated] * self.evaluated.add(done.loss, done.accuracy)
+        of_agents = done.evaluate_metrics_clientapp.get("loss") == done.loss
+        evaluated = _least(done.loss, usual) if of_agents else done.loss
+        loss = _least(loss, usual_train)
+        diverging = [self.evaluated] * self.evaluated.add(evaluated, done.accuracy)
         diverging += [self.trained] * self.trained.add(loss, accuracy)
         return [f"{one.name} {one.recent[-1][0]:.3g}" for one in diverging]
 
@@ -193,6 +200,10 @@ class Losses:
     def course(self) -> Course:
         """The losses that decide: those of the models, if there are any, else of the training."""
         return self.evaluated if self.evaluated.recent else self.trained
+
+
+def _least(mean: float, usual: float) -> float:
+    return usual if usual < mean else mean  # a NaN is not known
 
 
 class Divergence(Observer):
@@ -259,7 +270,7 @@ class Divergence(Observer):
         for name, value in _measured(done):
             if not math.isfinite(value):
                 return f"{name} {value:g}"
-        faults = self.losses.add(done)
+        faults = self.losses.add(done, run.usual_loss, run.usual_train_loss)
         if self.residuals.add(done.residual) and not self.losses.course.holds:
             faults.append(f"residual {done.residual:.3g}")
         return faults[0] if faults else ""

@@ -38,6 +38,7 @@ What else happens on the way:
 from __future__ import annotations
 
 import logging
+import math
 import re
 import threading
 import time
@@ -155,6 +156,9 @@ class Run:
         The last model, under the user's names.
     metrics : MetricRecord or None
         The metrics that came with the uploads of the last round, aggregated.
+    usual_train_loss, usual_loss : float
+        The second largest of the losses that came with the uploads of the last round, and of those
+        of the agents' last evaluation; an only one, and NaN where there are none.
     last_round : int, optional
         The last round that its target pays for, of those that were asked for; None if it is not
         known.
@@ -188,6 +192,8 @@ class Run:
     session: Session
     arrays: ArrayRecord = field(default_factory=ArrayRecord)
     metrics: MetricRecord | None = None
+    usual_train_loss: float = math.nan
+    usual_loss: float = math.nan
     last_round: int | None = None
     stopped: str = ""
     diverged: str = ""

@@ -87,6 +87,7 @@ def diverged(rounds: list[Round]) -> str:
     session.initial = Round(0, ())
     options = SimpleNamespace(doubtful=False)
     run: Any = SimpleNamespace(diverged="", session=session, options=options)
+    run.usual_loss = run.usual_train_loss = math.nan  # agents state none
     found.on_begin(run)
     for done in rounds:
         session.history.append(done)
@@ -257,3 +258,40 @@ def test_a_model_changed_by_aggregate_train_is_refused() -> None:
 
     with pytest.raises(ConfigError, match="changes nothing"):
         play(Changing(num_agents=AGENTS), rounds=1)
+
+
+class Exaggerating(InlineGrid):
+    """Agents of these places state a loss of a million, after the first round."""
+
+    liars: tuple[int, ...] = ()
+
+    def deliver(self, message: Message) -> Message | None:
+        reply = super().deliver(message)
+        node = self.contexts[message.metadata.dst_node_id].node_config
+        told = message.metadata.message_type in (MessageType.TRAIN, MessageType.EVALUATE)
+        if told and reply is not None and reply.has_content():
+            self.told = getattr(self, "told", 0) + 1
+            for record in reply.content.values():
+                if isinstance(record, MetricRecord) and node["partition-id"] in self.liars:
+                    record["loss"] = 1e9 if self.told > 2 * AGENTS else 1.0
+        return reply
+
+
+@pytest.mark.parametrize("evaluated", [True, False])
+@pytest.mark.parametrize(("liars", "diverges"), [((0,), False), ((2,), False), ((0, 2), True)])
+def test_a_loss_that_one_agent_states_is_no_divergence(
+    liars: tuple[int, ...], diverges: bool, evaluated: bool
+) -> None:
+    grid = Exaggerating(app_of(PROBLEMS, "fed-plt", train_metrics=not evaluated), AGENTS)
+    grid.liars = liars
+    strategy = FedPLT(
+        rho=1.0,
+        num_agents=AGENTS,
+        fraction_evaluate=float(evaluated),
+        on_divergence="stop",
+    )
+    found = strategy.start(grid, ArrayRecord({"x": Array(np.ones(DIM))}), num_rounds=6)
+    assert found.status == ("diverged" if diverges else "completed")
+    metrics = found.history[-1]
+    stated = metrics.evaluate_metrics_clientapp if evaluated else metrics.train_metrics_clientapp
+    assert stated["loss"] > 1e8  # type: ignore[operator]

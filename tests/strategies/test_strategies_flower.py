@@ -27,7 +27,7 @@ from privet.client_apps import CallableProblem, Participant
 from privet.core import ConfigError, RunError
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPIADMM, DPFedSGD, FedPDM, FedPLT, Fraction, Scaffold
-from privet.strategies.flower_options import FlowerOptions, NodeSample
+from privet.strategies.flower_options import FlowerOptions, NodeSample, average_metrics
 from support.federations import app_of, logistic_agents, model, position, zeros
 
 OWN = {"fraction_evaluate"}
@@ -634,6 +634,20 @@ def test_a_reply_with_very_many_metrics_is_left_out(caplog: pytest.LogCaptureFix
     for taken in (options.train_metrics, options.evaluate_metrics):
         honest = RecordDict({"metrics": MetricRecord(fine)})
         assert dict(taken([*replies, several, honest]) or {}) == {"loss": 1.0}
+
+
+@pytest.mark.parametrize("name", ["\x1b[2J", "a\n2026-01-01 INFO: run completed", "b\r"])
+@pytest.mark.parametrize("aggregate", [None, average_metrics])
+def test_a_metric_whose_name_cannot_be_printed_is_left_out(
+    name: str, aggregate: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = FlowerOptions(train_metrics_aggr_fn=aggregate, evaluate_metrics_aggr_fn=aggregate)
+    fine = {"num-examples": 4, "loss": 1.0}
+    replies = [RecordDict({"metrics": MetricRecord(one)}) for one in ({**fine, name: 9.0}, fine)]
+    for taken in (options.train_metrics, options.evaluate_metrics):
+        assert dict(taken(replies) or {}) == {"loss": 1.0}
+    assert "names that cannot be printed" in caplog.text
+    assert not any(name in message for message in caplog.messages)
 
 
 class Measuring(InlineGrid):

@@ -128,6 +128,22 @@ def test_malformed_updates_are_refused(about: str) -> None:
         read_update(RecordDict({RECORD: record}), "fed-plt", 1, 7)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, value) for name in ("epsilon", "delta") for value in ("NaN", "-1.0", "-Infinity")),
+        ("delta", "Infinity"),
+        ("delta", "1.5"),
+    ],
+)
+def test_costs_that_are_none_are_refused(name: str, value: str) -> None:
+    record = update_record("fed-plt", 1, UPDATE)
+    about = json.loads(str(record["about"]))
+    record["about"] = json.dumps({**about, name: float(value)})
+    with pytest.raises(WireError, match=f"'{name}' is"):
+        read_update(RecordDict({RECORD: record}), "fed-plt", 1, 7)
+
+
 @pytest.mark.parametrize("text", ["", "[]", "null", "{"])
 def test_settings_must_be_an_object(text: str) -> None:
     with pytest.raises(WireError):

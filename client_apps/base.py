@@ -362,11 +362,13 @@ class Participant:
             error, kind = error.args
         library_error = isinstance(error, OWN)
         text = _text(error) if library_error else one_line(_text(error))
+        # What failed in the user's own code, for the node's log alone: it may quote a record.
+        cause = error.__cause__
+        why = f" ({type(cause).__name__}: {one_line(_text(cause))})" if cause else ""
         if isinstance(error, BudgetRefused):
-            why = f" ({one_line(str(error.__cause__))})" if error.__cause__ else ""
             log.warning("agent %s refuses: %s%s", name, text, why)
         elif library_error:
-            log.warning("agent %s: %s", name, text)
+            log.warning("agent %s: %s%s", name, text, why)
         elif isinstance(error, ValueError if kind is Told.DATA else ModelError):
             # Most often a wrong data file, or a layer whose error explains more than a traceback.
             log.error("agent %s: %s: %s", name, type(error).__name__, text)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -28,14 +29,17 @@ from privet.kernel.door import sampled_sum
 from privet.kernel.programs.steps import LocalTask
 from privet.kernel.records import FloatArray
 
+from ..adapters.networks.additive import Loss, made_up, moved, telling_rows
 from ..adapters.networks.clipping import clipped_gradients
-from ..adapters.networks.memory import Memory, same_bits
-from ..adapters.networks.recurrent import separate_states
+from ..adapters.networks.functions import Rule, ruled
+from ..adapters.networks.memory import Memory, fresh, same_bits
+from ..adapters.networks.recurrent import recurrent_rules
 
 log = logging.getLogger("flwr.privet")
 
-FEW = 8
-"""Examples of which it is looked whether the loss is their mean."""
+FEW, LOOKED = 8, 1 << 12
+"""Examples of which it is looked whether the loss is their mean, and numbers of a batch in which
+they are looked for."""
 
 LossFn = Callable[[Any, Any], Any]
 """(model, batch) -> scalar tensor, the mean of the examples' losses."""
@@ -145,7 +149,9 @@ class PrivateSteps:
             noised = self._records.clipped_sum(self._gradient, sum_of(None), self._unit)
         if not self._begun:
             self._begun = True
-            if warning := not_a_mean(self._model, self._parameters, loss_fn, rows, build):
+            held = self._model, self._parameters, loss_fn, rows, build
+            tried = require_mean(*held)
+            if warning := not_a_mean(*held, slopes=not tried):
                 warn_once(warning)
         parts = self._torch.from_numpy(noised).split([part.numel() for part in named.values()])
         return [
@@ -185,10 +191,44 @@ def dry_run(model: Any, parameters: Mapping[str, Any], loss_fn: LossFn, batch: A
     require_plain(model)
     require_separate(model)
     rows, build = _rows(batch)
-    rows = [part[:FEW] for part in rows]
+    rows = _few(rows)
     summed(model, parameters, loss_fn, rows, build, 1.0)
+    require_mean(model, parameters, loss_fn, rows, build)
     if problem := not_a_mean(model, parameters, loss_fn, rows, build):
         raise ConfigError(problem)
+
+
+def require_mean(
+    model: Any,
+    parameters: Mapping[str, Any],
+    loss_fn: LossFn,
+    rows: list[Any],
+    build: Callable[[list[Any]], Any],
+) -> bool:
+    """Refuse a loss that is no mean over examples, as examples that are made up show.
+
+    Of ``rows`` only shapes and dtypes count, so that a refusal says nothing of a record. Integers
+    are the first eight, four or two, as many as the loss takes as classes or codes: two on a GPU,
+    which would not go on after one that is too large. False is returned where it takes none.
+
+    Raises
+    ------
+    ConfigError
+    """
+    first = next(iter(parameters.values()))
+    codes = first.device.type == "cpu" and not all(part.is_floating_point() for part in rows)
+    for batched, values in itertools.product((True, False), (8, 4, 2) if codes else (2,)):
+        made = made_up(rows, values + 2, values, first.device)
+        try:
+            fault = _apart(model, parameters, loss_fn, made, build, own=False, batched=batched)
+        except PrivetError:
+            raise
+        except Exception:  # such as a class that is too large: the step itself says what fails
+            continue
+        if fault:
+            raise ConfigError(Told.NO_MEAN)
+        return True
+    return False
 
 
 def not_a_mean(
@@ -197,38 +237,20 @@ def not_a_mean(
     loss_fn: LossFn,
     rows: list[Any],
     build: Callable[[list[Any]], Any],
+    *,
+    slopes: bool = True,
 ) -> str:
     """Return a warning if the loss of a few examples is not their mean, else an empty text.
 
-    Gradients are compared, as losses are all alike where a network begins with equal outputs. This
-    is done in evaluation mode and under vmap, so that state that module or loss keep of the
-    examples is detected.
+    ``slopes`` says whether gradients are compared as well. The warning is for the node's own log,
+    as it says something of the records: one with an ignored target may be among them.
     """
-    torch = importlib.import_module("torch")
-    memory = Memory(model, loss_fn, "model.")
-    objective = _objectives()(model, loss_fn)
-    named = {f"model.{name}": value.detach() for name, value in parameters.items()}
-    first = next(iter(named.values()))
-    few = [part[:FEW].to(first.device) for part in rows]
-    if any(len(part) < 2 for part in few):
-        return ""
-
-    def loss(parameters: Mapping[str, Any], example: Any) -> Any:
-        return memory.call(objective, parameters, (build(example),))
-
-    def gradient(batches: list[Any]) -> Any:
-        """Return the mean over batches of the gradient, flat."""
-        memory.block()
-        each = torch.func.vmap(torch.func.grad(loss), (None, 0), randomness="different")
-        with separate_states():
-            gradients = each(named, batches)
-        return torch.cat([part.double().mean(0).reshape(-1) for part in gradients.values()])
-
     modes = [(layer, layer.training) for layer in model.modules()]
     try:
-        model.eval()
-        whole, again = (gradient([part[None] for part in few]) for _ in range(2))
-        mean = gradient([part[:, None] for part in few])
+        if any(len(part) < 2 for part in rows) or not _apart(
+            model, parameters, loss_fn, _few(rows), build, slopes=slopes
+        ):
+            return ""
     except PrivetError:
         raise
     except Exception:  # it cannot be compared
@@ -236,16 +258,93 @@ def not_a_mean(
     finally:
         for layer, training in modes:
             layer.training = training
-        memory.require_none()
-    coarseness = max(1e-2, *(8 * torch.finfo(value.dtype).eps for value in named.values()))
-    size = torch.maximum(whole.norm(), mean.norm())
-    differs = (whole - mean).norm() > coarseness * size + 1e-6  # false where one is not finite
-    if not bool(differs & (whole == again).all()):  # a random loss proves nothing
-        return ""
     return (
         "the loss of some examples is not the mean of their losses (class weights, a sum, ignored "
         "targets): a private step calls it on one example at a time, and minimises the mean"
     )
+
+
+def _few(rows: list[Any]) -> list[Any]:
+    """Return a few examples of a batch, those first that differ in a class or another code."""
+    count = min(len(part) for part in rows)
+    codes = [part[:count] for part in rows if not part.is_floating_point() or part[:1].numel() < 2]
+    found = []
+    for part in codes:
+        step = -(-part.numel() // LOOKED) or 1
+        found.append([step * row for row in telling_rows(part[::step], FEW)])
+    first = itertools.chain(*sorted(found, key=len), range(min(count, FEW)))
+    chosen = list(dict.fromkeys(first))[:FEW]
+    return [part[chosen] for part in rows]
+
+
+def _apart(
+    model: Any,
+    parameters: Mapping[str, Any],
+    loss_fn: LossFn,
+    rows: list[Any],
+    build: Callable[[list[Any]], Any],
+    *,
+    own: bool = True,
+    slopes: bool = True,
+    batched: bool = True,
+) -> bool:
+    """Whether the loss of some examples is not the mean of theirs.
+
+    Gradients are compared too, as losses are all alike where a network begins with equal outputs.
+    This is done in evaluation mode and, where ``batched``, under vmap, so that state that module or
+    loss keep of the examples is detected; with ``own`` false on a copy of the module, with made-up
+    parameters.
+    """
+    torch = importlib.import_module("torch")
+    model = model if own else fresh(model)
+    memory = Memory(model, loss_fn, "model.")
+    objective = _objectives()(model, loss_fn)
+    named = {f"model.{name}": value.detach() for name, value in parameters.items()}
+    named = named if own else moved(named)
+    rows = [part.to(next(iter(named.values())).device) for part in rows]
+
+    def loss(parameters: Mapping[str, Any], example: Any) -> Any:
+        return memory.call(objective, parameters, (build(example),))
+
+    measured = torch.func.grad_and_value(loss) if slopes else loss
+    each = torch.func.vmap(measured, in_dims=(None, 0), randomness="different")
+    if not batched:
+        each = functools.partial(_one_by_one, measured)
+
+    rules = {**recurrent_rules(), **_weighted()}
+
+    def mean_loss(batches: list[Any]) -> Loss:
+        """Return the mean over batches of the loss and its gradient."""
+        memory.block()
+        with ruled(rules, batched=True), torch.set_grad_enabled(slopes):
+            found = each(named, batches)
+        by, values = found if slopes else ({"": torch.zeros(1, 1)}, found)
+        flat = [part.double().mean(0).reshape(-1) for part in by.values()]
+        return Loss(float(values.double().mean()), torch.cat(flat))
+
+    try:
+        model.eval()
+        whole = mean_loss([part[None] for part in rows])
+        mean = mean_loss([part[:, None] for part in rows])
+        # Other devices may multiply floats of ten bits (TF32).
+        least = 1e-2 if own or rows[0].device.type != "cpu" else 1e-3
+        coarseness = max(least, *(8 * torch.finfo(value.dtype).eps for value in named.values()))
+        if not whole.unlike(mean, coarseness):
+            return False
+        again = mean_loss([part[None] for part in rows])
+    finally:
+        if own:
+            memory.require_none()
+    # A random loss proves nothing.
+    return whole.value == again.value and bool((whole.slope == again.slope).all())
+
+
+def _one_by_one(measured: Callable[..., Any], named: Mapping[str, Any], batches: list[Any]) -> Any:
+    """Return the gradients by name, and the losses, of batches of examples."""
+    torch = importlib.import_module("torch")
+    found = [measured(named, list(each)) for each in zip(*batches, strict=True)]
+    slopes = {name: torch.stack([by[name] for by, _ in found]) for name in named}
+    return slopes, torch.stack([value for _, value in found])
 
 
 @functools.lru_cache(maxsize=64)
@@ -269,7 +368,6 @@ def summed(
     Of those that are ``kept``, where given, ``expected`` on average. Random layers are refused
     then: a seed that somebody knows would tie the others' draws to whether one takes part.
     """
-    torch = importlib.import_module("torch")
     memory = Memory(model, loss_fn, "model.")
     objective = _objectives()(model, loss_fn)
 
@@ -280,15 +378,13 @@ def summed(
     first = next(iter(named.values()))
     rows = [part.to(first.device) for part in rows]
     randomness = "different" if kept is None else "error"
-    functional = torch.nn.functional
-    weighted = (functional.cross_entropy, functional.nll_loss)
     total = clipped_gradients(
         *(loss, named, rows, clip),
         randomness=randomness,
         memory=memory,
         kept=kept,
         expected=expected,
-        rules=dict.fromkeys(weighted, _refuse_weights),
+        rules=_weighted(),
     )
     return total, named
 
@@ -335,6 +431,13 @@ def require_plain(*objects: Any) -> None:
                 "charged; give private_step the plain module and optimizer",
                 Told.OPACUS,
             )
+
+
+@functools.cache
+def _weighted() -> Mapping[Any, Rule]:
+    """Return the rules by which class weights that cancel are refused."""
+    functional = importlib.import_module("torch").nn.functional
+    return dict.fromkeys((functional.cross_entropy, functional.nll_loss), _refuse_weights)
 
 
 @functools.cache

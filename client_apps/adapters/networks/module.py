@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -15,14 +17,30 @@ from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from privet.client_apps.inputs import Vector
-from privet.core import ConfigError
+from privet.core import ConfigError, PrivetError
 from privet.kernel import Moduli, Norm, RowIndex
 from privet.problems import Regularizer
 from privet.wire import Layout
 
 from ..finite_sum import ClippableSum
+from .additive import GOLDEN, Loss, in_parts, mean_of, moved, telling_rows
 from .clipping import clipped_gradients
 from .memory import Memory, fresh, same_bits
+
+DIFFERENT, ROOM = 1024, 1 << 22
+"""Targets that the loss is tried on, where there are so many different ones, and numbers of the
+outputs that are beside them."""
+BESIDE = 16
+"""Examples among which one with other inputs is looked for."""
+MIXED = (
+    "module gives an example other outputs where another is beside it: take a module without "
+    "BatchNorm, such as one with GroupNorm or LayerNorm"
+)
+IGNORED = (
+    "the loss of an example is not finite where it is alone, and is where others are beside it: "
+    "leave out examples whose target is ignored (ignore_index), or average each example's own "
+    "losses first"
+)
 
 
 class TorchProblem(ClippableSum):
@@ -271,37 +289,157 @@ class TorchProblem(ClippableSum):
             self._torch.set_num_threads(1)
 
     def _check_mean(self, x: Vector) -> None:
-        """Refuse a loss of two examples that is not the mean of their two losses."""
-        if self.num_examples < 2:
-            return
+        """Refuse a loss that is no mean over examples (raises ``ConfigError``).
+
+        Examples with different targets are looked at, and each of the targets beside the same
+        outputs, those that classes could have as well.
+        """
         self._pin()
-        with self._torch.no_grad():
-            flat = self._flat(x)
-
-            def loss(rows: slice) -> Any:
-                named = {**self._parameters(flat), **Memory(self.module, self._loss).block()}
-                module = fresh(self.module)  # which keeps nothing of them
-                outputs = self._torch.func.functional_call(module, named, (self._inputs[rows],))
-                return copy.deepcopy(self._loss)(outputs, self._targets[rows])
-
-            try:
-                both = loss(slice(0, 2))
-                first, second = loss(slice(0, 1)), loss(slice(1, 2))
-            except (RuntimeError, ValueError, IndexError, TypeError) as error:
-                # Without its text, which could quote a record.
-                raise ConfigError(
-                    f"module and loss cannot run on one example of data ({type(error).__name__})"
-                ) from error
-            if tuple(both.shape) != ():
-                raise ConfigError(f"loss gives shape {tuple(both.shape)}, expected its mean")
-            halves = (float(first), float(second))
-        mean = sum(halves) / 2
-        finite = math.isfinite(mean) and math.isfinite(float(both))
-        if finite and not math.isclose(float(both), mean, rel_tol=1e-3, abs_tol=1e-5):
+        rows = telling_rows(self._targets, DIFFERENT)
+        flat = self._flat(x)
+        try:
+            fault, alike = self._fault_at(flat, rows)
+        except PrivetError:
+            raise
+        except Exception as error:
+            # Without its text, which could quote a record: the node's own log has it.
             raise ConfigError(
-                "the loss of two examples is not the mean of their losses: give a loss with "
-                "reduction='mean' and no class weights, and a module without BatchNorm"
+                f"module and loss cannot run on one example of data ({type(error).__name__})"
+            ) from error
+        if not fault and alike:
+            parts = moved(self._parameters(flat)).values()
+            with suppress(Exception):  # of parameters that the module may not take
+                fault, _ = self._fault_at(
+                    self._torch.cat([part.reshape(-1) for part in parts]), rows
+                )
+        if fault:
+            raise ConfigError(fault)
+
+    def _unlike(self, rows: Sequence[int]) -> list[int]:
+        """Return rows to look at beside the first of some, those with other inputs first."""
+        others = [*rows[1:BESIDE], *range(min(self.num_examples, BESIDE))]
+        others = [row for row in dict.fromkeys(others) if row != rows[0]]
+        first = self._inputs[rows[0]]
+        return sorted(others, key=lambda row: bool((self._inputs[row] == first).all()))
+
+    def _tried(self, flat: Any, rows: Sequence[int]) -> tuple[Any, Any]:
+        """Return outputs and loss of some examples, by a module and a loss that saw no others."""
+        named = {**self._parameters(flat), **Memory(self.module, self._loss).block()}
+        inputs, targets = self._inputs[list(rows)], self._targets[list(rows)]
+        outputs = self._torch.func.functional_call(fresh(self.module), named, (inputs,))
+        return outputs, copy.deepcopy(self._loss)(outputs, targets)
+
+    def _in_rows(self, together: Any, alone: Sequence[Any]) -> bool:
+        """Whether outputs are one row an example."""
+        tensor = self._torch.Tensor
+        if not all(isinstance(each, tensor) and each.dim() for each in (together, *alone)):
+            return False
+        joined = (len(alone), *together.shape[1:])
+        if not together.is_floating_point() or tuple(together.shape) != joined:
+            return False
+        return all(tuple(each.shape) == (1, *together.shape[1:]) for each in alone)
+
+    def _fault_at(self, flat: Any, rows: Sequence[int]) -> tuple[str, bool]:
+        """Return what is wrong with module and loss, if anything, and whether outputs are alike.
+
+        Such outputs say nothing of the layers before them, and little of the loss.
+        """
+        torch, pair = self._torch, [rows[0], *self._unlike(rows)][:2]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of shapes, which `_fault` names
+            with torch.no_grad():
+                together, whole = self._tried(flat, pair)
+                alone = [self._tried(flat, [row]) for row in pair]
+            if tuple(whole.shape) != ():
+                raise ConfigError(f"loss gives shape {tuple(whole.shape)}, expected its mean")
+            none = torch.zeros(1)
+            mean = sum(float(loss) for _, loss in alone) / len(alone)
+            fault = self._fault(Loss(float(whole), none), Loss(mean, none), together, self._targets)
+            outputs = [each for each, _ in alone]
+            if fault or not self._in_rows(together, outputs):
+                return fault, True
+            joined = torch.cat(outputs)
+            alike = bool((joined == joined[:1]).all())
+            if self._mixed(together, joined):
+                return MIXED, alike
+            some = rows[: self._most(outputs)]
+            # One twice more, so that classes are not as frequent as each other.
+            fault = self._fault_of_loss(outputs, self._targets[[*some, rows[0], rows[0]]])
+            return fault or self._fault_of_classes(outputs), alike
+
+    @staticmethod
+    def _mixed(together: Any, joined: Any) -> bool:
+        """Whether examples have other outputs together than alone."""
+        size = float(joined.abs().max()) if joined.numel() else 0.0
+        return math.isfinite(size) and not bool(
+            ((together - joined).abs() <= 1e-3 * size + 1e-5).all()
+        )
+
+    def _fault_of_loss(self, outputs: Sequence[Any], targets: Any) -> str:
+        """Return what is wrong with the loss of targets beside mixtures of two outputs, if any."""
+        torch = self._torch
+        share = torch.arange(len(targets), dtype=outputs[0].dtype, device=outputs[0].device)
+        share = (share * GOLDEN).frac().reshape(-1, *[1] * (outputs[0].dim() - 1))
+        first, last = outputs[0].detach(), outputs[-1].detach()
+        mixed = (1.0 - share) * first + share * last  # in all ranges that outputs can have
+
+        def loss_of(rows: slice) -> Loss:
+            own = mixed[rows].clone().requires_grad_()
+            value = copy.deepcopy(self._loss)(own, targets[rows])
+            return Loss(float(value), self._slope(value, own))
+
+        parts = in_parts(len(targets))
+        mean = mean_of([loss_of(part) for part in parts], [p.stop - p.start for p in parts])
+        return self._fault(loss_of(slice(0, len(targets))), mean, mixed, targets)
+
+    def _fault_of_classes(self, outputs: Sequence[Any]) -> str:
+        """Return what is wrong with the loss of classes that the outputs have, if any.
+
+        The agent may have examples of one of them alone. What the loss does not take is no fault.
+        """
+        torch, targets, shape = self._torch, self._targets, tuple(outputs[0].shape)
+        own, count = tuple(targets.shape[1:]), 0
+        if targets.dtype == torch.int64 and len(shape) > 1:
+            count = shape[1] if own == shape[2:] else shape[-1] if own == shape[1:-1] else 0
+        if count < 2 and not bool(((targets == 0) | (targets == 1)).all()):
+            return ""
+        count = max(count, 2)
+        classes = torch.linspace(0, count - 1, min(count, self._most(outputs))).round()
+        classes = torch.cat([classes, classes[:1], classes[:1]])
+        made = classes.to(targets.device, targets.dtype).reshape(-1, *[1] * len(own))
+        made = made.expand(len(classes), *own).contiguous()
+        try:
+            fault = self._fault_of_loss(outputs, made)
+        except Exception:
+            return ""
+        return "" if fault == IGNORED else fault  # classes that no example may have
+
+    def _most(self, outputs: Sequence[Any]) -> int:
+        """Return how many targets are tried beside outputs of this size."""
+        return max(2, min(DIFFERENT, ROOM // max(1, outputs[0].numel())))
+
+    def _slope(self, loss: Any, by: Any) -> Any:
+        if not loss.requires_grad:
+            return self._torch.zeros_like(by).reshape(-1)
+        (slope,) = self._torch.autograd.grad(loss, by, allow_unused=True)
+        return (self._torch.zeros_like(by) if slope is None else slope).reshape(-1)
+
+    def _fault(self, whole: Loss, mean: Loss, outputs: Any, targets: Any) -> str:
+        """Return a line if a loss of examples is not the mean of theirs, else nothing."""
+        if not whole.unlike(mean, 1e-3):
+            return ""
+        if whole.ignores(mean):
+            return IGNORED
+        one, other = (tuple(getattr(each, "shape", ())[1:]) for each in (outputs, targets))
+        if math.prod(one) == math.prod(other) and one != other and targets.is_floating_point():
+            return (
+                f"an example has outputs of shape {one} and targets of shape {other}, of which the "
+                "loss makes all pairs: give both the same shape"
             )
+        return (
+            "the loss of two examples is not the mean of their losses: give a loss with "
+            "reduction='mean' and no class weights, and a module without BatchNorm"
+        )
 
 
 def _import_torch() -> Any:

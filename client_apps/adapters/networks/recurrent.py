@@ -19,14 +19,9 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .functions import Rule, ruled
+from .functions import Rule
 
 _LAYERS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
-
-
-def separate_states() -> Any:
-    """Return a context in which recurrent layers run under vmap."""
-    return ruled(recurrent_rules())
 
 
 @functools.cache

@@ -6,10 +6,12 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
@@ -21,6 +23,8 @@ from .guard import NoiseFactory
 from .masking import MaskFactory
 
 log = logging.getLogger("flwr.privet")
+
+Handler = Callable[[Message, Context], Message]
 
 SLOW = 15.0
 """Seconds of Flower's 30 after which a start is worth a line."""
@@ -46,11 +50,41 @@ def warn_of_slow_start() -> None:
 
 
 class AgentApp(ClientApp):
-    """A ClientApp that knows who handles its messages: ``participant``, None behind mods."""
+    """A ClientApp that knows who handles its messages: ``participant``, None behind mods.
+
+    An ``@app.evaluate()`` of the user's takes the place of the participant's.
+    """
 
     def __init__(self, participant: Participant, mods: list[Mod] | None) -> None:
         super().__init__(mods=[participant.around(mods), *(mods or ())])
         self.participant = None if mods else participant
+        self._handlers, self._complete = participant, False
+        self.query("privet")(participant.query)
+        self.train()(participant.train)
+
+    def evaluate(
+        self, action: str = "default", *, mods: list[Mod] | None = None
+    ) -> Callable[[Handler], Handler]:
+        """Register a handler of the user's own, as `flwr.clientapp.ClientApp.evaluate` does.
+
+        Privacy: a private agent declines, as its answer would be an un-noised release.
+        """
+        register = super().evaluate(action, mods=mods)
+
+        def registered(handler: Handler) -> Handler:
+            if action == "default":
+                self._handlers.own_kinds -= {"evaluate"}
+            return register(handler)
+
+        return registered
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        """Answer a message, as `flwr.clientapp.ClientApp` does."""
+        if not self._complete:
+            with suppress(ValueError):  # where one of the user's is registered
+                super().evaluate()(self._handlers.evaluate)
+            self._complete = True
+        return super().__call__(message, context)
 
 
 def client_app(
@@ -67,6 +101,8 @@ def client_app(
     mods: list[Mod] | None = None,
 ) -> ClientApp:
     """Return a Flower ClientApp that takes part in an algorithm.
+
+    ``@app.evaluate()`` registers an evaluation of your own in place of this library's.
 
     Parameters
     ----------
@@ -118,8 +154,4 @@ def client_app(
         meaning=meaning,
     )
     warn_of_slow_start()
-    app = AgentApp(participant, mods)
-    app.query("privet")(participant.query)
-    app.train()(participant.train)
-    app.evaluate()(participant.evaluate)
-    return app
+    return AgentApp(participant, mods)

@@ -133,7 +133,7 @@ FORMS_RECORD = "privet.forms"
 """In a node's context: the digests of the forms that its data were put into."""
 MOST_ADDED = 1 << 20
 """Numbers that categories of other sites may add to the rows of a node whose own are fewer."""
-_OWN_KINDS = ("train", "evaluate", ENROL)
+_OWN_KINDS = frozenset(("train", "evaluate", ENROL))
 """Messages that this library's own handlers answer, each failure with one line."""
 
 
@@ -227,6 +227,8 @@ class Participant:
         self.evaluate_on = evaluate_on
         self._meaning_of = meaning
         self._problems: dict[tuple[int, int], Problem] = {}
+        self.own_kinds = _OWN_KINDS
+        """The types of messages that these handlers answer, and no others of the app."""
         self._prepared: dict[tuple[int, int], tuple[Half, tuple[float, float], Held, Facts]] = {}
         self._decoded: tuple[bytes, bool, dict[str, Any]] = (b"", False, {})
 
@@ -264,12 +266,12 @@ class Participant:
     def around(self, mods: Collection[Mod] | None) -> Mod:
         """Return the outermost mod of an app with these mods, which may have handlers of others.
 
-        Privacy: a failure of a mod or a query of the user's would leave with its own text, and the
-        query's answer would be an un-noised release, so a private agent declines.
+        Privacy: a failure of a mod or a handler of the user's would leave with its own text, and
+        the handler's answer would be an un-noised release, so a private agent declines.
         """
 
         def outermost(message: Message, context: Context, call_next: Any) -> Message:
-            if not mods and message.metadata.message_type in _OWN_KINDS:
+            if not mods and message.metadata.message_type in self.own_kinds:
                 answer: Message = call_next(message, context)
                 return answer
             return self._of_others(message, context, call_next)
@@ -281,8 +283,8 @@ class Participant:
         rules = self.exits(message, context)
         try:
             kind = message.metadata.message_type
-            if kind.startswith("query") and kind != ENROL:
-                rules.numbers(Told.QUERY)
+            if kind not in self.own_kinds:
+                rules.numbers(Told.EVALUATION if kind.startswith("evaluate") else Told.QUERY)
             answer: Message = call_next(message, context)
             return answer
         except Exception as error:

@@ -123,8 +123,9 @@ class Told(StrEnum):
     REPLY_ALONE = "a private agent sends what local.reply() returned alone"
     HANDLER = "a handler returned no message: return that of local.reply()"
     NOT_SENT = (
-        "a training message of Privet has no records 'arrays' and 'config': participant.round(...) "
-        "gives the model its start, local.step_size the length of a step"
+        "a training message of Privet has no record 'arrays', and 'config' with a train_config "
+        "alone: participant.round(...) gives the model its start, local.step_size the length of a "
+        "step"
     )
     METRICS = "reply(metrics=...) of a private agent would be an un-noised release"
     PERSONAL = (

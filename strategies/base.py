@@ -145,6 +145,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             raise ConfigError(f"secure-sum = true: not with {self.half.name}: {self.no_secure_sum}")
         flower = FlowerArguments.__annotations__.keys() & arguments.keys()
         self.flower = FlowerOptions(**{name: arguments[name] for name in flower})
+        self.train_config = ConfigRecord()
         self.fraction_evaluate = arguments.get("fraction_evaluate", 0.0)
         self.monitor: Monitor | None = arguments.get("monitor")
         self.options = read(
@@ -212,7 +213,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         A round with too few replies is tried again while the run has ``patience``.
         """
         run = self.run
-        messages = self.configure_train(number, run.arrays, ConfigRecord(), grid)
+        messages = self.configure_train(number, run.arrays, self.train_config, grid)
         run.arrays = ArrayRecord()  # as large as the model, and in the messages
         while True:
             try:
@@ -238,7 +239,8 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         """Begin a round: enrol newcomers, choose participants, build their messages.
 
         The first round begins the run, from ``arrays``; later ones are to be given the model that
-        the round before returned.
+        the round before returned. ``config`` is sent as the record of ``configrecord_key``, with
+        ``server-round``, as Flower's strategies send theirs; an empty one is not.
         """
         refuse_wrappers(self)
         if self._run is None:
@@ -249,6 +251,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
                 )
             self.begin(grid, arrays)
         refuse_changed_model(self, arrays, self.run.arrays)
+        self.run.beside = self.flower.beside(config, server_round)
         return self.run.open_round(server_round, grid)
 
     def aggregate_train(
@@ -357,8 +360,9 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         timeout : float, optional
             Replaces ``round_timeout``.
         train_config : ConfigRecord, optional
-            There because Flower's own strategies have it; the agents are sent the algorithm's
-            parameters and nothing else, and a warning says so.
+            What the agents' own handlers find as ``message.content["config"]``, with
+            ``server-round``, as with Flower's strategies. The algorithm does not read it: its step
+            sizes and steps are the strategy's keys.
         evaluate_config, evaluate_fn
             As in Flower: what a federated evaluation is sent, and ``(round, arrays) -> metrics``,
             called with the start and with the model of every round that is evaluated.
@@ -396,12 +400,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         """
         log.info("Starting %s:", type(self).__name__)
         self.summary()
-        if train_config:
-            log.warning(
-                "train_config is not sent (%s): agents follow the strategy's own keys; read yours "
-                "from context.run_config in the ClientApp",
-                ", ".join(train_config),
-            )
+        self.train_config = ConfigRecord(dict(train_config or {}))
         options = replace(self.options, rounds=num_rounds)
         if timeout is not None:
             options = replace(options, round_timeout=timeout)

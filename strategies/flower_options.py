@@ -19,6 +19,7 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from privet.core import ConfigError
 from privet.core.errors import listed
 from privet.kernel import stream
+from privet.wire import AGENT_RECORD, RECORD
 from privet.wire.flower_internals import held_by
 
 from .participation import Participation
@@ -49,7 +50,8 @@ class FlowerArguments(TypedDict, total=False):
     weighted_by_key : str
         The metric that weighs a reply's metrics in averages.
     arrayrecord_key, configrecord_key : str
-        Names of the records of an evaluation message. (What trains travels in Privet's own.)
+        Names of the records of an evaluation message. A training message has the latter where
+        there is a ``train_config``; the model travels in Privet's own record.
     train_metrics_aggr_fn, evaluate_metrics_aggr_fn : callable
         ``(list of RecordDict, weighted_by_key) -> MetricRecord`` in place of the weighted mean.
     """
@@ -86,6 +88,8 @@ class FlowerOptions:
         for name in ("min_train_nodes", "min_evaluate_nodes", "min_available_nodes"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name.replace('_', '-')} must be >= 0")
+        if self.configrecord_key in (RECORD, AGENT_RECORD):
+            raise ConfigError(f"configrecord-key = {self.configrecord_key!r}: a record of Privet's")
 
     def participation(self, given: Participation | None) -> Participation | None:
         """Return the participation: FedAvg's sample if ``fraction_train`` is given."""
@@ -110,6 +114,12 @@ class FlowerOptions:
         return RecordDict(
             {self.arrayrecord_key: arrays, self.configrecord_key: ConfigRecord(dict(config))}
         )
+
+    def beside(self, config: Mapping[str, Any], round_: int) -> dict[str, ConfigRecord]:
+        """Return what a training message holds for the agents' own handlers, if anything."""
+        if not config:
+            return {}
+        return {self.configrecord_key: ConfigRecord({**config, "server-round": round_})}
 
     def train_metrics(self, replies: Iterable[RecordDict]) -> MetricRecord | None:
         """Aggregate the metrics that came with a round's uploads; None where there are none."""

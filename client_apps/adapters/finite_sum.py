@@ -129,7 +129,7 @@ class FiniteSum(ABC):
     ) -> tuple[Vector, Vector | None]:
         """Return the clipped data term in float64, and the regulariser's gradient if there is one.
 
-        Privacy: `privet.problems.clipped_term` gives the value with its sensitivity.
+        Privacy: `privet.kernel.clipped_term` gives the value with its sensitivity.
         """
         x = self._checked(x)
         _require_rows(rows)

@@ -42,9 +42,9 @@ from .trainers import chosen, require_one_process
 
 NOT_SENT = {
     "arrays": "participant.round(...) gives the model its start",
-    "config": "take local.step_size, or a key of context.run_config",
+    "config": "give strategy.start(..., train_config=...), or take local.step_size",
 }
-"""Records that only training messages of Flower's own strategies have, with their replacement."""
+"""Records that training messages of Flower's own strategies always have, with their replacement."""
 PERSONAL = OF_LOOP + "personal"
 OPTIMIZERS = {False: OF_LOOP + "optimizers", True: OF_LOOP + "noised-optimizers"}
 LOCAL_BUFFERS = {False: BUFFERS, True: OF_LOOP + "noised-buffers"}

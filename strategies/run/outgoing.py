@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -37,6 +37,8 @@ class Outgoing:
         The agents chosen, in folding order.
     settings : str
         The agents' settings, encoded.
+    beside : dict of str to ConfigRecord
+        Records for the user's own handlers, the same for all agents.
     arrays : dict of str to array
         The arrays that all agents are sent.
     read : dict of str to array
@@ -64,6 +66,7 @@ class Outgoing:
     turn: Turn
     chosen: tuple[str, ...]
     settings: str
+    beside: Mapping[str, ConfigRecord] = field(default_factory=dict)
     arrays: Arrays = field(default_factory=dict)
     read: Arrays = field(default_factory=dict)
     shared: dict[str, ConfigRecord] = field(default_factory=dict)
@@ -160,7 +163,7 @@ class Outgoing:
             if own_record is None:
                 own_record = agent_record(tag, packed, ledger)
                 agent_records[tag, packed, ledger] = own_record
-            content = record_dict({RECORD: record, AGENT_RECORD: own_record})
+            content = record_dict({RECORD: record, AGENT_RECORD: own_record, **self.beside})
             built[name] = Message(content, agent.node, MessageType.TRAIN)
             if id(record) not in sizes:
                 sizes[id(record)] = payload_bytes(record)

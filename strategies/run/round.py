@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from flwr.app import Message
+from flwr.app import ConfigRecord, Message
 from flwr.serverapp import Grid
 
 from privet.client_apps.inputs import starting_rows
@@ -85,11 +85,13 @@ class Pending:
         turn: Turn,
         chosen: tuple[str, ...],
         settings: str,
+        beside: Mapping[str, ConfigRecord],
     ) -> Pending:
         """Begin a round with the agents ``chosen``: make the broadcast, note absent agents."""
         now = time.monotonic()
         outcome = Outcome(half, options, session, turn.number, now, len(chosen))
-        pending = cls(Outgoing(half, options, session, turn, chosen, settings), outcome, now)
+        outgoing = Outgoing(half, options, session, turn, chosen, settings, beside)
+        pending = cls(outgoing, outcome, now)
         pending.outgoing.broadcast()
         pending.note_absent(chosen)
         return pending

@@ -50,7 +50,7 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
-from flwr.app import ArrayRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
 from privet.client_apps.loop_defaults import Loops
@@ -201,6 +201,7 @@ class Run:
     collector: Collector = field(init=False)
     saved: Saved = Saved()
     remarks: list[str] = field(default_factory=list)
+    beside: Mapping[str, ConfigRecord] = field(default_factory=dict)
     stopping: threading.Event = field(default_factory=threading.Event)
     before_try: Callable[[], object] = field(default=bool)
     folding: bool = False
@@ -915,7 +916,9 @@ class Run:
         session.roster.compare_libraries(library_version())
         settings = encode_settings(self._settings_sent())
         turn = Turn(number, options.seed, self.collector.sweep(session))
-        pending = Pending.begin(self.half, options, session, turn, tuple(chosen), settings)
+        pending = Pending.begin(
+            self.half, options, session, turn, tuple(chosen), settings, self.beside
+        )
         pending.outgoing.notes += self.remarks
         self.remarks.clear()
         pending.outgoing.notes += [f"agent {name} joined" for name in newcomers]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Context, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import brier_score_loss, log_loss, mean_squared_error, roc_auc_score
@@ -15,7 +15,8 @@ from sklearn.preprocessing import scale
 
 from privet.client_apps import Participant, SklearnModel, client_app
 from privet.core import ConfigError
-from privet.problems import BinaryLogistic
+from privet.kernel import Told
+from privet.problems import L2, BinaryLogistic, RidgeRegression
 from privet.problems.losses.binary_logistic import area_under_curve
 from privet.sim.inline import InlineGrid
 from privet.strategies import FedPLT, PrivetResult
@@ -164,6 +165,65 @@ def test_private_agents_report_nothing_held_out() -> None:
         return model.problem(x, y, held_out=held_out)
 
     assert not played(problem, model.arrays(), **private).evaluate_metrics_clientapp
+
+
+def with_evaluation(action: str = "default") -> tuple[Any, list[str]]:
+    """Return an app of ridge regressions with an evaluation of one's own, and its calls."""
+    app, calls = client_app(None, lambda context: SITE), []
+
+    @app.evaluate(action)
+    def evaluate(message: Message, context: Context) -> Message:
+        calls.append(message.metadata.message_type)
+        found = message.content.array_records["arrays"]["x"].numpy()
+        metrics = {"first": float(found[0]), "num-examples": 1 + place(context)}
+        return Message(RecordDict({"metrics": MetricRecord(metrics)}), reply_to=message)
+
+    return app, calls
+
+
+SITE = RidgeRegression(np.eye(3), np.arange(1.0, 4.0), regularizer=L2(0.1))
+START = ArrayRecord({"x": Array(np.zeros(3))})
+PRIVATE: dict[str, Any] = {
+    "local_solver": "noisy-gd", "step_size": 0.1, "local_epochs": 1, "clip": 1.0,
+    "noise_variance": 1.0, "row_norm": 1.0,
+}  # fmt: skip
+
+
+def test_an_evaluation_of_ones_own_takes_the_place_of_the_librarys() -> None:
+    app, calls = with_evaluation()
+    strategy = FedPLT(num_agents=2, fraction_evaluate=1.0)
+    result = strategy.start(InlineGrid(app, 2), START, num_rounds=2)
+    assert len(calls) == 4
+    found = result.evaluate_metrics_clientapp[2]
+    assert dict(found) == {"first": pytest.approx(result.arrays["x"].numpy()[0])}
+    without = FedPLT(num_agents=2, fraction_evaluate=1.0)
+    plain = client_app(None, lambda context: SITE)
+    other = without.start(InlineGrid(plain, 2), START, num_rounds=2)
+    assert set(other.evaluate_metrics_clientapp[2]) == {"loss"}
+    for each in (app, plain):
+        with pytest.raises(ValueError, match="already registered"):
+            each.evaluate()(lambda message, context: message)
+
+
+@pytest.mark.parametrize("action", ["default", "mine"])
+def test_a_private_agent_declines_an_evaluation_of_ones_own(action: str) -> None:
+    """The answer would be an un-noised release."""
+    app, calls = with_evaluation(action)
+    grid = InlineGrid(app, 1)
+    kind = "evaluate" if action == "default" else f"evaluate.{action}"
+    node = next(iter(grid.online))
+
+    def asked() -> Message:
+        (reply,) = grid.send_and_receive([Message(RecordDict({"arrays": START}), node, kind)])
+        return reply
+
+    assert asked().has_content()
+    assert calls == [kind]
+    FedPLT(num_agents=1, **PRIVATE).start(grid, START, num_rounds=1)
+    refusal = asked()
+    assert refusal.has_error()
+    assert Told.EVALUATION in refusal.error.reason
+    assert calls == [kind]
 
 
 def test_a_problem_without_held_out_rows_is_named() -> None:

@@ -346,3 +346,46 @@ def test_the_best_model_and_early_stopping_on_validation_data() -> None:
     assert best["round"] == last.round
     assert best["accuracy"] == last.accuracy >= 0.97
     assert last.loss == result.evaluate_metrics_serverapp[last.round]["loss"]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_loop_of_opacus_is_one_with_the_hook() -> None:
+    """With no noise and no clip that is reached it gives the numbers of the plain loop."""
+    opacus = pytest.importorskip("opacus", reason="needs the group torch")
+
+    def plain(model: Any, number: int) -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss_of(model(INPUTS), LABELS).backward()
+            optimizer.step()
+
+    def private(model: Any, number: int) -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        rows = torch.utils.data.TensorDataset(INPUTS, LABELS)
+        loader = torch.utils.data.DataLoader(rows, batch_size=len(INPUTS))
+        wrapped, optimizer, loader = opacus.PrivacyEngine().make_private(
+            module=model.train(),
+            optimizer=optimizer,
+            data_loader=loader,
+            noise_multiplier=0.0,
+            max_grad_norm=1e4,
+            poisson_sampling=False,
+        )
+        for _ in range(3):
+            for inputs, labels in loader:
+                optimizer.zero_grad()
+                loss_of(wrapped(inputs), labels).backward()
+                optimizer.step()
+
+    found = [
+        FedPLT(num_agents=2, rho=2.0).start(
+            InlineGrid(privets(loop), 2), initial_arrays(make()), num_rounds=3
+        )
+        for loop in (plain, private)
+    ]
+    assert not any(done.failures for each in found for done in each.history)
+    for name, array in found[0].arrays.items():
+        assert found[1].arrays[name].numpy() == pytest.approx(array.numpy(), abs=2e-6)
+        assert abs(array.numpy() - initial_arrays(make())[name].numpy()).max() > 1e-3

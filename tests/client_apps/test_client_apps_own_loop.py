@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ConfigRecord, Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.serverapp import Grid
 from sklearn.linear_model import SGDRegressor
 
 from privet.client_apps import LoopParticipant, client_app, initial_arrays
@@ -667,16 +668,89 @@ def test_what_flowers_messages_have_and_these_lack_is_named() -> None:
             lambda message: message.content["arrays"],
             r"has no 'arrays': participant.round\(\.\.\.\)",
         ),
-        (lambda message: message.content["config"]["lr"], "has no 'config': take local.step_size"),
+        (
+            lambda message: message.content["config"]["lr"],
+            r"has no 'config': give strategy.start\(..., train_config=...\)",
+        ),
         (lambda message: {}["rows"], r"KeyError: 'rows'"),
     ):
         with pytest.raises(RunError, match=said):
             result(STRATEGIES["fed-plt"](), app_of(line), rounds=1)
 
 
-def test_a_train_config_is_said_not_to_be_sent(caplog: pytest.LogCaptureFixture) -> None:
-    strategy = STRATEGIES["fed-plt"]()
-    grid, config = InlineGrid(loop_app("fed-plt"), AGENTS), ConfigRecord({"lr": 0.1, "epochs": 2})
-    with caplog.at_level(logging.WARNING, "flwr.privet"):
-        strategy.start(grid, initial_arrays(model()), num_rounds=1, train_config=config)
-    assert "train_config is not sent (lr, epochs): agents follow" in caplog.text
+def reading(seen: list[tuple[int, dict[str, Any]]], key: str = "config") -> Any:
+    """Return an app of a loop that notes the config of each training message, if there is one."""
+    taking_part = participant("fed-plt")
+    app = taking_part.app()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        problem, weights = problem_of(context), model()
+        with taking_part.round(message, context, weights) as local:
+            found = message.content.config_records.get(key, ConfigRecord())
+            seen.append((int(context.node_config["partition-id"]), dict(found)))
+            slope = problem.gradient(vector(weights))
+            slopes = {"first": slope[:2].reshape(2, 1).copy(), "rest": slope[2:].copy()}
+            local.correct(weights, slopes)
+            for name, part in slopes.items():
+                weights[name] = weights[name] - 0.05 * part
+        return local.reply()
+
+    return app
+
+
+@pytest.mark.parametrize("key", ["config", "mine"])
+@pytest.mark.parametrize("name", ["fed-plt", "asynchronous"])
+def test_a_train_config_reaches_the_handlers_of_every_round(name: str, key: str) -> None:
+    seen: list[tuple[int, dict[str, Any]]] = []
+    options: dict[str, Any] = {"asynchronous": True, "buffer": 2} if name == "asynchronous" else {}
+    strategy = FedPLT(num_agents=AGENTS, rho=2.0, configrecord_key=key, **options)
+    grid, config = InlineGrid(reading(seen, key), AGENTS), ConfigRecord({"lr": 0.1, "epochs": 2})
+    found = strategy.start(grid, initial_arrays(model()), num_rounds=3, train_config=config)
+    assert not any(done.failures for done in found.history)
+    assert {agent for agent, _ in seen} == set(range(AGENTS))
+    assert all(each["lr"] == 0.1 and each["epochs"] == 2 for _, each in seen)
+    assert {each["server-round"] for _, each in seen} >= {1, 2, 3}
+    assert dict(config) == {"lr": 0.1, "epochs": 2}  # as it was given
+
+
+def test_without_a_train_config_messages_are_as_they_were() -> None:
+    seen: list[tuple[int, dict[str, Any]]] = []
+    with_one: list[tuple[int, dict[str, Any]]] = []
+    results = [
+        FedPLT(num_agents=AGENTS, rho=2.0).start(
+            InlineGrid(reading(noted), AGENTS),
+            initial_arrays(model()),
+            num_rounds=2,
+            train_config=config,
+        )
+        for noted, config in ((seen, None), (with_one, ConfigRecord({"lr": 0.1})))
+    ]
+    assert [each for _, each in seen] == [{}] * (2 * AGENTS)
+    assert len(with_one) == 2 * AGENTS
+    for name, array in results[0].arrays.items():  # the algorithm does not read it
+        assert np.array_equal(array.numpy(), results[1].arrays[name].numpy())
+
+
+def test_a_strategy_may_change_the_config_from_round_to_round() -> None:
+    class Decaying(FedPLT):
+        def configure_train(
+            self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+        ) -> list[Message]:
+            decayed = ConfigRecord({"lr": float(config["lr"]) / server_round})  # type: ignore[arg-type]
+            return super().configure_train(server_round, arrays, decayed, grid)
+
+    seen: list[tuple[int, dict[str, Any]]] = []
+    Decaying(num_agents=AGENTS, rho=2.0).start(
+        InlineGrid(reading(seen), AGENTS),
+        initial_arrays(model()),
+        num_rounds=2,
+        train_config=ConfigRecord({"lr": 0.1}),
+    )
+    rates = {each["server-round"]: each["lr"] for _, each in seen}
+    assert rates == {1: 0.1, 2: 0.05}
+
+
+def test_a_record_of_privets_own_is_no_place_for_a_config() -> None:
+    with pytest.raises(ConfigError, match="configrecord-key = 'privet'"):
+        FedPLT(configrecord_key="privet")

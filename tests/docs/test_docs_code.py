@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
+from privet import client_apps, sim
 from privet.client_apps import LOCAL_KEYS
 from privet.data.settings import DATA_KEYS
 from privet.kernel.node_rules import KEYS
@@ -152,3 +154,70 @@ def test_keys_in_the_commands_exist(page: Path) -> None:
         text = re.sub(r"--config-|\$\([^)]*\)", "", block)
         keys = re.findall(r"(?<![\w-])([a-z][a-z-]+)=[\w.\"/$]+", text)
         assert set(keys) <= known, (page, set(keys) - known)
+
+
+DOTTED = re.compile(r"\bprivet(?:\.\w+)+")
+LINK = re.compile(r"https?://\S+|\w+://\S+")
+RECORDS = {"privet.agent", "privet.masks", "privet.private", "privet.privacy"}
+RECORDS |= {"privet.sparse", "privet.state", "privet.algorithms", "privet.encoding"}
+"""Names of records in messages and states, and of entry points."""
+
+
+def exists(name: str) -> bool:
+    """Whether a dotted name is that of a module, or of something in one."""
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        try:
+            found: Any = importlib.import_module(".".join(parts[:count]))
+        except ImportError:
+            continue
+        for part in parts[count:]:
+            fields = getattr(found, "__dataclass_fields__", {})
+            found = getattr(found, part, fields.get(part))
+            if found is None:
+                return False
+        return True
+    return False
+
+
+def dotted_names(text: str) -> set[str]:
+    return set(DOTTED.findall(LINK.sub("", text))) - RECORDS
+
+
+TOLD_OLD = {DOCS / "how-to" / "migrate.md"}
+"""The page whose left column has names of earlier versions."""
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.name)
+def test_dotted_names_on_the_pages_exist(page: Path) -> None:
+    if page in TOLD_OLD:
+        return
+    missing = sorted(name for name in dotted_names(page.read_text()) if not exists(name))
+    assert not missing, (page, missing)
+
+
+def test_dotted_names_in_docstrings_and_comments_exist() -> None:
+    missing = {
+        (str(path.relative_to(ROOT)), name)
+        for room in ROOMS
+        for path in (ROOT / room).rglob("*.py")
+        for name in dotted_names(path.read_text())
+        if not exists(name)
+    }
+    assert not missing
+
+
+ROOMS = ("core", "kernel", "wire", "problems", "data", "client_apps", "strategies")
+ROOMS += ("server_apps", "sim", "cli", "testing")
+
+
+HOMES = dict.fromkeys(client_apps.__all__, "privet.client_apps")
+HOMES |= dict.fromkeys(sim.__all__, "privet.sim")
+HOMES |= {"InlineGrid": "privet.sim.engine", "RayGrid": "privet.sim.ray.engine"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=title)
+def test_a_page_says_where_what_it_calls_is_imported_from(page: Path) -> None:
+    text = page.read_text()
+    called = set(re.findall(r"(?<![\w.])([A-Z]\w+)\(", text)) & HOMES.keys()
+    assert not sorted(name for name in called if HOMES[name] not in text)

@@ -5,7 +5,7 @@ Every example's gradient is taken from that example alone: by the rules of its l
 small layers, whose calls count, and with large ones, whose gradients are not formed; else by
 ``torch.func.grad`` under ``torch.func.vmap``. Norms, factors and sums are in float64, whose
 products no reduced-precision mode (TF32, autocast) rounds further. They err by less than
-`privet.problems.clipped_sensitivity` covers, which allows for float32; `shares` has the
+`privet.kernel.clipped_sensitivity` covers, which allows for float32; `shares` has the
 proof.
 """
 
@@ -97,7 +97,7 @@ def clipped_gradients(
         anything differs from one block to the next.
 
     Privacy: replacing one example moves the sum by at most 2 clip and the margin for rounding of
-    `privet.problems.clipped_sensitivity`. Nothing is noised here.
+    `privet.kernel.clipped_sensitivity`. Nothing is noised here.
     """
     torch = importlib.import_module("torch")
     layered = memory is not None and has_layers(*memory.owners(parameters))

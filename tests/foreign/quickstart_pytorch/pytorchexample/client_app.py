@@ -25,7 +25,7 @@ def train(msg: Message, context: Context):
     trainloader, _ = loaders(context)
     model = Net().to(DEVICE)
     model.load_state_dict(msg.content["arrays"].to_torch_state_dict())
-    train_loss = train_fn(model, trainloader, 1, 0.02, DEVICE)
+    train_loss = train_fn(model, trainloader, 1, msg.content["config"]["lr"], DEVICE)
     metrics = {"train_loss": train_loss, "num-examples": len(trainloader.dataset)}
     content = {"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord(metrics)}
     return Message(content=RecordDict(content), reply_to=msg)

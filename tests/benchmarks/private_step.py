@@ -26,7 +26,8 @@ from flwr.app import Context, Message
 
 from privet.client_apps import LoopParticipant, initial_arrays
 from privet.client_apps.adapters.networks.clipping import block_rows
-from privet.client_apps.adapters.networks.recurrent import separate_states
+from privet.client_apps.adapters.networks.functions import ruled
+from privet.client_apps.adapters.networks.recurrent import recurrent_rules
 from privet.core import ConfigError
 from privet.sim.engine import InlineGrid
 from privet.sim.logs import quiet
@@ -144,7 +145,7 @@ def _gradients(torch: Any, model: Any, batch: Any) -> Callable[[], None]:
     gradient = torch.func.vmap(torch.func.grad(loss), (None, 0, 0))
 
     def take() -> None:
-        with separate_states():
+        with ruled(recurrent_rules()):
             for inputs, targets in blocks:
                 gradient(trained, inputs, targets)
 

@@ -416,7 +416,8 @@ class TorchProblem(ClippableSum):
 
     def _most(self, outputs: Sequence[Any]) -> int:
         """Return how many targets are tried beside outputs of this size."""
-        return max(2, min(DIFFERENT, ROOM // max(1, outputs[0].numel())))
+        size: int = outputs[0].numel()
+        return max(2, min(DIFFERENT, ROOM // max(1, size)))
 
     def _slope(self, loss: Any, by: Any) -> Any:
         if not loss.requires_grad:

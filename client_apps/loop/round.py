@@ -201,7 +201,8 @@ class LocalRound:
         ConfigError
             In a run without noise and a clip, for a batch of more examples, BatchNorm in training
             mode, a model that something else has changed, a module or a loss that keeps something
-            of one example for others, class weights that would cancel, or an optimizer of Opacus.
+            of one example for others, class weights that would cancel, another loss that is no mean
+            over examples, as made-up ones show, or an optimizer of Opacus.
         VmapError
             For a layer or a loss that does not run under ``torch.func.vmap``; `check` finds it
             before a round is charged. With ``batch="poisson"`` also for random layers such as

@@ -195,8 +195,8 @@ class Told(StrEnum):
     )
     NO_MEAN = (
         "the loss of several examples is not the mean of their losses (class weights, ignored "
-        "targets, a sum), and a private step calls it on one example at a time: write it as the "
-        "mean of a loss of each example; participant.check(...) finds it before the first round"
+        "targets, a sum): write it as the mean of a loss of each example; participant.check(...) "
+        "finds it before the first round"
     )
     OPACUS = (
         "a module or optimizer of Opacus in a private round: its noise is not what was charged; "

@@ -267,7 +267,8 @@ def not_a_mean(
 def _few(rows: list[Any]) -> list[Any]:
     """Return a few examples of a batch, those first that differ in a class or another code."""
     count = min(len(part) for part in rows)
-    codes = [part[:count] for part in rows if not part.is_floating_point() or part[:1].numel() < 2]
+    own = [part[:count] for part in rows if part.device.type == "cpu"]  # others would be copied
+    codes = [part for part in own if not part.is_floating_point() or part[:1].numel() < 2]
     found = []
     for part in codes:
         step = -(-part.numel() // LOOKED) or 1

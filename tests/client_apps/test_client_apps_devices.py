@@ -288,7 +288,7 @@ def test_a_private_step_crosses_with_its_clipped_sum_alone(monkeypatch: Any) -> 
     tensors = len(list(network().parameters()))
     for parts in seen:
         assert parts["steps"]["out"] == parts["steps"]["in"] == STEPS * dim
-        mean = 1  # whether the loss is one over its examples, once a round
+        mean = 5  # losses, and sizes of gradients: whether they are means over examples, a round
         assert parts["steps"]["looks"] == STEPS * (1 + tensors) + mean
         assert parts["reply"]["out"] == dim
     assert same_arrays(result, near)

@@ -19,8 +19,6 @@ from .step_rules import require_rounds, step_in, step_rounds, step_rule
 USUAL_SMOOTHNESS = 12.5
 """Assumed smoothness of a loss whose smoothness is unknown: a step of at most 0.16. Measured on a
 small network (docs/results/deep.md); set ``step-size`` for a longer or shorter step."""
-STEPLESS = ("agd", "newton")
-"""Local solvers whose steps follow from the moduli, or from the Hessian."""
 
 
 def solvers(*names: str) -> Any:

@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.client_apps.solver_agents import STEPLESS, SolverAgent
+from privet.client_apps.solver_agents import SolverAgent
 from privet.core import ConfigError, algorithm
 from privet.core.key import AUTO, read, same
 from privet.kernel import Moduli, stream
+from privet.kernel.programs.steps import STEPLESS
 from privet.problems import SlopesL2
 from privet.sim.race import Outcome, Task, race, read_searched
 from privet.strategies import SearchAxis

@@ -12,11 +12,11 @@ from collections.abc import Container, Iterator, Mapping
 from typing import Any, ClassVar, Literal, NoReturn
 
 from privet.client_apps.half import Half
-from privet.client_apps.solver_agents import STEPLESS
 from privet.client_apps.value_bits import NOISE
 from privet.core import algorithm
 from privet.core.errors import did_you_mean
 from privet.core.key import Config, Key, keys_of
+from privet.kernel.programs.steps import STEPLESS
 
 from . import participation
 from .flower_options import FlowerArguments

@@ -547,4 +547,7 @@ SOLVERS: Mapping[str, tuple[Solver, tuple[Need, ...]]] = {
 }
 """The solvers, each with the fields that it supplies in addition to the end."""
 
-__all__ = ["SOLVERS", "LocalTask", "Need", "NoisySteps", "Walk", "walk"]
+STEPLESS = ("agd", "newton")
+"""Solvers whose steps follow from the moduli, or from the Hessian."""
+
+__all__ = ["SOLVERS", "STEPLESS", "LocalTask", "Need", "NoisySteps", "Walk", "walk"]

@@ -158,7 +158,7 @@ def test_keys_in_the_commands_exist(page: Path) -> None:
 
 DOTTED = re.compile(r"\bprivet(?:\.\w+)+")
 LINK = re.compile(r"https?://\S+|\w+://\S+")
-RECORDS = {"privet.agent", "privet.masks", "privet.private", "privet.privacy"}
+RECORDS = {"privet.agent", "privet.forms", "privet.masks", "privet.private", "privet.privacy"}
 RECORDS |= {"privet.sparse", "privet.state", "privet.algorithms", "privet.encoding"}
 """Names of records in messages and states, and of entry points."""
 

@@ -131,7 +131,7 @@ def main() -> int:
     root = Path(__file__).resolve().parent.parent
     project = tomllib.loads((root / "pyproject.toml").read_text())["tool"]
     rooms = {folder: name for name, folder in project["setuptools"]["package-dir"].items()}
-    app = project["flwr"]["app"]["fab-include"]
+    app = {name.removeprefix("/") for name in project["flwr"]["app"]["fab-include"]}
     files = {path: Source.of((root / path).read_text()) for path in python_files(root)}
     product = {
         path: source

@@ -12,15 +12,13 @@ export COMPILE ?= yes
 # What a second version of Python need not say again: pages, wheels, searches, every algorithm's promises. With another
 # version of Flower its projects are tested.
 QUICK := $(addprefix --ignore=tests/,docs/test_docs_code.py docs/test_docs_site.py examples packaging sim cli papers \
-	testing $(if $(FLOWER),,foreign) client_apps/test_client_apps_habits.py kernel/test_kernel_sensitivity_search.py kernel/test_kernel_update.py \
-	strategies/test_strategies_no_better.py)
+	testing $(if $(FLOWER),,foreign) agents/test_agents_habits.py kernel/test_kernel_sensitivity_search.py kernel/test_kernel_update.py \
+	rounds/test_rounds_no_better.py)
 # The files with tests that start processes: reading all the others takes as long as some of these tests.
 PROCESSES = $(shell grep -rlE --include='test_*.py' 'mark\.(ray|deployment)' tests)
 BIN := $(VENV)/bin
 PARALLEL := -n $(JOBS) --dist worksteal
-ROOMS := core kernel problems wire data strategies client_apps server_apps sim cli testing
 ENTRIES := $(basename $(wildcard flower_server.py flower_client.py))
-LINKS := build/typed
 
 DEV := $(VENV)/.installed-dev$(FLOWER:%=-flwr-%)
 RUN := $(VENV)/.installed-run
@@ -33,7 +31,7 @@ export FLWR_TELEMETRY_ENABLED := 0
 export FLWR_DISABLE_UPDATE_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-quick test-all keys golden lint imports types links docs facts format wheel clean
+.PHONY: help venv run test test-quick test-all keys golden lint imports types docs facts format wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,25 +77,13 @@ lint: $(DEV) ## style, formatting, import contracts, types
 	@$(MAKE) --no-print-directory imports
 	@$(MAKE) --no-print-directory types
 
-imports: $(DEV) links
-	PYTHONPATH="$(LINKS)" $(BIN)/lint-imports --no-logo
+imports: $(DEV)
+	$(BIN)/lint-imports --no-logo
 
-types: $(DEV) links
-	MYPYPATH="$(LINKS)" $(BIN)/mypy -m privet $(ROOMS:%=-p privet.%) -p benchmarks -p studies $(ENTRIES:%=-m %)
+types: $(DEV)
+	$(BIN)/mypy -p privet -p benchmarks -p studies $(ENTRIES:%=-m %)
 
-# mypy, import-linter and mkdocstrings cannot follow the editable install's finder: show them the rooms as folders
-# of `privet`.
-links:
-	@rm -rf "$(LINKS)" && mkdir -p "$(LINKS)/privet"
-	@ln -s "$(CURDIR)"/package/* "$(LINKS)/privet/"
-	@for room in $(ROOMS); do ln -s "$(CURDIR)/$$room" "$(LINKS)/privet/$$room"; done
-	@ln -s "$(CURDIR)/tests/benchmarks" "$(LINKS)/benchmarks"
-	@ln -s "$(CURDIR)/tests/support" "$(LINKS)/support"
-	@ln -s "$(CURDIR)/papers/studies" "$(LINKS)/studies"
-	@ln -s "$(CURDIR)/papers/results" "$(LINKS)/results"
-	@for entry in $(ENTRIES); do ln -s "$(CURDIR)/$$entry.py" "$(LINKS)/$$entry.py"; done
-
-docs: $(DEV) links ## build the documentation into build/site, warnings as errors
+docs: $(DEV) ## build the documentation into build/site, warnings as errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 facts: $(DEV) ## print measures: owners of a fact, import circles, lines
@@ -111,5 +97,5 @@ wheel: $(DEV) ## build dist/*.tar.gz and, from it, dist/*.whl
 	$(BIN)/python -m build --no-isolation --outdir dist .
 
 clean: ## remove what the other targets made, except run folders
-	rm -rf "$(VENV)" build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find $(ROOMS) tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf "$(VENV)" build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src strategies client_apps server_apps sim tests -name __pycache__ -type d -prune -exec rm -rf {} +

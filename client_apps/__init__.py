@@ -1,18 +1,18 @@
 """Agent halves of the algorithms as Flower ClientApps."""
 
-from privet.kernel.programs.steps import LocalTask, Walk
-
-from .adapters import (
+from privet.agents.adapters import (
     CallableProblem,
     SklearnModel,
     SklearnProblem,
     TorchProblem,
     trainable_arrays,
 )
+from privet.agents.base import LOCAL_KEYS, Participant, agent_name
+from privet.agents.half import Half, Local, Streams
+from privet.agents.loop import LocalRound, LoopParticipant, initial_arrays, measured_step
+from privet.kernel.programs.steps import LocalTask, Walk
+
 from .app import client_app
-from .base import LOCAL_KEYS, Participant, agent_name
-from .half import Half, Local, Streams
-from .loop import LocalRound, LoopParticipant, initial_arrays, measured_step
 from .sparse_mod import sparse_mod
 
 __all__ = [

@@ -15,12 +15,11 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
+from privet.agents.base import MeaningOf, Participant, ProblemFn
+from privet.agents.flower_mods import refuse_mods
+from privet.agents.guard import NoiseFactory
+from privet.agents.masking import MaskFactory
 from privet.core import algorithm
-
-from .base import MeaningOf, Participant, ProblemFn
-from .flower_mods import refuse_mods
-from .guard import NoiseFactory
-from .masking import MaskFactory
 
 log = logging.getLogger("flwr.privet")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .inputs import Vector
+from privet.agents.inputs import Vector
 
 FARTHEST = 64.0
 """Largest distance that an agent reports, so that 100,000 of them can be summed."""

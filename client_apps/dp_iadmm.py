@@ -21,6 +21,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from privet.agents.half import Arrays, Half, Local, Streams
+from privet.agents.terms import BudgetSchedule, MessageTerms, PrivacyTerms
+from privet.agents.upload_bounds import data_term, decay_of, is_bounded, iterate_bound, norm_of
+from privet.agents.value_bits import ValueBits
 from privet.core import ConfigError, WireError
 from privet.core.key import same, setting
 from privet.data import DataSettings
@@ -40,10 +44,6 @@ from privet.kernel.programs.steps import MOST_STEPS
 
 from .arithmetic import ascend, distance
 from .gradient_agents import ClippedGradients, noise
-from .half import Arrays, Half, Local, Streams
-from .terms import BudgetSchedule, MessageTerms, PrivacyTerms
-from .upload_bounds import data_term, decay_of, is_bounded, iterate_bound, norm_of
-from .value_bits import ValueBits
 
 
 @dataclass(frozen=True)

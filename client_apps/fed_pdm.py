@@ -23,6 +23,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from privet.agents.half import Arrays, Local, Streams, Vector
+from privet.agents.loop_defaults import Loops, alpha
+from privet.agents.sparsifiers import VALUES, Choice, choose_shared, sparse_arrays, sparse_vector
+from privet.agents.terms import BudgetSchedule, MessageTerms
+from privet.agents.upload_bounds import data_term, decay_of, is_bounded, iterate_bound, norm_of
+from privet.agents.value_bits import ValueBits
 from privet.client_apps.as_printed import fed_pdm_theorem_2
 from privet.core import ConfigError
 from privet.core.key import Scalar, same, setting
@@ -43,13 +49,7 @@ from privet.wire.payload import ENCODED
 from privet.wire.sparse import SparseVector, decode
 
 from .gradient_agents import GradientAgent, SeveralStepsAgent
-from .half import Arrays, Local, Streams, Vector
-from .loop_defaults import Loops, alpha
 from .solver_agents import penalty
-from .sparsifiers import VALUES, Choice, choose_shared, sparse_arrays, sparse_vector
-from .terms import BudgetSchedule, MessageTerms
-from .upload_bounds import data_term, decay_of, is_bounded, iterate_bound, norm_of
-from .value_bits import ValueBits
 
 _BOUND = {"logistic": 1.0, "one-class-logistic": 1.0, "multinomial": math.sqrt(2.0)}
 """Largest norm of an example's gradient, by loss, in units of the norm of its row."""

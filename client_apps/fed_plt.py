@@ -21,6 +21,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+from privet.agents.half import Arrays, Streams, Vector
+from privet.agents.loop_defaults import Loops, splitting
+from privet.agents.terms import BudgetSchedule, MessageTerms
+from privet.agents.upload_bounds import data_term, decay_of, is_bounded, iterate_bound, norm_of
+from privet.agents.value_bits import ValueBits
 from privet.client_apps.as_printed import fed_plt_epsilon
 from privet.core import ConfigError
 from privet.core.key import LARGEST, SMALLEST, Scalar, same, setting
@@ -41,12 +46,7 @@ from privet.wire.ring import rounded
 
 from .arithmetic import distance
 from .gradient_agents import ClippedGradients, noise
-from .half import Arrays, Streams, Vector
-from .loop_defaults import Loops, splitting
 from .solver_agents import SolverAgent, StepSchedule, penalty
-from .terms import BudgetSchedule, MessageTerms
-from .upload_bounds import data_term, decay_of, is_bounded, iterate_bound, norm_of
-from .value_bits import ValueBits
 
 QUASI_NEWTON = "quasi-newton"
 """The value of ``acceleration`` with which the server learns the agents' curvature.

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
+from privet.agents.half import Arrays, Streams
+from privet.agents.upload_bounds import data_term, decay_of, is_bounded, iterate_bound, norm_of
 from privet.core import ConfigError
 from privet.core.key import LARGEST, SMALLEST, setting
 from privet.kernel import Facts, Records, Release, gfl_sensitivity
@@ -23,8 +25,6 @@ from privet.kernel.programs.gradients import Gradients
 from privet.kernel.programs.steps import MOST_STEPS, LocalTask, Walk
 
 from .gradient_agents import ClippedGradients
-from .half import Arrays, Streams
-from .upload_bounds import data_term, decay_of, is_bounded, iterate_bound, norm_of
 
 
 @dataclass(frozen=True, slots=True)

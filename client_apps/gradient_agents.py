@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+from privet.agents.half import Half, Streams, Vector
+from privet.agents.upload_bounds import data_term
 from privet.core import ConfigError
 from privet.core.key import LARGEST, SMALLEST, setting
 from privet.kernel import (
@@ -20,9 +22,7 @@ from privet.kernel import (
 from privet.kernel.programs.gradients import Gradients
 from privet.kernel.programs.steps import MOST_STEPS, LocalTask
 
-from .half import Half, Streams, Vector
 from .step_rules import require_rounds, step_in, step_rounds, step_rule
-from .upload_bounds import data_term
 
 
 def noise(default: float, doc: str) -> Any:

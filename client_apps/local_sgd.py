@@ -19,6 +19,11 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
+from privet.agents.base import Participant, ProblemFn, played
+from privet.agents.guard import TERMS, Guard, Spent, checked_terms, node_rules, require_tame
+from privet.agents.half import Arrays, Local, Streams
+from privet.agents.pace import Pace, require_fixed_time
+from privet.agents.state import read_state, require_room, write_state
 from privet.core import ConfigError, WireError
 from privet.core.errors import did_you_mean
 from privet.core.key import keys_of
@@ -28,12 +33,7 @@ from privet.kernel.programs.steps import LocalTask, Walk
 from privet.kernel.round import Round, View
 from privet.wire import Layout
 
-from .base import Participant, ProblemFn, played
 from .gradient_agents import SeveralStepsAgent
-from .guard import TERMS, Guard, Spent, checked_terms, node_rules, require_tame
-from .half import Arrays, Local, Streams
-from .pace import Pace, require_fixed_time
-from .state import read_state, require_room, write_state
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from privet.agents.half import Half, Vector
+from privet.agents.terms import MessageTerms
 from privet.core.key import same, setting
 from privet.kernel import shared_spacing
 from privet.wire import ring
 
 from .gradient_agents import GradientAgent
-from .half import Half, Vector
-from .terms import MessageTerms
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+from privet.agents.half import Half, Streams, Vector
 from privet.core import ConfigError
 from privet.core.key import LARGEST, SMALLEST, setting
 from privet.kernel import Moduli, Records, best_step
 from privet.kernel.programs.gradients import Gradients
 from privet.kernel.programs.steps import MOST_STEPS, UNKNOWN, LocalTask
 
-from .half import Half, Streams, Vector
 from .step_rules import require_rounds, step_in, step_rounds, step_rule
 
 USUAL_SMOOTHNESS = 12.5

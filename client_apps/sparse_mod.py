@@ -10,15 +10,14 @@ from __future__ import annotations
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
+from privet.agents.base import agent_name
+from privet.agents.value_bits import WIDTHS, Coder
 from privet.core import ConfigError, WireError
 from privet.kernel.streams import Streams
 from privet.wire import Layout
 from privet.wire.contract import SPARSE_FIELD
 from privet.wire.sparse import encode
 from privet.wire.sparse.selection import budget, index_seed, rand_k, top_k
-
-from .base import agent_name
-from .value_bits import WIDTHS, Coder
 
 SPARSIFIERS = ("top-k", "rand-k")
 

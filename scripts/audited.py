@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 PAGE = Path("docs/auditor.md")
+PACKAGE = "src/privet/"
+"""What the paths of the page are relative to."""
 LABEL = '"""Privacy-critical:'
 _ROW = re.compile(r"\| `([^`]+\.py)` \|")
 _BLANK = {
@@ -40,7 +42,7 @@ def audited(root: Path) -> Iterator[Audited]:
         if line.startswith("## "):
             section = line[3:]
         elif row := _ROW.match(line):
-            text = (root / row[1]).read_text()
+            text = (root / PACKAGE / row[1]).read_text()
             yield Audited(section, row[1], len(text.splitlines()), code_lines(text))
 
 

@@ -1,6 +1,6 @@
 """Print measures of how many owners a fact has in this project, and of its size.
 
-Product is what users install: the Python files of the rooms, and those of the Flower app. A file
+Product is what users install: the Python files of the package, and those of the Flower app. A file
 names a run-config key where the key, or its spelling as an identifier, is a whole text outside
 docstrings or an identifier; it spells a key or an algorithm's name where that is such a text. Only
 keys of several words are counted as spelled: "seed" or "rho" may be any word. Circles are those of
@@ -19,6 +19,7 @@ from pathlib import Path
 
 from audited import print_audited
 
+PACKAGE = "src/privet/"
 OF_ALGORITHMS = ("strategies/", "client_apps/")
 REGISTRATIONS = ("Algorithm", "_of_this_library")
 """What makes an entry of the registry, its name first."""
@@ -130,13 +131,13 @@ def main() -> int:
     """Print one line for each measure."""
     root = Path(__file__).resolve().parent.parent
     project = tomllib.loads((root / "pyproject.toml").read_text())["tool"]
-    rooms = {folder: name for name, folder in project["setuptools"]["package-dir"].items()}
+    linked = [f"{path.name}/" for path in (root / PACKAGE).iterdir() if path.is_symlink()]
     app = {name.removeprefix("/") for name in project["flwr"]["app"]["fab-include"]}
     files = {path: Source.of((root / path).read_text()) for path in python_files(root)}
     product = {
         path: source
         for path, source in files.items()
-        if path in app or path.partition("/")[0] in rooms
+        if path in app or path.startswith((PACKAGE, *linked))
     }
 
     count = {
@@ -152,8 +153,9 @@ def main() -> int:
 
     trees, packages = {}, set()
     for path, source in product.items():
-        folder, *rest = path.removesuffix(".py").split("/")
-        module = ".".join([rooms.get(folder, folder), *rest])
+        place = path.removesuffix(".py")
+        module = place if path in app else f"privet/{place.removeprefix(PACKAGE)}"
+        module = module.replace("/", ".")
         if path.endswith("/__init__.py"):
             module = module.removesuffix(".__init__")
             packages.add(module)

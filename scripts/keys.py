@@ -23,9 +23,9 @@ with warnings.catch_warnings():
     from privet.cli.new import toml
     from privet.core import algorithms
     from privet.core.key import Key, keys_of
+    from privet.rounds.options import RunOptions
     from privet.server_apps.config import Entry, defaults
     from privet.strategies import PrimalDualStrategy
-    from privet.strategies.run.options import RunOptions
 
 PLACE = "<!-- the table of run-config keys -->"
 HEADER = "[tool.flwr.app.config]\n"
@@ -77,8 +77,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from .base import PrimalDualStrategy
-from .configured import RunArguments
+from privet.rounds.flower.base import PrimalDualStrategy
+from privet.rounds.flower.configured import RunArguments
+
 from .rivals.base import RivalStrategy
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from privet.core import format as fmt
 from privet.core.errors import one_line
 from privet.kernel import UNITS, AgentLedger, drawn_delta
 from privet.kernel.programs.custom import custom_in
+from privet.rounds.account import Privacy, draw_length, privacy_of, terms_of
+from privet.rounds.calibration import first_facts
+from privet.rounds.views import table
 from privet.strategies import PrimalDualStrategy
-from privet.strategies.run.account import Privacy, draw_length, privacy_of, terms_of
-from privet.strategies.run.calibration import first_facts
-from privet.strategies.run.views import table
 
 ASSUMPTIONS = (
     "unit: {}; honest-but-curious coordinator that sees every message",

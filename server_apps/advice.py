@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from privet.strategies.half import STEP_KEYS
-from privet.strategies.run.divergence import WORSE, remedy
+from privet.rounds.divergence import WORSE, remedy
+from privet.rounds.half import STEP_KEYS
 
 
 def advice(summary: Mapping[str, Any]) -> str:

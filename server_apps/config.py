@@ -17,11 +17,11 @@ from privet.core.errors import nearest
 from privet.core.key import AUTO, Config, Key, Scalar, keys_of, setting, shown
 from privet.core.registry import DEFAULT_ALGORITHM
 from privet.data.settings import DATA_OWNERS, dealt_by
-from privet.data.table_files import is_table
+from privet.data.tables.files import is_table
 from privet.kernel.exits import KEY as ROWS_PER_PERSON
 from privet.kernel.node_rules import KEYS as NODE_KEYS
-from privet.strategies.participation import ParticipationSettings
-from privet.strategies.run.options import RunSettings
+from privet.rounds.options import RunSettings
+from privet.rounds.participation import ParticipationSettings
 
 log = logging.getLogger("flwr.privet")
 

@@ -16,8 +16,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from privet.core.errors import one_line
+from privet.rounds.stop import Stop
 from privet.strategies import Observer, Round, Run
-from privet.strategies.run.stop import Stop
 
 if TYPE_CHECKING:  # it loads FastAPI
     from .peers.mixer import NetworkMixer

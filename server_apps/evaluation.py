@@ -23,7 +23,7 @@ from privet.data.meaning import Meaning
 from privet.kernel import Zero
 from privet.problems import L2, BinaryLogistic, ProximalFunction, minimize
 from privet.problems.reference import NEWTON_UP_TO
-from privet.strategies.hooks import Monitor
+from privet.rounds.hooks import Monitor
 
 log = logging.getLogger("flwr.privet")
 

@@ -21,20 +21,20 @@ from privet.core.exits import EXIT_CODE, Exit, exit_code
 from privet.core.key import Config, read
 from privet.core.library import LIBRARY_VERSION, library_version
 from privet.core.threads import pin_blas_threads
+from privet.rounds import Run
+from privet.rounds.absences import unknown_residual
+from privet.rounds.account import draw_length
+from privet.rounds.asynchrony import AsynchronySettings
+from privet.rounds.collect.tasks import Tasks
+from privet.rounds.enrol.roster import in_simulation
+from privet.rounds.keep.checkpoint import Checkpoint, journal_beside, read_manifest
+from privet.rounds.keep.journal import attempts
+from privet.rounds.late import Late, late_agents, late_ones
+from privet.rounds.nearness import nearness
+from privet.rounds.optimum_distance import ESTIMATE
+from privet.rounds.stop import Stop
+from privet.rounds.views import table
 from privet.strategies import Observer, PrimalDualStrategy, PrivetResult
-from privet.strategies.optimum_distance import ESTIMATE
-from privet.strategies.run import Run
-from privet.strategies.run.absences import unknown_residual
-from privet.strategies.run.account import draw_length
-from privet.strategies.run.asynchrony import AsynchronySettings
-from privet.strategies.run.checkpoint import Checkpoint, journal_beside, read_manifest
-from privet.strategies.run.journal import attempts
-from privet.strategies.run.late import Late, late_agents, late_ones
-from privet.strategies.run.nearness import nearness
-from privet.strategies.run.roster import in_simulation
-from privet.strategies.run.stop import Stop
-from privet.strategies.run.tasks import Tasks
-from privet.strategies.run.views import table
 from privet.wire.contract import means_privacy
 
 from .account import privacy_account

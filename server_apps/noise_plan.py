@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from privet.client_apps.half import Half
+from privet.agents.half import Half
 from privet.kernel import Facts, Release
+from privet.rounds.account import TARGET
+from privet.rounds.calibration import Plan, plans
 from privet.strategies import Observer, PrimalDualStrategy, Run
-from privet.strategies.run.account import TARGET
-from privet.strategies.run.calibration import Plan, plans
 
 log = logging.getLogger("flwr.privet")
 

@@ -22,10 +22,10 @@ from privet.core.log_level import hushed
 from privet.data import DataError, planned_facts
 from privet.kernel import Facts, Release, Totals
 from privet.problems import public_facts
+from privet.rounds.calibration import plans
+from privet.rounds.enrol.roster import Agent, Roster
+from privet.rounds.session import Session
 from privet.strategies import PrimalDualStrategy, Run
-from privet.strategies.run.calibration import plans
-from privet.strategies.run.roster import Agent, Roster
-from privet.strategies.run.session import Session
 
 from .account import privacy_account
 from .build import agents_of, build_federation, build_strategy, require_public_data

@@ -23,9 +23,8 @@ from privet.core.errors import HopelessError, listed, one_line
 from privet.core.files import open_own, write_whole
 from privet.core.shapes import parsed
 from privet.data import DataError
-from privet.data.schema import read_schema
-from privet.strategies import PrivetResult
-from privet.strategies.run.checkpoint import (
+from privet.data.tables.schema import read_schema
+from privet.rounds.keep.checkpoint import (
     FILE_NAME,
     Checkpoint,
     history_beside,
@@ -34,7 +33,8 @@ from privet.strategies.run.checkpoint import (
     parts_beside,
     previous_beside,
 )
-from privet.strategies.run.journal import has_requests
+from privet.rounds.keep.journal import has_requests
+from privet.strategies import PrivetResult
 
 from .model_file import FILE, write_model
 from .report.files import PAGE, STATEMENT

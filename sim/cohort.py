@@ -1,7 +1,7 @@
 """The cohort engine: the in-process engine, with agents batched where possible.
 
 Agents with the same instruction do a round's local work as one batch, without messages
-(`privet.client_apps.cohort`); all others are sent messages as on the in-process engine. The
+(`privet.agents.cohort`); all others are sent messages as on the in-process engine. The
 results are the same bits. Every process of the Ray engine runs its agents this way.
 """
 
@@ -14,12 +14,12 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message
 from numpy.typing import NDArray
 
+from privet.agents.cohort import Cohort, Tags, Trained
+from privet.agents.state_tables import StateTable
 from privet.client_apps.app import AgentApp
-from privet.client_apps.cohort import Cohort, Tags, Trained
-from privet.client_apps.state_tables import StateTable
+from privet.rounds.together import Worked
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import App, NodeConfig, Nodes
-from privet.strategies.run.together import Worked
 from privet.wire import Enrolment
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from flwr.app import Context, Message
 
-from privet.client_apps.state_tables import StateTable
+from privet.agents.state_tables import StateTable
 from privet.sim.grid import App, LocalGrid, NodeConfig, Nodes
 
 

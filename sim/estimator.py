@@ -26,17 +26,17 @@ from privet.core.log_level import hushed
 from privet.core.registry import DEFAULT_ALGORITHM
 from privet.data.scaling import moments_of, several_units
 from privet.data.source_column import ColumnFacts, SourceColumn
-from privet.data.table_sites import between
+from privet.data.tables.sites import between
 from privet.problems import LinearModel
 from privet.problems.reference import NEWTON_UP_TO
+from privet.rounds.nearness import REACHED, rounds_to
+from privet.rounds.views import History, plot
 from privet.server_apps import read_config
 from privet.server_apps.account import privacy_account
 from privet.server_apps.build import build_strategy
 from privet.server_apps.progress import is_live, progress
 from privet.sim.inline import grid_of
 from privet.strategies import Observer, PrivetResult
-from privet.strategies.run.nearness import REACHED, rounds_to
-from privet.strategies.run.views import History, plot
 from privet.wire import Layout
 from privet.wire.contract import means_privacy
 

@@ -25,9 +25,9 @@ from flwr.app import (
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from privet.client_apps.base import agent_name
-from privet.client_apps.state import STATE_RECORD, AgentState, keep_state
-from privet.client_apps.state_tables import StateTable, tabulated
+from privet.agents.base import agent_name
+from privet.agents.state import STATE_RECORD, AgentState, keep_state
+from privet.agents.state_tables import StateTable, tabulated
 from privet.core.threads import pin_blas_threads
 from privet.kernel.node_rules import ALLOW_RUN_DATA
 from privet.wire.flower_internals import empty_run, held_by, set_identity, set_message_id

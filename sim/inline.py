@@ -9,8 +9,8 @@ from typing import Any
 
 from flwr.clientapp import ClientApp
 
+from privet.agents.cohort import FEWEST
 from privet.client_apps import client_app
-from privet.client_apps.cohort import FEWEST
 from privet.data import problem_from_context
 from privet.kernel import Problem
 from privet.kernel.node_rules import ALLOW_RUN_DATA

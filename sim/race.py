@@ -18,13 +18,14 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context, RecordDict
 from numpy.typing import NDArray
 
-from privet.client_apps.base import ProblemFn
+from privet.agents.base import ProblemFn
 from privet.core import ConfigError, RunError
 from privet.core.key import Config
 from privet.core.log_level import SILENT, hushed
 from privet.core.registry import DEFAULT_ALGORITHM
 from privet.kernel import Problem
 from privet.problems.stacks import Observed, total_gradient
+from privet.rounds.collect.outcome import OverflowedError
 from privet.server_apps.build import (
     agents_of,
     build_federation,
@@ -34,7 +35,6 @@ from privet.server_apps.build import (
 from privet.server_apps.config import keys_of_algorithm, read_config
 from privet.sim.inline import grid_of
 from privet.strategies import PrimalDualStrategy, Round
-from privet.strategies.run.outcome import OverflowedError
 
 Vector = NDArray[Any]
 

@@ -16,6 +16,11 @@ from typing import Any, cast
 import numpy as np
 
 from privet.core import ConfigError, RunError
+from privet.rounds.collect.round import Pending
+from privet.rounds.collect.tasks import Tasks
+from privet.rounds.options import RunOptions
+from privet.rounds.run import Run
+from privet.rounds.session import Session
 from privet.server_apps.build import build_federation, build_strategy, starting_model
 from privet.server_apps.config import read_config
 from privet.server_apps.model_file import load_model
@@ -23,11 +28,6 @@ from privet.server_apps.report.runs import HISTORY, SUMMARY, read_history, read_
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import configured_app
 from privet.strategies import Round
-from privet.strategies.run.options import RunOptions
-from privet.strategies.run.round import Pending
-from privet.strategies.run.run import Run
-from privet.strategies.run.session import Session
-from privet.strategies.run.tasks import Tasks
 from privet.wire.contract import means_privacy
 
 PLACES = ("output-dir", "resume", "track")

@@ -32,12 +32,12 @@ from privet.core.format import number, text
 from privet.core.key import Key, keys_of, values_of
 from privet.core.log_level import SILENT, hushed
 from privet.kernel import stream
+from privet.rounds.collect.outcome import OverflowedError
 from privet.server_apps.report.document import document
 from privet.server_apps.report.tables import html_table
 from privet.sim.engine import InlineGrid
 from privet.sim.tuning import Axis, Budget, hypercube, placed
 from privet.strategies import PrimalDualStrategy, SearchAxis
-from privet.strategies.run.outcome import OverflowedError
 from privet.wire.contract import means_privacy
 from privet.wire.flower_internals import flat
 

@@ -1,13 +1,11 @@
 """Server halves of the algorithms as Flower Strategies, on one shared round loop."""
 
-from .base import PrimalDualStrategy
-from .dp_iadmm import DPIADMM
-from .fed_pdm import FedPDM
-from .fed_plt import FedPLT
-from .gfl import GFL
-from .half import ServerHalf
-from .hooks import Cost, SearchAxis
-from .participation import (
+from privet.rounds import Failure, FailureCode, Observer, Round, Run, Session, Stop
+from privet.rounds.account import Privacy, PrivetResult
+from privet.rounds.flower.base import PrimalDualStrategy
+from privet.rounds.half import ServerHalf
+from privet.rounds.hooks import Cost, SearchAxis
+from privet.rounds.participation import (
     All,
     Balanced,
     Fraction,
@@ -16,6 +14,11 @@ from .participation import (
     Probability,
     Schedule,
 )
+
+from .dp_iadmm import DPIADMM
+from .fed_pdm import FedPDM
+from .fed_plt import FedPLT
+from .gfl import GFL
 from .rivals.area import AREA
 from .rivals.dp_fedavg import DPFedAvg
 from .rivals.dp_fedsgd import DPFedSGD
@@ -29,8 +32,6 @@ from .rivals.five_gcs import FiveGCS
 from .rivals.led import LED
 from .rivals.scaffold import Scaffold
 from .rivals.tamuna import Tamuna
-from .run import Failure, FailureCode, Observer, Round, Run, Session, Stop
-from .run.account import Privacy, PrivetResult
 from .sparse_uplink import SparseUplink
 
 __all__ = [

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from .base import PrimalDualStrategy
-from .configured import RunArguments
+from privet.rounds.flower.base import PrimalDualStrategy
+from privet.rounds.flower.configured import RunArguments
+
 from .rivals.base import RivalStrategy
 
 if TYPE_CHECKING:

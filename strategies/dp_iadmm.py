@@ -18,20 +18,20 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from privet.agents.half import Half
+from privet.agents.terms import PrivacyTerms
 from privet.client_apps.dp_iadmm import Agent
-from privet.client_apps.half import Half
-from privet.client_apps.terms import PrivacyTerms
 from privet.core import ConfigError
 from privet.core.key import LARGEST, SMALLEST, Config, check_fields, read, setting
 from privet.core.mapped import column_sums
 from privet.kernel import Facts, Zero
 from privet.problems import ProximalFunction, make_h
+from privet.rounds.half import UNSAVED, Arrays, HalfState, ServerHalf, Turn, Vector, mean_row
+from privet.rounds.hooks import SearchAxis
+from privet.rounds.uploads import Sums, squared_gap
 from privet.wire.ring import Shapes
 
 from .constructors import DPIADMMArguments
-from .half import UNSAVED, Arrays, HalfState, ServerHalf, Turn, Vector, mean_row
-from .hooks import SearchAxis
-from .uploads import Sums, squared_gap
 
 _H_OF_SET = {"box": "box", "l2": "l2-ball"}
 _MOST_NAMED = 10

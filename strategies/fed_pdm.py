@@ -28,13 +28,17 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from privet.agents.sparsifiers import sparse_arrays
+from privet.agents.terms import PrivacyTerms
 from privet.client_apps.fed_pdm import Agent
-from privet.client_apps.sparsifiers import sparse_arrays
-from privet.client_apps.terms import PrivacyTerms
 from privet.core import ConfigError
 from privet.core.key import Config, setting
 from privet.kernel import Facts, Zero
 from privet.problems import ProximalFunction
+from privet.rounds.half import Arrays, HalfState, Positions, ServerHalf, Turn, Vector, mean_row
+from privet.rounds.hooks import SearchAxis
+from privet.rounds.shared_regularizer import RegularizerSettings
+from privet.rounds.uploads import SPARSE, Sums, Uploads
 from privet.wire.payload import encoded
 from privet.wire.ring import Shapes
 from privet.wire.sparse import SparseVector, encode
@@ -42,10 +46,6 @@ from privet.wire.sparse.selection import budget, index_seed, rand_k, top_k
 from privet.wire.sparse.sums import SparseSum
 
 from .constructors import FedPDMArguments
-from .half import Arrays, HalfState, Positions, ServerHalf, Turn, Vector, mean_row
-from .hooks import SearchAxis
-from .shared_regularizer import RegularizerSettings
-from .uploads import SPARSE, Sums, Uploads
 
 
 @dataclass(slots=True)

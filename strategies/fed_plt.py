@@ -19,15 +19,28 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from privet.agents.loop_defaults import NO_LOOPS, Loops
+from privet.agents.terms import PrivacyTerms
 from privet.client_apps.fed_plt import QUASI_NEWTON, Agent, SplittingAgent
-from privet.client_apps.loop_defaults import NO_LOOPS, Loops
-from privet.client_apps.terms import PrivacyTerms
 from privet.core.key import AUTO, LARGEST, SMALLEST, Scalar, setting
 from privet.kernel import Facts, Moduli, Zero
 from privet.kernel.curvature import PROVEN
 from privet.kernel.records import best_step
 from privet.problems import ProximalFunction
 from privet.problems.regularizers import CONVEX_KINDS
+from privet.rounds.half import (
+    UNSAVED,
+    Arrays,
+    HalfState,
+    Positions,
+    ServerHalf,
+    Turn,
+    Vector,
+    mean_row,
+)
+from privet.rounds.hooks import Cost, SearchAxis
+from privet.rounds.shared_regularizer import RegularizerSettings
+from privet.rounds.uploads import Sums
 from privet.wire.ring import Shapes
 
 from .constructors import FedPLTArguments
@@ -39,10 +52,6 @@ from .fed_plt_theory import (
     delayed_rate,
     spectral_radius,
 )
-from .half import UNSAVED, Arrays, HalfState, Positions, ServerHalf, Turn, Vector, mean_row
-from .hooks import Cost, SearchAxis
-from .shared_regularizer import RegularizerSettings
-from .uploads import Sums
 
 log = logging.getLogger("flwr.privet")
 

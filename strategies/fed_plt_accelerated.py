@@ -43,11 +43,11 @@ from privet.client_apps.fed_plt import CENTER, PENALTY, SplittingAgent
 from privet.kernel import Zero
 from privet.problems import ProximalFunction
 from privet.problems.reference import fista
+from privet.rounds.half import UNSAVED, Arrays, HalfState, ServerHalf, Turn, Vector, mean_row
+from privet.rounds.optimum_distance import ESTIMATE, distance_bound
+from privet.rounds.uploads import ClearSums, Uploads
 
 from .fed_plt_curvature import Curvature, diagonal, pair
-from .half import UNSAVED, Arrays, HalfState, ServerHalf, Turn, Vector, mean_row
-from .optimum_distance import ESTIMATE, distance_bound
-from .uploads import ClearSums, Uploads
 
 SWEEPS = (2.0, 4.0, 7.0, 11.0)
 """Sweeps through all agents after which rho is asked for."""

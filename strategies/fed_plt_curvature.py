@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privet.client_apps.inputs import Vector
+from privet.agents.inputs import Vector
 
 LEAST_CURVED = 1e-10
 """Cosine of s and g from which on a pair is used."""

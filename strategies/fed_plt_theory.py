@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from privet.core import ConfigError
 from privet.core.key import AUTO
 from privet.kernel import Moduli, best_step
-
-from .hooks import Predicted, Query
-from .participation import All, Fraction, Probability, from_config
+from privet.rounds.hooks import Predicted, Query
+from privet.rounds.participation import All, Fraction, Probability, from_config
 
 RHOS_A_PART = 9
 """Values of rho that one process searches at a time."""

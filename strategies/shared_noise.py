@@ -7,9 +7,8 @@ from typing import Any
 
 from privet.core import ConfigError
 from privet.core.key import Config
-
-from .base import PrimalDualStrategy
-from .half import ServerHalf
+from privet.rounds.flower.base import PrimalDualStrategy
+from privet.rounds.half import ServerHalf
 
 
 class SharesNoise(PrimalDualStrategy):

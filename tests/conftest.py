@@ -12,9 +12,9 @@ import pytest
 from flwr.serverapp import Grid
 from hypothesis import HealthCheck, settings
 
+from privet.rounds.enrol import roster
 from privet.server_apps.report import plots
 from privet.sim.grid import LocalGrid
-from privet.strategies.run import roster
 from support.wheel import Built, build_wheel
 
 # Work is bounded, not seconds: on a busy machine a deadline fails where nothing is wrong. Every run
@@ -53,7 +53,7 @@ def _nodes_of_this_process_are_all_there(monkeypatch: pytest.MonkeyPatch) -> Non
                 patch.setattr(roster, "STABLE", 0.0)
             roster.wait_for_nodes(grid, *arguments)
 
-    monkeypatch.setattr("privet.strategies.run.run.wait_for_nodes", wait)
+    monkeypatch.setattr("privet.rounds.run.wait_for_nodes", wait)
 
 
 @pytest.fixture(autouse=True)

@@ -27,11 +27,11 @@ from numpy.typing import NDArray
 from benchmarks.coordinator import peak_kilobytes
 from privet.kernel import stream
 from privet.problems import L2, BinaryLogistic
+from privet.rounds.keep.checkpoint import parts_beside, read_manifest
+from privet.rounds.observers import Checkpoints
 from privet.sim.inline import grid_of
 from privet.sim.logs import quiet
 from privet.strategies import FedPLT, Fraction
-from privet.strategies.run.checkpoint import parts_beside, read_manifest
-from privet.strategies.run.observers import Checkpoints
 
 EXAMPLES, POOL = 2, 20_000
 Seconds = NDArray[np.float64]

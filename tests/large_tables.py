@@ -22,10 +22,10 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Message
 
 from benchmarks.coordinator import Parrot, peak_kilobytes
+from privet.rounds import observers
 from privet.sim.engine import InlineGrid
 from privet.sim.logs import quiet
 from privet.strategies import FedPLT
-from privet.strategies.run import observers
 from privet.wire import digest
 
 

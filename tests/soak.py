@@ -13,8 +13,8 @@ from pathlib import Path
 
 from chaos import resident
 
+from privet.rounds.keep.checkpoint import HistoryFile
 from privet.sim.inline import run_inline
-from privet.strategies.run.checkpoint import HistoryFile
 
 
 def main() -> None:

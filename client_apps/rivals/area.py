@@ -12,10 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from privet.agents.half import Arrays, Half, Local, Streams
+from privet.agents.value_bits import ValueBits
 from privet.kernel import Records
-
-from ..half import Arrays, Half, Local, Streams
-from ..value_bits import ValueBits
 
 
 @dataclass(frozen=True)

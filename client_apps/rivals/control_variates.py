@@ -14,14 +14,14 @@ from typing import ClassVar
 
 import numpy as np
 
+from privet.agents.half import Arrays, Streams, Vector
+from privet.agents.value_bits import ValueBits
 from privet.core.key import LARGEST, SMALLEST, setting
 from privet.kernel import Facts, Records
 from privet.kernel.programs.steps import LocalTask, Walk
 
 from ..arithmetic import ascend
-from ..half import Arrays, Streams, Vector
 from ..solver_agents import SolverAgent, StepSchedule
-from ..value_bits import ValueBits
 
 
 @dataclass(frozen=True)

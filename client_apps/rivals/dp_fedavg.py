@@ -11,6 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from privet.agents.half import Arrays, Local, Streams, Vector
+from privet.agents.terms import BudgetSchedule
+from privet.agents.value_bits import ValueBits
 from privet.core.key import same
 from privet.kernel import Facts, Records, Relation, Release, norm_bound
 from privet.kernel.programs.gradients import Gradients
@@ -18,11 +21,8 @@ from privet.kernel.programs.steps import LocalTask, Walk
 from privet.kernel.programs.update import Update
 
 from ..gradient_agents import ClippedGradients, GradientAgent, SeveralStepsAgent
-from ..half import Arrays, Local, Streams, Vector
 from ..shared_noise import SharedNoise
 from ..step_rules import require_rounds, step_in
-from ..terms import BudgetSchedule
-from ..value_bits import ValueBits
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from privet.agents.half import Arrays, Local, Streams
+from privet.agents.terms import BudgetSchedule
+from privet.agents.upload_bounds import decay_of, is_bounded, norm_of
+from privet.agents.value_bits import ValueBits
 from privet.kernel import Facts, Records, norm_bound
 
 from ..gradient_agents import NoisyStepsAgent
-from ..half import Arrays, Local, Streams
 from ..shared_noise import SharedNoise
-from ..terms import BudgetSchedule
-from ..upload_bounds import decay_of, is_bounded, norm_of
-from ..value_bits import ValueBits
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from privet.agents.half import Arrays, Streams
 from privet.core.key import LARGEST, setting
 from privet.kernel import Records
 from privet.kernel.programs.steps import LocalTask
 
-from ..half import Arrays, Streams
 from .fed_buff import Agent as AveragedAgent
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from privet.agents.half import Arrays, Streams
+from privet.agents.value_bits import ValueBits
 from privet.core.key import LARGEST, SMALLEST, setting
 from privet.kernel import Records
 from privet.kernel.programs.steps import LocalTask, Walk
 
-from ..half import Arrays, Streams
 from ..solver_agents import SolverAgent
-from ..value_bits import ValueBits
 
 
 @dataclass(frozen=True)

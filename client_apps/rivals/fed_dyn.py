@@ -14,15 +14,15 @@ from typing import ClassVar
 
 import numpy as np
 
+from privet.agents.half import Arrays, Streams, Vector
+from privet.agents.loop_defaults import Loops, alpha
+from privet.agents.upload_bounds import decay_of, is_bounded, iterate_bound, norm_of
+from privet.agents.value_bits import ValueBits
 from privet.core.key import LARGEST, SMALLEST, Scalar, setting
 from privet.kernel import Facts, Records
 from privet.kernel.programs.steps import LocalTask, Walk
 
 from ..gradient_agents import SeveralStepsAgent
-from ..half import Arrays, Streams, Vector
-from ..loop_defaults import Loops, alpha
-from ..upload_bounds import decay_of, is_bounded, iterate_bound, norm_of
-from ..value_bits import ValueBits
 
 
 @dataclass(frozen=True)

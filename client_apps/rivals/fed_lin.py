@@ -13,12 +13,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from privet.agents.half import Arrays, Local, Streams
+from privet.agents.value_bits import ValueBits
 from privet.kernel import Facts, Records
 from privet.kernel.programs.steps import LocalTask, Walk
 
-from ..half import Arrays, Local, Streams
 from ..solver_agents import SolverAgent, StepSchedule, solvers
-from ..value_bits import ValueBits
 
 
 @dataclass(frozen=True)

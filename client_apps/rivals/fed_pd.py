@@ -13,13 +13,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from privet.agents.half import Arrays, Streams
+from privet.agents.value_bits import ValueBits
 from privet.kernel import Facts, Records
 from privet.kernel.programs.steps import LocalTask, Walk
 
 from ..arithmetic import ascend
-from ..half import Arrays, Streams
 from ..solver_agents import SolverAgent, StepSchedule, penalty
-from ..value_bits import ValueBits
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from privet.agents.half import Arrays, Vector
 from privet.kernel import Facts
 
 from ..fed_plt import SplittingAgent
-from ..half import Arrays, Vector
 from ..solver_agents import penalty, solvers
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..half import Streams
+from privet.agents.half import Streams
+
 from .control_variates import ControlledAgent
 
 

@@ -13,13 +13,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from privet.agents.half import Arrays, Streams
+from privet.agents.upload_bounds import decay_of, is_bounded, iterate_bound, norm_of
+from privet.agents.value_bits import ValueBits
 from privet.kernel import Facts, Records
 from privet.kernel.programs.steps import LocalTask, Need, Walk
 
 from ..gradient_agents import SeveralStepsAgent
-from ..half import Arrays, Streams
-from ..upload_bounds import decay_of, is_bounded, iterate_bound, norm_of
-from ..value_bits import ValueBits
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from privet.agents.half import Streams
 from privet.kernel import stream
 from privet.kernel.programs.steps import MOST_STEPS
 
-from ..half import Streams
 from .control_variates import ControlledAgent
 
 

@@ -31,10 +31,10 @@ from numpy.typing import NDArray
 from privet.core import RunError, algorithm
 from privet.kernel import Problem, stream
 from privet.problems import L2, BinaryLogistic, MultinomialLogistic, minimize
+from privet.rounds.speeds import Speeds, SpeedSettings
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import grid_of
 from privet.sim.logs import quiet
-from privet.strategies.run.speeds import Speeds, SpeedSettings
 from results.marked import fill
 from results.resumable import Runs
 from results.searched import TRIALS, searched

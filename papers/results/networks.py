@@ -136,7 +136,7 @@ METHODS: Mapping[str, Method] = {
 }  # fmt: skip
 REFERENCE = "FedAvg"
 KAPPAS: Mapping[str, Sequence[float]] = {"FedDyn": (0.1, 0.3, 0.9), "Fed-PLT": (0.07, 0.2, 0.6)}
-"""The values of the constants of `privet.client_apps.loop_defaults` that are compared."""
+"""The values of the constants of `privet.agents.loop_defaults` that are compared."""
 
 
 # ------------------------------------------------------------------ a run

@@ -28,12 +28,13 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg, FedProx
 from numpy.typing import NDArray
 
-from privet.client_apps.cohort import FEWEST
+from privet.agents.cohort import FEWEST
 from privet.data import federation_from_config
 from privet.data.adult import TRAIN_FILE
 from privet.kernel import Moduli, Problem
 from privet.problems import minimize
 from privet.problems.stacks import Stack, stack_key
+from privet.rounds.collect.outcome import OverflowedError
 from privet.server_apps import read_config
 from privet.server_apps.build import build_strategy
 from privet.sim.engine import InlineGrid
@@ -42,7 +43,6 @@ from privet.sim.logs import quiet
 from privet.sim.race import GivenUp
 from privet.sim.tuning import moduli_of
 from privet.strategies import PrimalDualStrategy, Round
-from privet.strategies.run.outcome import OverflowedError
 from privet.wire import content_bytes
 from results.marked import fill
 from results.resumable import Runs, suite

@@ -14,8 +14,8 @@ from flwr.app import Array, ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import FedAvg, FedProx
 from numpy.typing import NDArray
 
+from privet.agents.guard import NoiseFactory
 from privet.client_apps import sparse_mod
-from privet.client_apps.guard import NoiseFactory
 from privet.client_apps.local_sgd import local_sgd_app
 from privet.core import ConfigError, algorithm
 from privet.core.log_level import SILENT, hushed
@@ -109,7 +109,7 @@ def build_strategy(case: Case, workload: Workload, **more: Any) -> PrimalDualStr
 def calibrated(case: Case, workload: Workload) -> float:
     """Return the smallest noise whose certified total over a balanced schedule is ``epsilon``."""
     from privet.kernel import AgentLedger
-    from privet.strategies.run.calibration import Plan, smallest
+    from privet.rounds.calibration import Plan, smallest
 
     settings = {
         key.replace("_", "-"): value

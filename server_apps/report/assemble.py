@@ -12,6 +12,8 @@ from privet.core.format import text
 from privet.core.key import shown
 from privet.core.library import LIBRARY_VERSION
 from privet.kernel.programs.custom import custom_in
+from privet.rounds.late import late_ones
+from privet.rounds.nearness import REACHED
 from privet.server_apps.advice import advice, remark
 from privet.server_apps.config import changed
 from privet.server_apps.report import plots, tables
@@ -29,8 +31,6 @@ from privet.server_apps.report.runs import (
     settings_of,
 )
 from privet.server_apps.report.statement import in_words, statement_page
-from privet.strategies.run.late import late_ones
-from privet.strategies.run.nearness import REACHED
 
 __all__ = ["ReportError", "page", "write_report"]
 

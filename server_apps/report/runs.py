@@ -16,10 +16,10 @@ from privet.core.errors import ConfigError, PrivetError, near_path, one_line, sa
 from privet.core.files import read_text
 from privet.core.format import Number, setting
 from privet.core.shapes import REAL, Entries, Items, parsed, require
+from privet.rounds.failure import Failure
+from privet.rounds.late import Late, late_agents
 from privet.server_apps.config import changed
 from privet.strategies import Round
-from privet.strategies.run.failure import Failure
-from privet.strategies.run.late import Late, late_agents
 
 log = logging.getLogger("flwr.privet")
 

@@ -16,6 +16,8 @@ from privet.core.exits import EXIT_CODE, Exit
 from privet.core.format import text
 from privet.core.library import LIBRARY_VERSION
 from privet.kernel import UNITS, AgentLedger
+from privet.rounds.account import not_of
+from privet.rounds.session import Round
 from privet.server_apps.report.document import printed
 from privet.server_apps.report.runs import (
     HISTORY,
@@ -27,8 +29,6 @@ from privet.server_apps.report.runs import (
     settings_of,
 )
 from privet.server_apps.report.tables import entries_of
-from privet.strategies.run.account import not_of
-from privet.strategies.run.session import Round
 
 _SCALE = "As a scale, ε = 0 gives nothing away, around 1 protects strongly, above 10 weakly."
 _SHOWN_COLUMNS = 40

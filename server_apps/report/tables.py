@@ -16,6 +16,7 @@ from privet.core.errors import PrivetError
 from privet.core.format import Number, text
 from privet.core.library import LIBRARY_VERSION
 from privet.core.registry import algorithm
+from privet.rounds.half import STEP_KEYS
 from privet.server_apps.account import ASSUMPTIONS
 from privet.server_apps.config import changed
 from privet.server_apps.report.runs import (
@@ -28,7 +29,6 @@ from privet.server_apps.report.runs import (
     extras_of,
     settings_of,
 )
-from privet.strategies.half import STEP_KEYS
 
 _SHOWN_ROUNDS = 20
 _SHOWN_INCIDENTS = 30

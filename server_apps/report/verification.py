@@ -24,6 +24,7 @@ from typing import Any
 from privet.core.errors import listed, one_line
 from privet.core.files import read_npz
 from privet.kernel import AgentLedger, LedgerFile, drawn_delta
+from privet.rounds.account import apart_line, not_of, set_apart
 from privet.server_apps.account import OBSERVERS, assumptions_of
 from privet.server_apps.report.files import STATEMENT
 from privet.server_apps.report.runs import PRIVACY, SUMMARY, Run, settings_of
@@ -34,7 +35,6 @@ from privet.server_apps.report.statement import (
     contradictions,
     page_of,
 )
-from privet.strategies.run.account import apart_line, not_of, set_apart
 from privet.wire import sort_names
 
 _SLACK = 1.0 - 1e-9

@@ -22,8 +22,8 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from privet.client_apps.base import name_of
-from privet.client_apps.state_tables import StateTable, of_agents
+from privet.agents.base import name_of
+from privet.agents.state_tables import StateTable, of_agents
 from privet.core import RunError
 from privet.sim.ray.batches import Arena, new_arena
 from privet.sim.ray.hosts import counted, living_hosts, what_is_left

@@ -20,10 +20,13 @@ import numpy as np
 from flwr.app import ConfigRecord, Error, Message
 from numpy.typing import NDArray
 
-from privet.client_apps.cohort import Tags, row_of
-from privet.client_apps.inputs import starting_rows
-from privet.client_apps.state_tables import StateTable
+from privet.agents.cohort import Tags, row_of
+from privet.agents.inputs import starting_rows
+from privet.agents.state_tables import StateTable
 from privet.core import ConfigError
+from privet.rounds.collect.outgoing import payload_bytes
+from privet.rounds.exchange import STOPPED, NotAwaited, Reply, late_reply
+from privet.rounds.together import Worked
 from privet.sim.grid import CRASHED, LocalGrid, NodeConfig
 from privet.sim.ray.actors import Actors, Seat
 from privet.sim.ray.batches import CROSSES_ONCE, Common, pack, unpack
@@ -31,9 +34,6 @@ from privet.sim.ray.hosts import check_hosts, living_hosts
 from privet.sim.ray.session import cluster_cpus, cluster_gpus, ray_session
 from privet.sim.ray.shard import Factory, Shard
 from privet.sim.ray.waiting import Waiting
-from privet.strategies.run.exchange import STOPPED, NotAwaited, Reply, late_reply
-from privet.strategies.run.outgoing import payload_bytes
-from privet.strategies.run.together import Worked
 
 log = logging.getLogger("flwr.privet")
 

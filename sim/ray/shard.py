@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from flwr.app import ConfigRecord, Message
 from numpy.typing import NDArray
 
-from privet.client_apps.cohort import Tags, Trained
-from privet.client_apps.state_tables import StateTable
+from privet.agents.cohort import Tags, Trained
+from privet.agents.state_tables import StateTable
 from privet.sim.cohort import CohortNodes
 from privet.sim.grid import App, NodeConfig, raised
 from privet.sim.ray.batches import new_arena, pack, unpack

@@ -18,8 +18,8 @@ from typing import Any, Self
 from privet.client_apps.as_printed import gfl_theorem_2
 from privet.client_apps.gfl import Agent, LinkNoise
 from privet.kernel import UNITS, Facts, Release, Totals
+from privet.rounds.hooks import Stated
 
-from ..hooks import Stated
 from .graph import Matrix, combination_matrix, neighbours
 from .mixing import perturbation_kind
 from .server import Server

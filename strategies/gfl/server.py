@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from privet.client_apps.gfl import Agent
 from privet.core import UploadError
+from privet.rounds.half import UNSAVED, Arrays, GroupedHalf, HalfState, Positions, Turn, Vector
+from privet.rounds.uploads import Block, ClearSums, Sums, Uploads, followed
 from privet.wire import Settings
 from privet.wire.magnitude import LARGEST
 from privet.wire.ring import Shapes
 
-from ..half import UNSAVED, Arrays, GroupedHalf, HalfState, Positions, Turn, Vector
-from ..uploads import Block, ClearSums, Sums, Uploads, followed
 from .mixing import Mixer, Outgoing, Perturbation
 
 log = logging.getLogger("flwr.privet")

@@ -21,20 +21,19 @@ from typing import Any, ClassVar, Self, cast
 
 from numpy.typing import NDArray
 
+from privet.agents.terms import NoiseTerms, PrivacyTerms
 from privet.client_apps.gfl import Agent
 from privet.client_apps.gradient_agents import noise
-from privet.client_apps.terms import NoiseTerms, PrivacyTerms
 from privet.core import ConfigError
 from privet.core.key import Config, read, setting
 from privet.data import Federation
 from privet.kernel import NoiseSource, SystemNoise
 from privet.problems import public_facts
+from privet.rounds import Observer, Run, participation
+from privet.rounds.account import PrivetResult
+from privet.rounds.hooks import Monitor, SearchAxis, Stated
 
-from .. import participation
 from ..constructors import GFLArguments
-from ..hooks import Monitor, SearchAxis, Stated
-from ..run import Observer, Run
-from ..run.account import PrivetResult
 from .account import Links, Spending, gfl_account
 from .graph import GRAPHS, combination_matrix, second_eigenvalue
 from .measures import GflMeasures

@@ -21,12 +21,12 @@ from typing import ClassVar
 
 from privet.client_apps.rivals.area import Agent
 from privet.core.key import LARGEST, SMALLEST, setting
+from privet.rounds.half import Arrays, HalfState, Positions, ServerHalf, Turn, Vector, mean_row
+from privet.rounds.hooks import SearchAxis
+from privet.rounds.uploads import Uploads
 from privet.wire.ring import Shapes
 
 from ..constructors import AREAArguments
-from ..half import Arrays, HalfState, Positions, ServerHalf, Turn, Vector, mean_row
-from ..hooks import SearchAxis
-from ..uploads import Uploads
 
 
 @dataclass(slots=True)

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from privet.core.key import Config
-
-from ..base import PrimalDualStrategy
-from ..participation import All
+from privet.rounds.flower.base import PrimalDualStrategy
+from privet.rounds.participation import All
 
 log = logging.getLogger("flwr.privet")
 

@@ -24,9 +24,8 @@ import numpy as np
 from privet.client_apps.arithmetic import ascend
 from privet.client_apps.rivals.control_variates import ControlledAgent
 from privet.core.mapped import blocks
-
-from ..half import Arrays, HalfState, Positions, ServerHalf, Turn, Vector
-from ..uploads import ClearSums, Uploads
+from privet.rounds.half import Arrays, HalfState, Positions, ServerHalf, Turn, Vector
+from privet.rounds.uploads import ClearSums, Uploads
 
 CURRENT, NEEDS_NEXT_BROADCAST, STALE = range(3)
 """An agent's copy of its h_i: up to date; up to date with the next broadcast x; must be sent."""

@@ -7,7 +7,7 @@ noised updates u_i,
     x <- x + mean_S u_i.
 
 With ``server_optimizer`` the mean update is the step of FedAvgM, FedAdam or FedYogi
-(`privet.strategies.run.server_steps`), as in Flower's and TFF's central differential privacy: all
+(`privet.rounds.server_steps`), as in Flower's and TFF's central differential privacy: all
 of it is post-processing of what was noised.
 """
 
@@ -16,15 +16,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from privet.agents.terms import PrivacyTerms
 from privet.client_apps.rivals.dp_fedavg import Agent
-from privet.client_apps.terms import PrivacyTerms
+from privet.rounds.half import HalfState, ServerHalf, Turn, Vector
+from privet.rounds.hooks import SearchAxis
+from privet.rounds.uploads import Sums
 from privet.wire.ring import Shapes
 
 from ..constructors import DPFedAvgArguments
-from ..half import HalfState, ServerHalf, Turn, Vector
-from ..hooks import SearchAxis
 from ..shared_noise import SharesNoise
-from ..uploads import Sums
 
 
 @dataclass(slots=True)

@@ -16,19 +16,19 @@ from typing import ClassVar
 
 import numpy as np
 
+from privet.agents.terms import PrivacyTerms
 from privet.client_apps.rivals.dp_fedsgd import Agent
-from privet.client_apps.terms import PrivacyTerms
 from privet.core.key import setting
 from privet.kernel import Facts, Zero
 from privet.problems import ProximalFunction
+from privet.rounds.half import HalfState, ServerHalf, Turn, Vector
+from privet.rounds.hooks import SearchAxis
+from privet.rounds.shared_regularizer import RegularizerSettings
+from privet.rounds.uploads import Sums
 from privet.wire.ring import Shapes
 
 from ..constructors import DPFedSGDArguments
-from ..half import HalfState, ServerHalf, Turn, Vector
-from ..hooks import SearchAxis
 from ..shared_noise import SharesNoise
-from ..shared_regularizer import RegularizerSettings
-from ..uploads import Sums
 
 
 @dataclass(slots=True)

@@ -19,11 +19,11 @@ from typing import ClassVar
 
 from privet.client_apps.rivals.fed_buff import Agent
 from privet.core.key import setting
+from privet.rounds.half import HalfState, ServerHalf, Turn, Vector
+from privet.rounds.hooks import Cost, SearchAxis
+from privet.rounds.uploads import Uploads
 
 from ..constructors import FedBuffArguments
-from ..half import HalfState, ServerHalf, Turn, Vector
-from ..hooks import Cost, SearchAxis
-from ..uploads import Uploads
 
 
 @dataclass(slots=True)

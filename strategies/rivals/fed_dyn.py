@@ -14,13 +14,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from privet.agents.terms import PrivacyTerms
 from privet.client_apps.rivals.fed_dyn import Agent
-from privet.client_apps.terms import PrivacyTerms
+from privet.rounds.half import Arrays, HalfState, ServerHalf, Turn, Vector
+from privet.rounds.hooks import SearchAxis
+from privet.rounds.uploads import Uploads
 
 from ..constructors import FedDynArguments
-from ..half import Arrays, HalfState, ServerHalf, Turn, Vector
-from ..hooks import SearchAxis
-from ..uploads import Uploads
 
 
 @dataclass(slots=True)

@@ -21,12 +21,12 @@ from typing import ClassVar
 import numpy as np
 
 from privet.client_apps.rivals.fed_lin import Agent
+from privet.rounds.half import Arrays, HalfState, Positions, ServerHalf, Turn, Vector, mean_row
+from privet.rounds.hooks import Cost, SearchAxis
+from privet.rounds.uploads import Sums
 from privet.wire.ring import Shapes
 
 from ..constructors import FedLinArguments
-from ..half import Arrays, HalfState, Positions, ServerHalf, Turn, Vector, mean_row
-from ..hooks import Cost, SearchAxis
-from ..uploads import Sums
 
 
 @dataclass(slots=True)

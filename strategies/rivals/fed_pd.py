@@ -21,11 +21,11 @@ from typing import ClassVar
 import numpy as np
 
 from privet.client_apps.rivals.fed_pd import Agent
+from privet.rounds.half import Arrays, HalfState, ServerHalf, Turn, Vector, mean_row
+from privet.rounds.hooks import Cost, SearchAxis
+from privet.rounds.uploads import Sums
 
 from ..constructors import FedPDArguments
-from ..half import Arrays, HalfState, ServerHalf, Turn, Vector, mean_row
-from ..hooks import Cost, SearchAxis
-from ..uploads import Sums
 
 
 @dataclass(slots=True)

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from privet.client_apps.rivals.fed_split import Agent
+from privet.rounds.hooks import Cost, SearchAxis
 
 from ..constructors import FedSplitArguments
 from ..fed_plt import Server as Splitting
-from ..hooks import Cost, SearchAxis
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,12 @@ import numpy as np
 from privet.client_apps.rivals.five_gcs import Agent
 from privet.core.key import setting
 from privet.kernel import Moduli
+from privet.rounds.half import Arrays, HalfState, ServerHalf, Turn, Vector, mean_row
+from privet.rounds.hooks import Cost, SearchAxis
+from privet.rounds.uploads import Uploads
 from privet.wire.ring import Shapes
 
 from ..constructors import FiveGCSArguments
-from ..half import Arrays, HalfState, ServerHalf, Turn, Vector, mean_row
-from ..hooks import Cost, SearchAxis
-from ..uploads import Uploads
 
 
 @dataclass(slots=True)

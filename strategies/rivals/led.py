@@ -19,9 +19,9 @@ from typing import ClassVar
 
 from privet.client_apps.rivals.led import Agent
 from privet.core.key import setting
+from privet.rounds.hooks import Cost, SearchAxis
 
 from ..constructors import LEDArguments
-from ..hooks import Cost, SearchAxis
 from .control_variates import ControlledServer
 
 

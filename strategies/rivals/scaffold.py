@@ -15,15 +15,15 @@ from typing import ClassVar
 
 import numpy as np
 
+from privet.agents.terms import PrivacyTerms
 from privet.client_apps.rivals.scaffold import Agent
-from privet.client_apps.terms import PrivacyTerms
 from privet.core.key import setting
+from privet.rounds.half import Arrays, HalfState, ServerHalf, Turn, Vector, mean_rows
+from privet.rounds.hooks import SearchAxis
+from privet.rounds.uploads import ClearSums, Uploads
 from privet.wire.ring import Shapes
 
 from ..constructors import ScaffoldArguments
-from ..half import Arrays, HalfState, ServerHalf, Turn, Vector, mean_rows
-from ..hooks import SearchAxis
-from ..uploads import ClearSums, Uploads
 
 
 @dataclass(slots=True)

@@ -22,9 +22,9 @@ from typing import ClassVar
 
 from privet.client_apps.rivals.tamuna import Agent
 from privet.core.key import setting
+from privet.rounds.hooks import Cost, SearchAxis
 
 from ..constructors import TamunaArguments
-from ..hooks import Cost, SearchAxis
 from .control_variates import ControlledServer
 
 

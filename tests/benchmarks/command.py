@@ -21,13 +21,13 @@ from typing import Any
 from flwr.serverapp import Grid
 
 from privet.data import federation_from_config
+from privet.rounds.flower.base import PrimalDualStrategy
+from privet.rounds.observers import Checkpoints
+from privet.rounds.session import Round
 from privet.server_apps import read_config
 from privet.server_apps.build import build_strategy, starting_model
 from privet.sim.inline import grid_of, run_inline
 from privet.sim.logs import quiet
-from privet.strategies.base import PrimalDualStrategy
-from privet.strategies.run.observers import Checkpoints
-from privet.strategies.run.session import Round
 
 from .figure import Figure, Show, undisturbed
 

@@ -17,7 +17,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 from privet.core.log_level import hushed
-from privet.strategies.run.exchange import exchange
+from privet.rounds.exchange import exchange
 from privet.wire import AGENT_RECORD, RECORD, Update, pack
 from privet.wire.contract import (
     agent_record,

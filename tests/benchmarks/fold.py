@@ -48,8 +48,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
+from privet.agents.inputs import PART
 from privet.client_apps import LoopParticipant, initial_arrays
-from privet.client_apps.inputs import PART
 from privet.sim.engine import InlineGrid
 from privet.sim.logs import quiet
 from privet.strategies import FedDyn, FedPDM, FedPLT, Scaffold

@@ -24,10 +24,10 @@ from typing import Any
 
 from flwr.app import Context, Message
 
+from privet.agents.adapters.networks.clipping import block_rows
+from privet.agents.adapters.networks.functions import ruled
+from privet.agents.adapters.networks.recurrent import recurrent_rules
 from privet.client_apps import LoopParticipant, initial_arrays
-from privet.client_apps.adapters.networks.clipping import block_rows
-from privet.client_apps.adapters.networks.functions import ruled
-from privet.client_apps.adapters.networks.recurrent import recurrent_rules
 from privet.core import ConfigError
 from privet.sim.engine import InlineGrid
 from privet.sim.logs import quiet

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from privet.agents.half import Local, Streams
 from privet.client_apps.dp_iadmm import Agent
-from privet.client_apps.half import Local, Streams
 from privet.core import ConfigError
 from privet.kernel import (
     NoCertificateError,

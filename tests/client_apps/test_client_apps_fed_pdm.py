@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import DTypeLike, NDArray
 
+from privet.agents.half import Streams
+from privet.agents.sparsifiers import Choice, choose
 from privet.client_apps.fed_pdm import Agent
-from privet.client_apps.half import Streams
-from privet.client_apps.sparsifiers import Choice, choose
 from privet.core import ConfigError
 from privet.kernel import Facts, NoCertificateError, NoiseError, Perturber, Records, Release
 from privet.kernel.door import Held

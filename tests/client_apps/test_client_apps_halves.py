@@ -8,17 +8,17 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import pytest
 
+from privet.agents.half import Half, Streams
+from privet.agents.terms import BudgetSchedule
+from privet.agents.value_bits import ValueBits
 from privet.client_apps.arithmetic import FARTHEST, distance
 from privet.client_apps.dp_iadmm import Agent as DPIADMM
 from privet.client_apps.fed_plt import Agent as FedPLT
-from privet.client_apps.half import Half, Streams
 from privet.client_apps.rivals.fed_lin import Agent as FedLin
 from privet.client_apps.rivals.fed_pd import Agent as FedPD
 from privet.client_apps.rivals.fed_split import Agent as FedSplit
 from privet.client_apps.rivals.led import Agent as LED
 from privet.client_apps.solver_agents import SolverAgent, StepSchedule
-from privet.client_apps.terms import BudgetSchedule
-from privet.client_apps.value_bits import ValueBits
 from privet.core import ConfigError
 from privet.kernel import Facts, Perturber, Records, Release
 from privet.kernel.door import Held

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
+from privet.agents.half import Streams
 from privet.client_apps import client_app
-from privet.client_apps.half import Streams
 from privet.client_apps.local_sgd import local_sgd_app
 from privet.core import algorithms
 from privet.kernel import NoCertificateError, Perturber, SystemNoise, Told, key_pair
 from privet.problems import L2, BinaryLogistic, public_facts
+from privet.rounds.half import Turn, grouped
 from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
-from privet.strategies.half import Turn, grouped
 from privet.wire import ENROL, REFUSED, pack, ring
 from privet.wire.contract import (
     CONTRACT_VERSION,

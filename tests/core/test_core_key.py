@@ -10,9 +10,9 @@ from privet.core import ConfigError
 from privet.core.key import Config, Key, check_fields, keys_of, read
 from privet.data import SCHEMES, DataSettings
 from privet.problems import H_NAMES, REGULARIZER_NAMES
+from privet.rounds.options import RunSettings
+from privet.rounds.shared_regularizer import RegularizerSettings
 from privet.server_apps.config import RunConfig
-from privet.strategies.run.options import RunSettings
-from privet.strategies.shared_regularizer import RegularizerSettings
 
 
 def test_names_of_functions_are_those_of_the_problems() -> None:

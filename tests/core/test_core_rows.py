@@ -18,7 +18,8 @@ from privet.data import problem_from_config
 from privet.data.partitions import PARTITIONS
 from privet.data.settings import DATA_OWNERS
 from privet.problems.losses import LOSSES
-from support.paths import ROOT
+from support.paths import PACKAGE, ROOT
+from support.wheel import ROOMS
 
 FILE = """
 from dataclasses import dataclass
@@ -105,8 +106,7 @@ def test_a_rows_own_keys_are_used_with_it_alone(table: dict[str, object], key: s
     ],
 )
 def test_one_file_of_the_library_names_a_loss_or_a_partition(own: str, names: str) -> None:
-    rooms = ("core", "kernel", "wire", "problems", "data", "client_apps", "strategies")
-    rooms += ("server_apps", "sim", "cli", "testing", "scripts")
-    paths = [path for room in rooms for path in (ROOT / room).rglob("*.py")]
+    folders = [*(PACKAGE / room for room in ROOMS), ROOT / "scripts"]
+    paths = [path for folder in folders for path in folder.rglob("*.py")]
     naming = [path for path in paths if re.search(names, path.read_text(), re.IGNORECASE)]
-    assert [str(path.relative_to(ROOT)) for path in naming] == [own]
+    assert [path.relative_to(PACKAGE) for path in naming] == [Path(own)]

@@ -13,7 +13,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from privet.core import ConfigError
 from privet.data import DataError, Dataset, federation_from_config, load, problem_from_config
-from privet.data.table import TableError
+from privet.data.tables.table import TableError
 from privet.sim.inline import run_inline
 
 ROWS = (

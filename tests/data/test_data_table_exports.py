@@ -21,8 +21,8 @@ from privet.data import DataError, Dataset, load, problem_from_config
 from privet.data.held_out import hold_out
 from privet.data.partitions import SCHEMES, partition
 from privet.data.settings import DataSettings
-from privet.data.table_faults import TableError
-from privet.data.table_values import spelled
+from privet.data.tables.faults import TableError
+from privet.data.tables.values import spelled
 from privet.kernel.exits import rows_per_person
 from privet.problems import BinaryLogistic
 from privet.server_apps import read_config

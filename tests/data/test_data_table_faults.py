@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from privet import load_model
 from privet.data import DataError, Dataset, load
-from privet.data.table_dates import DATES
-from privet.data.table_faults import TableError, dropped, listed
+from privet.data.tables.dates import DATES
+from privet.data.tables.faults import TableError, dropped, listed
 from privet.sim.inline import run_inline
 from support.cli import privet
 from support.messy import LABEL, write_messy

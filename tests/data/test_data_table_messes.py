@@ -18,8 +18,8 @@ from privet import load_model
 from privet.data import DataError, Dataset, load
 from privet.data.meaning import Difference, Meaning
 from privet.data.scaling import moments_of, of_units, several_units
-from privet.data.table_faults import TableError
-from privet.data.table_values import thousands_or_decimals
+from privet.data.tables.faults import TableError
+from privet.data.tables.values import thousands_or_decimals
 from privet.sim.inline import run_inline
 from support.cli import privet
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from chaos import Chaos
 
-from privet.client_apps.unsigned import UNSIGNED
+from privet.agents.unsigned import UNSIGNED
 from privet.sim.inline import run_inline
 from support.paths import ROOT
 from support.processes import LONG, Deployment, Run

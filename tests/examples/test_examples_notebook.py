@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from privet.rounds.views import History
 from privet.server_apps import Finished
 from privet.server_apps.account import Account
 from privet.server_apps.config import defaults
-from privet.strategies.run.views import History
 from support.absent import hide
 from support.notebooks import cells, run
 from support.paths import ROOT

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privet.agents.method import agreed_on
+from privet.agents.sparsifiers import sparse_arrays
 from privet.client_apps import Local
-from privet.client_apps.method import agreed_on
-from privet.client_apps.sparsifiers import sparse_arrays
 from privet.core import algorithm
 from privet.problems import minimize
+from privet.rounds import uploads
 from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
-from privet.strategies import uploads
 from privet.testing import Check, CheckFailed, checks, logistic_federation
 from privet.wire.payload import encoded
 from privet.wire.sparse import SparseVector, encode

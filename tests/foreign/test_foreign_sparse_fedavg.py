@@ -8,7 +8,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-from privet.client_apps.sparsifiers import Choice
+from privet.agents.sparsifiers import Choice
 from privet.core import algorithm
 from privet.kernel import gaussian_epsilon
 from privet.problems import minimize

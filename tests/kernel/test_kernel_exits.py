@@ -12,12 +12,12 @@ from privet.core import ConfigError
 from privet.kernel import BudgetRefused, NoiseError, Told
 from privet.kernel.exits import Exits
 from privet.kernel.told import OF_RELATION, told_by
-from support.paths import ROOT
+from support.paths import PACKAGE
 
 OPEN, QUIET = Exits(private=False, quiet=False), Exits(private=False, quiet=True)
 CLOSED = Exits(private=True, quiet=True)
 SECRET = "row 7 is 4.2"
-ROOMS = ("kernel", "client_apps", "data", "wire")
+ROOMS = ("kernel", "agents", "client_apps", "data", "wire")
 
 
 def test_a_private_node_sends_no_numbers() -> None:
@@ -70,8 +70,8 @@ def test_a_text_of_the_list_is_one_line_without_a_number(told: Told) -> None:
 def test_every_text_of_the_list_is_used_and_every_one_used_is_of_the_list() -> None:
     used = Counter[str]()
     for room in ROOMS:
-        for path in (ROOT / room).rglob("*.py"):
-            if path == ROOT / "kernel/told.py":
+        for path in (PACKAGE / room).rglob("*.py"):
+            if path == PACKAGE / "kernel/told.py":
                 continue
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "Told":
@@ -83,7 +83,7 @@ def test_every_text_of_the_list_is_used_and_every_one_used_is_of_the_list() -> N
 def test_no_text_of_the_list_is_made_of_others() -> None:
     """A text is taken as it stands: put into another it would carry what that one says."""
     for room in ROOMS:
-        for path in (ROOT / room).rglob("*.py"):
+        for path in (PACKAGE / room).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Told":
                     raise AssertionError(f"{path}: a text is looked up by what something else says")

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from privet.agents.half import Streams
 from privet.client_apps.fed_plt import Agent
-from privet.client_apps.half import Streams
 from privet.client_apps.local_sgd import Agent as SGDAgent
 from privet.kernel import (
     Facts,

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from privet.agents.adapters import CallableProblem
 from privet.client_apps import Half, Local, LocalTask, Streams
-from privet.client_apps.adapters import CallableProblem
 from privet.kernel import (
     RELATIONS,
     Facts,

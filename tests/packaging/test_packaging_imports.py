@@ -62,7 +62,7 @@ def test_the_room_of_privacy_needs_neither_flower_nor_cryptography() -> None:
 
 
 def test_the_lazy_names_are_there() -> None:
-    _, loaded = imported("privet.client_apps.adapters", "privet.sim", "privet.sim.engine")
+    _, loaded = imported("privet.agents.adapters", "privet.sim", "privet.sim.engine")
     assert loaded.isdisjoint({"torch", "sklearn", "ray"})
     _, loaded = imported("privet.sim.estimator")
     assert "sklearn" in loaded

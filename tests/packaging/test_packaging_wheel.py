@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -13,7 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from support.wheel import FILES, ROOMS, Built, bare_environment, clean_environ, install, run
+from support.wheel import (
+    FILES,
+    LINKED,
+    ROOMS,
+    Built,
+    bare_environment,
+    clean_environ,
+    copy_sources,
+    install,
+    run,
+)
 
 LOADED_BY = """
 import importlib, json, sys
@@ -61,14 +72,13 @@ def test_contents_are_the_rooms_and_nothing_else(installed: Installed) -> None:
         names = archive.namelist()
     packaged = {name for name in names if ".dist-info/" not in name}
     expected = {
-        f"privet/{path.relative_to(installed.source)}"
+        str(path.relative_to(installed.source / "src"))
         for room in ROOMS
-        for path in (installed.source / room).rglob("*")
-        if path.suffix in {".py", ".toml", ".template"} or path.name in {"py.typed", "README.md"}
+        for path in (installed.source / "src" / "privet" / room).rglob("*")
+        if path.suffix in {".py", ".toml", ".template"} or path.name == "README.md"
     }
     expected |= {"privet/__init__.py", "privet/py.typed"}
     assert packaged == expected
-    assert {f"privet/{room}/py.typed" for room in ROOMS} <= packaged
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
 
@@ -78,7 +88,31 @@ def test_the_sdist_is_complete(installed: Installed) -> None:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {*FILES, "Makefile", "mkdocs.yml", "docs/index.md", "examples/fed_plt.py"} <= names
     assert {"scripts/venv.sh", "tests/conftest.py", "tests/golden_record/cases.py"} <= names
+    assert {f"src/privet/{room}/__init__.py" for room in ROOMS} <= names
     assert not [name for name in names if name.endswith(".pyc")]
+
+
+@pytest.mark.parametrize("left", ["a text", "nothing"])
+def test_sources_that_lost_their_links_are_refused_in_a_line(tmp_path: Path, left: str) -> None:
+    """A .zip unpacked without links has texts in their places; a wheel of it would lack rooms."""
+    source = tmp_path / "source"
+    copy_sources(source)
+    for room in LINKED:
+        link = source / "src" / "privet" / room
+        if link.is_symlink():
+            link.unlink()
+        else:  # the tests run from an sdist, which has folders
+            shutil.rmtree(link)
+        if left == "a text":
+            link.write_text(f"../../{room}")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", source]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    said = [line for line in (done.stdout + done.stderr).splitlines() if "privet: " in line]
+    assert len(said) == 1
+    assert "src/privet/strategies" in said[0]
+    assert "sdist" in said[0]
+    assert not list(source.rglob("*.whl"))
 
 
 def test_a_package_index_takes_both(installed: Installed) -> None:

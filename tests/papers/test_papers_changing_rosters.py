@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from privet.client_apps.method import Method
+from privet.agents.method import Method
 from privet.core import ConfigError
 from privet.core.registry import algorithms
 from privet.strategies import DPIADMM, FedPDM, FedPLT

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.client_apps.masking import Masking
+from privet.agents.masking import Masking
 from privet.core import ConfigError
 from privet.wire import ring
 from studies.replays import replay_file

@@ -32,7 +32,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
-from privet.client_apps.guard import Received
+from privet.agents.guard import Received
 from privet.core import algorithms
 from privet.kernel import Moduli, NoCertificateError, NoiseError, Records, RecordsError, UnNoised
 from privet.kernel.events import GRID, geometric

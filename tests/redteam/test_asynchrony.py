@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from privet.rounds.collect.tasks import Tasks
+from privet.rounds.keep.checkpoint import load
 from privet.server_apps.account import privacy_account
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT
-from privet.strategies.run.checkpoint import load
-from privet.strategies.run.tasks import Tasks
 from support.federations import app_of, logistic_agents, zeros
 from support.late_grid import LateGrid
 

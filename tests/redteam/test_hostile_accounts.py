@@ -20,7 +20,7 @@ from flwr.app import Array, ArrayRecord, Message, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privet.client_apps import guard
+from privet.agents import guard
 from privet.core import ConfigError
 from privet.core.errors import HopelessError
 from privet.core.exits import Exit, exit_code
@@ -31,12 +31,12 @@ from privet.kernel.agent_ledger import LONGEST_ACCOUNT, MOST_RELEASES
 from privet.kernel.laplace import mixed_epsilon
 from privet.kernel.masks import MOST_MEMBERS
 from privet.kernel.sampled import sampled_epsilon
+from privet.rounds.account import expected_release, upload_fault
+from privet.rounds.calibration import require_delta
+from privet.rounds.enrol.roster import Agent
+from privet.rounds.keep.checkpoint import load, save
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPFedSGD, FedPLT
-from privet.strategies.run.account import expected_release, upload_fault
-from privet.strategies.run.calibration import require_delta
-from privet.strategies.run.checkpoint import load, save
-from privet.strategies.run.roster import Agent
 from privet.wire import ENROL, pack
 from privet.wire.contract import agent_record, encode_settings, shared_record
 from privet.wire.enrolment import LONGEST_LAYOUT

@@ -24,16 +24,16 @@ from privet.core.errors import HopelessError
 from privet.core.files import read_npz, write_npz
 from privet.data import problem_from_context
 from privet.kernel import AgentLedger, Facts, Release
+from privet.rounds.account import expected_release
+from privet.rounds.enrol.roster import Agent, Question, Roster, columns, from_columns
+from privet.rounds.keep import chain
+from privet.rounds.keep.checkpoint import load, parts_beside, read_manifest, save
+from privet.rounds.keep.journal import Journal, Request, read_journal
 from privet.server_apps import execute, read_config
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import FIRST_NODE
 from privet.strategies import DPFedSGD
-from privet.strategies.run import chain
-from privet.strategies.run.account import expected_release
-from privet.strategies.run.checkpoint import load, parts_beside, read_manifest, save
-from privet.strategies.run.journal import Journal, Request, read_journal
-from privet.strategies.run.roster import Agent, Question, Roster, columns, from_columns
 from redteam.harness import spent
 
 AGENTS = 4

@@ -17,13 +17,13 @@ from privet.client_apps import client_app
 from privet.core.errors import FruitlessError
 from privet.core.exits import Exit
 from privet.data import problem_from_context
+from privet.rounds import observers
+from privet.rounds.enrol.roster import Roster
+from privet.rounds.keep.checkpoint import HistoryFile
+from privet.rounds.keep.journal import Journal
 from privet.server_apps import execute, read_config
 from privet.server_apps.run_folder import RunFolder
 from privet.sim.engine import InlineGrid
-from privet.strategies.run import observers
-from privet.strategies.run.checkpoint import HistoryFile
-from privet.strategies.run.journal import Journal
-from privet.strategies.run.roster import Roster
 from redteam.harness import spent
 
 AGENTS, ROUNDS, TARGET = 4, 3, 2.0

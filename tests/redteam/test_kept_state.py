@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from flwr.app import Message, RecordDict
 
+from privet.agents.state import AgentState
 from privet.client_apps import client_app
-from privet.client_apps.state import AgentState
 from privet.kernel import AgentLedger, Facts, Release, Told
+from privet.rounds.account import privacy_of
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPFedSGD, FedPLT, PrimalDualStrategy
-from privet.strategies.run.account import privacy_of
 from privet.wire import pack
 from privet.wire.contract import (
     agent_record,

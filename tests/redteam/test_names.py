@@ -118,7 +118,7 @@ def test_a_successor_begins_anew(algorithm: str, tmp_path: Path) -> None:
     assert {one.round for one in told} <= {4, 5, 6}
     assert all(one.account == "" for one in told[:1])
     context = scene.grid.contexts[OWNER]
-    from privet.client_apps.state import read_state
+    from privet.agents.state import read_state
 
     held = read_state(context)
     secrets = [

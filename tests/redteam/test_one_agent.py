@@ -24,17 +24,17 @@ from privet.kernel import AgentLedger, Facts, Release, drawn_delta
 from privet.kernel import agent_ledger as ledger_module
 from privet.kernel.agent_ledger import MOST_RELEASES
 from privet.problems import L2, BinaryLogistic, PooledL2
+from privet.rounds import account as account_module
+from privet.rounds import run as run_module
+from privet.rounds.enrol import roster as roster_module
+from privet.rounds.enrol.roster import MOST_EARLIER, Agent, Question, Roster
+from privet.rounds.failure import FailureCode
+from privet.rounds.session import REPEATS
 from privet.server_apps import read_config
 from privet.server_apps.account import privacy_account
 from privet.server_apps.report.statement import has_statement
 from privet.sim.engine import InlineGrid
 from privet.strategies import GFL, DPFedSGD, FedPLT, PrimalDualStrategy, PrivetResult
-from privet.strategies.run import account as account_module
-from privet.strategies.run import roster as roster_module
-from privet.strategies.run import run as run_module
-from privet.strategies.run.failure import FailureCode
-from privet.strategies.run.roster import MOST_EARLIER, Agent, Question, Roster
-from privet.strategies.run.session import REPEATS
 from privet.wire import ENROL, REFUSED
 from privet.wire.contract import ENROL_AGAIN
 from support.federations import app_of, logistic_agents

@@ -16,7 +16,7 @@ from flwr.app import Message
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from privet.client_apps import base
+from privet.agents import base
 from privet.data import problem
 from privet.data.meaning import Meaning, digest
 from privet.data.problem import problem_from_config

@@ -18,8 +18,9 @@ import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 from numpy.typing import NDArray
 
-from privet.client_apps import client_app, masking
-from privet.client_apps.masking import task_digest
+from privet.agents import masking
+from privet.agents.masking import task_digest
+from privet.client_apps import client_app
 from privet.kernel import (
     Binding,
     GivenMasks,

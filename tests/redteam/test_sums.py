@@ -21,14 +21,14 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
 from numpy.typing import NDArray
 
-from privet.client_apps import masking
-from privet.client_apps.state import LARGE
+from privet.agents import masking
+from privet.agents.state import LARGE
 from privet.core import ConfigError, algorithms
 from privet.problems import L2, BinaryLogistic
+from privet.rounds.collect.masked import MOST_SPOILED
 from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPFedAvg, DPFedSGD, Schedule
-from privet.strategies.run.masked import MOST_SPOILED
 from support.federations import FaultyGrid, app_of, logistic_agents, lose_reply
 from support.masked import MAKE
 

@@ -13,7 +13,7 @@ from flwr.app import Array, ArrayRecord, Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privet.client_apps.half import Half
+from privet.agents.half import Half
 from privet.kernel import Facts, norm_bound
 from privet.problems import BinaryLogistic
 from privet.sim.engine import InlineGrid

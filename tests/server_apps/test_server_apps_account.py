@@ -17,18 +17,13 @@ from privet.core import RunError
 from privet.core.exits import Exit
 from privet.data import problem_from_context
 from privet.kernel import AgentLedger, Facts, Release
+from privet.rounds.account import account_fault, claims_by_agent, keep_unclaimed, privacy_of
+from privet.rounds.enrol.roster import Agent
+from privet.rounds.session import Round, Session
 from privet.server_apps import execute, read_config
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
 from privet.strategies import DPFedSGD
-from privet.strategies.run.account import (
-    account_fault,
-    claims_by_agent,
-    keep_unclaimed,
-    privacy_of,
-)
-from privet.strategies.run.roster import Agent
-from privet.strategies.run.session import Round, Session
 from support.cli import privet
 
 PRIVATE: dict[str, Any] = {
@@ -222,7 +217,7 @@ def test_an_account_that_cannot_be_evaluated_costs_the_claim_and_not_the_model(
     def fails(*given: Any) -> float:
         raise ValueError("no figure")
 
-    monkeypatch.setattr(f"privet.strategies.run.account.{evaluation}", fails)
+    monkeypatch.setattr(f"privet.rounds.account.{evaluation}", fails)
     finished = run_inline({**PRIVATE, "output-dir": str(tmp_path)}, "run")
     assert (finished.folder / "model.npz").exists()
     assert finished.summary["private"] is False

@@ -10,13 +10,14 @@ import pytest
 
 from privet.core import ConfigError
 from privet.kernel import AgentLedger, Facts
+from privet.rounds import participation
+from privet.rounds.calibration import calibrated, plans
+from privet.rounds.enrol.roster import Agent, Roster
+from privet.rounds.options import RunOptions
+from privet.rounds.session import Session
 from privet.server_apps import read_config
 from privet.sim.inline import run_inline
-from privet.strategies import DPFedSGD, participation
-from privet.strategies.run.calibration import calibrated, plans
-from privet.strategies.run.options import RunOptions
-from privet.strategies.run.roster import Agent, Roster
-from privet.strategies.run.session import Session
+from privet.strategies import DPFedSGD
 from privet.wire import Layout
 from support.federations import zeros
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from privet.agents.base import _agent_half
 from privet.client_apps import client_app
-from privet.client_apps.base import _agent_half
 from privet.client_apps.rivals.dp_fedsgd import Agent
 from privet.data import problem_from_context
 from privet.kernel import Facts, Perturber, Release, clipped_term

@@ -19,13 +19,13 @@ import pytest
 from flwr.app import Context, RecordDict
 
 from privet.core import ConfigError, RunError
+from privet.rounds import Run
+from privet.rounds.collect.round import Pending
+from privet.rounds.keep.checkpoint import HistoryFile, read_manifest
 from privet.server_apps import server_app
 from privet.server_apps.control import Alarms, Control, _names
 from privet.server_apps.telemetry import Metrics, _Server, served
 from privet.sim.inline import run_inline
-from privet.strategies.run import Run
-from privet.strategies.run.checkpoint import HistoryFile, read_manifest
-from privet.strategies.run.round import Pending
 from support.keeper import free_ports
 
 
@@ -120,7 +120,7 @@ def test_readyz_waits_for_the_agents_and_a_taken_port_is_one_line(
 ) -> None:
     (port,) = free_ports(1)
     said: list[int] = []
-    before = "privet.strategies.run.run.wait_for_nodes"
+    before = "privet.rounds.run.wait_for_nodes"
     monkeypatch.setattr(before, lambda *_: said.append(get(port, "/readyz")[0]))
     run_inline(settings(tmp_path, metrics_port=port), "run")
     assert said == [503]
@@ -300,7 +300,7 @@ def test_an_exclusion_below_min_agents_can_be_corrected_while_the_round_is_tried
     tmp_path: Path, monkeypatch: Any, caplog: Any
 ) -> None:
     """The file is read before every try; nothing ends while there is patience."""
-    monkeypatch.setattr("privet.strategies.run.round.FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("privet.rounds.collect.round.FIRST_PAUSE", 0.001)
     control = tmp_path / "run" / "control.toml"
     after_round(monkeypatch, 2, lambda folder: control.write_text('exclude = "0,1,2,3"\n'))
     begin_again = Pending.begin_again
@@ -318,7 +318,7 @@ def test_an_exclusion_below_min_agents_can_be_corrected_while_the_round_is_tried
 
 
 def test_a_stop_is_heard_while_a_round_is_tried_again(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("privet.strategies.run.round.FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("privet.rounds.collect.round.FIRST_PAUSE", 0.001)
     control = tmp_path / "run" / "control.toml"
     after_round(monkeypatch, 2, lambda folder: control.write_text('exclude = "0,1,2,3"\n'))
     begin_again = Pending.begin_again
@@ -361,7 +361,7 @@ def test_no_checkpoint_is_written_of_a_half_folded_state(tmp_path: Path, monkeyp
         raise RuntimeError("half of a fold")
 
     def break_fold(folder: Path) -> None:
-        monkeypatch.setattr("privet.strategies.run.clear.fold", fail)
+        monkeypatch.setattr("privet.rounds.collect.clear.fold", fail)
 
     after_round(monkeypatch, 2, break_fold)
     with pytest.raises(RuntimeError):

@@ -21,13 +21,13 @@ from privet.core import RunError
 from privet.core.errors import HopelessError
 from privet.core.files import read_npz, write_npz
 from privet.data import problem_from_context
+from privet.rounds.keep.checkpoint import HistoryFile
 from privet.server_apps import execute, read_config
 from privet.server_apps.control import stopped_by_sigterm
 from privet.server_apps.evaluation import Evaluation
 from privet.server_apps.execute import headline
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
-from privet.strategies.run.checkpoint import HistoryFile
 
 
 def settings(folder: Path, **given: Any) -> dict[str, Any]:
@@ -213,7 +213,7 @@ def test_what_only_says_how_a_run_is_operated_is_no_change(tmp_path: Path, caplo
 def test_another_version_of_the_library_is_named(
     tmp_path: Path, caplog: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("privet.strategies.run.run.library_version", lambda: "0.0.1")
+    monkeypatch.setattr("privet.rounds.run.library_version", lambda: "0.0.1")
     run_inline(settings(tmp_path, num_server_rounds=1), "first")
     monkeypatch.undo()
     finished = run_inline(settings(tmp_path, resume=str(tmp_path / "first")), "second")

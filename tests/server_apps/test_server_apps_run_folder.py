@@ -22,14 +22,14 @@ from privet.core.errors import HopelessError
 from privet.core.files import read_npz
 from privet.data import problem_from_context
 from privet.kernel import ledger
+from privet.rounds.keep import chain
+from privet.rounds.keep.journal import Journal, Request, read_journal
+from privet.rounds.run import Run
 from privet.server_apps import execute, read_config
 from privet.server_apps.execute import Finished
 from privet.server_apps.keep_best import KeepBest
 from privet.server_apps.run_folder import RunFolder
 from privet.sim.engine import InlineGrid
-from privet.strategies.run import chain
-from privet.strategies.run.journal import Journal, Request, read_journal
-from privet.strategies.run.run import Run
 
 AGENTS = 4
 ROUNDS = 7
@@ -261,7 +261,7 @@ def test_a_journal_writes_the_whole_line_and_makes_its_name_durable(
         return write(descriptor, bytes(data)[:5])
 
     monkeypatch.setattr(ledger.os, "write", short)
-    monkeypatch.setattr("privet.strategies.run.journal.sync_directory", synced.append)
+    monkeypatch.setattr("privet.rounds.keep.journal.sync_directory", synced.append)
     journal = Journal(tmp_path / "asked.jsonl")
     journal.begin()
     journal.add(1, Request(1, ("a", "b")))
@@ -522,7 +522,7 @@ def test_a_private_run_without_a_first_checkpoint_asks_nobody(
 ) -> None:
     asked: Counter[str] = Counter()
     with monkeypatch.context() as full:
-        full.setattr("privet.strategies.run.observers.save", full_disk)
+        full.setattr("privet.rounds.observers.save", full_disk)
         with pytest.raises(RunError, match=r"checkpoint\.npz cannot be written"):
             play(tmp_path, asked, private=True)
         assert not asked

@@ -17,6 +17,7 @@ from privet.client_apps import client_app
 from privet.core.errors import PrivetError
 from privet.data import problem_from_context
 from privet.kernel import AgentLedger, LedgerError, LedgerFile
+from privet.rounds.account import apart_line
 from privet.server_apps import execute, read_config
 from privet.server_apps.report import plots, write_report
 from privet.server_apps.report.runs import read_runs
@@ -24,7 +25,6 @@ from privet.server_apps.report.statement import page_of
 from privet.server_apps.report.verification import checks_of
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
-from privet.strategies.run.account import apart_line
 from support.cli import privet
 from support.damage import changes
 

@@ -13,18 +13,18 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Context, Message, MessageType
 
+from privet.agents.guard import is_private
+from privet.agents.masking import new_keys
+from privet.agents.state import PRIVATE_RECORD, AgentState, read_state, write_state
 from privet.client_apps import client_app
-from privet.client_apps.guard import is_private
-from privet.client_apps.masking import new_keys
 from privet.client_apps.rivals.led import Agent as LED
-from privet.client_apps.state import PRIVATE_RECORD, AgentState, read_state, write_state
 from privet.core import RunError, algorithm
 from privet.kernel import AgentLedger, Problem, Release
 from privet.problems import L2, BinaryLogistic
+from privet.rounds.enrol.roster import Question, Roster
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT, Fraction, PrivetResult
-from privet.strategies.run.roster import Question, Roster
 from privet.testing import logistic_federation
 from privet.testing.subject import Subject
 from privet.wire import ENROL, unpack
@@ -154,7 +154,7 @@ def test_all_work_together_and_leave_the_same_bits(title: str, share: float) -> 
 
 
 def test_blocks_of_a_large_group_are_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("privet.client_apps.cohort.BLOCK_BYTES", 20 * 12 * DIM * 8)
+    monkeypatch.setattr("privet.agents.cohort.BLOCK_BYTES", 20 * 12 * DIM * 8)
     problems = federation([12] * 45)
     alone, _ = play(InlineGrid, "fed-plt", problems, rounds=2, local_epochs=1)
     together, grid = play(Counting, "fed-plt", problems, rounds=2, local_epochs=1)

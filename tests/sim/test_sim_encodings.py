@@ -25,13 +25,13 @@ from privet.core import RunError
 from privet.data import problem_from_config, problem_from_context
 from privet.data.meaning import ENCODING_RECORD, Meaning
 from privet.problems import L2, BinaryLogistic
+from privet.rounds.failure import FailureCode
 from privet.server_apps import execute, read_config
 from privet.server_apps.model_file import load_model
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import app_of, configured_app, run_inline
 from privet.strategies import FedPLT
-from privet.strategies.run.failure import FailureCode
 from privet.wire import ENROL
 from privet.wire.contract import CONTRACT_VERSION
 from support.simulation import run_simulation
@@ -492,7 +492,7 @@ def test_a_node_whose_columns_change_during_a_run_gives_no_more_uploads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As deployed, where a process reads the file for every message; nobody was told anything."""
-    monkeypatch.setattr("privet.strategies.run.run.in_simulation", lambda grid: False)
+    monkeypatch.setattr("privet.rounds.run.in_simulation", lambda grid: False)
     sites = nodes(tmp_path, [table(BERN), table(GRAZ)], [SCHEMA, SCHEMA])
     app = client_app("fed-plt", problem_from_context)
 

@@ -17,11 +17,11 @@ from privet.client_apps import Participant
 from privet.core import RunError
 from privet.kernel import Told
 from privet.problems import minimize
+from privet.rounds.exchange import exchange
 from privet.server_apps.model_file import load_model
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
 from privet.strategies import FedPLT, Fraction
-from privet.strategies.run.exchange import exchange
 from support.federations import app_of, logistic_agents, model, position, train, zeros
 from support.paths import ROOT
 from support.simulation import run_simulation

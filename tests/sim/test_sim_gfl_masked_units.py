@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Context, Message
 
-from privet.client_apps.masking import MASK_RECORD, MaskState
+from privet.agents.masking import MASK_RECORD, MaskState
 from privet.server_apps import execute, read_config
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import App

@@ -24,11 +24,13 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
+from privet.agents.state import AgentState
 from privet.cli.main import main
 from privet.client_apps import client_app
-from privet.client_apps.state import AgentState
 from privet.core import ConfigError, RunError
 from privet.problems import BinaryLogistic
+from privet.rounds.keep.checkpoint import load
+from privet.rounds.together import Worked
 from privet.server_apps.model_file import load_model
 from privet.sim.engine import InlineGrid
 from privet.sim.ray import actors as ray_actors
@@ -36,8 +38,6 @@ from privet.sim.ray.engine import RayGrid
 from privet.sim.ray.session import _processes, ray_session
 from privet.sim.sweep import SweepError, sweep
 from privet.strategies import Failure, FailureCode, FedPDM, FedPLT, Fraction, PrivetResult, Schedule
-from privet.strategies.run.checkpoint import load
-from privet.strategies.run.together import Worked
 from support.federations import FaultyGrid, logistic_agents, lose_state, position, zeros
 from support.keeper import free_ports
 from support.memory import resident_megabytes

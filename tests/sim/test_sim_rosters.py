@@ -19,6 +19,7 @@ from privet.client_apps import client_app
 from privet.core import ConfigError
 from privet.kernel import AgentLedger
 from privet.problems import BinaryLogistic, make_h, minimize
+from privet.rounds.enrol.roster import recovery_of
 from privet.server_apps import execute, read_config
 from privet.server_apps.account import privacy_account
 from privet.sim.engine import InlineGrid
@@ -41,7 +42,6 @@ from privet.strategies import (
     Scaffold,
     Tamuna,
 )
-from privet.strategies.run.roster import recovery_of
 from privet.wire import AGENT_RECORD, ENROL, unpack
 from support.federations import logistic_agents, model, zeros
 

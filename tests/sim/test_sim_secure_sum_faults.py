@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
-from privet.client_apps.masking import MASK_RECORD, MaskState
+from privet.agents.masking import MASK_RECORD, MaskState
 from privet.core import RunError
 from privet.kernel import AgentLedger, Told
 from privet.problems import minimize
+from privet.rounds.collect.masked import MOST_ATTEMPTS
 from privet.sim.engine import InlineGrid
 from privet.strategies import Failure, FailureCode, FedPDM, FedPLT, Schedule
-from privet.strategies.run.masked import MOST_ATTEMPTS
 from privet.wire import REFUSED, ring
 from privet.wire.rosters import with_roster
 from support.federations import (
@@ -108,7 +108,7 @@ def test_a_dropout_is_repeated_without_two_agents(name: str, reaction: Any, reas
 
 
 def test_a_group_that_is_too_large_for_its_nodes_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("privet.strategies.run.masked.MOST_MEMBERS", 3)
+    monkeypatch.setattr("privet.rounds.collect.masked.MOST_MEMBERS", 3)
     line = "a secure sum has at most 3 agents, its group has 4"
     with pytest.raises(RunError, match=line):
         recorded("fed-plt", {}, count=4, rounds=1, round_timeout=0.2, patience=0)
@@ -452,7 +452,7 @@ def test_a_refused_message_costs_a_large_model_no_state(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The round's own, once more: nobody else holds what the agent answered with."""
-    monkeypatch.setattr("privet.client_apps.base.LARGE", 0)
+    monkeypatch.setattr("privet.agents.base.LARGE", 0)
     refusals = []
 
     def twice(grid: FaultyGrid, message: Message, agent: int) -> Message | None:

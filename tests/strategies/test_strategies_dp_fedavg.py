@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM
 
-from privet.client_apps.adapters import CallableProblem
+from privet.agents.adapters import CallableProblem
 from privet.client_apps.local_sgd import local_sgd_app
 from privet.core import algorithm
 from privet.kernel import Facts, gaussian_epsilon

@@ -14,10 +14,10 @@ from scipy import stats
 from privet.core import ConfigError, RunError
 from privet.kernel import Release, SeededNoise, Totals
 from privet.problems import RidgeRegression, make_h
+from privet.rounds.participation import Fraction
 from privet.sim.engine import InlineGrid
 from privet.sim.trusting import trusting_nodes
 from privet.strategies import DPFedSGD, FedPDM
-from privet.strategies.participation import Fraction
 from support.federations import FaultyGrid, app_of, lose_reply
 from support.masked import ridge_agents, start_at
 

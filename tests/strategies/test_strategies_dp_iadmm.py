@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privet.core import ConfigError
+from privet.rounds.half import Turn
 from privet.server_apps import read_config
 from privet.server_apps.config import defaults, without_stand_ins
 from privet.strategies import DPIADMM
 from privet.strategies.dp_iadmm import Penalty, Server
-from privet.strategies.half import Turn
 from privet.wire import digest
 from support.server_rounds import accept, fold
 

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from privet.client_apps.fed_pdm import Agent
 from privet.core import ConfigError, UploadError
 from privet.problems import make_h, minimize
+from privet.rounds.half import Turn
 from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
 from privet.strategies import Balanced, FedPDM, Fraction, PrivetResult
 from privet.strategies.fed_pdm import Server, State
-from privet.strategies.half import Turn
 from privet.wire.payload import ENCODED, encoded, opened
 from privet.wire.sparse import SparseError, decode, encode
 from support.federations import (

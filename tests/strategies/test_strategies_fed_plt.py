@@ -15,6 +15,8 @@ from privet.client_apps.fed_plt import Agent
 from privet.core import ConfigError
 from privet.kernel import Moduli
 from privet.problems import make_h
+from privet.rounds.half import Turn
+from privet.rounds.hooks import Query
 from privet.server_apps import read_config
 from privet.strategies.fed_plt import Server
 from privet.strategies.fed_plt_theory import (
@@ -25,8 +27,6 @@ from privet.strategies.fed_plt_theory import (
     solver_factor,
     splitting_factor,
 )
-from privet.strategies.half import Turn
-from privet.strategies.hooks import Query
 from privet.wire import digest
 from support.server_rounds import accept, fold
 

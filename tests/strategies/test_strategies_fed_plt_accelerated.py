@@ -16,13 +16,13 @@ from privet.kernel import Moduli, Zero
 from privet.problems import L2, BinaryLogistic, MultinomialLogistic, PooledL2, RidgeRegression
 from privet.problems.proximal import ElasticNet
 from privet.problems.reference import minimize
+from privet.rounds.method import Turn
+from privet.rounds.uploads import Block, Uploads
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import grid_of, run_inline
 from privet.strategies import FedPLT, Fraction, fed_plt_accelerated
 from privet.strategies.fed_plt_accelerated import AcceleratedServer
 from privet.strategies.fed_plt_curvature import Curvature, diagonal, pair
-from privet.strategies.method import Turn
-from privet.strategies.uploads import Block, Uploads
 from support.federations import app_of, logistic_agents, model, zeros
 
 C_OF_1 = {"breast-cancer": 1 / 455, "digits": 1 / 1438}

@@ -11,8 +11,8 @@ import pytest
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
+from privet.agents.state import STATE_RECORD, AgentState
 from privet.client_apps.rivals.tamuna import local_steps
-from privet.client_apps.state import STATE_RECORD, AgentState
 from privet.core import ConfigError
 from privet.problems import make_h, minimize
 from privet.server_apps import read_config

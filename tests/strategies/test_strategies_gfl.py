@@ -10,12 +10,12 @@ import pytest
 
 from privet.core import ConfigError, UploadError
 from privet.kernel import SystemNoise
+from privet.rounds.half import Turn, grouped
 from privet.server_apps import read_config
 from privet.strategies import GFL, Fraction, PerGroup
 from privet.strategies.gfl.graph import combination_matrix
 from privet.strategies.gfl.mixing import LocalMixer, Perturbation
 from privet.strategies.gfl.server import Server, State
-from privet.strategies.half import Turn, grouped
 from privet.wire import digest
 from support.server_rounds import accept, fold
 

@@ -13,11 +13,15 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord
 
+from privet.agents.terms import PrivacyTerms
 from privet.client_apps.fed_plt import Agent
-from privet.client_apps.terms import PrivacyTerms
 from privet.core import ConfigError, RunError, UploadError, algorithms
 from privet.core.key import Key, keys_of
 from privet.kernel import stream
+from privet.rounds.flower.configured import RunArguments
+from privet.rounds.half import UNSAVED, HalfState, ServerHalf, Turn, Vector
+from privet.rounds.keep.checkpoint import load, save
+from privet.rounds.shared_regularizer import RegularizerSettings
 from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
 from privet.strategies import (
@@ -33,18 +37,8 @@ from privet.strategies import (
     PrivetResult,
     Scaffold,
 )
-from privet.strategies.configured import RunArguments
 from privet.strategies.gfl.strategy import PeerKeys
-from privet.strategies.half import (
-    UNSAVED,
-    HalfState,
-    ServerHalf,
-    Turn,
-    Vector,
-)
 from privet.strategies.rivals.base import RivalStrategy
-from privet.strategies.run.checkpoint import load, save
-from privet.strategies.shared_regularizer import RegularizerSettings
 from support.federations import app_of, logistic_agents, zeros
 from support.server_rounds import accept
 
@@ -357,8 +351,8 @@ def test_large_rows_are_followed_in_parts_to_the_bit(
         return [one.residual for one in result.history], saved
 
     residuals, whole = played()
-    monkeypatch.setattr("privet.strategies.uploads.LARGE", 0)
-    monkeypatch.setattr("privet.client_apps.inputs.PART", 3)
+    monkeypatch.setattr("privet.rounds.uploads.LARGE", 0)
+    monkeypatch.setattr("privet.agents.inputs.PART", 3)
     again, parts = played()
     np.testing.assert_array_equal(again, residuals)
     for name, array in whole.items():
@@ -366,7 +360,7 @@ def test_large_rows_are_followed_in_parts_to_the_bit(
 
 
 def test_a_large_row_that_is_not_finite_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("privet.strategies.uploads.LARGE", 0)
+    monkeypatch.setattr("privet.rounds.uploads.LARGE", 0)
     half = FedDyn().half
     state = half.initialise(np.zeros(4), 2)
     with pytest.raises(UploadError, match="not finite"):

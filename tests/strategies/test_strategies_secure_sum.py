@@ -10,11 +10,11 @@ import pytest
 from privet.client_apps.fed_plt import Agent
 from privet.core import ConfigError, algorithms
 from privet.problems import make_h
+from privet.rounds.half import Turn
+from privet.rounds.uploads import MaskedTotals
 from privet.server_apps import read_config
 from privet.strategies import DPIADMM, FedPDM, FedPLT, PrimalDualStrategy
 from privet.strategies.fed_plt import Server
-from privet.strategies.half import Turn
-from privet.strategies.uploads import MaskedTotals
 from privet.wire.payload import ENCODED
 from privet.wire.sparse.selection import rand_k
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from privet.client_apps.guard import prepared
+from privet.agents.guard import prepared
 from privet.core import algorithm
 from privet.kernel import Clipped, Facts, NoiseError, Records, RecordsError, Release
 from privet.kernel.door import Held

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from privet.agents.guard import prepared
 from privet.client_apps import Half
-from privet.client_apps.guard import prepared
 from privet.kernel import Perturber, Problem, Records
 from privet.kernel.door import Held
 from privet.problems import public_facts

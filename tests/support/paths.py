@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src" / "privet"
 SHARED = ROOT.parent / "shared"
 
 

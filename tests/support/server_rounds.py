@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from privet.strategies.half import Arrays, ServerHalf, Turn
-from privet.strategies.uploads import Block, Uploads
+from privet.rounds.half import Arrays, ServerHalf, Turn
+from privet.rounds.uploads import Block, Uploads
 
 
 def accept(

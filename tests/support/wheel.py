@@ -19,6 +19,8 @@ ROOMS = (
     "kernel",
     "wire",
     "data",
+    "agents",
+    "rounds",
     "strategies",
     "client_apps",
     "server_apps",
@@ -26,11 +28,13 @@ ROOMS = (
     "cli",
     "testing",
 )
+LINKED = ("strategies", "client_apps", "server_apps", "sim")
+"""Rooms whose folders stand at the root; in the package are links to them."""
 NOT_PACKAGED = ("papers", "tests", "docs", "examples", "scripts")
 APP = ("pyproject.toml", "README.md", "LICENSE", "flower_server.py", "flower_client.py")
 """Files of the Flower app that this repository is."""
 PAPERS = ("CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "SECURITY.md")
-FILES = (*APP, *PAPERS, "MANIFEST.in", "Makefile", "mkdocs.yml")
+FILES = (*APP, *PAPERS, "MANIFEST.in", "Makefile", "mkdocs.yml", "setup.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +66,21 @@ def build_wheel(base: Path) -> Built:
     The build reads a copy, so that leftovers of earlier builds cannot enter the wheel.
     """
     source, dist = base / "source", base / "dist"
-    source.mkdir()
-    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    for name in ("package", *ROOMS, *NOT_PACKAGED):
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, source / name, ignore=ignore)
-    for name in FILES:
-        shutil.copy2(ROOT / name, source / name)
+    copy_sources(source)
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", dist, source)
     (wheel,) = dist.glob("*.whl")
     return Built(wheel, source)
+
+
+def copy_sources(target: Path) -> None:
+    """Copy what a clone has, the links of the package as links."""
+    target.mkdir()
+    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for name in ("src", *LINKED, *NOT_PACKAGED):
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, target / name, symlinks=True, ignore=ignore)
+    for name in FILES:
+        shutil.copy2(ROOT / name, target / name)
 
 
 def uv() -> str | None:

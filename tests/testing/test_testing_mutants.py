@@ -15,9 +15,10 @@ from privet.core.key import Config, setting
 from privet.kernel.node_rules import NodeRules
 from privet.kernel.programs.gradients import Gradients
 from privet.problems.linear import ClippedSums
+from privet.rounds import uploads
 from privet.server_apps import read_config
 from privet.sim.inline import app_of
-from privet.strategies import SearchAxis, uploads
+from privet.strategies import SearchAxis
 from privet.testing import Check, CheckFailed, checks, logistic_federation, sharded
 from privet.testing.grids import WatchedGrid
 from privet.testing.subject import ENGINES

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.client_apps.masking import MaskFactory
+from privet.agents.masking import MaskFactory
 from privet.core import ConfigError
 from privet.kernel import GivenMasks, Problem
 from privet.problems import L2

@@ -18,9 +18,9 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord
 from numpy.typing import DTypeLike, NDArray
 
+from privet.agents.guard import NoiseFactory
+from privet.agents.state import STATE_RECORD, AgentState
 from privet.client_apps import agent_name
-from privet.client_apps.guard import NoiseFactory
-from privet.client_apps.state import STATE_RECORD, AgentState
 from privet.core import ConfigError
 from privet.core.errors import near_path
 from privet.kernel import Problem

@@ -5,9 +5,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from privet.agents.sparsifiers import Choice
+from privet.agents.value_bits import ValueBits
 from privet.client_apps.gradient_agents import NoisyStepsAgent
-from privet.client_apps.sparsifiers import Choice
-from privet.client_apps.value_bits import ValueBits
 from privet.core.key import setting
 
 

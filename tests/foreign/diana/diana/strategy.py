@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from privet.client_apps.sparsifiers import sparse_arrays
-from privet.client_apps.terms import PrivacyTerms
+from privet.agents.sparsifiers import sparse_arrays
+from privet.agents.terms import PrivacyTerms
+from privet.rounds.half import HalfState, ServerHalf, mean_row
+from privet.rounds.uploads import SPARSE
 from privet.strategies import PrimalDualStrategy, SearchAxis
-from privet.strategies.half import HalfState, ServerHalf, mean_row
-from privet.strategies.uploads import SPARSE
 
 from .agent import Agent
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from privet.client_apps.terms import PrivacyTerms
+from privet.agents.terms import PrivacyTerms
+from privet.rounds.half import HalfState, ServerHalf
 from privet.strategies import PrimalDualStrategy, SearchAxis
-from privet.strategies.half import HalfState, ServerHalf
 
 from .agent import Agent
 

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from privet.agents.sparsifiers import Choice
+from privet.agents.value_bits import ValueBits
 from privet.client_apps import Half, LocalTask
 from privet.client_apps.gradient_agents import ClippedGradients, SeveralStepsAgent, noise
-from privet.client_apps.sparsifiers import Choice
-from privet.client_apps.value_bits import ValueBits
 from privet.core.key import same, setting
 from privet.kernel.programs.update import Update
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from privet.client_apps.terms import PrivacyTerms
+from privet.agents.terms import PrivacyTerms
+from privet.rounds.half import HalfState, ServerHalf
+from privet.rounds.uploads import SPARSE
 from privet.strategies import PrimalDualStrategy, SearchAxis
-from privet.strategies.half import HalfState, ServerHalf
-from privet.strategies.uploads import SPARSE
 from privet.wire.sparse.sums import SparseSum
 
 from .agent import Agent

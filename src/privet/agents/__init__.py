@@ -1,0 +1,1 @@
+"""What every agent does with a message; users import it from `privet.client_apps`."""

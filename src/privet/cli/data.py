@@ -1,0 +1,360 @@
+"""``privet data``: what a run would read, and how it would be dealt to the agents."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from .config import assignment, given_keys
+from .data_sites import compare
+from .keys import ConfigOption, JsonOption, completed
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from privet.data import Dataset, Federation
+    from privet.data.dataset import Fault
+    from privet.data.source_column import SourceColumn
+    from privet.data.tables.faults import TableError
+
+_SHOWN_AGENTS = 20
+_SHOWN_CLASSES = 10
+_DEALING = {
+    "iid": "rows are dealt at random, the default for a table (partition=iid); partition=label "
+    "gives each agent few of the labels, natural-id those of one id of id-column, or of one file "
+    "of a folder",
+    "label": "rows are dealt by partition=label, the default: each agent gets few of the labels; "
+    "partition=iid deals them at random",
+    "natural-id": "rows are dealt by id-column (partition=natural-id): each agent has those of one "
+    "id",
+}
+"""The line on how rows are dealt by default, by partition."""
+_DEALT = ("partition", "num-agents")
+"""Keys of how rows are dealt, which a preset has values of its own for."""
+_REFUSED = {("missing", "mean"), ("missing", "drop")}
+"""Values that depend on the records."""
+_TO_CHOOSE = "choose the label-column first: put its name in place of COLUMN below"
+_IN_THE_FILE = "no key repairs all of it: edit the file, then check it again"
+
+
+def data(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE]... [KEY=VALUE]...",
+            help="A table (CSV, TSV, Parquet, or a folder of them), and run-config keys as for "
+            "privet run; without a file, the data set of the keys. Several tables are compared, as "
+            "those of sites with files of their own.",
+            autocompletion=completed,
+        ),
+    ] = None,
+    config: ConfigOption = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            "--schema",
+            metavar="OUT",
+            help="Write the ranges and categories of the table's columns to a new TOML file, to be "
+            "replaced by public ones and given as the key schema.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the columns, types and labels that a run would read, and what each agent would get; of
+    several tables, in what they differ."""
+    from privet.core import ConfigError
+    from privet.data import DataError, federation_from_config
+    from privet.data.settings import DATA_KEYS
+    from privet.data.tables.faults import TableError
+    from privet.data.tables.schema import write_schema
+    from privet.server_apps import read_config
+    from privet.server_apps.build import agents_of
+
+    words = arguments or []
+    files = [word for word in words if _is_file(word)]
+    given = given_keys([word for word in words if word not in files], config)
+    if len(files) > 1 and schema:
+        raise ConfigError(f"--schema: expected one file, found {', '.join(files)}")
+    if files and "data-path" in given:
+        raise ConfigError(f"data-path = {given['data-path']}: the file is {files[0]}; give one")
+    if len(files) > 1:
+        if not compare(files, given, as_json=as_json):
+            raise typer.Exit(2)
+        return
+    if files:
+        path = given_keys([f"data-path={json.dumps(files[0], ensure_ascii=False)}"])
+        given = {"dataset": "csv", **given, **path}
+    resolved = read_config(given)
+    agents = agents_of(resolved)
+    unfit = None
+    try:
+        federation = federation_from_config(resolved, agents)
+    except TableError as error:
+        faults, keys, left = _mended(resolved, agents, error)
+        if as_json:
+            texts = list(dict.fromkeys(fault.text for fault in faults))
+            print(json.dumps({"faults": texts, "keys": keys, "left": left}))
+        else:
+            _list_faults(f"{given['data-path']} cannot be used as it is:", faults, left)
+            _print_next(files, given, keys, left)
+        if schema:
+            print(f"{schema} is not written before the table can be read", file=sys.stderr)
+        raise typer.Exit(2) from None
+    except DataError as error:
+        # Show the table even if it cannot be partitioned as requested.
+        unfit, whole = ConfigError(str(error)), {**resolved, "partition": "iid"}
+        try:
+            federation = federation_from_config(whole, 1)
+        except DataError:
+            raise unfit from None
+    dataset = federation.dataset
+    if schema and not dataset.source_columns:
+        raise ConfigError(f"--schema: dataset {dataset.name} has fixed columns")
+    others = [key for key in given if key not in {"algorithm", "num-agents", *DATA_KEYS}]
+    if not as_json:
+        _show_columns(dataset, others)
+    if unfit:
+        raise unfit
+    if as_json:
+        print(json.dumps(_as_json(federation, resolved["partition"], others)))
+    else:
+        _show_agents(federation, resolved["partition"])
+    if schema:
+        try:
+            with schema.open("x", encoding="utf-8") as file:
+                file.write(write_schema(dataset.source_columns))
+        except FileExistsError:
+            raise ConfigError(f"--schema {schema}: exists already") from None
+        except OSError as error:
+            raise ConfigError(f"--schema {schema}: {error.strerror}") from None
+        if not as_json:
+            print(schema.resolve())
+            print(_next_private(resolved, given, schema.resolve()))
+    elif dataset.name == "csv" and not as_json:
+        _print_next(files, given, _without_doubts(resolved, agents, {}, dataset.doubts))
+
+
+def _show_columns(dataset: Dataset, others: list[str]) -> None:
+    """Print what would be read, and the given keys that say nothing about data."""
+    from privet.core.terminal import console
+
+    print(dataset.description)
+    print(
+        f"{len(dataset.train_labels)} rows to train on, {len(dataset.test_labels)} held out; "
+        f"{_task(dataset)}"
+    )
+    if dataset.source_columns:
+        console().print(_columns(dataset.source_columns))
+    if others:
+        print(f"not used here, as nothing of the data depends on them: {', '.join(others)}")
+
+
+def _show_agents(federation: Federation, partition: str) -> None:
+    """Print what each agent would get, and why private runs would refuse the data."""
+    from privet.core.terminal import console
+
+    print(f"{len(federation.parts)} agents, partition = {partition}")
+    screen = console()
+    screen.print(_agents(federation))
+    if federation.dataset.doubts:
+        _list_faults("worth a look:", federation.dataset.doubts)
+    if reason := federation.dataset.data_dependent:
+        screen.print(f"private runs: {reason}", soft_wrap=True, highlight=False)
+
+
+def _as_json(federation: Federation, partition: str, others: list[str]) -> dict[str, Any]:
+    dataset = federation.dataset
+    return {
+        "description": dataset.description,
+        "rows": len(dataset.train_labels),
+        "held-out": len(dataset.test_labels),
+        "task": dataset.task,
+        "columns": [
+            {"name": one.name, "holds": _holds(one), "missing": one.missing, "width": one.width}
+            for one in dataset.source_columns
+        ],
+        "partition": partition,
+        "examples": [len(part) for part in federation.parts],
+        "doubts": [fault.text for fault in dataset.doubts],
+        "refused-in-private-runs": dataset.data_dependent,
+        "unused-keys": others,
+    }
+
+
+def _next_private(config: Mapping[str, Any], given: Mapping[str, Any], schema: Path) -> str:
+    """Return the next steps after a schema was written: private runs by presets for tables.
+
+    They read and deal the table as it was shown here where keys say so, but take no key that
+    private runs refuse; what a preset says otherwise is named.
+    """
+    from privet.data.settings import DATA_KEYS
+
+    from .presets import load_preset, preset_names
+
+    fitting = {name: load_preset(name) for name in preset_names()}
+    fitting = {name: keys for name, keys in fitting.items() if keys.get("dataset") == "csv"}
+    own = {
+        key: value
+        for key, value in given.items()
+        if key in {"num-agents", *DATA_KEYS} - {"dataset", "schema", "missing-labels"}
+        and (key, value) not in _REFUSED
+    }
+    keys = {"data-path": config["data-path"], **own, "schema": str(schema), "target-epsilon": 4}
+    words = [assignment(key, value) for key, value in keys.items()]
+    lines = []
+    if config["missing-labels"] == "drop":
+        lines.append(
+            "Take the rows without a label or id out of the file: a private run reads them all."
+        )
+    lines.append(
+        "Put ranges and categories into it that are publicly known, take out the line "
+        "from-records = true, and then, such as for epsilon 4:"
+    )
+    for name, preset in fitting.items():
+        changed = [key for key in _DEALT if key not in given and preset[key] != config[key]]
+        if changed:
+            said = " ".join(assignment(key, preset[key]) for key in changed)
+            lines.append(f"(dealt by {said} of the preset, not as above)")
+        lines.append(shlex.join(["privet", "run", "--preset", name, *words]))
+    return "\n".join(lines)
+
+
+def _is_file(word: str) -> bool:
+    """Return whether a word of the command line names a table rather than a key's value."""
+    return "=" not in word or Path(word).exists()
+
+
+def _list_faults(heading: str, faults: Iterable[Fault], left: str = "") -> None:
+    print(heading)
+    for text in dict.fromkeys(fault.text for fault in faults):
+        print(f"- {text}")
+    if left:
+        print(f"- {left}")
+
+
+def _mended(
+    resolved: Mapping[str, Any], agents: int, error: TableError
+) -> tuple[list[Fault], dict[str, str], str]:
+    """Return all faults, the keys that mend them, and what no key mends.
+
+    The keys are tried, as what they leave out may bring other faults to light.
+    """
+    from privet.data import DataError, federation_from_config
+    from privet.data.tables.faults import TableError
+
+    faults, keys = list(error.faults), dict(error.keys)
+    while "label-column" not in keys:
+        try:
+            dataset = federation_from_config({**resolved, **keys}, agents).dataset
+        except TableError as next_error:
+            faults += next_error.faults
+            if not next_error.keys.items() - keys.items():
+                break
+            keys |= next_error.keys
+        except DataError as last_error:
+            return faults, keys, str(last_error)
+        else:
+            faults += dataset.doubts
+            return faults, _without_doubts(resolved, agents, keys, dataset.doubts), ""
+    return faults, keys, _TO_CHOOSE if "label-column" in keys else _IN_THE_FILE
+
+
+def _without_doubts(
+    resolved: Mapping[str, Any], agents: int, keys: dict[str, str], doubts: Iterable[Fault]
+) -> dict[str, str]:
+    """Return keys that leave doubtful columns out too, where a table can be used without them."""
+    from privet.data import DataError, federation_from_config
+    from privet.data.tables.faults import mending
+
+    config = {**resolved, **keys}
+    further = {**keys, **mending(doubts, str(config["drop-columns"]))}
+    try:
+        federation_from_config({**resolved, **further}, agents)
+    except DataError:
+        return keys
+    return further
+
+
+def _print_next(
+    files: list[str], given: Mapping[str, Any], keys: Mapping[str, str], left: str = ""
+) -> None:
+    """Print the command to go on with: a run, or this one again where keys do not mend all."""
+    from privet.data.settings import dealt_by
+
+    if "partition" not in given:
+        print(_DEALING[dealt_by(given)])
+    command, shown = ["privet", "run"], {**given, **keys}
+    if left:
+        command = ["privet", "data", *files]
+        shown = {key: value for key, value in shown.items() if not files or key != "data-path"}
+        if files and shown["dataset"] == "csv":
+            shown.pop("dataset")
+    print(f"\n{shlex.join([*command, *(assignment(*pair) for pair in shown.items())])}")
+
+
+def _task(dataset: Dataset) -> str:
+    """Return a description of the target."""
+    label = dataset.source_columns[-1] if dataset.source_columns else None
+    of = f" of column {label.name}" if label else ""
+    if dataset.task == "regression":
+        return f"a quantity to predict (regression){of}"
+    names = ", ".join(label.categories) if label else f"{dataset.classes} classes"
+    plus = f"; +1 is {label.categories[1]}" if label and dataset.task == "binary" else ""
+    return f"classes{of}: {names}{plus}" if label else names
+
+
+def _columns(columns: Iterable[SourceColumn]) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("column", "holds")
+    table.add_column("missing", justify="right")
+    table.add_column("becomes", justify="right")
+    *inputs, label = columns
+    for column in (*inputs, label):
+        width = "the label" if column is label else str(column.width or "left out")
+        table.add_row(escape(column.name), escape(_holds(column)), str(column.missing), width)
+    return table
+
+
+def _holds(column: SourceColumn) -> str:
+    """Return a description of a column's values."""
+    if column.constant:
+        return f"{(*column.categories, f'{column.low:g}')[0]} in every row"
+    if not column.categories:
+        return f"numbers {column.low:g} to {column.high:g}"
+    more = " ..." if len(column.categories) > 4 else ""
+    return f"{len(column.categories)} categories: {', '.join(column.categories[:4])}{more}"
+
+
+def _agents(federation: Federation) -> Table:
+    """Return the number of examples of each agent, by class if there are few."""
+    from rich.table import Table
+
+    dataset = federation.dataset
+    values = np.unique(dataset.train_labels) if dataset.task != "regression" else np.array([])
+    names = [f"{value:+d}" if dataset.task == "binary" else str(value) for value in values]
+    if dataset.source_columns and len(values):
+        names = list(dataset.source_columns[-1].categories)
+        values = np.array([-1, 1]) if dataset.task == "binary" else np.arange(len(names))
+    if len(values) > _SHOWN_CLASSES:
+        values, names = np.array([]), []
+    table = Table("agent")
+    for head in ("examples", *names):
+        table.add_column(head, justify="right")
+    parts = federation.parts
+    for number, part in enumerate(parts[:_SHOWN_AGENTS]):
+        labels = dataset.train_labels[part]
+        counts = [int((labels == value).sum()) for value in values]
+        table.add_row(*map(str, (number, len(part), *counts)))
+    if len(parts) > _SHOWN_AGENTS:
+        sizes = [len(part) for part in parts]
+        table.add_row("...", f"{min(sizes)} to {max(sizes)}")
+    return table

@@ -1,0 +1,109 @@
+"""``privet data A B ...``: whether several sites' tables mean the same, before anybody deploys."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .config import given_keys
+
+if TYPE_CHECKING:
+    from privet.data import Dataset
+    from privet.data.meaning import Meaning
+
+_SCALED = (
+    "means and deviations are agreed on at enrolment, from number, mean and sum of squares of each "
+    "site's rows; private runs and secure sums need a schema (privet data FILE --schema OUT writes "
+    "a first one)"
+)
+_SHOWN = 4
+"""Categories that a line names."""
+_ANOTHER_ORDER = "as the others in another order, which is put into theirs"
+
+
+def compare(files: Sequence[str], given: Mapping[str, Any], *, as_json: bool) -> bool:
+    """Print in what the tables of several sites differ, and what is doubtful about them; return
+    whether all can be used and mean the same.
+
+    Each is read as a node reads a file of its own, and they are compared as at enrolment. Of one
+    that cannot be used the faults are printed, and the others are compared.
+    """
+    from privet.data.agreement import agreement
+    from privet.data.tables.sites import between_tables
+
+    read = {file: _read(file, given) for file in files}
+    faulty = {file: one for file, one in read.items() if isinstance(one, str)}
+    tables = {file: one for file, one in read.items() if not isinstance(one, str)}
+    agreed = agreement({file: meaning.text for file, (meaning, _) in tables.items()})
+    found, orders = dict.fromkeys(files, ""), dict.fromkeys(files, "")
+    for file, (meaning, _) in tables.items():
+        found[file] = agreed.unfit(meaning.text, "the others")
+        if agreed.meaning is not None:
+            orders[file] = _order(meaning, agreed.meaning)
+    same = not (faulty or any(found.values()))
+    scaled = any(meaning.rows for meaning, _ in tables.values())
+    doubts = [f"{file}: {one.text}" for file, (_, data) in tables.items() for one in data.doubts]
+    if len(tables) > 1:
+        folder = os.path.commonpath([os.path.dirname(os.path.abspath(file)) for file in files])
+        short = {os.path.relpath(file, folder): data for file, (_, data) in tables.items()}
+        doubts += [one.text for one in between_tables(short)]
+    if as_json:
+        said = {
+            file: {"difference": found[file], "order": orders[file], "fault": faulty.get(file, "")}
+            for file in files
+        }
+        known = {"tables": said, "same": same, "scaled-by-rows": scaled, "doubts": doubts}
+        print(json.dumps(known))
+        return same
+    if (base := agreed.meaning) is not None:
+        classes = ", ".join(base.label.get("classes", ["a quantity"]))
+        print(f"columns: {', '.join(base.columns)}; label {base.label['name']}: {classes}")
+    alike = "as the others" if len(tables) > 1 else "can be read"
+    for file in files:
+        fault = f"cannot be used: {faulty[file]}" if file in faulty else ""
+        print(f"- {file}: {fault or found[file] or orders[file] or alike}")
+    if doubts:
+        print("worth a look:", *doubts, sep="\n- ")
+    if same and scaled:
+        print(_SCALED)
+    if any(found.values()):
+        print("nodes that differ are turned away: mend their tables, or give all the same schema")
+    return same
+
+
+def _order(one: Any, base: Any) -> str:
+    """Return how a table that the others take is put into their form; empty where it is in it."""
+    known = {name: facts.get("categories", []) for name, facts in one.columns.items()}
+    others = {name: facts.get("categories", []) for name, facts in base.columns.items()}
+    if list(known) != list(others) or any(
+        known[name] != [text for text in others[name] if text in known[name]] for name in others
+    ):
+        return _ANOTHER_ORDER
+    said = []
+    for name, texts in known.items():
+        lacking = [text for text in others[name] if text not in texts]
+        if lacking and len(texts) == 1:
+            said.append(f"with {name} = {texts[0]} in every row")
+        elif lacking:
+            said.append(f"without {name} = {', '.join(lacking[:_SHOWN])}{_more(lacking)}")
+    return f"as the others, {', '.join(said)}" if said else ""
+
+
+def _more(texts: Sequence[str]) -> str:
+    return f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+
+
+def _read(file: str, given: Mapping[str, Any]) -> tuple[Meaning, Dataset] | str:
+    """Return a node's table, or why it cannot be used."""
+    from privet.data import DataError
+    from privet.data.problem import own_table
+    from privet.server_apps import read_config
+
+    path = given_keys([f"data-path={json.dumps(file, ensure_ascii=False)}"])
+    config = read_config({"dataset": "csv", **given, **path, "partition": "none"})
+    try:
+        return own_table(config)
+    except DataError as error:
+        return str(error).removeprefix(f"{config['data-path']}: ")

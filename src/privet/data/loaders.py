@@ -1,0 +1,210 @@
+"""Data sets by name: built into scikit-learn, generated, or read from a path."""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from functools import lru_cache
+from pathlib import Path
+
+from privet.data.adult import load_adult
+from privet.data.built_in import BUILT_IN, regression, synthetic
+from privet.data.click import load_click
+from privet.data.dataset import UNUSABLE, DataError, Dataset, Source, brief, finished
+from privet.data.femnist import load_femnist
+from privet.data.hub import PREFIX
+from privet.data.mnist import load_mnist
+from privet.data.stamps import Stamp, stamps
+from privet.data.tables.files import EXPECTED
+from privet.data.tables.table import load_table
+from privet.data.tables.values import normal
+
+log = logging.getLogger("flwr.privet")
+
+DTYPES = ("float64", "float32")
+# Data sets whose columns carry a constant one unless the caller says otherwise.
+WITH_INTERCEPT = {"breast-cancer", "diabetes", "adult", "click", "csv"}
+FROM_PATH = {
+    "mnist": "an .npz file with x_train, y_train, x_test, y_test, or hf:ylecun/mnist",
+    "adult": "a folder with adult-train.csv.gz and adult-test.csv.gz, or an hf: table",
+    "femnist": "LEAF's folder with train/*.json and test/*.json, or hf:flwrlabs/femnist",
+    "click": "a LIBSVM file, a folder with train* and test*, or an hf: table",
+    "csv": EXPECTED,
+}
+NAMES: tuple[str, ...] = (*BUILT_IN, "synthetic", "regression", *FROM_PATH)
+# What the system says of a file, which is worth reading.
+_DAMAGED = (MemoryError, OSError, EOFError, zlib.error)
+# Other errors of numpy, scikit-learn and the readers, for data that no loader foresees.
+_UNUSABLE = (*_DAMAGED, ValueError, TypeError, OverflowError)
+
+
+def load(
+    name: str,
+    *,
+    data_path: str | Path | None = None,
+    seed: int = 42,
+    dtype: str = "float64",
+    intercept: bool | None = None,
+    features: int = 5,
+    examples: int = 25_000,
+    agents: int = 1,
+    columns: int = 0,
+    hashing: bool = False,
+    label_column: str = "",
+    id_column: str = "",
+    person_column: str = "",
+    drop_columns: str = "",
+    schema: str = "",
+    missing: str = "refuse",
+    missing_labels: str = "refuse",
+    dates: str = "refuse",
+    censored: str = "refuse",
+    infinite: str = "refuse",
+    whole: bool = False,
+    alone: bool = False,
+    agreed: str = "",
+) -> Dataset:
+    """Return a data set; its arrays are read-only.
+
+    The result is cached per process until a file that it is read from changes: its size, times or
+    inode.
+
+    ============= ========================== ======= ======== ====================
+    name          source                     columns train    test
+    ============= ========================== ======= ======== ====================
+    breast-cancer scikit-learn               30 + 1  455      114
+    digits        scikit-learn               64      1438     359
+    diabetes      scikit-learn               10 + 1  354      88
+    synthetic     make_classification        given   given    a fifth of the given
+    regression    Gaussian, see `regression` given   given    a fifth of the given
+    mnist         ``data_path``, an .npz     784     in file  in file
+    adult         ``data_path``, a folder    82 + 1  32,561   16,281
+    femnist       ``data_path``, LEAF's JSON 784     in file  in file
+    click         ``data_path``, LIBSVM      any + 1 in file  in file
+    csv           ``data_path``, a table     any + 1 in file  a fifth, or in file
+    ============= ========================== ======= ======== ====================
+
+    Parameters
+    ----------
+    name : str
+        One of the table above; "+ 1" is an intercept, a last column of ones.
+    data_path : path, optional
+        Where the lower half of the table is read from; the others ignore it. ``hf:`` and a name
+        on the Hugging Face hub, or a folder saved by its library, needs the extra ``datasets``.
+    seed : int
+        Non-negative. Fixes the held-out fifth of data that come without a test set, and the draw
+        of ``synthetic`` and ``regression``.
+    dtype : "float64" or "float32"
+    intercept : bool, optional
+        Whether to append a column of ones; by default as in the table.
+    features, examples : int
+        Columns and training examples of ``synthetic`` and ``regression``. The defaults are the
+        problem of the Fed-PLT paper: 100 agents of 250 examples with 5 features.
+    agents : int
+        How many agents' distributions ``regression`` is drawn from.
+    columns, hashing : int, bool
+        Columns of ``click``, 0 for as many as the file has, and whether to hash to them.
+    label_column, id_column : str
+        Columns of ``csv`` or an ``hf:`` table with the labels, and with the natural ids that
+        partition natural-id goes by; where empty, those its data set is known to have.
+    person_column : str
+        Of ``csv``: the column that says whose a row is; a person is held out with all rows.
+    drop_columns, schema, missing, missing_labels, dates, censored, infinite : str
+        Of ``csv``: columns that are left out, separated by commas; a file of public ranges and
+        categories; what missing values, rows without a label or id, dates, bounds such as <5 and
+        infinite numbers become. See `privet.data.tables.table`.
+    whole : bool
+        Whether nothing is held out: of data that come without a test set all rows are then for
+        training, and the test set is empty.
+    alone : bool
+        Whether other nodes have records of their own that are not seen here, as where nothing is
+        held out: of ``csv`` without a schema, what would give each node other columns is refused.
+    agreed : str
+        Of ``csv``: the encoding that the nodes of a run have agreed on, as the text of a
+        `privet.data.meaning.Meaning`; columns are put into its order and scaled by its numbers.
+
+    Raises
+    ------
+    DataError
+        Unknown name or dtype, missing path, or a file that is not what was expected or does not
+        fit in memory.
+    """
+    if name not in NAMES:
+        raise DataError(f"dataset {name!r} is unknown; expected one of {', '.join(NAMES)}")
+    if dtype not in DTYPES:
+        raise DataError(f"dtype {dtype!r} is unknown; expected one of {', '.join(DTYPES)}")
+    if seed < 0:
+        raise DataError(f"data-seed must be >= 0, got {seed}")
+    if name in FROM_PATH and not data_path:
+        raise DataError(f"data-path is needed for dataset {name}: {FROM_PATH[name]}")
+    source = Source(
+        name=name,
+        path=str(data_path or ""),
+        seed=seed,
+        dtype=dtype,
+        intercept=name in WITH_INTERCEPT if intercept is None else intercept,
+        features=features,
+        examples=examples,
+        agents=agents,
+        columns=columns,
+        hashing=hashing,
+        label_column=normal(label_column),
+        id_column=normal(id_column),
+        person_column=normal(person_column),
+        drop_columns=normal(drop_columns),
+        schema=schema,
+        missing=missing,
+        missing_labels=missing_labels,
+        dates=dates,
+        censored=censored,
+        infinite=infinite,
+        whole=whole,
+        alone=alone or whole,
+        agreed=agreed if name == "csv" else "",
+    )
+    try:
+        return _load(source, changes(source.path, source.schema))
+    except DataError as error:
+        if name in FROM_PATH:
+            error.told = UNUSABLE
+        raise
+    except _UNUSABLE as error:
+        if name in FROM_PATH:
+            why = f"cannot be used as dataset {name}; expected {FROM_PATH[name]}"
+            if isinstance(error, _DAMAGED):
+                why = f"cannot be used ({brief(error)})"
+            else:
+                log.debug("%s", data_path, exc_info=error)
+            raise DataError(f"{data_path}: {why}", UNUSABLE) from None
+        raise DataError(f"{name}: cannot be used ({brief(error)})") from None
+
+
+Changes = tuple[tuple[Stamp, ...] | None, ...]
+"""The stamps of the files at some paths, None of a path where there are none."""
+
+
+def changes(*paths: str) -> Changes:
+    """Return the stamps of the files that data are read from, by path; empty texts are none."""
+    return tuple(stamps([path.removeprefix(PREFIX)]) for path in paths if path)
+
+
+# Four covers a sweep over data sets; one MNIST in float64 is 125 MB.
+@lru_cache(maxsize=4)
+def _load(source: Source, changed: Changes) -> Dataset:
+    if source.name == "synthetic":
+        dataset = synthetic(source.seed, source.features, source.examples)
+    elif source.name == "regression":
+        dataset = regression(source.seed, source.features, source.examples, source.agents)
+    elif source.name == "mnist":
+        dataset = load_mnist(source)
+    elif source.name == "adult":
+        dataset = load_adult(source)
+    elif source.name == "femnist":
+        dataset = load_femnist(source)
+    elif source.name == "click":
+        dataset = load_click(source)
+    elif source.name == "csv":
+        dataset = load_table(source)
+    else:
+        dataset = BUILT_IN[source.name](source.held_out)
+    return finished(dataset, source.dtype, source.intercept)

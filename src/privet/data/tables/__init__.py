@@ -1,0 +1,1 @@
+"""The user's own tables: files, what stands in their cells, doubts and faults."""

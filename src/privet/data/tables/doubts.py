@@ -1,0 +1,404 @@
+"""What is doubtful about a table that can be used: each a line that says what to do.
+
+Doubts about the contents of columns, of all rows or by site, are in `privet.data.tables.sites`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from privet.core import algorithms
+from privet.data.codes import lacked
+from privet.data.dataset import Fault, LabelArray, Source, some
+from privet.data.source_column import SourceColumn
+from privet.data.tables.dates import OTHER, day_of, may_be_exchanged
+from privet.data.tables.values import (
+    NO_VALUE,
+    POINT_OF_THOUSANDS,
+    WITH_COMMA,
+    as_numbers,
+    as_texts,
+    cells,
+    first_of,
+    is_number,
+    is_numeric,
+    is_plain,
+    is_text,
+)
+
+_PERSONS = {"patient", "person", "subject", "participant", "pid", "mrn", "patientid", "subjectid"}
+_PERSONS |= {"personid", "proband", "individual"}
+_IDS = _PERSONS | {"id", "uid", "uuid"}
+_PLACES = {"inst", "institution", "site", "hospital", "center", "centre", "clinic"}
+_EVENTS = {"event", "events", "status", "death", "dead", "died", "deceased", "cens", "censor"}
+_EVENTS |= {"censored", "censoring", "fustat", "arrest", "relapse", "recurrence", "failure", "e"}
+_EVENTS |= {"observed", "progression", "mortality", "churn", "fail"}
+_DURATIONS = {"time", "days", "day", "week", "weeks", "month", "months", "duration", "futime", "t"}
+_DURATIONS |= {"survival", "followup", "follow", "tenure", "os", "pfs", "dfs", "tte", "stop"}
+_MANY = 20
+"""Different values, or rows, from which two equal ones, or columns, are rarely so by chance."""
+_REPEATED = 0.02
+"""Part of the rows from which those that repeat others are doubted."""
+VARIED = 10
+"""Different numbers from which a column is a quantity rather than codes."""
+_MULTIPLE = 1.0 - 1e-9
+"""Correlation of a column with one that is a multiple of it, but for rounding."""
+FEW = 5
+"""Rows of a class, or of an id, below which they say little."""
+
+
+def of_header(names: Iterable[str], table: Any) -> list[Fault]:
+    """Return the doubt that the first row is a record: names of half of the columns, or more, are
+    numbers, or among their own column's entries.
+
+    Names that count on by one, as of columns without names of their own, or of years, are none. A
+    column of numbers has no record that is a text: where its name is one, the first row has names.
+    """
+    import pyarrow.compute as pc
+
+    names, own, numbers = list(names), [], []
+    for name in names:
+        if is_numeric(table[name]) and not (is_number(name) or name in NO_VALUE):
+            return []
+        if is_number(name):
+            numbers.append(name)
+        elif is_plain(table[name]) and pc.any(pc.equal(as_texts(cells(table[name])), name)).as_py():
+            own.append(name)
+    counted = sorted(float(name) for name in numbers)
+    if len(counted) > 1 and all(np.diff(counted) == 1.0):
+        numbers = []
+    odd = own + numbers
+    if not odd or 2 * len(odd) < len(names):
+        return []
+    what = f"{some(odd)} {'is' if len(odd) == 1 else 'are'} called so in it"
+    text = (
+        f"the first row may be a record, and not the names of the columns: {what}; put a row with "
+        "the names above it"
+    )
+    return [Fault(text, stops=False)]
+
+
+def of_files(counts: Mapping[str, int], test: str, unread: Sequence[str]) -> list[Fault]:
+    """Return the doubts about files of a folder that have a header and no rows, or are not read."""
+    faults = []
+    if unread:
+        text = (
+            f"not read, as no CSV, TSV or Parquet file of the folder: {', '.join(unread)}; save "
+            "tables as one of these in the folder itself, or take them out of it"
+        )
+        faults.append(Fault(text, stops=False))
+    for name, count in counts.items():
+        if count or len(counts) < 2:
+            continue
+        if name == test:
+            text = (
+                f"{name} has a header and no rows, so a fifth of the other rows is held out "
+                "instead: put rows into it, or take the file out of the folder"
+            )
+        else:
+            text = (
+                f"{name} has a header and no rows, and no agent is its own: put rows into it, or "
+                "take the file out of the folder"
+            )
+        faults.append(Fault(text, stops=False))
+    return faults
+
+
+def of_ids(
+    source: Source, columns: Iterable[SourceColumn], values: Mapping[str, Any]
+) -> list[Fault]:
+    """Return the doubts about features that are called ids, or places, and repeat."""
+    faults, person = [], bool(source.person_column)
+    for column in columns:
+        if column.public or column.constant:
+            continue
+        called, known = set(words(column.name)), values[column.name].drop_null()
+        if not column.categories and not _are_whole(as_numbers(known)):
+            continue
+        distinct, rows = len(known.unique()), len(known)
+        if distinct < 3 or distinct == rows:
+            continue
+        drop: tuple[str, ...] = (column.name,)
+        keys: dict[str, str] = {}
+        if called & _IDS:
+            text = f"{distinct} ids in {rows} rows: rows of one may be trained on and held out"
+            if called & _PERSONS or column.name.lower() == "id":
+                text = f"{text}; if it says whose they are, person-column keeps them together"
+                if not person:
+                    drop, keys, person = (), {"person-column": column.name}, True
+            else:
+                text = f"{text}; leave it out, or list codes as categories in a schema"
+        elif called & _PLACES and not column.categories:
+            text = (
+                f"{distinct} numbers that name places are used as a quantity; leave them out, deal "
+                f"by them with id-column = {column.name}, or list them as texts in a schema"
+            )
+        else:
+            continue
+        faults.append(Fault(f"column {column.name}: {text}", drop=drop, keys=keys, stops=False))
+    return faults
+
+
+def of_dates(columns: Iterable[SourceColumn], table: Any, sites: LabelArray) -> list[Fault]:
+    """Return the doubts about dates that may be read with day and month exchanged.
+
+    ``sites`` says where each row is from: one of them may write dates as the others do not.
+    """
+    faults = []
+    for column in columns:
+        if not column.dates or not is_text(table[column.name]):
+            continue
+        texts: dict[str, dict[str, None]] = {}
+        for site, text in zip(sites.tolist(), table[column.name].to_pylist(), strict=True):
+            texts.setdefault(site, {})[text or ""] = None
+        odd = {site: may_be_exchanged(own, column.dates) for site, own in texts.items()}
+        if not (odd := {site: one for site, one in odd.items() if one}):
+            continue
+        one = next(iter(odd.values()))
+        day = np.datetime64(int(day_of(one, column.dates)), "D")
+        several = len(texts) > 1
+        where = f" in {some(sorted(map(str, odd)))}" if several else ""
+        way = "write these as the others" if several else f"set dates = {OTHER[column.dates]}"
+        text = (
+            f"column {column.name}: no day or month{where} is above 12, and {one!r} is read as "
+            f"{day}: if day and month are the other way round, {way}"
+        )
+        faults.append(Fault(text, stops=False))
+    return faults
+
+
+def of_numbers_of_dates(columns: Iterable[SourceColumn], values: Mapping[str, Any]) -> list[Fault]:
+    """Return the doubt about numbers that are all dates, such as 20190321."""
+    faults = []
+    for column in columns:
+        if (
+            column.categories
+            or column.dates
+            or not 18000101 <= column.low <= column.high < 22000101
+        ):
+            continue
+        numbers = as_numbers(values[column.name].drop_null())
+        days, months = numbers % 100, numbers // 100 % 100
+        dates = _are_whole(numbers) and min(days.min(), months.min()) >= 1
+        if not dates or days.max() > 31 or months.max() > 12 or len(np.unique(numbers)) < FEW:
+            continue
+        one = f"{int(numbers[0])}"
+        text = (
+            f"column {column.name}: dates that are written as numbers, such as {one}, whose "
+            f"differences are no days: write {one[:4]}-{one[4:6]}-{one[6:]}, and set dates"
+        )
+        faults.append(Fault(text, stops=False))
+    return faults
+
+
+def of_signs(columns: Iterable[SourceColumn], table: Any, points: Mapping[str, str]) -> list[Fault]:
+    """Return the doubts about points in a schema's numbers that may be of thousands: those of
+    whole numbers (``points``, by column), and those of a table with decimal commas."""
+    names = [column.name for column in columns if column.public and not column.categories]
+    faults = [
+        Fault(f"column {name}: {points[name]}; it is read as a decimal one", stops=False)
+        for name in names
+        if name in points
+    ]
+    texts = {name: table[name].drop_null() for name in names if is_text(table[name])}
+    commas = any(first_of(values, WITH_COMMA) for values in texts.values())
+    for name, values in texts.items() if commas else ():
+        if name not in points and (text := first_of(values, POINT_OF_THOUSANDS)):
+            line = f"column {name}: {text!r} is read as {float(text):g}, beside decimal commas"
+            line = f"{line}: if its point is one of thousands, write the numbers without"
+            faults.append(Fault(line, stops=False))
+    return faults
+
+
+def names_persons(name: str) -> bool:
+    """Return whether a column is called as one of persons is."""
+    return bool(set(words(name)) & _PERSONS) or name.lower() == "id"
+
+
+def of_spellings(name: str, ids: LabelArray | None) -> list[Fault]:
+    """Return the doubt about ids of ``id-column`` that differ by case, or in how a number is
+    written: each is an agent."""
+    known: dict[str, list[str]] = {}
+    for one in () if ids is None else np.unique(ids):
+        text = str(one)
+        same = text.casefold()
+        if is_number(text) and "," not in text:
+            same = str(float(text))  # 1, 01 and 1.0
+        known.setdefault(same, []).append(text)
+    if not (alike := [texts for texts in known.values() if len(texts) > 1]):
+        return []
+    each = ", ".join(some(texts) for texts in alike[:2])
+    more = f" and {len(alike) - 2} more" if len(alike) > 2 else ""
+    text = f"column {name}: are {each}{more} one id each? Write them alike, or each is an agent"
+    return [Fault(text, stops=False)]
+
+
+def of_copies(table: Any, files: LabelArray) -> list[Fault]:
+    """Return the doubt that a file of a folder is a copy of another: rows are used twice, and
+    trained on and held out."""
+    names, firsts, counts = np.unique(files, return_index=True, return_counts=True)
+    known: dict[str, list[tuple[str, Any]]] = {}
+    for name, first, count in zip(names, firsts, counts, strict=True):
+        rows = table.slice(first, count)
+        ends = str([count, rows.slice(0, 1).to_pylist(), rows.slice(count - 1).to_pylist()])
+        for other, before in known.setdefault(ends, []):
+            if rows.equals(before):
+                text = (
+                    f"{other} and {name} have the same rows, which are used twice, trained on and "
+                    "held out: if one is a copy, take it out of the folder"
+                )
+                return [Fault(text, stops=False)]
+        known[ends].append((str(name), rows))
+    return []
+
+
+def of_repeats(columns: Sequence[SourceColumn], table: Any, sites: LabelArray) -> list[Fault]:
+    """Return the doubt that rows repeat more often than rows of independent columns would.
+
+    The pairs of equal rows that chance makes are n (n - 1) / 2 times the product of the columns'
+    shares of equal pairs; the power 2/3 of the product allows for columns that depend.
+    """
+    names, chance, varied = [column.name for column in columns], 1.0, False
+    rows = len(sites)
+    for name in names:
+        counts = np.asarray(table[name].value_counts().field(1))
+        chance *= float((counts * (counts - 1.0)).sum()) / max(1, rows * (rows - 1))
+        varied |= len(counts) > _MANY
+    if rows < 2 or not varied:
+        return []
+    keyed = table.select(names).append_column("\0", [np.arange(rows)])
+    groups = keyed.group_by(names).aggregate([("\0", "list")])["\0_list"].to_pylist()
+    again = [group for group in groups if len(group) > 1]
+    more = sum(len(group) - 1 for group in again)
+    pairs = sum(len(group) * (len(group) - 1) / 2 for group in again)
+    if more < FEW or more < _REPEATED * rows or pairs < 10 * chance ** (2 / 3) * rows**2 / 2:
+        return []
+    where = sorted({str(sites[at]) for group in again for at in group})
+    across = any(len({sites[at] for at in group}) > 1 for group in again)
+    of = f" of {some(where)}{', and of different sites,' * across}" if len(set(sites)) > 1 else ""
+    text = (
+        f"{more} rows{of} repeat others in every column, more than by chance: they may be trained "
+        "on and held out; leave copies out, or name whose they are with person-column"
+    )
+    return [Fault(text, stops=False)]
+
+
+def of_leaks(
+    label: SourceColumn, inputs: Sequence[SourceColumn], values: Mapping[str, Any]
+) -> list[Fault]:
+    """Return the doubts about columns that say the label: the same one to one, a multiple of it,
+    values that each go with one class, or a gap in all rows of one class and in no other."""
+    labels = values[label.name]
+    if len(labels) < _MANY:
+        return []
+    faults = []
+    for column in inputs:
+        if column.constant:
+            continue
+        if label.categories:
+            says = _of_class(values[column.name], labels, label.name, column)
+        else:
+            says = _of_quantity(values[column.name], labels, label.name, column)
+        if says:
+            text = (
+                f"column {column.name}: {says}: if it is known only when the label is, leave it out"
+            )
+            faults.append(Fault(text, drop=(column.name,), stops=False))
+    return faults
+
+
+def _of_class(known: Any, labels: Any, label: str, column: SourceColumn) -> str:
+    """Return how a column gives the class away; empty where it does not, or may by chance (1e-6).
+
+    By chance the first row of a value decides its class, and each further row agrees.
+    """
+    import pyarrow as pa
+
+    gaps = known.null_count > 0
+    pairs = pa.table({"one": known.is_null() if gaps else known, "other": labels})
+    found = pairs.group_by(["one", "other"]).aggregate([([], "count_all")]).to_pydict()
+    counts = found["count_all"]
+    values, classes = len(set(found["one"])), len(set(found["other"]))
+    if not classes <= values <= _MANY or len(counts) > values or min(counts) < 2:
+        return ""
+    if values == classes:
+        if gaps:
+            return f"a value is missing in every row of one class of {label}, and in no other row"
+        return "" if column.dates else f"says the same as {label} in every row"
+    rare = 1.0 - max(labels.value_counts().field("counts").to_pylist()) / len(labels)
+    if gaps or column.dates or not lacked(rare, (len(labels) - values) / 2):
+        return ""
+    return f"each of its {values} values goes with one class of {label}"
+
+
+def _of_quantity(known: Any, labels: Any, label: str, column: SourceColumn) -> str:
+    """Return how a column of numbers gives a quantity away: as a multiple of it, with an offset or
+    without one; empty where it is none."""
+    if column.categories:
+        return ""
+    numbers, amounts = as_numbers(known), as_numbers(labels)
+    both = ~(np.isnan(numbers) | np.isnan(amounts))
+    one, other = numbers[both], amounts[both]
+    if len(one) < _MANY or min(len(np.unique(one)), len(np.unique(other))) < VARIED:
+        return ""
+    with np.errstate(all="ignore"):
+        alike = abs(np.corrcoef(one, other)[0, 1])
+    if not alike > _MULTIPLE:
+        return ""
+    if np.array_equal(one, other):
+        return f"says the same as {label} in every row"
+    return f"is {label} in another unit"
+
+
+def of_survival(
+    label: SourceColumn, inputs: Sequence[SourceColumn], values: Mapping[str, Any]
+) -> list[Fault]:
+    """Return the doubt about an event beside the time to it; ``values`` has those of the inputs."""
+    known = algorithms()
+    ways = "Cox regression or Kaplan-Meier"
+    if set(words(label.name)) & _EVENTS and len(label.categories) == 2:
+        for column in inputs:
+            if set(words(column.name)) & _DURATIONS and _may_be_duration(column, values):
+                if "cox" in known:
+                    ways = (
+                        f"{ways} (algorithm=cox time-column={column.name} "
+                        f"event-column={label.name})"
+                    )
+                text = (
+                    f"column {column.name}: beside {label.name} it may be the time to that event, "
+                    f"which no feature knows beforehand: for survival take {ways}, for classes "
+                    "leave it out"
+                )
+                return [Fault(text, drop=(column.name,), stops=False, of_values=False)]
+    if set(words(label.name)) & _DURATIONS and not label.categories and label.low >= 0:
+        for column in inputs:
+            two = len(column.categories) == 2 or {column.low, column.high} in (
+                {0.0, 1.0},
+                {1.0, 2.0},
+            )
+            if set(words(column.name)) & _EVENTS and two:
+                text = (
+                    f"column {label.name}: beside {column.name} it may be the time to an event, "
+                    f"which ends too early where it is censored: for survival take {ways}"
+                )
+                return [Fault(text, drop=(column.name,), stops=False, of_values=False)]
+    return []
+
+
+def _may_be_duration(column: SourceColumn, values: Mapping[str, Any]) -> bool:
+    if column.categories or column.low < 0 or column.dates:
+        return False
+    return len(values[column.name].unique()) >= FEW
+
+
+def _are_whole(numbers: Any) -> bool:
+    return bool((numbers == np.floor(numbers)).all())
+
+
+def words(name: str) -> list[str]:
+    """Return the words of a column's name, in small letters."""
+    return re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower())

@@ -1,0 +1,313 @@
+"""What is wrong with a table, or doubtful, and the run-config keys that mend it.
+
+The loader refuses what stops it, ``privet data`` lists all of it. What is doubtful about contents
+of columns is in `privet.data.tables.sites`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from privet.data.dataset import DataError, Fault, Source, some
+from privet.data.source_column import SourceColumn
+from privet.data.tables.dates import is_date
+from privet.data.tables.schema import GAP
+from privet.data.tables.values import UnfitError, as_numbers
+
+MISSING = ("refuse", "category", "mean", "drop", "zero")
+MISSING_LABELS = ("refuse", "drop")
+CENSORED = ("refuse", "bound", "half")
+"""What bounds such as <5 become in a column of numbers."""
+INFINITE = ("refuse", "missing", "drop")
+MOST_CLASSES = 20
+"""Whole numbers of more values than this are a quantity, not classes."""
+MOST_CATEGORIES = 100
+CHOSEN = "COLUMN"
+"""Stands for the name that the user is to choose."""
+DATES_TEXT = (
+    "dates or times, such as {}; expected numbers or categories (dates = day-first or month-first "
+    "makes them numbers of days; a schema that lists the texts makes them categories)"
+)
+_READ_BY = {
+    **dict.fromkeys(("label_column", "id_column", "person_column", "drop_columns", "schema"), ""),
+    **dict.fromkeys(("missing", "missing_labels", "dates", "censored", "infinite"), "refuse"),
+}
+"""The keys that say how a table is read, and their usual values."""
+_NO_TEXT = r"true|false|[-+]?[\d._]+([eE][-+]?\d+)?"
+"""Values that the command line reads as numbers or booleans unless they are quoted."""
+_NUMBER = r"[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?"
+
+
+class TableError(DataError):
+    """A table that cannot be used.
+
+    Attributes
+    ----------
+    faults : tuple of Fault
+        All that is wrong or doubtful.
+    keys : dict
+        Run-config keys that mend what stops the loader, where keys can.
+    """
+
+    def __init__(self, source: Source, faults: Sequence[Fault]) -> None:
+        self.faults = tuple(faults)
+        stopping = [fault for fault in faults if fault.stops]
+        self.keys = mending(stopping, source.drop_columns)
+        keys = " ".join(f"{key}={value}" for key, value in self.keys.items())
+        if "label-column" in self.keys:  # which may be a column that is to be left out
+            self.keys, keys = {"label-column": CHOSEN}, ""
+        texts = "; ".join(fault.text for fault in stopping)
+        super().__init__(
+            f"{source.path}: {texts}{f': set {keys}' if keys else ''}; to list all faults: "
+            f"{command(source.path, asdict(source))}"
+        )
+
+
+def command(path: str, keys: Mapping[str, Any]) -> str:
+    """Return the command that lists what is wrong with a table, or doubtful, as ``keys`` read it.
+
+    ``keys`` are run-config keys, with underscores; those of other matters are left out.
+    """
+    words = ["privet", "data", path]
+    for name, usual in _READ_BY.items():
+        if (value := str(keys.get(name, usual))) != usual:
+            given = json.dumps(value) if re.fullmatch(_NO_TEXT, value) else value
+            words.append(f"{name.replace('_', '-')}={given}")
+    return shlex.join(words)
+
+
+# ------------------------------------------------------------------ keys that mend
+
+
+def dropped(drop_columns: str) -> list[str]:
+    """Return the names in a value of ``drop-columns``: separated by commas, a comma of a name is
+    written with a backslash before it."""
+    names = re.findall(r"(?:\\[\\,]|[^,])+", drop_columns)
+    return [re.sub(r"\\([\\,])", r"\1", name.strip()) for name in names if name.strip()]
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return the value of ``drop-columns`` with these names."""
+    unique = dict.fromkeys(names)
+    return ",".join(re.sub(r"\\(?=[\\,]|$)|,", r"\\\g<0>", name) for name in unique)
+
+
+def mending(faults: Iterable[Fault], drop_columns: str = "") -> dict[str, str]:
+    """Return the run-config keys that mend faults, beside a value of ``drop-columns``."""
+    keys: dict[str, str] = {}
+    names = dropped(drop_columns)
+    for fault in faults:
+        keys = {**fault.keys, **keys}
+        names += [name for name in fault.drop if name not in names]
+    if len(names) > len(dropped(drop_columns)):
+        keys = {"drop-columns": listed(names), **keys}
+    return keys
+
+
+# ------------------------------------------------------------------ the table
+
+
+def of_names(
+    repeated: Mapping[str, Sequence[Any]], unnamed: Iterable[str], names: Iterable[str]
+) -> list[Fault]:
+    """Return the faults of names among the columns that are used.
+
+    ``repeated`` has, by a name that several columns have, their names and contents.
+    """
+    used, faults = set(names), []
+    for name, columns in sorted(repeated.items()):
+        (_, first), *others = columns
+        if len(used & {one for one, _ in columns}) < 2:
+            continue
+        again = [one for one, _ in others]
+        alike = all(values.equals(first) for _, values in others)
+        keep = f"drop-columns = {listed(again)} keeps the first, {listed([name])} none of them"
+        faults.append(
+            Fault(
+                f"several columns are called {name!r}{', with equal values' if alike else ''} "
+                f"({keep})",
+                drop=tuple(again),
+            )
+        )
+    faults += [
+        Fault(f"{name} has no name: give it one, or leave it out as {name!r}", drop=(name,))
+        for name in unnamed
+        if name in used
+    ]
+    return faults
+
+
+def of_labels(names: Iterable[str]) -> Fault:
+    """Return the fault of a table of which nothing says where its labels are."""
+    return Fault(
+        f"which column has the labels? Give label-column, one of {', '.join(names)}",
+        keys={"label-column": CHOSEN},
+    )
+
+
+def of_gaps(source: Source, columns: Iterable[SourceColumn], label: str, table: Any) -> list[Fault]:
+    """Return the faults of missing values, as ``missing`` and ``missing-labels`` treat them.
+
+    ``table`` has the columns of ``id-column`` and ``person-column``, where there are any.
+    """
+
+    def absent(name: str) -> int:
+        return table[name].null_count if name else 0
+
+    faults = []
+    gaps = {column.name: column for column in columns if column.missing}
+    for count, what in (
+        (gaps.pop(label).missing if label in gaps else 0, f"label in column {label}"),
+        (absent(source.id_column), f"id in column {source.id_column}"),
+        (absent(source.person_column), f"person in column {source.person_column}"),
+    ):
+        if count:
+            rows, them = ("1 row has", "it") if count == 1 else (f"{count} rows have", "them")
+            text = f"{rows} no {what}: take {them} out of the file, for a private run"
+            if source.schema:  # as private runs have, which refuse the key
+                faults.append(Fault(f"{text} (for others missing-labels = drop leaves them out)"))
+            else:
+                text = f"{text}; for others missing-labels = drop leaves them out"
+                faults.append(Fault(text, keys={"missing-labels": "drop"}))
+    if source.missing == "category" and source.alone and not source.schema:
+        why = "other nodes may lack other values, and have other columns"
+        text = f"missing = category needs schema where a node reads its own file: {why}"
+        return [*faults, Fault(text, keys={"missing": "mean"})]
+    for column in columns:
+        if column.gap and source.missing != "category":
+            text = f"column {column.name}: the schema lists {GAP!r}, a missing value"
+            text = f"{text}, which needs missing = category"
+            faults.append(Fault(text, keys={"missing": "category"}))
+        elif column.name not in gaps:
+            continue
+        elif source.missing == "category" and source.schema and not column.gap:
+            text = f"column {column.name}: {column.missing} values are missing"
+            faults.append(Fault(f"{text}, and the schema does not list {GAP!r} among its values"))
+        elif source.missing == "zero" and column.categories:
+            text = f"column {column.name}: {column.missing} texts are missing"
+            text = f"{text}, which missing = zero would make {column.categories[0][:40]!r}"
+            faults.append(Fault(text, keys={"missing": "mean" if source.alone else "category"}))
+    if gaps and source.missing == "refuse":
+        where = ", ".join(
+            f"{column.name} of {column.missing} row{'s' * (column.missing > 1)}"
+            for column in gaps.values()
+        )
+        faults.append(
+            Fault(
+                f"missing values, in {where} (fill them in, leave the columns out, or choose what "
+                f"they become: missing = {', '.join(MISSING[1:-1])} or {MISSING[-1]})",
+                keys={"missing": "mean"},
+            )
+        )
+    return faults
+
+
+def of_empty_rows(count: int) -> list[Fault]:
+    """Return the doubt about rows without any value, which the loader leaves out."""
+    rows = "an empty row, which is" if count == 1 else f"{count} empty rows, which are"
+    return [Fault(f"{rows} left out", stops=False)] if count else []
+
+
+def of_left_out(count: int, *, infinite: bool) -> list[Fault]:
+    """Return the line on rows that the keys of missing and infinite values leave out."""
+    rows = "a row is" if count == 1 else f"{count} rows are"
+    text = f"{rows} left out, as values are missing{' or infinite' * infinite}"
+    return [Fault(text, stops=False)] if count else []
+
+
+def of_headers(count: int) -> list[Fault]:
+    """Return the doubt about rows that repeat the names of the columns, which are left out."""
+    rows = "a row repeats" if count == 1 else f"{count} rows repeat"
+    which = "is" if count == 1 else "are"
+    text = f"{rows} the names of the columns, as where files were joined, and {which} left out"
+    return [Fault(text, stops=False)] if count else []
+
+
+# ------------------------------------------------------------------ a column
+
+
+def categories_of(values: Any) -> list[str]:
+    """Return the different texts of a column, sorted.
+
+    Raises
+    ------
+    UnfitError
+        Where they are no categories, or look alike, with the rows that show it.
+    """
+    categories: list[str] = sorted(values.unique().drop_null().to_pylist())
+    rows = len(values) - values.null_count
+    first = repr(categories[0][:40])
+    if all(map(is_date, categories)):
+        raise UnfitError(DATES_TEXT.format(first))
+    others = [text for text in categories if not is_date(text)]
+    if len(categories) > MOST_CLASSES and 0 < len(others) < len(categories) / 2:
+        excel = " (a day number of Excel?)" if re.fullmatch(r"\d{5}", others[0]) else ""
+        raise UnfitError(
+            f"dates, but for {some(others, 1)}{excel}: write it as one, or nothing if a value is "
+            "missing",
+            rows=_rows_of(values, others),
+        )
+    folded: dict[str, str] = {}
+    for text in categories:
+        if (other := folded.setdefault(text.casefold(), text)) != text:
+            raise UnfitError(
+                f"{other!r} and {text!r} differ by case alone: write them alike, list both in a "
+                "schema, or leave the column out"
+            )
+    if len(categories) <= MOST_CLASSES:
+        return categories
+    odd = [text for text in categories if not re.fullmatch(_NUMBER, text)]
+    if 0 < len(odd) < len(categories) / 2:
+        raise UnfitError(
+            f"numbers, but for {some(odd, 1)}: write it as one, or nothing if a value is missing",
+            rows=_rows_of(values, odd),
+        )
+    if len({re.sub(r"\d+([.,]\d+)*", "", text) for text in categories}) == 1:
+        raise UnfitError(
+            f"texts that differ in a number, such as {first}: leave them out if they are ids, "
+            "write the numbers alone if they are quantities, or list them in a schema if categories"
+        )
+    if len(categories) > min(MOST_CATEGORIES, rows / 2):
+        what = " (an id, or notes?)" if len(categories) == rows else ""
+        raise UnfitError(
+            f"{len(categories)} different texts in {rows} rows, such as {first}, are too many "
+            f"categories{what}"
+        )
+    return categories
+
+
+def _rows_of(values: Any, texts: Collection[str]) -> list[int]:
+    """Return the rows of a column that have one of these texts."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = pc.is_in(values, value_set=pa.array(texts, values.type))
+    return [int(row) for row in np.flatnonzero(found.to_numpy(zero_copy_only=False))]
+
+
+def label_column(values: Any, label: SourceColumn) -> SourceColumn:
+    """Return the contents of a column of labels: classes, where it has few whole numbers.
+
+    Raises
+    ------
+    UnfitError
+        Where they are no labels.
+    """
+    if label.gap:
+        raise UnfitError(f"a label may not be missing, and the schema lists {GAP!r}", drop=False)
+    if not label.categories and not label.public:
+        classes = np.unique(as_numbers(values.drop_null()))
+        if len(classes) <= MOST_CLASSES and (classes == np.floor(classes)).all():
+            label = replace(label, categories=tuple(str(int(one)) for one in classes))
+    if label.constant:
+        way = " (a node that has one class of several needs a schema that lists all)"
+        way = way if label.categories else ""
+        raise UnfitError(f"every row has the same label{way}", drop=False)
+    return label

@@ -1,0 +1,106 @@
+"""A schema: the public ranges and categories of a table's columns, in a TOML file."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privet.core.errors import near_path
+from privet.data.dataset import DataError, brief
+from privet.data.source_column import SourceColumn
+from privet.data.tables.values import normal
+
+MARK = "from-records"
+"""The key of a file that `privet data --schema` wrote: its values are those of the records."""
+GAP = ""
+"""Listed among the values of a column in which values may be missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The columns that are used, by name; none where no schema is given.
+
+    ``from_records`` says that ranges and categories were read from the records, and are not public.
+    """
+
+    columns: Mapping[str, SourceColumn] = field(default_factory=dict)
+    from_records: bool = False
+
+
+def read_schema(path: str) -> Schema:
+    """Return the schema in a file, an empty one without a path (raises ``DataError``)."""
+    if not path:
+        return Schema()
+    try:
+        document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(f"schema {path}: {error.strerror}{near_path(Path(path))}") from None
+    except (ValueError, RecursionError) as error:  # one of nested lists
+        raise DataError(f"schema {path}: expected TOML ({brief(error)})") from None
+    columns, mark = document.get("columns"), document.get(MARK, False)
+    if not isinstance(columns, dict) or not columns or set(document) - {"columns", "units", MARK}:
+        raise DataError(f"schema {path}: expected one table [columns], and perhaps one [units]")
+    if not isinstance(mark, bool):
+        raise DataError(f"schema {path}: {MARK} = {mark!r}: expected true or false")
+    columns = {normal(name): values for name, values in columns.items()}
+    public = {name: _column(name, values) for name, values in columns.items()}
+    for name, column in public.items():
+        if column is None:
+            raise DataError(
+                f"schema {path}: {name} = {columns[name]!r}: expected [low, high], or a list of "
+                "different texts"
+            )
+    known = {name: column for name, column in public.items() if column}
+    for name, unit in _units(path, document.get("units", {})).items():
+        if name not in known or known[name].categories:
+            raise DataError(f"schema {path}: a unit of {name}, which is no column of numbers")
+        known[name] = replace(known[name], unit=unit)
+    return Schema(known, mark)
+
+
+def _units(path: str, units: Any) -> dict[str, str]:
+    if not isinstance(units, dict) or not all(isinstance(one, str) for one in units.values()):
+        raise DataError(f'schema {path}: expected texts in [units], such as sodium = "mmol/l"')
+    return {normal(name): normal(unit) for name, unit in units.items()}
+
+
+def _column(name: str, values: Any) -> SourceColumn | None:
+    """Return the column that a list of values describes, None where it is neither of two kinds."""
+    known = [value for value in values if value != GAP] if isinstance(values, list) else []
+    gap = isinstance(values, list) and values.count(GAP) == 1
+    if not known or len(known) + gap != len(values):
+        return None
+    if all(isinstance(value, str) for value in known):
+        known = [normal(value) for value in known]
+        if len(set(known)) < len(known):
+            return None
+        return SourceColumn(name, 0, tuple(known), public=True, gap=gap)
+    if len(known) == 2 and all(type(value) in (int, float) for value in known):
+        low, high = known
+        if -np.inf < low <= high < np.inf:
+            return SourceColumn(name, 0, low=low, high=high, public=True, gap=gap)
+    return None
+
+
+def write_schema(columns: tuple[SourceColumn, ...]) -> str:
+    """Return the text of a schema with what columns of a table hold, marked as such."""
+    lines = [
+        "# Read from the records. For a private run, put ranges and categories here that are",
+        f"# publicly known of such data, and then take out the line {MARK}. A column that you",
+        "# delete is left out.",
+        f"{MARK} = true",
+        "",
+        "[columns]",
+    ]
+    for column in columns:
+        values: list[Any] = list(column.categories) or [column.low, column.high]
+        values += [GAP] if column.gap else []
+        name, listed = (json.dumps(one, ensure_ascii=False) for one in (column.name, values))
+        lines.append(f"{name} = {listed}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,648 @@
+"""What the rows of each site have in a column, and what is doubtful about it.
+
+A site is an agent whose rows are known: a file of a folder, an id of ``id-column``, or one of
+several tables that are compared. All of these are judged by the same facts.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from privet.data.codes import lacked
+from privet.data.dataset import Dataset, Fault, FloatArray, Indices, LabelArray, some
+from privet.data.scaling import moments_of, of_numbers
+from privet.data.source_column import ColumnFacts, SourceColumn
+from privet.data.tables.doubts import FEW, VARIED, words
+from privet.data.tables.faults import MOST_CLASSES
+from privet.data.tables.values import as_numbers, codes_of, is_number
+
+_MOST_SITES = 200
+"""Ids beyond which they are rather persons than sites."""
+_ENOUGH = 20
+"""Rows from which all numbers of one node say something of their unit, or of their kind."""
+_PART = 100.0
+"""All numbers within this part of what a schema states are rather in another unit."""
+_MOST_LINES = 5
+"""Columns that are named each by a line where one thing is doubtful about many."""
+_MOST_GAPS = 4
+"""Groups of far numbers at most: 999, 9999 and an error are three."""
+_MOST_CODES = 3
+"""Codes of missing values in one group, such as 997, 998 and 999."""
+_FEW_FAR = 0.1
+"""Far rows, as a part of the others, up to which they are rather errors than a second unit."""
+_COMMON_CODE = 0.05
+"""Part of the rows from which each of few numbers is a code, beside which one may be an error."""
+_EVEN = 2.5
+"""Ends of numbers whose distances from the median differ by less than this: no skewed ones."""
+_ID_WORDS = {"id", "pid", "uid", "uuid", "key", "nr", "no", "number", "index", "patient", "case"}
+_ID_WORDS |= {"mrn", "ssn", "subject", "sample", "record", "encounter", "participant", "proband"}
+_ID_WORDS |= {"nummer", "fallnummer", "fallnr", "patnr"}
+_UNKNOWN = {"unknown", "not known", "unbekannt", "keine angabe", "inconnu", "desconocido"}
+"""Categories and classes that mostly say that a value is missing, in small letters."""
+_COMMON = 0.6
+"""Part of the other rows from which a value in every row of a site is no wonder."""
+_PART_OF_ROWS = 0.05
+"""Part of a site's rows from which a category that it alone has is no rare one."""
+_CHANCE, _CHANCE_OF_UNKNOWN = 1e-6, 1e-3
+"""The chance that none of some rows have a category, if rows were dealt to sites at random, below
+which it is doubted; higher for a word of `_UNKNOWN`, which often stands for an empty cell."""
+_PLURAL = {"class": "classes", "category": "categories"}
+
+Sites = Mapping[str, ColumnFacts]
+"""The facts of one column, by name of the site."""
+
+
+def facts_of(
+    column: SourceColumn, values: Any, sites: Mapping[str, Indices | slice]
+) -> dict[str, ColumnFacts]:
+    """Return by name of the site, of which ``sites`` has the rows, the facts of a column."""
+    if column.categories:
+        codes = codes_of(values, column)
+        return {name: _of_categories(codes[rows], column) for name, rows in sites.items()}
+    numbers = as_numbers(values)
+    return {name: _of_numbers(numbers[rows]) for name, rows in sites.items()}
+
+
+def _of_categories(codes: LabelArray, column: SourceColumn) -> ColumnFacts:
+    counts = np.bincount(codes, minlength=len(column.categories) + 1).tolist()
+    missing = counts.pop()
+    known = {text: n for text, n in zip(column.categories, counts, strict=True) if n}
+    return ColumnFacts(len(codes) - missing, missing, counts=known)
+
+
+def _of_numbers(numbers: FloatArray) -> ColumnFacts:
+    known = numbers[~np.isnan(numbers)]
+    missing = len(numbers) - len(known)
+    if not len(known):
+        return ColumnFacts(0, missing, moments=(0.0, 0.0, 0.0))
+    each, counts = np.unique(known, return_counts=True)
+    low, high = float(each[0]), float(each[-1])
+    whole = bool((each == np.floor(each)).all())
+    few = whole and len(each) <= MOST_CLASSES
+    different = whole and len(each) == len(known) > MOST_CLASSES and not missing
+    ids = different and (high - low < 2 * len(known) or _in_order(known))
+    return ColumnFacts(
+        len(known),
+        missing,
+        low,
+        high,
+        tuple(moments_of(known)),
+        dict(zip(each.tolist(), counts.tolist(), strict=True)) if few else {},
+        whole,
+        ids,
+        different,
+        _far(each, counts),
+    )
+
+
+def _in_order(numbers: FloatArray) -> bool:
+    steps = np.diff(numbers)
+    return bool((steps > 0).all() or (steps < 0).all())
+
+
+def _far(each: FloatArray, counts: Any) -> tuple[tuple[float, int], ...]:
+    """Return numbers that lie far from all others, with their rows.
+
+    Looked at are the numbers beyond the widest gap, again among those that are left, then negative
+    ones, and zeros, below positive ones.
+    """
+    found: list[tuple[float, int]] = []
+    for _ in range(_MOST_GAPS):
+        if len(each) < 2:
+            break
+        at = int(np.argmax(np.diff(each))) + 1
+        sides = slice(at, None), slice(at)
+        for far, rest in (sides, sides[::-1]):
+            if _are_far(each[far], counts[far], each[rest], counts[rest]):
+                break
+        else:
+            break
+        found += zip(each[far].tolist(), counts[far].tolist(), strict=True)
+        each, counts = each[rest], counts[rest]
+    for at in (int((each < 0).sum()), int((each <= 0).sum())):
+        if 0 < at < len(each) and _are_low(each[:at], counts[:at], each[at:], counts[at:]):
+            found += zip(each[:at].tolist(), counts[:at].tolist(), strict=True)
+            each, counts = each[at:], counts[at:]
+    return tuple(found)
+
+
+def _are_far(far: FloatArray, rows: Any, rest: FloatArray, others: Any) -> bool:
+    """Return whether numbers on one side of a gap are codes, errors or of another unit."""
+    total, width = int(rows.sum()), float(rest[-1] - rest[0])
+    gap = max(far[0] - rest[-1], rest[0] - far[-1])
+    if total + others.sum() < 3:
+        return False
+    if len(far) <= _MOST_CODES and total > 1:
+        code = "-?9+" if len(rest) <= 3 else r"-?([789])\1*|9*[789]"
+        same = all(re.fullmatch(code, f"{one:.15g}") for one in far)
+        small = len(rest) > 3 and rest[0] in (0.0, 1.0) and width == len(rest) - 1
+        digit = len(rest) > 3 and 0 < far[0] < 10  # a count, rather, in few rows
+        enough = total >= FEW or not (digit or gap == width)
+        if same and enough and (gap > width or (small and gap == width)):
+            return True
+    if others.sum() < _ENOUGH:
+        return False
+    # Measured numbers do not repeat so often: 999 in 30 rows beside 80 to 650.
+    often = len(far) == 1 and total >= FEW and total > 2 * int(others.max())
+    if often and re.fullmatch("99+", f"{far[0]:.15g}") and len(rest) >= VARIED and 4 * gap > width:
+        return True
+    if total == 1 and 1 < len(rest) < VARIED and _COMMON_CODE * others.sum() <= others.min():
+        return bool(gap >= 5 * width)
+    if len(rest) <= 3:
+        return False
+    if len(far) == 1 and 1 < total <= others.sum() and len(rest) >= VARIED and gap > 2 * width:
+        return True
+    many = total > _FEW_FAR * others.sum()
+    if many and (total > others.sum() or min(len(far), len(rest)) < VARIED):
+        return False
+    if many and gap < 3 * max(width, float(far[-1] - far[0])):
+        return False
+    if gap < width * (1 if len(rest) >= VARIED else 10):
+        return False
+    # Skewed numbers, such as doses or incomes, have wide gaps, but no wide ratios.
+    positive = rest[rest > 0]
+    if rest[0] < 0 or len(positive) < 3:
+        return bool(gap > 20 * width)
+    if far[0] <= 0:
+        return bool(far[-1] < 0 and gap > 3 * width)
+    ratio = max(far[0] / rest[-1], positive[0] / far[-1])
+    if ratio > positive[-1] / positive[0]:
+        return True
+    middle = rest[np.searchsorted(np.cumsum(others), others.sum() / 2)]
+    short, long = sorted((rest[-1] - middle, middle - rest[0]))
+    return bool(long <= _EVEN * short and gap > 3 * width)
+
+
+def _are_low(low: FloatArray, rows: Any, rest: FloatArray, others: Any) -> bool:
+    """Return whether negative numbers, or zeros, are codes below numbers that stay away from 0."""
+    total, known = int(rows.sum()), int(others.sum())
+    steps = np.diff(rest[: len(rest) // 2 + 1])
+    if known < _ENOUGH or len(rest) < 4 or rest[0] <= 0:
+        return False
+    gap = float(rest[0] - low[-1])
+    if low[-1] < 0:
+        signs = rest[0] <= -np.median(low) <= rest[-1] and 2 * total <= known
+        if signs and len(rest) >= VARIED and rest[0] > 3 * steps.max():
+            return True  # others without their sign
+        codes = all(re.fullmatch(r"-(\d|([789])\2+)", f"{one:.15g}") for one in low)
+        return bool(codes and len(low) <= _MOST_CODES and total > 1 and gap > steps.max())
+    if len(low) > 1 or len(rest) < VARIED or 2 * total > 3 * known:
+        return False
+    mean = float((rest * others).sum() / known)
+    deviation = math.sqrt(float(((rest - mean) ** 2 * others).sum()) / known)
+    least = 0.8 if 4 * total <= known else 1.5  # many zeros may be meant
+    return bool(gap > least * deviation and gap > 3 * steps.max())
+
+
+# ------------------------------------------------------------------ a column
+
+
+def of_column(column: SourceColumn, facts: ColumnFacts) -> list[Fault]:
+    """Return what is doubtful about a column of features by all rows together."""
+    of = f"column {column.name}:"
+    if column.public:
+        return _of_range(column, facts)
+    if column.constant and not column.missing:
+        text = f"{of} {facts.only[:40]} in every row, which tells nothing"
+        return [Fault(text, drop=(column.name,), stops=False)]
+    if column.categories or column.dates:
+        return []
+    if _may_be_ids(column, facts):
+        text = f"{of} a different whole number in every row: an id?"
+        return [Fault(text, drop=(column.name,), stops=False)]
+    return []
+
+
+def _may_be_ids(column: SourceColumn, facts: ColumnFacts) -> bool:
+    return facts.ids or (facts.different and bool(_ID_WORDS & set(words(column.name))))
+
+
+def _of_range(column: SourceColumn, facts: ColumnFacts) -> list[Fault]:
+    """Return the doubt that numbers are in another unit than the range that a schema states."""
+    if column.categories or column.dates or facts.rows < _ENOUGH:
+        return []
+    largest = max(abs(facts.low), abs(facts.high))
+    if not 0.0 < largest <= max(abs(column.low), abs(column.high)) / _PART:
+        return []
+    text = (
+        f"column {column.name}: all numbers lie in {facts.low:g} to {facts.high:g}, within a "
+        f"hundredth of the schema's [{column.low:g}, {column.high:g}]: in another unit?"
+    )
+    return [Fault(text, stops=False)]
+
+
+def of_missing_classes(column: SourceColumn, facts: ColumnFacts) -> list[Fault]:
+    """Return the doubt that some of three or more classes stand for missing labels."""
+    classes = column.categories
+    if column.public or len(classes) < 3:
+        return []
+    if all(map(is_number, classes)):
+        each = {float(one): one for one in classes}
+        numbers = np.asarray(sorted(each))
+        missing = [each[one] for one, _ in _far(numbers, np.full(len(numbers), FEW))]
+    else:
+        missing = [one for one in classes if one.casefold().strip() in _UNKNOWN]
+    if not missing:
+        return []
+    rows = sum(facts.counts[one] for one in missing)
+    text = (
+        f"column {column.name}: the {_several('class', missing)} in {rows} of {facts.rows} rows: "
+        "if it says that a label is missing, leave these cells empty (missing-labels = drop leaves "
+        "these rows out)"
+    )
+    return [Fault(text, stops=False)]
+
+
+def of_broken(column: SourceColumn, numbers: FloatArray) -> list[Fault]:
+    """Return the doubt that few labels that are not whole make a quantity of classes."""
+    known = numbers[~np.isnan(numbers)]
+    broken = known != np.floor(known)
+    rows, values = int(broken.sum()), np.unique(known[~broken])
+    if column.public or not 0 < rows <= _FEW_FAR * len(known) or len(known) < _ENOUGH:
+        return []
+    if not 2 <= len(values) <= MOST_CLASSES or VARIED * len(values) > len(known):
+        return []
+    text = (
+        f"column {column.name}: {known[broken][0]:g} in {rows} row{'s' * (rows > 1)}, and whole "
+        f"numbers ({', '.join(f'{one:g}' for one in values[:4])}{' ...' * (len(values) > 4)}) in "
+        "all others: a quantity is predicted; if the labels are classes, mend or empty these cells"
+    )
+    return [Fault(text, stops=False)]
+
+
+def _several(what: str, values: Sequence[str]) -> str:
+    """Return a class or a category, or several, by name."""
+    return f"{what if len(values) == 1 else _PLURAL[what]} {some(values)}"
+
+
+# ------------------------------------------------------------------ sites of one table
+
+
+def sites_of(ids: LabelArray, least: int = 1) -> dict[str, Indices]:
+    """Return the rows of each site, by its name: of ids with so many rows at least; none where
+    there is one alone, or where there are so many that they are rather persons."""
+    names, numbers, counts = np.unique(ids, return_inverse=True, return_counts=True)
+    enough = np.flatnonzero(counts >= least)
+    if not 1 < len(enough) <= (_MOST_SITES if least > 1 else len(names)):
+        return {}
+    rows = np.split(np.argsort(numbers, kind="stable"), np.cumsum(counts)[:-1])
+    return {str(names[at]): rows[at] for at in enough}
+
+
+def of_each(
+    inputs: Iterable[SourceColumn],
+    label: SourceColumn,
+    values: Mapping[str, Any],
+    sites: Mapping[str, Indices],
+    facts: Mapping[str, Sites],
+    whole: Mapping[str, ColumnFacts],
+) -> list[Fault]:
+    """Return the doubts about columns at single sites, which all rows together would hide: ids that
+    begin anew, one value in every row, numbers that may stand for missing ones. A label that is a
+    quantity is treated as a feature is, but for zeros and ids.
+
+    ``facts`` are those of the sites, by name of the column, ``whole`` those of all rows.
+    """
+    ids, constant = [], []
+    far: list[tuple[str, str]] = []
+    columns = list(inputs)
+    for column in (*columns, label):
+        name = column.name
+        own = {site: one for site, one in facts[name].items() if one.rows}
+        of = f"column {name}:"
+        common = 1.0 if column is label else _COMMON
+        dealt = column is label and all(one.only for one in own.values())  # by label, on purpose
+        text = _of_constants(column, values[name], sites, own, common)
+        if text and not (column.constant or dealt):
+            constant.append((name, f"{of} {text}"))
+        if column.categories:
+            continue
+        if found := _of_far(own, whole[name].far, column.dates):
+            far.append((name, f"{of} {found}"))
+        if column.dates or column is label:
+            continue
+        known = [site for site, one in own.items() if one.rows > MOST_CLASSES]
+        alike = [site for site in known if _may_be_ids(column, own[site])]
+        if not column.public and alike and 2 * len(alike) >= len(known):
+            text = f"{of} a different whole number in every row of {some(alike)}: an id?"
+            ids.append(Fault(text, drop=(name,), stops=False))
+            far = [one for one in far if one[0] != name]
+    told = {name for name, _ in (*constant, *far)}
+    zeros = [name for name, _ in far if 0.0 in dict(whole[name].far)]
+    far += _of_zeros([one for one in columns if one.name not in told], values, zeros)
+    return [
+        *ids,
+        *_some_lines(constant, "have one value in every row of a site, and others elsewhere"),
+        *_some_lines(far, "have numbers far from all others"),
+    ]
+
+
+def _of_constants(
+    column: SourceColumn, values: Any, sites: Mapping[str, Indices], own: Sites, common: float
+) -> str:
+    """Return the doubt that sites have one value in every row, which others have less often, by
+    more than chance (1e-6), and in less than a part of the rows, ``common``."""
+    if not (alone := {site: one.only for site, one in own.items() if one.only and not one.missing}):
+        return ""
+    of = codes_of(values, column) if column.categories else as_numbers(values)
+    by_value: dict[str, list[str]] = {}
+    for site in alone:
+        rows, first = len(sites[site]), of[sites[site][0]]
+        elsewhere = (int((of == first).sum()) - rows) / max(1, len(of) - rows)
+        if rows >= FEW and elsewhere < common and lacked(1.0 - elsewhere, rows // 2):
+            by_value.setdefault(own[site].only[:40], []).append(site)
+    return _constants(by_value)
+
+
+def _of_constant_tables(own: Sites) -> str:
+    """Return the doubt of `_of_constants` by the facts of sites alone."""
+    by_value: dict[str, list[str]] = {}
+    for site, one in own.items():
+        others = [other for name, other in own.items() if name != site]
+        if not one.only or one.missing or one.rows < FEW or not others:
+            continue
+        value: Any = one.low if one.moments else one.only
+        if any(not other.counts and other.low <= value <= other.high for other in others):
+            continue  # nothing says how many of these rows have it
+        elsewhere = sum(other.counts.get(value, 0) for other in others)
+        part = elsewhere / sum(other.rows for other in others)
+        if part < _COMMON and lacked(1.0 - part, one.rows // 2):
+            by_value.setdefault(one.only[:40], []).append(site)
+    return _constants(by_value)
+
+
+def _constants(by_value: Mapping[str, Sequence[str]]) -> str:
+    """Return the doubt about values, each in every row of some sites."""
+    if not by_value:
+        return ""
+    each = [f"{only} in every row of {some(where)}" for only, where in by_value.items()]
+    more = f" and {len(each) - 2} values more so" if len(each) > 2 else ""
+    return (
+        f"{', '.join(each[:2])}{more}, and other values elsewhere: meant so? If it stands for "
+        "missing values, leave these cells empty"
+    )
+
+
+def _of_far(own: Sites, whole: Sequence[tuple[float, int]], dates: str) -> str:
+    """Return the doubt about numbers far from all others at sites, else in all rows."""
+    found: dict[float, int] = {}
+    sites = []
+    for site, one in own.items():
+        if far := [
+            (code, rows)
+            for code, rows in one.far
+            if not any(
+                other.low <= code <= other.high and code not in dict(other.far)
+                for name, other in own.items()
+                if name != site
+            )
+        ]:
+            sites.append(site)
+            for code, rows in far:
+                found[code] = found.get(code, 0) + rows
+    if not found:
+        ends = [code for code, _ in whole]
+        if any(min(ends) <= one.low <= one.high <= max(ends) for one in own.values() if ends):
+            return ""  # those of a whole site
+        found = dict(whole)
+    if not found:
+        return ""
+    codes = sorted(found, key=lambda one: (abs(one), one))
+    shown = [str(np.datetime64(int(one), "D")) if dates else f"{one:.7g}" for one in codes]
+    if len(shown) > _MOST_CODES:
+        shown = [f"{len(shown)} numbers such as {shown[0]}"]
+    rows = sum(found.values())
+    return (
+        f"{', '.join(shown)} in {rows} row{'s' * (rows > 1)}{f' of {some(sites)}' * bool(sites)}, "
+        "far from all other numbers: if it says that a value is missing, leave these cells empty; "
+        "mend an error, a line of sums or another unit"
+    )
+
+
+def _of_zeros(
+    columns: Iterable[SourceColumn], values: Mapping[str, Any], others: Sequence[str]
+) -> list[tuple[str, str]]:
+    """Return the doubts about zeros beside amounts that come nearer to 0, but by no small step, in
+    a table of which ``others`` have zeros far from all other numbers."""
+    found = []
+    for name in [one.name for one in columns if not (one.categories or one.dates)] * bool(others):
+        numbers = as_numbers(values[name])
+        each, counts = np.unique(numbers[~np.isnan(numbers)], return_counts=True)
+        rest, rows = each[1:], int(counts[0]) if len(each) else 0
+        if len(rest) < VARIED or each[0] or 2 * rows > 3 * counts[1:].sum():
+            continue
+        if rest[0] > 3 * np.median(np.diff(rest[: len(rest) // 2 + 1])):
+            text = (
+                f"column {name}: 0 in {rows} row{'s' * (rows > 1)}, and {rest[0]:g} or more in all "
+                f"others: if it says that a value is missing, as it may in {some(others)}, leave "
+                "these cells empty"
+            )
+            found.append((name, text))
+    return found
+
+
+def _some_lines(found: Sequence[tuple[str, str]], what: str) -> list[Fault]:
+    """Return a doubt for each of several columns, and one for the others where they are many."""
+    shown = len(found) if len(found) == _MOST_LINES + 1 else _MOST_LINES
+    lines = [text for _, text in found[:shown]]
+    if more := [name for name, _ in found[shown:]]:
+        lines.append(f"the columns {some(more)} {what}, too")
+    return [Fault(text, stops=False) for text in lines]
+
+
+# ------------------------------------------------------------------ between sites
+
+
+def between_tables(tables: Mapping[str, Dataset]) -> list[Fault]:
+    """Return what is doubtful about columns that the tables of several sites have in common."""
+    first = next(iter(tables.values()))
+    doubted = {
+        name
+        for table in tables.values()
+        for fault in table.doubts
+        if fault.of_values
+        for name in (*fault.drop, *fault.keys.values())
+        if name in table.facts and not table.facts[name].only
+    }
+    each = [{one.name: one for one in table.source_columns} for table in tables.values()]
+    columns = []
+    for name in (column.name for column in first.source_columns if column.name not in doubted):
+        same = [known[name] for known in each if name in known]
+        most = max(same, key=lambda one: len(one.categories))
+        alike = len({(one.dates, bool(one.categories)) for one in same}) == 1
+        within = all(set(one.categories) <= set(most.categories) for one in same)
+        if len(same) == len(tables) and alike and within:
+            columns.append(most)
+    facts = {
+        one.name: {site: each.facts[one.name] for site, each in tables.items()} for one in columns
+    }
+    label = first.source_columns[-1].name
+    constant = [
+        (column.name, f"column {column.name}: {text}")
+        for column in columns
+        if column.name != label and (text := _of_constant_tables(facts[column.name]))
+    ]
+    return [
+        *_some_lines(constant, "have one value in every row of a site, and others elsewhere"),
+        *between(columns, facts, label),
+    ]
+
+
+def between(
+    columns: Iterable[SourceColumn], facts: Mapping[str, Sites], label: str, test: str = ""
+) -> list[Fault]:
+    """Return what is doubtful about columns by the facts of several sites, by name of the column.
+
+    Parameters
+    ----------
+    columns : iterable of SourceColumn
+    facts : mapping
+        By name of the column.
+    label : str
+        The name of the column of the labels.
+    test : str
+        The name of the site that is the test set.
+    """
+    found: list[tuple[str, str]] = []
+    for column in columns:
+        own = {site: one for site, one in facts[column.name].items() if one.rows}
+        if column.categories:
+            texts = _of_parted(column, own, test, "class" if column.name == label else "category")
+        elif column.dates:
+            continue
+        else:
+            moments = {site: one.moments for site, one in own.items()}
+            texts = of_numbers(moments, {site: one.counts for site, one in own.items()})
+            if column.name == label and not column.public:
+                texts += _of_kinds(own)
+        found += [(column.name, f"column {column.name}: {text}") for text in texts]
+    return _some_lines(found, "differ between sites")
+
+
+def _of_kinds(own: Sites) -> list[str]:
+    """Return the doubt that labels are classes at some sites, and a quantity at others."""
+    whole = {site: one for site, one in own.items() if one.counts and one.rows >= _ENOUGH}
+    classes = [site for site, one in whole.items() if 5 * len(one.counts) <= one.rows]
+    broken = [site for site, one in own.items() if not one.whole]
+    if not (classes and broken):
+        return []
+    values = sorted({value for site in classes for value in own[site].counts})
+    return [
+        f"whole numbers ({', '.join(f'{one:g}' for one in values[:4])}{' ...' * (len(values) > 4)})"
+        f" in {some(classes)} and others ({own[broken[0]].low:g} to {own[broken[0]].high:g}) in "
+        f"{some(broken)}: classes and a quantity together are predicted as a quantity; write "
+        "labels alike"
+    ]
+
+
+def _of_parted(column: SourceColumn, own: Sites, test: str, what: str) -> list[str]:
+    """Return the doubt about categories that part along sites."""
+    sets = {site: set(map(str, one.counts)) for site, one in own.items()}
+    held_out = sets.pop(test, set())
+    trained = set[str]().union(*sets.values())
+    same, names = "if they mean the same, write them alike", _PLURAL[what]
+    if alone := sorted(held_out - trained):
+        are = "is" if len(alone) == 1 else "are"
+        text = f"the {_several(what, alone)} of {test} {are} in no other file"
+        return [f"{text}: write it as the others do"]
+    groups = _groups(sets)
+    mixed = len({is_number(one) for one in trained}) > 1
+    several = sum(len(values) > 1 for _, values in groups)
+    if all(map(is_number, trained)) and len(groups) > 2:
+        several = 0  # rather each has few of the classes than a code of its own
+    if len(groups) > 1 and (mixed or several > 1):
+        each = " and ".join(
+            f"{some(values)} in {some(where)} alone" for where, values in groups[:_MOST_LINES]
+        )
+        return [f"the {names} {each}: {same}"]
+    kinds = len(set(map(frozenset, sets.values())))
+    if len(trained) in (3, 4) and kinds == 2 and all(len(one) == 2 for one in sets.values()):
+        each = "; ".join(f"{some(sorted(one))} in {site}" for site, one in list(sets.items())[:4])
+        return [f"the {names} are {len(trained)}, and no site has more than two ({each}): {same}"]
+    most = len(trained) if what == "class" else 2
+    known = {site: own[site] for site in sets}
+    return _of_lone(sets, known, what, most) or (_of_some(known) if what == "category" else [])
+
+
+def _of_some(own: Sites) -> list[str]:
+    """Return the doubt about categories that one site alone has, in a part of its rows, beside
+    those of all others, which are alike: in place of others that it lacks, or of missing values."""
+    if len(own) < 2:
+        return []
+    for site, facts in own.items():
+        others = {name: one for name, one in own.items() if name != site}
+        counts = Counter[Any]()
+        for one in others.values():
+            counts.update(one.counts)
+        if any(_lacking(one.counts, counts) for one in others.values()):
+            continue  # rows of several kinds
+        alone = sorted(_lacking(counts, facts.counts))
+        if not alone:
+            continue
+        total, text = sum(facts.counts[one] for one in alone), _several("category", alone)
+        if lacks := sorted(_lacking(facts.counts, counts)):
+            return [
+                f"the {text} in {site!r} alone, in {total} rows, and {some(lacks)} in all others "
+                "but there: if they mean the same, write them alike"
+            ]
+        return [
+            f"the {text} in {site!r} alone, in {total} rows: if another spelling, write it as the "
+            "other sites do; if it stands for missing values, leave these cells empty"
+        ]
+    return []
+
+
+def _lacking(counts: Mapping[Any, int], others: Mapping[Any, int]) -> list[Any]:
+    """Return the categories of a good part of other rows that these rows do not have, by more than
+    chance (1e-6), as that of dealing all rows at random."""
+    rows, total = sum(counts.values()), sum(others.values())
+    part = total / max(1, rows + total)
+    return [
+        text
+        for text, count in others.items()
+        if text not in counts
+        and count >= max(FEW, _PART_OF_ROWS * total)
+        and part**count < (_CHANCE_OF_UNKNOWN if str(text).casefold() in _UNKNOWN else _CHANCE)
+    ]
+
+
+def _of_lone(sets: Mapping[str, set[str]], own: Sites, what: str, most: int) -> list[str]:
+    """Return the doubt about categories at one site alone, by more than chance, where all others
+    have the same ones, at most so many; or in very few rows."""
+    having = Counter(value for values in sets.values() for value in values)
+    kinds = Counter(map(frozenset, sets.values()))
+    for site, values in sets.items():
+        alone = sorted(value for value in values if having[value] == 1)
+        others = list(kinds - Counter([frozenset(values)]))
+        if not alone or len(others) != 1 or not 2 <= len(others[0]) <= most:
+            continue
+        counts = {one: own[site].counts[one] for one in alone}
+        if 2 * sum(counts.values()) > own[site].rows:
+            continue  # rather rows of another kind than another spelling
+        rows = sum(one.rows for name, one in own.items() if name != site)
+        total = sum(counts.values())
+        if total < FEW or any(lacked(one / own[site].rows, rows) for one in counts.values()):
+            return [
+                f"the {_several(what, alone)} in {site!r} alone, in {total} row{'s' * (total > 1)}"
+                ": if another spelling, write it as the other sites do"
+            ]
+    return []
+
+
+def _groups(sets: Mapping[str, set[str]]) -> list[tuple[list[str], list[str]]]:
+    """Return groups of sites, with their values, of which no two have a value in common."""
+    groups: list[tuple[list[str], set[str]]] = []
+    for site, values in sets.items():
+        if not values:
+            continue
+        near = [group for group in groups if group[1] & values]
+        groups = [group for group in groups if not group[1] & values]
+        joined = [name for group in near for name in group[0]]
+        groups.append(([*joined, site], values.union(*(group[1] for group in near))))
+    return [(sites, sorted(values)) for sites, values in groups]

@@ -1,0 +1,1 @@
+"""How the uploads of a round are asked for, checked and taken: one by one, as tasks, masked."""

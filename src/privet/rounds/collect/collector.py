@@ -1,0 +1,110 @@
+"""The common part of how a round's uploads are collected."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from privet.core import mapped
+
+from ..enrol.roster import Question, Recovery
+from ..exchange import Reply, send
+from ..half import ServerHalf
+from ..options import RunOptions
+from ..session import Round, Session
+from ..task import Task
+from .round import Pending
+
+
+class Collector(ABC):
+    """Chooses the agents of a round, sends their messages, and ends the round with the replies.
+
+    Between ``open`` and ``close`` of a round, messages are sent and replies waited for at least
+    once: ``timeout`` returns how long, ``retry`` the messages to agents that are asked once more. A
+    loop without retries, such as Flower's own, goes from ``open`` to ``close``.
+    """
+
+    masked: ClassVar[bool] = False
+    """Whether agents mask their uploads, so that the server reads sums of them alone."""
+
+    def choose(self, options: RunOptions, session: Session, number: int) -> list[str]:
+        """Return the agents that take part in a round."""
+        return options.participation.select(number, session.roster.names, options.seed)
+
+    def sweep(self, session: Session) -> int:
+        """Return ``Turn.sweep``: 0, as rounds are counted."""
+        return 0
+
+    def is_over(self, session: Session) -> bool:
+        """Whether no agent will ever be asked again."""
+        return False
+
+    def unfinished(self, session: Session) -> dict[str, Task]:
+        """Return the tasks that agents were given and whose cost is not in their accounts yet."""
+        return session.tasks
+
+    @abstractmethod
+    def recovery(self, half: ServerHalf[Any], wanted: Recovery) -> Recovery:
+        """Return the recovery of agents whose node is gone, where ``wanted`` is not possible."""
+
+    @abstractmethod
+    def renew(self, half: ServerHalf[Any], state: Any, position: int, start: Any) -> Any:
+        """Return the state with an agent's row, if there is one, as that of a newcomer."""
+
+    @abstractmethod
+    def open(self, pending: Pending) -> list[str]:
+        """Begin a round and return the agents to ask."""
+
+    @abstractmethod
+    def reopen(self, pending: Pending) -> list[str] | None:
+        """Begin another try; return the agents to ask, or None to open the round again."""
+
+    def collect(
+        self,
+        pending: Pending,
+        grid: Grid,
+        messages: Mapping[str, Message],
+        question: Question,
+        journal: Callable[[Collection[str]], object],
+    ) -> list[Message]:
+        """Send the messages of a round and return all replies, those of retries included.
+
+        ``journal`` is called with the names of the agents before they are sent anything.
+        """
+        layout, outgoing = pending.session.layout, pending.outgoing
+        size = layout.dim * layout.dtype.itemsize
+        take = partial(self.take, pending) if outgoing.large(size) else None
+        at_once = max(1, mapped.LIMIT // max(1, 4 * size))
+        replies: list[Message] = []
+        while messages:
+            timeout = self.timeout(pending)
+            pending.tries += 1
+            journal(messages)
+            answers = send(grid, messages, timeout, take, outgoing.states, at_once)
+            replies += answers.replies
+            pending.missing.update(answers.missing)
+            messages = self.retry(pending, replies, grid, question)
+        return replies
+
+    @abstractmethod
+    def timeout(self, pending: Pending) -> float:
+        """Return the seconds to wait for the replies of a try."""
+
+    @abstractmethod
+    def retry(
+        self, pending: Pending, replies: Sequence[Message], grid: Grid, question: Question
+    ) -> dict[str, Message]:
+        """Return the messages to agents that are asked once more; none end the collecting."""
+
+    @abstractmethod
+    def take(self, pending: Pending, name: str, reply: Message) -> bool:
+        """Accept a reply as it comes."""
+
+    @abstractmethod
+    def close(self, pending: Pending, replies: Mapping[str, Reply]) -> Round:
+        """Fold the uploads, and record the round (raises ``RunError``)."""

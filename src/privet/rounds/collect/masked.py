@@ -1,0 +1,338 @@
+"""Secure sums on the server: the rosters of a round, and its attempts when an upload is missing.
+
+The masks of a round cancel over its whole roster and over no part of it. So the roster of every
+group is fixed before the round and sent along. If one upload is missing or cannot be used, no
+upload of the attempt can be, and the group is asked again with a roster without that agent: the
+next attempt.
+
+No two rosters of a round differ by a single agent, or the difference of their sums would be that
+agent's upload: should the late upload of an agent that was dropped still arrive, a curious server
+could compute it. If one agent dropped, another one is left out with it, drawn by the run's seed.
+Agents check this.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from privet.core import UploadError, WireError
+from privet.core.errors import one_line
+from privet.kernel import stream
+from privet.kernel.masks import MOST_MEMBERS
+from privet.wire import REFUSED, Update, content_bytes, ring
+from privet.wire.contract import is_need_state, means_privacy
+from privet.wire.rosters import with_roster
+
+from ..enrol.roster import ENROL_TIMEOUT, Question, Recovery
+from ..exchange import Reply
+from ..failure import Failure, FailureCode
+from ..half import ServerHalf, grouped
+from ..session import Round
+from ..uploads import MaskedTotals
+from .collector import Collector
+from .outcome import NoReplyError
+from .outgoing import ALL
+from .round import Pending
+
+log = logging.getLogger("flwr.privet")
+
+SPARED = "left out: two sums of a round may not differ by one agent"
+MOST_ATTEMPTS = 4
+"""Attempts at the sum of a group in one round; each is a release of every agent in it."""
+MOST_SPOILED = 2
+"""Attempts in a private run, of any rounds, that may lack one agent's upload until it is left out
+of all further ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A roster that was sent out, and by agent why its sum failed (empty while it may arrive)."""
+
+    number: int
+    names: tuple[str, ...]
+    failures: Mapping[str, Failure] = field(default_factory=dict)
+
+
+@dataclass
+class MaskedSums(Collector):
+    """Collects sums of masked uploads, attempt by attempt, until a round has all of them.
+
+    Attributes
+    ----------
+    attempts
+        The attempts under way, of groups whose sum is not complete.
+    last
+        The last attempt of every group without a sum; number 0 before the first.
+    sums
+        The complete sums, by group.
+    updates
+        The metadata of the uploads in the complete sums.
+    renewed
+        Agents that enrolled again in this round with a new key; each may do so once.
+    spoiled
+        By agent, the attempts of a private run that lacked its upload; of this process alone.
+    """
+
+    masked: ClassVar[bool] = True
+
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    last: dict[str, Attempt] = field(default_factory=dict)
+    sums: dict[str, MaskedTotals] = field(default_factory=dict)
+    updates: dict[str, Update] = field(default_factory=dict)
+    renewed: set[str] = field(default_factory=set)
+    spoiled: Counter[str] = field(default_factory=Counter)
+
+    def recovery(self, half: ServerHalf[Any], wanted: Recovery) -> Recovery:
+        """Return the ``wanted`` recovery; "node-key" for "no" if agents cannot restart.
+
+        An agent's past uploads are in the sums, from which a server cannot remove them.
+        """
+        return "node-key" if wanted == "no" and not half.restarts else wanted
+
+    def renew(self, half: ServerHalf[Any], state: Any, position: int, start: Any) -> Any:
+        """Return the state unchanged: a server of sums has no table of agents."""
+        return state
+
+    def open(self, pending: Pending) -> list[str]:
+        """Fix the roster of every group; agents that cannot be on one are absent."""
+        self.attempts, self.last, self.sums, self.updates, self.renewed = {}, {}, {}, {}, set()
+        session, units = pending.session, grouped(pending.half)
+        members: dict[str, list[str]] = {}
+        position = session.roster.positions
+        for name in pending.chosen:
+            group = ALL if units is None else units.group(session.state, position[name])
+            members.setdefault(group, []).append(name)
+        for group, names in members.items():
+            self.last[group] = Attempt(0, tuple(names))
+        return self.reopen(pending)
+
+    def reopen(self, pending: Pending) -> list[str]:
+        """Ask the groups without a sum again, starting from the roster that was sent out last.
+
+        Agents check this: between two attempts of a round, agents may only leave the roster.
+        """
+        self.renewed = set()
+        for group, attempt in self.last.items():
+            pending.note_absent(attempt.names)
+            failures = {
+                name: reason
+                for name in attempt.names
+                if (reason := pending.absent.get(name) or _unfit(pending, name))
+            }
+            self.attempts[group] = replace(attempt, failures=failures)
+        return self._next_attempts(pending, [])
+
+    def timeout(self, pending: Pending) -> float:
+        """Return half of the time that is left, so that there is some for another attempt.
+
+        The last attempt may take all of it.
+        """
+        left = max(pending.deadline - time.monotonic(), 0.0)
+        return left if pending.tries + 1 == MOST_ATTEMPTS else left / 2
+
+    def retry(
+        self, pending: Pending, replies: Sequence[Message], grid: Grid, question: Question
+    ) -> dict[str, Message]:
+        """Take the sums that are there, and ask the other groups again with new rosters."""
+        self._decode_sums(pending, pending.sort(replies))
+        left = pending.deadline - time.monotonic()
+        if not self.attempts or pending.tries == MOST_ATTEMPTS or left <= 0:
+            return {}
+        for attempt in self.attempts.values():
+            culprits = ", ".join(f"agent {name}: {why}" for name, why in attempt.failures.items())
+            failed = f"secure sum, attempt {attempt.number} failed: {one_line(culprits)}"
+            pending.outgoing.notes.append(failed)
+        lost = self._renew_keys(pending, grid, question, min(ENROL_TIMEOUT, left / 2))
+        return pending.outgoing.messages_for(self._next_attempts(pending, lost))
+
+    def take(self, pending: Pending, name: str, reply: Message) -> bool:
+        """Take nothing: a sum needs the replies of its group together."""
+        return False
+
+    def close(self, pending: Pending, replies: Mapping[str, Reply]) -> Round:
+        """Fold the sums that are there, name the agents that are in none, record the round."""
+        self._decode_sums(pending, replies)
+        half, session = pending.half, pending.session
+        failures = dict(pending.absent)
+        for attempt in self.attempts.values():
+            culprits = ", ".join(attempt.failures) or "none"
+            for name in attempt.names:
+                unused = f"its upload was not used: the sum lacks those of {one_line(culprits)}"
+                failures[name] = attempt.failures.get(name, Failure(FailureCode.LEFT_OUT, unused))
+        for name, reason in failures.items():
+            log.warning("round %d: agent %s is in no sum: %s", pending.round, name, reason)
+        pending.outcome.require(len(self.updates), failures)
+        sums = MaskedTotals.joined(self.sums, pending.outgoing.arrays, len(session.roster.agents))
+        fold = partial(half.fold_sums, session.state, sums, pending.turn)
+        session.state = session.steps.folded(half, session.state, pending.turn.t, fold)
+        return pending.record(self.updates, failures)
+
+    # ------------------------------------------------------------------ attempts
+
+    def _propose(self, pending: Pending, group: str, number: int, names: Iterable[str]) -> bool:
+        """Put a roster into the group's record; with too few agents the group is absent."""
+        names, least = tuple(names), pending.options.least_roster
+        if not least <= len(names) <= MOST_MEMBERS:
+            why = f"a secure sum needs {least} agents, its group had {len(names)} left"
+            if len(names) > least:
+                why = f"a secure sum has at most {MOST_MEMBERS} agents, its group has {len(names)}"
+            for name in names:
+                pending.absent[name] = Failure(FailureCode.LEFT_OUT, why)
+            return False
+        keys = {name: pending.session.roster.agents[name].public_key for name in names}
+        pending.outgoing.shared[group] = with_roster(pending.outgoing.shared[group], number, keys)
+        self.attempts[group] = self.last[group] = Attempt(number, names)
+        return True
+
+    def _decode_sums(self, pending: Pending, replies: Mapping[str, Reply]) -> None:
+        """Decode the sum of every group with all its uploads; note why others have none."""
+        half, session = pending.half, pending.session
+        position = session.roster.positions
+        expected = {**half.summands(session.state), ring.MEMBERS: ()}
+        for group, attempt in list(self.attempts.items()):
+            if attempt.failures:  # decoded already
+                continue
+            failures: dict[str, Failure] = {}
+            updates: dict[str, Update] = {}
+            total: ring.Words | None = None
+            for name in attempt.names:
+                try:
+                    updates[name] = _read(pending, attempt, name, pending.reply(name, replies))
+                    words = ring.from_bytes(updates[name].payload, expected)
+                except Exception as error:  # whatever an agent sends costs its reply only
+                    failures[name] = pending.outcome.dropped(name, error, len(attempt.names))
+                    self._note_spoiled(pending, name)
+                    continue
+                if total is None:
+                    total = words
+                else:
+                    ring.add(total, words)
+            if total is not None and not failures:
+                arrays = ring.decode(total)
+                if arrays.pop(ring.MEMBERS) == len(attempt.names):
+                    places = tuple(position[name] for name in attempt.names)
+                    self.sums[group] = MaskedTotals(arrays, places, pending.outgoing.arrays)
+                    self.updates.update(updates)
+                    del self.attempts[group], self.last[group]
+                    continue
+                why = Failure(FailureCode.DROPPED, "the masks of its group did not cancel")
+                failures = dict.fromkeys(attempt.names, why)
+            self.attempts[group] = replace(attempt, failures=failures)
+
+    def _note_spoiled(self, pending: Pending, name: str) -> None:
+        """Leave an agent of a private run out after `MOST_SPOILED` attempts that lacked its upload.
+
+        Each was a release of all others in it, and so is the attempt that takes its place.
+        """
+        if not means_privacy(pending.half.settings()):
+            return
+        self.spoiled[name] += 1
+        roster = pending.session.roster
+        if self.spoiled[name] >= MOST_SPOILED and not roster.agents[name].out:
+            roster.leave_out(
+                name,
+                f"{self.spoiled[name]} secure sums lacked its upload, and each cost the other "
+                "agents a release",
+            )
+
+    def _renew_keys(
+        self, pending: Pending, grid: Grid, question: Question, timeout: float
+    ) -> list[str]:
+        """Enrol the agents that lost their key again, and return them.
+
+        Each is enrolled once a round, so that an agent which loses its key every time costs the
+        others a single attempt.
+        """
+        roster = pending.session.roster
+        lost = [
+            name
+            for attempt in self.attempts.values()
+            for name in attempt.failures
+            if not roster.agents[name].public_key
+            and not roster.agents[name].out
+            and roster.agents[name].node in roster.online
+            and name not in self.renewed
+        ]
+        self.renewed.update(lost)
+        roster.ask_again(grid, lost, question, timeout)
+        return lost
+
+    def _next_attempts(self, pending: Pending, lost: list[str]) -> list[str]:
+        """Fix new rosters for the groups without a sum; return the agents to ask.
+
+        Agents that lost their key stay if they have a new one and can continue.
+        """
+        agents = pending.session.roster.agents
+        to_ask: set[str] = set()
+        for group, attempt in list(self.attempts.items()):
+            del self.attempts[group]
+            stay: list[str] = []
+            for name in attempt.names:
+                why = attempt.failures.get(name)
+                if name in lost and agents[name].public_key:
+                    why = _unfit(pending, name)
+                if why:
+                    pending.absent[name] = why
+                else:
+                    stay.append(name)
+            if attempt.number and len(attempt.names) - len(stay) == 1:
+                turn = pending.round * MOST_ATTEMPTS + attempt.number
+                rng = stream(pending.options.seed, "left-out", group, turn)
+                spared = stay.pop(int(rng.integers(len(stay))))
+                pending.absent[spared] = Failure(FailureCode.LEFT_OUT, SPARED)
+            if self._propose(pending, group, attempt.number + 1, stay):
+                to_ask.update(stay)
+        return [name for name in pending.chosen if name in to_ask]
+
+
+def _unfit(pending: Pending, name: str) -> Failure | None:
+    """Return why an agent cannot be on a roster, or None; an agent may have to start again."""
+    agents = pending.session.roster.agents
+    agent = agents[name]
+    if agent.out:
+        return Failure(FailureCode.OUT, agent.out)
+    if not agent.public_key:
+        return Failure(FailureCode.DROPPED, "has no key for the secure sum")
+    if not agent.tag or agent.tag in agent.held:
+        return None
+    if pending.half.restarts:
+        pending.outgoing.notes.append(
+            f"agent {name} lost its state of round {agent.tag}: it starts again"
+        )
+        agent.tag = 0
+        return None
+    agent.out = (
+        f"lost its state of round {agent.tag}, which the server of a secure sum does not hold: "
+        "out of the run (state-path in the node config keeps it)"
+    )
+    return Failure(FailureCode.OUT, agent.out)
+
+
+def _read(pending: Pending, attempt: Attempt, name: str, reply: Reply) -> Update:
+    """Return the upload of one reply; its release is charged even if it is not added."""
+    agents = pending.session.roster.agents
+    if reply.content is None:
+        if reply.code == REFUSED:  # each further question would cost the others an attempt
+            agents[name].out = f"declined: {reply.reason}"
+        elif not reply.is_from_agent:
+            pending.outcome.note_lost(name, reply.code, len(attempt.names))
+        raise NoReplyError(reply.failure)
+    pending.outcome.bytes += content_bytes(reply.content)
+    if is_need_state(reply.content):
+        agents[name].held, agents[name].public_key = (), b""
+        raise UploadError("does not hold its key or its state")
+    agents_ = len(attempt.names)
+    update = pending.outcome.read_masked(name, reply.content, pending.round, agents_)
+    if update.digest:
+        raise WireError("digest of an upload that was to be masked")
+    pending.outcome.note_remark(name, update)
+    return update

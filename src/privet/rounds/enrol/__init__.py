@@ -1,0 +1,1 @@
+"""Who takes part in a run: the agents by name, and those that come back."""

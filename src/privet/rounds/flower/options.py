@@ -1,0 +1,240 @@
+"""The arguments of Flower's own FedAvg, in this library's terms.
+
+A strategy called with them samples, waits, evaluates and aggregates metrics as
+``flwr.serverapp.strategy.FedAvg`` does; what an algorithm sends and averages stays its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import nlargest
+from typing import Any, TypedDict
+
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+
+from privet.core import ConfigError
+from privet.core.errors import listed
+from privet.kernel import stream
+from privet.wire import AGENT_RECORD, RECORD
+from privet.wire.flower_internals import held_by
+
+from ..enrol.roster import Roster
+from ..participation import Participation
+
+log = logging.getLogger("flwr.privet")
+
+WEIGHT = "num-examples"
+MOST_METRICS = 300
+"""Metrics that are read of a reply, the numbers of lists included; one with more is left out."""
+
+Aggregate = Callable[[list[RecordDict], str], MetricRecord]
+
+
+class FlowerArguments(TypedDict, total=False):
+    """FedAvg's constructor arguments that every strategy takes in addition to its own.
+
+    Attributes
+    ----------
+    fraction_train : float
+        Share of the agents that take part in a round, in place of ``participation``; > 0.
+    min_train_nodes : int
+        The least number of agents of a round, if that many are enrolled.
+    min_evaluate_nodes : int
+        The least number of agents of a federated evaluation, if ``fraction_evaluate`` > 0.
+    min_available_nodes : int
+        Nodes that must be connected before a round begins; waits ``wait_timeout`` for them.
+    weighted_by_key : str
+        The metric that weighs a reply's metrics in averages.
+    arrayrecord_key, configrecord_key : str
+        Names of the records of an evaluation message. A training message has the latter where
+        there is a ``train_config``; the model travels in Privet's own record.
+    train_metrics_aggr_fn, evaluate_metrics_aggr_fn : callable
+        ``(list of RecordDict, weighted_by_key) -> MetricRecord`` in place of the weighted mean.
+    """
+
+    fraction_train: float | None
+    min_train_nodes: int
+    min_evaluate_nodes: int
+    min_available_nodes: int
+    weighted_by_key: str
+    arrayrecord_key: str
+    configrecord_key: str
+    train_metrics_aggr_fn: Aggregate | None
+    evaluate_metrics_aggr_fn: Aggregate | None
+
+
+@dataclass(frozen=True, slots=True)
+class FlowerOptions:
+    """`FlowerArguments` with their defaults; these require one node, FedAvg's two."""
+
+    fraction_train: float | None = None
+    min_train_nodes: int = 1
+    min_evaluate_nodes: int = 1
+    min_available_nodes: int = 0
+    weighted_by_key: str = WEIGHT
+    arrayrecord_key: str = "arrays"
+    configrecord_key: str = "config"
+    train_metrics_aggr_fn: Aggregate | None = None
+    evaluate_metrics_aggr_fn: Aggregate | None = None
+
+    def __post_init__(self) -> None:
+        share = self.fraction_train
+        if share is not None and not 0 < share <= 1:
+            raise ConfigError(f"fraction-train = {share!r}: must be > 0 and <= 1")
+        for name in ("min_train_nodes", "min_evaluate_nodes", "min_available_nodes"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name.replace('_', '-')} must be >= 0")
+        if self.configrecord_key in (RECORD, AGENT_RECORD):
+            raise ConfigError(f"configrecord-key = {self.configrecord_key!r}: a record of Privet's")
+
+    def participation(self, given: Participation | None) -> Participation | None:
+        """Return the participation: FedAvg's sample if ``fraction_train`` is given."""
+        if self.fraction_train is None:
+            return given
+        if given is not None:
+            raise ConfigError("give participation or fraction-train, not both")
+        return NodeSample(self.fraction_train, self.min_train_nodes)
+
+    def evaluators(self, fraction: float, round_: int, roster: Roster, seed: int) -> list[int]:
+        """Return the nodes of the connected agents that are chosen for an evaluation."""
+        names = [name for name in roster.names if roster.connected(name)]
+        if not names:
+            return []
+        chosen = NodeSample(fraction, self.min_evaluate_nodes).draw(
+            "evaluation", round_, names, seed
+        )
+        return [roster.agents[name].node for name in chosen]
+
+    def evaluation(self, arrays: ArrayRecord, config: Mapping[str, Any]) -> RecordDict:
+        """Return the content of an evaluation message."""
+        return RecordDict(
+            {self.arrayrecord_key: arrays, self.configrecord_key: ConfigRecord(dict(config))}
+        )
+
+    def beside(self, config: Mapping[str, Any], round_: int) -> dict[str, ConfigRecord]:
+        """Return what a training message holds for the agents' own handlers, if anything."""
+        if not config:
+            return {}
+        return {self.configrecord_key: ConfigRecord({**config, "server-round": round_})}
+
+    def train_metrics(self, replies: Iterable[RecordDict]) -> MetricRecord | None:
+        """Aggregate the metrics that came with a round's uploads; None where there are none."""
+        return self._aggregate(replies, self.train_metrics_aggr_fn, "training")
+
+    def evaluate_metrics(self, replies: Iterable[RecordDict]) -> MetricRecord | None:
+        """Aggregate the metrics of a federated evaluation; None where there are none."""
+        return self._aggregate(replies, self.evaluate_metrics_aggr_fn, "evaluation")
+
+    def _aggregate(
+        self, replies: Iterable[RecordDict], aggregate: Aggregate | None, what: str
+    ) -> MetricRecord | None:
+        # RecordDict.metric_records makes a dict that refers to its own maker, for the collector.
+        measured = [one for one in replies if _metric_records(one)]
+        kept = [one for one in measured if _is_legible(one)]
+        if len(kept) < len(measured):
+            log.warning(
+                "%s metrics: %d replies left out, which hold more than %d, or names that cannot be "
+                "printed",
+                *(what, len(measured) - len(kept), MOST_METRICS),
+            )
+        measured = kept
+        if not measured:
+            return None
+        if aggregate is None:
+            return average_metrics(measured, self.weighted_by_key)
+        try:
+            return aggregate(measured, self.weighted_by_key)
+        except Exception:  # whatever an agent reports must not end the run
+            log.exception("%s metrics of this round could not be aggregated", what)
+            return None
+
+
+def average_metrics(replies: list[RecordDict], weight: str = WEIGHT) -> MetricRecord | None:
+    """Return the mean of each metric, weighted by the one named ``weight``; None without usable
+    replies.
+
+    A reply that is not one record of finite numbers with a positive weight is left out with a
+    warning. So is a metric that fewer than half of the others have; one that is missing in fewer,
+    such as the AUC of agents with one class, is the mean of those that have it.
+    """
+    usable = [one for one in (_usable(content, weight) for content in replies) if one]
+    if len(usable) < len(replies):
+        log.warning("metrics: %d unusable replies left out", len(replies) - len(usable))
+    reporting = Counter(name for one in usable for name in one if name != weight)
+    rare = sorted(name for name, count in reporting.items() if 2 * count < len(usable))
+    if rare:
+        log.warning("metrics: %s left out, as most replies lack it", listed(rare))
+    means: dict[str, Any] = {
+        name: _mean(usable, name, weight) for name in reporting if name not in rare
+    }
+    return MetricRecord(means) if usable else None
+
+
+def _mean(records: list[dict[str, float]], name: str, weight: str) -> float:
+    """Return the weighted mean of a metric over those that report it, as FedAvg takes it."""
+    having = [one for one in records if name in one]
+    total = sum(one[weight] for one in having)
+    return sum(one[name] * (one[weight] / total) for one in having)
+
+
+def _metric_records(content: RecordDict) -> list[MetricRecord]:
+    return [one for one in content.values() if isinstance(one, MetricRecord)]
+
+
+def _count(content: RecordDict) -> int:
+    """Return how many numbers a reply's metrics hold, lists of them too; a long name is several."""
+    records = _metric_records(content)
+    held = [(name, value) for record in records for name, value in held_by(record).items()]
+    lists = sum(len(value) for _, value in held if isinstance(value, list))
+    return len(records) + len(held) + lists + sum(len(name) // 100 for name, _ in held)
+
+
+def _is_legible(content: RecordDict) -> bool:
+    """Whether a reply's metrics are few, and their names can be in a log."""
+    names = (name for record in _metric_records(content) for name in held_by(record))
+    return _count(content) <= MOST_METRICS and all(map(str.isprintable, names))
+
+
+def usual_loss(replies: Iterable[RecordDict], weight: str = WEIGHT) -> float:
+    """Return the second largest of the losses among replies' metrics, an only one, else NaN.
+
+    No single agent raises it above all others', which raises the mean as it likes.
+    """
+    usable = (_usable(content, weight) for content in replies if _is_legible(content))
+    losses = [float(one["loss"]) for one in usable if "loss" in one]
+    return nlargest(2, losses)[-1] if losses else math.nan
+
+
+def _usable(content: RecordDict, weight: str) -> dict[str, float]:
+    """Return a reply's metrics, none where they cannot be averaged."""
+    records = _metric_records(content)
+    numbers: dict[str, Any] = dict(records[0]) if len(records) == 1 else {}
+    if not all(isinstance(one, int | float) and math.isfinite(one) for one in numbers.values()):
+        return {}
+    return numbers if numbers.get(weight, 0) > 0 else {}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSample:
+    """As many agents as FedAvg samples: max(int(fraction N), least), at most N, uniformly."""
+
+    fraction: float
+    least: int = 1
+
+    def count(self, total: int) -> int:
+        """Return the number of agents that are drawn of ``total``."""
+        return min(total, max(int(total * self.fraction), self.least, 1))
+
+    def select(self, round_: int, names: Sequence[str], seed: int) -> list[str]:
+        """Return the sampled names."""
+        return self.draw("participation", round_, names, seed)
+
+    def draw(self, purpose: str, round_: int, names: Sequence[str], seed: int) -> list[str]:
+        """Return a sample of the named stream."""
+        rng = stream(seed, purpose, round_=round_)
+        chosen = rng.choice(len(names), size=self.count(len(names)), replace=False)
+        return [names[i] for i in sorted(chosen)]

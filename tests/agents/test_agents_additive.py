@@ -1,0 +1,455 @@
+"""Losses and modules that are no mean over examples, and losses that are: refused, or right."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Context, Message
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privet.client_apps import LoopParticipant, TorchProblem, client_app, initial_arrays
+from privet.core import ConfigError, RunError
+from privet.kernel import Told
+from privet.sim.engine import InlineGrid
+from privet.strategies import FedPLT, Scaffold
+from support.told import own_log, refused
+
+torch = pytest.importorskip("torch", reason="needs the group torch")
+nn, F = torch.nn, torch.nn.functional
+
+ROWS, CLASSES = 24, 3
+WEIGHT = torch.tensor([1.0, 9.0, 3.0], dtype=torch.float64)
+Loss = Callable[[Any, Any], Any]
+
+
+def inputs(rows: int = ROWS) -> Any:
+    return torch.randn(rows, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def network(outputs: int = CLASSES, zero: bool = False) -> Any:
+    torch.manual_seed(0)
+    made = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, outputs)).double()
+    if zero:  # equal outputs, as many networks begin with
+        nn.init.zeros_(made[2].weight)
+        nn.init.zeros_(made[2].bias)
+    return made
+
+
+SORTED = torch.arange(ROWS) * CLASSES // ROWS
+ONE_CLASS = torch.zeros(ROWS, dtype=torch.int64)
+NUMBERS = torch.linspace(-1.0, 2.0, ROWS, dtype=torch.float64)
+
+
+def weights(o: Any, t: Any) -> Any:
+    return F.cross_entropy(o, t, reduction="none"), WEIGHT[t]
+
+
+def by_weights(o: Any, t: Any) -> Any:
+    each, own = weights(o, t)
+    return (own * each).sum() / own.sum()
+
+
+def masked(o: Any, t: Any) -> Any:
+    keep = (t != 0).double()
+    return (F.cross_entropy(o, t, reduction="none") * keep).sum() / keep.sum().clamp(min=1)
+
+
+def hardest(o: Any, t: Any) -> Any:
+    each = F.cross_entropy(o, t, reduction="none")
+    return each.topk(max(1, len(each) * 9 // 10)).values.mean()
+
+
+def balanced(o: Any, t: Any) -> Any:
+    counts = torch.bincount(t, minlength=CLASSES)[t]
+    return (F.cross_entropy(o, t, reduction="none") / counts).sum() / len(t.unique())
+
+
+def diverse(o: Any, t: Any) -> Any:
+    mean = o.softmax(1).mean(0)
+    return F.cross_entropy(o, t) + (mean * mean.log()).sum()
+
+
+def contrastive(o: Any, t: Any) -> Any:
+    near = F.normalize(o, dim=1)
+    same = (t[:, None] == t[None, :]).double()
+    return -(F.log_softmax(near @ near.T, 1) * same).sum(1).mean()
+
+
+def dice(o: Any, t: Any) -> Any:
+    share, one = o.softmax(1), F.one_hot(t, CLASSES)
+    return 1 - (2 * (share * one).sum(0) / (share.sum(0) + one.sum(0))).mean()
+
+
+def f_measure(o: Any, t: Any) -> Any:
+    right = o.softmax(1)[:, 1]
+    hit = (right * (t == 1)).sum()
+    return 1 - 2 * hit / (right.sum() + (t == 1).sum() + 1e-3)
+
+
+def sorted_pairs(o: Any, t: Any) -> Any:
+    difference = o[:, 0] - o[:, 1]
+    return F.softplus(
+        -(difference[:, None] - difference[None, :]) * (t[:, None] > t[None, :])
+    ).mean()
+
+
+def focal(o: Any, t: Any) -> Any:
+    each = F.cross_entropy(o, t, reduction="none")
+    return ((1 - (-each).exp()) ** 2 * each).mean()
+
+
+def margin(o: Any, t: Any) -> Any:
+    return F.multi_margin_loss(o, t)
+
+
+def two_terms(o: Any, t: Any) -> Any:
+    return F.cross_entropy(o, t) + 1e-2 * o.square().sum(1).mean()
+
+
+def of_squares(o: Any, t: Any) -> Any:
+    return (o[:, 0] - t).square()
+
+
+CLASS_LOSSES: dict[str, Loss] = {
+    "a sum": nn.CrossEntropyLoss(reduction="sum"),
+    "class weights": nn.CrossEntropyLoss(weight=WEIGHT),
+    "smoothed with weights": nn.CrossEntropyLoss(weight=WEIGHT, label_smoothing=0.1),
+    "weights of log-probabilities": lambda o, t: F.nll_loss(o.log_softmax(1), t, weight=WEIGHT),
+    "weights by hand": by_weights,
+    "an ignored class": nn.CrossEntropyLoss(ignore_index=1),
+    "a mask": masked,
+    "the hardest nine of ten": hardest,
+    "the largest": lambda o, t: F.cross_entropy(o, t, reduction="none").max(),
+    "the median": lambda o, t: F.cross_entropy(o, t, reduction="none").median(),
+    "weights by frequency": balanced,
+    "a divisor of one's own": lambda o, t: F.cross_entropy(o, t, reduction="sum") / 100,
+    "the root of a mean": lambda o, t: F.cross_entropy(o, t).sqrt(),
+    "the square of a mean": lambda o, t: F.cross_entropy(o, t) ** 2,
+    "the logarithm of a mean of exponentials": lambda o, t: F.cross_entropy(
+        o, t, reduction="none"
+    ).logsumexp(0),
+    "entropy of the mean": diverse,
+    "contrast of pairs": contrastive,
+    "dice": dice,
+    "an F measure": f_measure,
+    "a ranking": sorted_pairs,
+    "softmax over examples": lambda o, t: F.cross_entropy(o.softmax(0), t),
+    "centred outputs": lambda o, t: F.cross_entropy(o - o.mean(0), t),
+    "scaled outputs": lambda o, t: F.cross_entropy(o / o.norm(), t),
+    "neighbours": lambda o, t: F.cross_entropy(o + o.roll(1, 0), t),
+    "a running sum": lambda o, t: F.cross_entropy(o.cumsum(0), t),
+    "a penalty for each batch": lambda o, t: F.cross_entropy(o, t) + len(t),
+}
+NUMBER_LOSSES: dict[str, Loss] = {
+    "the root of squares": lambda o, t: F.mse_loss(o[:, 0], t).sqrt(),
+    "squares over their variance": lambda o, t: F.mse_loss(o[:, 0], t) / (t.var(0) + 1e-3),
+    "relative to all targets": lambda o, t: (o[:, 0] - t).abs().sum() / t.abs().sum(),
+    "correlation": lambda o, t: 1 - F.cosine_similarity(o[:, 0], t, dim=0),
+    "all pairs": lambda o, t: (o - t).square().mean(),
+    "squares of a mean": lambda o, t: (o[:, 0] - t).mean().square(),
+    "the sum of squares": lambda o, t: F.mse_loss(o[:, 0], t, reduction="sum"),
+    "targets as weights": lambda o, t: (t.abs() * of_squares(o, t)).sum() / t.abs().sum(),
+    "the smallest": lambda o, t: of_squares(o, t).min(),
+    "weights of outputs": lambda o, t: (o[:, 0].softmax(0) * of_squares(o, t)).sum(),
+}
+RIGHT_CLASSES: dict[str, Loss] = {
+    "cross entropy": F.cross_entropy,
+    "smoothed": nn.CrossEntropyLoss(label_smoothing=0.2),
+    "focal": focal,
+    "multiplied weights": lambda o, t: (WEIGHT[t] * F.cross_entropy(o, t, reduction="none")).mean(),
+    "margins": margin,
+    "two terms": two_terms,
+    "log-probabilities": lambda o, t: F.nll_loss(o.log_softmax(1), t),
+    "probabilities": lambda o, t: F.binary_cross_entropy(o.softmax(1)[:, 0], (t == 0).double()),
+    "positive weight": lambda o, t: F.binary_cross_entropy_with_logits(
+        o[:, 0], (t > 0).double(), pos_weight=torch.tensor(5.0, dtype=torch.float64)
+    ),
+    "clamped": lambda o, t: F.cross_entropy(o, t, reduction="none").clamp(max=1.0).mean(),
+    "ordered classes": lambda o, t: (o.softmax(1) @ torch.arange(3.0).double() - t).square().mean(),
+    "of one hot": lambda o, t: F.mse_loss(o.softmax(1), F.one_hot(t, CLASSES).double()),
+    "divided by their number": lambda o, t: F.cross_entropy(o, t, reduction="sum") / len(t),
+    "an unused ignored class": nn.CrossEntropyLoss(ignore_index=255),
+}
+RIGHT_NUMBERS: dict[str, Loss] = {
+    "squares": lambda o, t: F.mse_loss(o[:, 0], t),
+    "distances": lambda o, t: F.l1_loss(o[:, 0], t),
+    "Huber's": lambda o, t: F.huber_loss(o[:, 0], t),
+    "a quantile": lambda o, t: torch.maximum(0.9 * (t - o[:, 0]), 0.1 * (o[:, 0] - t)).mean(),
+    "counts": lambda o, t: F.poisson_nll_loss(o[:, 0], t.clamp(min=0)),
+    "relative to each target": lambda o, t: ((o[:, 0] - t).abs() / (1 + t.abs())).mean(),
+    "a mean and a variance": lambda o, t: (o[:, 1] + of_squares(o, t) * (-o[:, 1]).exp()).mean(),
+}
+
+
+def named(losses: dict[str, Loss]) -> list[Any]:
+    return [pytest.param(loss, id=name) for name, loss in losses.items()]
+
+
+@pytest.mark.parametrize("zero", [False, True], ids=["", "equal outputs"])
+@pytest.mark.parametrize("loss", named(CLASS_LOSSES))
+def test_what_is_no_mean_over_classes_is_refused(loss: Loss, zero: bool) -> None:
+    """The first two rows are of one class, as in a file that is sorted."""
+    with pytest.raises(ConfigError):
+        TorchProblem(network(zero=zero), loss, (inputs(), SORTED))
+
+
+@pytest.mark.parametrize("loss", named(NUMBER_LOSSES))
+def test_what_is_no_mean_over_numbers_is_refused(loss: Loss) -> None:
+    with pytest.raises(ConfigError):
+        TorchProblem(network(1), loss, (inputs(), NUMBERS))
+
+
+@pytest.mark.parametrize("zero", [False, True], ids=["", "equal outputs"])
+@pytest.mark.parametrize(
+    ("loss", "targets"),
+    [
+        *((loss, SORTED) for loss in RIGHT_CLASSES.values()),
+        *((loss, NUMBERS) for loss in RIGHT_NUMBERS.values()),
+    ],
+    ids=[*RIGHT_CLASSES, *RIGHT_NUMBERS],
+)
+def test_means_over_examples_are_taken(loss: Loss, targets: Any, zero: bool) -> None:
+    """Their full gradient is that of the clipped examples, where no clip is reached."""
+    problem = TorchProblem(network(zero=zero), loss, (inputs(), targets))
+    x = problem.layout.flatten(problem.arrays())
+    assert problem.clipped_gradient(x, 1e6) == pytest.approx(problem.gradient(x), abs=1e-9)
+    for rows in (1, 2):
+        TorchProblem(network(zero=zero), loss, (inputs(rows), targets[:rows]))
+
+
+@pytest.mark.parametrize("loss", [CLASS_LOSSES["class weights"], by_weights])
+@pytest.mark.parametrize("rows", [1, 2, ROWS])
+def test_class_weights_are_refused_where_an_agent_has_one_class(loss: Loss, rows: int) -> None:
+    with pytest.raises(ConfigError, match="no class weights"):
+        TorchProblem(network(), loss, (inputs(rows), ONE_CLASS[:rows]))
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=3, max_size=3), st.integers(0, 2), st.integers(0, 23))
+@settings(max_examples=30, deadline=None)
+def test_weights_are_refused_wherever_the_rare_class_is(
+    weight: list[float], common: int, where: int
+) -> None:
+    """Unless they are all alike, where they cancel rightly."""
+    targets = torch.full((ROWS,), common)
+    targets[where] = (common + 1) % 3
+    loss = nn.CrossEntropyLoss(weight=torch.tensor(weight, dtype=torch.float64))
+    if max(weight) / min(weight) > 1.1:
+        with pytest.raises(ConfigError):
+            TorchProblem(network(), loss, (inputs(), targets))
+    elif max(weight) == min(weight):
+        TorchProblem(network(), loss, (inputs(), targets))
+
+
+@pytest.mark.parametrize("where", [0, 1, 7, ROWS - 1])
+def test_ignored_targets_are_refused(where: int) -> None:
+    targets = SORTED.clone()
+    targets[where] = -100
+    with pytest.raises(ConfigError, match="ignore_index"):
+        TorchProblem(network(), F.cross_entropy, (inputs(), targets))
+
+
+@pytest.mark.parametrize("mark", [-100, 0])
+def test_padded_sequences_are_no_mean_over_examples(mark: int) -> None:
+    """Tokens of short texts would weigh more in the mean of their examples."""
+    tokens = torch.randint(1, 5, (ROWS, 6), generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)
+    module = nn.Embedding(5, 5).double()
+
+    def mean(o: Any, t: Any) -> Any:
+        return F.cross_entropy(o.flatten(0, 1), t.flatten(), ignore_index=mark)
+
+    def mean_of_each(o: Any, t: Any) -> Any:
+        each = F.cross_entropy(o.transpose(1, 2), t, ignore_index=mark, reduction="none")
+        return (each.sum(1) / (t != mark).sum(1).clamp(min=1)).mean()
+
+    TorchProblem(module, mean, (tokens, tokens))
+    padded = tokens.clone()
+    padded[5:9, 3:] = mark
+    with pytest.raises(ConfigError):
+        TorchProblem(module, mean, (tokens, padded))
+    TorchProblem(module, mean_of_each, (tokens, padded))
+
+
+class Mixing(nn.Module):
+    """A layer whose outputs depend on the other examples, before a last one."""
+
+    def __init__(self, mix: Callable[[Any], Any], zero: bool) -> None:
+        super().__init__()
+        self.layers, self.mix = network(zero=zero), mix
+
+    def forward(self, rows: Any) -> Any:
+        hidden = self.mix(self.layers[:2](rows))
+        return self.layers[2](hidden)
+
+
+@pytest.mark.parametrize("zero", [False, True], ids=["", "equal outputs"])
+@pytest.mark.parametrize(
+    "mix",
+    [
+        lambda h: h - h.mean(0),
+        lambda h: h / h.norm(),
+        lambda h: h.softmax(0),
+        lambda h: h + h.flip(0),
+        lambda h: h.cumsum(0),
+        lambda h: (h @ h.T).softmax(1) @ h,
+        lambda h: h * h.amax(0, keepdim=True),
+        lambda h: h.sort(0).values,
+    ],
+    ids=["mean", "norm", "softmax", "flip", "cumsum", "attention", "amax", "sort"],
+)
+def test_a_module_that_mixes_examples_is_refused(mix: Any, zero: bool) -> None:
+    """Also where the first two rows are the same."""
+    rows = inputs()
+    rows[1] = rows[0]
+    with pytest.raises(ConfigError):
+        TorchProblem(Mixing(mix, zero), F.cross_entropy, (rows, SORTED))
+
+
+def test_a_large_table_of_many_classes_is_looked_through() -> None:
+    """One ignored target among 200,000, and one heavy class of 2,000."""
+    rows, classes = 200_000, 2_000
+    targets = torch.arange(rows) % classes
+    numbers = torch.ones(rows, 1, dtype=torch.float64)
+    torch.manual_seed(0)
+    module = nn.Linear(1, classes).double()
+    TorchProblem(module, F.cross_entropy, (numbers, targets))
+    ignored = targets.clone()
+    ignored[123_457] = -100
+    with pytest.raises(ConfigError, match="ignore_index"):
+        TorchProblem(module, F.cross_entropy, (numbers, ignored))
+    weight = torch.linspace(1.0, 2.0, classes, dtype=torch.float64)
+    with pytest.raises(ConfigError, match="no class weights"):
+        TorchProblem(module, nn.CrossEntropyLoss(weight=weight), (numbers, targets))
+
+
+# ---------------------------------------------------------------------- what the node says
+
+
+@pytest.mark.parametrize(
+    ("loss", "targets", "said", "own"),
+    [
+        (nn.BCEWithLogitsLoss(), NUMBERS, "ValueError", "Target size"),
+        (F.cross_entropy, torch.cat([SORTED[:-1], torch.tensor([3])]), "IndexError", "Target 3"),
+        (lambda o, t: o.no_such, SORTED, "AttributeError", "'no_such'"),
+        (lambda o, t: {"a": 1}[int(t[0])], SORTED, "KeyError", "KeyError: 0"),
+    ],
+    ids=["shapes", "a class too many", "attribute", "key"],
+)
+def test_the_text_of_the_users_own_code_is_in_the_nodes_log_alone(
+    loss: Loss, targets: Any, said: str, own: str
+) -> None:
+    outputs = 1 if targets is NUMBERS else CLASSES
+
+    def problem(context: Context) -> TorchProblem:
+        return TorchProblem(network(outputs), loss, (inputs(), targets))
+
+    grid, start = InlineGrid(client_app("fed-plt", problem), 2), initial_arrays(network(outputs))
+    with own_log() as log, pytest.raises(RunError) as caught:
+        FedPLT(wait_timeout=0.1).start(grid, start, num_rounds=1)
+    line = f"module and loss cannot run on one example of data ({said})"
+    assert line in str(caught.value)
+    assert own not in str(caught.value)
+    of_nodes = [each for each in log.lines if each.startswith("agent") and own in each]
+    assert len(of_nodes) == 2
+    others = [each for each in log.lines if own in each and each not in of_nodes]
+    assert not others
+
+
+def test_shapes_that_make_all_pairs_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"shape \(1,\) and targets of shape \(\)"):
+        TorchProblem(network(1), nn.MSELoss(), (inputs(), NUMBERS))
+
+
+# ---------------------------------------------------------------------- private steps
+
+PRIVATE = {"clip": 0.5, "noise_scale": 0.01, "max_local_steps": 1, "step_size_base": 0.1}
+
+
+def private_round(loss: Loss, targets: Any, zero: bool = False) -> Any:
+    """Return the result of a round of one private step on all rows."""
+    make = lambda: network(CLASSES, zero)  # noqa: E731
+    participant = LoopParticipant("scaffold", make, lambda context: ROWS)
+    app = participant.app()
+
+    def loss_fn(model: Any, batch: Any) -> Any:
+        return loss(model(batch[0]), batch[1])
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        model = make()
+        with participant.round(message, context, model) as local:
+            local.private_step(loss_fn, (inputs(), targets))
+        return local.reply()
+
+    return Scaffold(**PRIVATE).start(InlineGrid(app, 1), initial_arrays(make()), num_rounds=1)
+
+
+IN_VMAP = [
+    name
+    for name in CLASS_LOSSES
+    if name not in ("weights by frequency", "an ignored class", "a mask")
+]
+
+
+@pytest.mark.parametrize("zero", [False, True], ids=["", "equal outputs"])
+@pytest.mark.parametrize("name", IN_VMAP)
+def test_a_private_step_refuses_what_is_no_mean(name: str, zero: bool) -> None:
+    """Whatever the records are: here all are of one class, where weights cancel."""
+    told = (
+        Told.CLASS_WEIGHTS if "class weights" in name or name.startswith("smoothed with") else None
+    )
+    if name == "weights of log-probabilities":
+        told = Told.CLASS_WEIGHTS
+    with refused(told or Told.NO_MEAN, "."):
+        private_round(CLASS_LOSSES[name], ONE_CLASS, zero)
+
+
+@pytest.mark.parametrize("zero", [False, True], ids=["", "equal outputs"])
+@pytest.mark.parametrize("name", RIGHT_CLASSES)
+def test_a_private_step_takes_means(
+    name: str, zero: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    done = private_round(RIGHT_CLASSES[name], SORTED, zero)
+    assert not done.history[0].failures
+    assert "not the mean" not in caplog.text
+
+
+def test_no_refusal_says_that_a_record_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    """The coordinator would see that it is there: the node's own log says it."""
+    from privet.agents.loop.private_steps import warn_once
+
+    warn_once.cache_clear()
+    targets = SORTED.clone()
+    targets[-1] = -100
+    with caplog.at_level(logging.WARNING, "flwr.privet"):
+        assert not private_round(F.cross_entropy, targets).history[0].failures
+    assert "not the mean of their losses (class weights, a sum, ignored targets)" in caplog.text
+
+
+def plain(tensor: Any) -> Any:
+    """Return the numbers of all examples, of a tensor of one under vmap."""
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    return np.array(tensor.tolist())
+
+
+def test_what_is_tried_has_no_number_of_the_records() -> None:
+    """A loss that is no mean where it meets their numbers alone is not refused."""
+    seen: list[Any] = []
+
+    def watched(o: Any, t: Any) -> Any:
+        seen.append(plain(t))
+        return F.cross_entropy(o, t)
+
+    targets = SORTED.clone()
+    targets[:] = 2
+    private_round(watched, targets)
+    tried = [each for each in seen if (each != 2).any()]
+    assert tried
+    assert all(each.size <= 10 and set(each.ravel()) <= set(range(8)) for each in tried)

@@ -8,18 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Context, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
 from privet.client_apps import client_app
 from privet.client_apps.rivals.tamuna import local_steps
-from privet.core import ConfigError
+from privet.core import ConfigError, algorithm
 from privet.kernel import BudgetRefused, NoiseError, Problem, Told
 from privet.kernel.programs.steps import MOST_STEPS
 from privet.sim.engine import InlineGrid
 from privet.strategies import Tamuna
-from privet.wire import pack
+from privet.wire import AGENT_RECORD, ENROL, RECORD, pack
 from privet.wire.contract import agent_record, encode_settings, shared_record
+from privet.wire.payload import from_payload, to_payload
 from redteam.harness import PRIVATE, SETTINGS, Node, problem
+from support.federations import app_of, logistic_agents
 
 SETTINGS_TEXTS = {
     "nested lists": "[" * 100_000,
@@ -200,6 +202,40 @@ def test_arrays_that_are_not_the_rounds(name: str, arrays: dict[str, Any], tmp_p
     answer = node.train(name, **arrays)
     if answer.refusal is not None:
         require_line(answer.refusal)
+
+
+@pytest.mark.parametrize("where", ["broadcast", "state"])
+@pytest.mark.parametrize("shape", [(-1, 1), (1, -1), (-1, 1, 1)], ids=str)
+@pytest.mark.parametrize("name", ["fed-plt", "fed-dyn", "led", "scaffold", "tamuna"])
+def test_an_agent_that_is_not_private_takes_no_table_for_a_vector(
+    name: str, shape: tuple[int, ...], where: str
+) -> None:
+    """A column beside the agent's own vectors would make a matrix of the model's size squared."""
+    sent: list[RecordDict] = []
+
+    class Grid(InlineGrid):
+        def deliver(self, message: Message) -> Message | None:
+            if message.metadata.message_type != ENROL:
+                sent.append(message.content)
+            return super().deliver(message)
+
+    agents = logistic_agents(1, rows=20, dim=500)
+    grid = Grid(app_of(agents, name), [{"partition-id": 0}])
+    model = ArrayRecord({"x": Array(np.zeros(500))})
+    algorithm(name).load_strategy()(num_agents=1).start(grid, model, num_rounds=1)
+    shared, own = sent[0][RECORD], sent[0][AGENT_RECORD]
+    assert isinstance(shared, ConfigRecord)
+    arrays = from_payload(shared["payload"])
+    tables = {key: one.reshape(shape) if one.size > 1 else one for key, one in arrays.items()}
+    if where == "broadcast":
+        shared = ConfigRecord({**shared, "payload": to_payload(tables)})
+    else:
+        own = agent_record(0, pack(tables))
+    fresh = InlineGrid(app_of(agents, name), [{"partition-id": 0}])
+    (node,) = fresh.get_node_ids()
+    content = RecordDict({RECORD: shared, AGENT_RECORD: own})
+    (reply,) = fresh.send_and_receive([Message(content, node, "train")])
+    assert "expected (500,) in float64" in reply.error.reason
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyError, ConfigError, NoiseError, BudgetRefused])

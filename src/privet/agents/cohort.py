@@ -633,8 +633,8 @@ class _BlockRound(Round[Local, Trained]):
         block = self._block
         if block.half.private:
             require_tame([*self._base.values(), *self._per_agent.values()])
-            for arrays in (self._broadcast, row_of(self._per_agent, 0), row_of(self._base, 0)):
-                require_vectors(arrays, block.members[self._rows[0]].problem)
+        for arrays in (self._broadcast, row_of(self._per_agent, 0), row_of(self._base, 0)):
+            require_vectors(arrays, block.members[self._rows[0]].problem, block.half.private)
 
     def charge(self) -> None:
         """Charge every row; a row that is refused is asked by message, and reports it there."""

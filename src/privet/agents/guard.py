@@ -253,10 +253,14 @@ def checked_terms(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**settings, **terms}
 
 
-def require_vectors(arrays: Mapping[str, NDArray[Any]], problem: Problem) -> None:
+def require_vectors(
+    arrays: Mapping[str, NDArray[Any]], problem: Problem, private: bool = True
+) -> None:
     """Refuse received arrays that are no vectors of the model, before anything is charged.
 
-    An array of several rows would have one draw serve all of them.
+    An array of several rows would have one draw serve all of them, and a column beside a vector
+    makes a matrix of the model's size squared. Agents that are not private take a few numbers in
+    place of a vector, such as Fed-PLT's adapted rho.
 
     Raises
     ------
@@ -266,6 +270,8 @@ def require_vectors(arrays: Mapping[str, NDArray[Any]], problem: Problem) -> Non
     for name, array in arrays.items():
         shape = () if name in _NUMBERS else vector
         if array.shape == shape and (not shape or array.dtype == dtype):
+            continue
+        if not private and array.dtype.kind == "f" and array.ndim < 2:
             continue
         if name not in (ENCODED, BUFFERS) and not name.startswith(OF_LOOP):
             raise WireError(

@@ -121,6 +121,7 @@ class MessageRound(Round[Local, RecordDict]):
         self.problem = self._prepared.problem
         broadcast = self._participant.broadcast(instruction, half.private)
         require_buffers(broadcast, getattr(self.problem, "buffers", None))
+        require_vectors(broadcast, self.problem, half.private)
         if instruction.recovery is not None:
             require_small(instruction.recovery, self.problem)
         base, self._public = _base_state(instruction, held), instruction.recovery is not None
@@ -131,6 +132,7 @@ class MessageRound(Round[Local, RecordDict]):
             if instruction.tag:
                 self._ask_for_state()
             base, self._public = dict(half.restart(broadcast, self.facts)), True
+        require_vectors(base, self.problem, half.private)
         self._held, self._broadcast, self._base = held, broadcast, Received(base)
         self._plan_masking()
 
@@ -158,8 +160,6 @@ class MessageRound(Round[Local, RecordDict]):
         require_fixed_time(self.problem, self.settings, private, seconds, limited=limited)
         if self.half.private:
             require_tame(self._base.values())
-            for arrays in (self._broadcast, self._base):
-                require_vectors(arrays, self.problem)
 
     def charge(self) -> None:
         instruction, held = self.instruction, self._held

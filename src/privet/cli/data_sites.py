@@ -38,17 +38,21 @@ def compare(files: Sequence[str], given: Mapping[str, Any], *, as_json: bool) ->
     tables = {file: one for file, one in read.items() if not isinstance(one, str)}
     agreed = agreement({file: meaning.text for file, (meaning, _) in tables.items()})
     found, orders = dict.fromkeys(files, ""), dict.fromkeys(files, "")
+    lacking: list[tuple[str, str]] = []
     for file, (meaning, _) in tables.items():
         found[file] = agreed.unfit(meaning.text, "the others")
-        if agreed.meaning is not None:
-            orders[file] = _order(meaning, agreed.meaning)
+        if agreed.meaning is not None and not found[file]:
+            orders[file], lines = _order(meaning, agreed.meaning)
+            lacking += [(name, f"{file}: column {name}: {line}") for name, line in lines.items()]
     same = not (faulty or any(found.values()))
     scaled = any(meaning.rows for meaning, _ in tables.values())
     doubts = [f"{file}: {one.text}" for file, (_, data) in tables.items() for one in data.doubts]
     if len(tables) > 1:
         folder = os.path.commonpath([os.path.dirname(os.path.abspath(file)) for file in files])
         short = {os.path.relpath(file, folder): data for file, (_, data) in tables.items()}
-        doubts += [one.text for one in between_tables(short)]
+        between = [one.text for one in between_tables(short)]
+        told = {text.partition(":")[0] for text in between}
+        doubts += [line for name, line in lacking if f"column {name}" not in told] + between
     if as_json:
         said = {
             file: {"difference": found[file], "order": orders[file], "fault": faulty.get(file, "")}
@@ -73,22 +77,26 @@ def compare(files: Sequence[str], given: Mapping[str, Any], *, as_json: bool) ->
     return same
 
 
-def _order(one: Any, base: Any) -> str:
-    """Return how a table that the others take is put into their form; empty where it is in it."""
+def _order(one: Meaning, base: Meaning) -> tuple[str, dict[str, str]]:
+    """Return how a table that the others take is put into their form, empty where it is in it, and
+    by column the doubt about categories of the others that no row of it has."""
     known = {name: facts.get("categories", []) for name, facts in one.columns.items()}
     others = {name: facts.get("categories", []) for name, facts in base.columns.items()}
-    if list(known) != list(others) or any(
-        known[name] != [text for text in others[name] if text in known[name]] for name in others
-    ):
-        return _ANOTHER_ORDER
-    said = []
+    lines = {}
     for name, texts in known.items():
-        lacking = [text for text in others[name] if text not in texts]
-        if lacking and len(texts) == 1:
-            said.append(f"with {name} = {texts[0]} in every row")
-        elif lacking:
-            said.append(f"without {name} = {', '.join(lacking[:_SHOWN])}{_more(lacking)}")
-    return f"as the others, {', '.join(said)}" if said else ""
+        if lacking := [text for text in others[name] if text not in texts]:
+            shown = f"{', '.join(lacking[:_SHOWN])}{_more(lacking)}"
+            text = f"{texts[0]} in every row" if len(texts) == 1 else f"no row has {shown}"
+            lines[name] = (
+                f"{text}, as rows of other tables have: if it is written in another way here, write "
+                "it as they do"
+                if len(texts) > 1
+                else f"{text}, and {shown} in other tables: if they mean the same, write them alike"
+            )
+    moved = list(known) != list(others) or any(
+        known[name] != [text for text in others[name] if text in known[name]] for name in others
+    )
+    return _ANOTHER_ORDER if moved else "", lines
 
 
 def _more(texts: Sequence[str]) -> str:

@@ -80,6 +80,12 @@ class ColumnFacts:
         Whether they are whole numbers, more than 20 and all different.
     far : tuple
         Numbers far from all others, each with how many rows have it.
+    often : mapping
+        Of varied numbers, how many rows have each that a fiftieth of them or more have.
+    levels : tuple
+        Of varied numbers, 20 quantiles, each the middle of a twentieth of the rows; else empty.
+    trend : float
+        The correlation of ranks with the label, as a multiple of its standard error (Fisher's z).
     """
 
     rows: int
@@ -92,6 +98,9 @@ class ColumnFacts:
     ids: bool = False
     different: bool = False
     far: tuple[tuple[float, int], ...] = ()
+    often: Mapping[float, int] = field(default_factory=dict)
+    levels: tuple[float, ...] = ()
+    trend: float = 0.0
 
     @property
     def only(self) -> str:

@@ -10,6 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,22 @@ _PART_OF_ROWS = 0.05
 _CHANCE, _CHANCE_OF_UNKNOWN = 1e-6, 1e-3
 """The chance that none of some rows have a category, if rows were dealt to sites at random, below
 which it is doubted; higher for a word of `_UNKNOWN`, which often stands for an empty cell."""
+_OFTEN, _MORE_OFTEN = 0.2, 10.0
+"""Part of a site's rows with one number, so many times that of the other sites, that is doubted."""
+_LEVELS = (np.arange(20) + 0.5) / 20
+_LEAST = 4
+"""Of these quantiles, those of a fifth of the rows."""
+_TREND, _AGAINST = 4.0, 3.0
+"""Standard errors from which a correlation at other sites, and one of the other sign at a site, are
+not by chance."""
+_UNITS = (
+    *(1.609, 2.2046, 2.54, 2.665, 2.8, 4.184, 7.0, 7.5, 10.0, 12.0, 17.1, 18.02, 24.0, 28.35),
+    *(30.44, 38.67, 60.0, 88.4, 100.0, 365.25, 1000.0),
+)
+"""Factors between usual units, such as pounds in a kilogram, and the mg/dl of 1 mmol/l glucose;
+2.665 is that of body temperatures in degrees Fahrenheit and Celsius."""
+_CENTURY, _EPOCHS = 36524.5, 1462.0
+"""Days of a century, and those between the first days of Excel's two calendars (1900 and 1904)."""
 _PLURAL = {"class": "classes", "category": "categories"}
 
 Sites = Mapping[str, ColumnFacts]
@@ -67,6 +84,46 @@ def facts_of(
         return {name: _of_categories(codes[rows], column) for name, rows in sites.items()}
     numbers = as_numbers(values)
     return {name: _of_numbers(numbers[rows]) for name, rows in sites.items()}
+
+
+def with_trends(
+    facts: Mapping[str, Sites],
+    columns: Sequence[SourceColumn],
+    values: Mapping[str, Any],
+    sites: Mapping[str, Indices | slice],
+) -> dict[str, Sites]:
+    """Return facts, by name of the column, with the trends of features that have an order, beside a
+    label, the last column, that has one."""
+    *inputs, label = columns
+    found = dict(facts)
+    if (targets := _ordered(label, values[label.name])) is None:
+        return found
+    for column in inputs:
+        if (numbers := _ordered(column, values[column.name])) is not None:
+            found[column.name] = {
+                site: replace(one, trend=_trend(numbers[sites[site]], targets[sites[site]]))
+                for site, one in facts[column.name].items()
+            }
+    return found
+
+
+def _ordered(column: SourceColumn, values: Any) -> FloatArray | None:
+    """Return a column as numbers, NaN where one is missing; None of other than two categories."""
+    if not column.categories:
+        return as_numbers(values)
+    two = len(column.categories) == 2
+    return np.asarray([0.0, 1.0, np.nan])[codes_of(values, column)] if two else None
+
+
+def _trend(numbers: FloatArray, targets: FloatArray) -> float:
+    known = ~(np.isnan(numbers) | np.isnan(targets))
+    if known.sum() < _ENOUGH:
+        return 0.0
+    ranks = [np.unique(one[known], return_inverse=True)[1] for one in (numbers, targets)]
+    if not all(one.any() for one in ranks):
+        return 0.0
+    correlation = min(max(float(np.corrcoef(*ranks)[0, 1]), -0.999), 0.999)
+    return math.atanh(correlation) * math.sqrt(int(known.sum()) - 3)
 
 
 def _of_categories(codes: LabelArray, column: SourceColumn) -> ColumnFacts:
@@ -86,6 +143,8 @@ def _of_numbers(numbers: FloatArray) -> ColumnFacts:
     whole = bool((each == np.floor(each)).all())
     few = whole and len(each) <= MOST_CLASSES
     different = whole and len(each) == len(known) > MOST_CLASSES and not missing
+    varied = not few and len(each) >= VARIED and len(known) >= _ENOUGH
+    most = np.flatnonzero(50 * counts >= len(known)) if varied else []
     ids = different and (high - low < 2 * len(known) or _in_order(known))
     return ColumnFacts(
         len(known),
@@ -98,6 +157,8 @@ def _of_numbers(numbers: FloatArray) -> ColumnFacts:
         ids,
         different,
         _far(each, counts),
+        {float(each[at]): int(counts[at]) for at in most if counts[at] > 1},
+        tuple(np.quantile(known, _LEVELS).tolist()) if varied else (),
     )
 
 
@@ -323,7 +384,8 @@ def of_each(
             constant.append((name, f"{of} {text}"))
         if column.categories:
             continue
-        if found := _of_far(own, whole[name].far, column.dates):
+        often = _of_often(own, column.dates)  # where that is said, of all rows it need not be
+        if found := _of_far(own, () if often else whole[name].far, column.dates):
             far.append((name, f"{of} {found}"))
         if column.dates or column is label:
             continue
@@ -334,6 +396,7 @@ def of_each(
             ids.append(Fault(text, drop=(name,), stops=False))
             far = [one for one in far if one[0] != name]
     told = {name for name, _ in (*constant, *far)}
+    told |= {one.name for one in columns if _of_often(facts[one.name], one.dates)}
     zeros = [name for name, _ in far if 0.0 in dict(whole[name].far)]
     far += _of_zeros([one for one in columns if one.name not in told], values, zeros)
     return [
@@ -510,19 +573,152 @@ def between(
         The name of the site that is the test set.
     """
     found: list[tuple[str, str]] = []
+    columns = list(columns)
     for column in columns:
         own = {site: one for site, one in facts[column.name].items() if one.rows}
         if column.categories:
             texts = _of_parted(column, own, test, "class" if column.name == label else "category")
+        elif texts := _of_often(own, column.dates):
+            pass
         elif column.dates:
-            continue
+            texts = _of_days(own)
         else:
             moments = {site: one.moments for site, one in own.items()}
             texts = of_numbers(moments, {site: one.counts for site, one in own.items()})
             if column.name == label and not column.public:
                 texts += _of_kinds(own)
+            texts = texts or _of_part(own)
         found += [(column.name, f"column {column.name}: {text}") for text in texts]
+    told = {name for name, _ in found}
+    if label not in told and any(column.name == label for column in columns):
+        known = [one.name for one in columns if one.name not in {*told, label}]
+        found += _of_trends({name: facts[name] for name in known}, label)
     return _some_lines(found, "differ between sites")
+
+
+def _of_often(own: Sites, dates: str) -> list[str]:
+    """Return the doubt about a number that sites have in a good part of their rows, and the others
+    far less often, by more than chance, as one that stands for missing values."""
+    known = {site: one for site, one in own.items() if one.levels}
+    found = []
+    for site, one in known.items():
+        others = [other for name, other in known.items() if name != site]
+        total = sum(other.rows for other in others)
+        for value, rows in one.often.items() if others else ():
+            part, elsewhere = rows / one.rows, sum(other.often.get(value, 0) for other in others)
+            if part < _OFTEN or _MORE_OFTEN * elsewhere > part * total or value in dict(one.far):
+                continue
+            if (one.rows / (one.rows + total)) ** rows < _CHANCE:
+                shown = str(np.datetime64(int(value), "D")) if dates else f"{value:.7g}"
+                found.append(f"{shown} in {rows} of {one.rows} rows of {site!r}")
+    if not found:
+        return []
+    return [
+        f"{', '.join(found[:_MOST_CODES])}, and seldom or never elsewhere: if it stands for missing "
+        "values, leave these cells empty"
+    ]
+
+
+def _of_part(own: Sites) -> list[str]:
+    """Return the doubt that a part of a site's rows is in another unit: their logarithms lie in two
+    heaps, each as wide as those of the others, one of them where these are."""
+    known = {
+        site: np.log(one.levels)
+        for site, one in own.items()
+        if one.levels and one.low > 0 and not one.far
+    }
+    for site, logs in known.items():
+        others = np.concatenate([np.empty(0), *(known[one] for one in known if one != site)])
+        if not len(others) or not (wide := float(others.std())):
+            continue
+        heaps = [(logs[:at], logs[at:]) for at in range(_LEAST, len(logs) - _LEAST + 1)]
+        low, high = min(heaps, key=lambda pair: sum(len(one) * one.var() for one in pair))
+        step, middle = float(high.mean() - low.mean()), float(others.mean())
+        unit = any(abs(step - math.log(one)) < max(0.04, wide / 4) for one in _UNITS)
+        alike = all(wide / 1.6 < one.std() < 1.3 * wide for one in (low, high))
+        near = min(abs(float(one.mean()) - middle) for one in (low, high)) < wide / 2
+        if unit and alike and near and step > 3.2 * wide:
+            few, more = sorted((low, high), key=len)
+            return [
+                f"about {math.exp(few.mean()):.3g} in {len(few) / len(logs):.0%} of the rows of "
+                f"{site!r}, and about {math.exp(more.mean()):.3g} in its others: if these are in "
+                "two units, convert them to one"
+            ]
+    return []
+
+
+def _of_days(own: Sites) -> list[str]:
+    """Return the doubt that dates of a site are a century off, or count from another first day."""
+    known = {site: one for site, one in own.items() if one.levels}
+    for site, one in known.items():
+        others = [other for name, other in known.items() if name != site]
+        if not others:
+            return []
+        days = np.asarray(one.levels)
+        rest = np.sort(np.concatenate([other.levels for other in others]))
+        beyond = days[
+            (days < min(other.low for other in others))
+            | (days > max(other.high for other in others))
+        ]
+        for sign, than in ((1, "later"), (-1, "earlier")):
+            moved = beyond - sign * _CENTURY
+            if len(beyond) and rest[0] <= moved.min() <= moved.max() <= rest[-1]:
+                part = len(beyond) / len(days)
+                return [
+                    f"{part:.0%} of the dates of {site!r} are about a century {than} than all "
+                    f"others ({_date(beyond[0])} to {_date(beyond[-1])}): write years with four "
+                    "digits, and check these"
+                ]
+        width = float(rest[-1] - rest[0])
+        steps = np.abs(days - np.quantile(rest, _LEVELS))[[1, 10, 18]]
+        if 0 < width < 2 * _EPOCHS and np.abs(steps - _EPOCHS).max() < min(0.1 * width, 180.0):
+            return [
+                f"the dates of {site!r} and of all others are {_EPOCHS:.0f} days apart, as those "
+                "of Excel's calendars of 1900 and 1904: set one calendar in Excel, and export again"
+            ]
+    return []
+
+
+def _date(days: float) -> str:
+    return str(np.datetime64(int(days), "D"))
+
+
+def _of_trends(facts: Mapping[str, Sites], label: str) -> list[tuple[str, str]]:
+    """Return the doubts that a site has its labels, or a column, the other way round: the features
+    that go with the label at all others go against it there, by more than chance."""
+    going = {
+        name: {site: one.trend for site, one in own.items() if one.trend and len(one.counts) != 1}
+        for name, own in facts.items()
+    }
+    turned: dict[str, list[str]] = {}
+    strong: dict[str, list[str]] = {}
+    for name, trends in going.items():
+        for site, trend in trends.items():
+            others = [one for other, one in trends.items() if other != site]
+            whole = sum(others) / math.sqrt(max(1, len(others)))
+            if abs(whole) < _TREND:
+                continue
+            strong.setdefault(site, []).append(name)
+            if abs(trend) >= _AGAINST and all(one * trend < 0 for one in others):
+                turned.setdefault(site, []).append(name)
+    found = []
+    pair = len({site for trends in going.values() for site in trends}) == 2
+    for site in list(turned)[: 1 if pair else None]:
+        names = turned[site]
+        if len(names) > 1 and 2 * len(names) >= len(strong[site]):
+            text = (
+                f"column {label}: {some(names)} go with it in {site!r} the other way round than "
+                "elsewhere: if its classes or numbers are reversed there, turn them round"
+            )
+            found.append((label, text))
+            continue
+        for name in names:
+            text = (
+                f"column {name}: goes with {label} in {site!r} the other way round than elsewhere: "
+                "if its scale or codes are reversed there, turn them round"
+            )
+            found.append((name, text))
+    return found
 
 
 def _of_kinds(own: Sites) -> list[str]:

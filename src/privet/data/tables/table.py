@@ -68,6 +68,7 @@ from privet.data.tables.sites import (
     of_each,
     of_missing_classes,
     sites_of,
+    with_trends,
 )
 from privet.data.tables.spellings import of_missing_texts, of_spelt
 from privet.data.tables.values import (
@@ -185,6 +186,10 @@ def load_table(source: Source) -> Dataset:
     if any(fault.stops for fault in faults):
         raise TableError(source, faults)
     *inputs, label = columns
+    whole_facts = with_trends(
+        {name: {"": one} for name, one in facts.items()}, columns, values, {"": slice(None)}
+    )
+    facts = {name: own[""] for name, own in whole_facts.items()}
     faults += of_ids(source, inputs, values)
     faults += of_numbers_of_dates(inputs, values)
     faults += of_survival(label, inputs, values)
@@ -260,6 +265,7 @@ def _of_sites(
     known = [(sites, test) for sites, test in ((by_file, TEST), (by_id, "")) if sites]
     for sites, test in known or [({}, "")]:
         facts = {one.name: facts_of(one, values[one.name], sites) for one in columns}
+        facts = with_trends(facts, columns, values, sites)
         lines = of_each(inputs, label, values, sites, facts, whole)
         lines += between(columns, facts, label.name, test)
         found |= {fault.text: fault for fault in lines}

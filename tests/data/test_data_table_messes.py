@@ -869,3 +869,111 @@ def test_a_site_of_one_class_is_named_unless_all_are(tmp_path: Path, dealt: bool
     lines = _said(tmp_path, a=_with_label(np.full(60, "well")), b=_with_label(both, 4))
     assert len(lines) == (not dealt)
     assert all("column y: well in every row of 'a', and other values" in line for line in lines)
+
+
+# ------------------------------------------------------------------ a part of a site, and order
+
+MANY = 200
+AT = np.arange(MANY)
+
+
+def site(seed: int) -> pd.DataFrame:
+    """Return rows of a site, with features that go with the label."""
+    draw = np.random.default_rng(seed)
+    made = pd.DataFrame(
+        {
+            "weight": draw.normal(80, 15, MANY).clip(40).round(1),
+            "glucose": draw.normal(121, 30, MANY).clip(44, 199).round(),
+            "pain": draw.integers(1, 6, MANY),
+            "sex": draw.choice(["f", "m"], MANY),
+        }
+    )
+    spread = pd.to_timedelta(draw.integers(0, 1400, MANY), unit="D")
+    made["day"] = pd.Timestamp("2016-01-01") + spread
+    born = pd.to_timedelta(draw.integers(0, 365 * 80, MANY), unit="D")
+    made["born"] = pd.Timestamp("1925-01-01") + born
+    odds = 0.04 * (made.glucose - 121) + 1.1 * (made.pain - 3) + 1.5 * (made.sex == "f") - 0.75
+    return made.assign(label=np.where(draw.random(MANY) < 1 / (1 + np.exp(-odds)), "ill", "well"))
+
+
+CENTURY = pd.DateOffset(years=100)
+BERN, GRAZ, LINZ = (site(seed) for seed in (1, 2, 3))
+POUNDS = (GRAZ.weight * 2.2046).round(1)
+PARTS: dict[str, tuple[pd.DataFrame, str]] = {
+    "clean": (GRAZ, ""),
+    "pounds": (
+        GRAZ.assign(weight=GRAZ.weight.where(AT % 4 > 0, POUNDS)),
+        r"column weight: about 17\d in 25% of the rows of 'graz.*two units, convert them to one",
+    ),
+    "mmol/l": (
+        GRAZ.assign(glucose=GRAZ.glucose.where(AT % 2 > 0, (GRAZ.glucose / 18.02).round(1))),
+        "column glucose: about 6.* in 50% of the rows of 'graz",
+    ),
+    "calendar of 1904": (
+        GRAZ.assign(day=GRAZ.day + pd.Timedelta(days=1462)),
+        "column day: the dates of 'graz.*' and of all others are 1462 days apart.*set one calendar",
+    ),
+    "a century later": (
+        GRAZ.assign(day=GRAZ.day + CENTURY),
+        "column day: 100% of the dates of 'graz.*' are about a century later",
+    ),
+    "a century earlier": (
+        GRAZ.assign(day=GRAZ.day - CENTURY),
+        "column day: 100% of the dates of 'graz.*' are about a century earlier",
+    ),
+    "years of two digits": (
+        GRAZ.assign(born=GRAZ.born.where(GRAZ.born >= "1969-01-01", GRAZ.born + CENTURY)),
+        "column born: 55% of the dates of 'graz.*' are about a century later",
+    ),
+    "a stand-in": (
+        GRAZ.assign(glucose=GRAZ.glucose.where(AT % 5 > 1, 120)),
+        "column glucose: 120 in 81 of 200 rows of 'graz.*', and seldom .*leave these cells empty",
+    ),
+    "many zeros": (
+        GRAZ.assign(weight=GRAZ.weight.where(AT % 10 > 6, 0)),
+        "column weight: 0 in 140 of 200 rows of 'graz.*', and seldom or never elsewhere",
+    ),
+    "a reversed scale": (
+        GRAZ.assign(pain=6 - GRAZ.pain),
+        "column pain: goes with label in 'graz.*' the other way round than elsewhere",
+    ),
+    "reversed classes": (
+        GRAZ.assign(label=GRAZ.label.map({"ill": "well", "well": "ill"})),
+        "column label: .* go with it in 'graz.*' the other way round than elsewhere",
+    ),
+}
+
+
+@pytest.mark.parametrize("way", ["files", "ids", "tables"])
+@pytest.mark.parametrize("mess", PARTS)
+def test_what_is_odd_in_a_part_or_in_the_order_of_a_site_is_one_line(
+    tmp_path: Path, mess: str, way: str
+) -> None:
+    odd, expected = PARTS[mess]
+    sites = {"bern": BERN, "graz": odd, "linz": LINZ}
+    if way == "tables":
+        files = [str(csv(tmp_path / f"{name}.csv", one)) for name, one in sites.items()]
+        shown = json.loads(privet("data", *files, "dates=day-first", "--json").out)
+        found = shown["doubts"]
+    else:
+        found = found_by(sites, tmp_path, way, dates="day-first")
+    assert len(found) == bool(expected), found
+    assert all(re.match(expected, line) for line in found), found
+
+
+def test_a_folder_that_nodes_would_not_be_let_in_with_is_said_to_be_so(tmp_path: Path) -> None:
+    """This process reads such files as one table, each written in its own way."""
+    usual, odd = rows(0, c=np.resize(["a", "b"], N)), rows(1, c=np.resize(["a", "d"], N))
+    for name, one in {"bern": usual, "graz": odd, "linz": usual}.items():
+        csv(tmp_path / f"{name}.csv", one)
+    shown = privet("data", str(tmp_path))
+    line = f"- {tmp_path / 'graz.csv'}: has c = a, d, the others c = a, b"
+    assert shown.code == 2
+    assert line in shown.out.splitlines()
+    known = privet("data", str(tmp_path), "--json")
+    assert (known.code, list(json.loads(known.out)["refused-nodes"])) == (
+        2,
+        [line[2:].split(":", maxsplit=1)[0]],
+    )
+    csv(tmp_path / "graz.csv", rows(2, c=np.resize(["b", "a"], N)))
+    assert privet("data", str(tmp_path)).code == 0

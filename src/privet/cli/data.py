@@ -13,7 +13,7 @@ import numpy as np
 import typer
 
 from .config import assignment, given_keys
-from .data_sites import compare
+from .data_sites import compare, refused
 from .keys import ConfigOption, JsonOption, completed
 
 if TYPE_CHECKING:
@@ -41,6 +41,10 @@ _DEALT = ("partition", "num-agents")
 _REFUSED = {("missing", "mean"), ("missing", "drop")}
 """Values that depend on the records."""
 _TO_CHOOSE = "choose the label-column first: put its name in place of COLUMN below"
+_UNLIKE = (
+    "this process reads the folder as one table all the same; for a deployment mend these files, "
+    "or give all nodes the same schema"
+)
 _IN_THE_FILE = "no key repairs all of it: edit the file, then check it again"
 
 
@@ -73,6 +77,7 @@ def data(
     from privet.data import DataError, federation_from_config
     from privet.data.settings import DATA_KEYS
     from privet.data.tables.faults import TableError
+    from privet.data.tables.files import node_files
     from privet.data.tables.schema import write_schema
     from privet.server_apps import read_config
     from privet.server_apps.build import agents_of
@@ -122,8 +127,11 @@ def data(
         _show_columns(dataset, others)
     if unfit:
         raise unfit
+    of_nodes = node_files(files[0]) if files and not resolved["id-column"] else []
+    unlike = refused(of_nodes, given) if len(of_nodes) > 1 else {}
     if as_json:
-        print(json.dumps(_as_json(federation, resolved["partition"], others)))
+        shown = _as_json(federation, resolved["partition"], others)
+        print(json.dumps({**shown, "refused-nodes": unlike}))
     else:
         _show_agents(federation, resolved["partition"])
     if schema:
@@ -139,6 +147,12 @@ def data(
             print(_next_private(resolved, given, schema.resolve()))
     elif dataset.name == "csv" and not as_json:
         _print_next(files, given, _without_doubts(resolved, agents, {}, dataset.doubts))
+    if unlike:
+        if not as_json:
+            print("nodes that have one of these files each would be turned away:")
+            print(*(f"- {file}: {why}" for file, why in unlike.items()), sep="\n")
+            print(_UNLIKE)
+        raise typer.Exit(2)
 
 
 def _show_columns(dataset: Dataset, others: list[str]) -> None:

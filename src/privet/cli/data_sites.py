@@ -20,6 +20,7 @@ _SCALED = (
 )
 _SHOWN = 4
 """Categories that a line names."""
+_ALIKE = "if one of these means the same, write it alike"
 _ANOTHER_ORDER = "as the others in another order, which is put into theirs"
 
 
@@ -77,6 +78,20 @@ def compare(files: Sequence[str], given: Mapping[str, Any], *, as_json: bool) ->
     return same
 
 
+def refused(files: Sequence[str], given: Mapping[str, Any]) -> dict[str, str]:
+    """Return by file why a deployment whose nodes have one each would turn that node away."""
+    from privet.data.agreement import agreement
+
+    read = {file: _read(file, given) for file in files}
+    known = {file: one[0].text for file, one in read.items() if not isinstance(one, str)}
+    agreed = agreement(known)
+    found = {
+        file: agreed.unfit(known[file], "the others") if file in known else str(one)
+        for file, one in read.items()
+    }
+    return {file: why for file, why in found.items() if why}
+
+
 def _order(one: Meaning, base: Meaning) -> tuple[str, dict[str, str]]:
     """Return how a table that the others take is put into their form, empty where it is in it, and
     by column the doubt about categories of the others that no row of it has."""
@@ -84,15 +99,12 @@ def _order(one: Meaning, base: Meaning) -> tuple[str, dict[str, str]]:
     others = {name: facts.get("categories", []) for name, facts in base.columns.items()}
     lines = {}
     for name, texts in known.items():
-        if lacking := [text for text in others[name] if text not in texts]:
-            shown = f"{', '.join(lacking[:_SHOWN])}{_more(lacking)}"
-            text = f"{texts[0]} in every row" if len(texts) == 1 else f"no row has {shown}"
-            lines[name] = (
-                f"{text}, as rows of other tables have: if it is written in another way here, write "
-                "it as they do"
-                if len(texts) > 1
-                else f"{text}, and {shown} in other tables: if they mean the same, write them alike"
-            )
+        lacking = [text for text in others[name] if text not in texts]
+        shown = f"{', '.join(lacking[:_SHOWN])}{_more(lacking)}"
+        if lacking and len(texts) == 1:
+            lines[name] = f"{texts[0]} in every row, beside {shown} in other tables: {_ALIKE}"
+        elif lacking:
+            lines[name] = f"no row has {shown}, as other tables have: {_ALIKE}"
     moved = list(known) != list(others) or any(
         known[name] != [text for text in others[name] if text in known[name]] for name in others
     )

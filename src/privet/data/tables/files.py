@@ -220,7 +220,7 @@ def _tables(source: str) -> Iterator[tuple[str, Any]]:
         for name, rows in hub.splits(source).items():
             yield str(name), rows.with_format("arrow")[:]
     elif path.is_dir():
-        files = sorted(filter(_may_be_read, path.iterdir()))
+        files = _files(path)
         names = [_name(file) for file in files]
         for file, name in zip(files, names, strict=True):
             if names.count(name) > 1:
@@ -235,6 +235,16 @@ def _tables(source: str) -> Iterator[tuple[str, Any]]:
     else:
         what = "is of another kind" if path.exists() else "no such file"
         raise DataError(f"{path}: {what}; expected {EXPECTED}{near_path(path)}")
+
+
+def node_files(folder: str) -> list[str]:
+    """Return the tables of a folder but the test set, each of which a node may have of its own."""
+    files = _files(Path(folder)) if Path(folder).is_dir() else []
+    return [str(file) for file in files if _name(file) != TEST]
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(filter(_may_be_read, folder.iterdir()))
 
 
 def _may_be_read(file: Path) -> bool:

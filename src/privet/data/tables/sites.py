@@ -56,8 +56,6 @@ which it is doubted; higher for a word of `_UNKNOWN`, which often stands for an 
 _OFTEN, _MORE_OFTEN = 0.2, 10.0
 """Part of a site's rows with one number, so many times that of the other sites, that is doubted."""
 _LEVELS = (np.arange(20) + 0.5) / 20
-_LEAST = 4
-"""Of these quantiles, those of a fifth of the rows."""
 _TREND, _AGAINST = 4.0, 3.0
 """Standard errors from which a correlation at other sites, and one of the other sign at a site, are
 not by chance."""
@@ -614,8 +612,8 @@ def _of_often(own: Sites, dates: str) -> list[str]:
     if not found:
         return []
     return [
-        f"{', '.join(found[:_MOST_CODES])}, and seldom or never elsewhere: if it stands for missing "
-        "values, leave these cells empty"
+        f"{', '.join(found[:_MOST_CODES])}, and seldom or never elsewhere: if it stands for "
+        "missing values, leave these cells empty"
     ]
 
 
@@ -631,13 +629,13 @@ def _of_part(own: Sites) -> list[str]:
         others = np.concatenate([np.empty(0), *(known[one] for one in known if one != site)])
         if not len(others) or not (wide := float(others.std())):
             continue
-        heaps = [(logs[:at], logs[at:]) for at in range(_LEAST, len(logs) - _LEAST + 1)]
-        low, high = min(heaps, key=lambda pair: sum(len(one) * one.var() for one in pair))
+        low, high = _heaps(logs)
+        below, above = _heaps(np.sort(others))  # of one heap, its halves, or a long tail
         step, middle = float(high.mean() - low.mean()), float(others.mean())
         unit = any(abs(step - math.log(one)) < max(0.04, wide / 4) for one in _UNITS)
         alike = all(wide / 1.6 < one.std() < 1.3 * wide for one in (low, high))
         near = min(abs(float(one.mean()) - middle) for one in (low, high)) < wide / 2
-        if unit and alike and near and step > 3.2 * wide:
+        if unit and alike and near and step > 2.0 * (above.mean() - below.mean()):
             few, more = sorted((low, high), key=len)
             return [
                 f"about {math.exp(few.mean()):.3g} in {len(few) / len(logs):.0%} of the rows of "
@@ -645,6 +643,13 @@ def _of_part(own: Sites) -> list[str]:
                 "two units, convert them to one"
             ]
     return []
+
+
+def _heaps(ordered: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the two parts of numbers in order, of a fifth or more each, with least variance."""
+    least = len(ordered) // 5
+    parts = [(ordered[:at], ordered[at:]) for at in range(least, len(ordered) - least + 1)]
+    return min(parts, key=lambda pair: sum(len(one) * float(one.var()) for one in pair))
 
 
 def _of_days(own: Sites) -> list[str]:
@@ -660,16 +665,17 @@ def _of_days(own: Sites) -> list[str]:
             (days < min(other.low for other in others))
             | (days > max(other.high for other in others))
         ]
+        width = float(rest[-1] - rest[0])
+        low, high = rest[0] - width / 20, rest[-1] + width / 20
         for sign, than in ((1, "later"), (-1, "earlier")):
             moved = beyond - sign * _CENTURY
-            if len(beyond) and rest[0] <= moved.min() <= moved.max() <= rest[-1]:
+            if len(beyond) and low <= moved.min() <= moved.max() <= high:
                 part = len(beyond) / len(days)
                 return [
                     f"{part:.0%} of the dates of {site!r} are about a century {than} than all "
                     f"others ({_date(beyond[0])} to {_date(beyond[-1])}): write years with four "
                     "digits, and check these"
                 ]
-        width = float(rest[-1] - rest[0])
         steps = np.abs(days - np.quantile(rest, _LEVELS))[[1, 10, 18]]
         if 0 < width < 2 * _EPOCHS and np.abs(steps - _EPOCHS).max() < min(0.1 * width, 180.0):
             return [

@@ -89,11 +89,11 @@ def with_trends(
     columns: Sequence[SourceColumn],
     values: Mapping[str, Any],
     sites: Mapping[str, Indices | slice],
-) -> dict[str, Sites]:
+) -> dict[str, dict[str, ColumnFacts]]:
     """Return facts, by name of the column, with the trends of features that have an order, beside a
     label, the last column, that has one."""
     *inputs, label = columns
-    found = dict(facts)
+    found = {name: dict(own) for name, own in facts.items()}
     if (targets := _ordered(label, values[label.name])) is None:
         return found
     for column in inputs:
@@ -117,10 +117,10 @@ def _trend(numbers: FloatArray, targets: FloatArray) -> float:
     known = ~(np.isnan(numbers) | np.isnan(targets))
     if known.sum() < _ENOUGH:
         return 0.0
-    ranks = [np.unique(one[known], return_inverse=True)[1] for one in (numbers, targets)]
-    if not all(one.any() for one in ranks):
+    one, other = (np.unique(x[known], return_inverse=True)[1] for x in (numbers, targets))
+    if not (one.any() and other.any()):
         return 0.0
-    correlation = min(max(float(np.corrcoef(*ranks)[0, 1]), -0.999), 0.999)
+    correlation = min(max(float(np.corrcoef(one, other)[0, 1]), -0.999), 0.999)
     return math.atanh(correlation) * math.sqrt(int(known.sum()) - 3)
 
 
@@ -142,7 +142,7 @@ def _of_numbers(numbers: FloatArray) -> ColumnFacts:
     few = whole and len(each) <= MOST_CLASSES
     different = whole and len(each) == len(known) > MOST_CLASSES and not missing
     varied = not few and len(each) >= VARIED and len(known) >= _ENOUGH
-    most = np.flatnonzero(50 * counts >= len(known)) if varied else []
+    most = np.flatnonzero((50 * counts >= len(known)) & (counts > 1)) if varied else ()
     ids = different and (high - low < 2 * len(known) or _in_order(known))
     return ColumnFacts(
         len(known),
@@ -155,7 +155,7 @@ def _of_numbers(numbers: FloatArray) -> ColumnFacts:
         ids,
         different,
         _far(each, counts),
-        {float(each[at]): int(counts[at]) for at in most if counts[at] > 1},
+        {float(each[at]): int(counts[at]) for at in most},
         tuple(np.quantile(known, _LEVELS).tolist()) if varied else (),
     )
 

@@ -11,8 +11,8 @@ export FLOWER ?=
 export COMPILE ?= yes
 # What a second version of Python need not say again: pages, wheels, searches, every algorithm's promises. With another
 # version of Flower its projects are tested.
-QUICK := $(addprefix --ignore=tests/,docs/test_docs_code.py docs/test_docs_site.py examples packaging sim cli papers \
-	testing $(if $(FLOWER),,foreign) agents/test_agents_habits.py kernel/test_kernel_sensitivity_search.py kernel/test_kernel_update.py \
+QUICK := $(addprefix --ignore=tests/,docs/test_docs_code.py docs/test_docs_site.py examples packaging sim cli testing \
+	$(if $(FLOWER),,foreign) agents/test_agents_habits.py kernel/test_kernel_sensitivity_search.py kernel/test_kernel_update.py \
 	rounds/test_rounds_no_better.py)
 # The files with tests that start processes: reading all the others takes as long as some of these tests.
 PROCESSES = $(shell grep -rlE --include='test_*.py' 'mark\.(ray|deployment)' tests)
@@ -31,7 +31,7 @@ export FLWR_TELEMETRY_ENABLED := 0
 export FLWR_DISABLE_UPDATE_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-quick test-all keys golden lint imports types docs facts format wheel clean
+.PHONY: help venv run test test-papers test-quick test-all keys golden lint imports types docs facts format wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,7 +39,7 @@ help: ## list the targets
 venv: $(DEV) ## create or update the environment for development
 
 # The stamps hold a digest of the dependencies; the times only say when to look whether it changed.
-INSTALLS := pyproject.toml scripts/venv.sh scripts/dependencies.py
+INSTALLS := pyproject.toml papers/pyproject.toml scripts/venv.sh scripts/dependencies.py
 $(DEV): $(INSTALLS)
 	@scripts/venv.sh "$(VENV)" simulation,plots,dev "$@" "$(RUN)"
 
@@ -52,18 +52,21 @@ run: $(RUN) ## train Fed-PLT over 10 agents in Flower's simulation
 
 # The report is looked at in Chromium, where there is one: apt-get install chromium. Tests that start
 # processes want the cores for themselves.
-test: lint ## lint, types and every test that is not slow
+test: lint ## lint, types and every test that is not slow, without those of papers/
 	$(BIN)/pytest $(PARALLEL) -m "not slow and not ray and not deployment" $(PYTEST_ARGS)
 	$(BIN)/pytest -m "not slow and (ray or deployment)" $(PROCESSES) $(PYTEST_ARGS)
 
-# Five minutes: no other processes, no wheels and pages, not the papers' experiments.
+test-papers: $(DEV) ## the tests of papers/ that are not slow
+	$(BIN)/pytest papers/tests $(PARALLEL) -m "not slow" $(PYTEST_ARGS)
+
+# Five minutes: no other processes, no wheels and pages.
 test-quick: $(DEV) ## the tests of one version of Python besides the first: VENV=.venv-3.13
 	@$(BIN)/python -c 'import sys, flwr; print("Python", sys.version, "Flower", flwr.__version__)'
 	$(BIN)/pytest -m "not slow and not ray and not deployment" $(QUICK) $(PYTEST_ARGS)
 
 test-all: lint ## lint, types and every test
-	$(BIN)/pytest $(PARALLEL) -m "not ray and not deployment" $(PYTEST_ARGS)
-	$(BIN)/pytest -m "ray or deployment" $(PROCESSES) $(PYTEST_ARGS)
+	$(BIN)/pytest tests papers/tests $(PARALLEL) -m "not ray and not deployment" $(PYTEST_ARGS)
+	$(BIN)/pytest -m "ray or deployment" $(PROCESSES) papers/tests $(PYTEST_ARGS)
 
 keys: $(DEV) ## write the run-config keys into pyproject.toml and the strategies' constructors
 	@$(BIN)/python scripts/keys.py
@@ -97,5 +100,5 @@ wheel: $(DEV) ## build dist/*.tar.gz and, from it, dist/*.whl
 	$(BIN)/python -m build --no-isolation --outdir dist .
 
 clean: ## remove what the other targets made, except run folders
-	rm -rf "$(VENV)" build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find src strategies client_apps server_apps sim tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf "$(VENV)" build dist src/*.egg-info papers/src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src strategies client_apps server_apps sim tests papers -name __pycache__ -type d -prune -exec rm -rf {} +

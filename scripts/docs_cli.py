@@ -24,6 +24,8 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 def reference() -> str:
     """Return every command with its arguments and options."""
     command: Any = typer.main.get_command(app)
-    for one in command.commands.values():
+    context = typer.Context(command)
+    for name in command.list_commands(context):
+        one = command.get_command(context, name)
         one.short_help = one.help.partition("\n\n")[0]  # in the list too it is not cut
-    return get_docs_for_click(obj=command, ctx=typer.Context(command), name="privet", indent=1)
+    return get_docs_for_click(obj=command, ctx=context, name="privet", indent=1)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Usage: venv.sh DIRECTORY EXTRAS STAMP...
 # Create the virtual environment DIRECTORY with the first Python >= 3.11 found ($PYTHON is tried
-# first) and install the project into it, editable, with the comma-separated EXTRAS; with "dev" among
+# first) and install the project and papers/ into it, editable, with the comma-separated EXTRAS; with "dev" among
 # them the dependency group "torch" too, where it can be had. Each STAMP is a file that says for which
 # dependencies this was done: nothing is installed where the first of them says those of today.
 # $FLOWER, such as 1.41, puts that version of Flower in the place of the newest, without what it
@@ -82,12 +82,12 @@ finish() {
     stamp "$@"
 }
 case ",$extras," in *,dev,*)
-    if why=$(with_uv -e ".[$extras]" --group torch 2>&1); then finish "$@"; fi
+    if why=$(with_uv -e ".[$extras]" -e papers --group torch 2>&1); then finish "$@"; fi
     echo "$why" >&2
     echo "goes on without the group torch: the tests of PyTorch will be skipped" >&2
 esac
-if with_uv -e ".[$extras]"; then finish "$@"; fi
+if with_uv -e ".[$extras]" -e papers; then finish "$@"; fi
 echo "uv could not install, trying pip, which takes longer" >&2
 pip_there
-"$venv/bin/python" -m pip install --quiet -e ".[$extras]"
+"$venv/bin/python" -m pip install --quiet -e ".[$extras]" -e papers
 finish "$@"

@@ -38,7 +38,7 @@ from privet.core.shapes import Entries, Items, parsed, require
 from privet.data import Federation
 from privet.data.dataset import DataError, Encoding, FloatArray
 from privet.data.encoding import encoded_rows
-from privet.data.loaders import WITH_INTERCEPT
+from privet.data.loaders import has_intercept
 from privet.data.settings import INTERCEPT, dealt_by
 from privet.data.source_column import SourceColumn
 from privet.kernel import clip_rows
@@ -168,7 +168,7 @@ def about_run(
         encoding, withheld = None, _PRIVATE if private else _SEVERAL
     width = model.num_features
     configured = INTERCEPT[config["intercept"]]
-    intercept = dataset.name in WITH_INTERCEPT if configured is None else configured
+    intercept = has_intercept(dataset.name) if configured is None else configured
     return {
         "format": FORMAT,
         LIBRARY_VERSION: library_version(),

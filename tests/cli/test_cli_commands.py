@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import subprocess
 import sys
@@ -22,25 +21,10 @@ from privet.server_apps import progress
 from privet.server_apps.config import keys_of_algorithm, read_config, table
 from privet.server_apps.execute import execute
 from privet.strategies import Round
-from studies.catalogue import names
 from support.cli import privet
 from support.paths import golden
 
 SUMS = ("algorithm=dp-fedsgd", "secure-sum=true", "noise-sharing=true", "clip=1", "noise-scale=1")
-
-
-def test_benchmarks_and_studies_are_listed_where_they_can_run() -> None:
-    """Here they can; and in a process that sees none beside the package they are not."""
-    assert "Measure and print figures" in privet("--help").out
-    installed = (
-        "from pathlib import Path; is_file = Path.is_file; "
-        "Path.is_file = lambda path: 'papers' not in path.parts and is_file(path); "
-        "from privet.cli.main import main; main(['--help'])"
-    )
-    command = [sys.executable, "-c", installed]
-    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "report" in listed
-    assert not {"reproduce", "errata", "replay", "bench"} & set(listed.split())
 
 
 @pytest.mark.parametrize(
@@ -56,7 +40,6 @@ def test_benchmarks_and_studies_are_listed_where_they_can_run() -> None:
         (["run", "dataset=mnst"], 2, "; did you mean 'mnist'?"),
         (["run", "--engine", "rai"], 2, "ray; did you mean 'ray'?"),
         (["run", "--preset", "dp-iadmm/mnst"], 2, "; did you mean 'dp-iadmm/mnist'?"),
-        (["bench", "engin"], 2, "; did you mean 'engine'?"),
         (["keys", "locl-epochs"], 2, "'locl-epochs'; did you mean 'local-epochs'?"),
         (["tune", "led", "algorithm=gfl"], 2, "algorithm = gfl: the command names led"),
         (["run", "--bogus"], 2, "--bogus"),
@@ -243,13 +226,6 @@ def test_a_preset_is_the_run_that_it_names(tmp_path: Path) -> None:
     code, _, err = privet("run", "--preset", "dp-iadmm/mnist", f"data-path={file}")
     assert (code, err.count("\n")) == (2, 1)
     assert "y_train in 0 ... 9, got 0 ... 11" in err
-
-
-def test_the_studies_of_a_paper_are_listed() -> None:
-    assert privet("reproduce", "--list")[1].split() == names()
-    assert privet("reproduce", "gfl", "--list")[1].split() == [
-        name for name in names() if name.startswith("gfl/")
-    ]
 
 
 def test_account_names_keys_that_it_does_not_use() -> None:
@@ -536,7 +512,6 @@ class TestInterrupted:
         [
             (["run"], "privet.sim.inline.run_inline", "interrupted"),
             (["tune", "led"], "privet.sim.tuning.tune_task", "nothing of the search is kept"),
-            (["reproduce", "gfl"], "studies.execute.run_studies", "the same command"),
         ],
     )
     def test_at_other_moments(
@@ -917,15 +892,4 @@ def test_help_ends_with_an_example_of_the_command_that_runs(command: str) -> Non
 def test_commands_are_listed_by_what_they_are_for() -> None:
     _, out, _ = privet("--help")
     headings = [line.split()[1] for line in out.splitlines() if line.startswith("╭")]
-    assert headings == ["Options", "Start", "Choose", "Privacy", "Research"]
-
-
-def test_a_package_of_the_same_name_does_not_hide_the_benchmarks(tmp_path: Path) -> None:
-    """Opacus has one: whoever installs it would have none of ours."""
-    (tmp_path / "benchmarks").mkdir()
-    (tmp_path / "benchmarks" / "__init__.py").touch()
-    command = [sys.executable, "-m", "privet.cli", "bench", "nope"]
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "unknown benchmark 'nope': known are clipping" in done.stderr
+    assert headings == ["Options", "Start", "Choose", "Privacy", "Plugins"]

@@ -44,6 +44,8 @@ def facts(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.fixture
 def install(tmp_path: Path) -> Callable[..., list[str]]:
     """Return what installs, with a uv that writes down its calls and installs nothing."""
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "papers" / "pyproject.toml").write_text(PROJECT)
     scripts, bin_folder = tmp_path / "scripts", tmp_path / "environment" / "bin"
     scripts.mkdir()
     for name in ("venv.sh", "dependencies.py"):
@@ -83,9 +85,11 @@ def test_an_environment_is_installed_anew_when_dependencies_change_only(
     other = PROJECT.replace("1.26", "2").replace("some.room", "some.other")
     assert len(install(other)) == 3
     assert len(install(other + "[dependency-groups]\ntorch = ['torch']\n")) == 4
+    (tmp_path / "papers" / "pyproject.toml").write_text(other)
+    assert len(install(other)) == 5
     script = tmp_path / "scripts" / "venv.sh"
     script.write_text(script.read_text() + "# changed\n")
-    assert len(install(other)) == 5
+    assert len(install(other)) == 6
 
 
 def test_development_has_torch_unless_it_cannot_be_had(

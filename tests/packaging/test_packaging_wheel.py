@@ -139,14 +139,15 @@ def test_problems_needs_numpy_alone(installed: Installed) -> None:
 def test_the_command_answers(installed: Installed) -> None:
     done = installed.run(installed.python.parent / "privet", "--help")
     assert "Usage" in done.stdout
-    assert "Measure and print figures" not in done.stdout  # bench, which needs a checkout
+    assert "Measure and print figures" not in done.stdout  # bench, of the papers
     assert not done.stderr
 
 
 def test_the_benchmarks_stay_with_the_source(installed: Installed) -> None:
     with zipfile.ZipFile(installed.wheel) as archive:
-        assert not [name for name in archive.namelist() if "benchmarks" in name]
-    assert (installed.source / "tests" / "benchmarks").is_dir()
+        names = archive.namelist()
+        assert not [name for name in names if "benchmarks" in name or "studies" in name]
+    assert (installed.source / "papers" / "src" / "benchmarks").is_dir()
     done = subprocess.run(
         [installed.python.parent / "privet", "bench", "masks"],
         cwd=installed.elsewhere,
@@ -156,7 +157,7 @@ def test_the_benchmarks_stay_with_the_source(installed: Installed) -> None:
         check=False,
     )
     said = (
-        "privet: bench: what it runs is in a checkout only, and the installed copy is not the "
-        "checkout: `pip install -e .` there, then privet bench\n"
+        "privet: bench is in papers/ of Privet's repository: pip install -e papers in a checkout "
+        "of it\n"
     )
     assert (done.returncode, done.stdout, done.stderr) == (2, "", said)

@@ -176,19 +176,6 @@ def test_runtime_env_reaches_the_agents(cluster: Any) -> None:
     assert reply.content["seen"]["it"] == "yes"
 
 
-def test_a_run_that_loses_a_host_finishes_and_its_account_is_right() -> None:
-    """What `privet bench hosts` prints; its goals hold."""
-    from benchmarks.hosts import bench_hosts
-
-    figures: list[Any] = []
-    bench_hosts(figures.append)
-    values = {(one.case, one.figure): one for one in figures}
-    assert all(one.holds is not False for one in figures)
-    assert values["a host dies", "rounds"].value == 30
-    assert values["a host dies", "absent agents"].value == 3
-    assert values["a host dies", "first round with absent agents"].value in (10, 11, 12)
-
-
 def test_a_run_whose_host_hangs_leaves_a_checkpoint_within_seconds_of_sigterm(
     tmp_path: Path,
 ) -> None:

@@ -17,8 +17,8 @@ from privet.kernel import GivenMasks
 from privet.problems import minimize
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT, Fraction, Schedule
+from privet.testing.runs import agent_states
 from privet.wire import ring
-from studies.replays.instance import agent_states
 from support.federations import app_of, position, zeros
 from support.masked import (
     COUNT,

@@ -7,43 +7,84 @@ interrupted command.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable
 from functools import wraps
+from types import FunctionType
 from typing import Annotated, Any
 
 import click
 import typer
+from typer.core import TyperGroup
 
-from privet.core import PrivetError
+from privet.core import ConfigError, PrivetError
 from privet.core.exits import Exit, exit_code
+from privet.core.plugins import COMMANDS, load_plugin, plugins, where
 from privet.core.terminal import styled
 
 from .account import account
 from .algorithms import algorithms
 from .audit import audit
-from .bench import bench
 from .check_node import check_node
-from .checkout import in_checkout
 from .data import data
-from .errata import errata
 from .keys import KeysCommand, as_key, completed_value, keys, keys_to_explain, show
 from .ledger import ledger
 from .new import new
 from .predict import export, predict
-from .replay import replay
 from .report import report, watch
-from .reproduce import reproduce
 from .run import run
 from .statement import statement
 from .tune import tune
 
-START, CHOOSE, PRIVACY, RESEARCH = "Start", "Choose", "Privacy", "Research"
+START, CHOOSE, PRIVACY, OTHERS = "Start", "Choose", "Privacy", "Plugins"
 """Headings of the list of commands."""
+
+log = logging.getLogger("flwr.privet")
+
+
+class Commands(TyperGroup):
+    """The commands of this library, and those of other packages, imported when they are needed.
+
+    An entry point of the group ``privet.commands`` has a function as its object, with arguments and
+    options as Typer reads them, and the name of the command as its own.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands; one that cannot be imported is left out, and logged."""
+        for name in plugins(COMMANDS):
+            try:
+                self.get_command(ctx, name)
+            except ConfigError as error:
+                log.warning("command %s is left out", error)
+        return list(self.commands)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """Return a command, or nothing.
+
+        Raises
+        ------
+        ConfigError
+            If it is another package's and cannot be imported, or is one of the papers' and they are
+            not installed.
+        """
+        if name not in self.commands and name in plugins(COMMANDS):
+            one = typer.Typer(add_completion=False)
+            one.command(name, rich_help_panel=OTHERS)(
+                _interruptible(load_plugin(COMMANDS, name, FunctionType))
+            )
+            self.add_command(typer.main.get_command(one), name)
+        if name not in self.commands and (said := where(COMMANDS, name)):
+            raise ConfigError(said)
+        if name not in self.commands:  # one that is like it is looked for among all
+            self.list_commands(ctx)
+        return super().get_command(ctx, name)
+
 
 app = typer.Typer(
     name="privet",
+    cls=Commands,
     help="Private primal-dual federated learning on Flower.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -59,6 +100,12 @@ def _add(
     name: str, function: Callable[..., Any], stopped: str = "", *, panel: str, **options: Any
 ) -> None:
     """Add a sub-command; ``stopped`` is the message if Ctrl-C ends it."""
+    command = _interruptible(function, stopped)
+    app.command(name, rich_help_panel=panel, **options)(command)
+
+
+def _interruptible(function: Callable[..., Any], stopped: str = "") -> Callable[..., Any]:
+    """Return a command that Ctrl-C ends with one line."""
 
     @wraps(function)
     def command(*arguments: Any, **named: Any) -> Any:
@@ -68,7 +115,7 @@ def _add(
             message = _advice(interrupt) or "; ".join(filter(None, ("interrupted", stopped)))
             raise _Interrupted(message) from None
 
-    app.command(name, rich_help_panel=panel, **options)(command)
+    return command
 
 
 def _advice(interrupt: BaseException | None) -> str:
@@ -91,16 +138,6 @@ _add("check-node", check_node, panel=PRIVACY)
 _add("statement", statement, panel=PRIVACY)
 _add("ledger", ledger, panel=PRIVACY)
 _add("audit", audit, "nothing is kept", panel=PRIVACY)
-_add(
-    "reproduce",
-    reproduce,
-    "finished cases stay in the --output folder; the same command goes on",
-    panel=RESEARCH,
-    hidden=not in_checkout(),
-)
-_add("errata", errata, panel=RESEARCH, hidden=not in_checkout())
-_add("replay", replay, panel=RESEARCH, hidden=not in_checkout())
-_add("bench", bench, panel=RESEARCH, hidden=not in_checkout())
 
 
 def _version(asked_for: bool) -> None:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .errors import ConfigError, did_you_mean
+from .plugins import Names
 
 Scalar = bool | int | float | str
 T = TypeVar("T")
@@ -107,7 +108,8 @@ class Key:
             raise ConfigError(f"{self.name} = {value!r}: expected {_KINDS[kind]}")
         if self.choices and value not in self.choices:
             # Short ones such as gd and sgd resemble each other, and are not meant for each other.
-            near = did_you_mean(str(value), [one for one in self.choices if len(one) > 3])
+            near = self.choices.where(str(value)) if isinstance(self.choices, Names) else ""
+            near = near or did_you_mean(str(value), [one for one in self.choices if len(one) > 3])
             raise ConfigError(
                 f"{self.name} = {value!r}: choose one of {', '.join(self.choices)}{near}"
             )
@@ -200,8 +202,9 @@ def setting(
             doc = f"{doc}; {AUTO} is {usual}"
         auto = not isinstance(default, str)
     needed = _needs(needs or {})
+    choices = choices if isinstance(choices, tuple) else tuple(choices)
     key = Key(
-        *("", default, doc, tuple(choices), low, high, open_low, floor, needed, auto, auto_value),
+        *("", default, doc, choices, low, high, open_low, floor, needed, auto, auto_value),
         automatic=automatic,
         operational=operational,
         only_unset=only_unset,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from privet.data.context import problem_from_context
 from privet.data.dataset import DataError, Dataset
-from privet.data.loaders import NAMES, load
+from privet.data.loaders import NAMES, DataFormat, load
 from privet.data.partitions import SCHEMES, partition
 from privet.data.problem import (
     Federation,
@@ -18,6 +18,7 @@ __all__ = [
     "NAMES",
     "SCHEMES",
     "DataError",
+    "DataFormat",
     "DataSettings",
     "Dataset",
     "Federation",

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from privet.data.adult import load_adult
+from privet.core import ConfigError
+from privet.core.plugins import DATA_SETS, Names, load_plugin
 from privet.data.built_in import BUILT_IN, regression, synthetic
 from privet.data.click import load_click
 from privet.data.dataset import UNUSABLE, DataError, Dataset, Source, brief, finished
-from privet.data.femnist import load_femnist
 from privet.data.hub import PREFIX
 from privet.data.mnist import load_mnist
 from privet.data.stamps import Stamp, stamps
@@ -22,16 +24,45 @@ from privet.data.tables.values import normal
 log = logging.getLogger("flwr.privet")
 
 DTYPES = ("float64", "float32")
-# Data sets whose columns carry a constant one unless the caller says otherwise.
-WITH_INTERCEPT = {"breast-cancer", "diabetes", "adult", "click", "csv"}
-FROM_PATH = {
-    "mnist": "an .npz file with x_train, y_train, x_test, y_test, or hf:ylecun/mnist",
-    "adult": "a folder with adult-train.csv.gz and adult-test.csv.gz, or an hf: table",
-    "femnist": "LEAF's folder with train/*.json and test/*.json, or hf:flwrlabs/femnist",
-    "click": "a LIBSVM file, a folder with train* and test*, or an hf: table",
-    "csv": EXPECTED,
+
+
+@dataclass(frozen=True)
+class DataFormat:
+    """How a data set is read from ``data-path``: the row of it in a table.
+
+    An entry point of the group ``privet.datasets`` has one as its object, and the name of the data
+    set as its own.
+
+    Attributes
+    ----------
+    read : callable
+        ``source -> Dataset``, which raises ``DataError`` for files that are not as expected. A
+        shape or scale that it takes from the records is to be said in `Dataset.data_dependent`, for
+        no account of a private run covers it.
+    expected : str
+        What the path is of, for error messages.
+    intercept : bool
+        Whether the columns carry a constant one unless the caller says otherwise.
+    """
+
+    read: Callable[[Source], Dataset]
+    expected: str
+    intercept: bool = False
+
+
+_FROM_PATH = {
+    "mnist": DataFormat(
+        load_mnist, "an .npz file with x_train, y_train, x_test, y_test, or hf:ylecun/mnist"
+    ),
+    "click": DataFormat(
+        load_click, "a LIBSVM file, a folder with train* and test*, or an hf: table", True
+    ),
+    "csv": DataFormat(load_table, EXPECTED, True),
 }
-NAMES: tuple[str, ...] = (*BUILT_IN, "synthetic", "regression", *FROM_PATH)
+_WITHOUT_PATH = (*BUILT_IN, "synthetic", "regression")
+FROM_PATH = Names(_FROM_PATH, DATA_SETS, taken=_WITHOUT_PATH)
+"""Names of the data sets that are read from ``data-path``, those of other packages among them."""
+NAMES = Names((*_WITHOUT_PATH, *_FROM_PATH), DATA_SETS)
 # What the system says of a file, which is worth reading.
 _DAMAGED = (MemoryError, OSError, EOFError, zlib.error)
 # Other errors of numpy, scikit-learn and the readers, for data that no loader foresees.
@@ -78,11 +109,11 @@ def load(
     synthetic     make_classification        given   given    a fifth of the given
     regression    Gaussian, see `regression` given   given    a fifth of the given
     mnist         ``data_path``, an .npz     784     in file  in file
-    adult         ``data_path``, a folder    82 + 1  32,561   16,281
-    femnist       ``data_path``, LEAF's JSON 784     in file  in file
     click         ``data_path``, LIBSVM      any + 1 in file  in file
     csv           ``data_path``, a table     any + 1 in file  a fifth, or in file
     ============= ========================== ======= ======== ====================
+
+    Other packages add theirs, also read from ``data_path``, by entry points of `DataFormat`.
 
     Parameters
     ----------
@@ -130,19 +161,20 @@ def load(
         fit in memory.
     """
     if name not in NAMES:
-        raise DataError(f"dataset {name!r} is unknown; expected one of {', '.join(NAMES)}")
+        known = f"expected one of {', '.join(NAMES)}{NAMES.where(name)}"
+        raise DataError(f"dataset {name!r} is unknown; {known}")
     if dtype not in DTYPES:
         raise DataError(f"dtype {dtype!r} is unknown; expected one of {', '.join(DTYPES)}")
     if seed < 0:
         raise DataError(f"data-seed must be >= 0, got {seed}")
     if name in FROM_PATH and not data_path:
-        raise DataError(f"data-path is needed for dataset {name}: {FROM_PATH[name]}")
+        raise DataError(f"data-path is needed for dataset {name}: {_format(name).expected}")
     source = Source(
         name=name,
         path=str(data_path or ""),
         seed=seed,
         dtype=dtype,
-        intercept=name in WITH_INTERCEPT if intercept is None else intercept,
+        intercept=has_intercept(name) if intercept is None else intercept,
         features=features,
         examples=examples,
         agents=agents,
@@ -170,13 +202,31 @@ def load(
         raise
     except _UNUSABLE as error:
         if name in FROM_PATH:
-            why = f"cannot be used as dataset {name}; expected {FROM_PATH[name]}"
+            why = f"cannot be used as dataset {name}; expected {_format(name).expected}"
             if isinstance(error, _DAMAGED):
                 why = f"cannot be used ({brief(error)})"
             else:
                 log.debug("%s", data_path, exc_info=error)
             raise DataError(f"{data_path}: {why}", UNUSABLE) from None
         raise DataError(f"{name}: cannot be used ({brief(error)})") from None
+
+
+def has_intercept(name: str) -> bool:
+    """Return whether the columns of a data set carry a constant one by default."""
+    if name in FROM_PATH:
+        return _format(name).intercept
+    return name in ("breast-cancer", "diabetes")
+
+
+def _format(name: str) -> DataFormat:
+    """Return how a data set is read from a path (raises ``DataError``)."""
+    if name in _FROM_PATH:
+        return _FROM_PATH[name]
+    try:
+        found: DataFormat = load_plugin(DATA_SETS, name, DataFormat)
+    except ConfigError as error:
+        raise DataError(f"dataset {error}") from None
+    return found
 
 
 Changes = tuple[tuple[Stamp, ...] | None, ...]
@@ -195,16 +245,8 @@ def _load(source: Source, changed: Changes) -> Dataset:
         dataset = synthetic(source.seed, source.features, source.examples)
     elif source.name == "regression":
         dataset = regression(source.seed, source.features, source.examples, source.agents)
-    elif source.name == "mnist":
-        dataset = load_mnist(source)
-    elif source.name == "adult":
-        dataset = load_adult(source)
-    elif source.name == "femnist":
-        dataset = load_femnist(source)
-    elif source.name == "click":
-        dataset = load_click(source)
-    elif source.name == "csv":
-        dataset = load_table(source)
-    else:
+    elif source.name in BUILT_IN:
         dataset = BUILT_IN[source.name](source.held_out)
+    else:
+        dataset = replace(_format(source.name).read(source), name=source.name)
     return finished(dataset, source.dtype, source.intercept)

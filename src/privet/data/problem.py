@@ -23,7 +23,7 @@ from privet.data.dataset import (
 )
 from privet.data.held_out import most_rows
 from privet.data.hub import PREFIX
-from privet.data.loaders import FROM_PATH, WITH_INTERCEPT, Changes, changes, load
+from privet.data.loaders import FROM_PATH, Changes, changes, has_intercept, load
 from privet.data.meaning import Meaning, digest
 from privet.data.partitions import PARTITIONS, partition
 from privet.data.prepared import Share, prepared
@@ -429,7 +429,7 @@ def _problem(settings: DataSettings, share: Share, num_agents: int) -> LinearMod
 def _has_intercept(settings: DataSettings) -> bool:
     """Whether the last column of the features is one of ones."""
     configured = INTERCEPT[settings.intercept]
-    return settings.dataset in WITH_INTERCEPT if configured is None else configured
+    return has_intercept(settings.dataset) if configured is None else configured
 
 
 def _model(settings: DataSettings, share: Share) -> LinearModel[Any]:

@@ -46,7 +46,7 @@ class DataSettings:
     data_path: str = setting(
         "",
         "path of the data, where the data set needs one; absolute, or relative on the command line",
-        needs={"dataset": tuple(FROM_PATH)},
+        needs={"dataset": FROM_PATH},
         path=(PREFIX,),
     )
     data_seed: int = setting(
@@ -63,12 +63,12 @@ class DataSettings:
     label_column: str = setting(
         "",
         "csv and hf: tables: column of the labels; empty takes the usual one",
-        needs={"dataset": tuple(FROM_PATH)},
+        needs={"dataset": FROM_PATH},
     )
     id_column: str = setting(
         "",
         "csv and hf: tables: column of the ids by which partition = natural-id deals",
-        needs={"dataset": tuple(FROM_PATH)},
+        needs={"dataset": FROM_PATH},
     )
     person_column: str = setting(
         "",
@@ -275,7 +275,7 @@ def require_used(config: Mapping[str, Any]) -> None:
     if dataset in FROM_PATH:
         return
     for name, key in keys.items():
-        of_files = FROM_PATH.keys() >= set(key.needs.get("dataset") or ("",))
+        of_files = set(FROM_PATH) >= set(key.needs.get("dataset") or ("",))
         if of_files and config.get(name, key.default) != key.default:
             why = key.unused({"dataset": dataset})
             raise DataError(f"node-config: {name} is {why}: set dataset to what the file holds")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from flwr.app import Context, Message
+from flwr.app import ConfigRecord, Context, Message
 from numpy.typing import NDArray
 
+from privet.agents.state import STATE_RECORD, AgentState
+from privet.client_apps import agent_name
+from privet.sim.engine import InlineGrid
 from privet.strategies import Round
 
 from .subject import (
@@ -193,6 +197,25 @@ def engines_agree_to_the_bit(subject: Subject) -> None:
                 strategy = subject.strategy({**subject.settings, **changes})
                 result = strategy.start(grid, subject.start(), num_rounds=ROUNDS)
             require_same(result, played.result, f"the engine {name!r}")
+
+
+def agent_states(
+    grid: InlineGrid, tags: Mapping[str, int] | None = None
+) -> dict[str, dict[str, NDArray[Any]]]:
+    """Return the newest state every agent of the engine holds, by agent name.
+
+    With ``tags`` it is that of the round given for the agent; 0 leaves the agent out.
+    """
+    states: dict[str, dict[str, NDArray[Any]]] = {}
+    for context in grid.contexts.values():
+        record = context.state.get(STATE_RECORD)
+        if isinstance(record, ConfigRecord):
+            held = AgentState.from_record(record)
+            name = agent_name(context)
+            found = held.at(held.experiment, held.rounds[-1] if tags is None else tags[name])
+            if found is not None:
+                states[name] = found
+    return states
 
 
 def _resumed(

@@ -1,0 +1,1 @@
+"""Commands that the papers add to `privet`, by entry points."""

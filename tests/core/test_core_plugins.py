@@ -134,10 +134,11 @@ def test_a_name_of_this_library_stays_its_own(broken: Callable[[str, str], Path]
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have no package beside this library, as where its wheel is installed."""
-    plugins.plugins.cache_clear()
+    cached = plugins.plugins
+    cached.cache_clear()
     monkeypatch.setattr(plugins, "entry_points", lambda group: [])
     yield
-    plugins.plugins.cache_clear()
+    cached.cache_clear()
 
 
 @pytest.mark.usefixtures("alone")

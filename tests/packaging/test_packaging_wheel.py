@@ -59,11 +59,16 @@ def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Install
     elsewhere.mkdir()
     python = bare_environment(base / "venv")
     install(python, built.wheel, options=("--no-deps",))
-    # The dependencies come from this environment. A path in a .pth file does not execute the .pth
-    # files it finds there, so the editable install of the repository stays out of sight.
-    own = sysconfig.get_path("purelib")
+    # The dependencies come from this environment, by links to all in it but the papers, whose entry
+    # points would be found. A path in a .pth file does not execute the .pth files it finds there,
+    # so the editable installs of the repository stay out of sight.
+    dependencies = base / "dependencies"
+    dependencies.mkdir()
+    for one in Path(sysconfig.get_path("purelib")).iterdir():
+        if not one.name.startswith("privet_papers-"):
+            (dependencies / one.name).symlink_to(one)
     site = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").stdout
-    Path(site.strip(), "dependencies.pth").write_text(own + "\n")
+    Path(site.strip(), "dependencies.pth").write_text(f"{dependencies}\n")
     return Installed(built.wheel, built.source, python, elsewhere)
 
 

@@ -1,8 +1,8 @@
 """Write the run-config keys where they are repeated: pyproject.toml, and the constructors.
 
-``python scripts/keys.py`` rewrites Flower's block in pyproject.toml, and
-``strategies/constructors.py``; the same module is a hook of the documentation's build, which puts
-the table of all keys into the page that asks for it.
+``python scripts/keys.py`` rewrites Flower's block in pyproject.toml, the constructors of the
+strategies and the arguments that all of them take; the same module is a hook of the documentation's
+build, which puts the table of all keys into the page that asks for it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ with warnings.catch_warnings():
     from privet.cli.new import toml
     from privet.core import algorithms
     from privet.core.key import Key, keys_of
+    from privet.rounds.flower.options import OBJECTS
     from privet.rounds.options import RunOptions
     from privet.server_apps.config import Entry, defaults
     from privet.strategies import PrimalDualStrategy
@@ -30,6 +31,7 @@ with warnings.catch_warnings():
 PLACE = "<!-- the table of run-config keys -->"
 HEADER = "[tool.flwr.app.config]\n"
 CONSTRUCTORS = "strategies/constructors.py"
+ARGUMENTS = "src/privet/rounds/flower/arguments.py"
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -69,7 +71,8 @@ def block() -> str:
 HEAD = '''"""The constructors of the strategies, written by ``make keys``: do not edit.
 
 An argument is a run-config key: its default and what is said of it are those of the field that
-declares it. ``PrimalDualStrategy`` checks what is given.
+declares it. ``PrimalDualStrategy`` checks what is given. What every strategy takes besides is in
+`RunArguments`.
 """
 
 from __future__ import annotations
@@ -77,8 +80,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
+from privet.rounds.flower.arguments import RunArguments
 from privet.rounds.flower.base import PrimalDualStrategy
-from privet.rounds.flower.configured import RunArguments
+from privet.rounds.flower.configured import takes_run_arguments
 
 from .rivals.base import RivalStrategy
 
@@ -89,14 +93,58 @@ if TYPE_CHECKING:
     from .gfl.mixing import Mixer
     from .gfl.noise import LinkNoise
 '''
+ARGUMENTS_HEAD = '''"""The arguments of all strategies, written by ``make keys``: do not edit.
+
+Those that are run-config keys come from the fields of ``RunOptions``, the others from ``OBJECTS``.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+from ..hooks import Monitor
+from ..participation import Participation
+from .options import Aggregate
+
+
+class RunArguments(TypedDict, total=False):
+    """What every strategy takes besides its algorithm's own arguments, each by its name.
+
+    Attributes
+    ----------
+'''
 BASES = ("PrimalDualStrategy", "RivalStrategy")
 WIDTH = 100
+SHARED = "what every strategy takes: `privet.strategies.RunArguments` says what each is"
 
 
 def constructors() -> str:
     """Return the module with the constructors of all strategies of this library."""
     own = (entry.load_strategy() for entry in algorithms().values())
     return HEAD + "".join(_constructor(kind) for kind in own if _is_own(kind))
+
+
+def run_arguments() -> str:
+    """Return the module with the arguments that every strategy takes."""
+    keys = keys_of(RunOptions).items()
+    said = [_entry(name, _kind(key), key.doc, 4) for name, key in keys]
+    said += [
+        _entry(name, f"{_plain(kind)}, default {_shown(default)}", doc, 4)
+        for name, (kind, default, doc) in OBJECTS.items()
+    ]
+    types = {name: _annotation(key) for name, key in keys}
+    types |= {name: kind for name, (kind, _, _) in OBJECTS.items()}
+    fields = [f"    {name}: {kind}" for name, kind in types.items()]
+    return ARGUMENTS_HEAD + "\n".join([*said, '    """', "", *fields, ""])
+
+
+def _plain(annotation: str) -> str:
+    """Return an annotation as docstrings write it: the choices of a ``Literal`` in braces."""
+    return annotation.replace("Literal[", "{").replace("]", "}")
+
+
+def _shown(default: object) -> str:
+    return f'"{default}"' if isinstance(default, str) else repr(default)
 
 
 def _is_own(kind: type) -> bool:
@@ -114,14 +162,13 @@ def _constructor(kind: type[PrimalDualStrategy]) -> str:
     passed = [*keys, *kind.objects]
     said = [_entry(name, _kind(key), key.doc) for name, key in keys.items()]
     said += [_entry(n, f"{kind_}, optional", doc) for n, (kind_, doc) in kind.objects.items()]
-    common = keys_of(RunOptions).items()
-    said += [_entry(n, _kind(key), key.doc) for n, key in common if n not in keys]
-    said.append(_entry("run", "", "other arguments that every strategy takes, see `RunArguments`"))
+    said.append(_entry("**arguments", "", SHARED))
     lines = [
         f"\n\nclass {kind.__name__}Arguments({base}):",
         f'    """The arguments of {kind.__name__}."""\n',
+        "    @takes_run_arguments",
         "    def __init__(",
-        *(f"        {line}," for line in ("self", *named, "**run: Unpack[RunArguments]")),
+        *(f"        {line}," for line in ("self", *named, "**arguments: Unpack[RunArguments]")),
         "    ) -> None:",
         f'        """Take the parameters of {kind.algorithm}.\n',
         "        Parameters",
@@ -130,7 +177,7 @@ def _constructor(kind: type[PrimalDualStrategy]) -> str:
         '        """',
         "        super().__init__(",
         *(f"            {name}={name}," for name in passed),
-        "            **run,",
+        "            **arguments,",
         "        )\n",
     ]
     return "\n".join(lines)
@@ -159,20 +206,23 @@ def _kind(key: Key) -> str:
     )
 
 
-def _entry(name: str, kind: str, doc: str) -> str:
+def _entry(name: str, kind: str, doc: str, indent: int = 8) -> str:
     first = textwrap.wrap(
         f"{name} : {kind}" if kind else name,
         WIDTH,
-        initial_indent=" " * 8,
-        subsequent_indent=" " * 10,
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent + 2),
         break_long_words=False,
     )
-    rest = textwrap.wrap(doc, WIDTH, initial_indent=" " * 12, subsequent_indent=" " * 12)
+    deeper = " " * (indent + 4)
+    rest = textwrap.wrap(
+        doc, WIDTH, initial_indent=deeper, subsequent_indent=deeper, break_on_hyphens=False
+    )
     return "\n".join([*first, *rest])
 
 
 def main() -> int:
-    """Rewrite the section of pyproject.toml, and the constructors."""
+    """Rewrite the section of pyproject.toml, the constructors and their shared arguments."""
     root = Path(__file__).resolve().parent.parent
     path = root / "pyproject.toml"
     text = path.read_text()
@@ -180,6 +230,7 @@ def main() -> int:
     end = text.index("\n\n", begin) + 1
     path.write_text(text[:begin] + block() + text[end:])
     (root / CONSTRUCTORS).write_text(constructors())
+    (root / ARGUMENTS).write_text(run_arguments())
     return 0
 
 

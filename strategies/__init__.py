@@ -2,6 +2,7 @@
 
 from privet.rounds import Failure, FailureCode, Observer, Round, Run, Session, Stop
 from privet.rounds.account import Privacy, PrivetResult
+from privet.rounds.flower.arguments import RunArguments
 from privet.rounds.flower.base import PrimalDualStrategy
 from privet.rounds.half import ServerHalf
 from privet.rounds.hooks import Cost, SearchAxis
@@ -65,6 +66,7 @@ __all__ = [
     "Probability",
     "Round",
     "Run",
+    "RunArguments",
     "Scaffold",
     "Schedule",
     "SearchAxis",

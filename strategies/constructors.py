@@ -1,7 +1,8 @@
 """The constructors of the strategies, written by ``make keys``: do not edit.
 
 An argument is a run-config key: its default and what is said of it are those of the field that
-declares it. ``PrimalDualStrategy`` checks what is given.
+declares it. ``PrimalDualStrategy`` checks what is given. What every strategy takes besides is in
+`RunArguments`.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
+from privet.rounds.flower.arguments import RunArguments
 from privet.rounds.flower.base import PrimalDualStrategy
-from privet.rounds.flower.configured import RunArguments
+from privet.rounds.flower.configured import takes_run_arguments
 
 from .rivals.base import RivalStrategy
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 class FedPLTArguments(PrimalDualStrategy):
     """The arguments of FedPLT."""
 
+    @takes_run_arguments
     def __init__(
         self,
         rho: float | Literal["auto"] = "auto",
@@ -52,7 +55,7 @@ class FedPLTArguments(PrimalDualStrategy):
         noise_seed: int = -1,
         target_epsilon: float = 0.0,
         h: ProximalFunction | None = None,
-        **run: Unpack[RunArguments],
+        **arguments: Unpack[RunArguments],
     ) -> None:
         """Take the parameters of fed-plt.
 
@@ -119,74 +122,8 @@ class FedPLTArguments(PrimalDualStrategy):
             not 0, which no noise reaches
         h : ProximalFunction | None, optional
             shared regulariser with a proximal operator; none by default
-        asynchronous : bool, default False
-            fold uploads as they come: a round is a version of the model, and an upload is combined
-            with the model that its agent was sent
-        buffer : int, default 0
-            uploads that make a version; 0 takes a tenth of the agents
-        max_delay : int, default 0
-            versions after which an agent is waited for, until its task is round-timeout seconds old
-            and is withdrawn; 0 never waits for one
-        max_uploads : int, default 0
-            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
-        late_replies : {"drop", "fold"}, default "drop"
-            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
-            round
-        speeds : str, default ""
-            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
-            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
-            back-at; empty: rounds take no time
-        speed_spread : float, default 0.5
-            deviation of the logarithm of the agents' factors
-        speed_jitter : float, default 0.2
-            deviation of the logarithm of a task's time
-        slow_share : float, default 0.1
-            share of the agents that are slow
-        slow_factor : float, default 10.0
-            how many times as long slow agents take
-        task_latency : float, default 10.0
-            seconds of a task without its steps
-        step_seconds : float, default 1.0
-            seconds of a local step
-        absences : float, default 0.0
-            probability that a task ends with an absence
-        absence_seconds : float, default 150.0
-            mean length of an absence
-        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
-            what the server makes of a round's step: none takes it as it is
-        server_learning_rate : float, default 1.0
-            eta of the server's optimizer; adam and yogi need a small one
-        server_momentum : float, default 0.9
-            beta of the server's optimizer
-        server_beta_2 : float, default 0.99
-            decay of adam's and yogi's v
-        server_tau : float, default 0.001
-            adaptivity of adam and yogi: the least they divide by
-        num_agents : int, default 0
-            number of agents to wait for; 0 starts with those already connected
-        min_agents : int, default 1
-            a round with fewer replies than this fails
-        patience : float, default 600.0
-            seconds for which a failed round is retried; 0 ends the run at once
-        wait_timeout : float, default 60.0
-            seconds to wait for num-agents to connect
-        round_timeout : float, default 600.0
-            seconds to wait for the replies of a round
-        seed : int, default 0
-            seed of all random draws except privacy noise
-        secure_sum : bool, default False
-            agents mask their uploads: the server sees sums over at least three of them; an attempt
-            at one takes half of the round-timeout at most
-        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
-            who continues for an agent whose node is gone: the next node of its name (yes), that
-            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
-        penalty_c : float, default 1.0
-            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
-            the penalty of C = 1
-        on_divergence : {"warn", "stop"}, default "warn"
-            if the residual or the loss blows up: go on, or end the run
-        run
-            other arguments that every strategy takes, see `RunArguments`
+        **arguments
+            what every strategy takes: `privet.strategies.RunArguments` says what each is
         """
         super().__init__(
             rho=rho,
@@ -213,13 +150,14 @@ class FedPLTArguments(PrimalDualStrategy):
             noise_seed=noise_seed,
             target_epsilon=target_epsilon,
             h=h,
-            **run,
+            **arguments,
         )
 
 
 class DPIADMMArguments(PrimalDualStrategy):
     """The arguments of DPIADMM."""
 
+    @takes_run_arguments
     def __init__(
         self,
         local_updates: int = 1,
@@ -249,7 +187,7 @@ class DPIADMMArguments(PrimalDualStrategy):
         rho_max: float = 1000000000.0,
         noise_seed: int = -1,
         target_epsilon: float = 0.0,
-        **run: Unpack[RunArguments],
+        **arguments: Unpack[RunArguments],
     ) -> None:
         """Take the parameters of dp-iadmm.
 
@@ -314,74 +252,8 @@ class DPIADMMArguments(PrimalDualStrategy):
         target_epsilon : float, default 0.0
             total epsilon of the run, which sets the noise; left out, the noise is taken as given;
             not 0, which no noise reaches
-        asynchronous : bool, default False
-            fold uploads as they come: a round is a version of the model, and an upload is combined
-            with the model that its agent was sent
-        buffer : int, default 0
-            uploads that make a version; 0 takes a tenth of the agents
-        max_delay : int, default 0
-            versions after which an agent is waited for, until its task is round-timeout seconds old
-            and is withdrawn; 0 never waits for one
-        max_uploads : int, default 0
-            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
-        late_replies : {"drop", "fold"}, default "drop"
-            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
-            round
-        speeds : str, default ""
-            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
-            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
-            back-at; empty: rounds take no time
-        speed_spread : float, default 0.5
-            deviation of the logarithm of the agents' factors
-        speed_jitter : float, default 0.2
-            deviation of the logarithm of a task's time
-        slow_share : float, default 0.1
-            share of the agents that are slow
-        slow_factor : float, default 10.0
-            how many times as long slow agents take
-        task_latency : float, default 10.0
-            seconds of a task without its steps
-        step_seconds : float, default 1.0
-            seconds of a local step
-        absences : float, default 0.0
-            probability that a task ends with an absence
-        absence_seconds : float, default 150.0
-            mean length of an absence
-        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
-            what the server makes of a round's step: none takes it as it is
-        server_learning_rate : float, default 1.0
-            eta of the server's optimizer; adam and yogi need a small one
-        server_momentum : float, default 0.9
-            beta of the server's optimizer
-        server_beta_2 : float, default 0.99
-            decay of adam's and yogi's v
-        server_tau : float, default 0.001
-            adaptivity of adam and yogi: the least they divide by
-        num_agents : int, default 0
-            number of agents to wait for; 0 starts with those already connected
-        min_agents : int, default 1
-            a round with fewer replies than this fails
-        patience : float, default 600.0
-            seconds for which a failed round is retried; 0 ends the run at once
-        wait_timeout : float, default 60.0
-            seconds to wait for num-agents to connect
-        round_timeout : float, default 600.0
-            seconds to wait for the replies of a round
-        seed : int, default 0
-            seed of all random draws except privacy noise
-        secure_sum : bool, default False
-            agents mask their uploads: the server sees sums over at least three of them; an attempt
-            at one takes half of the round-timeout at most
-        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
-            who continues for an agent whose node is gone: the next node of its name (yes), that
-            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
-        penalty_c : float, default 1.0
-            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
-            the penalty of C = 1
-        on_divergence : {"warn", "stop"}, default "warn"
-            if the residual or the loss blows up: go on, or end the run
-        run
-            other arguments that every strategy takes, see `RunArguments`
+        **arguments
+            what every strategy takes: `privet.strategies.RunArguments` says what each is
         """
         super().__init__(
             local_updates=local_updates,
@@ -410,13 +282,14 @@ class DPIADMMArguments(PrimalDualStrategy):
             rho_max=rho_max,
             noise_seed=noise_seed,
             target_epsilon=target_epsilon,
-            **run,
+            **arguments,
         )
 
 
 class FedPDMArguments(PrimalDualStrategy):
     """The arguments of FedPDM."""
 
+    @takes_run_arguments
     def __init__(
         self,
         rho: float | Literal["auto"] = "auto",
@@ -448,7 +321,7 @@ class FedPDMArguments(PrimalDualStrategy):
         noise_seed: int = -1,
         target_epsilon: float = 0.0,
         h: ProximalFunction | None = None,
-        **run: Unpack[RunArguments],
+        **arguments: Unpack[RunArguments],
     ) -> None:
         """Take the parameters of fed-pdm.
 
@@ -519,74 +392,8 @@ class FedPDMArguments(PrimalDualStrategy):
             not 0, which no noise reaches
         h : ProximalFunction | None, optional
             weighed against the mean of the f_i; none by default
-        asynchronous : bool, default False
-            fold uploads as they come: a round is a version of the model, and an upload is combined
-            with the model that its agent was sent
-        buffer : int, default 0
-            uploads that make a version; 0 takes a tenth of the agents
-        max_delay : int, default 0
-            versions after which an agent is waited for, until its task is round-timeout seconds old
-            and is withdrawn; 0 never waits for one
-        max_uploads : int, default 0
-            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
-        late_replies : {"drop", "fold"}, default "drop"
-            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
-            round
-        speeds : str, default ""
-            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
-            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
-            back-at; empty: rounds take no time
-        speed_spread : float, default 0.5
-            deviation of the logarithm of the agents' factors
-        speed_jitter : float, default 0.2
-            deviation of the logarithm of a task's time
-        slow_share : float, default 0.1
-            share of the agents that are slow
-        slow_factor : float, default 10.0
-            how many times as long slow agents take
-        task_latency : float, default 10.0
-            seconds of a task without its steps
-        step_seconds : float, default 1.0
-            seconds of a local step
-        absences : float, default 0.0
-            probability that a task ends with an absence
-        absence_seconds : float, default 150.0
-            mean length of an absence
-        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
-            what the server makes of a round's step: none takes it as it is
-        server_learning_rate : float, default 1.0
-            eta of the server's optimizer; adam and yogi need a small one
-        server_momentum : float, default 0.9
-            beta of the server's optimizer
-        server_beta_2 : float, default 0.99
-            decay of adam's and yogi's v
-        server_tau : float, default 0.001
-            adaptivity of adam and yogi: the least they divide by
-        num_agents : int, default 0
-            number of agents to wait for; 0 starts with those already connected
-        min_agents : int, default 1
-            a round with fewer replies than this fails
-        patience : float, default 600.0
-            seconds for which a failed round is retried; 0 ends the run at once
-        wait_timeout : float, default 60.0
-            seconds to wait for num-agents to connect
-        round_timeout : float, default 600.0
-            seconds to wait for the replies of a round
-        seed : int, default 0
-            seed of all random draws except privacy noise
-        secure_sum : bool, default False
-            agents mask their uploads: the server sees sums over at least three of them; an attempt
-            at one takes half of the round-timeout at most
-        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
-            who continues for an agent whose node is gone: the next node of its name (yes), that
-            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
-        penalty_c : float, default 1.0
-            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
-            the penalty of C = 1
-        on_divergence : {"warn", "stop"}, default "warn"
-            if the residual or the loss blows up: go on, or end the run
-        run
-            other arguments that every strategy takes, see `RunArguments`
+        **arguments
+            what every strategy takes: `privet.strategies.RunArguments` says what each is
         """
         super().__init__(
             rho=rho,
@@ -617,13 +424,14 @@ class FedPDMArguments(PrimalDualStrategy):
             noise_seed=noise_seed,
             target_epsilon=target_epsilon,
             h=h,
-            **run,
+            **arguments,
         )
 
 
 class DPFedSGDArguments(PrimalDualStrategy):
     """The arguments of DPFedSGD."""
 
+    @takes_run_arguments
     def __init__(
         self,
         *,
@@ -646,7 +454,7 @@ class DPFedSGDArguments(PrimalDualStrategy):
         noise_seed: int = -1,
         target_epsilon: float = 0.0,
         h: ProximalFunction | None = None,
-        **run: Unpack[RunArguments],
+        **arguments: Unpack[RunArguments],
     ) -> None:
         """Take the parameters of dp-fedsgd.
 
@@ -701,74 +509,8 @@ class DPFedSGDArguments(PrimalDualStrategy):
             not 0, which no noise reaches
         h : ProximalFunction | None, optional
             weighed against the mean of the f_i; none by default
-        asynchronous : bool, default False
-            fold uploads as they come: a round is a version of the model, and an upload is combined
-            with the model that its agent was sent
-        buffer : int, default 0
-            uploads that make a version; 0 takes a tenth of the agents
-        max_delay : int, default 0
-            versions after which an agent is waited for, until its task is round-timeout seconds old
-            and is withdrawn; 0 never waits for one
-        max_uploads : int, default 0
-            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
-        late_replies : {"drop", "fold"}, default "drop"
-            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
-            round
-        speeds : str, default ""
-            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
-            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
-            back-at; empty: rounds take no time
-        speed_spread : float, default 0.5
-            deviation of the logarithm of the agents' factors
-        speed_jitter : float, default 0.2
-            deviation of the logarithm of a task's time
-        slow_share : float, default 0.1
-            share of the agents that are slow
-        slow_factor : float, default 10.0
-            how many times as long slow agents take
-        task_latency : float, default 10.0
-            seconds of a task without its steps
-        step_seconds : float, default 1.0
-            seconds of a local step
-        absences : float, default 0.0
-            probability that a task ends with an absence
-        absence_seconds : float, default 150.0
-            mean length of an absence
-        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
-            what the server makes of a round's step: none takes it as it is
-        server_learning_rate : float, default 1.0
-            eta of the server's optimizer; adam and yogi need a small one
-        server_momentum : float, default 0.9
-            beta of the server's optimizer
-        server_beta_2 : float, default 0.99
-            decay of adam's and yogi's v
-        server_tau : float, default 0.001
-            adaptivity of adam and yogi: the least they divide by
-        num_agents : int, default 0
-            number of agents to wait for; 0 starts with those already connected
-        min_agents : int, default 1
-            a round with fewer replies than this fails
-        patience : float, default 600.0
-            seconds for which a failed round is retried; 0 ends the run at once
-        wait_timeout : float, default 60.0
-            seconds to wait for num-agents to connect
-        round_timeout : float, default 600.0
-            seconds to wait for the replies of a round
-        seed : int, default 0
-            seed of all random draws except privacy noise
-        secure_sum : bool, default False
-            agents mask their uploads: the server sees sums over at least three of them; an attempt
-            at one takes half of the round-timeout at most
-        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
-            who continues for an agent whose node is gone: the next node of its name (yes), that
-            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
-        penalty_c : float, default 1.0
-            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
-            the penalty of C = 1
-        on_divergence : {"warn", "stop"}, default "warn"
-            if the residual or the loss blows up: go on, or end the run
-        run
-            other arguments that every strategy takes, see `RunArguments`
+        **arguments
+            what every strategy takes: `privet.strategies.RunArguments` says what each is
         """
         super().__init__(
             batch=batch,
@@ -790,13 +532,14 @@ class DPFedSGDArguments(PrimalDualStrategy):
             noise_seed=noise_seed,
             target_epsilon=target_epsilon,
             h=h,
-            **run,
+            **arguments,
         )
 
 
 class DPFedAvgArguments(PrimalDualStrategy):
     """The arguments of DPFedAvg."""
 
+    @takes_run_arguments
     def __init__(
         self,
         *,
@@ -817,7 +560,7 @@ class DPFedAvgArguments(PrimalDualStrategy):
         delta: float = 1e-05,
         noise_seed: int = -1,
         target_epsilon: float = 0.0,
-        **run: Unpack[RunArguments],
+        **arguments: Unpack[RunArguments],
     ) -> None:
         """Take the parameters of dp-fedavg.
 
@@ -867,74 +610,8 @@ class DPFedAvgArguments(PrimalDualStrategy):
         target_epsilon : float, default 0.0
             total epsilon of the run, which sets the noise; left out, the noise is taken as given;
             not 0, which no noise reaches
-        asynchronous : bool, default False
-            fold uploads as they come: a round is a version of the model, and an upload is combined
-            with the model that its agent was sent
-        buffer : int, default 0
-            uploads that make a version; 0 takes a tenth of the agents
-        max_delay : int, default 0
-            versions after which an agent is waited for, until its task is round-timeout seconds old
-            and is withdrawn; 0 never waits for one
-        max_uploads : int, default 0
-            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
-        late_replies : {"drop", "fold"}, default "drop"
-            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
-            round
-        speeds : str, default ""
-            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
-            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
-            back-at; empty: rounds take no time
-        speed_spread : float, default 0.5
-            deviation of the logarithm of the agents' factors
-        speed_jitter : float, default 0.2
-            deviation of the logarithm of a task's time
-        slow_share : float, default 0.1
-            share of the agents that are slow
-        slow_factor : float, default 10.0
-            how many times as long slow agents take
-        task_latency : float, default 10.0
-            seconds of a task without its steps
-        step_seconds : float, default 1.0
-            seconds of a local step
-        absences : float, default 0.0
-            probability that a task ends with an absence
-        absence_seconds : float, default 150.0
-            mean length of an absence
-        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
-            what the server makes of a round's step: none takes it as it is
-        server_learning_rate : float, default 1.0
-            eta of the server's optimizer; adam and yogi need a small one
-        server_momentum : float, default 0.9
-            beta of the server's optimizer
-        server_beta_2 : float, default 0.99
-            decay of adam's and yogi's v
-        server_tau : float, default 0.001
-            adaptivity of adam and yogi: the least they divide by
-        num_agents : int, default 0
-            number of agents to wait for; 0 starts with those already connected
-        min_agents : int, default 1
-            a round with fewer replies than this fails
-        patience : float, default 600.0
-            seconds for which a failed round is retried; 0 ends the run at once
-        wait_timeout : float, default 60.0
-            seconds to wait for num-agents to connect
-        round_timeout : float, default 600.0
-            seconds to wait for the replies of a round
-        seed : int, default 0
-            seed of all random draws except privacy noise
-        secure_sum : bool, default False
-            agents mask their uploads: the server sees sums over at least three of them; an attempt
-            at one takes half of the round-timeout at most
-        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
-            who continues for an agent whose node is gone: the next node of its name (yes), that
-            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
-        penalty_c : float, default 1.0
-            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
-            the penalty of C = 1
-        on_divergence : {"warn", "stop"}, default "warn"
-            if the residual or the loss blows up: go on, or end the run
-        run
-            other arguments that every strategy takes, see `RunArguments`
+        **arguments
+            what every strategy takes: `privet.strategies.RunArguments` says what each is
         """
         super().__init__(
             budget_schedule=budget_schedule,
@@ -954,13 +631,14 @@ class DPFedAvgArguments(PrimalDualStrategy):
             delta=delta,
             noise_seed=noise_seed,
             target_epsilon=target_epsilon,
-            **run,
+            **arguments,
         )
 
 
 class FedDynArguments(PrimalDualStrategy):
     """The arguments of FedDyn."""
 
+    @takes_run_arguments
     def __init__(
         self,
         *,
@@ -979,7 +657,7 @@ class FedDynArguments(PrimalDualStrategy):
         delta: float = 1e-05,
         noise_seed: int = -1,
         target_epsilon: float = 0.0,
-        **run: Unpack[RunArguments],
+        **arguments: Unpack[RunArguments],
     ) -> None:
         """Take the parameters of fed-dyn.
 
@@ -1022,74 +700,8 @@ class FedDynArguments(PrimalDualStrategy):
         target_epsilon : float, default 0.0
             total epsilon of the run, which sets the noise; left out, the noise is taken as given;
             not 0, which no noise reaches
-        asynchronous : bool, default False
-            fold uploads as they come: a round is a version of the model, and an upload is combined
-            with the model that its agent was sent
-        buffer : int, default 0
-            uploads that make a version; 0 takes a tenth of the agents
-        max_delay : int, default 0
-            versions after which an agent is waited for, until its task is round-timeout seconds old
-            and is withdrawn; 0 never waits for one
-        max_uploads : int, default 0
-            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
-        late_replies : {"drop", "fold"}, default "drop"
-            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
-            round
-        speeds : str, default ""
-            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
-            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
-            back-at; empty: rounds take no time
-        speed_spread : float, default 0.5
-            deviation of the logarithm of the agents' factors
-        speed_jitter : float, default 0.2
-            deviation of the logarithm of a task's time
-        slow_share : float, default 0.1
-            share of the agents that are slow
-        slow_factor : float, default 10.0
-            how many times as long slow agents take
-        task_latency : float, default 10.0
-            seconds of a task without its steps
-        step_seconds : float, default 1.0
-            seconds of a local step
-        absences : float, default 0.0
-            probability that a task ends with an absence
-        absence_seconds : float, default 150.0
-            mean length of an absence
-        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
-            what the server makes of a round's step: none takes it as it is
-        server_learning_rate : float, default 1.0
-            eta of the server's optimizer; adam and yogi need a small one
-        server_momentum : float, default 0.9
-            beta of the server's optimizer
-        server_beta_2 : float, default 0.99
-            decay of adam's and yogi's v
-        server_tau : float, default 0.001
-            adaptivity of adam and yogi: the least they divide by
-        num_agents : int, default 0
-            number of agents to wait for; 0 starts with those already connected
-        min_agents : int, default 1
-            a round with fewer replies than this fails
-        patience : float, default 600.0
-            seconds for which a failed round is retried; 0 ends the run at once
-        wait_timeout : float, default 60.0
-            seconds to wait for num-agents to connect
-        round_timeout : float, default 600.0
-            seconds to wait for the replies of a round
-        seed : int, default 0
-            seed of all random draws except privacy noise
-        secure_sum : bool, default False
-            agents mask their uploads: the server sees sums over at least three of them; an attempt
-            at one takes half of the round-timeout at most
-        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
-            who continues for an agent whose node is gone: the next node of its name (yes), that
-            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
-        penalty_c : float, default 1.0
-            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
-            the penalty of C = 1
-        on_divergence : {"warn", "stop"}, default "warn"
-            if the residual or the loss blows up: go on, or end the run
-        run
-            other arguments that every strategy takes, see `RunArguments`
+        **arguments
+            what every strategy takes: `privet.strategies.RunArguments` says what each is
         """
         super().__init__(
             batch=batch,
@@ -1107,13 +719,14 @@ class FedDynArguments(PrimalDualStrategy):
             delta=delta,
             noise_seed=noise_seed,
             target_epsilon=target_epsilon,
-            **run,
+            **arguments,
         )
 
 
 class ScaffoldArguments(PrimalDualStrategy):
     """The arguments of Scaffold."""
 
+    @takes_run_arguments
     def __init__(
         self,
         *,
@@ -1132,7 +745,7 @@ class ScaffoldArguments(PrimalDualStrategy):
         delta: float = 1e-05,
         noise_seed: int = -1,
         target_epsilon: float = 0.0,
-        **run: Unpack[RunArguments],
+        **arguments: Unpack[RunArguments],
     ) -> None:
         """Take the parameters of scaffold.
 
@@ -1175,74 +788,8 @@ class ScaffoldArguments(PrimalDualStrategy):
         target_epsilon : float, default 0.0
             total epsilon of the run, which sets the noise; left out, the noise is taken as given;
             not 0, which no noise reaches
-        asynchronous : bool, default False
-            fold uploads as they come: a round is a version of the model, and an upload is combined
-            with the model that its agent was sent
-        buffer : int, default 0
-            uploads that make a version; 0 takes a tenth of the agents
-        max_delay : int, default 0
-            versions after which an agent is waited for, until its task is round-timeout seconds old
-            and is withdrawn; 0 never waits for one
-        max_uploads : int, default 0
-            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
-        late_replies : {"drop", "fold"}, default "drop"
-            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
-            round
-        speeds : str, default ""
-            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
-            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
-            back-at; empty: rounds take no time
-        speed_spread : float, default 0.5
-            deviation of the logarithm of the agents' factors
-        speed_jitter : float, default 0.2
-            deviation of the logarithm of a task's time
-        slow_share : float, default 0.1
-            share of the agents that are slow
-        slow_factor : float, default 10.0
-            how many times as long slow agents take
-        task_latency : float, default 10.0
-            seconds of a task without its steps
-        step_seconds : float, default 1.0
-            seconds of a local step
-        absences : float, default 0.0
-            probability that a task ends with an absence
-        absence_seconds : float, default 150.0
-            mean length of an absence
-        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
-            what the server makes of a round's step: none takes it as it is
-        server_learning_rate : float, default 1.0
-            eta of the server's optimizer; adam and yogi need a small one
-        server_momentum : float, default 0.9
-            beta of the server's optimizer
-        server_beta_2 : float, default 0.99
-            decay of adam's and yogi's v
-        server_tau : float, default 0.001
-            adaptivity of adam and yogi: the least they divide by
-        num_agents : int, default 0
-            number of agents to wait for; 0 starts with those already connected
-        min_agents : int, default 1
-            a round with fewer replies than this fails
-        patience : float, default 600.0
-            seconds for which a failed round is retried; 0 ends the run at once
-        wait_timeout : float, default 60.0
-            seconds to wait for num-agents to connect
-        round_timeout : float, default 600.0
-            seconds to wait for the replies of a round
-        seed : int, default 0
-            seed of all random draws except privacy noise
-        secure_sum : bool, default False
-            agents mask their uploads: the server sees sums over at least three of them; an attempt
-            at one takes half of the round-timeout at most
-        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
-            who continues for an agent whose node is gone: the next node of its name (yes), that
-            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
-        penalty_c : float, default 1.0
-            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
-            the penalty of C = 1
-        on_divergence : {"warn", "stop"}, default "warn"
-            if the residual or the loss blows up: go on, or end the run
-        run
-            other arguments that every strategy takes, see `RunArguments`
+        **arguments
+            what every strategy takes: `privet.strategies.RunArguments` says what each is
         """
         super().__init__(
             batch=batch,
@@ -1260,13 +807,14 @@ class ScaffoldArguments(PrimalDualStrategy):
             delta=delta,
             noise_seed=noise_seed,
             target_epsilon=target_epsilon,
-            **run,
+            **arguments,
         )
 
 
 class FedLinArguments(RivalStrategy):
     """The arguments of FedLin."""
 
+    @takes_run_arguments
     def __init__(
         self,
         *,
@@ -1279,7 +827,7 @@ class FedLinArguments(RivalStrategy):
         step_size_rule: Literal["constant", "inverse-sqrt", "cosine"] = "constant",
         step_size_rounds: int = 0,
         value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
-        **run: Unpack[RunArguments],
+        **arguments: Unpack[RunArguments],
     ) -> None:
         """Take the parameters of fed-lin.
 
@@ -1306,74 +854,8 @@ class FedLinArguments(RivalStrategy):
             bits of a number in an upload, coded as its difference to what both sides hold; 0: not
             coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
             large as the signal
-        asynchronous : bool, default False
-            fold uploads as they come: a round is a version of the model, and an upload is combined
-            with the model that its agent was sent
-        buffer : int, default 0
-            uploads that make a version; 0 takes a tenth of the agents
-        max_delay : int, default 0
-            versions after which an agent is waited for, until its task is round-timeout seconds old
-            and is withdrawn; 0 never waits for one
-        max_uploads : int, default 0
-            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
-        late_replies : {"drop", "fold"}, default "drop"
-            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
-            round
-        speeds : str, default ""
-            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
-            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
-            back-at; empty: rounds take no time
-        speed_spread : float, default 0.5
-            deviation of the logarithm of the agents' factors
-        speed_jitter : float, default 0.2
-            deviation of the logarithm of a task's time
-        slow_share : float, default 0.1
-            share of the agents that are slow
-        slow_factor : float, default 10.0
-            how many times as long slow agents take
-        task_latency : float, default 10.0
-            seconds of a task without its steps
-        step_seconds : float, default 1.0
-            seconds of a local step
-        absences : float, default 0.0
-            probability that a task ends with an absence
-        absence_seconds : float, default 150.0
-            mean length of an absence
-        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
-            what the server makes of a round's step: none takes it as it is
-        server_learning_rate : float, default 1.0
-            eta of the server's optimizer; adam and yogi need a small one
-        server_momentum : float, default 0.9
-            beta of the server's optimizer
-        server_beta_2 : float, default 0.99
-            decay of adam's and yogi's v
-        server_tau : float, default 0.001
-            adaptivity of adam and yogi: the least they divide by
-        num_agents : int, default 0
-            number of agents to wait for; 0 starts with those already connected
-        min_agents : int, default 1
-            a round with fewer replies than this fails
-        patience : float, default 600.0
-            seconds for which a failed round is retried; 0 ends the run at once
-        wait_timeout : float, default 60.0
-            seconds to wait for num-agents to connect
-        round_timeout : float, default 600.0
-            seconds to wait for the replies of a round
-        seed : int, default 0
-            seed of all random draws except privacy noise
-        secure_sum : bool, default False
-            agents mask their uploads: the server sees sums over at least three of them; an attempt
-            at one takes half of the round-timeout at most
-        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
-            who continues for an agent whose node is gone: the next node of its name (yes), that
-            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
-        penalty_c : float, default 1.0
-            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
-            the penalty of C = 1
-        on_divergence : {"warn", "stop"}, default "warn"
-            if the residual or the loss blows up: go on, or end the run
-        run
-            other arguments that every strategy takes, see `RunArguments`
+        **arguments
+            what every strategy takes: `privet.strategies.RunArguments` says what each is
         """
         super().__init__(
             local_solver=local_solver,
@@ -1385,13 +867,14 @@ class FedLinArguments(RivalStrategy):
             step_size_rule=step_size_rule,
             step_size_rounds=step_size_rounds,
             value_bits=value_bits,
-            **run,
+            **arguments,
         )
 
 
 class FedPDArguments(RivalStrategy):
     """The arguments of FedPD."""
 
+    @takes_run_arguments
     def __init__(
         self,
         rho: float = 3.0,
@@ -1405,7 +888,7 @@ class FedPDArguments(RivalStrategy):
         step_size_rule: Literal["constant", "inverse-sqrt", "cosine"] = "constant",
         step_size_rounds: int = 0,
         value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
-        **run: Unpack[RunArguments],
+        **arguments: Unpack[RunArguments],
     ) -> None:
         """Take the parameters of fed-pd.
 
@@ -1434,74 +917,8 @@ class FedPDArguments(RivalStrategy):
             bits of a number in an upload, coded as its difference to what both sides hold; 0: not
             coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
             large as the signal
-        asynchronous : bool, default False
-            fold uploads as they come: a round is a version of the model, and an upload is combined
-            with the model that its agent was sent
-        buffer : int, default 0
-            uploads that make a version; 0 takes a tenth of the agents
-        max_delay : int, default 0
-            versions after which an agent is waited for, until its task is round-timeout seconds old
-            and is withdrawn; 0 never waits for one
-        max_uploads : int, default 0
-            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
-        late_replies : {"drop", "fold"}, default "drop"
-            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
-            round
-        speeds : str, default ""
-            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
-            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
-            back-at; empty: rounds take no time
-        speed_spread : float, default 0.5
-            deviation of the logarithm of the agents' factors
-        speed_jitter : float, default 0.2
-            deviation of the logarithm of a task's time
-        slow_share : float, default 0.1
-            share of the agents that are slow
-        slow_factor : float, default 10.0
-            how many times as long slow agents take
-        task_latency : float, default 10.0
-            seconds of a task without its steps
-        step_seconds : float, default 1.0
-            seconds of a local step
-        absences : float, default 0.0
-            probability that a task ends with an absence
-        absence_seconds : float, default 150.0
-            mean length of an absence
-        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
-            what the server makes of a round's step: none takes it as it is
-        server_learning_rate : float, default 1.0
-            eta of the server's optimizer; adam and yogi need a small one
-        server_momentum : float, default 0.9
-            beta of the server's optimizer
-        server_beta_2 : float, default 0.99
-            decay of adam's and yogi's v
-        server_tau : float, default 0.001
-            adaptivity of adam and yogi: the least they divide by
-        num_agents : int, default 0
-            number of agents to wait for; 0 starts with those already connected
-        min_agents : int, default 1
-            a round with fewer replies than this fails
-        patience : float, default 600.0
-            seconds for which a failed round is retried; 0 ends the run at once
-        wait_timeout : float, default 60.0
-            seconds to wait for num-agents to connect
-        round_timeout : float, default 600.0
-            seconds to wait for the replies of a round
-        seed : int, default 0
-            seed of all random draws except privacy noise
-        secure_sum : bool, default False
-            agents mask their uploads: the server sees sums over at least three of them; an attempt
-            at one takes half of the round-timeout at most
-        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
-            who continues for an agent whose node is gone: the next node of its name (yes), that
-            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
-        penalty_c : float, default 1.0
-            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
-            the penalty of C = 1
-        on_divergence : {"warn", "stop"}, default "warn"
-            if the residual or the loss blows up: go on, or end the run
-        run
-            other arguments that every strategy takes, see `RunArguments`
+        **arguments
+            what every strategy takes: `privet.strategies.RunArguments` says what each is
         """
         super().__init__(
             rho=rho,
@@ -1514,13 +931,14 @@ class FedPDArguments(RivalStrategy):
             step_size_rule=step_size_rule,
             step_size_rounds=step_size_rounds,
             value_bits=value_bits,
-            **run,
+            **arguments,
         )
 
 
 class FedSplitArguments(RivalStrategy):
     """The arguments of FedSplit."""
 
+    @takes_run_arguments
     def __init__(
         self,
         rho: float = 3.0,
@@ -1534,7 +952,7 @@ class FedSplitArguments(RivalStrategy):
         value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
         relaxation: float | Literal["auto"] = "auto",
         returned_model: Literal["auto", "y", "mean", "middle"] = "auto",
-        **run: Unpack[RunArguments],
+        **arguments: Unpack[RunArguments],
     ) -> None:
         """Take the parameters of fed-split.
 
@@ -1565,74 +983,8 @@ class FedSplitArguments(RivalStrategy):
             the model of a run: y, the mean of all agents' x_i, as in the paper's figures, or the
             middle of y before and after the round; auto is y, or mean where no agent knows its
             moduli
-        asynchronous : bool, default False
-            fold uploads as they come: a round is a version of the model, and an upload is combined
-            with the model that its agent was sent
-        buffer : int, default 0
-            uploads that make a version; 0 takes a tenth of the agents
-        max_delay : int, default 0
-            versions after which an agent is waited for, until its task is round-timeout seconds old
-            and is withdrawn; 0 never waits for one
-        max_uploads : int, default 0
-            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
-        late_replies : {"drop", "fold"}, default "drop"
-            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
-            round
-        speeds : str, default ""
-            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
-            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
-            back-at; empty: rounds take no time
-        speed_spread : float, default 0.5
-            deviation of the logarithm of the agents' factors
-        speed_jitter : float, default 0.2
-            deviation of the logarithm of a task's time
-        slow_share : float, default 0.1
-            share of the agents that are slow
-        slow_factor : float, default 10.0
-            how many times as long slow agents take
-        task_latency : float, default 10.0
-            seconds of a task without its steps
-        step_seconds : float, default 1.0
-            seconds of a local step
-        absences : float, default 0.0
-            probability that a task ends with an absence
-        absence_seconds : float, default 150.0
-            mean length of an absence
-        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
-            what the server makes of a round's step: none takes it as it is
-        server_learning_rate : float, default 1.0
-            eta of the server's optimizer; adam and yogi need a small one
-        server_momentum : float, default 0.9
-            beta of the server's optimizer
-        server_beta_2 : float, default 0.99
-            decay of adam's and yogi's v
-        server_tau : float, default 0.001
-            adaptivity of adam and yogi: the least they divide by
-        num_agents : int, default 0
-            number of agents to wait for; 0 starts with those already connected
-        min_agents : int, default 1
-            a round with fewer replies than this fails
-        patience : float, default 600.0
-            seconds for which a failed round is retried; 0 ends the run at once
-        wait_timeout : float, default 60.0
-            seconds to wait for num-agents to connect
-        round_timeout : float, default 600.0
-            seconds to wait for the replies of a round
-        seed : int, default 0
-            seed of all random draws except privacy noise
-        secure_sum : bool, default False
-            agents mask their uploads: the server sees sums over at least three of them; an attempt
-            at one takes half of the round-timeout at most
-        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
-            who continues for an agent whose node is gone: the next node of its name (yes), that
-            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
-        penalty_c : float, default 1.0
-            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
-            the penalty of C = 1
-        on_divergence : {"warn", "stop"}, default "warn"
-            if the residual or the loss blows up: go on, or end the run
-        run
-            other arguments that every strategy takes, see `RunArguments`
+        **arguments
+            what every strategy takes: `privet.strategies.RunArguments` says what each is
         """
         super().__init__(
             rho=rho,
@@ -1645,13 +997,14 @@ class FedSplitArguments(RivalStrategy):
             value_bits=value_bits,
             relaxation=relaxation,
             returned_model=returned_model,
-            **run,
+            **arguments,
         )
 
 
 class FiveGCSArguments(RivalStrategy):
     """The arguments of FiveGCS."""
 
+    @takes_run_arguments
     def __init__(
         self,
         rho: float = 3.0,
@@ -1667,7 +1020,7 @@ class FiveGCSArguments(RivalStrategy):
         value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
         common_convexity: float = 0.0,
         server_step_size: float = 1.0,
-        **run: Unpack[RunArguments],
+        **arguments: Unpack[RunArguments],
     ) -> None:
         """Take the parameters of five-gcs.
 
@@ -1700,74 +1053,8 @@ class FiveGCSArguments(RivalStrategy):
             strong convexity that every f_i has (mu); 0: not known
         server_step_size : float, default 1.0
             gamma of the paper
-        asynchronous : bool, default False
-            fold uploads as they come: a round is a version of the model, and an upload is combined
-            with the model that its agent was sent
-        buffer : int, default 0
-            uploads that make a version; 0 takes a tenth of the agents
-        max_delay : int, default 0
-            versions after which an agent is waited for, until its task is round-timeout seconds old
-            and is withdrawn; 0 never waits for one
-        max_uploads : int, default 0
-            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
-        late_replies : {"drop", "fold"}, default "drop"
-            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
-            round
-        speeds : str, default ""
-            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
-            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
-            back-at; empty: rounds take no time
-        speed_spread : float, default 0.5
-            deviation of the logarithm of the agents' factors
-        speed_jitter : float, default 0.2
-            deviation of the logarithm of a task's time
-        slow_share : float, default 0.1
-            share of the agents that are slow
-        slow_factor : float, default 10.0
-            how many times as long slow agents take
-        task_latency : float, default 10.0
-            seconds of a task without its steps
-        step_seconds : float, default 1.0
-            seconds of a local step
-        absences : float, default 0.0
-            probability that a task ends with an absence
-        absence_seconds : float, default 150.0
-            mean length of an absence
-        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
-            what the server makes of a round's step: none takes it as it is
-        server_learning_rate : float, default 1.0
-            eta of the server's optimizer; adam and yogi need a small one
-        server_momentum : float, default 0.9
-            beta of the server's optimizer
-        server_beta_2 : float, default 0.99
-            decay of adam's and yogi's v
-        server_tau : float, default 0.001
-            adaptivity of adam and yogi: the least they divide by
-        num_agents : int, default 0
-            number of agents to wait for; 0 starts with those already connected
-        min_agents : int, default 1
-            a round with fewer replies than this fails
-        patience : float, default 600.0
-            seconds for which a failed round is retried; 0 ends the run at once
-        wait_timeout : float, default 60.0
-            seconds to wait for num-agents to connect
-        round_timeout : float, default 600.0
-            seconds to wait for the replies of a round
-        seed : int, default 0
-            seed of all random draws except privacy noise
-        secure_sum : bool, default False
-            agents mask their uploads: the server sees sums over at least three of them; an attempt
-            at one takes half of the round-timeout at most
-        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
-            who continues for an agent whose node is gone: the next node of its name (yes), that
-            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
-        penalty_c : float, default 1.0
-            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
-            the penalty of C = 1
-        on_divergence : {"warn", "stop"}, default "warn"
-            if the residual or the loss blows up: go on, or end the run
-        run
-            other arguments that every strategy takes, see `RunArguments`
+        **arguments
+            what every strategy takes: `privet.strategies.RunArguments` says what each is
         """
         super().__init__(
             rho=rho,
@@ -1782,13 +1069,14 @@ class FiveGCSArguments(RivalStrategy):
             value_bits=value_bits,
             common_convexity=common_convexity,
             server_step_size=server_step_size,
-            **run,
+            **arguments,
         )
 
 
 class LEDArguments(RivalStrategy):
     """The arguments of LED."""
 
+    @takes_run_arguments
     def __init__(
         self,
         *,
@@ -1802,7 +1090,7 @@ class LEDArguments(RivalStrategy):
         step_size_rounds: int = 0,
         value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
         dual_step_size: float = 0.0,
-        **run: Unpack[RunArguments],
+        **arguments: Unpack[RunArguments],
     ) -> None:
         """Take the parameters of led.
 
@@ -1831,74 +1119,8 @@ class LEDArguments(RivalStrategy):
             large as the signal
         dual_step_size : float, default 0.0
             beta, the weight of y_i in a local step; 0 is 1 / local-epochs
-        asynchronous : bool, default False
-            fold uploads as they come: a round is a version of the model, and an upload is combined
-            with the model that its agent was sent
-        buffer : int, default 0
-            uploads that make a version; 0 takes a tenth of the agents
-        max_delay : int, default 0
-            versions after which an agent is waited for, until its task is round-timeout seconds old
-            and is withdrawn; 0 never waits for one
-        max_uploads : int, default 0
-            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
-        late_replies : {"drop", "fold"}, default "drop"
-            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
-            round
-        speeds : str, default ""
-            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
-            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
-            back-at; empty: rounds take no time
-        speed_spread : float, default 0.5
-            deviation of the logarithm of the agents' factors
-        speed_jitter : float, default 0.2
-            deviation of the logarithm of a task's time
-        slow_share : float, default 0.1
-            share of the agents that are slow
-        slow_factor : float, default 10.0
-            how many times as long slow agents take
-        task_latency : float, default 10.0
-            seconds of a task without its steps
-        step_seconds : float, default 1.0
-            seconds of a local step
-        absences : float, default 0.0
-            probability that a task ends with an absence
-        absence_seconds : float, default 150.0
-            mean length of an absence
-        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
-            what the server makes of a round's step: none takes it as it is
-        server_learning_rate : float, default 1.0
-            eta of the server's optimizer; adam and yogi need a small one
-        server_momentum : float, default 0.9
-            beta of the server's optimizer
-        server_beta_2 : float, default 0.99
-            decay of adam's and yogi's v
-        server_tau : float, default 0.001
-            adaptivity of adam and yogi: the least they divide by
-        num_agents : int, default 0
-            number of agents to wait for; 0 starts with those already connected
-        min_agents : int, default 1
-            a round with fewer replies than this fails
-        patience : float, default 600.0
-            seconds for which a failed round is retried; 0 ends the run at once
-        wait_timeout : float, default 60.0
-            seconds to wait for num-agents to connect
-        round_timeout : float, default 600.0
-            seconds to wait for the replies of a round
-        seed : int, default 0
-            seed of all random draws except privacy noise
-        secure_sum : bool, default False
-            agents mask their uploads: the server sees sums over at least three of them; an attempt
-            at one takes half of the round-timeout at most
-        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
-            who continues for an agent whose node is gone: the next node of its name (yes), that
-            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
-        penalty_c : float, default 1.0
-            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
-            the penalty of C = 1
-        on_divergence : {"warn", "stop"}, default "warn"
-            if the residual or the loss blows up: go on, or end the run
-        run
-            other arguments that every strategy takes, see `RunArguments`
+        **arguments
+            what every strategy takes: `privet.strategies.RunArguments` says what each is
         """
         super().__init__(
             local_solver=local_solver,
@@ -1911,13 +1133,14 @@ class LEDArguments(RivalStrategy):
             step_size_rounds=step_size_rounds,
             value_bits=value_bits,
             dual_step_size=dual_step_size,
-            **run,
+            **arguments,
         )
 
 
 class TamunaArguments(RivalStrategy):
     """The arguments of Tamuna."""
 
+    @takes_run_arguments
     def __init__(
         self,
         *,
@@ -1931,7 +1154,7 @@ class TamunaArguments(RivalStrategy):
         step_size_rounds: int = 0,
         value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
         dual_step_size: float = 0.0,
-        **run: Unpack[RunArguments],
+        **arguments: Unpack[RunArguments],
     ) -> None:
         """Take the parameters of tamuna.
 
@@ -1960,74 +1183,8 @@ class TamunaArguments(RivalStrategy):
             large as the signal
         dual_step_size : float, default 0.0
             eta; 0 is the largest that theory allows
-        asynchronous : bool, default False
-            fold uploads as they come: a round is a version of the model, and an upload is combined
-            with the model that its agent was sent
-        buffer : int, default 0
-            uploads that make a version; 0 takes a tenth of the agents
-        max_delay : int, default 0
-            versions after which an agent is waited for, until its task is round-timeout seconds old
-            and is withdrawn; 0 never waits for one
-        max_uploads : int, default 0
-            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
-        late_replies : {"drop", "fold"}, default "drop"
-            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
-            round
-        speeds : str, default ""
-            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
-            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
-            back-at; empty: rounds take no time
-        speed_spread : float, default 0.5
-            deviation of the logarithm of the agents' factors
-        speed_jitter : float, default 0.2
-            deviation of the logarithm of a task's time
-        slow_share : float, default 0.1
-            share of the agents that are slow
-        slow_factor : float, default 10.0
-            how many times as long slow agents take
-        task_latency : float, default 10.0
-            seconds of a task without its steps
-        step_seconds : float, default 1.0
-            seconds of a local step
-        absences : float, default 0.0
-            probability that a task ends with an absence
-        absence_seconds : float, default 150.0
-            mean length of an absence
-        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
-            what the server makes of a round's step: none takes it as it is
-        server_learning_rate : float, default 1.0
-            eta of the server's optimizer; adam and yogi need a small one
-        server_momentum : float, default 0.9
-            beta of the server's optimizer
-        server_beta_2 : float, default 0.99
-            decay of adam's and yogi's v
-        server_tau : float, default 0.001
-            adaptivity of adam and yogi: the least they divide by
-        num_agents : int, default 0
-            number of agents to wait for; 0 starts with those already connected
-        min_agents : int, default 1
-            a round with fewer replies than this fails
-        patience : float, default 600.0
-            seconds for which a failed round is retried; 0 ends the run at once
-        wait_timeout : float, default 60.0
-            seconds to wait for num-agents to connect
-        round_timeout : float, default 600.0
-            seconds to wait for the replies of a round
-        seed : int, default 0
-            seed of all random draws except privacy noise
-        secure_sum : bool, default False
-            agents mask their uploads: the server sees sums over at least three of them; an attempt
-            at one takes half of the round-timeout at most
-        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
-            who continues for an agent whose node is gone: the next node of its name (yes), that
-            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
-        penalty_c : float, default 1.0
-            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
-            the penalty of C = 1
-        on_divergence : {"warn", "stop"}, default "warn"
-            if the residual or the loss blows up: go on, or end the run
-        run
-            other arguments that every strategy takes, see `RunArguments`
+        **arguments
+            what every strategy takes: `privet.strategies.RunArguments` says what each is
         """
         super().__init__(
             local_solver=local_solver,
@@ -2040,13 +1197,14 @@ class TamunaArguments(RivalStrategy):
             step_size_rounds=step_size_rounds,
             value_bits=value_bits,
             dual_step_size=dual_step_size,
-            **run,
+            **arguments,
         )
 
 
 class FedBuffArguments(RivalStrategy):
     """The arguments of FedBuff."""
 
+    @takes_run_arguments
     def __init__(
         self,
         *,
@@ -2058,7 +1216,7 @@ class FedBuffArguments(RivalStrategy):
         smoothness: float = 0.0,
         value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
         server_step_size: float = 1.0,
-        **run: Unpack[RunArguments],
+        **arguments: Unpack[RunArguments],
     ) -> None:
         """Take the parameters of fed-buff.
 
@@ -2082,74 +1240,8 @@ class FedBuffArguments(RivalStrategy):
             large as the signal
         server_step_size : float, default 1.0
             eta_g, step of the server along the agents' mean move
-        asynchronous : bool, default False
-            fold uploads as they come: a round is a version of the model, and an upload is combined
-            with the model that its agent was sent
-        buffer : int, default 0
-            uploads that make a version; 0 takes a tenth of the agents
-        max_delay : int, default 0
-            versions after which an agent is waited for, until its task is round-timeout seconds old
-            and is withdrawn; 0 never waits for one
-        max_uploads : int, default 0
-            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
-        late_replies : {"drop", "fold"}, default "drop"
-            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
-            round
-        speeds : str, default ""
-            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
-            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
-            back-at; empty: rounds take no time
-        speed_spread : float, default 0.5
-            deviation of the logarithm of the agents' factors
-        speed_jitter : float, default 0.2
-            deviation of the logarithm of a task's time
-        slow_share : float, default 0.1
-            share of the agents that are slow
-        slow_factor : float, default 10.0
-            how many times as long slow agents take
-        task_latency : float, default 10.0
-            seconds of a task without its steps
-        step_seconds : float, default 1.0
-            seconds of a local step
-        absences : float, default 0.0
-            probability that a task ends with an absence
-        absence_seconds : float, default 150.0
-            mean length of an absence
-        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
-            what the server makes of a round's step: none takes it as it is
-        server_learning_rate : float, default 1.0
-            eta of the server's optimizer; adam and yogi need a small one
-        server_momentum : float, default 0.9
-            beta of the server's optimizer
-        server_beta_2 : float, default 0.99
-            decay of adam's and yogi's v
-        server_tau : float, default 0.001
-            adaptivity of adam and yogi: the least they divide by
-        num_agents : int, default 0
-            number of agents to wait for; 0 starts with those already connected
-        min_agents : int, default 1
-            a round with fewer replies than this fails
-        patience : float, default 600.0
-            seconds for which a failed round is retried; 0 ends the run at once
-        wait_timeout : float, default 60.0
-            seconds to wait for num-agents to connect
-        round_timeout : float, default 600.0
-            seconds to wait for the replies of a round
-        seed : int, default 0
-            seed of all random draws except privacy noise
-        secure_sum : bool, default False
-            agents mask their uploads: the server sees sums over at least three of them; an attempt
-            at one takes half of the round-timeout at most
-        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
-            who continues for an agent whose node is gone: the next node of its name (yes), that
-            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
-        penalty_c : float, default 1.0
-            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
-            the penalty of C = 1
-        on_divergence : {"warn", "stop"}, default "warn"
-            if the residual or the loss blows up: go on, or end the run
-        run
-            other arguments that every strategy takes, see `RunArguments`
+        **arguments
+            what every strategy takes: `privet.strategies.RunArguments` says what each is
         """
         super().__init__(
             local_solver=local_solver,
@@ -2160,13 +1252,14 @@ class FedBuffArguments(RivalStrategy):
             smoothness=smoothness,
             value_bits=value_bits,
             server_step_size=server_step_size,
-            **run,
+            **arguments,
         )
 
 
 class FedAsyncArguments(RivalStrategy):
     """The arguments of FedAsync."""
 
+    @takes_run_arguments
     def __init__(
         self,
         *,
@@ -2180,7 +1273,7 @@ class FedAsyncArguments(RivalStrategy):
         fed_async_rho: float = 0.0,
         fed_async_alpha: float = 0.6,
         staleness_exponent: float = 0.5,
-        **run: Unpack[RunArguments],
+        **arguments: Unpack[RunArguments],
     ) -> None:
         """Take the parameters of fed-async.
 
@@ -2208,74 +1301,8 @@ class FedAsyncArguments(RivalStrategy):
             share of an upload in the next model
         staleness_exponent : float, default 0.5
             a of the share alpha (1 + age)^(-a) of an upload of an older model
-        asynchronous : bool, default False
-            fold uploads as they come: a round is a version of the model, and an upload is combined
-            with the model that its agent was sent
-        buffer : int, default 0
-            uploads that make a version; 0 takes a tenth of the agents
-        max_delay : int, default 0
-            versions after which an agent is waited for, until its task is round-timeout seconds old
-            and is withdrawn; 0 never waits for one
-        max_uploads : int, default 0
-            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
-        late_replies : {"drop", "fold"}, default "drop"
-            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
-            round
-        speeds : str, default ""
-            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
-            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
-            back-at; empty: rounds take no time
-        speed_spread : float, default 0.5
-            deviation of the logarithm of the agents' factors
-        speed_jitter : float, default 0.2
-            deviation of the logarithm of a task's time
-        slow_share : float, default 0.1
-            share of the agents that are slow
-        slow_factor : float, default 10.0
-            how many times as long slow agents take
-        task_latency : float, default 10.0
-            seconds of a task without its steps
-        step_seconds : float, default 1.0
-            seconds of a local step
-        absences : float, default 0.0
-            probability that a task ends with an absence
-        absence_seconds : float, default 150.0
-            mean length of an absence
-        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
-            what the server makes of a round's step: none takes it as it is
-        server_learning_rate : float, default 1.0
-            eta of the server's optimizer; adam and yogi need a small one
-        server_momentum : float, default 0.9
-            beta of the server's optimizer
-        server_beta_2 : float, default 0.99
-            decay of adam's and yogi's v
-        server_tau : float, default 0.001
-            adaptivity of adam and yogi: the least they divide by
-        num_agents : int, default 0
-            number of agents to wait for; 0 starts with those already connected
-        min_agents : int, default 1
-            a round with fewer replies than this fails
-        patience : float, default 600.0
-            seconds for which a failed round is retried; 0 ends the run at once
-        wait_timeout : float, default 60.0
-            seconds to wait for num-agents to connect
-        round_timeout : float, default 600.0
-            seconds to wait for the replies of a round
-        seed : int, default 0
-            seed of all random draws except privacy noise
-        secure_sum : bool, default False
-            agents mask their uploads: the server sees sums over at least three of them; an attempt
-            at one takes half of the round-timeout at most
-        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
-            who continues for an agent whose node is gone: the next node of its name (yes), that
-            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
-        penalty_c : float, default 1.0
-            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
-            the penalty of C = 1
-        on_divergence : {"warn", "stop"}, default "warn"
-            if the residual or the loss blows up: go on, or end the run
-        run
-            other arguments that every strategy takes, see `RunArguments`
+        **arguments
+            what every strategy takes: `privet.strategies.RunArguments` says what each is
         """
         super().__init__(
             local_solver=local_solver,
@@ -2288,19 +1315,20 @@ class FedAsyncArguments(RivalStrategy):
             fed_async_rho=fed_async_rho,
             fed_async_alpha=fed_async_alpha,
             staleness_exponent=staleness_exponent,
-            **run,
+            **arguments,
         )
 
 
 class AREAArguments(RivalStrategy):
     """The arguments of AREA."""
 
+    @takes_run_arguments
     def __init__(
         self,
         *,
         value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
         step_size: float = 0.1,
-        **run: Unpack[RunArguments],
+        **arguments: Unpack[RunArguments],
     ) -> None:
         """Take the parameters of area.
 
@@ -2312,85 +1340,20 @@ class AREAArguments(RivalStrategy):
             large as the signal
         step_size : float, default 0.1
             step size, the same for all
-        asynchronous : bool, default False
-            fold uploads as they come: a round is a version of the model, and an upload is combined
-            with the model that its agent was sent
-        buffer : int, default 0
-            uploads that make a version; 0 takes a tenth of the agents
-        max_delay : int, default 0
-            versions after which an agent is waited for, until its task is round-timeout seconds old
-            and is withdrawn; 0 never waits for one
-        max_uploads : int, default 0
-            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
-        late_replies : {"drop", "fold"}, default "drop"
-            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
-            round
-        speeds : str, default ""
-            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
-            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
-            back-at; empty: rounds take no time
-        speed_spread : float, default 0.5
-            deviation of the logarithm of the agents' factors
-        speed_jitter : float, default 0.2
-            deviation of the logarithm of a task's time
-        slow_share : float, default 0.1
-            share of the agents that are slow
-        slow_factor : float, default 10.0
-            how many times as long slow agents take
-        task_latency : float, default 10.0
-            seconds of a task without its steps
-        step_seconds : float, default 1.0
-            seconds of a local step
-        absences : float, default 0.0
-            probability that a task ends with an absence
-        absence_seconds : float, default 150.0
-            mean length of an absence
-        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
-            what the server makes of a round's step: none takes it as it is
-        server_learning_rate : float, default 1.0
-            eta of the server's optimizer; adam and yogi need a small one
-        server_momentum : float, default 0.9
-            beta of the server's optimizer
-        server_beta_2 : float, default 0.99
-            decay of adam's and yogi's v
-        server_tau : float, default 0.001
-            adaptivity of adam and yogi: the least they divide by
-        num_agents : int, default 0
-            number of agents to wait for; 0 starts with those already connected
-        min_agents : int, default 1
-            a round with fewer replies than this fails
-        patience : float, default 600.0
-            seconds for which a failed round is retried; 0 ends the run at once
-        wait_timeout : float, default 60.0
-            seconds to wait for num-agents to connect
-        round_timeout : float, default 600.0
-            seconds to wait for the replies of a round
-        seed : int, default 0
-            seed of all random draws except privacy noise
-        secure_sum : bool, default False
-            agents mask their uploads: the server sees sums over at least three of them; an attempt
-            at one takes half of the round-timeout at most
-        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
-            who continues for an agent whose node is gone: the next node of its name (yes), that
-            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
-        penalty_c : float, default 1.0
-            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
-            the penalty of C = 1
-        on_divergence : {"warn", "stop"}, default "warn"
-            if the residual or the loss blows up: go on, or end the run
-        run
-            other arguments that every strategy takes, see `RunArguments`
+        **arguments
+            what every strategy takes: `privet.strategies.RunArguments` says what each is
         """
         super().__init__(
             value_bits=value_bits,
             step_size=step_size,
-            **run,
+            **arguments,
         )
 
 
 class GFLArguments(PrimalDualStrategy):
     """The arguments of GFL."""
 
+    @takes_run_arguments
     def __init__(
         self,
         units: int = 5,
@@ -2418,7 +1381,7 @@ class GFLArguments(PrimalDualStrategy):
         mixer: Mixer | None = None,
         noise: NoiseSource | None = None,
         link_noise: LinkNoise | None = None,
-        **run: Unpack[RunArguments],
+        **arguments: Unpack[RunArguments],
     ) -> None:
         """Take the parameters of gfl.
 
@@ -2473,74 +1436,8 @@ class GFLArguments(PrimalDualStrategy):
             such as `privet.kernel.SystemNoise()`, in place of ``noise_seed``
         link_noise : LinkNoise | None, optional
             gives the noise itself, in place of ``noise`` and its distribution
-        asynchronous : bool, default False
-            fold uploads as they come: a round is a version of the model, and an upload is combined
-            with the model that its agent was sent
-        buffer : int, default 0
-            uploads that make a version; 0 takes a tenth of the agents
-        max_delay : int, default 0
-            versions after which an agent is waited for, until its task is round-timeout seconds old
-            and is withdrawn; 0 never waits for one
-        max_uploads : int, default 0
-            uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
-        late_replies : {"drop", "fold"}, default "drop"
-            what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
-            round
-        speeds : str, default ""
-            simulation: how long agents take: equal, lognormal, stragglers, or a CSV file with the
-            columns agent and seconds (of its tasks in order, repeated), or agent, away-from and
-            back-at; empty: rounds take no time
-        speed_spread : float, default 0.5
-            deviation of the logarithm of the agents' factors
-        speed_jitter : float, default 0.2
-            deviation of the logarithm of a task's time
-        slow_share : float, default 0.1
-            share of the agents that are slow
-        slow_factor : float, default 10.0
-            how many times as long slow agents take
-        task_latency : float, default 10.0
-            seconds of a task without its steps
-        step_seconds : float, default 1.0
-            seconds of a local step
-        absences : float, default 0.0
-            probability that a task ends with an absence
-        absence_seconds : float, default 150.0
-            mean length of an absence
-        server_optimizer : {"none", "momentum", "adam", "yogi"}, default "none"
-            what the server makes of a round's step: none takes it as it is
-        server_learning_rate : float, default 1.0
-            eta of the server's optimizer; adam and yogi need a small one
-        server_momentum : float, default 0.9
-            beta of the server's optimizer
-        server_beta_2 : float, default 0.99
-            decay of adam's and yogi's v
-        server_tau : float, default 0.001
-            adaptivity of adam and yogi: the least they divide by
-        num_agents : int, default 0
-            number of agents to wait for; 0 starts with those already connected
-        min_agents : int, default 1
-            a round with fewer replies than this fails
-        patience : float, default 600.0
-            seconds for which a failed round is retried; 0 ends the run at once
-        wait_timeout : float, default 60.0
-            seconds to wait for num-agents to connect
-        round_timeout : float, default 600.0
-            seconds to wait for the replies of a round
-        seed : int, default 0
-            seed of all random draws except privacy noise
-        secure_sum : bool, default False
-            agents mask their uploads: the server sees sums over at least three of them; an attempt
-            at one takes half of the round-timeout at most
-        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
-            who continues for an agent whose node is gone: the next node of its name (yes), that
-            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
-        penalty_c : float, default 1.0
-            scikit-learn's C on the pooled rows, where regularizer-weight is automatic: 1 / C times
-            the penalty of C = 1
-        on_divergence : {"warn", "stop"}, default "warn"
-            if the residual or the loss blows up: go on, or end the run
-        run
-            other arguments that every strategy takes, see `RunArguments`
+        **arguments
+            what every strategy takes: `privet.strategies.RunArguments` says what each is
         """
         super().__init__(
             units=units,
@@ -2567,5 +1464,5 @@ class GFLArguments(PrimalDualStrategy):
             mixer=mixer,
             noise=noise,
             link_noise=link_noise,
-            **run,
+            **arguments,
         )

@@ -92,6 +92,7 @@ def test_reference_shows_what_the_rooms_export(site: Path) -> None:
 def test_reference_documents_the_arguments_of_strategies(site: Path) -> None:
     page = (site / "reference" / "strategies.html").read_text()
     assert "local step size of the first round" in page
+    assert page.count("seconds to wait for the replies of a round") == 1  # of all, and once
 
 
 def test_pages_say_version_last_change_and_where_to_edit_them(site: Path) -> None:

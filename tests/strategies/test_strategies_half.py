@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import inspect
 import math
+import pydoc
+import re
 import runpy
+import subprocess
+import sys
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -13,19 +17,23 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord
 
+from privet import strategies
 from privet.agents.terms import PrivacyTerms
 from privet.client_apps.fed_plt import Agent
 from privet.core import ConfigError, RunError, UploadError, algorithms
 from privet.core.key import Key, keys_of
 from privet.kernel import stream
-from privet.rounds.flower.configured import RunArguments
+from privet.rounds.flower.configured import shared_defaults
+from privet.rounds.flower.options import FlowerOptions
 from privet.rounds.half import UNSAVED, HalfState, ServerHalf, Turn, Vector
 from privet.rounds.keep.checkpoint import load, save
+from privet.rounds.options import RunOptions
 from privet.rounds.shared_regularizer import RegularizerSettings
 from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
 from privet.strategies import (
     LED,
+    All,
     DPFedSGD,
     FedDyn,
     FedPD,
@@ -35,11 +43,13 @@ from privet.strategies import (
     Fraction,
     PrimalDualStrategy,
     PrivetResult,
+    RunArguments,
     Scaffold,
 )
 from privet.strategies.gfl.strategy import PeerKeys
 from privet.strategies.rivals.base import RivalStrategy
 from support.federations import app_of, logistic_agents, zeros
+from support.paths import ROOT
 from support.server_rounds import accept
 
 KINDS: list[type[PrimalDualStrategy]] = [entry.load_strategy() for entry in algorithms().values()]
@@ -187,10 +197,13 @@ def test_step_sizes_are_those_of_the_agents_to_the_bit() -> None:
 def test_every_argument_is_named_and_defaults_are_those_of_the_run_config(
     kind: type[PrimalDualStrategy],
 ) -> None:
-    taken = inspect.signature(kind).parameters
-    (rest,) = (entry for entry in taken.values() if entry.kind is entry.VAR_KEYWORD)
-    assert str(rest.annotation).endswith("Arguments]")
-    assert not any(entry.kind is entry.VAR_POSITIONAL for entry in taken.values())
+    signature = inspect.signature(kind).parameters
+    assert not {entry.kind for entry in signature.values()} & {
+        inspect.Parameter.VAR_KEYWORD,
+        inspect.Parameter.VAR_POSITIONAL,
+    }
+    assert set(signature) == {*kind.arguments(), *RunArguments.__annotations__}
+    taken = {name: entry for name, entry in signature.items() if name in kind.arguments()}
     keys = kind.config_keys()
     for name in keys.keys() & taken.keys() - {"h"}:
         assert keys[name].check(taken[name].default) == keys[name].default, name
@@ -198,8 +211,9 @@ def test_every_argument_is_named_and_defaults_are_those_of_the_run_config(
             annotation = str(taken[name].annotation).replace('"', "'")
             assert annotation == f"Literal{list(choices)}", name
     said = inspect.getdoc(kind.__init__) or ""
-    assert all(f"\n{name} : " in said for name in taken.keys() - {rest.name})
-    assert "\nnum_agents : int, default 0\n" in said
+    assert all(f"\n{name} : " in said for name in taken)
+    assert not any(f"\n{name} : " in said for name in RunArguments.__annotations__)
+    assert "`privet.strategies.RunArguments`" in said
     # A key that nobody took would be read and forgotten, where it is to be refused.
     elsewhere = {*RunArguments.__annotations__}
     elsewhere |= set(keys_of(RegularizerSettings)) if "h" in taken else set()
@@ -211,9 +225,71 @@ def test_every_argument_is_named_and_defaults_are_those_of_the_run_config(
 
 def test_the_constructors_are_those_of_the_keys() -> None:
     """``make keys`` writes them."""
-    root = Path(__file__).parents[2]
-    keys = runpy.run_path(str(root / "scripts" / "keys.py"))
-    assert (root / keys["CONSTRUCTORS"]).read_text() == keys["constructors"](), "run make keys"
+    keys = runpy.run_path(str(ROOT / "scripts" / "keys.py"))
+    assert (ROOT / keys["CONSTRUCTORS"]).read_text() == keys["constructors"](), "run make keys"
+    assert (ROOT / keys["ARGUMENTS"]).read_text() == keys["run_arguments"](), "run make keys"
+
+
+def test_help_shows_the_own_arguments_of_a_strategy_and_those_of_all_once() -> None:
+    shown = pydoc.plain(pydoc.render_doc(FedPLT))
+    assert "local_epochs : int, default 10\n" in shown
+    assert "`privet.strategies.RunArguments` says what each is" in shown
+    assert "num_agents: 'int' = 0" in shown  # the signature has all, with defaults
+    shared = pydoc.plain(pydoc.render_doc(strategies.RunArguments))
+    for name, default in shared_defaults().items():
+        _, found, rest = shared.partition(f"  {name} : ")
+        assert found, name
+        line, said, *_ = rest.splitlines()
+        written = f'"{default}"' if isinstance(default, str) else repr(default)
+        assert line.endswith(f", default {written}"), name
+        assert len(said.strip(" |")) > 10, name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_signature_gives_the_values_that_a_call_without_arguments_takes(
+    kind: type[PrimalDualStrategy],
+) -> None:
+    strategy = kind()
+    defaults = {name: each.default for name, each in inspect.signature(kind).parameters.items()}
+    for name in keys_of(RunOptions):
+        assert defaults[name] == getattr(strategy.options, name), name
+    for each in fields(FlowerOptions):
+        assert defaults[each.name] == getattr(strategy.flower, each.name), each.name
+    assert defaults["fraction_evaluate"] == strategy.fraction_evaluate
+    assert defaults["agent_weights"] == strategy.options.agent_weights
+    assert defaults["monitor"] is strategy.monitor is None
+    assert defaults["participation"] is None
+    assert strategy.participation == All()
+    given = {n: v for n, v in defaults.items() if n in RunArguments.__annotations__}
+    assert kind(**given).options == strategy.options
+
+
+def test_a_strategy_of_a_user_shows_the_signature_of_its_own_constructor() -> None:
+    class Own(FedPLT):
+        def __init__(self, size: int) -> None:
+            super().__init__(num_agents=size)
+
+    assert list(inspect.signature(Own).parameters) == ["size"]
+    assert Own(3).options.num_agents == 3
+
+
+def test_type_checkers_check_the_names_and_types_of_shared_arguments(tmp_path: Path) -> None:
+    lines = {
+        "FedPLT(rho=1.0, num_agents=3, late_replies='drop', fraction_train=0.5)": "",
+        "FedPLT(num_agent=3)": "call-arg",
+        "FedPLT(num_agents='three')": "arg-type",
+        "FedPLT(late_replies='lose')": "arg-type",
+        "Scaffold(participation=3)": "arg-type",
+    }
+    file = tmp_path / "calls.py"
+    file.write_text("\n".join(["from privet.strategies import FedPLT, Scaffold", *lines]))
+    # As `make types` does, whose cache makes this quick.
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", file], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    found = dict(re.findall(r"calls\.py:(\d+): error: .*\[([a-z-]+)\]", done.stdout))
+    wanted = {str(number): code for number, code in enumerate(lines.values(), 2) if code}
+    assert found == wanted, done.stdout + done.stderr
 
 
 def test_a_strategy_without_a_constructor_of_its_own_takes_its_keys_by_name() -> None:

@@ -59,7 +59,7 @@ from ..shared_regularizer import RegularizerSettings
 from ..stop import Stop
 from ..views import History
 from .configured import FOR_NOISE, Configured
-from .options import FlowerArguments, FlowerOptions, usual_loss
+from .options import FlowerOptions, usual_loss
 from .wrappers import refuse_changed_model, refuse_wrappers
 
 log = logging.getLogger("flwr.privet")
@@ -143,7 +143,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         self.half = self.half_of(config, **objects)
         if config.get("secure-sum") and not self.half.masked:
             raise ConfigError(f"secure-sum = true: not with {self.half.name}: {self.no_secure_sum}")
-        flower = FlowerArguments.__annotations__.keys() & arguments.keys()
+        flower = FlowerOptions.__dataclass_fields__.keys() & arguments.keys()
         self.flower = FlowerOptions(**{name: arguments[name] for name in flower})
         self.train_config = ConfigRecord()
         self.fraction_evaluate = arguments.get("fraction_evaluate", 0.0)

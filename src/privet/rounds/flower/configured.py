@@ -3,13 +3,15 @@
 The fields of the dataclasses in ``settings`` are the algorithm's run-config keys: of its agent
 half, its server half, and what else it brings. Each is an argument of the constructor; its default,
 its checks and what is said of it come from the field. The constructors of this library's own
-strategies are written out in ``constructors.py``, by ``make keys``.
+strategies are written out in ``constructors.py``, and what all strategies take in ``arguments.py``,
+by ``make keys``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
-from typing import Any, ClassVar, Literal, NoReturn
+import inspect
+from collections.abc import Callable, Container, Iterator, Mapping
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 from privet.agents.half import Half
 from privet.agents.value_bits import NOISE
@@ -18,12 +20,13 @@ from privet.core.errors import did_you_mean
 from privet.core.key import Config, Key, keys_of
 from privet.kernel.programs.steps import STEPLESS
 
-from .. import participation
 from ..half import ServerHalf
-from ..hooks import Monitor
-from ..options import RunSettings
+from ..options import RunOptions, RunSettings
 from ..shared_regularizer import RegularizerSettings
-from .options import FlowerArguments
+from .arguments import RunArguments
+from .options import OBJECTS
+
+Constructor = TypeVar("Constructor", bound=Callable[..., None])
 
 NOISE_KEYS = ("noise-scale", "noise-variance")
 """Run-config keys of the size of a noise."""
@@ -57,61 +60,33 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
 """What the field calls an argument, and what it is called here, in order of preference."""
 
 
-class RunArguments(FlowerArguments, total=False):
-    """What every strategy takes besides its algorithm's own arguments.
+def shared_defaults() -> dict[str, Any]:
+    """Return the defaults of the arguments that every strategy takes, by their names."""
+    keys = {name: key.default for name, key in keys_of(RunOptions).items()}
+    return keys | {name: default for name, (_, default, _) in OBJECTS.items()}
 
-    Those that are run-config keys are `RunSettings`; a Strategy's docstring lists them.
 
-    Attributes
-    ----------
-    participation : Participation, optional
-        Who takes part in a round; all by default.
-    fraction_evaluate : float
-        Share of the agents asked for a federated evaluation after each round, as in FedAvg; 0 asks
-        none. Agents in a private run decline: an evaluation is an un-noised release.
-    agent_weights : {"equal", "examples"}
-        What an agent counts. Equal: the objective is sum_i f_i + h, with f_i a mean over the
-        agent's n_i examples. Examples: it is sum_i (n_i / n) f_i + h with n the mean of the n_i in
-        the first round, as FedAvg weighs them; the gradients of agent i are that much longer, and
-        every method reaches what it then reaches on these f_i. Not in private runs, nor for
-        dp-iadmm, whose f_i count examples alike in any case. Units of gfl remain equal.
-    monitor : callable, optional
-        ``(round, models) -> {"loss": ..., "accuracy": ..., "stationarity": ...}`` on the server.
+def takes_run_arguments(constructor: Constructor) -> Constructor:
+    """Name each of `RunArguments` in a constructor's signature, in place of ``**arguments``.
+
+    ``inspect.signature``, notebooks and ``help`` show them then; the code is not changed.
     """
-
-    num_agents: int
-    min_agents: int
-    patience: float
-    participation: participation.Participation | None
-    seed: int
-    wait_timeout: float
-    round_timeout: float
-    fraction_evaluate: float
-    agent_weights: Literal["equal", "examples"]
-    monitor: Monitor | None
-    secure_sum: bool
-    recover_by_name: Literal["auto", "yes", "no", "node-key"]
-    penalty_c: float
-    on_divergence: Literal["warn", "stop"]
-    asynchronous: bool
-    buffer: int
-    max_delay: int
-    max_uploads: int
-    late_replies: Literal["drop", "fold"]
-    speeds: str
-    speed_spread: float
-    speed_jitter: float
-    slow_share: float
-    slow_factor: float
-    task_latency: float
-    step_seconds: float
-    absences: float
-    absence_seconds: float
-    server_optimizer: Literal["none", "momentum", "adam", "yogi"]
-    server_learning_rate: float
-    server_momentum: float
-    server_beta_2: float
-    server_tau: float
+    signature = inspect.signature(constructor)
+    *own, _ = signature.parameters.values()
+    types = RunArguments.__annotations__
+    shared = (
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=default,
+            annotation=types[name].__forward_arg__,
+        )
+        for name, default in shared_defaults().items()
+        if name not in signature.parameters
+    )
+    named = signature.replace(parameters=[*own, *shared])
+    constructor.__signature__ = named  # type: ignore[attr-defined]
+    return constructor
 
 
 class Configured:

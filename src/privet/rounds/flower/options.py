@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
-from typing import Any, TypedDict
+from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
@@ -34,42 +34,75 @@ MOST_METRICS = 300
 Aggregate = Callable[[list[RecordDict], str], MetricRecord]
 
 
-class FlowerArguments(TypedDict, total=False):
-    """FedAvg's constructor arguments that every strategy takes in addition to its own.
-
-    Attributes
-    ----------
-    fraction_train : float
-        Share of the agents that take part in a round, in place of ``participation``; > 0.
-    min_train_nodes : int
-        The least number of agents of a round, if that many are enrolled.
-    min_evaluate_nodes : int
-        The least number of agents of a federated evaluation, if ``fraction_evaluate`` > 0.
-    min_available_nodes : int
-        Nodes that must be connected before a round begins; waits ``wait_timeout`` for them.
-    weighted_by_key : str
-        The metric that weighs a reply's metrics in averages.
-    arrayrecord_key, configrecord_key : str
-        Names of the records of an evaluation message. A training message has the latter where
-        there is a ``train_config``; the model travels in Privet's own record.
-    train_metrics_aggr_fn, evaluate_metrics_aggr_fn : callable
-        ``(list of RecordDict, weighted_by_key) -> MetricRecord`` in place of the weighted mean.
-    """
-
-    fraction_train: float | None
-    min_train_nodes: int
-    min_evaluate_nodes: int
-    min_available_nodes: int
-    weighted_by_key: str
-    arrayrecord_key: str
-    configrecord_key: str
-    train_metrics_aggr_fn: Aggregate | None
-    evaluate_metrics_aggr_fn: Aggregate | None
+OBJECTS: Mapping[str, tuple[str, Any, str]] = {
+    "participation": ("Participation | None", None, "who takes part in a round; all by default"),
+    "fraction_evaluate": (
+        "float",
+        0.0,
+        "share of the agents asked for a federated evaluation after each round, as in FedAvg; 0 "
+        "asks none. Agents in a private run decline: an evaluation is an un-noised release",
+    ),
+    "agent_weights": (
+        'Literal["equal", "examples"]',
+        "equal",
+        "what an agent counts. Equal: the objective is sum_i f_i + h, with f_i a mean over the "
+        "agent's n_i examples. Examples: it is sum_i (n_i / n) f_i + h with n the mean of the n_i "
+        "in the first round, as FedAvg weighs them; the gradients of agent i are that much longer, "
+        "and every method reaches what it then reaches on these f_i. Not in private runs, nor for "
+        "dp-iadmm, whose f_i count examples alike in any case. Units of gfl remain equal",
+    ),
+    "monitor": (
+        "Monitor | None",
+        None,
+        '``(round, models) -> {"loss": ..., "accuracy": ..., "stationarity": ...}`` on the server',
+    ),
+    "fraction_train": (
+        "float | None",
+        None,
+        "share of the agents that take part in a round, in place of ``participation``; > 0",
+    ),
+    "min_train_nodes": (
+        "int",
+        1,
+        "the least number of agents of a round, if that many are enrolled; FedAvg's default is 2",
+    ),
+    "min_evaluate_nodes": (
+        "int",
+        1,
+        "the least number of agents of a federated evaluation, if ``fraction_evaluate`` > 0; "
+        "FedAvg's default is 2",
+    ),
+    "min_available_nodes": (
+        "int",
+        0,
+        "nodes that must be connected before a round begins; waits ``wait_timeout`` for them",
+    ),
+    "weighted_by_key": ("str", WEIGHT, "the metric that weighs a reply's metrics in averages"),
+    "arrayrecord_key": ("str", "arrays", "name of the model's record in an evaluation message"),
+    "configrecord_key": (
+        "str",
+        "config",
+        "name of the config's record in an evaluation message. A training message has it where "
+        "there is a ``train_config``; the model travels in Privet's own record",
+    ),
+    "train_metrics_aggr_fn": (
+        "Aggregate | None",
+        None,
+        "``(list of RecordDict, weighted_by_key) -> MetricRecord`` in place of the weighted mean "
+        "of the metrics that came with uploads",
+    ),
+    "evaluate_metrics_aggr_fn": (
+        "Aggregate | None",
+        None,
+        "the same for the metrics of a federated evaluation",
+    ),
+}
+"""Arguments of every strategy that are no run-config keys: type, default, and what they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlowerOptions:
-    """`FlowerArguments` with their defaults; these require one node, FedAvg's two."""
+    """Those of `OBJECTS` that are arguments of FedAvg; these require one node, FedAvg's two."""
 
     fraction_train: float | None = None
     min_train_nodes: int = 1

@@ -40,10 +40,14 @@ def test_it_is_short() -> None:
 def test_it_begins_with_the_commands_of_a_checkout() -> None:
     first = blocks("")[0]
     assert TEXT.index(first) < TEXT.index("<picture>")
-    clone, run = first.splitlines()
+    clone, *commands = first.splitlines()
     assert clone.startswith("git clone https://github.com/flwr-privet/flwr-privet && cd ")
-    target = run.partition("#")[0].split()[1]
-    assert re.search(rf"^{target}: ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    said = [command.partition(" #") for command in commands]
+    assert [command.split() for command, _, _ in said] == [["make", "run"], ["make", "test"]]
+    assert all(re.search(r"\babout \d+ (s|minutes)\b", takes) for _, _, takes in said)
+    for command, _, _ in said:
+        target = command.split()[1]
+        assert re.search(rf"^{target}: ", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert first.partition("#")[0].rstrip() in (ROOT / "docs" / "index.md").read_text()
 
 

@@ -28,7 +28,7 @@ from .gradient_agents import ClippedGradients
 
 
 @dataclass(frozen=True, slots=True)
-class LinkNoise:
+class LinkRelease:
     """Noise on the messages between servers.
 
     Attributes
@@ -72,7 +72,7 @@ class Agent(ClippedGradients):
         """The gradient of a local step; a row may come twice in a batch."""
         return self._gradients(replace=True)
 
-    def link_release(self, facts: Facts, round_: int, noise: LinkNoise) -> Release | None:
+    def link_release(self, facts: Facts, round_: int, noise: LinkRelease) -> Release | None:
         """Return what leaves this agent's unit for other servers in a round.
 
         The observer reads every message between servers and nothing inside a unit: its own server

@@ -20,7 +20,7 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
 from privet.agents.base import Participant, ProblemFn, played
-from privet.agents.guard import TERMS, Guard, Spent, checked_terms, node_rules, require_tame
+from privet.agents.guard import TERMS, Guard, ReplyCharge, checked_terms, node_rules, require_tame
 from privet.agents.half import Arrays, Local, Streams
 from privet.agents.pace import Pace, require_fixed_time
 from privet.agents.state import read_state, require_room, write_state
@@ -30,7 +30,7 @@ from privet.core.key import keys_of
 from privet.kernel import Records
 from privet.kernel.exits import Exits
 from privet.kernel.programs.steps import LocalTask, Walk
-from privet.kernel.round import Round, View
+from privet.kernel.round import AgentRound, View
 from privet.wire import Layout
 
 from .gradient_agents import SeveralStepsAgent
@@ -76,7 +76,7 @@ class LocalSGD(Participant):
         return played(FlowerRound(self, self.agent, self.terms, message, context, name))
 
 
-class FlowerRound(Round[Local, RecordDict]):
+class FlowerRound(AgentRound[Local, RecordDict]):
     """One agent's round in a run of Flower's own strategy, whose upload is not masked."""
 
     def __init__(
@@ -103,7 +103,7 @@ class FlowerRound(Round[Local, RecordDict]):
         self._settings = settings
         self._guard = Guard(context, rules, settings, name, number)
         self._message, self._pace = message, Pace(rules, context)
-        self._spent: Spent
+        self._spent: ReplyCharge
 
     def screen(self) -> None:
         self._guard.screen(self._half)

@@ -98,7 +98,7 @@ def deal(labels: np.ndarray, agents: int, alpha: float, seed: int) -> list[np.nd
     return [np.array(part) for part in parts]
 
 
-class Federation:
+class ImageFederation:
     """Agents that hold equal parts of the images, and the model's accuracy on those of the test."""
 
     def __init__(self, path: str, agents: int, seed: int) -> None:
@@ -155,7 +155,7 @@ def main() -> None:
     asked = parser.parse_args()
     quiet()
     for seed in asked.seed:
-        federation = Federation(asked.data, asked.agents, seed)
+        federation = ImageFederation(asked.data, asked.agents, seed)
         runs = itertools.product(asked.algorithm, asked.epsilon, asked.step_size)
         for name, epsilon, eta in runs:
             print(json.dumps(federation.play(name, epsilon, eta, asked.gradients)), flush=True)

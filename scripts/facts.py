@@ -26,7 +26,7 @@ REGISTRATIONS = ("Algorithm", "_of_this_library")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceFile:
     """A Python file: its lines, syntax tree, texts outside docstrings, and identifiers."""
 
     lines: int
@@ -35,7 +35,7 @@ class Source:
     identifiers: frozenset[str]
 
     @classmethod
-    def of(cls, text: str) -> Source:
+    def of(cls, text: str) -> SourceFile:
         """Parse a file's text."""
         tree = ast.parse(text)
         nodes = list(ast.walk(tree))
@@ -68,7 +68,7 @@ def python_files(root: Path) -> list[str]:
     return sorted({path for path in listed.stdout.splitlines() if (root / path).is_file()})
 
 
-def algorithm_names(sources: Mapping[str, Source]) -> set[str]:
+def algorithm_names(sources: Mapping[str, SourceFile]) -> set[str]:
     """Return the names under which the files register algorithms, as ``Algorithm(name, ...)``."""
     return {
         name.value
@@ -133,7 +133,7 @@ def main() -> int:
     project = tomllib.loads((root / "pyproject.toml").read_text())["tool"]
     linked = [f"{path.name}/" for path in (root / PACKAGE).iterdir() if path.is_symlink()]
     app = {name.removeprefix("/") for name in project["flwr"]["app"]["fab-include"]}
-    files = {path: Source.of((root / path).read_text()) for path in python_files(root)}
+    files = {path: SourceFile.of((root / path).read_text()) for path in python_files(root)}
     product = {
         path: source
         for path, source in files.items()

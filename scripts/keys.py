@@ -25,7 +25,7 @@ with warnings.catch_warnings():
     from privet.core.key import Key, keys_of
     from privet.rounds.flower.options import OBJECTS
     from privet.rounds.options import RunOptions
-    from privet.server_apps.config import Entry, defaults
+    from privet.server_apps.config import ConfigEntry, defaults
     from privet.strategies import PrimalDualStrategy
 
 PLACE = "<!-- the table of run-config keys -->"
@@ -45,7 +45,7 @@ def markdown_table() -> str:
     return "\n".join(chain.from_iterable(tables))
 
 
-def _table(entries: Iterable[Entry]) -> list[str]:
+def _table(entries: Iterable[ConfigEntry]) -> list[str]:
     rows = ["| key | default | values | meaning | of |", "|---|---|---|---|---|"]
     for entry in entries:
         said: dict[str, list[str]] = {}

@@ -141,7 +141,7 @@ COMMON: tuple[type, ...] = (RunConfig, RunSettings, ParticipationSettings, *DATA
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ConfigEntry:
     """A key of the whole table: what its owners say of it, by algorithm; "" is every run.
 
     Attributes
@@ -193,13 +193,13 @@ def keys_of_run(name: str) -> dict[str, Key]:
     return {**common, **keys_of_algorithm(name), **common}
 
 
-def table() -> dict[str, Entry]:
+def table() -> dict[str, ConfigEntry]:
     """Return the keys of all registered algorithms and those of every run."""
     return _table(tuple(algorithms()))
 
 
 @lru_cache(maxsize=4)
-def _table(registered: tuple[str, ...]) -> dict[str, Entry]:
+def _table(registered: tuple[str, ...]) -> dict[str, ConfigEntry]:
     found: dict[str, dict[str, Key]] = {}
     for name, key in _keys(COMMON).items():
         found.setdefault(name, {})[""] = key
@@ -211,7 +211,7 @@ def _table(registered: tuple[str, ...]) -> dict[str, Entry]:
             continue
         for name, key in own.items():
             found.setdefault(name, {})[one] = key
-    return {name: Entry(name, owners) for name, owners in found.items()}
+    return {name: ConfigEntry(name, owners) for name, owners in found.items()}
 
 
 def changed(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -325,7 +325,7 @@ def unknown(key: str, others: Iterable[str] = (), *, value: Scalar | None = None
     return f"unknown config key {key!r}; did you mean {first!r}{also}?"
 
 
-def _users(entry: Entry) -> str:
+def _users(entry: ConfigEntry) -> str:
     return f"; it is a key of {', '.join(sorted(entry.owners))}"
 
 

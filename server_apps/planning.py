@@ -23,7 +23,7 @@ from privet.data import DataError, planned_facts
 from privet.kernel import Facts, Release, Totals
 from privet.problems import public_facts
 from privet.rounds.calibration import plans
-from privet.rounds.enrol.roster import Agent, Roster
+from privet.rounds.enrol.roster import EnrolledAgent, Roster
 from privet.rounds.session import Session
 from privet.strategies import PrimalDualStrategy, Run
 
@@ -201,7 +201,7 @@ def _session(config: Mapping[str, Any], facts: list[Facts]) -> Session:
     """Return a session whose agents are enrolled and have taken part in no round."""
     start = ArrayRecord({"x": Array(np.zeros(facts[0].dim, config["dtype"]))})
     agents = {
-        str(place): Agent(place, known.num_examples, facts=known.to_json())
+        str(place): EnrolledAgent(place, known.num_examples, facts=known.to_json())
         for place, known in enumerate(facts)
     }
     return replace(Session.of("", start), roster=Roster(agents))

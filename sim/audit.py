@@ -85,7 +85,7 @@ update beyond the clip."""
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
+class PrivacyAudit:
     """The bounds proven for a run, and the privacy it claims.
 
     Attributes
@@ -163,7 +163,7 @@ def audit(
     colluders: int | None = None,
     rng: np.random.Generator | None = None,
     on_round: Callable[[int, int], None] | None = None,
-) -> Audit:
+) -> PrivacyAudit:
     """Audit the privacy that a run config promises, in this process.
 
     Parameters
@@ -230,7 +230,7 @@ def audit(
         error=error,
         shares=SHARES,
     )
-    return Audit(
+    return PrivacyAudit(
         epsilon=epsilon,
         delta=delta,
         guessed=guessed,
@@ -588,4 +588,4 @@ def _scores(seen: Sequence[_Seen], rng: np.random.Generator) -> tuple[Vector, ND
     return used[~training] @ weights - middle, present[~training]
 
 
-__all__ = ["CANARIES", "FALSE_ALARMS", "Audit", "audit"]
+__all__ = ["CANARIES", "FALSE_ALARMS", "PrivacyAudit", "audit"]

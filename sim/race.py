@@ -63,7 +63,7 @@ def read_searched(given: Mapping[str, Any]) -> Config:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class RaceTask:
     """A problem on which algorithms are compared.
 
     Attributes
@@ -144,7 +144,7 @@ def problems_of(config: Mapping[str, Any], app: ProblemFn | None = None) -> Sequ
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RaceOutcome:
     """The cost of a run to the tolerance, or to where it was stopped.
 
     Attributes
@@ -189,7 +189,7 @@ class GivenUp(RunError):
     """The measure has grown beyond hope, or the run costs too much."""
 
 
-class Course:
+class ConvergenceCurve:
     """A measure after every round, from the start until it is at most a tolerance.
 
     Parameters
@@ -261,11 +261,11 @@ class Course:
 def race(
     name: str,
     settings: Mapping[str, Any],
-    task: Task,
+    task: RaceTask,
     *,
     most: int = 500,
     too_dear: Callable[[int, int], bool] = lambda gradients, messages: False,
-) -> Outcome:
+) -> RaceOutcome:
     """Run an algorithm on the in-process engine until the task's tolerance.
 
     Parameters
@@ -306,7 +306,7 @@ def race(
     if "num-server-rounds" in task.config:
         rounds = min(rounds, config["num-server-rounds"])
     first = max(task.measure({"last": task.start}), task.tolerance)
-    course = Course(first, task.tolerance, exchanges)
+    course = ConvergenceCurve(first, task.tolerance, exchanges)
     tally, gradients, messages = [0], [0], [0]
 
     def seen(x: Vector) -> None:
@@ -335,6 +335,6 @@ def race(
     measure = course.last if course.rounds and course.last < DIVERGED * first else math.inf
     settled = strategy.run.half.settings()
     chosen = {key: value for key, value in settled.items() if value != stated.get(key, value)}
-    return Outcome(
+    return RaceOutcome(
         course.reached, course.iterations, course.rounds, *spent, measure, smooth, chosen
     )

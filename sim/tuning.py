@@ -25,7 +25,7 @@ from privet.core.key import AUTO, read, same
 from privet.kernel import Moduli, stream
 from privet.kernel.programs.steps import STEPLESS
 from privet.problems import SlopesL2
-from privet.sim.race import Outcome, Task, race, read_searched
+from privet.sim.race import RaceOutcome, RaceTask, race, read_searched
 from privet.strategies import SearchAxis
 
 SPREAD = 0.4
@@ -69,7 +69,7 @@ class Trial:
     """A setting that was tried, and its outcomes on the tasks it was run on."""
 
     settings: dict[str, Any]
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[RaceOutcome, ...]
     score: float
 
     @property
@@ -234,7 +234,7 @@ def fixed(name: str, moduli: Moduli | None, local_steps: int, solver: str = "gd"
 
 def tune(
     name: str,
-    tasks: Sequence[Task],
+    tasks: Sequence[RaceTask],
     searched: Sequence[Axis],
     given: Mapping[str, Any],
     budget: Budget,
@@ -279,7 +279,7 @@ def tune(
 
 
 def tune_task(
-    task: Task, budget: Budget, *, most_epochs: int = 0, **processes: Any
+    task: RaceTask, budget: Budget, *, most_epochs: int = 0, **processes: Any
 ) -> tuple[Moduli | None, list[Trial]]:
     """Search the settings of the algorithm that a task's config names, around those it gives.
 
@@ -290,7 +290,7 @@ def tune_task(
     Parameters
     ----------
     task : Task
-        As ``Task.of`` makes it.
+        As ``RaceTask.of`` makes it.
     most_epochs : int
         As in ``axes``.
     processes
@@ -355,13 +355,13 @@ def hypercube(rng: np.random.Generator, count: int, dim: int) -> NDArray[Any]:
 
 def _try(
     name: str,
-    tasks: tuple[Task, ...],
+    tasks: tuple[RaceTask, ...],
     budget: Budget,
     limit: float,
     dear: float,
     settings: dict[str, Any],
 ) -> Trial:
-    outcomes: list[Outcome] = []
+    outcomes: list[RaceOutcome] = []
     scores: list[float] = []
     for task in tasks:
         one = race(

@@ -18,7 +18,7 @@ from privet.core.key import same
 from privet.kernel import Facts, Records, Relation, Release, norm_bound
 from privet.kernel.programs.gradients import Gradients
 from privet.kernel.programs.steps import LocalTask, Walk
-from privet.kernel.programs.update import Update
+from privet.kernel.programs.update import ClippedUpdate
 
 from ..gradient_agents import ClippedGradients, GradientAgent, SeveralStepsAgent
 from ..shared_noise import SharedNoise
@@ -66,9 +66,9 @@ class Agent(SharedNoise, ValueBits, BudgetSchedule):
         return True
 
     @property
-    def update(self) -> Update:
+    def update(self) -> ClippedUpdate:
         """The clip of the upload."""
-        return Update(self.clip, self.relation)
+        return ClippedUpdate(self.clip, self.relation)
 
     def step_size(self, round_: int) -> float:
         """Return eta_t of a round counted from 1 (t from 0)."""

@@ -18,7 +18,7 @@ import httpcore
 from privet.core.errors import one_line, said_of
 
 from .edge import Answer
-from .messages import Outcome
+from .messages import EdgeOutcome
 from .tls import host_name
 
 CONNECT_TIMEOUT = 5.0
@@ -107,7 +107,7 @@ class _Backend(httpcore.NetworkBackend):
         return _Stream(opened)
 
 
-class Link:
+class EdgeConnection:
     """Requests to one neighbour, on one connection that is kept while it lasts.
 
     A request takes ``timeout`` seconds at most from its beginning to the last byte of the answer,
@@ -138,7 +138,7 @@ class Link:
             context, keepalive_expiry=KEEP_IDLE, network_backend=_Backend()
         )
 
-    def __enter__(self) -> Link:
+    def __enter__(self) -> EdgeConnection:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -148,7 +148,7 @@ class Link:
         """Return the neighbour's answer (raises ``LinkError`` where none came in time)."""
         status, content = self._request("POST", path, body, timeout)
         said = content.get("outcome")
-        outcome = Outcome(said) if said in tuple(Outcome) else None
+        outcome = EdgeOutcome(said) if said in tuple(EdgeOutcome) else None
         attempt = content.get("attempt")
         return Answer(
             status,

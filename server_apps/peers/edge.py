@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from privet.wire import name_key
 
-from .messages import REPORTED, Head, Outcome, Parcel
+from .messages import REPORTED, EdgeOutcome, Head, Parcel
 
 KEPT = 2
 """Rounds of one neighbour whose vectors are kept at a time."""
@@ -31,7 +31,7 @@ class Answer:
     """
 
     status: int
-    outcome: Outcome | None = None
+    outcome: EdgeOutcome | None = None
     reason: str = ""
     attempt: int = 0
 
@@ -47,8 +47,8 @@ class News:
 
     round: int
     unit: str
-    mine: Outcome
-    theirs: Outcome
+    mine: EdgeOutcome
+    theirs: EdgeOutcome
 
 
 @dataclass(slots=True)
@@ -79,11 +79,11 @@ class Edge:
     own: Parcel | None = None
     inbox: dict[int, Parcel] = field(default_factory=dict)
     chosen: Parcel | None = None
-    outcomes: dict[int, Outcome] = field(default_factory=dict)
+    outcomes: dict[int, EdgeOutcome] = field(default_factory=dict)
     left: int = 0
     reported: set[int] = field(default_factory=set)
 
-    def decide(self, number: int, outcome: Outcome, parcel: Parcel | None) -> Outcome:
+    def decide(self, number: int, outcome: EdgeOutcome, parcel: Parcel | None) -> EdgeOutcome:
         """Close the present round; the first decision stands and is returned."""
         if number not in self.outcomes:
             self.outcomes[number], self.chosen = outcome, parcel
@@ -133,7 +133,7 @@ class Board:
         with self.changed:
             for edge in self.edges.values():
                 for number in numbers:
-                    edge.decide(number, Outcome.DROPPED, None)
+                    edge.decide(number, EdgeOutcome.DROPPED, None)
                 edge.round, edge.own, edge.chosen = following, None, None
                 edge.inbox = {n: p for n, p in edge.inbox.items() if n >= following}
             self.changed.notify_all()
@@ -144,8 +144,8 @@ class Board:
             return self.changed.wait_for(ready, max(0.0, deadline - time.monotonic()))
 
     def decide(
-        self, unit: str, number: int, outcome: Outcome, parcel: Parcel | None = None
-    ) -> Outcome:
+        self, unit: str, number: int, outcome: EdgeOutcome, parcel: Parcel | None = None
+    ) -> EdgeOutcome:
         """Close the present round on one edge, unless it is closed; return what was decided.
 
         ``parcel`` is the other end's vector, the one at hand unless given.
@@ -165,12 +165,12 @@ class Board:
         with self.changed:
             return max((edge.left for edge in self.edges.values()), default=0)
 
-    def report(self, unit: str) -> dict[int, Outcome]:
+    def report(self, unit: str) -> dict[int, EdgeOutcome]:
         """Return what this end did with an edge in its last rounds."""
         with self.changed:
             return dict(self.edges[unit].outcomes)
 
-    def learn(self, unit: str, left: int, outcomes: Mapping[int, Outcome]) -> None:
+    def learn(self, unit: str, left: int, outcomes: Mapping[int, EdgeOutcome]) -> None:
         """Take in how far the other end is and what it did in its last rounds."""
         with self.changed:
             self._learn(self.edges[unit], left, outcomes)
@@ -198,9 +198,9 @@ class Board:
         if known is not None and known.checksum == parcel.checksum:
             return Answer(200, edge.outcomes.get(head.round))
         if edge.closed(head.round):
-            mine = edge.outcomes.get(head.round, Outcome.DROPPED)
-            if mine is Outcome.USED:  # the other end was started again and lost what it did
-                self._report(edge, head.round, mine, Outcome.DROPPED)
+            mine = edge.outcomes.get(head.round, EdgeOutcome.DROPPED)
+            if mine is EdgeOutcome.USED:  # the other end was started again and lost what it did
+                self._report(edge, head.round, mine, EdgeOutcome.DROPPED)
             return Answer(410, mine, f"round {head.round} is closed here")
         if known is not None and known.attempt >= parcel.attempt:
             return Answer(409, None, f"another vector of round {head.round} came before")
@@ -216,32 +216,32 @@ class Board:
             if edge.leads:
                 return Answer(409, None, f"unit {self.unit} leads this edge")
             if edge.closed(head.round):
-                mine = edge.outcomes.get(head.round, Outcome.DROPPED)
-                return Answer(200 if mine is Outcome.USED else 410, mine)
+                mine = edge.outcomes.get(head.round, EdgeOutcome.DROPPED)
+                return Answer(200 if mine is EdgeOutcome.USED else 410, mine)
             theirs = edge.inbox.get(head.round)
             if edge.round != head.round or edge.own is None or theirs is None:
                 return Answer(409, None, f"no vectors of round {head.round} here")
             if (theirs.checksum, edge.own.checksum) != (head.checksum, head.yours):
                 return Answer(409, None, f"other vectors of round {head.round} here")
-            outcome = edge.decide(head.round, Outcome.USED, theirs)
+            outcome = edge.decide(head.round, EdgeOutcome.USED, theirs)
             self.changed.notify_all()
             return Answer(200, outcome)
 
     # ------------------------------------------------------------------ differences
 
-    def _learn(self, edge: Edge, left: int, outcomes: Mapping[int, Outcome]) -> None:
+    def _learn(self, edge: Edge, left: int, outcomes: Mapping[int, EdgeOutcome]) -> None:
         edge.left = max(edge.left, left)
         for number, theirs in outcomes.items():
             mine = edge.outcomes.get(number)
-            if mine is None or theirs is Outcome.DOUBT:
+            if mine is None or theirs is EdgeOutcome.DOUBT:
                 continue
-            if mine is Outcome.DOUBT:
+            if mine is EdgeOutcome.DOUBT:
                 edge.outcomes[number] = theirs
                 self._report(edge, number, mine, theirs)
             elif mine is not theirs:
                 self._report(edge, number, mine, theirs)
 
-    def _report(self, edge: Edge, number: int, mine: Outcome, theirs: Outcome) -> None:
+    def _report(self, edge: Edge, number: int, mine: EdgeOutcome, theirs: EdgeOutcome) -> None:
         if number not in edge.reported:
             edge.reported.add(number)
             self._news.append(News(number, edge.unit, mine, theirs))

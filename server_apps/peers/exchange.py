@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from privet.core import ConfigError, RunError
 from privet.wire import sort_names
 
-from .client import Link, LinkError
+from .client import EdgeConnection, LinkError
 from .edge import Board, Edge, News
-from .messages import Identity, Outcome, Parcel, Shape
+from .messages import EdgeOutcome, Identity, Parcel, Shape
 from .server import Service, application
 from .settings import PeerSettings
 from .settling import Patience, Settling, greet
@@ -51,7 +51,7 @@ class Exchanged:
         What came to light of earlier exchanges.
     """
 
-    outcomes: dict[str, Outcome]
+    outcomes: dict[str, EdgeOutcome]
     arrived: dict[str, Vector]
     reasons: dict[str, str] = field(default_factory=dict)
     news: tuple[News, ...] = ()
@@ -59,7 +59,7 @@ class Exchanged:
     @property
     def vectors(self) -> dict[str, Vector]:
         """The vectors of the edges that count."""
-        return {m: self.arrived[m] for m, o in self.outcomes.items() if o is Outcome.USED}
+        return {m: self.arrived[m] for m, o in self.outcomes.items() if o is EdgeOutcome.USED}
 
 
 class Peers:
@@ -99,7 +99,7 @@ class Peers:
         context = settings.credentials.client_context()
         app = application(self.identity, self.board, shape)
         self._service = Service(app, settings.bind, settings.credentials)
-        self._links = {m: Link(m, settings.addresses[m], context) for m in neighbours}
+        self._links = {m: EdgeConnection(m, settings.addresses[m], context) for m in neighbours}
         self._pool = ThreadPoolExecutor(max(1, len(neighbours)), "peer")
 
     @property
@@ -199,7 +199,7 @@ class Peers:
         parcels = {m: Parcel.of(own[m], self.identity.attempt) for m in self._links}
         self.board.open(number, parcels)
         for unit in self.excluded & parcels.keys():
-            self.board.decide(unit, number, Outcome.DROPPED)
+            self.board.decide(unit, number, EdgeOutcome.DROPPED)
         jobs = {
             m: self._pool.submit(self._settling(edge, parcels[m], number).run)
             for m, edge in self.board.edges.items()
@@ -208,8 +208,8 @@ class Peers:
         outcomes, reasons = {}, {}
         for unit in self.board.edges:
             reason = jobs[unit].result() if unit in jobs else "excluded by the operator"
-            outcomes[unit] = self.board.decide(unit, number, Outcome.DROPPED)
-            if outcomes[unit] is not Outcome.USED:
+            outcomes[unit] = self.board.decide(unit, number, EdgeOutcome.DROPPED)
+            if outcomes[unit] is not EdgeOutcome.USED:
                 reasons[unit] = reason
         self._before_last, self._last = self._last, number
         arrived = {
@@ -220,8 +220,8 @@ class Peers:
         return Exchanged(outcomes, arrived, reasons, tuple(self.board.news()))
 
     def _settling(self, edge: Edge, own: Parcel, number: int) -> Settling:
-        before = edge.outcomes.get(self._last, Outcome.USED)  # none before the first exchange
-        away = before is not Outcome.USED and edge.left < self._last
+        before = edge.outcomes.get(self._last, EdgeOutcome.USED)  # none before the first exchange
+        away = before is not EdgeOutcome.USED and edge.left < self._last
         patience = Patience(self.settings.timeout, self.settings.longest, away=away)
         link = self._links[edge.unit]
         return Settling(

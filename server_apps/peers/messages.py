@@ -36,7 +36,7 @@ REPORTED = 8
 VECTOR = "v"
 
 
-class Outcome(StrEnum):
+class EdgeOutcome(StrEnum):
     """The action of one end on an edge in a round."""
 
     USED = "used"
@@ -75,7 +75,7 @@ class Head:
     attempt: int
     checksum: str
     yours: str = ""
-    outcomes: Mapping[int, Outcome] = field(default_factory=dict)
+    outcomes: Mapping[int, EdgeOutcome] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +169,10 @@ def _head(text: bytes) -> Head:
     return Head(**texts, **numbers, outcomes=_outcomes(fields.get("outcomes", {})))  # type: ignore[arg-type]
 
 
-def _outcomes(entries: Any) -> dict[int, Outcome]:
+def _outcomes(entries: Any) -> dict[int, EdgeOutcome]:
     if not isinstance(entries, dict) or len(entries) > REPORTED:
         raise WireError("head field 'outcomes' is not a short object")
     try:
-        return {int(number): Outcome(value) for number, value in entries.items()}
+        return {int(number): EdgeOutcome(value) for number, value in entries.items()}
     except (ValueError, TypeError):
         raise WireError("head field 'outcomes' is malformed") from None

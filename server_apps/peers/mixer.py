@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 
 from privet.core import ConfigError, RunError
 from privet.strategies.gfl.graph import Edge, Matrix, check_weights, neighbours
-from privet.strategies.gfl.mixing import Mixed, Outgoing, combine
+from privet.strategies.gfl.mixing import Mixed, MixingInput, combine
 
 from .edge import News
 from .exchange import Exchanged, Peers
-from .messages import LAST_ROUND, REPORTED, Outcome, Shape
+from .messages import LAST_ROUND, REPORTED, EdgeOutcome, Shape
 from .settings import PeerSettings
 
 log = logging.getLogger("flwr.privet")
@@ -127,7 +127,7 @@ class NetworkMixer:
         self.peers.skip([number * STEPS for number in missed], present * STEPS)
         return present
 
-    def mix(self, round_: int, outgoing: Outgoing, *, step: int = 0) -> Mixed:
+    def mix(self, round_: int, outgoing: MixingInput, *, step: int = 0) -> Mixed:
         """Do one exchange with the neighbours; see ``privet.strategies.gfl.mixing.Mixer``.
 
         Raises
@@ -157,7 +157,7 @@ class NetworkMixer:
         for note in notes:
             log.warning("round %d: %s", round_, note)
         dropped = tuple(
-            self._edge(int(m)) for m, o in done.outcomes.items() if o is not Outcome.USED
+            self._edge(int(m)) for m, o in done.outcomes.items() if o is not EdgeOutcome.USED
         )
         self._behind = bool(dropped)
         return Mixed(mixed[None, :], tuple(sorted(dropped)), tuple(notes), residual)
@@ -174,17 +174,17 @@ class NetworkMixer:
             if arrived is not None:
                 flow = float(self._row[unit]) * (arrived - base)
                 self._past.norms[number, unit] = float(np.linalg.norm(flow))
-                if outcome is Outcome.USED:
+                if outcome is EdgeOutcome.USED:
                     self._past.flows[number, unit] = flow
-                elif outcome is Outcome.DOUBT:
+                elif outcome is EdgeOutcome.DOUBT:
                     self._past.doubtful[number, unit] = flow
-            if outcome is Outcome.DOUBT:
+            if outcome is EdgeOutcome.DOUBT:
                 residual = math.nan
                 notes.append(
                     f"edge {self._text(unit)} is in doubt ({done.reasons[name]}): left out until "
                     f"unit {unit} says whether it counted there"
                 )
-            elif outcome is Outcome.DROPPED:
+            elif outcome is EdgeOutcome.DROPPED:
                 notes.append(f"edge {self._text(unit)} was dropped: {done.reasons[name]}")
         return notes, residual
 
@@ -193,12 +193,12 @@ class NetworkMixer:
         unit = int(news.unit)
         key = (news.round, unit)
         where = f"edge {self._text(unit)} of {_when(news.round)}"
-        if news.mine is Outcome.DOUBT:
+        if news.mine is EdgeOutcome.DOUBT:
             flow = self._past.doubtful.pop(key, None)
-            if news.theirs is Outcome.DROPPED:
+            if news.theirs is EdgeOutcome.DROPPED:
                 return f"{where} was dropped at both ends", None, 0.0
             return f"{where} counted at unit {unit}: counted here now as well", flow, 0.0
-        if news.mine is Outcome.DROPPED:
+        if news.mine is EdgeOutcome.DROPPED:
             return f"{where} had counted at unit {unit}, which takes it back or says so", None, 0.0
         lost = f"{where} no longer counts at unit {unit}, which was started again"
         flow = self._past.flows.pop(key, None)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from privet.core import ConfigError
 
-from .client import Health, Link, LinkError
+from .client import EdgeConnection, Health, LinkError
 from .edge import Answer, Board, Edge
-from .messages import Head, Identity, Outcome, Parcel, encode
+from .messages import EdgeOutcome, Head, Identity, Parcel, encode
 
 PAUSE_FIRST = 0.05
 PAUSE_LAST = 1.0
@@ -65,7 +65,7 @@ class Settling:
     board: Board
     edge: Edge
     own: Parcel
-    link: Link
+    link: EdgeConnection
     identity: Identity
     number: int
     closed_before: int
@@ -79,7 +79,7 @@ class Settling:
         must not be waited for by one that its own other edges wait for.
         """
         reason = self._settle()
-        self.board.decide(self.edge.unit, self.number, Outcome.DROPPED)
+        self.board.decide(self.edge.unit, self.number, EdgeOutcome.DROPPED)
         return reason
 
     def _settle(self) -> str:
@@ -148,7 +148,7 @@ class Settling:
 
     def _closed_there(self, answer: Answer) -> None:
         """Take in that the other end is past a round; it may have counted an earlier attempt."""
-        self.board.decide(self.edge.unit, self.number, Outcome.DROPPED)
+        self.board.decide(self.edge.unit, self.number, EdgeOutcome.DROPPED)
         said = {} if answer.outcome is None else {self.number: answer.outcome}
         self.board.learn(self.edge.unit, self.number, said)
 
@@ -170,7 +170,7 @@ class Settling:
                 unanswered, reason = theirs, str(error)
             else:
                 if answer.ok:
-                    self.board.decide(self.edge.unit, self.number, Outcome.USED, theirs)
+                    self.board.decide(self.edge.unit, self.number, EdgeOutcome.USED, theirs)
                     return ""
                 unanswered, reason = None, answer.reason
                 if answer.status != 409:
@@ -179,7 +179,7 @@ class Settling:
                     break
             pause = _rest(pause, deadline)
         if unanswered:
-            self.board.decide(self.edge.unit, self.number, Outcome.DOUBT, unanswered)
+            self.board.decide(self.edge.unit, self.number, EdgeOutcome.DOUBT, unanswered)
         return reason
 
     def _head(self, yours: str = "") -> Head:
@@ -197,7 +197,7 @@ class Settling:
         )
 
 
-def greet(board: Board, link: Link, me: Identity, timeout: float) -> Health:
+def greet(board: Board, link: EdgeConnection, me: Identity, timeout: float) -> Health:
     """Ask a neighbour how it is and how far, and note it.
 
     Raises

@@ -24,8 +24,8 @@ from privet.server_apps.report.headline import broken_promise, headline, swing
 from privet.server_apps.report.rows import csv_table, parquet_table
 from privet.server_apps.report.runs import (
     PLACES,
+    RecordedRun,
     ReportError,
-    Run,
     diverged,
     read_runs,
     settings_of,
@@ -106,20 +106,20 @@ def write_report(
     return path
 
 
-def page(runs: Sequence[Run], *, refresh: int = 0) -> bytes:
+def page(runs: Sequence[RecordedRun], *, refresh: int = 0) -> bytes:
     """Return the HTML report of the runs; ``refresh`` as in `document`."""
     names = [text(run.label) for run in runs]
     many = len(runs) > MANY
     title = _title(runs)
 
-    def each(table: Callable[[Run, int], str]) -> str:
+    def each(table: Callable[[RecordedRun, int], str]) -> str:
         return "\n".join(
             (f"<h3>{name}</h3>" if len(runs) > 1 else "") + content
             for number, (name, run) in enumerate(zip(names, runs, strict=True))
             if (content := table(run, number))
         )
 
-    def folded(what: str, table: Callable[[Run, int], str]) -> str:
+    def folded(what: str, table: Callable[[RecordedRun, int], str]) -> str:
         return "\n".join(
             f"<details><summary>{name}: {what}</summary>{content}</details>"
             for number, (name, run) in enumerate(zip(names, runs, strict=True))
@@ -151,7 +151,7 @@ def _section(heading: str, content: str) -> str:
     return f"<section><h2>{heading}</h2>\n{content}</section>" if content else ""
 
 
-def _title(runs: Sequence[Run]) -> str:
+def _title(runs: Sequence[RecordedRun]) -> str:
     if len(runs) > 1:
         return f"Comparison of {len(runs)} runs"
     algorithm, dataset = (runs[0].summary.get(key) for key in ("algorithm", "dataset"))
@@ -160,7 +160,7 @@ def _title(runs: Sequence[Run]) -> str:
     return str(algorithm or runs[0].name)
 
 
-def _outcomes(runs: Sequence[Run]) -> str:
+def _outcomes(runs: Sequence[RecordedRun]) -> str:
     remarks = [_remarks(run) for run in runs]
     if len(runs) == 1:
         described = _described(runs[0])
@@ -185,7 +185,7 @@ def _outcomes(runs: Sequence[Run]) -> str:
     return "\n".join([*(["<p>All runs:</p>"] if common else []), *common, *boxes])
 
 
-def _final(runs: Sequence[Run], names: Sequence[str]) -> str:
+def _final(runs: Sequence[RecordedRun], names: Sequence[str]) -> str:
     """Return the final numbers of a comparison, and which folder each run is."""
     if len(runs) == 1:
         return ""
@@ -201,7 +201,7 @@ def _final(runs: Sequence[Run], names: Sequence[str]) -> str:
     )
 
 
-def _baselines(runs: Sequence[Run], names: Sequence[str]) -> str:
+def _baselines(runs: Sequence[RecordedRun], names: Sequence[str]) -> str:
     if len(runs) == 1:
         return baselines_table(runs[0], 0)
     table = baselines_of(runs, names)
@@ -210,14 +210,14 @@ def _baselines(runs: Sequence[Run], names: Sequence[str]) -> str:
     return table
 
 
-def _about(run: Run) -> str:
+def _about(run: RecordedRun) -> str:
     """Return a run's name, its end time and the version of Privet."""
     ended, version = run.summary.get("ended"), run.summary.get(LIBRARY_VERSION)
     when = f"ended {str(ended)[:16].replace('T', ' ')}" if ended else ""
     return text(", ".join(filter(None, (run.name, when, f"Privet {version}" if version else ""))))
 
 
-def _described(run: Run) -> str:
+def _described(run: RecordedRun) -> str:
     """Return the tags and notes that a run was given."""
     tags, notes = run.summary.get("tags") or (), run.summary.get("notes")
     parts = [f"<p data-tags>Tags: {text(', '.join(map(str, tags)))}</p>"] if tags else []
@@ -225,7 +225,7 @@ def _described(run: Run) -> str:
     return "".join(parts)
 
 
-def _remarks(run: Run) -> list[str]:
+def _remarks(run: RecordedRun) -> list[str]:
     """Return remarks that stand at the top: status, divergence, privacy, repaired history."""
     result = [] if run.rounds else ['<p class="warn">No round was finished.</p>']
     status = run.summary.get("status")
@@ -272,7 +272,7 @@ def _remarks(run: Run) -> list[str]:
     return result
 
 
-def _account(runs: Sequence[Run], names: Sequence[str]) -> str:
+def _account(runs: Sequence[RecordedRun], names: Sequence[str]) -> str:
     """Return what is promised: in words, as a table, and the technical lines folded."""
     table = tables.privacy_table(runs, names, technical=False)
     if not table:
@@ -288,7 +288,7 @@ def _account(runs: Sequence[Run], names: Sequence[str]) -> str:
     return f"{said}{table}<details><summary>Technical lines</summary>{technical}</details>"
 
 
-def _in_words(run: Run) -> str:
+def _in_words(run: RecordedRun) -> str:
     """Return the claims of a private run in words."""
     if run.privacy.private is False:
         return ""
@@ -307,7 +307,7 @@ def _in_words(run: Run) -> str:
     return f'<p data-privacy="account">Privacy: {"; ".join(claims)}</p>'
 
 
-def _command(run: Run, number: int) -> str:
+def _command(run: RecordedRun, number: int) -> str:
     """Return the command that repeats a run, "" if its settings are not recorded."""
     config = run.summary.get("config")
     if not isinstance(config, dict):
@@ -317,7 +317,7 @@ def _command(run: Run, number: int) -> str:
     return f'<pre data-run="{number}"><code>{text(" ".join(["privet run", *words]))}</code></pre>'
 
 
-def _curves(runs: Sequence[Run]) -> str:
+def _curves(runs: Sequence[RecordedRun]) -> str:
     if not plots.have_matplotlib():
         return (
             '<p class="warn" id="no-plots">Curves need matplotlib, which is not installed here: '
@@ -353,7 +353,7 @@ def _curves(runs: Sequence[Run]) -> str:
     return f'<div class="curves">{_switch(choices)}{controls}{_legend(runs)}{drawn}</div>'
 
 
-def _figure(panel: plots.Panel, runs: Sequence[Run], choices: Sequence[str]) -> str:
+def _figure(panel: plots.Panel, runs: Sequence[RecordedRun], choices: Sequence[str]) -> str:
     drawn = "".join(
         f'<div class="over over-{over}">{plots.draw(panel, runs, over)}</div>'
         for over in (choices if panel.switched else ())
@@ -374,7 +374,7 @@ def _figure(panel: plots.Panel, runs: Sequence[Run], choices: Sequence[str]) -> 
     )
 
 
-def _has_axis(run: Run, over: str) -> bool:
+def _has_axis(run: RecordedRun, over: str) -> bool:
     """Return whether a run has more than one value on an x axis; rounds are always drawn."""
     return over == "round" or len(set(filter(math.isfinite, run.progress(over).values()))) > 1
 
@@ -391,7 +391,7 @@ def _switch(choices: Sequence[str]) -> str:
     return f'<span class="switch soft">Over </span>{"".join(inputs)}'
 
 
-def _legend(runs: Sequence[Run]) -> str:
+def _legend(runs: Sequence[RecordedRun]) -> str:
     """Return the legend of all figures; of many runs the table of final numbers is one."""
     if not 1 < len(runs) <= MANY:
         return ""
@@ -401,7 +401,7 @@ def _legend(runs: Sequence[Run]) -> str:
     return f'<ul class="legend">{items}</ul>'
 
 
-def _styles(panel: plots.Panel, runs: Sequence[Run]) -> str:
+def _styles(panel: plots.Panel, runs: Sequence[RecordedRun]) -> str:
     """Return the legend of a figure with several curves of each run."""
     ink = "--ink" if len(runs) > 1 else "--run-0"
     items = "".join(
@@ -416,7 +416,7 @@ def _swatch(number: int) -> str:
     return plots.swatch(style=number // plots.COLOURS, colour=plots.colour(number))
 
 
-def _undrawn(panel: plots.Panel, runs: Sequence[Run]) -> str:
+def _undrawn(panel: plots.Panel, runs: Sequence[RecordedRun]) -> str:
     """Return a note on the values that the axes cannot show."""
     notes = []
     most = plots.ceiling(panel, runs)

@@ -8,7 +8,7 @@ from typing import Any
 from privet.core import format as fmt
 from privet.core.format import text
 from privet.server_apps import baselines as known
-from privet.server_apps.report.runs import Run
+from privet.server_apps.report.runs import RecordedRun
 from privet.server_apps.report.tables import html_table
 
 UN_NOISED = "baselines without noise, which epsilon does not cover"
@@ -81,7 +81,7 @@ def baselines_line(
     return ", ".join(parts).replace("fedAvg", "FedAvg")
 
 
-def baselines_table(run: Run, number: int) -> str:
+def baselines_table(run: RecordedRun, number: int) -> str:
     """Return the table of a run's baselines beside its own numbers, "" without any."""
     found = _found(run.summary)
     left = _left_out(run.summary)
@@ -114,7 +114,7 @@ def baselines_table(run: Run, number: int) -> str:
     return table + "".join(f'<p class="soft">{text(note)}</p>' for note in notes)
 
 
-def baselines_of(runs: Sequence[Run], names: Sequence[str]) -> str:
+def baselines_of(runs: Sequence[RecordedRun], names: Sequence[str]) -> str:
     """Return the table of several runs' baselines, test accuracies or losses; "" without any."""
     found = [_found(run.summary) for run in runs]
     rows = []
@@ -139,5 +139,5 @@ def _cell(number: int, name: str, one: Mapping[str, Any] | None) -> str:
     return f"<td {where}>{text(show(one[key]))}</td>"
 
 
-def _is_private(run: Run) -> bool:
+def _is_private(run: RecordedRun) -> bool:
     return bool(run.summary.get("private"))

@@ -11,14 +11,14 @@ from privet.core import format as fmt
 from privet.core.format import text
 from privet.server_apps.report import tables
 from privet.server_apps.report.baselines import baselines_line
-from privet.server_apps.report.runs import Run, settings_of
+from privet.server_apps.report.runs import RecordedRun, settings_of
 
 _SWING = {"accuracy": 0.02, "loss": 0.05}
 """Change from one round to the next, of a loss relative, from which noise is said to dominate."""
 _ROUNDS_OF_A_SWING = 8
 
 
-def headline(run: Run) -> str:
+def headline(run: RecordedRun) -> str:
     """Return the figures of one run: three large ones, and the others small."""
     quality = "accuracy" if run.last("accuracy") else "loss"
     large = [*_quality(run, quality), *_privacy(run), *_rounds(run)]
@@ -27,7 +27,7 @@ def headline(run: Run) -> str:
     return f'<dl class="large">{"".join(large)}</dl>{rest}'
 
 
-def _quality(run: Run, key: str) -> list[str]:
+def _quality(run: RecordedRun, key: str) -> list[str]:
     shown = tables.figure(run, key)
     beside = text(baselines_line(run.summary, fmt.fraction, fmt.measure)).replace(
         " %", "\N{NO-BREAK SPACE}%"
@@ -38,14 +38,14 @@ def _quality(run: Run, key: str) -> list[str]:
     return [f"<div>{shown}{aside}</div>"] if shown else []
 
 
-def _rounds(run: Run) -> list[str]:
+def _rounds(run: RecordedRun) -> list[str]:
     asked = settings_of(run).get("num-server-rounds")
     early = isinstance(asked, int) and 0 < len(run.rounds) < asked
     aside = f"<dd><small>of {asked} at most</small></dd>" if early else ""
     return [f"<div>{tables.figure(run, 'rounds')}{aside}</div>"]
 
 
-def _privacy(run: Run) -> list[str]:
+def _privacy(run: RecordedRun) -> list[str]:
     """Return a tile for each promise, or one that says that nothing is promised."""
     privacy = run.privacy
     if privacy.private is False:
@@ -68,7 +68,7 @@ def _promise(entry: Mapping[str, Any]) -> str:
     )
 
 
-def _not_private(run: Run) -> str:
+def _not_private(run: RecordedRun) -> str:
     why = run.privacy.reason.removeprefix("not private: ")
     reason = f"<dd><small>{text(why)}</small></dd>" if why else ""
     stored = tables.final(run, "epsilon")
@@ -79,7 +79,7 @@ def _not_private(run: Run) -> str:
     )
 
 
-def broken_promise(run: Run) -> str:
+def broken_promise(run: RecordedRun) -> str:
     """Return what a run was to promise and does not, "" where it keeps its word."""
     target = settings_of(run).get("target-epsilon")
     if not isinstance(target, int | float) or target <= 0 or run.privacy.private is None:
@@ -92,7 +92,7 @@ def broken_promise(run: Run) -> str:
     return f"{asked}, and ε is {fmt.epsilon(max(over))}" if over else ""
 
 
-def swing(run: Run, key: str) -> str:
+def swing(run: RecordedRun, key: str) -> str:
     """Return a note where a private run's curve moves up and down by more than noise should.
 
     It looks at the later half of the rounds: the median change from one round to the next.

@@ -22,7 +22,7 @@ from privet.core.format import (
     power_of_ten,
     text,
 )
-from privet.server_apps.report.runs import Run, diverged, extras_of
+from privet.server_apps.report.runs import RecordedRun, diverged, extras_of
 from privet.server_apps.report.tables import shown, title
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Panel:
     key: str
     title: str
     label: str
-    curves: tuple[tuple[str, Callable[[Run], Series]], ...]
+    curves: tuple[tuple[str, Callable[[RecordedRun], Series]], ...]
     scale: Literal["linear", "log", "auto", "bytes", "percent", "count"] = "linear"
     steps: Literal["default", "steps-post", "steps-mid"] = "default"
 
@@ -81,7 +81,7 @@ def _panel(key: str, title: str, label: str, *how: Any) -> Panel:
     return Panel(key, title, label, (("", lambda run: run.series(key)),), *how)
 
 
-_BYTES: tuple[tuple[str, Callable[[Run], Series]], ...] = (
+_BYTES: tuple[tuple[str, Callable[[RecordedRun], Series]], ...] = (
     ("up", lambda run: run.cumulative("bytes-up")),
     ("down", lambda run: run.cumulative("bytes-down")),
 )
@@ -97,7 +97,7 @@ PANELS: tuple[Panel, ...] = (
 )
 
 
-def panels(runs: Sequence[Run]) -> list[Panel]:
+def panels(runs: Sequence[RecordedRun]) -> list[Panel]:
     """Return the panels that every run has, then one for each column an algorithm added."""
     return [*PANELS, *map(_added, extras_of(runs))]
 
@@ -130,7 +130,7 @@ def swatch(*, style: int, colour: str) -> str:
     )
 
 
-def ceiling(panel: Panel, runs: Sequence[Run]) -> float:
+def ceiling(panel: Panel, runs: Sequence[RecordedRun]) -> float:
     """Return the value below which the panel shows points.
 
     A run that diverged leaves the picture, so that the others can be compared: where several are
@@ -154,7 +154,7 @@ def drawable(panel: Panel, series: Series, most: float = _LARGEST) -> Series:
     return [t for t, _ in kept], [value for _, value in kept]
 
 
-def draw(panel: Panel, runs: Sequence[Run], over: str = "round") -> str:
+def draw(panel: Panel, runs: Sequence[RecordedRun], over: str = "round") -> str:
     """Return the panel as an inline ``<svg>``, or "" when no run has a point to show.
 
     ``over`` is one of `OVER`; the tooltip of a point has its round and value.

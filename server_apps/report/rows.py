@@ -15,7 +15,7 @@ from privet.server_apps.report.runs import (
     MEASURES,
     NAMES,
     PACE,
-    Run,
+    RecordedRun,
     differing,
     extras_of,
     settings_of,
@@ -29,7 +29,7 @@ _TEXTS = {"run", "algorithm", "dataset", "partition"}
 Columns = dict[str, list[Any]]
 
 
-def history_columns(runs: Sequence[Run]) -> Columns:
+def history_columns(runs: Sequence[RecordedRun]) -> Columns:
     """Return the columns of the table, each as long as all histories together.
 
     ``run`` (the folder's name); of the run's summary and configuration ``algorithm, dataset,
@@ -63,7 +63,7 @@ def history_columns(runs: Sequence[Run]) -> Columns:
     return columns
 
 
-def csv_table(runs: Sequence[Run]) -> bytes:
+def csv_table(runs: Sequence[RecordedRun]) -> bytes:
     """Return `history_columns` of the runs as a CSV file.
 
     An empty field is a value that was not recorded. Participants' names are separated by spaces,
@@ -91,7 +91,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def parquet_table(runs: Sequence[Run]) -> bytes:
+def parquet_table(runs: Sequence[RecordedRun]) -> bytes:
     """Return `history_columns` of the runs as a Parquet file.
 
     Counts and bytes are int64, measures float64, participants' names lists of strings; a key of the

@@ -37,7 +37,7 @@ MEASURES = tuple(
 """The measures that every round has."""
 NAMES = "participant-names"
 PACE = ("clock", "uploads")
-"""What `Run.progress` has of runs with a clock: seconds, and uploads folded since the start."""
+"""What `RecordedRun.progress` has of runs with a clock: seconds, and uploads folded so far."""
 
 PLACES = ("output-dir", "resume", "track", "tags", "notes")
 """Settings that place and describe one run, and do not affect its results."""
@@ -141,7 +141,7 @@ class Incident:
 
 
 @dataclass(frozen=True, slots=True)
-class Privacy:
+class RecordedPrivacy:
     """The privacy account of a run; ``private`` is None if the run folder has none."""
 
     private: bool | None
@@ -153,7 +153,7 @@ class Privacy:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RecordedRun:
     """One run: columns are aligned with ``rounds``; None is a value that was not recorded.
 
     ``label`` is a short name for pages; ``extras`` are the columns that an algorithm added. Where
@@ -170,7 +170,7 @@ class Run:
     participants: tuple[tuple[str, ...], ...]
     incidents: tuple[Incident, ...]
     summary: Mapping[str, Any]
-    privacy: Privacy
+    privacy: RecordedPrivacy
     notes: tuple[str, ...]
     late: Mapping[str, Late]
     ages: tuple[tuple[int, ...], ...] = ()
@@ -216,7 +216,7 @@ class Run:
         return sum(values) if values else None
 
 
-def read_runs(folders: Sequence[Path]) -> list[Run]:
+def read_runs(folders: Sequence[Path]) -> list[RecordedRun]:
     """Read run folders in the order given; runs whose folders share a name get distinct ones.
 
     Where several are given, runs that were refused before their first round are left out with a
@@ -251,14 +251,14 @@ def _was_refused(folder: Path) -> bool:
     return (folder / SUMMARY).is_file() and not (folder / HISTORY).exists()
 
 
-def diverged(run: Run) -> str:
+def diverged(run: RecordedRun) -> str:
     """Return how a run diverged, "" if it did not."""
     loss = run.last("loss")
     infinite = loss is not None and math.isinf(loss[1])
     return str(run.summary.get("diverged") or ("its last loss is infinite" if infinite else ""))
 
 
-def settings_of(run: Run) -> dict[str, Any]:
+def settings_of(run: RecordedRun) -> dict[str, Any]:
     """Return the settings of a run: its configuration and the identifying keys."""
     config = run.summary.get("config")
     top = {key: run.summary[key] for key in IDENTITY if key in run.summary}
@@ -271,7 +271,7 @@ def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     return [key for key in keys if len({repr(known.get(key)) for known in settings}) > 1]
 
 
-def _labels_by_settings(runs: Sequence[Run]) -> list[str]:
+def _labels_by_settings(runs: Sequence[RecordedRun]) -> list[str]:
     """Return labels of the algorithm and its settings that differ and are not defaults.
 
     The list is empty if the labels would not be distinct.
@@ -310,12 +310,12 @@ def _labels(names: Sequence[str]) -> list[str]:
     return list(names)
 
 
-def extras_of(runs: Sequence[Run]) -> tuple[str, ...]:
+def extras_of(runs: Sequence[RecordedRun]) -> tuple[str, ...]:
     """Return the columns that any of the runs added, in order of their first appearance."""
     return tuple(dict.fromkeys(key for run in runs for key in run.extras))
 
 
-def _read_run(folder: Path, name: str) -> Run:
+def _read_run(folder: Path, name: str) -> RecordedRun:
     summary = read_json(folder / SUMMARY)
     history, notes = read_history(folder / HISTORY)
     extras = tuple(dict.fromkeys(key for done in history for key in done.measures))
@@ -324,7 +324,7 @@ def _read_run(folder: Path, name: str) -> Run:
     clock: dict[str, tuple[Number | None, ...]] = (
         {} if all(time is None for time in times) else {"clock": times}
     )
-    return Run(
+    return RecordedRun(
         name=name,
         label=name,
         folder=folder,
@@ -432,8 +432,8 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _privacy(account: Mapping[str, Any]) -> Privacy:
-    return Privacy(
+def _privacy(account: Mapping[str, Any]) -> RecordedPrivacy:
+    return RecordedPrivacy(
         account.get("private"),
         account.get("reason", ""),
         tuple(account.get("accounts", ())),

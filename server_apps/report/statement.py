@@ -23,9 +23,9 @@ from privet.server_apps.report.runs import (
     HISTORY,
     PRIVACY,
     SUMMARY,
-    Privacy,
+    RecordedPrivacy,
+    RecordedRun,
     ReportUsageError,
-    Run,
     settings_of,
 )
 from privet.server_apps.report.tables import entries_of
@@ -74,7 +74,7 @@ def in_words(entry: Mapping[str, Any], relation: str) -> str:
     )
 
 
-def statement_page(runs: Sequence[Run]) -> bytes:
+def statement_page(runs: Sequence[RecordedRun]) -> bytes:
     """Return the statement of one private run as a self-contained HTML page for A4 or letter paper.
 
     It says only what ``privacy.json`` and ``summary.json`` of the run say; no measured accuracy and
@@ -98,7 +98,7 @@ def statement_page(runs: Sequence[Run]) -> bytes:
     return page_of(run)
 
 
-def page_of(run: Run) -> bytes:
+def page_of(run: RecordedRun) -> bytes:
     """Return the page as `statement_page`, without comparing the run's files with each other.
 
     Raises
@@ -116,7 +116,7 @@ def page_of(run: Run) -> bytes:
     return printed(f"Privacy statement of {run.name}", body).encode()
 
 
-def _private(runs: Sequence[Run]) -> Run:
+def _private(runs: Sequence[RecordedRun]) -> RecordedRun:
     """Return the one private run with a model of use (raises ``ReportUsageError``)."""
     if len(runs) != 1:
         raise ReportUsageError(f"--statement: a statement is about one run, found {len(runs)}")
@@ -143,7 +143,7 @@ def _private(runs: Sequence[Run]) -> Run:
     return run
 
 
-def accounts_of(run: Run) -> tuple[dict[str, AgentLedger], list[str]]:
+def accounts_of(run: RecordedRun) -> tuple[dict[str, AgentLedger], list[str]]:
     """Return agents' accounts by the releases of a run, and lines on those that are none."""
     accounts, faults = {}, []
     for name, agent in run.privacy.agents.items():
@@ -156,7 +156,7 @@ def accounts_of(run: Run) -> tuple[dict[str, AgentLedger], list[str]]:
     return accounts, faults
 
 
-def contradictions(run: Run, accounts: Mapping[str, AgentLedger]) -> Iterator[str]:
+def contradictions(run: RecordedRun, accounts: Mapping[str, AgentLedger]) -> Iterator[str]:
     """Yield a line for each agent that took part more often than its account has messages, and
     for each account of another relation than the run's."""
     for name, rounds in Counter(name for names in run.participants for name in names).items():
@@ -172,7 +172,7 @@ def contradictions(run: Run, accounts: Mapping[str, AgentLedger]) -> Iterator[st
             )
 
 
-def _relation(run: Run) -> str:
+def _relation(run: RecordedRun) -> str:
     return str(settings_of(run).get("relation", "replace-one"))
 
 
@@ -198,7 +198,7 @@ def _rows(values: Mapping[str, str]) -> str:
     return f"<table>{cells}</table>"
 
 
-def _about(run: Run) -> dict[str, str]:
+def _about(run: RecordedRun) -> dict[str, str]:
     """Return who took part in what, with which library."""
     summary, settings = run.summary, settings_of(run)
     agents = run.privacy.agents
@@ -222,7 +222,7 @@ def _about(run: Run) -> dict[str, str]:
     return {key: value for key, value in values.items() if value}
 
 
-def _not_of(privacy: Privacy) -> str:
+def _not_of(privacy: RecordedPrivacy) -> str:
     """Return on whose records the figures are not, empty where they are on all agents'."""
     lines = [not_of(privacy.unbound)] if privacy.unbound else []
     for name in privacy.apart:
@@ -257,7 +257,7 @@ def _schema(summary: Mapping[str, Any]) -> str:
     return f"by a schema that the undersigned takes to be public: {text(ranges)}{digest}"
 
 
-def _claim(run: Run, entry: Mapping[str, Any]) -> str:
+def _claim(run: RecordedRun, entry: Mapping[str, Any]) -> str:
     """Return what is promised towards one observer, and what the promise rests on."""
     relation, epsilon = _relation(run), entry.get("epsilon")
     exact = f" (exactly {epsilon!r})" if isinstance(epsilon, float) else ""
@@ -294,7 +294,7 @@ def digests_of(folder: Path) -> dict[str, str]:
     }
 
 
-def changed_files(run: Run) -> list[str]:
+def changed_files(run: RecordedRun) -> list[str]:
     """Return the files of which the run's summary holds another digest."""
     found = digests_of(run.folder)
     known = run.summary.get("sha-256", {})

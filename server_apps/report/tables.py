@@ -23,8 +23,8 @@ from privet.server_apps.report.runs import (
     COUNTS,
     MEASURES,
     PLACES,
-    Privacy,
-    Run,
+    RecordedPrivacy,
+    RecordedRun,
     differing,
     extras_of,
     settings_of,
@@ -112,7 +112,7 @@ def title(key: str) -> str:
     return key.replace("-", " ").capitalize()
 
 
-def final(run: Run, key: str) -> tuple[Number, str] | None:
+def final(run: RecordedRun, key: str) -> tuple[Number, str] | None:
     """Return a final number and a remark, or None when it was not recorded.
 
     Losses, accuracies and the like are the last recorded; bytes, seconds and failures are sums
@@ -152,7 +152,7 @@ def _distance(summary: Mapping[str, Any]) -> tuple[Number, str] | None:
     return None
 
 
-def figure(run: Run, key: str) -> str:
+def figure(run: RecordedRun, key: str) -> str:
     """Return the final number of one run as a term and its value, "" where it was not recorded."""
     result = final(run, key)
     label = dict(_metrics([run]))[key]
@@ -161,27 +161,27 @@ def figure(run: Run, key: str) -> str:
     return f"<dt>{label}</dt><dd {attributes(0, key, result)}>{_written(key, result)}</dd>"
 
 
-def figures(run: Run, without: Sequence[str]) -> str:
+def figures(run: RecordedRun, without: Sequence[str]) -> str:
     """Return the final numbers of one run as entries of an HTML list, but those of some keys."""
     shown = [figure(run, key) for key, _ in _metrics([run]) if key not in without]
     return "".join(f"<div>{one}</div>" for one in shown if one)
 
 
-def is_claimed(run: Run) -> bool:
+def is_claimed(run: RecordedRun) -> bool:
     """Return whether the privacy account of a run states the epsilon of its history."""
     spent = run.last("epsilon")
     stated = {fmt.epsilon(entry.get("epsilon")) for entry in run.privacy.entries}
     return run.privacy.private is True and spent is not None and fmt.epsilon(spent[1]) in stated
 
 
-def final_table(runs: Sequence[Run], names: Sequence[str]) -> str:
+def final_table(runs: Sequence[RecordedRun], names: Sequence[str]) -> str:
     """Return the table of final numbers: one column per run, the best of a row marked."""
     cells = _final_cells(runs)
     rows = [f'<tr><th scope="row">{label}</th>{"".join(row)}</tr>' for label, row in cells.items()]
     return html_table(["", *names], rows, "numbers")
 
 
-def sortable_table(runs: Sequence[Run], names: Sequence[str]) -> str:
+def sortable_table(runs: Sequence[RecordedRun], names: Sequence[str]) -> str:
     """Return the table of final numbers of many runs: one row per run, with what differs.
 
     The script of the page sorts it by the ``data-value`` of cells, or else by their text.
@@ -209,7 +209,7 @@ def sortable_table(runs: Sequence[Run], names: Sequence[str]) -> str:
     return html_table(["Run", *cells], rows, "numbers sortable")
 
 
-def _final_cells(runs: Sequence[Run]) -> dict[str, list[str]]:
+def _final_cells(runs: Sequence[RecordedRun]) -> dict[str, list[str]]:
     """Return the cells of the final numbers, a list over the runs by each label."""
     found: dict[str, list[str]] = {}
     for key, label in _metrics(runs):
@@ -232,7 +232,7 @@ def _final_cells(runs: Sequence[Run]) -> dict[str, list[str]]:
     return found
 
 
-def _tuned(run: Run) -> str:
+def _tuned(run: RecordedRun) -> str:
     """Return which of the settings that `tune` searches a run was given, "" where unknown."""
     config = run.summary.get("config")
     if not isinstance(config, dict):
@@ -247,13 +247,13 @@ def _tuned(run: Run) -> str:
     return settings or "defaults, not tuned"
 
 
-def _metrics(runs: Sequence[Run]) -> list[tuple[str, str]]:
+def _metrics(runs: Sequence[RecordedRun]) -> list[tuple[str, str]]:
     added = [(key, title(key)) for key in extras_of(runs)]
     return [*((key, label) for key, label, _ in FINAL), *added]
 
 
 def _best(
-    key: str, runs: Sequence[Run], numbers: Sequence[tuple[Number, str] | None]
+    key: str, runs: Sequence[RecordedRun], numbers: Sequence[tuple[Number, str] | None]
 ) -> Number | None:
     """Return the best number of a row.
 
@@ -287,7 +287,7 @@ def _exact(value: Number) -> str:
     return repr(value) if math.isfinite(value) else str(float(value))
 
 
-def privacy_table(runs: Sequence[Run], names: Sequence[str], *, technical: bool) -> str:
+def privacy_table(runs: Sequence[RecordedRun], names: Sequence[str], *, technical: bool) -> str:
     """Return the table of what is promised, or of its technical lines; "" without an account."""
     columns = _TECHNICAL if technical else _PRIVACY
     rows = [
@@ -299,7 +299,7 @@ def privacy_table(runs: Sequence[Run], names: Sequence[str], *, technical: bool)
     return html_table(heads, rows, "account") if rows else ""
 
 
-def entries_of(privacy: Privacy) -> list[dict[str, Any]]:
+def entries_of(privacy: RecordedPrivacy) -> list[dict[str, Any]]:
     """Return the account's entries, merging those that differ only in their observer."""
     merged: dict[str, dict[str, Any]] = {}
     for entry in privacy.entries:
@@ -316,7 +316,7 @@ def _privacy_row(
     position: int,
     name: str,
     entry: Mapping[str, Any],
-    privacy: Privacy,
+    privacy: RecordedPrivacy,
     columns: Mapping[str, str],
 ) -> str:
     cells = [f'<th scope="row">{name}</th>']
@@ -348,7 +348,9 @@ def _assumptions(lines: Any) -> dict[str, Any]:
     }
 
 
-def settings_table(runs: Sequence[Run], names: Sequence[str], *, different: bool = True) -> str:
+def settings_table(
+    runs: Sequence[RecordedRun], names: Sequence[str], *, different: bool = True
+) -> str:
     """Return the settings: those that differ, those not at their default, the rest folded.
 
     Without ``different`` those that differ and are not defaults are left out: they have columns in
@@ -387,7 +389,7 @@ def settings_table(runs: Sequence[Run], names: Sequence[str], *, different: bool
     return "\n".join(result)
 
 
-def _settings(run: Run) -> dict[str, Any]:
+def _settings(run: RecordedRun) -> dict[str, Any]:
     """Return the entries of summary and configuration that the page does not show elsewhere."""
     return {
         key: value
@@ -396,13 +398,13 @@ def _settings(run: Run) -> dict[str, Any]:
     }
 
 
-def _chosen(run: Run) -> set[str]:
+def _chosen(run: RecordedRun) -> set[str]:
     config = run.summary.get("config")
     chosen = changed(config) if isinstance(config, dict) else {}
     return {"algorithm", "dataset", *(f"config.{key}" for key in chosen)}
 
 
-def agents_table(run: Run, number: int) -> str:
+def agents_table(run: RecordedRun, number: int) -> str:
     """Return the table of agents: rounds, failures, bytes and epsilon; "" without agents.
 
     Where uploads are folded as they come, also how old the models were that an agent was sent, in
@@ -455,7 +457,7 @@ def _in_order(name: str) -> tuple[int, int, str]:
     return (0, int(name), "") if name.isdecimal() else (1, 0, name)
 
 
-def incidents_table(run: Run, number: int) -> str:
+def incidents_table(run: RecordedRun, number: int) -> str:
     """Return the table of failures and notes, grouped by reason; "" if there are none."""
     rounds: dict[tuple[str, str], list[int]] = {}
     for incident in run.incidents:
@@ -484,7 +486,7 @@ def _some(items: Sequence[object]) -> str:
     return f"{head} ... {items[-1]}"
 
 
-def rounds_table(run: Run, number: int) -> str:
+def rounds_table(run: RecordedRun, number: int) -> str:
     """Return at most twenty rounds, evenly spaced, the first and the last among them."""
     count = len(run.rounds)
     step = max(1, math.ceil((count - 1) / (_SHOWN_ROUNDS - 1))) if count else 1

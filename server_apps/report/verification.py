@@ -27,7 +27,7 @@ from privet.kernel import AgentLedger, LedgerFile, drawn_delta
 from privet.rounds.account import apart_line, not_of, set_apart
 from privet.server_apps.account import OBSERVERS, assumptions_of
 from privet.server_apps.report.files import STATEMENT
-from privet.server_apps.report.runs import PRIVACY, SUMMARY, Run, settings_of
+from privet.server_apps.report.runs import PRIVACY, SUMMARY, RecordedRun, settings_of
 from privet.server_apps.report.statement import (
     BOUND_FILES,
     accounts_of,
@@ -46,7 +46,7 @@ Check = tuple[bool, str]
 """Whether something is as the statement says, and a line on it."""
 
 
-def checks_of(run: Run, ledgers: Sequence[Path]) -> Iterator[Check]:
+def checks_of(run: RecordedRun, ledgers: Sequence[Path]) -> Iterator[Check]:
     """Yield whether each thing that a run's statement binds is as it says, and a line on it.
 
     Raises
@@ -83,7 +83,7 @@ def checks_of(run: Run, ledgers: Sequence[Path]) -> Iterator[Check]:
         yield True, f"{others}: what their nodes charged is not compared"
 
 
-def _checks_of_config(run: Run) -> Iterator[Check]:
+def _checks_of_config(run: RecordedRun) -> Iterator[Check]:
     """Yield lines on what the summary says of the run, where that claims nothing or differs."""
     summary, config = run.summary, run.summary.get("config", {})
     seed = config.get("noise-seed", -1)
@@ -102,7 +102,7 @@ def _checks_of_config(run: Run) -> Iterator[Check]:
         yield bool_, line + ("" if bool_ else ", expected true or false")
 
 
-def _draw_length(run: Run) -> tuple[int, str]:
+def _draw_length(run: RecordedRun) -> tuple[int, str]:
     """Return the least length of a draw that the model gives, and what the summary's lacks of it.
 
     That is the size of the trained arrays: all of the model file's, or those that the summary, and
@@ -126,7 +126,7 @@ def _draw_length(run: Run) -> tuple[int, str]:
     return max(length, least, 1), fault
 
 
-def _costs(run: Run, accounts: Mapping[str, AgentLedger]) -> dict[float, dict[str, float]]:
+def _costs(run: RecordedRun, accounts: Mapping[str, AgentLedger]) -> dict[float, dict[str, float]]:
     """Return each agent's epsilon, computed again, by the deltas at which one is written."""
     deltas = {entry.get("delta") for entry in run.privacy.entries} if accounts else set()
     return {
@@ -137,7 +137,9 @@ def _costs(run: Run, accounts: Mapping[str, AgentLedger]) -> dict[float, dict[st
 
 
 def _checks_of_figures(
-    run: Run, accounts: Mapping[str, AgentLedger], costs: Mapping[float, Mapping[str, float]]
+    run: RecordedRun,
+    accounts: Mapping[str, AgentLedger],
+    costs: Mapping[float, Mapping[str, float]],
 ) -> Iterator[Check]:
     """Yield lines on the figures of the account, and on what the releases do not bear out."""
     length, fault = _draw_length(run)
@@ -162,7 +164,7 @@ def _checks_of_figures(
 def _checks_of_entry(
     where: str,
     entry: Mapping[str, Any],
-    run: Run,
+    run: RecordedRun,
     accounts: Mapping[str, AgentLedger],
     costs: Mapping[str, float],
     length: int,
@@ -255,7 +257,7 @@ def _check_of_page(page: Path, expected: bytes, least: float) -> Check:
     return False, f"{page.name}: is not what {PRIVACY} and {SUMMARY} give with this version"
 
 
-def _checks_of_files(run: Run) -> Iterator[Check]:
+def _checks_of_files(run: RecordedRun) -> Iterator[Check]:
     """Yield a line for each of the run's files whose digest the summary holds."""
     known, changed = run.summary.get("sha-256", {}), changed_files(run)
     for name in BOUND_FILES:
@@ -267,7 +269,7 @@ def _checks_of_files(run: Run) -> Iterator[Check]:
 
 
 def _checks_of_ledger(
-    run: Run, file: Path, accounts: Mapping[str, AgentLedger], covered: set[str]
+    run: RecordedRun, file: Path, accounts: Mapping[str, AgentLedger], covered: set[str]
 ) -> Iterator[Check]:
     """Yield lines on a ledger, and on each agent of the run that it has charged.
 

@@ -25,7 +25,7 @@ REFRESH = 3
 LOCAL = ("127.0.0.1", "localhost")
 
 
-class Server(ThreadingHTTPServer):
+class PageServer(ThreadingHTTPServer):
     """A server of one page, which only who has the token may read."""
 
     token = ""
@@ -57,11 +57,11 @@ def newest(folder: Path) -> Path:
 
 
 @contextmanager
-def served(folder: Path, port: int = 0) -> Iterator[Server]:
+def served(folder: Path, port: int = 0) -> Iterator[PageServer]:
     """Serve the report of a run folder on 127.0.0.1; the caller runs ``serve_forever``.
 
-    It is reachable from this machine only, and with the token in `Server.url` only: other users of
-    the machine cannot read run folders either. A request that names another host is refused, so
+    It is reachable from this machine only, and with the token in `PageServer.url` only: other users
+    of the machine cannot read run folders either. A request that names another host is refused, so
     that pages of other sites cannot read it.
 
     Raises
@@ -118,7 +118,7 @@ def served(folder: Path, port: int = 0) -> Iterator[Server]:
             """Do not log requests to the terminal."""
 
     try:
-        made = Server(("127.0.0.1", port), Handler)
+        made = PageServer(("127.0.0.1", port), Handler)
     except OSError as error:
         raise ReportError(f"port {port}: {error.strerror}") from None
     made.token = token

@@ -18,7 +18,7 @@ CHECK_PATIENCE = 120.0
 GIGABYTE = 1e9
 
 
-class Host(NamedTuple):
+class RayHost(NamedTuple):
     """A living host of the cluster.
 
     Attributes
@@ -55,7 +55,7 @@ def counted(number: float, noun: str, plural: str = "") -> str:
     return f"{number:g} {noun if number == 1 else plural or noun + 's'}"
 
 
-def living_hosts(ray: Any) -> dict[str, Host]:
+def living_hosts(ray: Any) -> dict[str, RayHost]:
     """Return the living hosts of the connected Ray by id."""
     alive = [node for node in ray.nodes() if node["Alive"]]
     addresses = [str(node["NodeManagerAddress"]) for node in alive]
@@ -64,24 +64,24 @@ def living_hosts(ray: Any) -> dict[str, Host]:
         has, name = node["Resources"], str(node["NodeID"])
         said = f"{address}/{name[:8]}" if addresses.count(address) > 1 else address
         figures = (float(has.get(kind, 0.0)) for kind in ("CPU", "GPU", "memory"))
-        hosts[name] = Host(name, said, *figures)
+        hosts[name] = RayHost(name, said, *figures)
     return hosts
 
 
-def what_is_left(ray: Any, hosts: Iterable[Host]) -> str:
+def what_is_left(ray: Any, hosts: Iterable[RayHost]) -> str:
     """Return in words what `ray status` says: the living hosts, and the CPUs that are free."""
     left = list(hosts)
     free = ray.available_resources().get("CPU", 0.0)
     return f"{counted(len(left), 'host')} left: {listed(map(str, left))}; {free:g} CPUs free"
 
 
-class Worker(NamedTuple):
+class WorkerEnvironment(NamedTuple):
     """What a process on a host has: Python and libraries by version, and the data path."""
 
     versions: dict[str, str]
     sees_data: bool
 
-    def unlike(self, ours: Worker, data_path: str) -> str:
+    def unlike(self, ours: WorkerEnvironment, data_path: str) -> str:
         """Return why it cannot run agents of ours; an empty text if it can."""
         for name, version_ in ours.versions.items():
             if self.versions.get(name) != version_:
@@ -95,7 +95,7 @@ class Worker(NamedTuple):
         return ", ".join(f"{name} {version_}" for name, version_ in self.versions.items())
 
 
-def this_worker(data_path: str) -> Worker:
+def this_worker(data_path: str) -> WorkerEnvironment:
     """Return what this process has.
 
     ``data_path`` is the run config's; an empty one, and one on the hub, needs no file.
@@ -108,11 +108,11 @@ def this_worker(data_path: str) -> Worker:
         except PackageNotFoundError:
             versions[package] = "not installed"
     local = data_path and not data_path.startswith("hf:")
-    return Worker(versions, not local or os.path.exists(data_path))
+    return WorkerEnvironment(versions, not local or os.path.exists(data_path))
 
 
 def check_hosts(
-    ray: Any, hosts: Mapping[str, Host], data_path: str, say: Callable[[str], object]
+    ray: Any, hosts: Mapping[str, RayHost], data_path: str, say: Callable[[str], object]
 ) -> None:
     """Ask a process on every host what it has, and say so in a line for each.
 
@@ -145,7 +145,7 @@ def check_hosts(
             unfit.append(f"{host.address}: no answer within {CHECK_PATIENCE:g} s")
             continue
         try:
-            worker: Worker = ray.get(reference)
+            worker: WorkerEnvironment = ray.get(reference)
         except ray.exceptions.RayError as error:
             unfit.append(f"{host.address}: {last_line(error)}")
             continue

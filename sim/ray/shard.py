@@ -18,7 +18,7 @@ Factory = Callable[[], App]
 """Makes the ClientApp, in the process where it is to run."""
 
 
-class Answers(NamedTuple):
+class PackedReplies(NamedTuple):
     """The packed replies to a batch, and whether the actor sees the arena."""
 
     replies: bytes
@@ -50,7 +50,7 @@ class Shard:
         host: str = ray.get_runtime_context().get_node_id()
         return host
 
-    def answer(self, batch: bytes, free: bool, *common: bytes) -> Answers:
+    def answer(self, batch: bytes, free: bool, *common: bytes) -> PackedReplies:
         """Run messages through their nodes and return the replies, in order.
 
         ``free`` is true if the arena may be written; ``common`` are values of the messages. A reply
@@ -71,7 +71,7 @@ class Shard:
             replies += [self._nodes.answer(rest) for rest in messages[len(replies) :]]
             fit = [_sendable(*one) for one in zip(messages, replies, strict=True)]
             packed = pack(fit, arena).batch
-        return Answers(packed, self._arena is not None)
+        return PackedReplies(packed, self._arena is not None)
 
     def train(
         self,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from privet.client_apps.as_printed import gfl_theorem_2
-from privet.client_apps.gfl import Agent, LinkNoise
+from privet.client_apps.gfl import Agent, LinkRelease
 from privet.kernel import UNITS, Facts, Release, Totals
 from privet.rounds.hooks import Stated
 
@@ -31,7 +31,7 @@ class Links:
 
     agent: Agent
     facts: Facts
-    noise: LinkNoise
+    noise: LinkRelease
 
     @classmethod
     def of(cls, config: Mapping[str, Any], facts: Facts) -> Self | None:
@@ -43,7 +43,7 @@ class Links:
         kind = perturbation_kind(config)
         if kind == "none" or config["noise-seed"] >= 0 or config["closing-rounds"]:
             return None
-        noise = LinkNoise(
+        noise = LinkRelease(
             str(config["mechanism"]),
             math.sqrt(float(config["noise-variance"])),
             _most_neighbours(combination_matrix(config)) if kind == "random" else 1,

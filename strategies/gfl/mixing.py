@@ -15,7 +15,7 @@ One round has three steps, each in one place for a process that hosts all units 
 hosts a single unit: a `Perturbation` draws the noise (`outgoing`), a `Mixer` carries the messages
 to the neighbours, and `combine` computes w_p from those that arrived. `LocalMixer` is the mixer of
 the first kind. The mixer never learns where the noise comes from; it sends what
-`Outgoing.message` returns and nothing else, for psi_p alone is not protected.
+`MixingInput.message` returns and nothing else, for psi_p alone is not protected.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PERTURBATIONS = ("none", "random", "homomorphic")
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
+class MixingInput:
     """The input of one process's hosted units to the exchange of one round.
 
     Attributes
@@ -125,7 +125,7 @@ class Mixer(Protocol):
         """
         ...
 
-    def mix(self, round_: int, outgoing: Outgoing, *, step: int = 0) -> Mixed:
+    def mix(self, round_: int, outgoing: MixingInput, *, step: int = 0) -> Mixed:
         """Do one exchange.
 
         Parameters
@@ -200,20 +200,20 @@ class Perturbation:
 
     def outgoing(
         self, round_: int, units: Sequence[int], models: Vector, weights: Matrix
-    ) -> Outgoing:
+    ) -> MixingInput:
         """Draw the hosted units' noise, and return their input to a round's exchange."""
         hosted, dim = tuple(units), models.shape[1]
         if self.kind == "none" or self.noise is None:
-            return Outgoing(hosted, models)
+            return MixingInput(hosted, models)
         if self.kind == "homomorphic":
             shared = {unit: self.noise.shared(unit, round_, dim) for unit in hosted}
-            return Outgoing(hosted, models, shared=shared)
+            return MixingInput(hosted, models, shared=shared)
         links: dict[tuple[int, int], Vector] = {}
         for unit in hosted:
             receivers = neighbours(weights, unit)
             drawn = self.noise.independent(unit, round_, receivers, dim)
             links.update({(unit, receiver): drawn[receiver] for receiver in receivers})
-        return Outgoing(hosted, models, links=links)
+        return MixingInput(hosted, models, links=links)
 
 
 class LocalMixer:
@@ -244,7 +244,7 @@ class LocalMixer:
         """Return ``round_``: there are no other servers."""
         return round_
 
-    def mix(self, round_: int, outgoing: Outgoing, *, step: int = 0) -> Mixed:
+    def mix(self, round_: int, outgoing: MixingInput, *, step: int = 0) -> Mixed:
         """Deliver every message but those on failed edges, and combine."""
         failed = self._cut.get(round_, set())
         dropped = tuple(edge for edge in self._edges if edge in failed)

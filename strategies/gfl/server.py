@@ -27,7 +27,7 @@ from privet.wire import Settings
 from privet.wire.magnitude import LARGEST
 from privet.wire.ring import Shapes
 
-from .mixing import Mixer, Outgoing, Perturbation
+from .mixing import Mixer, MixingInput, Perturbation
 
 log = logging.getLogger("flwr.privet")
 
@@ -226,7 +226,7 @@ class Server(GroupedHalf[State]):
         """Return the state after the closing exchanges, w <- A w without noise."""
         models = state.models
         for step in range(1, self.closing_rounds + 1):
-            sent = Outgoing(self.mixer.units, models)
+            sent = MixingInput(self.mixer.units, models)
             models = self.mixer.mix(state.round, sent, step=step).models
         return replace(state, models=models)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from privet.cli.tune import _figures, _SearchResult
-from privet.sim.race import Outcome
+from privet.sim.race import RaceOutcome
 from privet.sim.tuning import Budget, Trial
 from privet.strategies import FedPLT
 from support.cli import privet
@@ -176,7 +176,7 @@ def strict(text: str) -> Any:
 
 
 def test_numbers_that_are_not_finite_are_valid_json(capsys: pytest.CaptureFixture[str]) -> None:
-    lost = Outcome(False, 3, 3, 12, 6, math.inf, (math.inf, math.nan))
+    lost = RaceOutcome(False, 3, 3, 12, 6, math.inf, (math.inf, math.nan))
     trial = Trial({"rho": 1.0}, (lost,), math.inf)
     figures = _figures(trial, Budget(1, 1e308, 1e308))
     predicted = {

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from privet.client_apps import as_printed
-from privet.client_apps.gfl import LinkNoise
+from privet.client_apps.gfl import LinkRelease
 from privet.core import algorithm
 from privet.kernel import (
     Facts,
@@ -327,15 +327,15 @@ def test_gfl_by_hand() -> None:
 
 def test_gfl_links_by_hand() -> None:
     agent = half("gfl", clip=0.5, step_size=0.7)
-    release = agent.link_release(FACTS, 3, LinkNoise("gaussian", deviation=2.0, copies=4))
+    release = agent.link_release(FACTS, 3, LinkRelease("gaussian", deviation=2.0, copies=4))
     assert (release.sensitivity, release.scale) == (pytest.approx(2.1), 2.0)
     assert release.count == 4
-    laplace = agent.link_release(FACTS, 3, LinkNoise("laplace", deviation=2.0, copies=1))
+    laplace = agent.link_release(FACTS, 3, LinkRelease("laplace", deviation=2.0, copies=1))
     assert laplace.sensitivity == pytest.approx(2.1 * math.sqrt(3))
     assert 2 * laplace.scale**2 == pytest.approx(2.0**2)  # its variance is 2 b^2
-    assert agent.link_release(FACTS, 3, LinkNoise("gaussian", deviation=0.0, copies=1)) is None
+    assert agent.link_release(FACTS, 3, LinkRelease("gaussian", deviation=0.0, copies=1)) is None
     unclipped = half("gfl", clip=0.0, step_size=0.7)
-    noise = LinkNoise("gaussian", deviation=2.0, copies=1)
+    noise = LinkRelease("gaussian", deviation=2.0, copies=1)
     assert unclipped.link_release(FACTS, 3, noise) is None
     wild = replace(FACTS, regularizer="nonconvex")
     assert agent.link_release(wild, 3, noise) is None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from privet.kernel.round import Ended, Round, View
+from privet.kernel.round import AgentRound, Ended, View
 
 ORDER = ("screen", "receive", "check", "charge", "grant", "work", "settle", "seal", "keep")
 
@@ -15,7 +15,7 @@ class Failure(Exception):
     """What a step ends with."""
 
 
-class Logged(Round[str, str]):
+class Logged(AgentRound[str, str]):
     """A round that notes its steps, one of which may fail."""
 
     def __init__(self, fails: str = "", how: type[Exception] = Failure) -> None:

@@ -29,7 +29,7 @@ from privet.kernel.door import Held, sampled_sum
 from privet.kernel.perturb import Perturbers
 from privet.kernel.programs.gradients import Gradients
 from privet.kernel.programs.steps import LocalTask
-from privet.kernel.programs.update import Update
+from privet.kernel.programs.update import ClippedUpdate
 from privet.kernel.streams import Streams
 from privet.problems import (
     BinaryLogistic,
@@ -237,14 +237,11 @@ def test_nothing_but_what_was_charged_is_sampled() -> None:
         records(held).clipped_sum(GRADIENTS, x)
     with pytest.raises(NoiseError, match=r"was charged|no sampling was charged"):
         sampled_sum(records(held, gradients=full), full, COUNT, lambda kept: x)
-    update = Records(
-        Held(held),
-        Perturber(Update(CLIP, "add-remove").release(public_facts(held), 1.0, ""), SystemNoise(),
-                  public_facts(held)),
-    )  # fmt: skip
+    release = ClippedUpdate(CLIP, "add-remove").release(public_facts(held), 1.0, "")
+    update = Records(Held(held), Perturber(release, SystemNoise(), public_facts(held)))
     task = LocalTask(x, 0.1, 2, gradients=replace(GRADIENTS, noise_scale=0.0))
     with pytest.raises(NoiseError, match="batch = 'poisson' was not charged as that"):
-        update.update(Update(CLIP, "add-remove"), task, STREAMS)
+        update.update(ClippedUpdate(CLIP, "add-remove"), task, STREAMS)
 
 
 def test_a_problem_that_cannot_leave_records_out_is_refused() -> None:

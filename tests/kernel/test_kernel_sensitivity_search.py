@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from privet.client_apps import Streams
-from privet.client_apps.gfl import LinkNoise
+from privet.client_apps.gfl import LinkRelease
 from privet.core import algorithm
 from privet.kernel import Facts, Perturber, fed_plt_contraction
 from privet.problems import public_facts
@@ -203,7 +203,7 @@ def test_gfl_hidden_state_accumulates(rounds: int, mechanism: str) -> None:
     def gap(parameters: np.ndarray) -> float:
         one, two, _, messages = case.decode(parameters)
         release = case.half.link_release(
-            public_facts(one), rounds, LinkNoise(mechanism, deviation=1.0, copies=1)
+            public_facts(one), rounds, LinkRelease(mechanism, deviation=1.0, copies=1)
         )
         silent = Perturber(case.half.release(public_facts(one), 1), ZeroNoise(), public_facts(one))
         ends = []

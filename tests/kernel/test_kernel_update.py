@@ -34,7 +34,7 @@ from privet.kernel.door import Held
 from privet.kernel.perturb import Perturbers
 from privet.kernel.programs import update as module
 from privet.kernel.programs.gradients import Gradients
-from privet.kernel.programs.update import Update
+from privet.kernel.programs.update import ClippedUpdate
 from privet.kernel.streams import StackedStreams
 from privet.problems import BinaryLogistic, RidgeRegression, public_facts
 from privet.problems.stacks import Stack
@@ -70,8 +70,8 @@ class Uploading(Half):
         return "update"
 
     @cached_property
-    def program(self) -> Update:
-        return Update(self.clip, self.relation)
+    def program(self) -> ClippedUpdate:
+        return ClippedUpdate(self.clip, self.relation)
 
     def noised_release(self, facts: Facts, round_: int) -> Release:
         return self.program.release(facts, 0.3, "uploading noised updates")
@@ -202,7 +202,7 @@ def perturber(problem: Any, release: Release, seed: int = 0) -> Perturber:
     return Perturber(release, SeededNoise(seed), public_facts(problem))
 
 
-PROGRAM = Update(CLIP)
+PROGRAM = ClippedUpdate(CLIP)
 FACTS = Facts(6, 6.0, 3)
 CHARGED = PROGRAM.release(FACTS, 0.5, "updates")
 STREAMS = Streams(3, "0", 1)
@@ -211,33 +211,35 @@ TASK = LocalTask(np.ones(3), 0.1, 5)
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_one_draw_of_twice_the_clip_is_charged(relation: Relation) -> None:
-    release = Update(CLIP, relation).release(FACTS, 0.5, "updates")
+    release = ClippedUpdate(CLIP, relation).release(FACTS, 0.5, "updates")
     assert release == Release(
         "gaussian", scale=0.5, sensitivity=2 * CLIP, relation=relation, what="updates"
     )
     assert release.draws == 1
     problem = ridge()
     noise = perturber(problem, release)
-    Records(Held(problem), noise).update(Update(CLIP, relation), TASK, STREAMS)
+    Records(Held(problem), noise).update(ClippedUpdate(CLIP, relation), TASK, STREAMS)
     noise.settle()
     with pytest.raises(NoiseError, match="more than the 1 draws"):
-        Records(Held(problem), noise).update(Update(CLIP, relation), TASK, STREAMS)
+        Records(Held(problem), noise).update(ClippedUpdate(CLIP, relation), TASK, STREAMS)
 
 
 @pytest.mark.parametrize("clip", [0.0, float("nan")])
 def test_nothing_can_be_charged_without_a_clip(clip: float) -> None:
     with pytest.raises(ValueError, match="release field 'sensitivity' is"):
-        Update(clip).release(FACTS, 0.5, "updates")
+        ClippedUpdate(clip).release(FACTS, 0.5, "updates")
     problem = ridge()
     with pytest.raises(NoiseError, match="charged for an update without a clip"):
-        Records(Held(problem), perturber(problem, CHARGED)).update(Update(clip), TASK, STREAMS)
+        Records(Held(problem), perturber(problem, CHARGED)).update(
+            ClippedUpdate(clip), TASK, STREAMS
+        )
 
 
 def test_a_larger_clip_than_was_charged_is_refused() -> None:
     problem = ridge()
     with pytest.raises(NoiseError, match=r"moves by 1\.616 in l2, more than the 1\.6"):
         Records(Held(problem), perturber(problem, CHARGED)).update(
-            Update(1.01 * CLIP), TASK, STREAMS
+            ClippedUpdate(1.01 * CLIP), TASK, STREAMS
         )
 
 
@@ -246,10 +248,10 @@ def test_without_a_charge_it_is_what_the_steps_make() -> None:
     records = Records(Held(problem), perturber(problem, Release("none")))
     moved = records.walk(TASK, STREAMS).end - TASK.start
     assert np.linalg.norm(moved) > 0.1
-    assert records.update(Update(), TASK, STREAMS) == pytest.approx(moved, abs=0)
-    short = records.update(Update(0.1), TASK, STREAMS)
+    assert records.update(ClippedUpdate(), TASK, STREAMS) == pytest.approx(moved, abs=0)
+    short = records.update(ClippedUpdate(0.1), TASK, STREAMS)
     assert short == pytest.approx(0.1 * moved / np.linalg.norm(moved), rel=2e-6)
-    assert np.array_equal(records.update(Update(1e3), TASK, STREAMS), moved)
+    assert np.array_equal(records.update(ClippedUpdate(1e3), TASK, STREAMS), moved)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -361,14 +363,14 @@ def test_wherever_a_loop_ends_one_noised_difference_within_the_clip_leaves(end: 
 
 
 def test_the_difference_of_a_loop_is_held_to_the_charge() -> None:
-    class Larger(Update):
+    class Larger(ClippedUpdate):
         sensitivity = 2 * CLIP  # type: ignore[assignment]
 
     start, spies = np.ones(3), np.array([Spy(), Spy(), Spy()], object)
     refused: list[tuple[Any, Any, Any, str]] = [
-        (Update(1.01 * CLIP), start, start, r"moves by 1\.616 in l2, more than the 1\.6"),
-        (Larger(9.0), start, start, "takes Update"),
-        (Update(CLIP, "add-remove"), start, start, "relation = 'add-remove' was asked for"),
+        (ClippedUpdate(1.01 * CLIP), start, start, r"moves by 1\.616 in l2, more than the 1\.6"),
+        (Larger(9.0), start, start, "takes ClippedUpdate"),
+        (ClippedUpdate(CLIP, "add-remove"), start, start, "relation = 'add-remove' was asked for"),
         (PROGRAM, start, spies, "in object"),
         (PROGRAM, spies, start, "in object"),
         (PROGRAM, start, start.astype(np.float32), "vector in float32"),
@@ -439,7 +441,7 @@ def test_steps_that_blow_up_are_no_error_and_no_warning() -> None:
 def test_without_a_charge_steps_that_blow_up_show(clip: float) -> None:
     problem = ridge(scale=1e200)
     records = Records(Held(problem), perturber(problem, Release("none")))
-    assert not np.isfinite(records.update(Update(clip), TASK, STREAMS)).all()
+    assert not np.isfinite(records.update(ClippedUpdate(clip), TASK, STREAMS)).all()
 
 
 def test_a_problem_that_cannot_clip_will_do() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
 import sys
+from collections import defaultdict
 
 from support.paths import ROOT
 from support.wheel import ROOMS
@@ -82,3 +84,21 @@ def test_a_message_of_a_deployed_agent_imports_numpy_and_this_library() -> None:
     public = {name for name in added if not name.startswith("_")}
     assert "privet" in public
     assert public <= {"flower_client", "numpy", "privet", "threadpoolctl"}
+
+
+HALVES = {"Agent", "Server", "State"}
+"""The parts of an algorithm, which bear these names in each algorithm's own files alone."""
+
+
+def test_a_class_name_means_one_thing() -> None:
+    places = defaultdict(set)
+    for room in ROOMS:
+        for path in (ROOT / "src" / "privet" / room).resolve().rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places[node.name].add(path.relative_to(ROOT).as_posix())
+    assert len(places) > 400
+    several = {name: sorted(found) for name, found in places.items() if len(found) > 1}
+    assert several.keys() == HALVES, several
+    of_algorithms = ("strategies/", "client_apps/")
+    assert all(path.startswith(of_algorithms) for name in HALVES for path in several[name])

@@ -33,7 +33,7 @@ from privet.kernel.masks import MOST_MEMBERS
 from privet.kernel.sampled import sampled_epsilon
 from privet.rounds.account import expected_release, upload_fault
 from privet.rounds.calibration import require_delta
-from privet.rounds.enrol.roster import Agent
+from privet.rounds.enrol.roster import EnrolledAgent
 from privet.rounds.keep.checkpoint import load, save
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPFedSGD, FedPLT
@@ -720,7 +720,7 @@ def test_sums_of_many_sizes_cost_a_coordinator_little_after_many_rounds(
         return AgentLedger.of((one, 1) for one in (*paid, *sums, *more)).to_json()
 
     ledger = AgentLedger.of((one, 1) for one in paid).to_json()
-    agent = Agent(1, 20, facts=facts.to_json(), ledger=ledger)
+    agent = EnrolledAgent(1, 20, facts=facts.to_json(), ledger=ledger)
 
     def upload(text: str) -> None:
         faults.append(upload_fault(half, agent, text, rounds + 1, enrolled=enrolled))
@@ -900,7 +900,7 @@ def test_an_agent_that_no_run_can_certify_is_turned_away(
 
 def test_one_agent_of_one_record_does_not_switch_off_the_check_of_delta() -> None:
     half = DPFedSGD(clip=1.0, noise_scale=1.0, step_size_base=0.1, delta=0.1).half
-    agents = {"0": Agent(1, 40), "1": Agent(2, 1)}
+    agents = {"0": EnrolledAgent(1, 40), "1": EnrolledAgent(2, 1)}
     with pytest.raises(ConfigError, match="agent 0 has 40 records"):
         require_delta(half, agents)
 

@@ -25,7 +25,7 @@ from privet.core.files import read_npz, write_npz
 from privet.data import problem_from_context
 from privet.kernel import AgentLedger, Facts, Release
 from privet.rounds.account import expected_release
-from privet.rounds.enrol.roster import Agent, Question, Roster, columns, from_columns
+from privet.rounds.enrol.roster import EnrolledAgent, Question, Roster, columns, from_columns
 from privet.rounds.keep import chain
 from privet.rounds.keep.checkpoint import load, parts_beside, read_manifest, save
 from privet.rounds.keep.journal import Journal, Request, read_journal
@@ -292,7 +292,7 @@ def test_what_a_node_states_makes_its_own_account_longer_or_changes_nothing() ->
     release = Release("gaussian", scale=10.0)
     known = AgentLedger.of([(release, 4)]).to_json()
     stated = {times: AgentLedger.of([(release, times)]).to_json() for times in (3, 4, 5)}
-    roster = Roster({name: Agent(1, ledger=known) for name in "abcd"})
+    roster = Roster({name: EnrolledAgent(1, ledger=known) for name in "abcd"})
     roster.agents["c"].former, roster.agents["c"].ledger = (known,), ""
     for name, times in (("a", 3), ("b", 4), ("c", 5)):
         roster.agents[name].stated = stated[times]
@@ -318,12 +318,12 @@ def test_a_ledger_file_of_its_own_lacks_what_former_nodes_released(own_file: boo
         return AgentLedger.of([(release, times)]).to_json()
 
     def place(node: int, stated: str) -> None:
-        roster._place("a", Agent(node, 60, stated=stated), question)
+        roster._place("a", EnrolledAgent(node, 60, stated=stated), question)
 
     def released() -> int:
         return AgentLedger.joined(roster.agents["a"].accounts).messages
 
-    roster = Roster({"a": Agent(1, 60, tag=4, ledger=account(4))})
+    roster = Roster({"a": EnrolledAgent(1, 60, tag=4, ledger=account(4))})
     before = 0 if own_file else 4  # a file of both nodes has all of the first one's
     place(2, account(before) if before else "")
     assert roster.join_stated(1e-5) == set()
@@ -383,7 +383,7 @@ def test_an_agent_that_released_more_than_it_was_asked_for_is_taken_to_do_so_aga
 
     def expected(*noises: float, account: list[Release]) -> Release | None:
         text = AgentLedger.of((one, 1) for one in account).to_json()
-        agent = Agent(1, 100, facts=facts.to_json(), ledger=text)
+        agent = EnrolledAgent(1, 100, facts=facts.to_json(), ledger=text)
         return expected_release(half, agent, 5, 1, noises)
 
     assert expected(account=[asked]) == asked

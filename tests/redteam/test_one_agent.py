@@ -27,7 +27,7 @@ from privet.problems import L2, BinaryLogistic, PooledL2
 from privet.rounds import account as account_module
 from privet.rounds import run as run_module
 from privet.rounds.enrol import roster as roster_module
-from privet.rounds.enrol.roster import MOST_EARLIER, Agent, Question, Roster
+from privet.rounds.enrol.roster import MOST_EARLIER, EnrolledAgent, Question, Roster
 from privet.rounds.failure import FailureCode
 from privet.rounds.session import REPEATS
 from privet.server_apps import read_config
@@ -493,7 +493,7 @@ def test_a_node_that_comes_and_goes_and_never_answers_is_not_asked_each_time() -
 
 def test_a_known_agent_that_is_silent_when_asked_again_is_paused() -> None:
     here, nodes = Roster(), Nodes(1)
-    here.agents["a"] = Agent(1, 20)
+    here.agents["a"] = EnrolledAgent(1, 20)
     for _ in range(20):
         here.doubtful.add("a")
         here.refresh(nodes, QUESTION, 0.01)  # type: ignore[arg-type]
@@ -514,7 +514,7 @@ def test_a_release_no_cheaper_than_was_asked_for_is_needed() -> None:
     """By what the agent itself stated, the run's settings before a resume included."""
     half = private().half
     facts = Facts(20, 20.0, 4)
-    agent = Agent(1, 20, facts=facts.to_json())
+    agent = EnrolledAgent(1, 20, facts=facts.to_json())
     asked = half.agent.release(facts, 1)
     fault = partial(account_module.upload_fault, enrolled=1)
     assert fault(half, agent, AgentLedger.of([(asked, 1)]).to_json(), 1) == ""
@@ -541,7 +541,7 @@ def in_sums(ratio: float) -> tuple[Any, Facts]:
 def test_every_release_of_a_sum_that_was_asked_for_is_enough(ratio: float) -> None:
     """Of any number of enrolled agents, in any round so far, with any noise of the run."""
     half, facts = in_sums(ratio)
-    agent = Agent(1, 20, facts=facts.to_json())
+    agent = EnrolledAgent(1, 20, facts=facts.to_json())
 
     def fault(*releases: Release, enrolled: int = COUNT) -> str:
         text = AgentLedger.of((one, 1) for one in releases).to_json()
@@ -578,7 +578,7 @@ def test_what_was_asked_for_in_smaller_sums_is_no_reason_to_expect_it_again(rati
 
     def expected(*releases: Release) -> Release | None:
         text = AgentLedger.of((one, 1) for one in releases).to_json()
-        agent = Agent(1, 20, facts=facts.to_json(), ledger=text)
+        agent = EnrolledAgent(1, 20, facts=facts.to_json(), ledger=text)
         return account_module.expected_release(half, agent, 9, COUNT)
 
     before = [of(size, number) for size in range(2, COUNT + 1) for number in range(1, 10)]
@@ -589,7 +589,7 @@ def test_what_was_asked_for_in_smaller_sums_is_no_reason_to_expect_it_again(rati
 
 def test_numbers_that_an_agent_states_of_its_sums_make_no_release_cheaper() -> None:
     half, facts = in_sums(1.0)
-    agent = Agent(1, 20, facts=replace(facts, agents=1000).to_json())
+    agent = EnrolledAgent(1, 20, facts=replace(facts, agents=1000).to_json())
     cheap = AgentLedger.of([(half.agent.release(replace(facts, agents=1000), 1), 1)]).to_json()
     assert "names a sum of 1000 agents" in account_module.upload_fault(
         half, agent, cheap, 1, enrolled=COUNT
@@ -720,7 +720,7 @@ def test_an_account_that_is_as_asked_passes_every_check(monkeypatch: pytest.Monk
         stated = [account.record(one) for account in known for one in others]
         stated += [account.record(asked).record(asked) for account in known] + known
         for account in known:
-            agent = Agent(0, facts=facts, ledger=account.to_json(), tag=1)
+            agent = EnrolledAgent(0, facts=facts, ledger=account.to_json(), tag=1)
             for text in (one.to_json() for one in stated):
                 if account_module._is_as_asked(half, agent, text, 2):
                     passed += 1
@@ -913,16 +913,16 @@ def test_an_agent_of_a_run_without_noise_is_enrolled_again_as_often_as_it_asks()
 @pytest.mark.parametrize("noised", [True, False])
 def test_numbers_of_one_agent_that_change_all_the_time_are_not_all_kept(noised: bool) -> None:
     question = Question("dp-fedsgd", 1, "", lambda _: "", lambda _: None, fixed=noised)
-    here = Roster({"a": Agent(1, 20, facts="0")})
+    here = Roster({"a": EnrolledAgent(1, 20, facts="0")})
     lengths = []
     for turn in range(1, 31):
-        here._place("a", Agent(1, 20, facts=str(turn)), question)
+        here._place("a", EnrolledAgent(1, 20, facts=str(turn)), question)
         lengths.append(len(here.agents["a"].earlier))
     assert lengths == [min(turn, MOST_EARLIER) if noised else 0 for turn in range(1, 31)]
     assert here.agents["a"].facts == str(MOST_EARLIER if noised else 30)
     assert ("more than 8 times" in here.agents["a"].out) == noised
     # Numbers that were stated before are no change.
-    here._place("a", Agent(1, 20, facts="3"), question)
+    here._place("a", EnrolledAgent(1, 20, facts="3"), question)
     assert here.agents["a"].out == ""
     assert len(here.agents["a"].earlier) == (MOST_EARLIER if noised else 0)
 
@@ -930,18 +930,18 @@ def test_numbers_of_one_agent_that_change_all_the_time_are_not_all_kept(noised: 
 def test_accounts_of_former_nodes_are_one_account(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(roster_module, "MOST_RELEASES", 100)
     question = Question("dp-fedsgd", 1, "", lambda _: "", lambda _: None, fixed=True)
-    here = Roster({"a": Agent(1, 20)})
+    here = Roster({"a": EnrolledAgent(1, 20)})
     alike = AgentLedger.of([(Release("gaussian", 1e4), 3)])
     for life in range(2, 10):  # the same releases are added up
         here.note_ledger("a", alike.to_json())
         before = AgentLedger.joined(here.agents["a"].accounts)
-        here._place("a", Agent(life, 20), question)
+        here._place("a", EnrolledAgent(life, 20), question)
         (former,) = here.agents["a"].former
         assert AgentLedger.from_json(former).entries == ((alike.entries[0][0], 3 * (life - 1)),)
         assert here.agents["a"].spent(1e-5) == pytest.approx(before.spent(1e-5), rel=1e-12)
     for life in range(10, 20):  # others as long as there is room
         here.note_ledger("a", long_account(life))
-        here._place("a", Agent(life, 20), question)
+        here._place("a", EnrolledAgent(life, 20), question)
         agent = here.agents["a"]
         held = [AgentLedger.joined([text]).entries for text in agent.former]
         assert sum(map(len, held)) == 1 + 40 * (life - 9)
@@ -949,17 +949,17 @@ def test_accounts_of_former_nodes_are_one_account(monkeypatch: pytest.MonkeyPatc
             break
     assert life == 12
     assert "too many different releases" in here.agents["a"].out
-    here._place("a", Agent(50, 20), question)
+    here._place("a", EnrolledAgent(50, 20), question)
     assert here.agents["a"].out == agent.out
     assert here.agents["a"].former == agent.former
 
 
 def test_a_missing_account_of_a_former_node_is_not_forgotten() -> None:
     question = Question("dp-fedsgd", 1, "", lambda _: "", lambda _: None)
-    here = Roster({"a": Agent(1, 20, tag=1)})
+    here = Roster({"a": EnrolledAgent(1, 20, tag=1)})
     for life in range(2, 6):
-        here._place("a", Agent(life, 20), question)
+        here._place("a", EnrolledAgent(life, 20), question)
         here.agents["a"].tag, here.agents["a"].ledger = 1, spent_by(scale=1e4) * (life % 2)
-    here._place("a", Agent(9, 20), question)
+    here._place("a", EnrolledAgent(9, 20), question)
     assert here.agents["a"].former[0] == ""
     assert len(here.agents["a"].former) == 2

@@ -18,7 +18,7 @@ from privet.core.exits import Exit
 from privet.data import problem_from_context
 from privet.kernel import AgentLedger, Facts, Release
 from privet.rounds.account import account_fault, claims_by_agent, keep_unclaimed, privacy_of
-from privet.rounds.enrol.roster import Agent
+from privet.rounds.enrol.roster import EnrolledAgent
 from privet.rounds.session import Round, Session
 from privet.server_apps import execute, read_config
 from privet.sim.engine import InlineGrid
@@ -173,13 +173,13 @@ def test_a_history_without_an_epsilon_claims_nothing_of_its_agents(tmp_path: Pat
     session = Session.of("", ArrayRecord({"x": Array(np.zeros(4))}))
     release = half.agent.release(Facts(20, 20.0, 4), 1)
     account = AgentLedger.of([(release, 1)]).to_json()
-    session.roster.agents = {name: Agent(1, 20, tag=1, ledger=account) for name in "ab"}
+    session.roster.agents = {name: EnrolledAgent(1, 20, tag=1, ledger=account) for name in "ab"}
     done = Round(1, ("a", "b"), {}, epsilon=math.inf)
     session.history.append(done)
     keep_unclaimed(half, session)
     assert all(agent.unbound for agent in session.roster.agents.values())
     assert not privacy_of(half, session).private
-    session.roster.agents["c"] = Agent(3, 20, tag=2, ledger=account)
+    session.roster.agents["c"] = EnrolledAgent(3, 20, tag=2, ledger=account)
     session.history.append(replace(done, round=2, epsilon=1.0))
     found = privacy_of(half, session)
     assert (found.private, found.unbound, sorted(found.agents)) == (True, ("a", "b"), ["c"])
@@ -197,7 +197,7 @@ def test_accounts_that_grow_as_asked_are_not_evaluated(monkeypatch: pytest.Monke
     """What a message costs does not grow with the account; repeats of lost replies included."""
     half = DPFedSGD(clip=1.0, noise_scale=1.0, step_size_base=0.1).half
     facts = Facts(20, 20.0, 4)
-    agent = Agent(1, 20, facts=facts.to_json())
+    agent = EnrolledAgent(1, 20, facts=facts.to_json())
     asked, dearer = half.agent.release(facts, 1), Release("gaussian", scale=0.5, sensitivity=0.1)
     agent.ledger = AgentLedger.of([(dearer, 10**6), (asked, 3)]).to_json()
     evaluated: list[float] = []

@@ -12,7 +12,7 @@ from privet.core import ConfigError
 from privet.kernel import AgentLedger, Facts
 from privet.rounds import participation
 from privet.rounds.calibration import calibrated, plans
-from privet.rounds.enrol.roster import Agent, Roster
+from privet.rounds.enrol.roster import EnrolledAgent, Roster
 from privet.rounds.options import RunOptions
 from privet.rounds.session import Session
 from privet.server_apps import read_config
@@ -40,7 +40,7 @@ def finished(tmp_path: Path, **settings: Any) -> Any:
 
 def test_balanced_turns_need_less_noise_than_uniform_sampling() -> None:
     facts = Facts(num_examples=10, divisor=10.0, dim=2).to_json()
-    roster = Roster({str(i): Agent(i, num_examples=10, facts=facts) for i in range(20)})
+    roster = Roster({str(i): EnrolledAgent(i, num_examples=10, facts=facts) for i in range(20)})
     most = {}
     for kind in ("balanced", "fraction"):
         config = read_config(
@@ -71,7 +71,7 @@ def resumed(
     half = DPFedSGD(clip=1.0, target_epsilon=target).half
     start = {"noise-scale": 1.0}
     whole = half.with_settings({"target-epsilon": 2.0, **start})
-    agents = {str(i): Agent(i, 100, facts=facts.to_json()) for i in range(len(paid))}
+    agents = {str(i): EnrolledAgent(i, 100, facts=facts.to_json()) for i in range(len(paid))}
     session = Session("", Layout.of(zeros(2)), zeros(2), None, Roster(agents))
     whole, _ = calibrated(whole, session, RunOptions(rounds=10))
     release = whole.agent.release(facts, 1)

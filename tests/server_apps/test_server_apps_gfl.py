@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from privet.client_apps import Streams
-from privet.client_apps.gfl import Agent, LinkNoise
+from privet.client_apps.gfl import Agent, LinkRelease
 from privet.kernel import (
     Facts,
     Perturber,
@@ -224,7 +224,7 @@ def test_the_sensitivity_holds_given_the_messages(seed: int) -> None:
     weights = metropolis(graph_edges("ring", 4), 4)
     features = np.ones((1, 1)) * (1.0 + rng.random())
     agent = Agent(step_size=mu, local_epochs=3, clip=clip)
-    bound = Links(agent, Facts(1, 1.0, 1, loss="ridge"), LinkNoise("gaussian", 1.0, 1))
+    bound = Links(agent, Facts(1, 1.0, 1, loss="ridge"), LinkRelease("gaussian", 1.0, 1))
     none = Perturber(Release("none"), SystemNoise(), bound.facts)
     targets = 50.0 * (1 + rng.random())
     one, other = (

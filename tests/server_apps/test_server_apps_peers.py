@@ -22,13 +22,13 @@ import numpy as np
 import pytest
 
 from privet.core import ConfigError, WireError
-from privet.server_apps.peers.client import ANSWER_LIMIT, Health, Link, LinkError
+from privet.server_apps.peers.client import ANSWER_LIMIT, EdgeConnection, Health, LinkError
 from privet.server_apps.peers.edge import Board
 from privet.server_apps.peers.exchange import Peers
 from privet.server_apps.peers.messages import (
     HEAD_LIMIT,
+    EdgeOutcome,
     Head,
-    Outcome,
     Parcel,
     Shape,
     decode,
@@ -69,10 +69,10 @@ def standing(hosts: Hosts) -> Iterator[Peers]:
         yield peers
 
 
-def link(hosts: Hosts, name: str, port: int | None = None) -> Link:
+def link(hosts: Hosts, name: str, port: int | None = None) -> EdgeConnection:
     """Return a unit's link to unit 1."""
     context = hosts.credentials(name).client_context()
-    return Link("1", f"https://127.0.0.1:{port or hosts.ports['1']}", context)
+    return EdgeConnection("1", f"https://127.0.0.1:{port or hosts.ports['1']}", context)
 
 
 def head(unit: str = "0", round_: int = 1, vector: Any = VECTOR, **changed: Any) -> Head:
@@ -123,7 +123,9 @@ def test_a_certificate_of_another_authority_is_refused_both_ways(
     forged = make_unit_certificates(tmp_path, ["0", "1"], authority="other-ca")
     theirs = Credentials(forged["0"].certificate, forged["0"].key, hosts.credentials("0").authority)
     with (
-        Link("1", f"https://127.0.0.1:{hosts.ports['1']}", theirs.client_context()) as client,
+        EdgeConnection(
+            "1", f"https://127.0.0.1:{hosts.ports['1']}", theirs.client_context()
+        ) as client,
         pytest.raises(LinkError),
     ):
         client.post("/psi", message(), LONG)
@@ -138,7 +140,7 @@ def test_a_certificate_of_another_authority_is_refused_both_ways(
     )
     with Peers(settings, ("0",), SHAPE, "agreed") as impostor:
         impostor._service.start()
-        client = Link(
+        client = EdgeConnection(
             "1",
             f"https://127.0.0.1:{hosts.ports['2']}",
             hosts.credentials("0").client_context(),
@@ -161,7 +163,7 @@ def test_a_client_without_a_certificate_is_refused(hosts: Hosts, server: Peers) 
 def test_nothing_is_sent_to_a_server_that_is_another_unit(hosts: Hosts, server: Peers) -> None:
     """Unit 0's address of unit 2 leads to unit 1: the certificate is looked at first."""
     context = hosts.credentials("0").client_context()
-    client = Link("2", f"https://127.0.0.1:{hosts.ports['1']}", context)
+    client = EdgeConnection("2", f"https://127.0.0.1:{hosts.ports['1']}", context)
     with client, pytest.raises(LinkError, match="unit-2"):
         client.post("/psi", message(), LONG)
     assert not server.board.edges["0"].inbox
@@ -227,7 +229,7 @@ def slowly(before: bytes, part: bytes) -> Iterator[bytes]:
 
 
 def asked(neighbour: Neighbour, timeout: float = LONG) -> Health:
-    with Link("1", neighbour.address, ssl.create_default_context()) as client:
+    with EdgeConnection("1", neighbour.address, ssl.create_default_context()) as client:
         return client.health(timeout)
 
 
@@ -304,7 +306,7 @@ def test_a_link_goes_on_after_an_answer_that_it_refused() -> None:
     late = slowly(OK + b"Content-Length: 1000\r\n\r\n", b" ")
     with (
         Neighbour(good, good, large, good, late, good) as neighbour,
-        Link("1", neighbour.address, ssl.create_default_context()) as client,
+        EdgeConnection("1", neighbour.address, ssl.create_default_context()) as client,
     ):
         assert client.health(LONG) == client.health(LONG)
         assert neighbour.connections == 1
@@ -396,7 +398,7 @@ def test_a_body_that_is_too_large_is_refused(hosts: Hosts, standing: Peers, decl
 
 
 def test_heads_survive_the_way() -> None:
-    sent = head(outcomes={1: Outcome.USED, 2: Outcome.DOUBT}, yours="ab")
+    sent = head(outcomes={1: EdgeOutcome.USED, 2: EdgeOutcome.DOUBT}, yours="ab")
     data = Parcel.of(VECTOR, 7).data
     assert decode(encode(sent, data)) == (sent, data)
     with pytest.raises(WireError, match="checksum"):
@@ -424,16 +426,16 @@ def test_a_vector_that_comes_too_late_is_told_so(hosts: Hosts, server: Peers) ->
     began = time.monotonic()
     done = server.exchange(5, {"0": VECTOR, "2": VECTOR})
     assert time.monotonic() - began < server.settings.longest
-    assert done.outcomes == {"0": Outcome.DROPPED, "2": Outcome.DROPPED}
+    assert done.outcomes == {"0": EdgeOutcome.DROPPED, "2": EdgeOutcome.DROPPED}
     assert done.vectors == {}
     with link(hosts, "0") as client:
         assert client.health(LONG).closed == 5
         for round_ in (3, 5):
             late = client.post("/psi", message(round_=round_), LONG)
-            assert (late.status, late.outcome) == (410, Outcome.DROPPED)
+            assert (late.status, late.outcome) == (410, EdgeOutcome.DROPPED)
             assert late.reason == f"round {round_} is closed here"
         late = client.post("/commit", encode(head(round_=5)), LONG)
-        assert (late.status, late.outcome) == (410, Outcome.DROPPED)
+        assert (late.status, late.outcome) == (410, EdgeOutcome.DROPPED)
         # The next round may come early.
         assert client.post("/psi", message(round_=6), LONG).status == 200
         assert client.post("/psi", message(round_=7), LONG).status == 200
@@ -471,8 +473,8 @@ def test_a_server_that_was_started_again_is_sent_the_vector_once_more(
             assert first.board.wait(lambda: 4 in edge.inbox, time.monotonic() + LONG)
         with peers(restarted) as second:
             here = second.exchange(4, {other: VECTOR + 1})
-        assert here.outcomes == {other: Outcome.USED}
-        assert there.result().outcomes == {restarted: Outcome.USED}
+        assert here.outcomes == {other: EdgeOutcome.USED}
+        assert there.result().outcomes == {restarted: EdgeOutcome.USED}
         np.testing.assert_array_equal(here.vectors[other], VECTOR)
 
 
@@ -492,8 +494,8 @@ def test_an_edge_that_was_given_up_is_closed_before_the_others_are(hosts: Hosts)
             assert not done.done()
             with link(hosts, "2") as client:
                 assert client.health(LONG).closed < 4
-            assert slow.exchange(4, {"1": VECTOR}).outcomes == {"1": Outcome.USED}
-        assert done.result().outcomes == {"0": Outcome.DROPPED, "2": Outcome.USED}
+            assert slow.exchange(4, {"1": VECTOR}).outcomes == {"1": EdgeOutcome.USED}
+        assert done.result().outcomes == {"0": EdgeOutcome.DROPPED, "2": EdgeOutcome.USED}
 
 
 def open_board(unit: str = "1") -> tuple[Board, Parcel]:
@@ -515,41 +517,41 @@ def test_an_edge_counts_only_for_the_very_vectors_that_were_exchanged() -> None:
     assert board.edges["0"].outcomes == {}
     for _ in range(2):
         answer = board.commit(good)
-        assert (answer.status, answer.outcome) == (200, Outcome.USED)
+        assert (answer.status, answer.outcome) == (200, EdgeOutcome.USED)
     # Once it counts, another attempt's vector no longer changes it.
     newer = replace(head(round_=4, vector=VECTOR + 1), attempt=9)
     refused = board.receive(newer, Parcel.of(VECTOR + 1, 9).data)
-    assert (refused.status, refused.outcome) == (410, Outcome.USED)
+    assert (refused.status, refused.outcome) == (410, EdgeOutcome.USED)
     assert board.edges["0"].chosen == Parcel.of(VECTOR, 7)
     (news,) = board.news()
-    assert (news.round, news.unit, news.mine) == (4, "0", Outcome.USED)
+    assert (news.round, news.unit, news.mine) == (4, "0", EdgeOutcome.USED)
 
 
 def test_a_dropped_edge_stays_dropped() -> None:
     board, own = open_board()
-    assert board.decide("0", 4, Outcome.DROPPED) is Outcome.DROPPED
+    assert board.decide("0", 4, EdgeOutcome.DROPPED) is EdgeOutcome.DROPPED
     answer = board.commit(head(round_=4, yours=own.checksum))
-    assert (answer.status, answer.outcome) == (410, Outcome.DROPPED)
-    assert board.decide("0", 4, Outcome.USED) is Outcome.DROPPED
+    assert (answer.status, answer.outcome) == (410, EdgeOutcome.DROPPED)
+    assert board.decide("0", 4, EdgeOutcome.USED) is EdgeOutcome.DROPPED
 
 
 @pytest.mark.parametrize(
     ("mine", "theirs", "told"),
     [
-        (Outcome.USED, Outcome.USED, False),
-        (Outcome.DROPPED, Outcome.DROPPED, False),
-        (Outcome.USED, Outcome.DOUBT, False),
-        (Outcome.USED, Outcome.DROPPED, True),
-        (Outcome.DROPPED, Outcome.USED, True),
-        (Outcome.DOUBT, Outcome.USED, True),
-        (Outcome.DOUBT, Outcome.DROPPED, True),
+        (EdgeOutcome.USED, EdgeOutcome.USED, False),
+        (EdgeOutcome.DROPPED, EdgeOutcome.DROPPED, False),
+        (EdgeOutcome.USED, EdgeOutcome.DOUBT, False),
+        (EdgeOutcome.USED, EdgeOutcome.DROPPED, True),
+        (EdgeOutcome.DROPPED, EdgeOutcome.USED, True),
+        (EdgeOutcome.DOUBT, EdgeOutcome.USED, True),
+        (EdgeOutcome.DOUBT, EdgeOutcome.DROPPED, True),
     ],
 )
 def test_a_difference_between_the_ends_is_told_once(
-    mine: Outcome, theirs: Outcome, told: bool
+    mine: EdgeOutcome, theirs: EdgeOutcome, told: bool
 ) -> None:
-    board, own = open_board("0" if mine is Outcome.DOUBT else "1")
-    neighbour = "2" if mine is Outcome.DOUBT else "0"
+    board, own = open_board("0" if mine is EdgeOutcome.DOUBT else "1")
+    neighbour = "2" if mine is EdgeOutcome.DOUBT else "0"
     board.decide(neighbour, 4, mine)
     board.open(5, {"0": own, "2": own})
     for round_ in (5, 6):

@@ -15,7 +15,7 @@ import pytest
 from privet.core import ConfigError, RunError
 from privet.server_apps.peers.mixer import NetworkMixer
 from privet.strategies.gfl.graph import graph_edges, metropolis
-from privet.strategies.gfl.mixing import LocalMixer, Mixed, Outgoing, Perturbation
+from privet.strategies.gfl.mixing import LocalMixer, Mixed, MixingInput, Perturbation
 from privet.strategies.gfl.noise import SampledNoise
 from support.graph_servers import Hosts, LossyLink, Mixers, at_once, rows, split
 from support.graphs import without_edges
@@ -29,7 +29,7 @@ SHORT = 2.0
 
 def outgoing(
     round_: int, weights: Any, kind: str = "homomorphic", seed: int = 3, dtype: str = "float64"
-) -> Outgoing:
+) -> MixingInput:
     """Return made-up unit means with noise of variance 4 on their messages."""
     noise = None if kind == "none" else SampledNoise(4.0, seed=seed)
     models = np.random.default_rng([seed, round_]).standard_normal((len(weights), DIM))

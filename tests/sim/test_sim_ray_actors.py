@@ -12,7 +12,7 @@ import pytest
 
 from privet.core import RunError
 from privet.sim.ray.actors import LOOK_AGAIN, REPLACE_PATIENCE, Actors
-from privet.sim.ray.hosts import Host, Worker, what_is_left
+from privet.sim.ray.hosts import RayHost, WorkerEnvironment, what_is_left
 from privet.sim.ray.waiting import STOP_PATIENCE, Waiting
 
 pytestmark = pytest.mark.usefixtures("clock")
@@ -285,25 +285,31 @@ def test_a_joined_host_that_cannot_run_agents_costs_nothing(caplog: Any) -> None
     assert lines == ["a further process did not start: no data here"] * 3
 
 
-OURS = Worker({"Python": "3.11", "privet": "1", "flwr": "2"}, sees_data=True)
+OURS = WorkerEnvironment({"Python": "3.11", "privet": "1", "flwr": "2"}, sees_data=True)
 
 
 @pytest.mark.parametrize(
     ("there", "why"),
     [
         (OURS, ""),
-        (Worker({"Python": "3.12", "privet": "1", "flwr": "2"}, True), "Python 3.12, here 3.11"),
-        (Worker({"Python": "3.11", "privet": "0", "flwr": "2"}, True), "privet 0, here 1"),
-        (Worker({"Python": "3.11", "privet": "1"}, True), "flwr not there, here 2"),
+        (
+            WorkerEnvironment({"Python": "3.12", "privet": "1", "flwr": "2"}, True),
+            "Python 3.12, here 3.11",
+        ),
+        (
+            WorkerEnvironment({"Python": "3.11", "privet": "0", "flwr": "2"}, True),
+            "privet 0, here 1",
+        ),
+        (WorkerEnvironment({"Python": "3.11", "privet": "1"}, True), "flwr not there, here 2"),
         (OURS._replace(sees_data=False), "no file at data-path /data/x.csv"),
     ],
 )
-def test_a_worker_is_compared_with_this_process(there: Worker, why: str) -> None:
+def test_a_worker_is_compared_with_this_process(there: WorkerEnvironment, why: str) -> None:
     assert there.unlike(OURS, "/data/x.csv") == why
 
 
 def test_what_is_left_puts_the_status_into_words() -> None:
-    hosts = [Host("a", "10.0.0.1", 8.0, 2.0, 3.2e10), Host("b", "10.0.0.2", 1.0, 0.0, 1e9)]
+    hosts = [RayHost("a", "10.0.0.1", 8.0, 2.0, 3.2e10), RayHost("b", "10.0.0.2", 1.0, 0.0, 1e9)]
     ray = SimpleNamespace(available_resources=lambda: {"CPU": 3.0})
     assert what_is_left(ray, hosts) == (
         "2 hosts left: 10.0.0.1 (8 CPUs, 2 GPUs, 32.0 GB); 10.0.0.2 (1 CPU, 1.0 GB); 3 CPUs free"

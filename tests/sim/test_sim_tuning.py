@@ -16,7 +16,7 @@ from privet.kernel import Moduli
 from privet.problems import L2, BinaryLogistic, RidgeRegression
 from privet.server_apps import read_config
 from privet.server_apps.config import keys_of_algorithm
-from privet.sim.race import Task, race
+from privet.sim.race import RaceTask, race
 from privet.sim.tuning import Axis, Budget, axes, fixed, hypercube, moduli_of, tune, tune_task
 from support.cli import privet
 from support.every_algorithm import EVERY_ALGORITHM
@@ -24,7 +24,7 @@ from support.federations import logistic_agents
 from support.paths import ROOT
 
 PROBLEMS = logistic_agents(5)
-TASK = Task(PROBLEMS, np.ones(4), 1e-6)
+TASK = RaceTask(PROBLEMS, np.ones(4), 1e-6)
 RIVALS = ("fed-lin", "fed-pd", "fed-plt", "fed-split", "five-gcs", "led", "tamuna")
 """Those that are compared on the page on rivals."""
 
@@ -42,7 +42,7 @@ def test_quadratics_take_the_iterations_one_computes_by_hand() -> None:
     first = (3 * 1.2 * 5.0) ** 2
     for iterations in (1, 2, 7):
         tolerance = first * 0.16**iterations * 1.01
-        task = Task(problems, np.array([5.0]), tolerance)
+        task = RaceTask(problems, np.array([5.0]), tolerance)
         one = race("fed-lin", {"step-size": 0.5, "local-epochs": 1}, task)
         assert one.reached
         assert (one.iterations, one.rounds) == (iterations, 2 * iterations)
@@ -77,7 +77,7 @@ def test_a_run_that_diverges_is_given_up() -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_run_that_overflows_in_its_first_round_is_one_that_diverges(dtype: Any) -> None:
     problems = [RidgeRegression(np.full((1, 1), 1e3, dtype), np.zeros(1, dtype)) for _ in range(2)]
-    task = Task(problems, np.ones(1, dtype), 1e-6, {"num-server-rounds": 20})
+    task = RaceTask(problems, np.ones(1, dtype), 1e-6, {"num-server-rounds": 20})
     settings = {"rho": 1e-3, "step-size": 1e8, "local-epochs": 40}
     one = race("fed-plt", settings, task)
     assert (one.reached, one.rounds, one.measure) == (False, 0, math.inf)
@@ -93,7 +93,7 @@ def test_a_fault_of_the_agents_is_not_taken_for_divergence() -> None:
 
     broken = [Broken(np.ones((1, 1)), np.zeros(1)) for _ in range(2)]
 
-    class Calm(Task):
+    class Calm(RaceTask):
         def measure(self, models: Any) -> float:
             return 1.0
 
@@ -117,7 +117,7 @@ def test_settings_that_arrive_come_before_those_that_do_not() -> None:
     """A setting whose iterations are cheap may stop far from the optimum for little."""
     features = np.diag([1.0, 0.1])
     problems = [RidgeRegression(features, np.zeros(2)) for _ in range(3)]
-    task = Task(problems, np.array([1.0, 30.0]), 1e-6, {"num-server-rounds": 60})
+    task = RaceTask(problems, np.array([1.0, 30.0]), 1e-6, {"num-server-rounds": 60})
     budget = Budget(12, 1.0, 0.01)
     searched = [Axis("local-epochs", 1, 60, whole=True)]
     trials = tune("fed-plt", [task], searched, {"rho": 20.0, "step-size": 0.4}, budget)
@@ -131,7 +131,7 @@ def test_settings_that_arrive_come_before_those_that_do_not() -> None:
 
 def test_active_agents_alone_cost() -> None:
     config = {"participation": "fraction", "fraction": 0.6, "seed": 3}
-    half = Task(PROBLEMS, np.ones(4), 1e-6, config)
+    half = RaceTask(PROBLEMS, np.ones(4), 1e-6, config)
     one = race("fed-plt", {"rho": 1.0, "local-epochs": 4}, half)
     assert one.reached
     assert one.messages == 3 * one.rounds
@@ -145,7 +145,7 @@ def test_the_budget_is_the_same_for_all_and_the_search_reproducible(name: str) -
     assert 1 <= len(searched) <= 2
     for axis in searched:  # every parameter is the algorithm's own
         assert axis.key in keys_of_algorithm(name)
-    task = Task(PROBLEMS, np.ones(4), 1e-6, {"num-server-rounds": 15})
+    task = RaceTask(PROBLEMS, np.ones(4), 1e-6, {"num-server-rounds": 15})
     found = [tune(name, [task], searched, given, Budget(7)) for _ in range(2)]
     assert [len(trials) for trials in found] == [7, 7]
     assert found[0] == found[1]
@@ -166,7 +166,7 @@ def test_the_search_finds_the_best_step_of_a_quadratic() -> None:
     Of 30 settings the last 6 lie in an eighth of the three decades, one in each sixth of that: the
     nearest is within a factor 10^(3/48) of any point of that box.
     """
-    task = Task(quadratic(1.2), np.array([5.0]), 1e-4)
+    task = RaceTask(quadratic(1.2), np.array([5.0]), 1e-4)
     searched = [Axis("step-size", 0.01, 10.0)]
     trials = tune("fed-lin", [task], searched, {"local-epochs": 1}, Budget(30))
     assert trials[0].settings["step-size"] == pytest.approx(1 / 1.2, rel=0.155)
@@ -224,9 +224,9 @@ def test_axes_are_in_units_of_the_problem() -> None:
 
 
 def test_keys_that_are_given_reach_the_runs_and_are_not_searched() -> None:
-    def task(**more: Any) -> Task:
+    def task(**more: Any) -> RaceTask:
         given = {"dataset": "synthetic", "examples-per-agent": 40, "num-agents": 3, **more}
-        return Task.of({"algorithm": "led", "num-server-rounds": 30, **given})
+        return RaceTask.of({"algorithm": "led", "num-server-rounds": 30, **given})
 
     budget = Budget(4)
     sizes = ({"local-solver": "sgd", "batch-size": size} for size in (4, 16))
@@ -253,7 +253,7 @@ def test_keys_that_are_given_reach_the_runs_and_are_not_searched() -> None:
 )
 def test_a_run_that_solves_its_subproblems_is_tuned_by_such_runs(data: dict[str, Any]) -> None:
     """The first setting is the run's own choice, so that the answer costs no more than that."""
-    task = Task.of({"algorithm": "fed-plt", "num-agents": 4, **data})
+    task = RaceTask.of({"algorithm": "fed-plt", "num-agents": 4, **data})
     budget = Budget(6)
     moduli, trials = tune_task(task, budget)
     assert moduli is not None
@@ -299,7 +299,7 @@ def test_a_product_with_a_hessian_counts_as_a_gradient() -> None:
 
     problems = [Counted(one.features, one.labels, regularizer=L2(0.5)) for one in PROBLEMS]
 
-    class Calm(Task):
+    class Calm(RaceTask):
         def measure(self, models: Any) -> float:
             return 1.0  # takes no gradient of its own
 
@@ -323,7 +323,7 @@ class Bare:
 def test_every_search_may_be_told_the_moduli(name: str) -> None:
     """Its ranges are in their units, also where the algorithm itself has no use for them."""
     given = {"algorithm": name, "num-agents": 5, "smoothness": 2.0, "strong-convexity": 0.5}
-    task = Task.of(given, lambda context: Bare())
+    task = RaceTask.of(given, lambda context: Bare())
     moduli, trials = tune_task(task, Budget(2))
     assert moduli == Moduli(0.5, 2.0)
     assert len(trials) == 2
@@ -331,8 +331,10 @@ def test_every_search_may_be_told_the_moduli(name: str) -> None:
 
 
 def test_moduli_are_those_of_the_keys_where_they_are_given() -> None:
-    def task(**more: Any) -> Task:
-        return Task.of({"algorithm": "fed-plt", "num-agents": 2, **more}, lambda context: Bare())
+    def task(**more: Any) -> RaceTask:
+        return RaceTask.of(
+            {"algorithm": "fed-plt", "num-agents": 2, **more}, lambda context: Bare()
+        )
 
     assert task().start.dtype == np.float32
     with pytest.raises(ConfigError, match="rho is searched in units of the moduli"):

@@ -15,7 +15,7 @@ from privet.agents.adapters import CallableProblem
 from privet.client_apps.local_sgd import local_sgd_app
 from privet.core import algorithm
 from privet.kernel import Facts, gaussian_epsilon
-from privet.kernel.programs.update import Update
+from privet.kernel.programs.update import ClippedUpdate
 from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import grid_of, run_inline
@@ -120,7 +120,7 @@ def test_it_is_planned_and_calibrated(tmp_path: Path) -> None:
 
 
 def half_of_what_it_costs_is_charged(patch: Patch) -> None:
-    patch.setattr(Update, "sensitivity", property(lambda self: self.clip))
+    patch.setattr(ClippedUpdate, "sensitivity", property(lambda self: self.clip))
 
 
 def the_upload_has_a_trace_of_the_gradient(patch: Patch) -> None:

@@ -15,7 +15,7 @@ from scipy import stats
 from privet.core import ConfigError
 from privet.kernel import SystemNoise
 from privet.strategies.gfl.graph import graph_edges, metropolis, neighbours
-from privet.strategies.gfl.mixing import LocalMixer, Outgoing, Perturbation, combine
+from privet.strategies.gfl.mixing import LocalMixer, MixingInput, Perturbation, combine
 from privet.strategies.gfl.noise import SampledNoise
 from support.graphs import without_edges
 
@@ -63,7 +63,7 @@ def brute_force(weights: Array, psi: Array, noise: Given, kind: str) -> Array:
 
 def exchange(
     kind: str, psi: Array, noise: Any, weights: Array = WEIGHTS, cut: Any = None
-) -> tuple[Outgoing, Any]:
+) -> tuple[MixingInput, Any]:
     mixer = LocalMixer(weights, cut)
     sent = Perturbation(kind, noise).outgoing(1, mixer.units, psi, mixer.weights)
     return sent, mixer.mix(1, sent)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from privet.core.key import keys_of
 from privet.server_apps import read_config
 from privet.server_apps.build import build_evaluation, build_strategy, starting_model
-from privet.server_apps.peers.client import Health, Link, LinkError
+from privet.server_apps.peers.client import EdgeConnection, Health, LinkError
 from privet.server_apps.peers.edge import Answer
 from privet.server_apps.peers.exchange import Peers
 from privet.server_apps.peers.messages import Shape
@@ -27,7 +27,7 @@ from privet.sim.grid import App
 from privet.sim.inline import configured_app
 from privet.strategies.gfl import GFL
 from privet.strategies.gfl.graph import Edge, combination_matrix
-from privet.strategies.gfl.mixing import LocalMixer, Mixed, Outgoing
+from privet.strategies.gfl.mixing import LocalMixer, Mixed, MixingInput
 from privet.strategies.gfl.strategy import PeerKeys
 from support.keeper import free_ports
 from support.proxy import CuttableProxy
@@ -117,7 +117,9 @@ class Mixers:
     def __exit__(self, *error: object) -> None:
         at_once([mixer.close for mixer in self.all])
 
-    def mix(self, round_: int, outgoing: Mapping[int, Outgoing], step: int = 0) -> dict[int, Mixed]:
+    def mix(
+        self, round_: int, outgoing: Mapping[int, MixingInput], step: int = 0
+    ) -> dict[int, Mixed]:
         """Let the given units exchange at once."""
         jobs = {
             unit: (lambda unit=unit: self.all[unit].mix(round_, outgoing[unit], step=step))
@@ -126,10 +128,10 @@ class Mixers:
         return dict(zip(jobs, at_once(list(jobs.values())), strict=True))
 
 
-def split(outgoing: Outgoing) -> dict[int, Outgoing]:
+def split(outgoing: MixingInput) -> dict[int, MixingInput]:
     """Return what each unit's own server would hold of what one process holds for all."""
     return {
-        unit: Outgoing(
+        unit: MixingInput(
             (unit,),
             outgoing.models[index : index + 1],
             {u: g for u, g in outgoing.shared.items() if u == unit},
@@ -152,7 +154,7 @@ class LossyLink:
 
     def __init__(self, peers: Peers, unit: str, fate: Callable[[str], str]) -> None:
         self.unit = unit
-        self._link: Link = peers._links[unit]
+        self._link: EdgeConnection = peers._links[unit]
         self._fate = fate
         peers._links[unit] = self  # type: ignore[assignment]
 

@@ -17,7 +17,7 @@ from privet.kernel.programs.drift import Drift
 from privet.kernel.programs.gradients import Gradients
 from privet.kernel.programs.inexact import Inexact
 from privet.kernel.programs.steps import LocalTask, NoisySteps
-from privet.kernel.programs.update import Update
+from privet.kernel.programs.update import ClippedUpdate
 from privet.kernel.streams import Streams
 from privet.problems import (
     L2,
@@ -184,9 +184,9 @@ CHARGES: dict[str, Charge] = {
     "hidden steps": Charge(
         NoisySteps(Gradients(clip=0.8), 0.2, 3, 0.1, 2.0), "walk", row_norm=1.0, charged=_alone
     ),
-    "update": Charge(Update(0.8), "update", charged=_updates),
+    "update": Charge(ClippedUpdate(0.8), "update", charged=_updates),
     "update of an agent": Charge(
-        Update(0.8, "replace-agent"), "update", loss="logistic", charged=_updates
+        ClippedUpdate(0.8, "replace-agent"), "update", loss="logistic", charged=_updates
     ),
 }  # fmt: skip
 

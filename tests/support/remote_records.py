@@ -35,7 +35,7 @@ from privet.kernel.programs.drift import Drift
 from privet.kernel.programs.gradients import Gradients
 from privet.kernel.programs.inexact import Inexact, Inner
 from privet.kernel.programs.steps import LocalTask, Walk
-from privet.kernel.programs.update import Update
+from privet.kernel.programs.update import ClippedUpdate
 from privet.kernel.streams import StackedStreams, Streams
 
 Array = NDArray[Any]
@@ -45,7 +45,17 @@ _TUPLES = {kind.__name__: kind for kind in (LocalTask, Walk, Inner)}
 _PROGRAMS = {
     kind.__name__: kind
     for kind in (
-        *(Gradients, Drift, Inexact, Update, Moduli, Streams, StackedStreams, Facts, Release),
+        *(
+            Gradients,
+            Drift,
+            Inexact,
+            ClippedUpdate,
+            Moduli,
+            Streams,
+            StackedStreams,
+            Facts,
+            Release,
+        ),
     )
 }
 _ERRORS = {
@@ -170,11 +180,11 @@ class RemoteRecords:
         found: Array = self._ask("clipped_sum", gradients, total, unit)
         return found
 
-    def update(self, program: Update, task: LocalTask, streams: Streams) -> Array:
+    def update(self, program: ClippedUpdate, task: LocalTask, streams: Streams) -> Array:
         found: Array = self._ask("update", program, task, streams)
         return found
 
-    def difference(self, program: Update, start: Array, end: Array) -> Array:
+    def difference(self, program: ClippedUpdate, start: Array, end: Array) -> Array:
         found: Array = self._ask("difference", program, start, end)
         return found
 

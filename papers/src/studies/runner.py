@@ -24,7 +24,7 @@ from privet.problems import make_h, public_facts
 from privet.problems.stacks import Observed
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import grid_of
-from privet.sim.race import Course, Task
+from privet.sim.race import ConvergenceCurve, RaceTask
 from privet.strategies import (
     GFL,
     Balanced,
@@ -166,9 +166,9 @@ def iterations(case: Case, workload: Workload) -> Result:
     at_last = case.options.get("at") == "last-gradient"
     if at_last:
         problems = tuple(Observed(f, partial(last.__setitem__, i)) for i, f in enumerate(problems))
-    task = Task(workload.problems, workload.start, case.options["tolerance"])
+    task = RaceTask(workload.problems, workload.start, case.options["tolerance"])
     exchanges = algorithm(case.algorithm).load_strategy().cost.exchanges
-    course = Course(task.measure({"last": task.start}), task.tolerance, exchanges)
+    course = ConvergenceCurve(task.measure({"last": task.start}), task.tolerance, exchanges)
 
     def monitor(number: int, models: Models) -> dict[str, float]:
         if at_last and number:

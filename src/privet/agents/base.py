@@ -48,7 +48,7 @@ from privet.kernel import (
 from privet.kernel.door import Held
 from privet.kernel.exits import Exits, require_persons, require_public, rows_per_person
 from privet.kernel.node_rules import ALLOW_RUN_DATA
-from privet.kernel.round import Ended, Round
+from privet.kernel.round import AgentRound, Ended
 from privet.problems import L2, LinearModel, PooledL2, public_facts
 from privet.problems.regularizers import USUAL_WEIGHT
 from privet.wire import (
@@ -737,7 +737,7 @@ class Participant:
         return RecordDict({METRICS: measures(evaluated_part(problem, self.evaluate_on), model)})
 
 
-def played(round_: Round[Any, RecordDict]) -> RecordDict:
+def played(round_: AgentRound[Any, RecordDict]) -> RecordDict:
     """Return the reply of a round; what fails once the records are handed out is of records."""
     try:
         return round_.play()

@@ -28,7 +28,7 @@ from privet.core.files import state_path
 from privet.kernel import Facts, NoiseSource, Perturber, Problem, Records, Release
 from privet.kernel.door import Held
 from privet.kernel.perturb import Perturbers, perturbers
-from privet.kernel.round import Ended, Round, View
+from privet.kernel.round import AgentRound, Ended, View
 from privet.kernel.streams import StackedStreams, Streams
 from privet.problems import LinearModel
 from privet.problems.stacks import Stack, stack_key
@@ -38,7 +38,7 @@ from privet.wire.dense import digests, joined_digest
 from privet.wire.records import record_dict
 
 from .base import Participant, agent_name
-from .guard import Guard, Spent, checked_settings, node_rules, require_tame, require_vectors
+from .guard import Guard, ReplyCharge, checked_settings, node_rules, require_tame, require_vectors
 from .half import Arrays, Half, Local, Vector
 from .inputs import starting_rows
 from .masking import require_agreement
@@ -63,7 +63,7 @@ Places = NDArray[np.intp]
 Tags = NDArray[np.int64]
 
 
-class Cost(NamedTuple):
+class ReplyCost(NamedTuple):
     """The cost that a reply states: the total so far at delta, a remark, the account."""
 
     epsilon: float
@@ -90,7 +90,7 @@ class Trained(NamedTuple):
     upload: dict[str, Vector]
     digests: NDArray[np.uint64]
     num_examples: NDArray[np.int64]
-    costs: list[Cost]
+    costs: list[ReplyCost]
 
 
 class Cohort:
@@ -441,14 +441,14 @@ class _Block:
         first = self.members[0]
         return Guard(first.context, node_rules(first.context), self._settings, first.name, round_)
 
-    def charged(self, round_: int, rows: Places) -> list[Spent | None]:
+    def charged(self, round_: int, rows: Places) -> list[ReplyCharge | None]:
         """Charge a reply of each row; None where it is refused, which the agent reports by message.
 
         Nothing is written before the work is done, and no rules of a node are checked: agents with
         rules are never in a block.
         """
         guard, facts = self.guard(round_), self.members[0].facts
-        spent: dict[str, Spent | None] = {}
+        spent: dict[str, ReplyCharge | None] = {}
         texts = [self._ledgers[row] for row in rows.tolist()]
         for text in dict.fromkeys(texts):
             try:
@@ -503,7 +503,7 @@ class _Block:
         tags: Tags,
         base: Arrays,
         new: Arrays,
-        spent: Sequence[Spent],
+        spent: Sequence[ReplyCharge],
         *,
         known: bool,
     ) -> None:
@@ -568,7 +568,7 @@ def _gathered(parts: Sequence[tuple[_Block, Places]], count: int, slot: int) -> 
     return result
 
 
-class _BlockRound(Round[Local, Trained]):
+class _BlockRound(AgentRound[Local, Trained]):
     """The round of some rows of a block.
 
     Parameters
@@ -704,7 +704,8 @@ class _BlockRound(Round[Local, Trained]):
         self._new = local.state
         distinct = {id(one): one for one in self._spent}
         costs = {
-            key: Cost(one.epsilon, one.delta, one.note, one.ledger) for key, one in distinct.items()
+            key: ReplyCost(one.epsilon, one.delta, one.note, one.ledger)
+            for key, one in distinct.items()
         }
         return Trained(
             self._places,

@@ -65,7 +65,7 @@ class Received(dict[str, NDArray[Any]]):
         raise WireError(f"instruction holds no array {name!r}")
 
 
-class Spent(NamedTuple):
+class ReplyCharge(NamedTuple):
     """The cost of one reply: total epsilon so far at delta, and the noise to perturb it with."""
 
     epsilon: float
@@ -108,7 +108,7 @@ class Guard(NamedTuple):
             steps=half.steps_of_round(int(self.settings.get("seed", 0)), self.round),
         )
 
-    def charge(self, half: Half, facts: Facts, ledger: str, sent: str = "") -> Spent:
+    def charge(self, half: Half, facts: Facts, ledger: str, sent: str = "") -> ReplyCharge:
         """Charge one reply to the ledgers and return the total cost so far.
 
         ``ledger`` is the agent's account of this run before the reply, as JSON, and ``sent`` the
@@ -137,12 +137,12 @@ class Guard(NamedTuple):
             self.experiment,
         )
         if release.mechanism == "none":
-            return Spent(epsilon, delta, noise, ledger)
+            return ReplyCharge(epsilon, delta, noise, ledger)
         if not (explicit or self._seed >= 0):
-            return Spent(epsilon, delta, noise, ledger, fully_charged=True, head=head)
+            return ReplyCharge(epsilon, delta, noise, ledger, fully_charged=True, head=head)
         why = "noise is given" if explicit else "noise-seed is set"
         note = f"not private: {why}" if self.round == 1 else ""
-        return Spent(math.inf, delta, noise, ledger, note)
+        return ReplyCharge(math.inf, delta, noise, ledger, note)
 
     @staticmethod
     def _account(ledger: str, sent: str, release: Release, delta: float) -> tuple[str, float]:

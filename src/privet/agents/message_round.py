@@ -13,7 +13,7 @@ from flwr.app import Context, Message, RecordDict
 
 from privet.kernel import Facts, Problem, Records
 from privet.kernel.door import Held
-from privet.kernel.round import Ended, Round, View
+from privet.kernel.round import AgentRound, Ended, View
 from privet.wire import RECORD, Update, unpack
 from privet.wire.contract import Instruction, need_state_record, read_instruction, update_record
 from privet.wire.dense import digest, joined_digest
@@ -24,7 +24,7 @@ from .guard import (
     Guard,
     NoiseFactory,
     Received,
-    Spent,
+    ReplyCharge,
     is_private,
     node_rules,
     require_buffers,
@@ -74,7 +74,7 @@ class Host(Protocol):
         ...
 
 
-class MessageRound(Round[Local, RecordDict]):
+class MessageRound(AgentRound[Local, RecordDict]):
     """One agent's round.
 
     Attributes
@@ -101,7 +101,7 @@ class MessageRound(Round[Local, RecordDict]):
         self.masking: Masking | None = None
         self.problem: Problem
         self.facts: Facts
-        self.spent: Spent
+        self.spent: ReplyCharge
 
     def screen(self) -> None:
         self._guard.screen(self.half)
@@ -224,7 +224,7 @@ class MessageRound(Round[Local, RecordDict]):
         self._pace.note()
 
 
-def _note(spent: Spent, masking: Masking | None, round_: int) -> str:
+def _note(spent: ReplyCharge, masking: Masking | None, round_: int) -> str:
     """Return the note on an upload for the server's log."""
     if spent.note or masking is None or masking.source.private:
         return spent.note

@@ -17,7 +17,7 @@ from .config import given_keys
 from .keys import ConfigOption, JsonOption, PresetOption, completed
 
 if TYPE_CHECKING:
-    from privet.sim.audit import Audit
+    from privet.sim.audit import PrivacyAudit
 
 SECONDS = 10.0
 """Between two lines on how far an audit is."""
@@ -153,7 +153,7 @@ def _progress(wanted: bool) -> Iterator[Callable[[int, int], None]]:
         yield lambda played, total: bar.update(task, completed=played, total=total)
 
 
-def _found(result: Audit) -> str:
+def _found(result: PrivacyAudit) -> str:
     """Return the line on what this audit would have missed."""
     drawn = (
         "its draws could not be measured"
@@ -175,7 +175,7 @@ def _canaries(power: float, wanted: int) -> str:
     return f"--canaries {wanted} find {lack}, nine times in ten"
 
 
-def _verdict(result: Audit, *, broken: bool, promised: float) -> str:
+def _verdict(result: PrivacyAudit, *, broken: bool, promised: float) -> str:
     error = f"(a false alarm has a chance of at most {result.false_alarms:g})"
     if broken:
         return f"BROKEN: more is proven than the run states {error}"

@@ -16,7 +16,7 @@ from privet.core.key import Key, shown
 if TYPE_CHECKING:
     import click
 
-    from privet.server_apps.config import Entry
+    from privet.server_apps.config import ConfigEntry
 
 COMMANDS = {
     "run": "algorithm=fed-plt dataset=digits num-agents=20 num-server-rounds=50",
@@ -161,7 +161,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.
 JsonLinesOption = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 
 
-def by_topic() -> dict[str, list[Entry]]:
+def by_topic() -> dict[str, list[ConfigEntry]]:
     """Return all keys by topic: the common ones first, then each topic's others."""
     from privet.server_apps.config import table
 
@@ -194,7 +194,7 @@ def keys(
 ) -> None:
     """List the run-config keys by topic, the common ones first; explain one; search for a word."""
     from privet.core import ConfigError, algorithms
-    from privet.server_apps.config import Entry, keys_of_algorithm, table, unknown
+    from privet.server_apps.config import ConfigEntry, keys_of_algorithm, table, unknown
 
     known = table()
     for word in words or [""]:
@@ -202,7 +202,9 @@ def keys(
             show([word])
             continue
         if word in algorithms():
-            matches = [Entry(name, {word: key}) for name, key in keys_of_algorithm(word).items()]
+            matches = [
+                ConfigEntry(name, {word: key}) for name, key in keys_of_algorithm(word).items()
+            ]
         elif word in known:
             matches = [known[word]]
         else:
@@ -222,20 +224,20 @@ def keys(
                 print(f"{'  ' * bool(topic)}{entry.name:20} {default:>14}  {_meaning(entry)}")
 
 
-def _default(entry: Entry) -> str:
+def _default(entry: ConfigEntry) -> str:
     texts = {key.default_text for key in entry.owners.values()}
     return texts.pop() if len(texts) == 1 else shown(entry.default)
 
 
-def _meaning(entry: Entry) -> str:
+def _meaning(entry: ConfigEntry) -> str:
     return next(iter(entry.owners.values())).doc
 
 
-def _searched(entry: Entry) -> str:
+def _searched(entry: ConfigEntry) -> str:
     return f"{entry.name} {_meaning(entry)}".lower()
 
 
-def _as_json(entry: Entry, topic: str) -> dict[str, Any]:
+def _as_json(entry: ConfigEntry, topic: str) -> dict[str, Any]:
     """Return a key as an object: its owners' descriptions by algorithm, "" being every run."""
     from privet.server_apps.run_folder import to_json
 

@@ -326,10 +326,10 @@ def _by_runs(
     processes: Mapping[str, Any],
 ) -> _SearchResult:
     """Return the settings that were run, the fastest to the tolerance first."""
-    from privet.sim.race import Task
+    from privet.sim.race import RaceTask
     from privet.sim.tuning import tune_task
 
-    task = Task.of(given, problem_fn)
+    task = RaceTask.of(given, problem_fn)
     moduli, trials = tune_task(task, budget, most_epochs=most_epochs, **processes)
     reached = sum(trial.reached for trial in trials)
     summary = f"{reached} of {len(trials)} settings reach {task.tolerance:g}"

@@ -27,7 +27,7 @@ from privet.kernel.programs.drift import Drift, drift
 from privet.kernel.programs.gradients import Gradients, require_model
 from privet.kernel.programs.inexact import Inexact, Inner, inexact_steps
 from privet.kernel.programs.steps import LocalTask, Walk, walk
-from privet.kernel.programs.update import Update, clipped_difference, clipped_update
+from privet.kernel.programs.update import ClippedUpdate, clipped_difference, clipped_update
 from privet.kernel.records import FloatArray, Moduli, Problem, can_clip, can_clip_batches
 from privet.kernel.streams import StackedStreams, Streams
 
@@ -252,7 +252,7 @@ class Records:
         with _silence():
             return inexact_steps(*arguments)
 
-    def update(self, program: Update, task: LocalTask, streams: Streams) -> FloatArray:
+    def update(self, program: ClippedUpdate, task: LocalTask, streams: Streams) -> FloatArray:
         """Return the clipped difference that a task's steps make, noised as a whole.
 
         See `privet.kernel.programs.update`, also for the errors that it raises.
@@ -260,14 +260,14 @@ class Records:
         arguments = program, task, self._problem, self._row_norm, streams, self._noise
         if not self.charged:
             return clipped_update(*arguments)
-        _require_kind(Update, program)
+        _require_kind(ClippedUpdate, program)
         self._require_task(task, streams)
         _require_plain(program)
         self._require_program("update", program)
         with _silence():
             return clipped_update(*arguments)
 
-    def difference(self, program: Update, start: FloatArray, end: FloatArray) -> FloatArray:
+    def difference(self, program: ClippedUpdate, start: FloatArray, end: FloatArray) -> FloatArray:
         """Return the clipped difference that a training loop of the user's made, as ``update``.
 
         Privacy: one draw. Nothing is asked of the loop, which may have seen all records: where it
@@ -276,7 +276,7 @@ class Records:
         """
         if not self.charged:
             return clipped_difference(program, start, end, self._noise)
-        _require_kind(Update, program)
+        _require_kind(ClippedUpdate, program)
         self._require_vectors(start, end)
         _require_plain(program)
         self._require_program("update", program)
@@ -316,7 +316,7 @@ class Records:
         """Raise ``NoiseError`` unless exactly the charged draws were taken."""
         self._noise.settle()
 
-    def _require_program(self, name: str, requested: Gradients | Inexact | Update) -> None:
+    def _require_program(self, name: str, requested: Gradients | Inexact | ClippedUpdate) -> None:
         """Refuse another program or relation than was charged (raises ``NoiseError``)."""
         charged = self.release
         if charged.program != name:
@@ -411,7 +411,7 @@ _ARRAYS = (np.ndarray, np.memmap)
 _NUMBERS = frozenset({bool, int, float, str, type(None), np.float64, np.float32})
 _PARTS = {
     kind: attrgetter(*(each.name for each in fields(kind)))
-    for kind in (Drift, Gradients, Inexact, Moduli, Streams, StackedStreams, Update)
+    for kind in (Drift, Gradients, Inexact, Moduli, Streams, StackedStreams, ClippedUpdate)
 }
 """Getter of the fields of a program, by its class."""
 

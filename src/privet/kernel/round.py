@@ -8,7 +8,7 @@
     settle      exactly the draws that were charged are taken
     seal        the reply is made
     keep        the new state is written, last, so that a failure leaves the old one
-    (reply)     what `Round.close` returns is sent
+    (reply)     what `AgentRound.close` returns is sent
 
 A charge is never taken back. A reply that is lost, or a process that ends after the charge, costs
 what was charged; the same round asked for once more is charged once more and has noise of its own.
@@ -64,7 +64,7 @@ class Ended(Exception):
     """A round that ends before its work; its one argument is the reply."""
 
 
-class Round(ABC, Generic[Work, Reply]):
+class AgentRound(ABC, Generic[Work, Reply]):
     """A round of agents that do the same work; subclasses define which agents, and how they reply.
 
     Attributes

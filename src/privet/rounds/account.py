@@ -26,7 +26,7 @@ from privet.kernel.programs.custom import custom_in
 from privet.wire import sort_names
 from privet.wire.contract import decode_settings, means_privacy
 
-from .enrol.roster import Agent, Roster
+from .enrol.roster import EnrolledAgent, Roster
 from .half import ServerHalf
 from .keep.journal import Request
 from .late import Late
@@ -322,7 +322,7 @@ def privacy_of(half: ServerHalf[Any], session: Session | None) -> Privacy:
     return Privacy(True, "", largest, delta, relation, ledgers, drawn, unbound, apart)
 
 
-def draw_length(agent: Agent, session: Session | None) -> int:
+def draw_length(agent: EnrolledAgent, session: Session | None) -> int:
     """Return the length of the draws of an agent, by its facts, else by the model."""
     dims = []
     with suppress(ValueError):  # the text is the agent's; that of a private run was read
@@ -407,7 +407,7 @@ secure sums, and lost replies."""
 
 def upload_fault(
     half: ServerHalf[Any],
-    agent: Agent,
+    agent: EnrolledAgent,
     text: str,
     number: int,
     noises: Collection[float] = (),
@@ -449,7 +449,7 @@ def upload_fault(
     return ""
 
 
-def _is_as_asked(half: ServerHalf[Any], agent: Agent, text: str, number: int) -> bool:
+def _is_as_asked(half: ServerHalf[Any], agent: EnrolledAgent, text: str, number: int) -> bool:
     """Whether an account is the one that is kept with just the release that was asked for.
 
     That is what a node of this library sends. A False says nothing.
@@ -477,7 +477,7 @@ def _with_release(account: str, release: Release) -> str:
     return AgentLedger.from_json(account).record(release).to_json()
 
 
-def _stated(half: ServerHalf[Any], agent: Agent) -> list[tuple[ServerHalf[Any], Facts]]:
+def _stated(half: ServerHalf[Any], agent: EnrolledAgent) -> list[tuple[ServerHalf[Any], Facts]]:
     """Return the halves and facts by which an agent may compute (raises ``ValueError``)."""
     return [
         (half.with_settings(own_settings(own)) if own else half, Facts.from_json(known))
@@ -485,7 +485,7 @@ def _stated(half: ServerHalf[Any], agent: Agent) -> list[tuple[ServerHalf[Any], 
     ]
 
 
-def terms_of(agents: Iterable[Agent]) -> list[tuple[Facts, dict[str, Any]]] | None:
+def terms_of(agents: Iterable[EnrolledAgent]) -> list[tuple[Facts, dict[str, Any]]] | None:
     """Return what agents may have computed by, each once: their public numbers, and the settings
     that they follow in place of the run's; None where an agent states none that can be read.
     """
@@ -537,7 +537,9 @@ def _cheapest(releases: Iterable[Release]) -> list[Release]:
     return found
 
 
-def _programs_fault(half: ServerHalf[Any], agent: Agent, ledger: AgentLedger, number: int) -> str:
+def _programs_fault(
+    half: ServerHalf[Any], agent: EnrolledAgent, ledger: AgentLedger, number: int
+) -> str:
     """Return why the custom programs that an account names are not this run's, or an empty text.
 
     The statement of a run repeats what a program says of itself, so that no agent may write it.
@@ -556,7 +558,7 @@ def _programs_fault(half: ServerHalf[Any], agent: Agent, ledger: AgentLedger, nu
 
 
 def account_fault(
-    half: ServerHalf[Any], agent: Agent, text: str, number: int, *, to_target: bool = True
+    half: ServerHalf[Any], agent: EnrolledAgent, text: str, number: int, *, to_target: bool = True
 ) -> str:
     """Return why an account that an agent states cannot be kept, or an empty text.
 
@@ -645,7 +647,7 @@ def refused_facts(text: str) -> str:
     return ""
 
 
-def unreadable(half: ServerHalf[Any], agent: Agent) -> str:
+def unreadable(half: ServerHalf[Any], agent: EnrolledAgent) -> str:
     """Return why the cost of an agent's releases cannot be told from what is kept of it, or ""."""
     for known, own in agent.terms:
         if why := (known and refused_facts(known)) or refused_settings(half, own):
@@ -659,7 +661,7 @@ def unreadable(half: ServerHalf[Any], agent: Agent) -> str:
 
 def expected_release(
     half: ServerHalf[Any],
-    agent: Agent,
+    agent: EnrolledAgent,
     number: int,
     agents: int,
     noises: Collection[float] = (),
@@ -786,7 +788,11 @@ def count_lost(
 
 
 def spent_up(
-    half: ServerHalf[Any], agent: Agent, number: int, agents: int, noises: Collection[float] = ()
+    half: ServerHalf[Any],
+    agent: EnrolledAgent,
+    number: int,
+    agents: int,
+    noises: Collection[float] = (),
 ) -> str:
     """Return why an agent must not be asked: with its predecessors it would exceed the target.
 

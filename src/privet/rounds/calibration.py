@@ -33,7 +33,7 @@ from privet.wire.contract import means_privacy
 from privet.wire.rosters import LEAST_ROSTER
 
 from .account import TARGET
-from .enrol.roster import Agent, known_facts
+from .enrol.roster import EnrolledAgent, known_facts
 from .half import ServerHalf
 from .options import RunOptions
 from .participation import UpTo
@@ -362,7 +362,7 @@ def _last_paid(half: ServerHalf[Any], session: Session, options: RunOptions) -> 
     return last
 
 
-def require_delta(half: ServerHalf[Any], agents: Mapping[str, Agent]) -> None:
+def require_delta(half: ServerHalf[Any], agents: Mapping[str, EnrolledAgent]) -> None:
     """Refuse a delta of 1 / n or more, n the units that the smallest agent has; warn near it.
 
     A release that publishes each of n records with a chance of delta is (0, delta)-private, and
@@ -392,7 +392,7 @@ def require_delta(half: ServerHalf[Any], agents: Mapping[str, Agent]) -> None:
         log.warning("delta = %g: %s; a tenth of 1 / %d is usual at most", delta, who, count)
 
 
-def require_divisor(half: ServerHalf[Any], agents: Mapping[str, Agent]) -> None:
+def require_divisor(half: ServerHalf[Any], agents: Mapping[str, EnrolledAgent]) -> None:
     """Refuse add-remove with a loss that agents do not divide by their own number of examples.
 
     Where a record may come or go, its node would refuse every task: another number could come from
@@ -487,7 +487,7 @@ def _require_agents(half: ServerHalf[Any], every: Mapping[str, Plan]) -> None:
             )
 
 
-def facts_of(name: str, agent: Agent) -> Facts:
+def facts_of(name: str, agent: EnrolledAgent) -> Facts:
     """Return the facts that an agent stated when it was enrolled.
 
     Raises
@@ -662,6 +662,6 @@ def uncertified(half: ServerHalf[Any], facts: Facts, own: Mapping[str, Any]) -> 
     return ""
 
 
-def first_facts(agents: Iterable[Agent]) -> Facts | None:
+def first_facts(agents: Iterable[EnrolledAgent]) -> Facts | None:
     """Return the public numbers of the agent with the fewest examples, None if none states them."""
     return min(known_facts(agents), key=lambda facts: facts.num_examples, default=None)

@@ -25,8 +25,9 @@ What else happens on the way:
   compared with the one in the reply (`run/clear.py`, ``accepted``). A large one is as soon as it
   arrives. A reply that fails is dropped with a `Failure`, and its agent keeps the state of before.
 * An agent that is known not to hold the state last accepted is sent it with its message; one that
-  replies that it lacks it is asked once more in the same round, with it (``retry``). `Agent.tag` is
-  the round last accepted, set by `Roster.accepted`; `Agent.held` are those its node holds.
+  replies that it lacks it is asked once more in the same round, with it (``retry``).
+  `EnrolledAgent.tag` is the round last accepted, set by `Roster.accepted`; `EnrolledAgent.held`
+  are those its node holds.
 * The agent charges its own ledger before it computes. `Outcome.note_cost` takes over what a reply
   states, also of uploads that are not folded; `Outcome.note_lost` counts replies that never came.
 * If too few uploads can be folded, `Outcome.require` raises `TooFewError`; the strategy's
@@ -94,7 +95,7 @@ from .enrol.roster import (
     ENROL_PATIENCE,
     ENROL_TIMEOUT,
     LEAST_ENROL_TIMEOUT,
-    Agent,
+    EnrolledAgent,
     Question,
     columns,
     from_columns,
@@ -353,7 +354,7 @@ class Run:
             log.info("no round is left up to %d: ask for more rounds to go on", options.rounds)
         return run
 
-    def _restore(self, saved: Checkpoint) -> dict[str, Agent]:
+    def _restore(self, saved: Checkpoint) -> dict[str, EnrolledAgent]:
         """Take over round, history and state of a checkpoint; return its agents.
 
         Raises
@@ -702,7 +703,7 @@ class Run:
         if self.private and not half.agent.private and half.noise_key:  # it is not set yet
             half = half.with_settings({half.noise_key: 1.0})
         # One above the target is joined, and its agent left out.
-        stated = Agent(0, facts=facts), enrolment.ledger
+        stated = EnrolledAgent(0, facts=facts), enrolment.ledger
         if why := account_fault(half, *stated, 1, to_target=False):
             return f"the account of its ledger file cannot be used: {why}"
         return ""

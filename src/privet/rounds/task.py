@@ -17,7 +17,7 @@ from privet.wire.contract import is_need_state, read_update, update_record
 from privet.wire.flower_internals import packed_content, unpacked_content
 from privet.wire.records import record_dict
 
-from .enrol.roster import Agent, Roster
+from .enrol.roster import EnrolledAgent, Roster
 from .exchange import Reply
 from .half import Arrays
 from .together import Together
@@ -137,7 +137,7 @@ def charged(
     protocol: str,
     version: int,
     roster: Roster,
-    fault: Callable[[Agent, str, int], str],
+    fault: Callable[[EnrolledAgent, str, int], str],
 ) -> Iterator[None]:
     """Have the accounts of agents hold their restored tasks too, while lost ones are added.
 

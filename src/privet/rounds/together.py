@@ -16,7 +16,7 @@ from flwr.app import ConfigRecord
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from privet.agents.cohort import Cost, Tags, Trained, row_of
+from privet.agents.cohort import ReplyCost, Tags, Trained, row_of
 from privet.core import UploadError
 from privet.wire import RECORD, Update
 from privet.wire.contract import update_record
@@ -100,7 +100,7 @@ class Together(NamedTuple):
     upload: Arrays
     digests: NDArray[np.uint64]
     num_examples: NDArray[np.int64]
-    costs: list[Cost]
+    costs: list[ReplyCost]
     size: int
 
     @classmethod

@@ -29,7 +29,7 @@ from privet.kernel.door import sampled_sum
 from privet.kernel.programs.steps import LocalTask
 from privet.kernel.records import FloatArray
 
-from ..adapters.networks.additive import Loss, made_up, moved, telling_rows
+from ..adapters.networks.additive import LossGradient, made_up, moved, telling_rows
 from ..adapters.networks.clipping import clipped_gradients
 from ..adapters.networks.functions import Rule, ruled
 from ..adapters.networks.memory import Memory, fresh, same_bits
@@ -314,14 +314,14 @@ def _apart(
 
     rules = {**recurrent_rules(), **_weighted()}
 
-    def mean_loss(batches: list[Any]) -> Loss:
+    def mean_loss(batches: list[Any]) -> LossGradient:
         """Return the mean over batches of the loss and its gradient."""
         memory.block()
         with ruled(rules, batched=True), torch.set_grad_enabled(slopes):
             found = each(named, batches)
         by, values = found if slopes else ({"": torch.zeros(1, 1)}, found)
         flat = [part.double().mean(0).reshape(-1) for part in by.values()]
-        return Loss(float(values.double().mean()), torch.cat(flat))
+        return LossGradient(float(values.double().mean()), torch.cat(flat))
 
     try:
         model.eval()

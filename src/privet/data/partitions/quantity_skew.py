@@ -18,7 +18,7 @@ from privet.data.held_out import permutation
 
 
 @dataclass(frozen=True)
-class Keys:
+class QuantitySkewKeys:
     """The partition's own run-config key."""
 
     topic: ClassVar[str] = "Data, loss and regulariser"
@@ -32,7 +32,7 @@ class Keys:
     )
 
 
-def _deal(pool: Pool, keys: Keys) -> list[Indices]:
+def _deal(pool: Pool, keys: QuantitySkewKeys) -> list[Indices]:
     count, num_agents, _ = len(pool.values), *pool[1:]
     ranks = np.arange(1, num_agents + 1)
     sums = np.cumsum(ranks**-keys.quantity_power)
@@ -41,4 +41,4 @@ def _deal(pool: Pool, keys: Keys) -> list[Indices]:
     return np.split(permutation(count, pool.source), ends[:-1].astype(np.intp))
 
 
-PARTITION = Partition("quantity-skew", _deal, by="", keys=Keys)
+PARTITION = Partition("quantity-skew", _deal, by="", keys=QuantitySkewKeys)

@@ -56,7 +56,7 @@ _GRADIENTS = ("gradient", "clipped_gradient", "batch_clipped_gradient")
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class ClippedUpdate:
     """The public numbers of the upload.
 
     Attributes
@@ -102,7 +102,7 @@ class Update:
 
 
 def clipped_update(
-    program: Update,
+    program: ClippedUpdate,
     task: LocalTask,
     problem: Problem,
     row_norm: float,
@@ -143,7 +143,7 @@ def clipped_update(
 
 
 def clipped_difference(
-    program: Update, start: FloatArray, end: FloatArray, noise: Perturber
+    program: ClippedUpdate, start: FloatArray, end: FloatArray, noise: Perturber
 ) -> FloatArray:
     """Return the clipped difference of two models (d,), or stacks (N, d), noised, as an update.
 
@@ -198,4 +198,4 @@ class _Sheltered:
         return np.full_like(x, np.nan)
 
 
-__all__ = ["Update", "clipped_difference", "clipped_update"]
+__all__ = ["ClippedUpdate", "clipped_difference", "clipped_update"]

@@ -17,7 +17,7 @@ from privet.problems.validation import check_targets
 
 
 @dataclass(frozen=True)
-class Keys:
+class HuberKeys:
     """The loss's own run-config key."""
 
     topic: ClassVar[str] = "Data, loss and regulariser"
@@ -65,7 +65,7 @@ class HuberRegression(SmoothScoreModel):
         features: npt.ArrayLike,
         targets: npt.ArrayLike,
         *,
-        huber_threshold: float = Keys.huber_threshold,
+        huber_threshold: float = HuberKeys.huber_threshold,
         regularizer: Regularizer | None = None,
         divisor: float | None = None,
     ) -> None:
@@ -98,4 +98,4 @@ class HuberRegression(SmoothScoreModel):
         return result
 
 
-LOSS = Loss("huber", HuberRegression, "reals", Keys)
+LOSS = Loss("huber", HuberRegression, "reals", HuberKeys)

@@ -26,7 +26,7 @@ from privet.wire.magnitude import LARGEST
 from privet.wire.payload import BUFFERS, ENCODED
 
 from ..account import own_settings
-from ..enrol.roster import Agent, Question, Recovery
+from ..enrol.roster import EnrolledAgent, Question, Recovery
 from ..exchange import EngineGrid, Reply
 from ..failure import Failure
 from ..half import ServerHalf
@@ -254,7 +254,7 @@ def _closed(half: ServerHalf[Any], pending: Pending, together: Together) -> Roun
 
 
 def require_honest_size(
-    half: ServerHalf[Any], session: Session, agent: Agent, block: Block, round_: int
+    half: ServerHalf[Any], session: Session, agent: EnrolledAgent, block: Block, round_: int
 ) -> None:
     """Refuse a private upload beyond all that its clip and its noise explain (`upload_bound`).
 

@@ -39,7 +39,7 @@ from privet.kernel import stream
 from privet.wire import Update, sort_names
 
 from ..account import own_settings
-from ..enrol.roster import EXCLUSION, Agent, Question
+from ..enrol.roster import EXCLUSION, EnrolledAgent, Question
 from ..exchange import NO_REPLY, EngineGrid, Reply, gather, push, sort_replies
 from ..failure import Failure
 from ..half import Arrays, ServerHalf
@@ -473,7 +473,7 @@ class Checked:
         return name in self.updates or name in self.failures
 
 
-def local_steps(half: ServerHalf[Any], agent: Agent, key: str) -> int:
+def local_steps(half: ServerHalf[Any], agent: EnrolledAgent, key: str) -> int:
     """Return the number of local steps of an agent's task; ``key`` is that of the run config."""
     return int(own_settings(agent.own).get(key, half.settings().get(key, 1)))
 

@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from privet.core import RunError
 from privet.wire import sort_names
 
-from .roster import STABLE, Agent
+from .roster import STABLE, EnrolledAgent
 
 log = logging.getLogger("flwr.privet")
 
@@ -26,7 +26,7 @@ LOOK = 0.1
 
 def wait_for_return(
     grid: Grid,
-    saved: Mapping[str, Agent],
+    saved: Mapping[str, EnrolledAgent],
     wanted: int,
     least: int,
     timeout: float,
@@ -76,7 +76,7 @@ def wait_for_return(
             raise RunError("asked to stop while waiting for the agents of the checkpoint")
 
 
-def _missing(saved: Mapping[str, Agent], online: frozenset[int], wanted: int) -> str:
+def _missing(saved: Mapping[str, EnrolledAgent], online: frozenset[int], wanted: int) -> str:
     """Return a line with the number of connected nodes and the names of missing agents.
 
     If nodes have other ids than before, as without keys, their agents are not known yet.

@@ -187,7 +187,7 @@ class Question:
 
 
 @dataclass(slots=True)
-class Agent:
+class EnrolledAgent:
     """One enrolled agent.
 
     ``tag`` is the round of the upload last accepted from it (0 for none); ``held`` are the rounds
@@ -259,7 +259,7 @@ class Agent:
         return _spent(self.accounts, delta)
 
 
-def known_facts(agents: Iterable[Agent]) -> list[Facts]:
+def known_facts(agents: Iterable[EnrolledAgent]) -> list[Facts]:
     """Return the public numbers of those agents whose text of them can be read."""
     known = []
     for agent in agents:
@@ -327,7 +327,7 @@ _LATER: Mapping[str, list[Any]] = {
 """Columns that the tables of older checkpoints lack."""
 
 
-def columns(agents: Mapping[str, Agent]) -> dict[str, list[Any]]:
+def columns(agents: Mapping[str, EnrolledAgent]) -> dict[str, list[Any]]:
     """Return a checkpoint's table of agents; a column has one entry where all agree."""
     table: dict[str, list[Any]] = {"name": list(agents)}
     for key, (attribute, _) in _COLUMNS.items():
@@ -362,7 +362,7 @@ def _repeated(column: list[Any], count: int) -> list[Any]:
     return column * count if len(column) == 1 else list(column)
 
 
-def from_columns(table: Mapping[str, list[Any]]) -> dict[str, Agent]:
+def from_columns(table: Mapping[str, list[Any]]) -> dict[str, EnrolledAgent]:
     """Return the agents of ``columns``, by name.
 
     Raises
@@ -376,7 +376,7 @@ def from_columns(table: Mapping[str, list[Any]]) -> dict[str, Agent]:
         values[attribute] = _repeated(list(map(of_type, table[key])), len(names))
     rows = zip(*values.values(), strict=True)
     return {
-        name: Agent(**dict(zip(values, row, strict=True)))
+        name: EnrolledAgent(**dict(zip(values, row, strict=True)))
         for name, row in zip(names, rows, strict=True)
     }
 
@@ -415,7 +415,7 @@ class Roster:
     (with the name they claim) once the node of that name is gone.
     """
 
-    agents: dict[str, Agent] = field(default_factory=dict)
+    agents: dict[str, EnrolledAgent] = field(default_factory=dict)
     rejected: dict[int, str] = field(default_factory=dict)
     online: frozenset[int] = frozenset()
     recovery: Recovery = "no"
@@ -680,7 +680,7 @@ class Roster:
         self._ask(grid, nodes, question, timeout)
         return sort_names(self.agents.keys() - known) if nodes else []
 
-    def merge(self, saved: Mapping[str, Agent], question: Question) -> list[str]:
+    def merge(self, saved: Mapping[str, EnrolledAgent], question: Question) -> list[str]:
         """Give the places of an earlier run to the agents enrolled now; return the new names.
 
         Agents of the earlier run that have not come back stay in the roster, absent.
@@ -816,7 +816,7 @@ class Roster:
         if holds not in (None, enrolment.agent):
             self._reject(node, f"agent {holds}: its node {node} now says it is {enrolment.agent}")
             return
-        now = Agent(
+        now = EnrolledAgent(
             node,
             enrolment.num_examples,
             held=enrolment.rounds if enrolment.experiment == question.experiment else (),
@@ -833,7 +833,7 @@ class Roster:
         if self.agents.get(enrolment.agent) is now:
             question.adopt(enrolment)
 
-    def _place(self, name: str, now: Agent, question: Question) -> None:
+    def _place(self, name: str, now: EnrolledAgent, question: Question) -> None:
         """Give a node the place of the name it claims, or turn it away."""
         self.changes.names.add(name)
         self._to_compare.add(name)

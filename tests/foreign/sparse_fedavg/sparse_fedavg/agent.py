@@ -8,7 +8,7 @@ from privet.agents.value_bits import ValueBits
 from privet.client_apps import Half, LocalTask
 from privet.client_apps.gradient_agents import ClippedGradients, SeveralStepsAgent, noise
 from privet.core.key import same, setting
-from privet.kernel.programs.update import Update
+from privet.kernel.programs.update import ClippedUpdate
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Agent(ValueBits, Half):
 
     @property
     def update(self):
-        return Update(self.clip, self.relation)
+        return ClippedUpdate(self.clip, self.relation)
 
     def noised_release(self, facts, round_):
         return self.update.release(facts, self.noise_scale, "sparse-fedavg noised updates")

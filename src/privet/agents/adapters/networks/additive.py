@@ -23,13 +23,13 @@ TABLE = 4099
 GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
 
 
-class Loss(NamedTuple):
+class LossGradient(NamedTuple):
     """A loss, and its gradient by whatever is compared, flat."""
 
     value: float
     slope: Any
 
-    def unlike(self, mean: Loss, coarseness: float) -> bool:
+    def unlike(self, mean: LossGradient, coarseness: float) -> bool:
         """Whether this loss of several examples cannot be the mean of theirs.
 
         ``coarseness`` is the relative rounding. Where one of both is not finite, they differ;
@@ -43,12 +43,12 @@ class Loss(NamedTuple):
         # False where a gradient is not finite.
         return float((self.slope - mean.slope).norm()) > coarseness * size + 1e-6
 
-    def ignores(self, mean: Loss) -> bool:
+    def ignores(self, mean: LossGradient) -> bool:
         """Whether examples have no loss alone, and one together with others."""
         return math.isfinite(self.value) and not math.isfinite(mean.value)
 
 
-def mean_of(losses: Sequence[Loss], counts: Sequence[int]) -> Loss:
+def mean_of(losses: Sequence[LossGradient], counts: Sequence[int]) -> LossGradient:
     """Return the mean over examples of losses that are means over so many of them each.
 
     The gradients are by what each example has of its own, one after the other.
@@ -57,7 +57,7 @@ def mean_of(losses: Sequence[Loss], counts: Sequence[int]) -> Loss:
     value = sum(share * loss.value for share, loss in zip(shares, losses, strict=True))
     torch = importlib.import_module("torch")
     parts = [share * loss.slope for share, loss in zip(shares, losses, strict=True)]
-    return Loss(value, torch.cat(parts))
+    return LossGradient(value, torch.cat(parts))
 
 
 def in_parts(count: int) -> list[slice]:

@@ -32,7 +32,7 @@ from .functions import Rule, ruled
 from .layers import Uses, has_layers
 from .memory import Memory
 from .recurrent import recurrent_rules
-from .shares import Dense, Share, clipped_sum
+from .shares import Dense, GradientShare, clipped_sum
 
 FLOATS = 1 << 24
 """Numbers of per-example gradients held at a time."""
@@ -202,14 +202,14 @@ class _Gradients:
     def begin(self, count: int) -> None:
         """See `Uses.begin`; nothing is to be done."""
 
-    def shares(self, slopes: Any) -> list[Share]:
+    def shares(self, slopes: Any) -> list[GradientShare]:
         """See `Uses.shares`."""
         return [Dense(name, part.reshape(len(part), -1)) for name, part in slopes.items()]
 
 
 def _run(
     way: Uses | _Gradients, block: list[Any], memory: Memory | None, rules: Mapping[Any, Rule]
-) -> Sequence[Share]:
+) -> Sequence[GradientShare]:
     """Return the gradients of a block of examples (raises ``VmapError``)."""
     try:
         way.begin(len(block[0]))

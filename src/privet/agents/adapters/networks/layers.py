@@ -31,7 +31,7 @@ from typing import Any
 
 from .functions import Rule
 from .recurrent import recurrent, recurrent_rules, written_out
-from .shares import Dense, Looked, Outer, Share, added_up
+from .shares import Dense, GradientShare, Looked, Outer, added_up
 
 _UNRULED = {"max_norm": None, "scale_grad_by_freq": False, "dropout": 0.0, "proj_size": 0}
 """Settings of an embedding, and of a GRU or LSTM, without which there are rules."""
@@ -153,7 +153,7 @@ class Uses:
             ones = torch.ones_like(losses)
             return torch.autograd.grad([losses], inputs, [ones], allow_unused=True)  # type: ignore[no-any-return]
 
-    def shares(self, slopes: Sequence[Any]) -> list[Share]:
+    def shares(self, slopes: Sequence[Any]) -> list[GradientShare]:
         """Return the shares of the examples' gradients that these are the slopes of."""
         used, copied = slopes[: len(self._uses)], slopes[len(self._uses) :]
         shares = [
@@ -294,13 +294,13 @@ class _Use:
             raise RuntimeError("what a layer was given is changed in place after it")
         return self._rows
 
-    def shares(self, slopes: Any) -> list[Share]:
+    def shares(self, slopes: Any) -> list[GradientShare]:
         """Return the gradients by its parameters, of the slopes of its outputs."""
         raise NotImplementedError
 
 
 class _Linear(_Use):
-    def shares(self, slopes: Any) -> list[Share]:
+    def shares(self, slopes: Any) -> list[GradientShare]:
         """See `_Use.shares`."""
         rows, slopes = _of_one_dtype(self.rows(), slopes)
         rows, slopes = (each.reshape(len(rows), -1, each.shape[-1]) for each in (rows, slopes))
@@ -312,7 +312,7 @@ class _Linear(_Use):
 
 
 class _Embedding(_Use):
-    def shares(self, slopes: Any) -> list[Share]:
+    def shares(self, slopes: Any) -> list[GradientShare]:
         """See `_Use.shares`."""
         looked, (count, padding) = self.rows(), self._more
         looked = looked.reshape(len(looked), -1)
@@ -323,7 +323,7 @@ class _Embedding(_Use):
 
 
 class _Convolution(_Use):
-    def shares(self, slopes: Any) -> list[Share]:
+    def shares(self, slopes: Any) -> list[GradientShare]:
         """See `_Use.shares`."""
         torch = importlib.import_module("torch")
         shape, settings = self._more

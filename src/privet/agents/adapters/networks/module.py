@@ -23,7 +23,7 @@ from privet.problems import Regularizer
 from privet.wire import Layout
 
 from ..finite_sum import ClippableSum
-from .additive import GOLDEN, Loss, in_parts, mean_of, moved, telling_rows
+from .additive import GOLDEN, LossGradient, in_parts, mean_of, moved, telling_rows
 from .clipping import clipped_gradients
 from .memory import Memory, fresh, same_bits
 
@@ -354,7 +354,9 @@ class TorchProblem(ClippableSum):
                 raise ConfigError(f"loss gives shape {tuple(whole.shape)}, expected its mean")
             none = torch.zeros(1)
             mean = sum(float(loss) for _, loss in alone) / len(alone)
-            fault = self._fault(Loss(float(whole), none), Loss(mean, none), together, self._targets)
+            fault = self._fault(
+                LossGradient(float(whole), none), LossGradient(mean, none), together, self._targets
+            )
             outputs = [each for each, _ in alone]
             if fault or not self._in_rows(together, outputs):
                 return fault, True
@@ -383,10 +385,10 @@ class TorchProblem(ClippableSum):
         first, last = outputs[0].detach(), outputs[-1].detach()
         mixed = (1.0 - share) * first + share * last  # in all ranges that outputs can have
 
-        def loss_of(rows: slice) -> Loss:
+        def loss_of(rows: slice) -> LossGradient:
             own = mixed[rows].clone().requires_grad_()
             value = copy.deepcopy(self._loss)(own, targets[rows])
-            return Loss(float(value), self._slope(value, own))
+            return LossGradient(float(value), self._slope(value, own))
 
         parts = in_parts(len(targets))
         mean = mean_of([loss_of(part) for part in parts], [p.stop - p.start for p in parts])
@@ -425,7 +427,7 @@ class TorchProblem(ClippableSum):
         (slope,) = self._torch.autograd.grad(loss, by, allow_unused=True)
         return (self._torch.zeros_like(by) if slope is None else slope).reshape(-1)
 
-    def _fault(self, whole: Loss, mean: Loss, outputs: Any, targets: Any) -> str:
+    def _fault(self, whole: LossGradient, mean: LossGradient, outputs: Any, targets: Any) -> str:
         """Return a line if a loss of examples is not the mean of theirs, else nothing."""
         if not whole.unlike(mean, 1e-3):
             return ""

@@ -57,7 +57,7 @@ Named = Sequence[tuple[str, Any]]
 """Names of parameters, and tensors that belong to them."""
 
 
-class Share(ABC):
+class GradientShare(ABC):
     """A share of every example's gradient, of b examples."""
 
     names: tuple[str, ...]
@@ -80,7 +80,7 @@ class Share(ABC):
         """Return the numbers of the share, (b, numbers of the parameter)."""
 
 
-class Dense(Share):
+class Dense(GradientShare):
     """The numbers (b, n) of a gradient by one parameter."""
 
     def __init__(self, name: str, part: Any) -> None:
@@ -88,19 +88,19 @@ class Dense(Share):
         self._wide = part.double()
 
     def lengths(self, clip: float, order: int) -> Any:
-        """See `Share.lengths`."""
+        """See `GradientShare.lengths`."""
         return _norms(self._wide, self._part.dtype, clip, order)
 
     def sums(self, factors: Any, unusable: Any) -> Named:
-        """See `Share.sums`."""
+        """See `GradientShare.sums`."""
         return [(self.names[0], factors @ _without(self._wide, unusable))]
 
     def dense(self) -> Named:
-        """See `Share.dense`."""
+        """See `GradientShare.dense`."""
         return [(self.names[0], self._part)]
 
 
-class Outer(Share):
+class Outer(GradientShare):
     """Gradients s_i a_i^T by the weights of a linear layer, and s_i by its bias.
 
     Parameters
@@ -118,7 +118,7 @@ class Outer(Share):
         self._unit, self._scaled = _in_unit(rows)
 
     def lengths(self, clip: float, order: int) -> Any:
-        """See `Share.lengths`."""
+        """See `GradientShare.lengths`."""
         torch = _torch()
         unit, slopes = _in_unit(self._slopes)
         slopes, rows = (torch.linalg.vector_norm(x, order, 1) for x in (slopes, self._scaled))
@@ -128,7 +128,7 @@ class Outer(Share):
         return (unit / clip * reach) * slopes
 
     def sums(self, factors: Any, unusable: Any) -> Named:
-        """See `Share.sums`."""
+        """See `GradientShare.sums`."""
         slopes = _without(self._slopes.double(), unusable)
         weights = _without(factors * self._unit, unusable)
         product = (slopes * weights[:, None]).T @ _without(self._scaled, unusable)
@@ -136,13 +136,13 @@ class Outer(Share):
         return [*sums, (self.names[1], factors @ slopes)] if self._biased else sums
 
     def dense(self) -> Named:
-        """See `Share.dense`."""
+        """See `GradientShare.dense`."""
         product = self._slopes[:, :, None] * self._rows[:, None, :]
         parts = [(self.names[0], product.flatten(1))]
         return [*parts, (self.names[1], self._slopes)] if self._biased else parts
 
 
-class Looked(Share):
+class Looked(GradientShare):
     """Gradients by a table (rows, n) of whose rows each example has looked some up.
 
     Parameters
@@ -171,14 +171,14 @@ class Looked(Share):
         self._numbers.index_add_(0, places.flatten(), numbers)
 
     def lengths(self, clip: float, order: int) -> Any:
-        """See `Share.lengths`."""
+        """See `GradientShare.lengths`."""
         each = _norms(self._numbers, self._kind, clip, order)
         if self._alone:
             return each
         return each.new_zeros(self._count).index_add_(0, self._owners, each**order) ** (1 / order)
 
     def sums(self, factors: Any, unusable: Any) -> Named:
-        """See `Share.sums`."""
+        """See `GradientShare.sums`."""
         of_rows = (None if each is None else each[self._owners] for each in (factors, unusable))
         factors, unusable = (factors, unusable) if self._alone else of_rows
         numbers = _without(self._numbers, unusable) * factors[:, None]
@@ -186,7 +186,7 @@ class Looked(Share):
         return [(self.names[0], table.index_add_(0, self._looked, numbers).flatten())]
 
     def dense(self) -> Named:
-        """See `Share.dense`."""
+        """See `GradientShare.dense`."""
         places = self._looked + self._rows * self._owners
         tables = self._numbers.new_zeros(self._count * self._rows, self._numbers.shape[1])
         tables.index_add_(0, places, self._numbers)
@@ -194,7 +194,7 @@ class Looked(Share):
 
 
 def clipped_sum(
-    shares: Sequence[Share],
+    shares: Sequence[GradientShare],
     sizes: Mapping[str, int],
     clip: float,
     norm: Norm = "l2",
@@ -231,7 +231,7 @@ def clipped_sum(
     return torch.cat(every)
 
 
-def added_up(shares: Sequence[Share]) -> list[Share]:
+def added_up(shares: Sequence[GradientShare]) -> list[GradientShare]:
     """Return shares of which no two are by one parameter."""
     counts = Counter(name for share in shares for name in share.names)
     again = {

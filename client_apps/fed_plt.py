@@ -54,6 +54,8 @@ QUASI_NEWTON = "quasi-newton"
 It broadcasts y and rho then and sends each agent its v_i, `privet.strategies.fed_plt_accelerated`;
 the agent keeps x_i alone.
 """
+_MOST_KEPT = 256
+"""Public numbers of agents whose bounds of a step are kept."""
 CENTER, PENALTY = "v", "rho"
 """Names of the arrays v_i (d,) and rho; the latter, first of its array, is never of length d."""
 
@@ -177,7 +179,9 @@ class Agent(BudgetSchedule, StepSchedule, SplittingAgent):
     secure_sum: bool = same(MessageTerms, "secure_sum")
 
     def __post_init__(self) -> None:
-        if self.accelerated and (self.secure_sum or self.relaxation not in (0.0, 1.0)):
+        if self.acceleration == QUASI_NEWTON and (
+            self.secure_sum or self.relaxation not in (0.0, 1.0)
+        ):
             raise ConfigError(
                 "acceleration = quasi-newton: not with secure-sum or a relaxation but 1"
             )
@@ -187,12 +191,12 @@ class Agent(BudgetSchedule, StepSchedule, SplittingAgent):
             )
         super().__post_init__()
 
-    @property
+    @cached_property
     def private(self) -> bool:
         """Whether clipped and noised; without a clip the noise proves nothing."""
         return self.noise_variance > 0 and self.clip > 0
 
-    @property
+    @cached_property
     def accelerated(self) -> bool:
         """Whether the server sends the agent its v_i, and the round's rho."""
         return self.acceleration == QUASI_NEWTON
@@ -290,13 +294,29 @@ class Agent(BudgetSchedule, StepSchedule, SplittingAgent):
         """Return the bound of the iterates of noisy-gd, by that of a noisy step."""
         if self.accelerated or not is_bounded(facts):
             return math.inf
-        y, step = broadcast["y"], self._private_step(facts)
-        release, largest = self.release(facts, round_), step * data_term(facts, self.clip)
-        pull = step / self.rho * norm_of(2.0 * y - state["z"])
-        moved = pull + norm_bound(release, facts.dim, largest)
-        keep, decay = 1.0 - step / self.rho, step * decay_of(facts)
+        y, (pull, decay, drawn) = broadcast["y"], self._bounds_of_step(facts, round_)
+        moved = pull * norm_of(2.0 * y - state["z"]) + drawn
         start = norm_of(self.start(state, y, y))
-        return iterate_bound(start, keep, decay, moved, self.local_epochs)
+        return iterate_bound(start, 1.0 - pull, decay, moved, self.local_epochs)
+
+    def _bounds_of_step(self, facts: Facts, round_: int) -> tuple[float, float, float]:
+        """Return gamma / rho, gamma beta, and a bound on the norm of what noise and data add.
+
+        They are the same for every upload of a round, so they are kept with the release.
+        """
+        release, kept = self.release(facts, round_), self._kept_bounds.get(facts)
+        if kept is None or kept[0] is not release:
+            if len(self._kept_bounds) >= _MOST_KEPT:
+                self._kept_bounds.clear()
+            step = self._private_step(facts)
+            drawn = norm_bound(release, facts.dim, step * data_term(facts, self.clip))
+            kept = release, (step / self.rho, step * decay_of(facts), drawn)
+            self._kept_bounds[facts] = kept
+        return kept[1]
+
+    @cached_property
+    def _kept_bounds(self) -> dict[Facts, tuple[Release, tuple[float, float, float]]]:
+        return {}
 
     def as_printed(self, facts: Facts, rounds: int, delta: float) -> float | None:
         """Return the paper's own figure, Proposition 4 with Lemma 5; it is no claim.

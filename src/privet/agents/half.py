@@ -77,6 +77,10 @@ class Half(Method):
         A half whose number is drawn states the draw: seed and round are the coordinator's choice,
         so that their mean bounds nothing. By default that of the half's keys.
         """
+        return self._local_steps
+
+    @cached_property
+    def _local_steps(self) -> int:
         return max(int(getattr(self, name, 0)) for name in _LOCAL_STEPS)
 
     def upload_bound(self, facts: Facts, state: Arrays, broadcast: Arrays, round_: int) -> float:
@@ -163,17 +167,20 @@ class Half(Method):
         """
         if not self.private:
             return self._un_noised
-        even = self.noise_ratio == 1
-        key = (facts, 1 if self.steady and even else round_)
+        key = (facts, 1 if self._alike else round_)
         release = self._releases.get(key)
         if release is None:
             if len(self._releases) >= _MOST_RELEASES:
                 self._releases.clear()
             release = self.noised_release(facts, round_)
-            if not even:
+            if self.noise_ratio != 1:
                 release = replace(release, scale=release.scale * self.noise_growth(round_))
             self._releases[key] = release
         return release
+
+    @cached_property
+    def _alike(self) -> bool:
+        return self.steady and self.noise_ratio == 1
 
     def local_update(
         self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams

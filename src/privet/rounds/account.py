@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, reduce
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import ArrayRecord
@@ -459,22 +459,23 @@ def _is_as_asked(half: ServerHalf[Any], agent: EnrolledAgent, text: str, number:
         return False
     if not known or max(len(known), len(text)) > _SHORT:
         return False
-    try:
-        return text == _with_release(
-            known, half.agent.release(Facts.from_json(agent.facts), number)
-        )
-    except (ValueError, ArithmeticError):
-        return False
+    expected = half.accounts_as_asked.get((known, agent.facts, number))
+    if expected is None:
+        try:
+            asked = half.agent.release(Facts.from_json(agent.facts), number)
+            expected = AgentLedger.from_json(known).record(asked).to_json()
+        except (ValueError, ArithmeticError):
+            return False
+        if len(half.accounts_as_asked) >= _MOST_ACCOUNTS:
+            half.accounts_as_asked.clear()
+        half.accounts_as_asked[known, agent.facts, number] = expected
+    return text == expected
 
 
 _SHORT = 1 << 10
 """Characters of an account that is compared as a text."""
-
-
-@lru_cache(maxsize=256)
-def _with_release(account: str, release: Release) -> str:
-    """Return an account with one more release; equal agents share it."""
-    return AgentLedger.from_json(account).record(release).to_json()
+_MOST_ACCOUNTS = 256
+"""Such accounts that are kept with one more release; equal agents share them."""
 
 
 def _stated(half: ServerHalf[Any], agent: EnrolledAgent) -> list[tuple[ServerHalf[Any], Facts]]:

@@ -121,6 +121,11 @@ class ServerHalf(ServerMethod[S]):
         terms = self.terms.settings() if self.noise_key else {}
         return {**terms, **agent_keys, **masked}
 
+    @cached_property
+    def accounts_as_asked(self) -> dict[tuple[str, str, int], str]:
+        """By account, public numbers and round, the account with the release of that round."""
+        return {}
+
     def with_settings(self, changes: Settings) -> Self:
         """Return the half with other values of some run-config keys, its own and its agents'.
 
@@ -228,7 +233,11 @@ class ServerHalf(ServerMethod[S]):
         By default these are their rows of every table, by the table's name. An array that they have
         in common may be given once, of shape (d,).
         """
-        return {name: getattr(state, name)[positions] for name in self.rows(np.empty(0))}
+        return {name: getattr(state, name)[positions] for name in self._tables}
+
+    @cached_property
+    def _tables(self) -> tuple[str, ...]:
+        return tuple(self.rows(np.empty(0)))
 
     def recovery_of(self, state: S, position: int, start: Vector) -> Arrays | None:
         """Return the state that one agent is sent to continue or to begin; None if only it has it.

@@ -29,13 +29,13 @@ from privet.rounds import run as run_module
 from privet.rounds.enrol import roster as roster_module
 from privet.rounds.enrol.roster import MOST_EARLIER, EnrolledAgent, Question, Roster
 from privet.rounds.failure import FailureCode
-from privet.rounds.session import REPEATS
+from privet.rounds.session import REPEATS, Session
 from privet.server_apps import read_config
 from privet.server_apps.account import privacy_account
 from privet.server_apps.report.statement import has_statement
 from privet.sim.engine import InlineGrid
 from privet.strategies import GFL, DPFedSGD, FedPLT, PrimalDualStrategy, PrivetResult
-from privet.wire import ENROL, REFUSED
+from privet.wire import ENROL, REFUSED, Layout
 from privet.wire.contract import ENROL_AGAIN
 from support.federations import app_of, logistic_agents
 
@@ -963,3 +963,25 @@ def test_a_missing_account_of_a_former_node_is_not_forgotten() -> None:
     here._place("a", EnrolledAgent(9, 20), question)
     assert here.agents["a"].former[0] == ""
     assert len(here.agents["a"].former) == 2
+
+
+def test_the_usual_numbers_are_those_that_agents_state_now() -> None:
+    """One that enrols again with other numbers changes them, at an equal number of agents."""
+    numbers = Facts(40, 40.0, 4, loss="logistic", regularizer="l2")
+    texts = [replace(numbers, modulus=one).to_json() for one in (0.5, 2.0, 2.0)]
+    roster = Roster(
+        {str(place): EnrolledAgent(place, 40, facts=text) for place, text in enumerate(texts)}
+    )
+    session = Session(
+        "a", Layout.of_floats(start := ArrayRecord({"x": Array(np.zeros(4))})), start, None, roster
+    )
+    large = replace(numbers, modulus=3.0).to_json()
+    assert session.usual(large)[1].modulus == 2.0
+    assert session.usual(texts[0]) == (Facts.from_json(texts[0]),) * 2
+    question = Question("fed-plt", 1, "a", lambda _: "", lambda _: None)
+    for place in (1, 2):
+        now = EnrolledAgent(place, 40, facts=replace(numbers, modulus=0.25).to_json())
+        roster._place(str(place), now, question)
+    assert session.usual(large)[1].modulus == 0.25
+    roster._place("3", EnrolledAgent(3, 40, facts=large), question)
+    assert session.usual(large)[1].modulus == 0.25

@@ -27,7 +27,7 @@ from privet.wire import Enrolment, Layout
 from privet.wire.magnitude import finite
 from privet.wire.payload import BUFFERS
 
-from .enrol.roster import Roster, known_facts
+from .enrol.roster import EnrolledAgent, Roster, known_facts
 from .failure import FRUITLESS, Failure, not_finite, overflowed
 from .gaps import Gaps
 from .server_steps import ServerSteps
@@ -190,6 +190,37 @@ class _Fit(NamedTuple):
     tied: Mapping[str, str]
 
 
+class _Usual(NamedTuple):
+    """What `Session.usual` keeps as long as agents state the same numbers."""
+
+    agents: Mapping[str, EnrolledAgent]
+    stated: tuple[int, int]
+    """How often their numbers have changed, and how many agents there are."""
+    middle: Facts | None
+    """The public numbers of the agent with the middle penalty of them."""
+    pairs: dict[str, tuple[Facts, Facts]]
+    """By the text of an agent's numbers, what is returned of it."""
+
+    def of(self, facts: Facts) -> Facts:
+        """Return public numbers with the middle one's loss and regulariser, if theirs bound less.
+
+        They are returned themselves where that changes nothing.
+        """
+        middle = self.middle
+        if middle is None or not is_bounded(middle):
+            return facts
+        if is_bounded(facts) and decay_of(facts) <= decay_of(middle):
+            return facts
+        usual = replace(
+            facts,
+            loss=middle.loss,
+            regularizer=middle.regularizer,
+            modulus=middle.modulus,
+            penalty=middle.penalty,
+        )
+        return facts if usual == facts else usual
+
+
 @dataclass
 class Session:
     """The state of one run on the server.
@@ -253,8 +284,7 @@ class Session:
     """By agent, the last round in which its numbers were not finite."""
     saved_states: Callable[[], list[StateTable]] = list
     """Returns the agents' states of the newest checkpoint; none where there is none."""
-    _usual: tuple[int, Facts | None] = (0, None)
-    """The number of agents, and the public numbers of the one with the middle penalty of them."""
+    _usual: _Usual = field(default_factory=lambda: _Usual({}, (-1, 0), None, {}))
 
     @classmethod
     def of(cls, experiment: str, arrays: ArrayRecord) -> Session:
@@ -325,26 +355,29 @@ class Session:
         """Whether any upload was folded in the run so far."""
         return any(done.participants for done in self.history)
 
-    def usual(self, facts: Facts) -> Facts:
-        """Return an agent's public numbers with the loss and regulariser of most agents, where its
-        own bound its uploads less."""
-        agents = self.roster.agents
-        if self._usual[0] != len(agents):
-            known = known_facts(agents.values())
+    def usual(self, text: str) -> tuple[Facts, Facts]:
+        """Return an agent's public numbers, and the same with the loss and regulariser of most
+        agents, where its own bound its uploads less.
+
+        Raises
+        ------
+        ValueError
+            If the text of its numbers cannot be read.
+        """
+        roster = self.roster
+        kept = self._usual
+        stated = roster.statements, len(roster.agents)
+        if kept.agents is not roster.agents or kept.stated != stated:
+            known = known_facts(roster.agents.values())
             known.sort(key=lambda one: (not is_bounded(one), decay_of(one)))
-            self._usual = len(agents), known[(len(known) - 1) // 2] if known else None
-        middle = self._usual[1]
-        if middle is None or not is_bounded(middle):
-            return facts
-        if is_bounded(facts) and decay_of(facts) <= decay_of(middle):
-            return facts
-        return replace(
-            facts,
-            loss=middle.loss,
-            regularizer=middle.regularizer,
-            modulus=middle.modulus,
-            penalty=middle.penalty,
-        )
+            middle = known[(len(known) - 1) // 2] if known else None
+            kept = self._usual = _Usual(roster.agents, stated, middle, {})
+        if (pair := kept.pairs.get(text)) is None:
+            if len(kept.pairs) > len(roster.agents):
+                kept.pairs.clear()
+            facts = Facts.from_json(text)
+            pair = kept.pairs[text] = facts, kept.of(facts)
+        return pair
 
     def saved_of(self, names: Iterable[str]) -> list[StateTable]:
         """Return agents' states of the newest checkpoint, those after the round accepted last.

@@ -6,7 +6,6 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -18,7 +17,7 @@ from privet.agents.inputs import starting_rows
 from privet.agents.sparsifiers import VALUES
 from privet.agents.state import LARGE
 from privet.core import RunError, UploadError, WireError, mapped
-from privet.kernel import Facts, NoCertificateError
+from privet.kernel import NoCertificateError
 from privet.wire import RECORD, Update, content_bytes, sort_names
 from privet.wire.contract import is_need_state, means_privacy
 from privet.wire.flower_internals import held_by
@@ -273,20 +272,25 @@ def require_honest_size(
     state, upload = session.state, block.upload
     if ENCODED in upload or VALUES in upload:
         upload = {VALUES: block.sparse(0, getattr(state, half.last)).values}
-    norm = math.sqrt(sum(float(np.vdot(array, array)) for array in upload.values()))
-    held = half.recovery(state, block.where)
+    square = 0.0
+    for array in upload.values():
+        square += float(np.vdot(array, array))
+    norm, held = math.sqrt(square), half.recovery(state, block.where)
     most = math.inf
     if held is not None:
-        facts = Facts.from_json(agent.facts)
-        usual = session.usual(facts)
+        facts, usual = session.usual(agent.facts)
         local = half.with_settings(own_settings(agent.own)) if agent.own else half
         bounds = [(1.0, local, facts)]
-        bounds += [(SEVERAL, local, usual)] if usual != facts else []
-        bounds += [(MANY, half, usual)] if agent.own else []
+        if usual is not facts:
+            bounds.append((SEVERAL, local, usual))
+        if agent.own:
+            bounds.append((MANY, half, usual))
         start, sent = starting_rows(held, 0), block.sent_to(0)
         for times, by, known in bounds:
-            with suppress(NoCertificateError):  # nothing is proven of the noise: there is no bound
+            try:
                 most = min(most, times * by.upload_bound(by.agent, known, start, sent, round_))
+            except NoCertificateError:  # nothing is proven of the noise: there is no bound
+                continue
     if math.isfinite(most) and not norm <= ROUNDED * most:
         raise UploadError(
             f"upload of norm {norm:.3g}: clip and noise explain {most:.3g} at most; it is not of "

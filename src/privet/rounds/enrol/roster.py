@@ -429,6 +429,8 @@ class Roster:
     data_changes: int = 0
     """The number of times that an agent enrolled with another number of examples than before."""
     stating: set[str] = field(default_factory=set)
+    statements: int = field(default=0, init=False, repr=False, compare=False)
+    """The number of times that an agent enrolled with other public numbers than before."""
     """Agents that may have stated an account of a ledger file that is not joined yet."""
     changes: Changes = field(default_factory=Changes)
     """What the next checkpoint has to hold."""
@@ -845,6 +847,8 @@ class Roster:
         if old is None:
             self.agents[name] = now
             return
+        if old is None or old.facts != now.facts:
+            self.statements += 1
         now.tasks, now.head, now.unbound = old.tasks, old.head, old.unbound
         if question.fixed:  # else nothing is charged, for which they would count
             now.earlier = tuple(dict.fromkeys(one for one in old.terms if one not in now.terms))

@@ -128,7 +128,7 @@ def test_units_of_targets_are_doubted_and_dates_are_not() -> None:
         {"seen": normal(18000 * k, 9), "x": normal(0, 1), "": normal(3 * k, 0.1)} for k in (1, 9)
     ]
     sites = {f"s{at}": Meaning(facts, label, rows=one) for at, one in enumerate(own)}
-    assert [line.split(":")[0] for line in of_units(sites)] == ["column weight"]
+    assert [line.split(":")[0] for line in of_units(sites).units] == ["column weight"]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_site_whose_numbers_alone_scale_those_of_all_is_named(odd: list[float]
     def lines(numbers: list[float], **facts: Any) -> list[str]:
         each = [numbers, *([80.0, 50.0 + place, 8000.0] for place in range(4))]
         own = [Meaning({"age": facts}, rows={"age": rows}) for rows in each]
-        return of_units({f"s{at}": one for at, one in enumerate(own)})
+        return of_units({f"s{at}": one for at, one in enumerate(own)}).alone
 
     (line,) = lines(odd)
     assert line.startswith("column age: ")

@@ -965,6 +965,77 @@ def test_a_missing_account_of_a_former_node_is_not_forgotten() -> None:
     assert len(here.agents["a"].former) == 2
 
 
+def with_rows(name: str, *numbers: float) -> Callable[[Meaning], Meaning]:
+    """Return what states other numbers of a column's rows, or with an empty name of all columns."""
+
+    def change(own: Meaning) -> Meaning:
+        names = [name] if name else list(own.rows)
+        return replace(own, rows={**own.rows, **dict.fromkeys(names, numbers)})
+
+    return change
+
+
+def plain_tables(tmp_path: Path, change: Callable[[Meaning], Meaning], liar: str) -> Liar:
+    """Return a grid of three tables without a schema, of which one states other numbers."""
+    contexts = of_tables(tmp_path, change, liar).contexts.values()
+    nodes = [{k: v for k, v in one.node_config.items() if k != "schema"} for one in contexts]
+
+    def state(record: Any, _: Message) -> None:
+        own = Meaning.from_text(record["encoding"])
+        record["encoding"] = change(own).text if own.rows else own.text  # then as all agreed
+
+    made = Liar(client_app(None, problem_from_context), nodes)
+    made.change, made.liar, made.keys = state, liar, {}
+    return made
+
+
+@pytest.mark.parametrize("liar", ["0", "2"])
+@pytest.mark.parametrize(
+    ("name", "numbers", "why"),
+    [
+        ("", (1e120, 50.0, 1e240), "states 1e+120 rows of column 'age', and enrols with "),
+        ("age", (1e15, 50.0, 1e25), "states 1e+15 rows of column 'age', and enrols with "),
+        ("dose", (3.5, 3.0, 1.0), "states a number of rows of column 'dose' that is not whole"),
+        ("age", (1.0, 50.0, 1e200), "states a deviation of 1 rows of column 'age'"),
+    ],
+)
+def test_a_site_that_states_more_rows_than_it_has_scales_nobody_s_numbers(
+    tmp_path: Path, liar: str, name: str, numbers: tuple[float, ...], why: str
+) -> None:
+    strategy = FedPLT(num_agents=3, patience=2.0)
+    result = play(strategy, plain_tables(tmp_path, with_rows(name, *numbers), liar), {"x": 4})
+    honest = tuple(one for one in "012" if one != liar)
+    assert [done.participants for done in result.history] == [honest] * 2
+    (line,) = set(strategy.run.session.roster.rejected.values())
+    assert line.startswith(f"agent {liar}: {why}")
+    agreed = strategy.run.session.encoding.meaning
+    assert agreed is not None
+    assert 1 < agreed.scale["age"][1] < 100
+
+
+def test_a_number_of_examples_that_no_site_has_is_turned_away() -> None:
+    strategy = plain()
+    facts = replace(Facts(1 << 41, 1.0, 4), divisor=float(1 << 41)).to_json()
+    fields = {"num-examples": 1 << 41, "facts": facts}
+    result = play(strategy, grid("fed-plt", setting(**fields), "4"))
+    assert [done.participants for done in result.history] == others("4")
+    assert "2199023255552 examples are stated, expected 2^40" in str(
+        strategy.run.session.roster.rejected
+    )
+
+
+def test_a_site_that_alone_changes_the_scaling_is_named_in_the_history(tmp_path: Path) -> None:
+    """What it states could be so: that is for a person to judge."""
+    strategy = FedPLT(num_agents=3, patience=2.0)
+    result = play(
+        strategy, plain_tables(tmp_path, with_rows("age", 40.0, 50.0, 1e14), "2"), {"x": 4}
+    )
+    assert [done.participants for done in result.history] == [("0", "1", "2")] * 2
+    (line,) = [note for note in result.history[0].notes if note.startswith("column age")]
+    assert "'2'" in line
+    assert not [note for note in result.history[1].notes if "column age" in note]
+
+
 def test_the_usual_numbers_are_those_that_agents_state_now() -> None:
     """One that enrols again with other numbers changes them, at an equal number of agents."""
     numbers = Facts(40, 40.0, 4, loss="logistic", regularizer="l2")

@@ -20,7 +20,7 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from privet.data.source_column import SourceColumn
-from privet.wire.enrolment import LONGEST_LAYOUT
+from privet.wire.enrolment import LONGEST_LAYOUT, MOST_EXAMPLES
 
 ENCODING_RECORD = "privet.encoding"
 """In a node's context: the encoding that the run's agents have agreed on, where it is not its own:
@@ -615,5 +615,6 @@ def _require_facts(made: Meaning) -> None:
         counts = given[1::2]
         if len(given) % 2 or len(given) > _MOST_CODES or not all(map(math.isfinite, given)):
             raise TypeError(f"numbers of {name!r} that are no codes with their rows")
-        if min(counts, default=0.0) < 1 or max(counts) > 10.0 ** _BOUNDS[0]:
+        whole = all(one.is_integer() for one in counts)
+        if not whole or min(counts, default=0.0) < 1 or max(counts) > MOST_EXAMPLES:
             raise TypeError(f"codes of {name!r} in numbers of rows that are none")

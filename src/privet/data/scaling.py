@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
+from typing import NamedTuple
 
 import numpy as np
 
 from privet.data.codes import codes_apart, parted_codes
 from privet.data.dataset import Encoding, FloatArray, some
-from privet.data.meaning import Meaning
+from privet.data.meaning import Meaning, read
 from privet.data.source_column import SourceColumn
 
 _LABEL = ""
@@ -183,13 +184,48 @@ def _shares(name: str, categories: Sequence[str], sites: Iterable[Meaning]) -> l
     return [count / total for count in counts.values()]
 
 
+def fault_of_rows(statement: str, num_examples: int) -> str:
+    """Return why a site of so many examples cannot have rows of which it states such numbers.
+
+    An empty text says that it can. Numbers of rows are whole, and at most that of the examples and
+    that of the rows with a label; at most one row has no deviation. More is not to be compared: the
+    squares are of deviations from the stated mean, so that any that are not negative are possible.
+    """
+    if (site := read(statement)) is None:
+        return ""
+    label = str(site.label.get("name", ""))
+    labels = site.rows.get(_LABEL, [math.inf])[0]
+    for name, given in site.rows.items():
+        categories = "categories" in site.columns.get(name, {})
+        counts = given if categories else given[:1]
+        number, of = sum(counts), f"rows of column {name or label!r}"
+        if not all(float(one).is_integer() for one in counts):
+            return f"states a number of {of} that is not whole"
+        if number > num_examples:
+            return f"states {number:.6g} {of}, and enrols with {num_examples} examples"
+        if number > labels:
+            return f"states {number:.6g} {of}, and {labels:.6g} with a label"
+        if not categories and number <= 1 and given[2] > 0:
+            return f"states a deviation of {number:.6g} {of}"
+    return ""
+
+
 # ------------------------------------------------------------------ units
 
 
-def of_units(sites: Mapping[str, Meaning]) -> list[str]:
-    """Return, of each column of numbers that sites scale by their own rows, a line where these lie
-    so far apart at sites that they may be in several units, or may be different codes."""
-    lines = []
+class Doubts(NamedTuple):
+    """Lines on columns of numbers that sites scale by their own rows."""
+
+    units: list[str]
+    """Where they lie so far apart at sites that they may be in several units, or may be different
+    codes."""
+    alone: list[str]
+    """The same where one site alone changes the deviation of all sites' rows (`moved_by_one`)."""
+
+
+def of_units(sites: Mapping[str, Meaning]) -> Doubts:
+    """Return the doubts about columns of numbers; a column that is in one list is in no other."""
+    doubts = Doubts([], [])
     for name in dict.fromkeys(name for site in sites.values() for name in site.rows):
         columns = {one: site.columns.get(name, {}) for one, site in sites.items()}
         if any("categories" in facts or "dates" in facts for facts in columns.values()):
@@ -199,10 +235,11 @@ def of_units(sites: Mapping[str, Meaning]) -> list[str]:
         given = {one: sites[one].codes.get(name, ()) for one, rows in known.items() if rows[0]}
         codes = {one: dict(zip(x[::2], x[1::2], strict=True)) for one, x in given.items()}
         found = of_numbers(known, codes)
-        if not (found or any("range" in facts for facts in columns.values())):
-            found = moved_by_one(known)
-        lines += [f"column {shown}: {one}" for one in found]
-    return lines
+        stated = any("range" in facts for facts in columns.values())
+        moved = [] if stated else moved_by_one(known)
+        lines = doubts.alone if moved else doubts.units
+        lines.extend(f"column {shown}: {one}" for one in found or moved)
+    return doubts
 
 
 def moved_by_one(sites: Mapping[str, Sequence[float]]) -> list[str]:

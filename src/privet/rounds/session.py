@@ -430,13 +430,20 @@ class Session:
 
     def _tell_of_columns(self, stated: Mapping[str, str]) -> None:
         """Log columns whose numbers lie so far apart at sites that their units may differ, and
-        categories that the run has from a single site."""
+        categories that the run has from a single site.
+
+        A site that alone changes the deviation of all is named in the run's history as well.
+        """
         if (agreed := self.encoding.meaning) is None:
             return
         read_ones = {name: one for name, text in stated.items() if text and (one := read(text))}
         alike = {name: one for name, one in read_ones.items() if one.difference(agreed) is None}
-        if agreed.scale and (found := of_units(alike)):
-            log.warning("%s", one_line(listed(found)))
+        if agreed.scale:
+            doubts = of_units(alike)
+            if doubts.units:
+                log.warning("%s", one_line(listed(doubts.units)))
+            for line in doubts.alone:
+                self.roster.note(one_line(line))
         if found := categories_alone(alike):
             log.info("categories of a single agent: %s", one_line(listed(found)))
 

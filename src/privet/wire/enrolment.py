@@ -20,6 +20,8 @@ LONGEST_FACTS = 2000
 LONGEST_LAYOUT = 1_000_000
 """Characters of the names and shapes of its model at most, and of what its columns mean."""
 
+MOST_EXAMPLES = 1 << 40
+"""Examples, and rows of a column, of one node at most."""
 
 MOST_ROUNDS = 64
 """Rounds whose states a node names at most; it holds two."""
@@ -141,6 +143,8 @@ def sound(enrolment: Enrolment) -> Enrolment:
     if (length := len(enrolment.own_settings)) > LONGEST_FACTS:
         raise WireError(f"own settings have {length} characters, at most {LONGEST_FACTS}")
     require_readable(enrolment.ledger)
+    if enrolment.num_examples > MOST_EXAMPLES:
+        raise WireError(f"{enrolment.num_examples} examples are stated, expected 2^40 at most")
     if (count := len(enrolment.rounds)) > MOST_ROUNDS:
         raise WireError(f"states of {count} rounds are named, at most {MOST_ROUNDS} are read")
     if not 0.0 <= enrolment.step_size < math.inf:

@@ -24,6 +24,7 @@ from flwr.serverapp import Grid
 from privet.core import RunError, WireError
 from privet.core.errors import INSTEAD_OF_OTHER_APPS, listed, one_line
 from privet.data.meaning import has_numbers, in_digests, is_statement
+from privet.data.scaling import fault_of_rows
 from privet.kernel import AgentLedger, Facts
 from privet.kernel.agent_ledger import LONGEST_ACCOUNT, MOST_RELEASES
 from privet.kernel.masks import is_usable
@@ -428,9 +429,9 @@ class Roster:
     """Agents that the operator leaves out."""
     data_changes: int = 0
     """The number of times that an agent enrolled with another number of examples than before."""
-    stating: set[str] = field(default_factory=set)
     statements: int = field(default=0, init=False, repr=False, compare=False)
     """The number of times that an agent enrolled with other public numbers than before."""
+    stating: set[str] = field(default_factory=set)
     """Agents that may have stated an account of a ledger file that is not joined yet."""
     changes: Changes = field(default_factory=Changes)
     """What the next checkpoint has to hold."""
@@ -490,7 +491,7 @@ class Roster:
     def leave_out(self, name: str, why: str) -> None:
         """Ask an agent no more in this run."""
         self.agents[name].out = why
-        self._note(f"agent {name} is asked no more: {why}")
+        self.note(f"agent {name} is asked no more: {why}")
 
     def turn_away(self, name: str, why: str) -> None:
         """Turn an enrolled agent away, before the run has a state of it."""
@@ -518,7 +519,7 @@ class Roster:
         self._to_compare.clear()
         for library, names in others.items():
             agents = listed(names)
-            self._note(f"privet {version} here, {library} on the nodes of agents {agents}")
+            self.note(f"privet {version} here, {library} on the nodes of agents {agents}")
 
     def take_notes(self) -> list[str]:
         """Return, once, the lines for the history on nodes that were turned away or changed."""
@@ -786,7 +787,7 @@ class Roster:
                 if node in self._pauses:
                     log.info("%s", line)
                 else:
-                    self._note(line)
+                    self.note(line)
                 self._pause(node)
         return reply.content
 
@@ -803,6 +804,8 @@ class Roster:
         if of_rows:
             # Agents that keep to themselves take no such scaling: it is not to be that of most.
             problem = "scales its columns by numbers of its rows, which no agent of this run takes"
+        elif fault := stated and fault_of_rows(enrolment.encoding, enrolment.num_examples):
+            problem = fault  # its numbers are not to be in the scaling that is agreed on
         elif problem and question.open and stated:
             self.unfit[node] = Unfit(
                 enrolment.agent, enrolment.encoding, one_line(problem), enrolment.dim
@@ -844,11 +847,11 @@ class Roster:
         self.waiting.pop(now.node, None)
         refused = self.rejected.pop(now.node, None)
         old = self.agents.get(name)
+        if old is None or old.facts != now.facts:
+            self.statements += 1
         if old is None:
             self.agents[name] = now
             return
-        if old is None or old.facts != now.facts:
-            self.statements += 1
         now.tasks, now.head, now.unbound = old.tasks, old.head, old.unbound
         if question.fixed:  # else nothing is charged, for which they would count
             now.earlier = tuple(dict.fromkeys(one for one in old.terms if one not in now.terms))
@@ -869,7 +872,7 @@ class Roster:
                 self._reject(now.node, f"{change}: a private run keeps the number", refused)
                 old.out = self.rejected[now.node] if same else out
                 return
-            self._note(change)
+            self.note(change)
         if len(now.earlier) > max(MOST_EARLIER, len(old.earlier)):
             why = f"agent {name} changed its numbers or settings more than {MOST_EARLIER} times"
             self._reject(now.node, why, refused)
@@ -888,7 +891,7 @@ class Roster:
         now.apart = bool(now.former) and (old.apart or now.stated in ("", "[]"))
         self.agents[name] = now
         self._restarted.append(name)
-        self._note(
+        self.note(
             f"agent {name}: node {now.node} takes the place of a lost one and starts from scratch"
         )
         if full:
@@ -897,7 +900,7 @@ class Roster:
     def _turn_away(self, name: str, claims: int, holds: int) -> None:
         """Turn a node away, which waits for a name that another one holds."""
         self.waiting[claims] = name
-        self._note(
+        self.note(
             f"agent {name}: node {claims} claims this name, which node {holds} holds: turned away"
         )
 
@@ -906,15 +909,16 @@ class Roster:
         new = [node for node in nodes if self.rejected.get(node) != INSTEAD_OF_OTHER_APPS]
         if new:
             nodes_listed = listed(f"node {node}: {INSTEAD_OF_OTHER_APPS}" for node in new)
-            self._note(f"turned away: {nodes_listed}")
+            self.note(f"turned away: {nodes_listed}")
 
-    def _note(self, line: str) -> None:
+    def note(self, line: str) -> None:
+        """Log a line, and keep it for the history."""
         log.warning("%s", line)
         self._notes.append(line)
 
     def _reject(self, node: int, reason: str, before: str | None = None) -> None:
         if reason not in (before, self.rejected.get(node)):
-            self._note(f"node turned away: {reason}")
+            self.note(f"node turned away: {reason}")
         self.rejected[node] = reason
         self._pause(node)
 

@@ -5,6 +5,9 @@ A seat is an actor with some of the nodes. What becomes of the nodes of an actor
 * Its host lives: another actor takes its place, for which a round waits `REPLACE_PATIENCE`.
 * Its host is gone, or that time is over: the nodes go to the actors that are left.
 * None is left: the nodes are absent until a host joins.
+* A node was at work on a message, which the arena says on this machine: it is named, and has the
+  process to itself from then on. The other nodes go to processes without such a node; where there
+  is none, it joins one that has such nodes alone. A run with one process names it only.
 
 Their states are lost. As many actors as are wanted beyond those that are there wait in Ray's queue,
 as reserves; one that starts, on a host that joined, is given a share of the nodes with their
@@ -70,6 +73,11 @@ class Seat:
         Whether the actor is known to see the arena.
     failures : int
         The actors in a row that did not start in this seat before this one.
+    apart : bool
+        Whether its nodes are those at whose work a process ended.
+    by_message : bool
+        Whether a process of it ended and it is not known at whose work: until it has answered
+        messages again, its nodes are sent messages, one after the other.
     """
 
     number: int
@@ -82,6 +90,8 @@ class Seat:
     former_host: str = ""
     shared: bool = False
     failures: int = 0
+    apart: bool = False
+    by_message: bool = False
 
 
 class Actors:
@@ -175,9 +185,29 @@ class Actors:
             return last_line(error)
         started = bool(seat.host) or self._has_started(seat)
         why = "its process ended" if started else f"its process did not start: {last_line(error)}"
+        node = seat.arena.at_work if started and seat.arena else 0
+        if node:
+            why += f" at the work of agent {name_of(self._configs[node], node)}"
         if seat in self.seats:
-            self._replace(seat, 0 if started else seat.failures + 1, why)
+            seat.by_message |= started and not node
+            self._replace(seat, 0 if started else seat.failures + 1, why, node)
         return why
+
+    def _set_apart(self, seat: Seat, node: int) -> None:
+        """Part a node, at whose work the process of a seat ended, from the seat's other nodes.
+
+        None of them has a state: the process that ended had them.
+        """
+        others = [one for one in self.seats if one.host and one is not seat]
+        takers = [one for one in others if not one.apart]
+        rest = [one for one in seat.nodes if one != node]
+        if seat.apart or not rest:
+            seat.apart = True
+        elif takers:
+            seat.apart = True
+            self._hand_out(seat, rest, takers)
+        elif others:
+            self._hand_out(seat, [node], others[:1])
 
     def tend(self, patience: float, busy: Container[int]) -> None:
         """Look at the hosts, wait for replacements, and move nodes to actors that work.
@@ -253,8 +283,11 @@ class Actors:
         """Return whether it is known that an actor has started, or that it could not."""
         return bool(self._ray.wait([seat.ready], num_returns=1, timeout=0.0)[0])
 
-    def _replace(self, seat: Seat, failures: int, why: str) -> None:
-        """Put another actor into a seat; ``why`` is empty where a line has said it."""
+    def _replace(self, seat: Seat, failures: int, why: str, node: int = 0) -> None:
+        """Put another actor into a seat; ``why`` is empty where a line has said it.
+
+        ``node`` is the one at whose work the actor ended, if that is known.
+        """
         place = f"process {seat.number + 1}"
         if failures >= MOST_FAILURES:
             raise RunError(
@@ -267,8 +300,11 @@ class Actors:
                 *(place, len(self.seats), len(seat.nodes), why),
             )
         self._ray.kill(seat.actor)
+        if node:
+            self._set_apart(seat, node)
         successor = self._seat(seat.number, seat.nodes)
         successor.failures, successor.former_host = failures, seat.host or seat.former_host
+        successor.apart, successor.by_message = seat.apart, seat.by_message
         self.seats[self.seats.index(seat)] = successor
 
     # ------------------------------------------------------------------ moving nodes
@@ -294,16 +330,25 @@ class Actors:
         """Give the nodes of a seat, without states, to seats that work, the emptiest first."""
         self.seats.remove(seat)
         self._ray.kill(seat.actor)
-        share = math.ceil(len(seat.nodes) / len(working)) or 1
-        firsts = range(0, len(seat.nodes), share)
-        takers = sorted(working, key=lambda one: len(one.nodes))
-        for taker, first in zip(takers, firsts, strict=False):
-            self._give(taker, seat.nodes[first : first + share], None)
+        takers = [one for one in working if not one.apart] or working
+        count, number = len(seat.nodes), self._hand_out(seat, seat.nodes, takers)
         log.warning(
             "%s of process %d, whose states are lost, go to %s on the hosts that are left",
-            *(counted(len(seat.nodes), "agent"), seat.number + 1),
-            counted(len(firsts), "process", "processes"),
+            *(counted(count, "agent"), seat.number + 1),
+            counted(number, "process", "processes"),
         )
+
+    def _hand_out(self, seat: Seat, nodes: Sequence[int], working: Sequence[Seat]) -> int:
+        """Give some of a seat's nodes, without states, to other seats; return to how many."""
+        share = math.ceil(len(nodes) / len(working)) or 1
+        parts = [list(nodes[first : first + share]) for first in range(0, len(nodes), share)]
+        moved = set(nodes)
+        seat.nodes = [one for one in seat.nodes if one not in moved]
+        for taker, part in zip(
+            sorted(working, key=lambda one: len(one.nodes)), parts, strict=False
+        ):
+            self._give(taker, part, None)
+        return len(parts)
 
     def _seat_reserves(self, busy: Container[int]) -> None:
         """Give a share of the nodes to reserves that have started, and ask for as many as lack."""

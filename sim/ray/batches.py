@@ -16,6 +16,7 @@ import mmap
 import os
 import pickle
 import secrets
+import struct
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -28,6 +29,8 @@ SIZE = 1 << 29
 """Bytes of an arena, which takes up as many as have been written; others stay in the pickle, where
 each is copied several times more. What a round wrote stays: the next one needs as much, and pages
 that are new take longer than the copy."""
+AT_WORK = struct.Struct("<Q")
+"""The id of the node at work, behind the values; 0 while none is."""
 CROSSES_ONCE = 1 << 17
 """Bytes from which a value for several actors goes to the object store; below, Ray copies it to
 each of them within the call."""
@@ -62,11 +65,13 @@ class Arena:
                 raise OSError("this system does not support anonymous files")
             name = f"privet-{secrets.token_hex(8)}"
             file = os.memfd_create(name)
-            os.ftruncate(file, SIZE)
+            os.ftruncate(file, SIZE + AT_WORK.size)
+            # Reserved, as `write` does, before anybody writes it.
+            os.posix_fallocate(file, SIZE, AT_WORK.size)
         self.address = f"/proc/{os.getpid()}/fd/{file} {name}"
         weakref.finalize(self, os.close, file)
         self._file, self._reserved = file, 0
-        self.memory = mmap.mmap(file, SIZE)
+        self.memory = mmap.mmap(file, SIZE + AT_WORK.size)
 
     def write(self, begin: int, value: bytes) -> bool:
         """Write a value at a place; return whether there is room for it.
@@ -75,7 +80,7 @@ class Arena:
         itself would end the process with SIGBUS.
         """
         end = begin + len(value)
-        if end > len(self.memory):
+        if end > SIZE:
             return False
         if end > self._reserved:
             try:
@@ -85,6 +90,16 @@ class Arena:
             self._reserved = end
         self.memory[begin:end] = value
         return True
+
+    @property
+    def at_work(self) -> int:
+        """The node whose message is being answered, 0 for none; it outlives the process."""
+        (node,) = AT_WORK.unpack_from(self.memory, SIZE)
+        return int(node)
+
+    @at_work.setter
+    def at_work(self, node: int) -> None:
+        AT_WORK.pack_into(self.memory, SIZE, node)
 
 
 def new_arena(address: str = "") -> Arena | None:

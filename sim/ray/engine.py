@@ -276,7 +276,7 @@ class RayGrid(LocalGrid):
                 if message_id not in unwanted:
                     self.arrived(message, Message(Error(CRASHED, reason), reply_to=message))
         else:
-            seat.shared = answers.shared
+            seat.shared, seat.by_message = answers.shared, False
             for (message_id, message), reply in zip(sent, replies, strict=True):
                 if message_id not in unwanted:
                     self.arrived(message, reply)
@@ -299,7 +299,12 @@ class RayGrid(LocalGrid):
         busy, shares = self._busy(), dict[Seat, list[int]]()
         for place, node in enumerate(nodes):
             seat = self._actors.seat_of(node)
-            if node in self.online and seat is not None and seat.number not in busy:
+            if (
+                node in self.online
+                and seat is not None
+                and not seat.by_message
+                and seat.number not in busy
+            ):
                 shares.setdefault(seat, []).append(place)
         told: Any = shared
         if len(shares) > 1 and payload_bytes(shared) >= CROSSES_ONCE:

@@ -61,17 +61,27 @@ class Shard:
 
         def answered() -> Iterator[Message]:
             for message in messages:
-                replies.append(self._nodes.answer(message))
+                replies.append(self._answer(message))
                 yield replies[-1]
 
         arena = self._arena if free else None
         try:
             packed = pack(answered(), arena).batch
         except Exception:  # some reply holds a value that cannot be pickled
-            replies += [self._nodes.answer(rest) for rest in messages[len(replies) :]]
+            replies += [self._answer(rest) for rest in messages[len(replies) :]]
             fit = [_sendable(*one) for one in zip(messages, replies, strict=True)]
             packed = pack(fit, arena).batch
         return PackedReplies(packed, self._arena is not None)
+
+    def _answer(self, message: Message) -> Message:
+        """Return a node's reply; the arena says meanwhile which node is at work."""
+        if self._arena is None:
+            return self._nodes.answer(message)
+        self._arena.at_work = message.metadata.dst_node_id
+        try:
+            return self._nodes.answer(message)
+        finally:
+            self._arena.at_work = 0
 
     def train(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -304,6 +305,39 @@ def test_what_only_the_agents_of_a_killed_actor_knew_is_in_the_checkpoint(
     assert sorted(n for table in load(tmp_path / "run.npz").node_states for n in table.names) == [
         *NAMES
     ]
+
+
+class Fatal(BinaryLogistic):
+    """Ends its own process by SIGKILL at every gradient, as the system does to the largest."""
+
+    def gradient(self, x: Any, rows: Any = None) -> Any:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("by_message", [True, False])
+def test_an_agent_that_kills_its_process_costs_its_neighbours_nothing_from_then_on(
+    session: Any, by_message: bool, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    """Batched agents are asked one by one after the first time, and parted after the second."""
+    if by_message:
+        monkeypatch.setattr(RayGrid, "train_together", lambda *_, **__: Worked([], {}))
+    fatal = Fatal(PROBLEMS[3].features, PROBLEMS[3].labels, regularizer=PROBLEMS[3].regularizer)
+    problems = {**dict(enumerate(PROBLEMS)), 3: fatal}
+
+    def make_app() -> Any:
+        return client_app(None, lambda context: problems[position(context)])
+
+    with RayGrid(make_app, AGENTS, actors=2) as grid, caplog.at_level("WARNING"):
+        result = run(FedPLT(num_agents=AGENTS, **PLT), grid, 5)
+    named = Failure(FailureCode.LOST, "error 8: its process ended at the work of agent 3")
+    unknown = Failure(FailureCode.LOST, "error 8: its process ended")
+    first = [dict.fromkeys("34", named if by_message else unknown)]
+    second = [] if by_message else [dict.fromkeys("34", named)]
+    alone: list[dict[str, Failure]] = [{"3": named}] * (5 - len(first + second))
+    assert [done.failures for done in result.history] == [*first, *second, *alone]
+    assert "is replaced, its 1 agents lost their state: its process ended at the work of" in (
+        caplog.text
+    )
 
 
 def test_agent_that_cannot_build_its_problem_is_turned_away_by_name(grid: Killing) -> None:

@@ -154,10 +154,12 @@ class Stage:
         self.actors.tend(600.0, ())
         return time.monotonic() - begun
 
-    def fail(self, number: int) -> None:
+    def fail(self, number: int, at_work: int = 0) -> None:
         """End the process of a seat and let a request notice."""
         seat = self.actors.seats[number]
         seat.actor.ended = True
+        if at_work:
+            seat.arena.at_work = at_work
         self.actors.lost(seat, RayActorError("ended"))
 
     @property
@@ -194,6 +196,38 @@ def test_a_process_is_replaced_on_its_host_and_waited_for() -> None:
     assert stage.shares == [[0, 1, 2], [3, 4, 5]]
     assert stage.absent == []
     assert stage.actors.seats[0].host == "host-1"
+
+
+def test_agents_at_whose_work_processes_end_share_none_with_others(caplog: Any) -> None:
+    stage = Stage(3)
+    stage.fail(1, at_work=2)
+    stage.tend()
+    assert sorted(stage.shares) == [[0, 1, 3], [2], [4, 5]]
+    assert caplog.messages == [
+        "process 2 of 3 is replaced, its 2 agents lost their state: "
+        "its process ended at the work of agent 2"
+    ]
+    stage.fail(1, at_work=2)
+    stage.tend()
+    assert sorted(stage.shares) == [[0, 1, 3], [2], [4, 5]]
+    stage.fail(2, at_work=4)
+    stage.tend()
+    assert sorted(stage.shares) == [[0, 1, 3, 5], [2], [4]]
+    stage.fail(0, at_work=3)  # no other process is left for 0, 1 and 5
+    stage.tend()
+    assert sorted(stage.shares) == [[0, 1, 5], [2, 3], [4]]
+    assert stage.absent == []
+    for seat in stage.actors.seats:
+        assert set(seat.nodes) <= set(seat.actor.nodes)
+
+
+def test_agents_of_a_lost_host_go_to_none_that_ended_its_process() -> None:
+    stage = Stage(3)
+    stage.fail(1, at_work=2)
+    stage.tend()
+    stage.ray.lose("host-3")
+    stage.tend()
+    assert sorted(stage.shares) == [[0, 1, 3, 4, 5], [2]]
 
 
 def test_a_replacement_without_room_has_a_deadline(caplog: Any) -> None:

@@ -108,6 +108,10 @@ class Server(ServerHalf[State]):
     state = State
     last: ClassVar[str] = "center"
     no_server_optimizer: ClassVar[str] = ""
+    no_adaptive_step: ClassVar[str] = (
+        "its y is the mean of the agents' z_i, which would stay behind; momentum works, and so "
+        "does scaffold"
+    )
 
     agent: SplittingAgent = field(default_factory=Agent)
     h: ProximalFunction = field(default_factory=Zero)

@@ -38,6 +38,9 @@ class Server(ServerHalf[State]):
 
     state = State
     no_server_optimizer: ClassVar[str] = ""
+    no_adaptive_step: ClassVar[str] = (
+        "its step holds h / alpha, which would be rescaled; momentum works, and so does scaffold"
+    )
 
     agent: Agent = field(default_factory=Agent)
 

@@ -192,6 +192,16 @@ def test_each_kind_of_absence_has_its_code() -> None:
     assert codes == {"0": "refused", "1": "failed", "2": "lost"}
 
 
+def test_a_client_app_that_stopped_responding_is_told_of_state_path() -> None:
+    from flwr.supernode.nodestate.in_memory_nodestate import CLIENT_APP_CRASHED_ERROR as flowers
+
+    found = play(Answering({"0": flowers, "1": Error(2, "its ClientApp raised")}))
+    texts = {name: failure.text for name, failure in found.history[1].failures.items()}
+    assert texts["0"].startswith(f"error {flowers.code}: ClientApp stopped responding")
+    assert "without state-path in the node config" in texts["0"]
+    assert texts["1"] == "error 2: its ClientApp raised"
+
+
 def test_an_agent_cannot_speak_for_flower() -> None:
     errors = {"0": Error(FAILED, NO_HANDLER), "1": Error(2, f"of Ray: {NO_HANDLER}")}
     found = play(Answering(errors))

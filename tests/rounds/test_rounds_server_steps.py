@@ -138,15 +138,26 @@ def test_the_limit_stays_the_methods_own(kind: Any, keys: Any, momentum: float) 
     assert np.allclose(result.arrays["x"].numpy(), OPTIMUM, atol=1e-7)
 
 
-@pytest.mark.parametrize("kind", [FedDyn, FedPLT])
-def test_a_resumed_run_goes_on_bit_by_bit(kind: Any, tmp_path: Path) -> None:
-    own = {"num_agents": 3, "server_optimizer": "adam", "server_learning_rate": 0.05}
+@pytest.mark.parametrize(
+    ("kind", "optimizer"), [(FedDyn, "momentum"), (FedPLT, "momentum"), (Scaffold, "adam")]
+)
+def test_a_resumed_run_goes_on_bit_by_bit(kind: Any, optimizer: str, tmp_path: Path) -> None:
+    own = {"num_agents": 3, "server_optimizer": optimizer, "server_learning_rate": 0.05}
     start, file = ArrayRecord({"x": Array(np.zeros(DIM))}), tmp_path / "checkpoint"
     name = kind(**own).half.name
     whole = kind(**own).start(grid_of(name, PROBLEMS), start, num_rounds=6)
     kind(**own).start(grid_of(name, PROBLEMS), start, num_rounds=3, checkpoint=file)
     rest = kind(**own).start(grid_of(name, PROBLEMS), start, num_rounds=6, resume=file)
     assert np.array_equal(whole.arrays["x"].numpy(), rest.arrays["x"].numpy())
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "yogi"])
+@pytest.mark.parametrize("kind", [FedDyn, FedPLT])
+def test_adaptive_steps_are_refused_where_duals_are_in_the_step(kind: Any, optimizer: str) -> None:
+    name = "fed-dyn" if kind is FedDyn else "fed-plt"
+    with pytest.raises(ConfigError, match=f"server-optimizer = {optimizer}: not with {name}: its"):
+        kind(server_optimizer=optimizer, server_learning_rate=0.05)
+    kind(server_optimizer="momentum")
 
 
 def test_a_method_that_follows_its_mean_refuses_one() -> None:

@@ -33,6 +33,12 @@ MOD_FAILED = 6
 """Flower's error code for a message that a mod of the ClientApp does not pass on (never will)."""
 NO_HANDLER = "No query function registered with name 'privet'"
 """Flower's error text for a ClientApp of another library; Ray may put its own text before it."""
+NO_ANSWER = "ClientApp stopped responding"
+"""Flower's error text for a ClientApp that ended, or was too slow to pass its reply on."""
+STATE_IN_MESSAGES = (
+    "its process ended, or a large model's state took too long on its way: without state-path in "
+    "the node config, Flower passes the state on at every message"
+)
 NOT_OURS = -2
 """Code of the reply of such a ClientApp, not one of Flower's."""
 STOPPED = -3
@@ -290,6 +296,7 @@ def sort_replies(owners: Mapping[str, str], messages: Iterable[Message]) -> dict
         elif not reply.is_from_agent and NO_HANDLER in why:
             reply = Reply(None, INSTEAD_OF_OTHER_APPS, NOT_OURS)
         elif not reply.is_from_agent and code != STOPPED:
-            reply = Reply(None, f"error {code}: {reply.reason}", code)
+            advice = f": {STATE_IN_MESSAGES}" if NO_ANSWER in why else ""
+            reply = Reply(None, f"error {code}: {reply.reason}{advice}", code)
         by_agent[name] = reply
     return by_agent

@@ -104,6 +104,9 @@ class ServerHalf(ServerMethod[S]):
     no_server_optimizer: ClassVar[str] = "what its server computes is no step of a model"
     """Why no optimizer of the server may take its step; empty where it may."""
 
+    no_adaptive_step: ClassVar[str] = ""
+    """Why adam and yogi may not, which rescale every coordinate; empty where they may."""
+
     # ------------------------------------------------------------------ the agents' settings
 
     def settings(self) -> Settings:

@@ -28,6 +28,8 @@ from privet.core.key import setting
 
 from .half import ServerHalf
 
+ADAPTIVE = ("adam", "yogi")
+"""The optimizers that take another step than a multiple of the method's own steps."""
 SAVED = "server-steps/"
 """What the names of an optimizer's vectors begin with in a checkpoint."""
 

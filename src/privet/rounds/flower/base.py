@@ -54,6 +54,7 @@ from ..observers import (
 )
 from ..participation import All, Participation
 from ..participation import from_config as participation_of
+from ..server_steps import ADAPTIVE
 from ..session import METRICS
 from ..shared_regularizer import RegularizerSettings
 from ..stop import Stop
@@ -158,8 +159,10 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         )
         require_weights(self.half, self.options.agent_weights)
         steps = self.options.server_optimizer
-        if steps != "none" and self.half.no_server_optimizer:
-            why = self.half.no_server_optimizer
+        why = "" if steps == "none" else self.half.no_server_optimizer
+        if steps in ADAPTIVE:
+            why = why or self.half.no_adaptive_step
+        if why:
             raise ConfigError(f"server-optimizer = {steps}: not with {self.half.name}: {why}")
         if self.options.folds_old:
             self.half = require_asynchrony(self.half, self.options, self.no_asynchrony)

@@ -152,12 +152,12 @@ def test_circles_are_found_wherever_the_import_stands(facts: ModuleType) -> None
     ],
 )
 def test_where_a_key_is_named(facts: ModuleType, text: str, named: bool) -> None:
-    assert facts.Source.of(text).names_key("step-size") is named
+    assert facts.SourceFile.of(text).names_key("step-size") is named
 
 
 def test_names_of_algorithms_are_those_registered(facts: ModuleType) -> None:
     text = 'ALL = (Algorithm("fed-x", "a:b"), Algorithm(name="fed-y"), Other("z"), Algorithm(w))'
-    assert facts.algorithm_names({"registry.py": facts.Source.of(text)}) == {"fed-x", "fed-y"}
+    assert facts.algorithm_names({"registry.py": facts.SourceFile.of(text)}) == {"fed-x", "fed-y"}
 
 
 def test_every_measure_has_its_line() -> None:

@@ -77,6 +77,8 @@ class Names(tuple[str, ...]):
         return made
 
     def __contains__(self, name: object) -> bool:
+        if not isinstance(name, str):  # a damaged file may hold anything
+            return False
         own = super().__contains__(name)
         return own or (name not in self.taken and name in plugins(self.group))
 

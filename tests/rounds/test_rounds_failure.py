@@ -192,13 +192,13 @@ def test_each_kind_of_absence_has_its_code() -> None:
     assert codes == {"0": "refused", "1": "failed", "2": "lost"}
 
 
-def test_a_client_app_that_stopped_responding_is_told_of_state_path() -> None:
+def test_a_client_app_that_stopped_responding_has_the_likely_reasons() -> None:
     from flwr.supernode.nodestate.in_memory_nodestate import CLIENT_APP_CRASHED_ERROR as flowers
 
     found = play(Answering({"0": flowers, "1": Error(2, "its ClientApp raised")}))
     texts = {name: failure.text for name, failure in found.history[1].failures.items()}
     assert texts["0"].startswith(f"error {flowers.code}: ClientApp stopped responding")
-    assert "without state-path in the node config" in texts["0"]
+    assert "its process ended, or a large model's state" in texts["0"]
     assert texts["1"] == "error 2: its ClientApp raised"
 
 

@@ -36,8 +36,8 @@ NO_HANDLER = "No query function registered with name 'privet'"
 NO_ANSWER = "ClientApp stopped responding"
 """Flower's error text for a ClientApp that ended, or was too slow to pass its reply on."""
 STATE_IN_MESSAGES = (
-    "its process ended, or a large model's state took too long on its way: without state-path in "
-    "the node config, Flower passes the state on at every message"
+    "its process ended, or a large model's state, which Flower passes on at every message, took "
+    "too long on its way"
 )
 NOT_OURS = -2
 """Code of the reply of such a ClientApp, not one of Flower's."""

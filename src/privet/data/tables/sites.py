@@ -368,7 +368,7 @@ def of_each(
 
     ``facts`` are those of the sites, by name of the column, ``whole`` those of all rows.
     """
-    ids, constant = [], []
+    ids, constant, frequent = [], [], set[str]()
     far: list[tuple[str, str]] = []
     columns = list(inputs)
     for column in (*columns, label):
@@ -382,7 +382,9 @@ def of_each(
             constant.append((name, f"{of} {text}"))
         if column.categories:
             continue
-        often = _of_often(own, column.dates)  # where that is said, of all rows it need not be
+        # Where that is said, it need not be said of all rows, nor of zeros.
+        if often := _of_often(own, column.dates):
+            frequent.add(name)
         if found := _of_far(own, () if often else whole[name].far, column.dates):
             far.append((name, f"{of} {found}"))
         if column.dates or column is label:
@@ -393,8 +395,7 @@ def of_each(
             text = f"{of} a different whole number in every row of {some(alike)}: an id?"
             ids.append(Fault(text, drop=(name,), stops=False))
             far = [one for one in far if one[0] != name]
-    told = {name for name, _ in (*constant, *far)}
-    told |= {one.name for one in columns if _of_often(facts[one.name], one.dates)}
+    told = {name for name, _ in (*constant, *far)} | frequent
     zeros = [name for name, _ in far if 0.0 in dict(whole[name].far)]
     far += _of_zeros([one for one in columns if one.name not in told], values, zeros)
     return [
@@ -598,12 +599,14 @@ def _of_often(own: Sites, dates: str) -> list[str]:
     """Return the doubt about a number that sites have in a good part of their rows, and the others
     far less often, by more than chance, as one that stands for missing values."""
     known = {site: one for site, one in own.items() if one.levels}
-    found = []
+    if len(known) < 2:
+        return []
+    found, all_rows = [], sum(one.rows for one in known.values())
+    all_often = sum((Counter(one.often) for one in known.values()), Counter[float]())
     for site, one in known.items():
-        others = [other for name, other in known.items() if name != site]
-        total = sum(other.rows for other in others)
-        for value, rows in one.often.items() if others else ():
-            part, elsewhere = rows / one.rows, sum(other.often.get(value, 0) for other in others)
+        total = all_rows - one.rows
+        for value, rows in one.often.items():
+            part, elsewhere = rows / one.rows, all_often[value] - rows
             if part < _OFTEN or _MORE_OFTEN * elsewhere > part * total or value in dict(one.far):
                 continue
             if (one.rows / (one.rows + total)) ** rows < _CHANCE:
@@ -630,12 +633,11 @@ def _of_part(own: Sites) -> list[str]:
         if not len(others) or not (wide := float(others.std())):
             continue
         low, high = _heaps(logs)
-        below, above = _heaps(np.sort(others))  # of one heap, its halves, or a long tail
         step, middle = float(high.mean() - low.mean()), float(others.mean())
         unit = any(abs(step - math.log(one)) < max(0.04, wide / 4) for one in _UNITS)
         alike = all(wide / 1.6 < one.std() < 1.3 * wide for one in (low, high))
         near = min(abs(float(one.mean()) - middle) for one in (low, high)) < wide / 2
-        if unit and alike and near and step > 2.0 * (above.mean() - below.mean()):
+        if unit and alike and near and step > 2.0 * _between_heaps(np.sort(others)):
             few, more = sorted((low, high), key=len)
             return [
                 f"about {math.exp(few.mean()):.3g} in {len(few) / len(logs):.0%} of the rows of "
@@ -645,11 +647,21 @@ def _of_part(own: Sites) -> list[str]:
     return []
 
 
+def _between_heaps(ordered: FloatArray) -> float:
+    """Return how far apart the means of two heaps are: of one heap, its halves, or a long tail."""
+    below, above = _heaps(ordered)
+    return float(above.mean() - below.mean())
+
+
 def _heaps(ordered: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the two parts of numbers in order, of a fifth or more each, with least variance."""
-    least = len(ordered) // 5
-    parts = [(ordered[:at], ordered[at:]) for at in range(least, len(ordered) - least + 1)]
-    return min(parts, key=lambda pair: sum(len(one) * float(one.var()) for one in pair))
+    least, count = len(ordered) // 5, len(ordered)
+    at = np.arange(least, count - least + 1)
+    sums = np.cumsum(ordered - ordered.mean())[at - 1]
+    # The squares about both means are least where those between the means, which sum to 0 in all
+    # numbers, are most.
+    best = int(at[np.argmax(sums**2 / (at * (count - at)))])
+    return ordered[:best], ordered[best:]
 
 
 def _of_days(own: Sites) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .config import given_keys
 
@@ -31,19 +31,14 @@ def compare(files: Sequence[str], given: Mapping[str, Any], *, as_json: bool) ->
     Each is read as a node reads a file of its own, and they are compared as at enrolment. Of one
     that cannot be used the faults are printed, and the others are compared.
     """
-    from privet.data.agreement import agreement
     from privet.data.tables.sites import between_tables
 
-    read = {file: _read(file, given) for file in files}
-    faulty = {file: one for file, one in read.items() if isinstance(one, str)}
-    tables = {file: one for file, one in read.items() if not isinstance(one, str)}
-    agreed = agreement({file: meaning.text for file, (meaning, _) in tables.items()})
-    found, orders = dict.fromkeys(files, ""), dict.fromkeys(files, "")
+    tables, faulty, base, found = _enrolled(files, given)
+    orders = dict.fromkeys(files, "")
     lacking: list[tuple[str, str]] = []
     for file, (meaning, _) in tables.items():
-        found[file] = agreed.unfit(meaning.text, "the others")
-        if agreed.meaning is not None and not found[file]:
-            orders[file], lines = _order(meaning, agreed.meaning)
+        if base is not None and not found[file]:
+            orders[file], lines = _order(meaning, base)
             lacking += [(name, f"{file}: column {name}: {line}") for name, line in lines.items()]
     same = not (faulty or any(found.values()))
     scaled = any(meaning.rows for meaning, _ in tables.values())
@@ -62,7 +57,7 @@ def compare(files: Sequence[str], given: Mapping[str, Any], *, as_json: bool) ->
         known = {"tables": said, "same": same, "scaled-by-rows": scaled, "doubts": doubts}
         print(json.dumps(known))
         return same
-    if (base := agreed.meaning) is not None:
+    if base is not None:
         classes = ", ".join(base.label.get("classes", ["a quantity"]))
         print(f"columns: {', '.join(base.columns)}; label {base.label['name']}: {classes}")
     alike = "as the others" if len(tables) > 1 else "can be read"
@@ -80,16 +75,34 @@ def compare(files: Sequence[str], given: Mapping[str, Any], *, as_json: bool) ->
 
 def refused(files: Sequence[str], given: Mapping[str, Any]) -> dict[str, str]:
     """Return by file why a deployment whose nodes have one each would turn that node away."""
+    _, faulty, _, found = _enrolled(files, given)
+    return {file: why for file in files if (why := faulty.get(file) or found[file])}
+
+
+class _Enrolled(NamedTuple):
+    """Tables as nodes that have one each would enrol with them."""
+
+    tables: dict[str, tuple[Meaning, Dataset]]
+    """Those that can be used, by file."""
+    faulty: dict[str, str]
+    """The faults of the others."""
+    meaning: Meaning | None
+    """What the tables agree on, if on anything."""
+    differences: dict[str, str]
+    """By file, why its node would be turned away; empty where it would not, or is faulty."""
+
+
+def _enrolled(files: Sequence[str], given: Mapping[str, Any]) -> _Enrolled:
     from privet.data.agreement import agreement
 
     read = {file: _read(file, given) for file in files}
-    known = {file: one[0].text for file, one in read.items() if not isinstance(one, str)}
-    agreed = agreement(known)
-    found = {
-        file: agreed.unfit(known[file], "the others") if file in known else str(one)
-        for file, one in read.items()
-    }
-    return {file: why for file, why in found.items() if why}
+    faulty = {file: one for file, one in read.items() if isinstance(one, str)}
+    tables = {file: one for file, one in read.items() if not isinstance(one, str)}
+    agreed = agreement({file: meaning.text for file, (meaning, _) in tables.items()})
+    differences = dict.fromkeys(files, "")
+    for file, (meaning, _) in tables.items():
+        differences[file] = agreed.unfit(meaning.text, "the others")
+    return _Enrolled(tables, faulty, agreed.meaning, differences)
 
 
 def _order(one: Meaning, base: Meaning) -> tuple[str, dict[str, str]]:

@@ -10,7 +10,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from heapq import nlargest
 from typing import Any
 
@@ -34,75 +34,38 @@ MOST_METRICS = 300
 Aggregate = Callable[[list[RecordDict], str], MetricRecord]
 
 
-OBJECTS: Mapping[str, tuple[str, Any, str]] = {
-    "participation": ("Participation | None", None, "who takes part in a round; all by default"),
-    "fraction_evaluate": (
-        "float",
-        0.0,
-        "share of the agents asked for a federated evaluation after each round, as in FedAvg; 0 "
-        "asks none. Agents in a private run decline: an evaluation is an un-noised release",
-    ),
-    "agent_weights": (
-        'Literal["equal", "examples"]',
-        "equal",
-        "what an agent counts. Equal: the objective is sum_i f_i + h, with f_i a mean over the "
-        "agent's n_i examples. Examples: it is sum_i (n_i / n) f_i + h with n the mean of the n_i "
-        "in the first round, as FedAvg weighs them; the gradients of agent i are that much longer, "
-        "and every method reaches what it then reaches on these f_i. Not in private runs, nor for "
-        "dp-iadmm, whose f_i count examples alike in any case. Units of gfl remain equal",
-    ),
-    "monitor": (
-        "Monitor | None",
-        None,
-        '``(round, models) -> {"loss": ..., "accuracy": ..., "stationarity": ...}`` on the server',
-    ),
+_OF_FEDAVG = {
     "fraction_train": (
-        "float | None",
-        None,
-        "share of the agents that take part in a round, in place of ``participation``; > 0",
+        "share of the agents that take part in a round, in place of ``participation``; > 0"
     ),
     "min_train_nodes": (
-        "int",
-        1,
-        "the least number of agents of a round, if that many are enrolled; FedAvg's default is 2",
+        "the least number of agents of a round, if that many are enrolled; FedAvg's default is 2"
     ),
     "min_evaluate_nodes": (
-        "int",
-        1,
         "the least number of agents of a federated evaluation, if ``fraction_evaluate`` > 0; "
-        "FedAvg's default is 2",
+        "FedAvg's default is 2"
     ),
     "min_available_nodes": (
-        "int",
-        0,
-        "nodes that must be connected before a round begins; waits ``wait_timeout`` for them",
+        "nodes that must be connected before a round begins; waits ``wait_timeout`` for them"
     ),
-    "weighted_by_key": ("str", WEIGHT, "the metric that weighs a reply's metrics in averages"),
-    "arrayrecord_key": ("str", "arrays", "name of the model's record in an evaluation message"),
+    "weighted_by_key": "the metric that weighs a reply's metrics in averages",
+    "arrayrecord_key": "name of the model's record in an evaluation message",
     "configrecord_key": (
-        "str",
-        "config",
-        "name of the config's record in an evaluation message. A training message has it where "
-        "there is a ``train_config``; the model travels in Privet's own record",
+        "name of the config's record in an evaluation message. A training message has it "
+        "where there is a ``train_config``; the model travels in Privet's own record"
     ),
     "train_metrics_aggr_fn": (
-        "Aggregate | None",
-        None,
-        "``(list of RecordDict, weighted_by_key) -> MetricRecord`` in place of the weighted mean "
-        "of the metrics that came with uploads",
+        "``(list of RecordDict, weighted_by_key) -> MetricRecord`` in place of the weighted "
+        "mean of the metrics that came with uploads"
     ),
-    "evaluate_metrics_aggr_fn": (
-        "Aggregate | None",
-        None,
-        "the same for the metrics of a federated evaluation",
-    ),
+    "evaluate_metrics_aggr_fn": "the same for the metrics of a federated evaluation",
 }
-"""Arguments of every strategy that are no run-config keys: type, default, and what they are."""
+"""What each argument of `FlowerOptions` is."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlowerOptions:
-    """Those of `OBJECTS` that are arguments of FedAvg; these require one node, FedAvg's two."""
+    """FedAvg's arguments; these require one node, FedAvg's two."""
 
     fraction_train: float | None = None
     min_train_nodes: int = 1
@@ -184,6 +147,37 @@ class FlowerOptions:
         except Exception:  # whatever an agent reports must not end the run
             log.exception("%s metrics of this round could not be aggregated", what)
             return None
+
+
+OBJECTS: Mapping[str, tuple[str, Any, str]] = {
+    "participation": ("Participation | None", None, "who takes part in a round; all by default"),
+    "fraction_evaluate": (
+        "float",
+        0.0,
+        "share of the agents asked for a federated evaluation after each round, as in FedAvg; 0 "
+        "asks none. Agents in a private run decline: an evaluation is an un-noised release",
+    ),
+    "agent_weights": (
+        'Literal["equal", "examples"]',
+        "equal",
+        "what an agent counts. Equal: the objective is sum_i f_i + h, with f_i a mean over the "
+        "agent's n_i examples. Examples: it is sum_i (n_i / n) f_i + h with n the mean of the n_i "
+        "in the first round, as FedAvg weighs them; the gradients of agent i are that much longer, "
+        "and every method reaches what it then reaches on these f_i. Not in private runs, nor for "
+        "dp-iadmm, whose f_i count examples alike in any case. Units of gfl remain equal",
+    ),
+    "monitor": (
+        "Monitor | None",
+        None,
+        '``(round, models) -> {"loss": ..., "accuracy": ..., "stationarity": ...}`` on the server',
+    ),
+    **{
+        # This module's annotations are texts.
+        one.name: (str(one.type), one.default, _OF_FEDAVG[one.name])
+        for one in fields(FlowerOptions)
+    },
+}
+"""Arguments of every strategy that are no run-config keys: type, default, and what they are."""
 
 
 def average_metrics(replies: list[RecordDict], weight: str = WEIGHT) -> MetricRecord | None:

@@ -71,8 +71,8 @@ def block() -> str:
 HEAD = '''"""The constructors of the strategies, written by ``make keys``: do not edit.
 
 An argument is a run-config key: its default and what is said of it are those of the field that
-declares it. ``PrimalDualStrategy`` checks what is given. What every strategy takes besides is in
-`RunArguments`.
+declares it. ``PrimalDualStrategy`` checks what is given. The arguments that all strategies
+share are those of `RunArguments`.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ from .options import Aggregate
 
 
 class RunArguments(TypedDict, total=False):
-    """What every strategy takes besides its algorithm's own arguments, each by its name.
+    """Arguments that all strategies share, beside those of their algorithms; keywords alone.
 
     Attributes
     ----------

@@ -37,7 +37,7 @@ MEASURES = tuple(
 """The measures that every round has."""
 NAMES = "participant-names"
 PACE = ("clock", "uploads")
-"""What `RecordedRun.progress` has of runs with a clock: seconds, and uploads folded so far."""
+"""Entries of `RecordedRun.progress` for runs with a clock: seconds, and uploads folded so far."""
 
 PLACES = ("output-dir", "resume", "track", "tags", "notes")
 """Settings that place and describe one run, and do not affect its results."""

@@ -1,4 +1,4 @@
-"""What all tests have: profiles of hypothesis, and fixtures that a conftest.py imports."""
+"""Hypothesis profiles of all tests, and fixtures that each conftest.py imports."""
 
 from __future__ import annotations
 
@@ -16,6 +16,15 @@ from privet.rounds.enrol import roster
 from privet.server_apps.report import plots
 from privet.sim.grid import LocalGrid
 from support.wheel import Built, build_wheel
+
+__all__ = [
+    "_baselines_only_where_they_are_looked_at",
+    "_curves_only_where_they_are_looked_at",
+    "_loggers_as_imported",
+    "_nodes_of_this_process_are_all_there",
+    "built",
+    "clock",
+]
 
 # Work is bounded, not seconds: on a busy machine a deadline fails where nothing is wrong. Every run
 # of the suite looks at the same examples; PYTEST_ARGS=--hypothesis-profile=search looks at others.

@@ -13,7 +13,7 @@ from .options import Aggregate
 
 
 class RunArguments(TypedDict, total=False):
-    """What every strategy takes besides its algorithm's own arguments, each by its name.
+    """Arguments that all strategies share, beside those of their algorithms; keywords alone.
 
     Attributes
     ----------

@@ -30,10 +30,10 @@ class LossGradient(NamedTuple):
     slope: Any
 
     def unlike(self, mean: LossGradient, coarseness: float) -> bool:
-        """Whether this loss of several examples cannot be the mean of theirs.
+        """Return whether a loss of several examples differs from the mean of their single losses.
 
-        ``coarseness`` is the relative rounding. Where one of both is not finite, they differ;
-        where neither is, nothing is known.
+        ``coarseness`` is the relative rounding error. If only one of the two is finite, they
+        differ; if neither is, nothing is known, and they count as alike.
         """
         if not (math.isfinite(self.value) and math.isfinite(mean.value)):
             return math.isfinite(self.value) or math.isfinite(mean.value)

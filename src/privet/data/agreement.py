@@ -120,7 +120,12 @@ def categories_alone(sites: Mapping[str, Meaning]) -> list[str]:
     """Return a line on each column of which a single site has categories, by name of the site, that
     the others do not have. Those of a schema are no site's own."""
     lines = []
-    for name in dict.fromkeys(name for site in sites.values() for name in site.columns):
+    for name in dict.fromkeys(
+        name
+        for site in sites.values()
+        for name, facts in site.columns.items()
+        if "categories" in facts
+    ):
         columns = {site: one.columns.get(name, {}) for site, one in sites.items()}
         if len(sites) < 2 or any(facts.get("stated") for facts in columns.values()):
             continue

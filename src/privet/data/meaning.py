@@ -433,6 +433,8 @@ def _kind(facts: Facts) -> str:
 
 
 def _of_column(name: str, ours: Facts, theirs: Facts) -> Difference | None:
+    if ours == theirs:
+        return None
     kinds = Difference(f"{_kind(ours)} in {name}", _kind(theirs))
     if ("categories" in ours) != ("categories" in theirs):
         return kinds
@@ -580,12 +582,13 @@ def _require_facts(made: Meaning) -> None:
     of_label = set(made.label) - {"name", "classes", "range", "unit"}
     if of_label or any(facts.keys() - _FACTS.keys() for facts in made.columns.values()):
         raise TypeError("a fact of a column that is not known")
-    for facts in made.columns.values():
+    stated = list(filter(None, made.columns.values()))
+    for facts in stated:
         if not all(_FACTS[key](value) for key, value in facts.items()):
             raise TypeError("a fact of a column that no column has")
         if "width" in facts and len(facts.get("categories", ())) != 1:
             raise TypeError("a width of other columns than of one category")
-    for facts in (*made.columns.values(), made.label, made.settings):
+    for facts in (*stated, made.label, made.settings):
         others = [value for key, value in facts.items() if key not in _LISTS]
         if not all(isinstance(one, str | int | float) for one in others):
             raise TypeError("a fact that is neither a text nor a number")

@@ -709,9 +709,10 @@ class Participant:
             node's own rows are.
         """
         settings = self.settings(instruction)
-        mark, _, bound = settings.get(ENCODING, "").partition(":")
-        row_norm = float(bound or 0.0)
-        meaning = self._meaning(self._problem(context), context, row_norm) if mark else None
+        if not (asked := settings.get(ENCODING, "")):
+            return
+        mark, _, bound = asked.partition(":")
+        meaning = self._meaning(self._problem(context), context, float(bound or 0.0))
         if meaning is None:
             return
         if settings.get("secure-sum", False):

@@ -16,6 +16,7 @@ from flwr.serverapp import Grid
 from privet.agents.inputs import starting_rows
 from privet.agents.sparsifiers import VALUES
 from privet.agents.state import LARGE
+from privet.agents.upload_bounds import norm_of
 from privet.core import RunError, UploadError, WireError, mapped
 from privet.kernel import NoCertificateError
 from privet.wire import RECORD, Update, content_bytes, sort_names
@@ -29,6 +30,7 @@ from ..enrol.roster import EnrolledAgent, Question, Recovery
 from ..exchange import EngineGrid, Reply
 from ..failure import Failure
 from ..half import ServerHalf
+from ..method import Arrays
 from ..session import Round, Session
 from ..task import Task
 from ..together import Together
@@ -253,7 +255,12 @@ def _closed(half: ServerHalf[Any], pending: Pending, together: Together) -> Roun
 
 
 def require_honest_size(
-    half: ServerHalf[Any], session: Session, agent: EnrolledAgent, block: Block, round_: int
+    half: ServerHalf[Any],
+    session: Session,
+    agent: EnrolledAgent,
+    block: Block,
+    sent: Arrays,
+    round_: int,
 ) -> None:
     """Refuse a private upload beyond all that its clip and its noise explain (`upload_bound`).
 
@@ -272,10 +279,7 @@ def require_honest_size(
     state, upload = session.state, block.upload
     if ENCODED in upload or VALUES in upload:
         upload = {VALUES: block.sparse(0, getattr(state, half.last)).values}
-    square = 0.0
-    for array in upload.values():
-        square += float(np.vdot(array, array))
-    norm, held = math.sqrt(square), half.recovery(state, block.where)
+    norm, held = math.hypot(*map(norm_of, upload.values())), half.recovery(state, block.where)
     most = math.inf
     if held is not None:
         facts, usual = session.usual(agent.facts)
@@ -285,7 +289,7 @@ def require_honest_size(
             bounds.append((SEVERAL, local, usual))
         if agent.own:
             bounds.append((MANY, half, usual))
-        start, sent = starting_rows(held, 0), block.sent_to(0)
+        start = starting_rows(held, 0)
         for times, by, known in bounds:
             try:
                 most = min(most, times * by.upload_bound(by.agent, known, start, sent, round_))
@@ -336,7 +340,7 @@ def accepted(
         agents[name].held = ()
         raise WireError("digest differs: agent and server do not hold the same state")
     number = task.version if task else pending.round
-    require_honest_size(half, session, agents[name], block, number)
+    require_honest_size(half, session, agents[name], block, sent, number)
     extras = {key: record for key, record in held_by(reply.content).items() if key != RECORD}
     if len(update.payload) > LARGE:
         update = update._replace(payload=b"")  # its arrays are kept as they will be folded

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import subprocess
 import sys
@@ -57,3 +58,39 @@ def test_no_tool_reads_a_file_twice() -> None:
         names = {ROOT / line for line in done.stdout.splitlines()}
         assert len(names) > 500
         assert not [name for name in names if any(p.is_symlink() for p in name.parents)]
+
+
+@CHECKOUT
+def test_pytest_meets_no_link() -> None:
+    folders = [ROOT / "tests", ROOT / "papers", *(ROOT / name for name in LINKED)]
+    assert not [path for folder in folders for path in folder.rglob("*") if path.is_symlink()]
+
+
+LOADED = """
+import collections, importlib, json, pathlib, pkgutil, sys
+import privet
+for each in pkgutil.walk_packages(privet.__path__, "privet."):
+    if ".templates." not in each.name and not each.name.endswith("__main__"):
+        importlib.import_module(each.name)
+root = pathlib.Path(sys.argv[1])
+names = collections.defaultdict(list)
+for name, module in list(sys.modules.items()):
+    file = getattr(module, "__file__", None)
+    if file and "site-packages" not in file and pathlib.Path(file).resolve().is_relative_to(root):
+        names[str(pathlib.Path(file).resolve())].append(name)
+print(json.dumps(names))
+"""
+"""Prints the names under which each file of the repository is loaded once all are imported."""
+
+
+def test_no_file_is_loaded_under_two_names() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, str(ROOT)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    names = json.loads(done.stdout)
+    assert len(names) > 350
+    assert not {file: each for file, each in names.items() if len(each) > 1}

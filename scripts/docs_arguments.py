@@ -1,7 +1,7 @@
 """A griffe extension of the documentation's build: the arguments of Strategies.
 
-Their constructors stand in a base class of each (``strategies/constructors.py``), which the pages
-do not show.
+Their constructors stand in a base class of each (``constructors.py`` of its folder), which the
+pages do not show.
 """
 
 from __future__ import annotations

@@ -30,7 +30,6 @@ with warnings.catch_warnings():
 
 PLACE = "<!-- the table of run-config keys -->"
 HEADER = "[tool.flwr.app.config]\n"
-CONSTRUCTORS = "strategies/constructors.py"
 ARGUMENTS = "src/privet/rounds/flower/arguments.py"
 
 
@@ -68,7 +67,7 @@ def block() -> str:
     return HEADER + toml(defaults())
 
 
-HEAD = '''"""The constructors of the strategies, written by ``make keys``: do not edit.
+HEAD = '''"""The constructors of {whose}, written by ``make keys``: do not edit.
 
 An argument is a run-config key: its default and what is said of it are those of the field that
 declares it. ``PrimalDualStrategy`` checks what is given. The arguments that all strategies
@@ -77,22 +76,52 @@ share are those of `RunArguments`.
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Any, Literal, Unpack
-
+{imports}'''
+ENGINE = """\
 from privet.rounds.flower.arguments import RunArguments
 from privet.rounds.flower.base import PrimalDualStrategy
 from privet.rounds.flower.configured import takes_run_arguments
+"""
+CONSTRUCTORS = {
+    "strategies": (
+        "the strategies of this folder",
+        f"""\
+import math
+from typing import TYPE_CHECKING, Literal, Unpack
 
-from .rivals.base import RivalStrategy
+{ENGINE}
+if TYPE_CHECKING:
+    from privet.problems import ProximalFunction
+""",
+    ),
+    "strategies/gfl": (
+        "GFL",
+        f"""\
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
+{ENGINE}
 if TYPE_CHECKING:
     from privet.kernel import NoiseSource
-    from privet.problems import ProximalFunction
 
-    from .gfl.mixing import Mixer
-    from .gfl.noise import LinkNoise
-'''
+    from .mixing import Mixer
+    from .noise import LinkNoise
+""",
+    ),
+    "strategies/rivals": (
+        "the rivals",
+        f"""\
+from typing import TYPE_CHECKING, Literal, Unpack
+
+{ENGINE}
+from .base import RivalStrategy
+
+if TYPE_CHECKING:
+    from privet.problems import ProximalFunction
+""",
+    ),
+}
+"""Whose constructors a folder's ``constructors.py`` has, and what it imports. Each package has its
+own, so that they do not import each other."""
 ARGUMENTS_HEAD = '''"""The arguments of all strategies, written by ``make keys``: do not edit.
 
 Those that are run-config keys come from the fields of ``RunOptions``, the others from ``OBJECTS``.
@@ -118,10 +147,14 @@ WIDTH = 100
 SHARED = "what every strategy takes: `privet.strategies.RunArguments` says what each is"
 
 
-def constructors() -> str:
-    """Return the module with the constructors of all strategies of this library."""
-    own = (entry.load_strategy() for entry in algorithms().values())
-    return HEAD + "".join(_constructor(kind) for kind in own if _is_own(kind))
+def constructors() -> dict[str, str]:
+    """Return the modules with the constructors of this library's strategies, by path."""
+    own = [entry.load_strategy() for entry in algorithms().values()]
+    return {
+        f"{folder}/constructors.py": HEAD.format(whose=whose, imports=imports)
+        + "".join(_constructor(kind) for kind in own if _folder(kind) == folder)
+        for folder, (whose, imports) in CONSTRUCTORS.items()
+    }
 
 
 def run_arguments() -> str:
@@ -147,8 +180,9 @@ def _shown(default: object) -> str:
     return f'"{default}"' if isinstance(default, str) else repr(default)
 
 
-def _is_own(kind: type) -> bool:
-    return kind.__module__.startswith("privet.")
+def _folder(kind: type) -> str:
+    """Return the folder of a strategy of this library; no folder has those of other packages."""
+    return kind.__module__.rpartition(".")[0].removeprefix("privet.").replace(".", "/")
 
 
 def _constructor(kind: type[PrimalDualStrategy]) -> str:
@@ -229,7 +263,8 @@ def main() -> int:
     begin = text.index(HEADER)
     end = text.index("\n\n", begin) + 1
     path.write_text(text[:begin] + block() + text[end:])
-    (root / CONSTRUCTORS).write_text(constructors())
+    for name, module in constructors().items():
+        (root / name).write_text(module)
     (root / ARGUMENTS).write_text(run_arguments())
     return 0
 

@@ -33,8 +33,8 @@ from privet.rounds import Observer, Run, participation
 from privet.rounds.account import PrivetResult
 from privet.rounds.hooks import Monitor, SearchAxis, Stated
 
-from ..constructors import GFLArguments
 from .account import Links, Spending, gfl_account
+from .constructors import GFLArguments
 from .graph import GRAPHS, combination_matrix, second_eigenvalue
 from .measures import GflMeasures
 from .mixing import PERTURBATIONS, LocalMixer, Mixer, Perturbation, perturbation_kind

@@ -26,7 +26,7 @@ from privet.rounds.hooks import SearchAxis
 from privet.rounds.uploads import Uploads
 from privet.wire.ring import Shapes
 
-from ..constructors import AREAArguments
+from .constructors import AREAArguments
 
 
 @dataclass(slots=True)

@@ -23,8 +23,8 @@ from privet.rounds.hooks import SearchAxis
 from privet.rounds.uploads import Sums
 from privet.wire.ring import Shapes
 
-from ..constructors import DPFedAvgArguments
 from ..shared_noise import SharesNoise
+from .constructors import DPFedAvgArguments
 
 
 @dataclass(slots=True)

@@ -27,8 +27,8 @@ from privet.rounds.shared_regularizer import RegularizerSettings
 from privet.rounds.uploads import Sums
 from privet.wire.ring import Shapes
 
-from ..constructors import DPFedSGDArguments
 from ..shared_noise import SharesNoise
+from .constructors import DPFedSGDArguments
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from privet.rounds.half import HalfState, ServerHalf, Turn, Vector
 from privet.rounds.hooks import Cost, SearchAxis
 from privet.rounds.uploads import Uploads
 
-from ..constructors import FedBuffArguments
+from .constructors import FedBuffArguments
 
 
 @dataclass(slots=True)

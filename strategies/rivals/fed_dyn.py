@@ -20,7 +20,7 @@ from privet.rounds.half import Arrays, HalfState, ServerHalf, Turn, Vector
 from privet.rounds.hooks import SearchAxis
 from privet.rounds.uploads import Uploads
 
-from ..constructors import FedDynArguments
+from .constructors import FedDynArguments
 
 
 @dataclass(slots=True)

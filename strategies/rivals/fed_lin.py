@@ -26,7 +26,7 @@ from privet.rounds.hooks import Cost, SearchAxis
 from privet.rounds.uploads import Sums
 from privet.wire.ring import Shapes
 
-from ..constructors import FedLinArguments
+from .constructors import FedLinArguments
 
 
 @dataclass(slots=True)

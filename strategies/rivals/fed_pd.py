@@ -25,7 +25,7 @@ from privet.rounds.half import Arrays, HalfState, ServerHalf, Turn, Vector, mean
 from privet.rounds.hooks import Cost, SearchAxis
 from privet.rounds.uploads import Sums
 
-from ..constructors import FedPDArguments
+from .constructors import FedPDArguments
 
 
 @dataclass(slots=True)

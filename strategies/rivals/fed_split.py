@@ -21,8 +21,8 @@ from typing import ClassVar
 from privet.client_apps.rivals.fed_split import Agent
 from privet.rounds.hooks import Cost, SearchAxis
 
-from ..constructors import FedSplitArguments
 from ..fed_plt import Server as Splitting
+from .constructors import FedSplitArguments
 
 
 @dataclass(frozen=True)

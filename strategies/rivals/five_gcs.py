@@ -31,7 +31,7 @@ from privet.rounds.hooks import Cost, SearchAxis
 from privet.rounds.uploads import Uploads
 from privet.wire.ring import Shapes
 
-from ..constructors import FiveGCSArguments
+from .constructors import FiveGCSArguments
 
 
 @dataclass(slots=True)

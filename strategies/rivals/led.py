@@ -21,7 +21,7 @@ from privet.client_apps.rivals.led import Agent
 from privet.core.key import setting
 from privet.rounds.hooks import Cost, SearchAxis
 
-from ..constructors import LEDArguments
+from .constructors import LEDArguments
 from .control_variates import ControlledServer
 
 

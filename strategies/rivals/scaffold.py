@@ -23,7 +23,7 @@ from privet.rounds.hooks import SearchAxis
 from privet.rounds.uploads import ClearSums, Uploads
 from privet.wire.ring import Shapes
 
-from ..constructors import ScaffoldArguments
+from .constructors import ScaffoldArguments
 
 
 @dataclass(slots=True)

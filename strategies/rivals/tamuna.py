@@ -24,7 +24,7 @@ from privet.client_apps.rivals.tamuna import Agent
 from privet.core.key import setting
 from privet.rounds.hooks import Cost, SearchAxis
 
-from ..constructors import TamunaArguments
+from .constructors import TamunaArguments
 from .control_variates import ControlledServer
 
 

@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 
 from privet.client_apps import client_app
 from privet.kernel import Moduli
-from privet.sim.engine import InlineGrid
+from privet.sim import InlineGrid
 from privet.strategies import FedPLT
 
 CLINICS, ROWS, FEATURES, WEIGHT = 5, 200, 4, 0.1

@@ -12,8 +12,7 @@ import math
 from pathlib import Path
 
 from privet.server_apps import write_report
-from privet.sim.inline import run_inline
-from privet.sim.logs import quiet
+from privet.sim import quiet, run_inline
 
 quiet()
 RUNS = Path("runs").resolve()

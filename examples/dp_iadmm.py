@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 
 from privet.client_apps import client_app
 from privet.problems import MultinomialLogistic
-from privet.sim.engine import InlineGrid
+from privet.sim import InlineGrid
 from privet.strategies import DPIADMM
 
 AGENTS, CLASSES = 10, 10

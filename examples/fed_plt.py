@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 from privet.client_apps import client_app
 from privet.problems import L2, BinaryLogistic, minimize
-from privet.sim.engine import InlineGrid
+from privet.sim import InlineGrid
 from privet.strategies import FedPLT, Fraction
 
 AGENTS = 10

@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, Context
 from privet.client_apps import client_app
 from privet.kernel import SystemNoise
 from privet.problems import L2, BinaryLogistic, minimize
-from privet.sim.engine import InlineGrid
+from privet.sim import InlineGrid
 from privet.strategies import GFL
 
 REGIONS, AGENTS, FEATURES = 4, 5, 5

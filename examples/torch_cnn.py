@@ -21,8 +21,7 @@ from flwr.serverapp.strategy import FedAvg
 from torch import nn
 
 from privet.client_apps import LoopParticipant
-from privet.sim.engine import InlineGrid
-from privet.sim.logs import quiet
+from privet.sim import InlineGrid, quiet
 from privet.strategies import FedDyn
 
 NODES, STEPS, BATCH, STEP = 5, 10, 32, 0.1

@@ -19,8 +19,7 @@ from flwr.app import ArrayRecord, Context
 from torch import nn
 
 from privet.client_apps import TorchProblem, client_app
-from privet.sim.engine import InlineGrid
-from privet.sim.logs import quiet
+from privet.sim import InlineGrid, quiet
 from privet.strategies import DPFedSGD, FedDyn, FedPDM, Scaffold
 
 LOCAL_STEPS = 3

@@ -13,8 +13,7 @@ from flwr.app import Context, Message
 from torch import nn
 
 from privet.client_apps import LoopParticipant, initial_arrays
-from privet.sim.engine import InlineGrid
-from privet.sim.logs import quiet
+from privet.sim import InlineGrid, quiet
 from privet.strategies import FedDyn
 
 HOSPITALS, ROWS, WARDS, GROUPS = 3, 300, 12, 4

@@ -13,8 +13,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import DistilBertConfig, DistilBertForSequenceClassification
 
 from privet.client_apps import LoopParticipant, initial_arrays
-from privet.sim.engine import InlineGrid
-from privet.sim.logs import quiet
+from privet.sim import InlineGrid, quiet
 from privet.strategies import FedDyn
 
 NODES, TEXTS = 3, 96

@@ -55,7 +55,7 @@ from .model_file import about_run
 from .noise_plan import NoiseOfPlan
 from .peers.run import hosted_unit
 from .planning import missing_named
-from .progress import progress
+from .progress_bar import progress
 from .report import write_report
 from .report.baselines import UN_NOISED, baselines_line
 from .report.files import PAGE, STATEMENT

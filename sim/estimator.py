@@ -34,7 +34,7 @@ from privet.rounds.views import History, plot
 from privet.server_apps import read_config
 from privet.server_apps.account import privacy_account
 from privet.server_apps.build import build_strategy
-from privet.server_apps.progress import is_live, progress
+from privet.server_apps.progress_bar import is_live, progress
 from privet.sim.inline import grid_of
 from privet.strategies import Observer, PrivetResult
 from privet.wire import Layout

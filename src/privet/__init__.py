@@ -1,7 +1,9 @@
 """Private primal-dual federated learning on Flower.
 
 `load_model` reads the model of a finished run. All else is in the packages below:
-`privet.strategies`, `privet.client_apps`, `privet.server_apps`, `privet.data` and so on.
+`privet.strategies`, `privet.client_apps`, `privet.server_apps`, `privet.data` and so on. Public is
+what a package lists in ``__all__``; modules, and packages that say "Not public:", are nobody's to
+import and may change without notice.
 """
 
 from importlib import import_module

@@ -17,7 +17,7 @@ from privet.cli.keys import COMMON, completed
 from privet.core import ConfigError, algorithms
 from privet.core.files import write_npz
 from privet.data import NAMES
-from privet.server_apps import progress
+from privet.server_apps import progress_bar as progress
 from privet.server_apps.config import keys_of_algorithm, read_config, table
 from privet.server_apps.execute import execute
 from privet.strategies import Round

@@ -214,7 +214,7 @@ ROOMS += ("server_apps", "sim", "cli", "testing")
 
 HOMES = dict.fromkeys(client_apps.__all__, "privet.client_apps")
 HOMES |= dict.fromkeys(sim.__all__, "privet.sim")
-HOMES |= {"InlineGrid": "privet.sim.engine", "RayGrid": "privet.sim.ray.engine"}
+HOMES["RayGrid"] = "privet.sim.ray.engine"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=title)

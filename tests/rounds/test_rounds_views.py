@@ -12,7 +12,7 @@ import pytest
 
 from privet.core import ConfigError
 from privet.rounds.views import LARGEST, History
-from privet.server_apps import progress as shown
+from privet.server_apps import progress_bar as shown
 from privet.server_apps.account import Account
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT, PrivetResult

@@ -1,1 +1,4 @@
-"""What every agent does with a message; users import it from `privet.client_apps`."""
+"""What every agent does with a message.
+
+Not public: what users and authors of algorithms import is in `privet.client_apps`.
+"""

@@ -1,1 +1,4 @@
-"""The ``privet`` command."""
+"""The ``privet`` command.
+
+Not public: names in here may move without notice.
+"""

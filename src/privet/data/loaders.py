@@ -63,6 +63,7 @@ _WITHOUT_PATH = (*BUILT_IN, "synthetic", "regression")
 FROM_PATH = Names(_FROM_PATH, DATA_SETS, taken=_WITHOUT_PATH)
 """Names of the data sets that are read from ``data-path``, those of other packages among them."""
 NAMES = Names((*_WITHOUT_PATH, *_FROM_PATH), DATA_SETS)
+"""Names of all data sets, the values of the key ``dataset``."""
 # What the system says of a file, which is worth reading.
 _DAMAGED = (MemoryError, OSError, EOFError, zlib.error)
 # Other errors of numpy, scikit-learn and the readers, for data that no loader foresees.

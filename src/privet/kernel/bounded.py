@@ -27,8 +27,11 @@ from privet.kernel.records import (
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 IntArray: TypeAlias = npt.NDArray[np.int64]
 Clipping: TypeAlias = Literal["example", "batch"]
+"""What is clipped: each example's term, or the mean over a batch."""
 Relation: TypeAlias = Literal["replace-one", "add-remove", "replace-agent"]
+"""Neighbouring data: one record is replaced, is there or not, or all of an agent are replaced."""
 RELATIONS: tuple[str, ...] = get_args(Relation)
+"""The values of `Relation`."""
 
 BLOCK = 256
 """Examples that a float32 product sums up; the sums of blocks are added up in float64."""

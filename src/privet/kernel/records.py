@@ -15,6 +15,7 @@ RowIndex: TypeAlias = npt.NDArray[np.integer[Any]] | None
 """Examples of a mini-batch (repetitions count); ``None`` stands for all of them."""
 
 Norm: TypeAlias = Literal["l1", "l2"]
+"""The norm in which a sensitivity is measured."""
 
 
 @dataclass(frozen=True, slots=True)

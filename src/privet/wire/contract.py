@@ -36,8 +36,11 @@ from .records import config_record, parse_json, read_field, read_record
 from .rosters import parse_roster
 
 CONTRACT_VERSION = 1
+"""Version of the message contract; nodes and coordinator have the same."""
 RECORD = "privet"
+"""Name of the record of a message with what is asked of, or said by, all agents alike."""
 AGENT_RECORD = "privet.agent"
+"""Name of the record of a message that is one agent's own."""
 ENROL = "query.privet"
 """Message type of the enrolment question, so that a user's own query handler stays free."""
 
@@ -68,6 +71,7 @@ LONGEST_PROTOCOL = 200
 _HEAD = re.compile(r"[0-9a-f]{64}")
 
 Settings = Mapping[str, bool | int | float | str]
+"""Parameters of a message by name."""
 
 
 class Instruction(NamedTuple):

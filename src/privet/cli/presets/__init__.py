@@ -2,6 +2,8 @@
 
 A preset is a plain run config, so ``flwr run . --run-config`` takes a copy of it as well; Flower
 allows no further keys beside a file, so ``data-path`` has to be in that copy.
+
+Not public: names in here may move without notice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Which agent holds which examples; each module has a partition, with its row of the table."""
+"""Which agent holds which examples; each module has a partition, with its row of the table.
+
+Not public: names in here may move without notice.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from privet.data.held_out import by_person, rows_of
 PARTITIONS: dict[str, Partition] = rows(__name__, __path__, Partition)
 """The partitions by the names that the key ``partition`` has for them."""
 SCHEMES = tuple(PARTITIONS)
+"""Names of the partitions."""
 
 
 def partition(

@@ -12,4 +12,6 @@
 
 A program states its charge, ``release``, from public numbers; `privet.kernel.door.Records` runs the
 one that was charged, and no other.
+
+Not public: names in here may move without notice.
 """

@@ -1,4 +1,7 @@
-"""The losses that a run config can ask for; each module has one, with its row of the table."""
+"""The losses that a run config can ask for; each module has one, with its row of the table.
+
+Not public: names in here may move without notice.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""Who takes part in a run: the agents by name, and those that come back."""
+"""Who takes part in a run: the agents by name, and those that come back.
+
+Not public: names in here may move without notice.
+"""

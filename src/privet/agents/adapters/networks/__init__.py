@@ -1,1 +1,4 @@
-"""PyTorch modules: a module as a problem, and the clipped gradients of its single examples."""
+"""PyTorch modules: a module as a problem, and the clipped gradients of its single examples.
+
+Not public: names in here may move without notice.
+"""

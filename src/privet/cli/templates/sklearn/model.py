@@ -9,9 +9,13 @@ from sklearn.linear_model import LogisticRegression
 
 from privet import load_model
 from privet.client_apps import SklearnModel
-from privet.data import Dataset, Federation, federation_from_config
-from privet.data.encoding import encoded_rows
-from privet.data.tables.files import read_rows
+from privet.data import (
+    Dataset,
+    Federation,
+    encoded_rows,
+    federation_from_config,
+    read_rows,
+)
 from privet.kernel import Problem
 
 DATA: dict[str, Any] = {"dataset": "digits"}

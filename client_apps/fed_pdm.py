@@ -29,7 +29,6 @@ from privet.agents.sparsifiers import VALUES, Choice, choose_shared, sparse_arra
 from privet.agents.terms import BudgetSchedule, MessageTerms
 from privet.agents.upload_bounds import data_term, decay_of, is_bounded, iterate_bound, norm_of
 from privet.agents.value_bits import ValueBits
-from privet.client_apps.as_printed import fed_pdm_theorem_2
 from privet.core import ConfigError
 from privet.core.key import Scalar, same, setting
 from privet.data import DataSettings
@@ -48,6 +47,7 @@ from privet.kernel.programs.steps import LocalTask, Walk
 from privet.wire.payload import ENCODED
 from privet.wire.sparse import SparseVector, decode
 
+from .as_printed import fed_pdm_theorem_2
 from .gradient_agents import GradientAgent, SeveralStepsAgent
 from .solver_agents import penalty
 

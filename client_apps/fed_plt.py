@@ -26,7 +26,6 @@ from privet.agents.loop_defaults import Loops, splitting
 from privet.agents.terms import BudgetSchedule, MessageTerms
 from privet.agents.upload_bounds import data_term, decay_of, is_bounded, iterate_bound, norm_of
 from privet.agents.value_bits import ValueBits
-from privet.client_apps.as_printed import fed_plt_epsilon
 from privet.core import ConfigError
 from privet.core.key import LARGEST, SMALLEST, Scalar, same, setting
 from privet.data import DataSettings
@@ -45,6 +44,7 @@ from privet.kernel.programs.steps import LocalTask, NoisySteps, Walk
 from privet.wire.ring import rounded
 
 from .arithmetic import distance
+from .as_printed import fed_plt_epsilon
 from .gradient_agents import ClippedGradients, noise
 from .solver_agents import SolverAgent, StepSchedule, penalty
 

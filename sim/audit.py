@@ -41,7 +41,13 @@ from privet.kernel import AgentLedger
 from privet.problems import LinearModel, RidgeRegression
 from privet.server_apps import read_config
 from privet.server_apps.build import build_federation, build_strategy, starting_model
-from privet.sim.empirical import (
+from privet.strategies import Round
+from privet.wire import ring
+from privet.wire.contract import Instruction, Update, read_instruction, read_update
+from privet.wire.payload import ENCODED
+from privet.wire.records import own_content
+
+from .empirical import (
     best_guesses,
     deviation_bound,
     gaussian_bound,
@@ -49,17 +55,12 @@ from privet.sim.empirical import (
     numbers_of_guesses,
     scale_bound,
 )
-from privet.sim.engine import InlineGrid
-from privet.sim.grid import App, NodeConfig
-from privet.sim.inline import app_of
-from privet.sim.power import Power, separation, smallest_lack_of_draws
-from privet.sim.residuals import Replays, Residuals, Silence, vectors_of
-from privet.sim.trusting import require_colluders, trusting_nodes
-from privet.strategies import Round
-from privet.wire import ring
-from privet.wire.contract import Instruction, Update, read_instruction, read_update
-from privet.wire.payload import ENCODED
-from privet.wire.records import own_content
+from .engine import InlineGrid
+from .grid import App, NodeConfig
+from .inline import app_of
+from .power import Power, separation, smallest_lack_of_draws
+from .residuals import Replays, Residuals, Silence, vectors_of
+from .trusting import require_colluders, trusting_nodes
 
 Vector = NDArray[np.float64]
 Signs = NDArray[np.float64]

@@ -18,9 +18,10 @@ from privet.agents.cohort import Cohort, Tags, Trained
 from privet.agents.state_tables import StateTable
 from privet.client_apps.app import AgentApp
 from privet.rounds.together import Worked
-from privet.sim.engine import InlineGrid
-from privet.sim.grid import App, NodeConfig, Nodes
 from privet.wire import Enrolment
+
+from .engine import InlineGrid
+from .grid import App, NodeConfig, Nodes
 
 
 class CohortNodes(Nodes):

@@ -12,7 +12,8 @@ from typing import Any
 from flwr.app import Context, Message
 
 from privet.agents.state_tables import StateTable
-from privet.sim.grid import App, LocalGrid, NodeConfig, Nodes
+
+from .grid import App, LocalGrid, NodeConfig, Nodes
 
 
 class InlineGrid(LocalGrid):

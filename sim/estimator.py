@@ -35,10 +35,11 @@ from privet.server_apps import read_config
 from privet.server_apps.account import privacy_account
 from privet.server_apps.build import build_strategy
 from privet.server_apps.progress_bar import is_live, progress
-from privet.sim.inline import grid_of
 from privet.strategies import Observer, PrivetResult
 from privet.wire import Layout
 from privet.wire.contract import means_privacy
+
+from .inline import grid_of
 
 Part = tuple[NDArray[Any], NDArray[Any]]
 

@@ -16,10 +16,11 @@ from privet.kernel import Problem
 from privet.kernel.node_rules import ALLOW_RUN_DATA
 from privet.server_apps import Finished, execute, read_config
 from privet.server_apps.build import build_federation
-from privet.sim.cohort import CohortGrid
-from privet.sim.engine import InlineGrid
-from privet.sim.grid import NodeConfig
-from privet.sim.trusting import require_colluders, trusting_nodes
+
+from .cohort import CohortGrid
+from .engine import InlineGrid
+from .grid import NodeConfig
+from .trusting import require_colluders, trusting_nodes
 
 
 def run_inline(
@@ -116,7 +117,7 @@ def run_ray(
     ConfigError, RunError
         As ``privet.server_apps.read_config`` and ``execute``, and where Ray does not start.
     """
-    from privet.sim.ray.engine import RayGrid
+    from .ray.engine import RayGrid
 
     config = read_config(raw)
     made = RayGrid(

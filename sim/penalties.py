@@ -24,8 +24,9 @@ from privet.data import Federation
 from privet.data.held_out import hold_out
 from privet.problems import LinearModel, NoRegularizer, PooledL2
 from privet.server_apps.build import build_federation, build_strategy, starting_model
-from privet.sim.inline import grid_of
-from privet.sim.race import read_searched
+
+from .inline import grid_of
+from .race import read_searched
 
 GRID = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 """The values of C that are tried."""

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.sim.empirical import guessing_chance
+from .empirical import guessing_chance
 
 Vector = NDArray[np.float64]
 

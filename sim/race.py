@@ -33,8 +33,9 @@ from privet.server_apps.build import (
     starting_model,
 )
 from privet.server_apps.config import keys_of_algorithm, read_config
-from privet.sim.inline import grid_of
 from privet.strategies import PrimalDualStrategy, Round
+
+from .inline import grid_of
 
 Vector = NDArray[Any]
 

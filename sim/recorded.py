@@ -25,10 +25,11 @@ from privet.server_apps.build import build_federation, build_strategy, starting_
 from privet.server_apps.config import read_config
 from privet.server_apps.model_file import load_model
 from privet.server_apps.report.runs import HISTORY, SUMMARY, read_history, read_json
-from privet.sim.engine import InlineGrid
-from privet.sim.inline import configured_app
 from privet.strategies import Round
 from privet.wire.contract import means_privacy
+
+from .engine import InlineGrid
+from .inline import configured_app
 
 PLACES = ("output-dir", "resume", "track")
 """Keys of a run that its replay has no use for."""

@@ -33,12 +33,13 @@ from flwr.app import Message, RecordDict
 from numpy.typing import NDArray
 
 from privet.kernel import AgentLedger, Problem, Release
-from privet.sim.grid import NodeConfig, Nodes
-from privet.sim.inline import app_of
 from privet.wire.contract import Instruction, Update, read_update
 from privet.wire.payload import ENCODED
 from privet.wire.records import own_content
 from privet.wire.sparse import decode
+
+from .grid import NodeConfig, Nodes
+from .inline import app_of
 
 Vector = NDArray[np.float64]
 

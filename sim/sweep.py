@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 from privet.core import ConfigError, RunError
 from privet.core.errors import one_line, said_of
 from privet.core.threads import pin_blas_threads
-from privet.sim.ray.session import cluster_cpus, is_connected, local_cpus, ray_session
+
+from .ray.session import cluster_cpus, is_connected, local_cpus, ray_session
 
 log = logging.getLogger("flwr.privet")
 

@@ -25,8 +25,9 @@ from privet.core.key import AUTO, read, same
 from privet.kernel import Moduli, stream
 from privet.kernel.programs.steps import STEPLESS
 from privet.problems import SlopesL2
-from privet.sim.race import RaceOutcome, RaceTask, race, read_searched
 from privet.strategies import SearchAxis
+
+from .race import RaceOutcome, RaceTask, race, read_searched
 
 SPREAD = 0.4
 """Share of the budget that is spread over the whole box."""
@@ -254,7 +255,7 @@ def tune(
     workers, address, progress
         Of ``privet.sim.sweep.sweep``, which runs the settings of a batch side by side.
     """
-    from privet.sim.sweep import sweep
+    from .sweep import sweep
 
     rng = stream(budget.seed, "tuning", name)
     spread = hypercube(rng, max(1, math.ceil(SPREAD * budget.settings)), len(searched))

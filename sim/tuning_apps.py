@@ -35,11 +35,12 @@ from privet.kernel import stream
 from privet.rounds.collect.outcome import OverflowedError
 from privet.server_apps.report.document import document
 from privet.server_apps.report.tables import html_table
-from privet.sim.engine import InlineGrid
-from privet.sim.tuning import Axis, Budget, hypercube, placed
 from privet.strategies import PrimalDualStrategy, SearchAxis
 from privet.wire.contract import means_privacy
 from privet.wire.flower_internals import flat
+
+from .engine import InlineGrid
+from .tuning import Axis, Budget, hypercube, placed
 
 KEPT = 3
 """One in this many trials goes on, to this many times the rounds."""

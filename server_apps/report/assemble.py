@@ -14,15 +14,16 @@ from privet.core.library import LIBRARY_VERSION
 from privet.kernel.programs.custom import custom_in
 from privet.rounds.late import late_ones
 from privet.rounds.nearness import REACHED
-from privet.server_apps.advice import advice, remark
-from privet.server_apps.config import changed
-from privet.server_apps.report import plots, tables
-from privet.server_apps.report.baselines import baselines_of, baselines_table
-from privet.server_apps.report.document import document
-from privet.server_apps.report.files import PAGE, write_outputs
-from privet.server_apps.report.headline import broken_promise, headline, swing
-from privet.server_apps.report.rows import csv_table, parquet_table
-from privet.server_apps.report.runs import (
+
+from ..advice import advice, remark
+from ..config import changed
+from . import plots, tables
+from .baselines import baselines_of, baselines_table
+from .document import document
+from .files import PAGE, write_outputs
+from .headline import broken_promise, headline, swing
+from .rows import csv_table, parquet_table
+from .runs import (
     PLACES,
     RecordedRun,
     ReportError,
@@ -30,7 +31,7 @@ from privet.server_apps.report.runs import (
     read_runs,
     settings_of,
 )
-from privet.server_apps.report.statement import in_words, statement_page
+from .statement import in_words, statement_page
 
 __all__ = ["ReportError", "page", "write_report"]
 

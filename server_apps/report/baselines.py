@@ -7,9 +7,10 @@ from typing import Any
 
 from privet.core import format as fmt
 from privet.core.format import text
-from privet.server_apps import baselines as known
-from privet.server_apps.report.runs import RecordedRun
-from privet.server_apps.report.tables import html_table
+
+from .. import baselines as known
+from .runs import RecordedRun
+from .tables import html_table
 
 UN_NOISED = "baselines without noise, which epsilon does not cover"
 

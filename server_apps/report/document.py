@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from privet.core.format import text
-from privet.server_apps.report.script import HASH, SCRIPT
+
+from .script import HASH, SCRIPT
 
 # Okabe and Ito's colours, which most colour-blind readers can distinguish, in two brightnesses.
 _LIGHT = ("0072b2", "d55e00", "009e73", "b0528c", "8a6d00", "3f8fc4", "5b5b5b", "7a3b00")

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from privet.core.files import write_whole
-from privet.server_apps.report.runs import HISTORY, SUMMARY, ReportUsageError
+
+from .runs import HISTORY, SUMMARY, ReportUsageError
 
 PAGE, STATEMENT = "report.html", "statement.html"
 _RUN_FILES = (HISTORY, SUMMARY, "privacy.json", "model.npz", "checkpoint.npz")

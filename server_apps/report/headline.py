@@ -9,9 +9,10 @@ from typing import Any
 
 from privet.core import format as fmt
 from privet.core.format import text
-from privet.server_apps.report import tables
-from privet.server_apps.report.baselines import baselines_line
-from privet.server_apps.report.runs import RecordedRun, settings_of
+
+from . import tables
+from .baselines import baselines_line
+from .runs import RecordedRun, settings_of
 
 _SWING = {"accuracy": 0.02, "loss": 0.05}
 """Change from one round to the next, of a loss relative, from which noise is said to dominate."""

@@ -22,8 +22,9 @@ from privet.core.format import (
     power_of_ten,
     text,
 )
-from privet.server_apps.report.runs import RecordedRun, diverged, extras_of
-from privet.server_apps.report.tables import shown, title
+
+from .runs import RecordedRun, diverged, extras_of
+from .tables import shown, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

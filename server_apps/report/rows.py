@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from privet.core import format as fmt
-from privet.server_apps.report.runs import (
+
+from .runs import (
     COUNTS,
     IDENTITY,
     MEASURES,

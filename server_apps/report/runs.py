@@ -18,8 +18,9 @@ from privet.core.format import Number, setting
 from privet.core.shapes import REAL, Entries, Items, parsed, require
 from privet.rounds.failure import Failure
 from privet.rounds.late import Late, late_agents
-from privet.server_apps.config import changed
 from privet.strategies import Round
+
+from ..config import changed
 
 log = logging.getLogger("flwr.privet")
 

@@ -18,8 +18,9 @@ from privet.core.library import LIBRARY_VERSION
 from privet.kernel import UNITS, AgentLedger
 from privet.rounds.account import not_of
 from privet.rounds.session import Round
-from privet.server_apps.report.document import printed
-from privet.server_apps.report.runs import (
+
+from .document import printed
+from .runs import (
     HISTORY,
     PRIVACY,
     SUMMARY,
@@ -28,7 +29,7 @@ from privet.server_apps.report.runs import (
     ReportUsageError,
     settings_of,
 )
-from privet.server_apps.report.tables import entries_of
+from .tables import entries_of
 
 _SCALE = "As a scale, ε = 0 gives nothing away, around 1 protects strongly, above 10 weakly."
 _SHOWN_COLUMNS = 40

@@ -17,9 +17,10 @@ from privet.core.format import Number, text
 from privet.core.library import LIBRARY_VERSION
 from privet.core.registry import algorithm
 from privet.rounds.half import STEP_KEYS
-from privet.server_apps.account import ASSUMPTIONS
-from privet.server_apps.config import changed
-from privet.server_apps.report.runs import (
+
+from ..account import ASSUMPTIONS
+from ..config import changed
+from .runs import (
     COUNTS,
     MEASURES,
     PLACES,

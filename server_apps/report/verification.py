@@ -25,17 +25,18 @@ from privet.core.errors import listed, one_line
 from privet.core.files import read_npz
 from privet.kernel import AgentLedger, LedgerFile, drawn_delta
 from privet.rounds.account import apart_line, not_of, set_apart
-from privet.server_apps.account import OBSERVERS, assumptions_of
-from privet.server_apps.report.files import STATEMENT
-from privet.server_apps.report.runs import PRIVACY, SUMMARY, RecordedRun, settings_of
-from privet.server_apps.report.statement import (
+from privet.wire import sort_names
+
+from ..account import OBSERVERS, assumptions_of
+from .files import STATEMENT
+from .runs import PRIVACY, SUMMARY, RecordedRun, settings_of
+from .statement import (
     BOUND_FILES,
     accounts_of,
     changed_files,
     contradictions,
     page_of,
 )
-from privet.wire import sort_names
 
 _SLACK = 1.0 - 1e-9
 """Share of a computed figure that a written one may be: exp and log of another machine differ in

@@ -11,8 +11,9 @@ from urllib.parse import parse_qs, urlsplit
 
 from privet.core.errors import near_path
 from privet.core.format import text
-from privet.server_apps.report.assemble import page
-from privet.server_apps.report.runs import (
+
+from .assemble import page
+from .runs import (
     HISTORY,
     SUMMARY,
     ReportError,

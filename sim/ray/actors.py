@@ -28,10 +28,11 @@ from typing import Any
 from privet.agents.base import name_of
 from privet.agents.state_tables import StateTable, of_agents
 from privet.core import RunError
-from privet.sim.ray.batches import Arena, new_arena
-from privet.sim.ray.hosts import counted, living_hosts, what_is_left
-from privet.sim.ray.session import cluster_cpus, cluster_gpus, last_line
-from privet.sim.ray.waiting import Waiting
+
+from .batches import Arena, new_arena
+from .hosts import counted, living_hosts, what_is_left
+from .session import cluster_cpus, cluster_gpus, last_line
+from .waiting import Waiting
 
 log = logging.getLogger("flwr.privet")
 

@@ -27,13 +27,14 @@ from privet.core import ConfigError
 from privet.rounds.collect.outgoing import payload_bytes
 from privet.rounds.exchange import STOPPED, NotAwaited, Reply, late_reply
 from privet.rounds.together import Worked
-from privet.sim.grid import CRASHED, LocalGrid, NodeConfig
-from privet.sim.ray.actors import Actors, Seat
-from privet.sim.ray.batches import CROSSES_ONCE, Common, pack, unpack
-from privet.sim.ray.hosts import check_hosts, living_hosts
-from privet.sim.ray.session import cluster_cpus, cluster_gpus, ray_session
-from privet.sim.ray.shard import Factory, Shard
-from privet.sim.ray.waiting import Waiting
+
+from ..grid import CRASHED, LocalGrid, NodeConfig
+from .actors import Actors, Seat
+from .batches import CROSSES_ONCE, Common, pack, unpack
+from .hosts import check_hosts, living_hosts
+from .session import cluster_cpus, cluster_gpus, ray_session
+from .shard import Factory, Shard
+from .waiting import Waiting
 
 log = logging.getLogger("flwr.privet")
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from privet.core import RunError
 from privet.core.errors import listed
 from privet.core.library import library_version
-from privet.sim.ray.session import last_line
+
+from .session import last_line
 
 CHECK_PATIENCE = 120.0
 """Seconds a host may take to say what it has; its first worker is started for that."""

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from privet.agents.cohort import Tags, Trained
 from privet.agents.state_tables import StateTable
-from privet.sim.cohort import CohortNodes
-from privet.sim.grid import App, NodeConfig, raised
-from privet.sim.ray.batches import new_arena, pack, unpack
+
+from ..cohort import CohortNodes
+from ..grid import App, NodeConfig, raised
+from .batches import new_arena, pack, unpack
 
 Factory = Callable[[], App]
 """Makes the ClientApp, in the process where it is to run."""

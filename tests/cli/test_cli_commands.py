@@ -533,7 +533,7 @@ class TestInterrupted:
             "import privet.cli.__main__ as begin\n"
             "real = builtins.__import__\n"
             "def load(name, *rest):\n"
-            "    if name == 'privet.cli.main':\n"
+            "    if name == 'main':  # from .main import\n"
             "        os.kill(os.getpid(), signal.SIGINT)\n"
             "    return real(name, *rest)\n"
             "builtins.__import__ = load\n"

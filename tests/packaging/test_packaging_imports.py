@@ -9,6 +9,8 @@ import subprocess
 import sys
 from collections import defaultdict
 
+import pytest
+
 from support.paths import ROOT
 from support.wheel import ROOMS
 
@@ -102,3 +104,23 @@ def test_a_class_name_means_one_thing() -> None:
     assert several.keys() == HALVES, several
     of_algorithms = ("strategies/", "client_apps/")
     assert all(path.startswith(of_algorithms) for name in HALVES for path in several[name])
+
+
+@pytest.mark.parametrize("room", sorted(ROOMS))
+def test_imports_are_relative_within_a_room_and_absolute_across(room: str) -> None:
+    folder = (ROOT / "src" / "privet" / room).resolve()
+    wrong = []
+    for path in folder.rglob("*.py"):
+        if "templates" in path.parts:  # the code of apps that stand by themselves
+            continue
+        depth = len(path.relative_to(folder).parts)
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                own = f"{node.module}.".startswith(f"privet.{room}.") if not node.level else False
+                names = [f"{node.module}"] if own or node.level > depth else []
+            elif isinstance(node, ast.Import):
+                names = [each.name for each in node.names if each.name.startswith("privet.")]
+            else:
+                continue
+            wrong += [f"{path.relative_to(ROOT)}:{node.lineno} {name}" for name in names]
+    assert not wrong

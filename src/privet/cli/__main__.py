@@ -13,7 +13,7 @@ def main() -> None:
     handled = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if handled:
         signal.signal(signal.SIGINT, _leave)
-    from privet.cli.main import main as run
+    from .main import main as run
 
     if handled:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -36,8 +36,9 @@ def given_keys(
     -----
     A relative path is one from the working directory, wherever it was given.
     """
-    from privet.cli.presets import load_preset
     from privet.core import ConfigError
+
+    from .presets import load_preset
 
     given = read_config_file(file) if file else {}
     given |= parse_assignments([pair for text in assignments or [] for pair in _pairs(text)])

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from privet.data.context import problem_from_context
-from privet.data.dataset import DataError, Dataset, Part, Source
-from privet.data.encoding import encoded_rows
-from privet.data.held_out import split
-from privet.data.loaders import NAMES, DataFormat, load
-from privet.data.partitions import SCHEMES, partition
-from privet.data.problem import (
+from .context import problem_from_context
+from .dataset import DataError, Dataset, Part, Source
+from .encoding import encoded_rows
+from .held_out import split
+from .loaders import NAMES, DataFormat, load
+from .partitions import SCHEMES, partition
+from .problem import (
     Federation,
     federation_from_config,
     planned_facts,
     problem_from_config,
 )
-from privet.data.settings import DataSettings
-from privet.data.tables.files import read_rows
+from .settings import DataSettings
+from .tables.files import read_rows
 
 __all__ = [
     "NAMES",

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from privet.data.dataset import some
-from privet.data.meaning import SORTED, Difference, Meaning, digest, is_digests, read, usual
-from privet.data.scaling import pooled
+from .dataset import some
+from .meaning import SORTED, Difference, Meaning, digest, is_digests, read, usual
+from .scaling import pooled
 
 
 @dataclass(frozen=True)

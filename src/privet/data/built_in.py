@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.data.dataset import (
+from .dataset import (
     DENSE_BYTES,
     DataError,
     Dataset,
@@ -19,8 +19,8 @@ from privet.data.dataset import (
     FloatArray,
     Part,
 )
-from privet.data.held_out import HELD_OUT, split
-from privet.data.source_column import SourceColumn
+from .held_out import HELD_OUT, split
+from .source_column import SourceColumn
 
 EIGENVALUES = (0.05, 1.0)
 NOISE_VARIANCES = (0.1, 0.3)

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.core.errors import near_path
-from privet.data import hub
-from privet.data.dataset import (
+
+from . import hub
+from .dataset import (
     DENSE_BYTES,
     DataError,
     Dataset,
@@ -25,7 +26,7 @@ from privet.data.dataset import (
     Source,
     brief,
 )
-from privet.data.held_out import split
+from .held_out import split
 
 _EXPECTED = "expected LIBSVM rows: a label, then index:value ..., indices from 1 and rising"
 _LARGEST = 2**31 - 1

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from privet.data.dataset import some
+from .dataset import some
 
 _CHANCE = 1e-3
 """A site lacks a value where its rows would all be without it by chance less often than this."""

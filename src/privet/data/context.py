@@ -12,15 +12,16 @@ from typing import Any
 from flwr.app import Context
 
 from privet.core.files import state_path
-from privet.data.dataset import UNUSABLE, DataError
-from privet.data.loaders import Changes, changes
-from privet.data.meaning import ENCODING_RECORD
-from privet.data.prepared import forget
-from privet.data.problem import problem_from_config
-from privet.data.settings import DATA_KEYS, GENERATED, DataSettings, require_used
 from privet.kernel import NodeRules, Told
 from privet.problems import LinearModel
 from privet.wire.flower_internals import held_by
+
+from .dataset import UNUSABLE, DataError
+from .loaders import Changes, changes
+from .meaning import ENCODING_RECORD
+from .prepared import forget
+from .problem import problem_from_config
+from .settings import DATA_KEYS, GENERATED, DataSettings, require_used
 
 
 def problem_from_context(context: Context) -> LinearModel[Any]:

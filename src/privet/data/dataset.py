@@ -9,9 +9,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.data.meaning import Meaning
-from privet.data.source_column import ColumnFacts, SourceColumn
 from privet.kernel import Told
+
+from .meaning import Meaning
+from .source_column import ColumnFacts, SourceColumn
 
 Task = Literal["binary", "multinomial", "regression"]
 FloatArray = NDArray[np.floating[Any]]

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.core.rows import NoKeys
-from privet.data.dataset import Indices
+
+from .dataset import Indices
 
 
 class Pool(NamedTuple):

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from privet.core.errors import did_you_mean
-from privet.data.dataset import DataError, Encoding, FloatArray
-from privet.data.source_column import SourceColumn
-from privet.data.tables.dates import are_dates, as_days
-from privet.data.tables.public import numbers_of
-from privet.data.tables.values import (
+
+from .dataset import DataError, Encoding, FloatArray
+from .source_column import SourceColumn
+from .tables.dates import are_dates, as_days
+from .tables.public import numbers_of
+from .tables.values import (
     UnfitError,
     as_numbers,
     as_texts,

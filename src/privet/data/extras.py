@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from privet.data.dataset import DataError
+from .dataset import DataError
 
 _EXTRA = "pip install 'flwr-privet[datasets]'"
 

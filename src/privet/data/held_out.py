@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from privet.data.dataset import Indices, LabelArray, Part
+from .dataset import Indices, LabelArray, Part
 
 HELD_OUT = 0.2
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.data.dataset import DataError, LabelArray, brief
-from privet.data.extras import optional
-from privet.data.held_out import hold_out
+from .dataset import DataError, LabelArray, brief
+from .extras import optional
+from .held_out import hold_out
 
 PREFIX = "hf:"
 

@@ -11,15 +11,16 @@ from pathlib import Path
 
 from privet.core import ConfigError
 from privet.core.plugins import DATA_SETS, Names, load_plugin
-from privet.data.built_in import BUILT_IN, regression, synthetic
-from privet.data.click import load_click
-from privet.data.dataset import UNUSABLE, DataError, Dataset, Source, brief, finished
-from privet.data.hub import PREFIX
-from privet.data.mnist import load_mnist
-from privet.data.stamps import Stamp, stamps
-from privet.data.tables.files import EXPECTED
-from privet.data.tables.table import load_table
-from privet.data.tables.values import normal
+
+from .built_in import BUILT_IN, regression, synthetic
+from .click import load_click
+from .dataset import UNUSABLE, DataError, Dataset, Source, brief, finished
+from .hub import PREFIX
+from .mnist import load_mnist
+from .stamps import Stamp, stamps
+from .tables.files import EXPECTED
+from .tables.table import load_table
+from .tables.values import normal
 
 log = logging.getLogger("flwr.privet")
 

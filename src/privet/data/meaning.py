@@ -19,8 +19,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from privet.data.source_column import SourceColumn
 from privet.wire.enrolment import LONGEST_LAYOUT, MOST_EXAMPLES
+
+from .source_column import SourceColumn
 
 ENCODING_RECORD = "privet.encoding"
 """In a node's context: the encoding that the run's agents have agreed on, where it is not its own:

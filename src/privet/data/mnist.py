@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from privet.core.errors import near_path
 from privet.core.files import read_npz
-from privet.data import hub
-from privet.data.dataset import DataError, Dataset, LabelArray, Part, Source, brief
+
+from . import hub
+from .dataset import DataError, Dataset, LabelArray, Part, Source, brief
 
 PIXELS = 784
 KEYS = ("x_train", "y_train", "x_test", "y_test")

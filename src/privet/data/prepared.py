@@ -28,9 +28,10 @@ import numpy as np
 
 from privet.core.files import read_npz, write_npz
 from privet.core.library import library_version
-from privet.data.dataset import FloatArray, LabelArray, Task, frozen
-from privet.data.meaning import Meaning
-from privet.data.stamps import stamps
+
+from .dataset import FloatArray, LabelArray, Task, frozen
+from .meaning import Meaning
+from .stamps import stamps
 
 log = logging.getLogger("flwr.privet")
 

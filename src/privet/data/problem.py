@@ -11,25 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from privet.core.key import values_of
-from privet.data.built_in import STANDARDISED
-from privet.data.dataset import (
-    UNUSABLE,
-    DataError,
-    Dataset,
-    FloatArray,
-    Indices,
-    LabelArray,
-    frozen,
-)
-from privet.data.held_out import most_rows
-from privet.data.hub import PREFIX
-from privet.data.loaders import FROM_PATH, Changes, changes, has_intercept, load
-from privet.data.meaning import Meaning, digest
-from privet.data.partitions import PARTITIONS, partition
-from privet.data.prepared import Share, prepared
-from privet.data.settings import DATA_KEYS, INTERCEPT, PRIVACY_KEYS, DataSettings
-from privet.data.tables.faults import command
-from privet.data.tables.values import is_number
 from privet.kernel import Facts, clip_rows
 from privet.kernel.facts import OTHER, proven_loss
 from privet.problems import (
@@ -43,6 +24,26 @@ from privet.problems.linear import MatrixScoreModel
 from privet.problems.loss import Loss
 from privet.problems.losses import LOSSES
 from privet.problems.stacks import total_gradient
+
+from .built_in import STANDARDISED
+from .dataset import (
+    UNUSABLE,
+    DataError,
+    Dataset,
+    FloatArray,
+    Indices,
+    LabelArray,
+    frozen,
+)
+from .held_out import most_rows
+from .hub import PREFIX
+from .loaders import FROM_PATH, Changes, changes, has_intercept, load
+from .meaning import Meaning, digest
+from .partitions import PARTITIONS, partition
+from .prepared import Share, prepared
+from .settings import DATA_KEYS, INTERCEPT, PRIVACY_KEYS, DataSettings
+from .tables.faults import command
+from .tables.values import is_number
 
 log = logging.getLogger("flwr.privet")
 

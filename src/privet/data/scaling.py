@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privet.data.codes import codes_apart, parted_codes
-from privet.data.dataset import Encoding, FloatArray, some
-from privet.data.meaning import Meaning, read
-from privet.data.source_column import SourceColumn
+from .codes import codes_apart, parted_codes
+from .dataset import Encoding, FloatArray, some
+from .meaning import Meaning, read
+from .source_column import SourceColumn
 
 _LABEL = ""
 """The key of the label in ``rows`` and ``scale``: no column is called so."""

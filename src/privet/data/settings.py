@@ -9,18 +9,19 @@ from typing import Any, ClassVar
 from privet.core import ConfigError, algorithms
 from privet.core.key import AUTO, LARGEST, SMALLEST, keys_of, read, setting
 from privet.core.rows import owners
-from privet.data.dataset import DataError
-from privet.data.dealing import Partition
-from privet.data.hub import PREFIX
-from privet.data.loaders import DTYPES, FROM_PATH, NAMES
-from privet.data.partitions import PARTITIONS, SCHEMES
-from privet.data.tables.dates import DATES
-from privet.data.tables.faults import CENSORED, INFINITE, MISSING, MISSING_LABELS
 from privet.problems import REGULARIZER_NAMES, Regularizer, make_regularizer
 from privet.problems.loss import Loss
 from privet.problems.losses import LOSSES
 from privet.problems.regularizers import USUAL_WEIGHT
 from privet.wire.contract import PRIVATE_KEYS
+
+from .dataset import DataError
+from .dealing import Partition
+from .hub import PREFIX
+from .loaders import DTYPES, FROM_PATH, NAMES
+from .partitions import PARTITIONS, SCHEMES
+from .tables.dates import DATES
+from .tables.faults import CENSORED, INFINITE, MISSING, MISSING_LABELS
 
 INTERCEPT = {"auto": None, "yes": True, "no": False}
 GENERATED = ("synthetic", "regression")

@@ -5,9 +5,9 @@ is the only source of noise, `Totals` adds up what releases cost, `NodeRules` ar
 operator allows. The room imports nothing else of this library.
 """
 
-from privet.kernel.accountant import Totals, epsilon_of
-from privet.kernel.agent_ledger import AgentLedger
-from privet.kernel.bounded import (
+from .accountant import Totals, epsilon_of
+from .agent_ledger import AgentLedger
+from .bounded import (
     RELATIONS,
     Clipped,
     Clipping,
@@ -19,10 +19,10 @@ from privet.kernel.bounded import (
     clipped_terms,
     clipped_whole,
 )
-from privet.kernel.curvature import loss_curvature, public_moduli
-from privet.kernel.door import Records, UnNoised
-from privet.kernel.drawn import drawn_delta
-from privet.kernel.errors import (
+from .curvature import loss_curvature, public_moduli
+from .door import Records, UnNoised
+from .drawn import drawn_delta
+from .errors import (
     BudgetRefused,
     LedgerError,
     MaskError,
@@ -31,15 +31,15 @@ from privet.kernel.errors import (
     RecordsError,
     UnsupportedAccountError,
 )
-from privet.kernel.events import UNITS, Release
-from privet.kernel.facts import Facts
-from privet.kernel.gaussian import gaussian_epsilon, gaussian_scale
-from privet.kernel.ledger import Audit, LedgerFile, RunSpent, Spent
-from privet.kernel.masks import Binding, GivenMasks, MaskSource, PairwiseMasks, key_pair
-from privet.kernel.node_rules import NodeRules
-from privet.kernel.noise import NoiseSource, SeededNoise, SystemNoise
-from privet.kernel.perturb import Perturber, checked_spacing, norm_bound, shared_spacing
-from privet.kernel.records import (
+from .events import UNITS, Release
+from .facts import Facts
+from .gaussian import gaussian_epsilon, gaussian_scale
+from .ledger import Audit, LedgerFile, RunSpent, Spent
+from .masks import Binding, GivenMasks, MaskSource, PairwiseMasks, key_pair
+from .node_rules import NodeRules
+from .noise import NoiseSource, SeededNoise, SystemNoise
+from .perturb import Perturber, checked_spacing, norm_bound, shared_spacing
+from .records import (
     ClippableProblem,
     FloatArray,
     Moduli,
@@ -50,18 +50,18 @@ from privet.kernel.records import (
     can_clip,
     can_clip_batches,
 )
-from privet.kernel.sensitivity import (
+from .sensitivity import (
     check_sparsifier,
     dp_iadmm_output_gain,
     fed_pdm_gain,
     fed_plt_contraction,
     gfl_sensitivity,
 )
-from privet.kernel.sets import SET_NAMES, Box, ConvexSet, L2Ball, Zero, make_set
-from privet.kernel.streams import stream
-from privet.kernel.told import Told
-from privet.kernel.trust import KeyPair, Trust
-from privet.kernel.ziggurat import total_variation
+from .sets import SET_NAMES, Box, ConvexSet, L2Ball, Zero, make_set
+from .streams import stream
+from .told import Told
+from .trust import KeyPair, Trust
+from .ziggurat import total_variation
 
 __all__ = [
     "RELATIONS",

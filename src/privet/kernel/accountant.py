@@ -21,12 +21,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from privet.kernel.bounded import RELATIONS, Relation
-from privet.kernel.errors import UnsupportedAccountError
-from privet.kernel.events import Release
-from privet.kernel.gaussian import gaussian_epsilon
-from privet.kernel.laplace import mixed_epsilon
-from privet.kernel.sampled import LARGEST_LOSS, SMALLEST_LOSS, Sampled, sampled_epsilon
+from .bounded import RELATIONS, Relation
+from .errors import UnsupportedAccountError
+from .events import Release
+from .gaussian import gaussian_epsilon
+from .laplace import mixed_epsilon
+from .sampled import LARGEST_LOSS, SMALLEST_LOSS, Sampled, sampled_epsilon
 
 _NEGLIGIBLE, _HOPELESS = 1e-100, 1e100
 _DISTINCT = 64

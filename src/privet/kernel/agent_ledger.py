@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from privet.kernel.accountant import Totals
-from privet.kernel.events import LARGEST_COUNT, Release
+from .accountant import Totals
+from .events import LARGEST_COUNT, Release
 
 LONGEST_ACCOUNT = 1 << 21
 """Characters of an account that are read: 10,000 to 15,000 different releases of this library's."""

@@ -13,9 +13,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast, get_args
 import numpy as np
 import numpy.typing as npt
 
-from privet.kernel.checks import check_features, check_positive
-from privet.kernel.errors import RecordsError
-from privet.kernel.records import (
+from .checks import check_features, check_positive
+from .errors import RecordsError
+from .records import (
     ClippableProblem,
     FloatArray,
     Norm,

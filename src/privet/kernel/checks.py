@@ -7,7 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from privet.kernel.records import FloatArray
+from .records import FloatArray
 
 
 def positive(**numbers: float) -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from privet.kernel.checks import check_positive
-from privet.kernel.records import Moduli
+from .checks import check_positive
+from .records import Moduli
 
 
 @dataclass(frozen=True, slots=True)

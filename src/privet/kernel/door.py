@@ -17,19 +17,19 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from privet.kernel.bounded import BoolArray, Clipping
-from privet.kernel.errors import NoiseError, RecordsError
-from privet.kernel.events import Release
-from privet.kernel.facts import Facts
-from privet.kernel.perturb import Perturber
-from privet.kernel.programs.custom import custom
-from privet.kernel.programs.drift import Drift, drift
-from privet.kernel.programs.gradients import Gradients, require_model
-from privet.kernel.programs.inexact import Inexact, Inner, inexact_steps
-from privet.kernel.programs.steps import LocalTask, Walk, walk
-from privet.kernel.programs.update import ClippedUpdate, clipped_difference, clipped_update
-from privet.kernel.records import FloatArray, Moduli, Problem, can_clip, can_clip_batches
-from privet.kernel.streams import StackedStreams, Streams
+from .bounded import BoolArray, Clipping
+from .errors import NoiseError, RecordsError
+from .events import Release
+from .facts import Facts
+from .perturb import Perturber
+from .programs.custom import custom
+from .programs.drift import Drift, drift
+from .programs.gradients import Gradients, require_model
+from .programs.inexact import Inexact, Inner, inexact_steps
+from .programs.steps import LocalTask, Walk, walk
+from .programs.update import ClippedUpdate, clipped_difference, clipped_update
+from .records import FloatArray, Moduli, Problem, can_clip, can_clip_batches
+from .streams import StackedStreams, Streams
 
 
 class Held(NamedTuple):

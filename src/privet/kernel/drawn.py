@@ -21,9 +21,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from privet.kernel.events import Release
-from privet.kernel.perturb import spacing
-from privet.kernel.ziggurat import total_variation
+from .events import Release
+from .perturb import spacing
+from .ziggurat import total_variation
 
 _LEAST_BLOCKS = 512
 _BLOCKS = 2.0**-129

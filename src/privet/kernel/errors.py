@@ -6,7 +6,7 @@ error without one the text of its class (`privet.kernel.exits`).
 
 from __future__ import annotations
 
-from privet.kernel.told import Told
+from .told import Told
 
 
 class KernelError(ValueError):

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias, get_args
 
-from privet.kernel.bounded import Relation
-from privet.kernel.records import Norm
+from .bounded import Relation
+from .records import Norm
 
 Mechanism: TypeAlias = Literal["gaussian", "laplace", "none"]
 Scalar: TypeAlias = str | int | float | bool

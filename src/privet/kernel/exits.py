@@ -27,9 +27,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from privet.kernel.errors import BudgetRefused, NoCertificateError
-from privet.kernel.records import Problem
-from privet.kernel.told import Told, told_by
+from .errors import BudgetRefused, NoCertificateError
+from .records import Problem
+from .told import Told, told_by
 
 KEY = "rows-per-person"
 """The run-config key of the bound for which a run's account states epsilon of a person."""

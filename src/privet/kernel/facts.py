@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import Any, Literal
 
-from privet.kernel.bounded import Relation, clipped_sensitivity
-from privet.kernel.curvature import PROVEN, public_moduli
-from privet.kernel.errors import NoCertificateError
-from privet.kernel.records import Moduli
+from .bounded import Relation, clipped_sensitivity
+from .curvature import PROVEN, public_moduli
+from .errors import NoCertificateError
+from .records import Moduli
 
 OTHER = "other"
 """Loss of a problem of which nothing is known except how its examples are clipped."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 
-from privet.kernel.checks import positive
+from .checks import positive
 
 _ROOT_HALF = math.sqrt(0.5)
 _ROOT_HALF_PI = math.sqrt(math.pi / 2.0)

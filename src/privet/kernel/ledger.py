@@ -29,11 +29,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from privet.kernel.accountant import Totals
-from privet.kernel.agent_ledger import AgentLedger
-from privet.kernel.errors import BudgetRefused, LedgerError, UnsupportedAccountError
-from privet.kernel.events import Release
-from privet.kernel.ledger_lines import (
+from .accountant import Totals
+from .agent_ledger import AgentLedger
+from .errors import BudgetRefused, LedgerError, UnsupportedAccountError
+from .events import Release
+from .ledger_lines import (
     DamagedError,
     End,
     Entry,
@@ -43,8 +43,8 @@ from privet.kernel.ledger_lines import (
     read_all,
     read_end,
 )
-from privet.kernel.programs.custom import custom_in
-from privet.kernel.told import Told
+from .programs.custom import custom_in
+from .told import Told
 
 _LONGEST_NOTE = 200
 _NOTE = re.compile(r"run (\S+) round (\d+) agent (.*)", re.DOTALL)

@@ -21,8 +21,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from privet.kernel.accountant import Totals
-from privet.kernel.events import Release
+from .accountant import Totals
+from .events import Release
 
 _FIRST_BLOCK = 4096
 _CHAIN = b',"chain":"%s"}'

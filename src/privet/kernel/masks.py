@@ -46,8 +46,8 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.kernel.errors import MaskError
-from privet.kernel.trust import KEY_BYTES, KeyPair, Trust
+from .errors import MaskError
+from .trust import KEY_BYTES, KeyPair, Trust
 
 LEAST_MEMBERS = 3
 """With two agents, each reads the other's upload from the sum."""

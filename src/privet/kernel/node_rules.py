@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from privet.kernel.bounded import RELATIONS, Relation
-from privet.kernel.errors import BudgetRefused, LedgerError, UnsupportedAccountError
-from privet.kernel.events import Release
-from privet.kernel.ledger import LedgerFile
-from privet.kernel.told import OF_RELATION, Told
-from privet.kernel.trust import Trust
+from .bounded import RELATIONS, Relation
+from .errors import BudgetRefused, LedgerError, UnsupportedAccountError
+from .events import Release
+from .ledger import LedgerFile
+from .told import OF_RELATION, Told
+from .trust import Trust
 
 BUDGET_KEYS = ("max-epsilon", "delta", "ledger-path")
 LIMITS = (*BUDGET_KEYS, "min-noise", "max-clip")

@@ -35,7 +35,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.kernel.ziggurat import AT_ONCE, Mechanism, Words, ziggurat
+from .ziggurat import AT_ONCE, Mechanism, Words, ziggurat
 
 Size: TypeAlias = int | tuple[int, ...]
 Draws: TypeAlias = NDArray[np.float64]

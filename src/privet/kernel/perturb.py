@@ -43,13 +43,13 @@ from typing import Any, NoReturn, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.kernel.bounded import Clipped
-from privet.kernel.errors import NoiseError
-from privet.kernel.events import SHARED_GRID, Release
-from privet.kernel.facts import Facts
-from privet.kernel.noise import NoiseSource, Size, SystemNoise, draw_each
-from privet.kernel.told import Told
-from privet.kernel.ziggurat import cell
+from .bounded import Clipped
+from .errors import NoiseError
+from .events import SHARED_GRID, Release
+from .facts import Facts
+from .noise import NoiseSource, Size, SystemNoise, draw_each
+from .told import Told
+from .ziggurat import cell
 
 Vector = NDArray[np.float64]
 

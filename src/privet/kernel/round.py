@@ -22,8 +22,8 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
-from privet.kernel.door import Records
-from privet.kernel.streams import Streams
+from .door import Records
+from .streams import Streams
 
 Arrays = Mapping[str, NDArray[Any]]
 Work = TypeVar("Work")

@@ -50,8 +50,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.kernel.gaussian import gaussian_epsilon
-from privet.kernel.loss_law import (
+from .gaussian import gaussian_epsilon
+from .loss_law import (
     MOST_POINTS,
     ORDERS,
     TAIL,

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import math
 
-from privet.kernel.checks import at_least_one, non_negative, positive
-from privet.kernel.curvature import PROVEN, loss_curvature
-from privet.kernel.errors import NoCertificateError
-from privet.kernel.records import Norm
+from .checks import at_least_one, non_negative, positive
+from .curvature import PROVEN, loss_curvature
+from .errors import NoCertificateError
+from .records import Norm
 
 SCALAR_LOSSES = tuple(name for name, loss in PROVEN.items() if loss.certificate == "scalar")
 LOSSES = tuple(name for name, loss in PROVEN.items() if loss.certificate)

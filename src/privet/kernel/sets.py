@@ -12,8 +12,8 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from privet.kernel.checks import check_positive
-from privet.kernel.records import FloatArray
+from .checks import check_positive
+from .records import FloatArray
 
 
 @runtime_checkable

@@ -31,8 +31,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from privet.kernel.errors import MaskError
-from privet.kernel.told import Told
+from .errors import MaskError
+from .told import Told
 
 KEY_BYTES = 32
 

@@ -52,7 +52,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.kernel.ziggurat_points import Layer, exact_cell, point, threshold, uniform
+from .ziggurat_points import Layer, exact_cell, point, threshold, uniform
 
 Mechanism: TypeAlias = Literal["gaussian", "laplace"]
 Words: TypeAlias = Callable[[int], NDArray[np.int64]]

@@ -10,13 +10,13 @@ The federation minimises sum_i f_i(x) + h(x) over x in W, where
 `minimize` finds the centralised optimum. The package needs numpy only.
 """
 
-from privet.problems.facts import public_facts
-from privet.problems.linear import LinearModel
-from privet.problems.losses.binary_logistic import BinaryLogistic
-from privet.problems.losses.multinomial_logistic import MultinomialLogistic
-from privet.problems.losses.one_class_logistic import OneClassLogistic
-from privet.problems.losses.ridge_regression import RidgeRegression
-from privet.problems.proximal import (
+from .facts import public_facts
+from .linear import LinearModel
+from .losses.binary_logistic import BinaryLogistic
+from .losses.multinomial_logistic import MultinomialLogistic
+from .losses.one_class_logistic import OneClassLogistic
+from .losses.ridge_regression import RidgeRegression
+from .proximal import (
     H_NAMES,
     ElasticNet,
     GroupL1,
@@ -25,8 +25,8 @@ from privet.problems.proximal import (
     make_h,
     soft_threshold,
 )
-from privet.problems.reference import Minimum, minimize
-from privet.problems.regularizers import (
+from .reference import Minimum, minimize
+from .regularizers import (
     L2,
     REGULARIZER_NAMES,
     Nonconvex,

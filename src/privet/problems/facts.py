@@ -6,8 +6,9 @@ from functools import lru_cache
 
 from privet.kernel import Facts, Moduli, Problem, can_clip
 from privet.kernel.facts import OTHER, proven_loss
-from privet.problems.linear import LinearModel
-from privet.problems.regularizers import L2, SlopesL2
+
+from .linear import LinearModel
+from .regularizers import L2, SlopesL2
 
 # Agents of equal numbers share their facts.
 _shared = lru_cache(maxsize=64, typed=True)(Facts)

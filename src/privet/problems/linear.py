@@ -30,9 +30,10 @@ from privet.kernel.bounded import (
 from privet.kernel.checks import check_features, check_positive
 from privet.kernel.curvature import loss_curvature
 from privet.kernel.records import FloatArray, Moduli, Norm, RowIndex
-from privet.problems.regularizers import NoRegularizer, Regularizer
-from privet.problems.spectrum import gram_extremes
-from privet.problems.validation import check_classes
+
+from .regularizers import NoRegularizer, Regularizer
+from .spectrum import gram_extremes
+from .validation import check_classes
 
 Target = TypeVar("Target", bound=npt.NDArray[Any])
 

@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from privet.core.rows import NoKeys
 from privet.kernel.records import FloatArray
-from privet.problems.linear import LinearModel
-from privet.problems.regularizers import Regularizer
+
+from .linear import LinearModel
+from .regularizers import Regularizer
 
 Targets = Literal["signs", "classes", "reals"]
 TASKS: Mapping[Targets, tuple[str, ...]] = {

@@ -10,7 +10,8 @@ import numpy as np
 
 from privet.kernel.records import FloatArray, Moduli, Problem
 from privet.kernel.sets import Zero
-from privet.problems.proximal import ProximalFunction
+
+from .proximal import ProximalFunction
 
 NEWTON_UP_TO = 1000
 """Number of parameters up to which Hessians are used."""

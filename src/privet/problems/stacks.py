@@ -16,11 +16,12 @@ import numpy as np
 
 from privet.kernel.bounded import Limits
 from privet.kernel.records import FloatArray, Moduli, Norm, RowIndex
-from privet.problems.linear import ClippedSums, LinearModel
-from privet.problems.losses.binary_logistic import BinaryLogistic
-from privet.problems.losses.multinomial_logistic import MultinomialLogistic
-from privet.problems.losses.ridge_regression import RidgeRegression
-from privet.problems.regularizers import L2, Nonconvex, NoRegularizer, PooledL2, SlopesL2
+
+from .linear import ClippedSums, LinearModel
+from .losses.binary_logistic import BinaryLogistic
+from .losses.multinomial_logistic import MultinomialLogistic
+from .losses.ridge_regression import RidgeRegression
+from .regularizers import L2, Nonconvex, NoRegularizer, PooledL2, SlopesL2
 
 _LOSSES = (BinaryLogistic, RidgeRegression, MultinomialLogistic)
 _TERMS = (NoRegularizer, L2, SlopesL2, PooledL2, Nonconvex)

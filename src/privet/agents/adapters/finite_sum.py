@@ -11,10 +11,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from privet.agents.inputs import Vector
 from privet.core import ConfigError
 from privet.kernel import Clipping, Moduli, Norm, RowIndex, clipped_sum, clipped_whole
 from privet.problems import NoRegularizer, Regularizer
+
+from ..inputs import Vector
 
 
 class FiniteSum(ABC):

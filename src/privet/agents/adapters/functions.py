@@ -9,11 +9,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from privet.agents.inputs import Vector
 from privet.core import ConfigError
 from privet.kernel import Moduli, Norm, RowIndex
 from privet.problems import Regularizer
 
+from ..inputs import Vector
 from .finite_sum import FiniteSum
 
 

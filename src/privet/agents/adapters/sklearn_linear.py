@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import Array, ArrayRecord
 
-from privet.agents.inputs import Vector
 from privet.core import ConfigError
 from privet.data.meaning import Meaning
 from privet.kernel import FloatArray
@@ -27,6 +26,8 @@ from privet.problems import (
 )
 from privet.problems.linear import MatrixScoreModel
 from privet.wire import Layout
+
+from ..inputs import Vector
 
 Metrics = Callable[[Any, Any], Mapping[str, float]]
 CLASSIFIERS = ("LogisticRegression", "SGDClassifier")

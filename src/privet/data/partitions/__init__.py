@@ -12,9 +12,10 @@ import numpy as np
 from privet.core import ConfigError
 from privet.core.key import check_fields
 from privet.core.rows import rows
-from privet.data.dataset import DataError, Indices, LabelArray
-from privet.data.dealing import Partition, Pool
-from privet.data.held_out import by_person, rows_of
+
+from ..dataset import DataError, Indices, LabelArray
+from ..dealing import Partition, Pool
+from ..held_out import by_person, rows_of
 
 PARTITIONS: dict[str, Partition] = rows(__name__, __path__, Partition)
 """The partitions by the names that the key ``partition`` has for them."""

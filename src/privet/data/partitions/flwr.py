@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from privet.core.rows import NoKeys
-from privet.data.dataset import DataError, Indices
-from privet.data.dealing import Partition, Pool
-from privet.data.extras import optional
-from privet.data.partitions.dirichlet import DirichletKeys
-from privet.data.partitions.label import LabelKeys
+
+from ..dataset import DataError, Indices
+from ..dealing import Partition, Pool
+from ..extras import optional
+from .dirichlet import DirichletKeys
+from .label import LabelKeys
 
 log = logging.getLogger("flwr.privet")
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from privet.core.rows import NoKeys
-from privet.data.dataset import Indices
-from privet.data.dealing import Partition, Pool
-from privet.data.held_out import permutation
+
+from ..dataset import Indices
+from ..dealing import Partition, Pool
+from ..held_out import permutation
 
 
 def _deal(pool: Pool, _: NoKeys) -> list[Indices]:

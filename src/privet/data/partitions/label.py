@@ -13,9 +13,10 @@ from typing import ClassVar
 import numpy as np
 
 from privet.core.key import setting
-from privet.data.dataset import DataError, Indices
-from privet.data.dealing import Partition, Pool
-from privet.data.held_out import permutation
+
+from ..dataset import DataError, Indices
+from ..dealing import Partition, Pool
+from ..held_out import permutation
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import logging
 
 from privet.core.rows import NoKeys
-from privet.data.dataset import DataError, Indices
-from privet.data.dealing import Partition, Pool
-from privet.data.held_out import by_id
+
+from ..dataset import DataError, Indices
+from ..dealing import Partition, Pool
+from ..held_out import by_id
 
 log = logging.getLogger("flwr.privet")
 

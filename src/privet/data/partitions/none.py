@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from privet.core.rows import NoKeys
-from privet.data.dataset import Indices
-from privet.data.dealing import Partition, Pool
+
+from ..dataset import Indices
+from ..dealing import Partition, Pool
 
 
 def _deal(pool: Pool, _: NoKeys) -> list[Indices]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import date
 from typing import Any
 
-from privet.data.tables.values import UnfitError
+from .values import UnfitError
 
 DATES = ("refuse", "day-first", "month-first")
 """What dates become: an error, or numbers of days; 5.1.2020 is in January, or in May."""

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from privet.core import algorithms
-from privet.data.codes import lacked
-from privet.data.dataset import Fault, LabelArray, Source, some
-from privet.data.source_column import SourceColumn
-from privet.data.tables.dates import OTHER, day_of, may_be_exchanged
-from privet.data.tables.values import (
+
+from ..codes import lacked
+from ..dataset import Fault, LabelArray, Source, some
+from ..source_column import SourceColumn
+from .dates import OTHER, day_of, may_be_exchanged
+from .values import (
     NO_VALUE,
     POINT_OF_THOUSANDS,
     WITH_COMMA,

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from privet.data.dataset import DataError, Fault, Source, some
-from privet.data.source_column import SourceColumn
-from privet.data.tables.dates import is_date
-from privet.data.tables.schema import GAP
-from privet.data.tables.values import UnfitError, as_numbers
+from ..dataset import DataError, Fault, Source, some
+from ..source_column import SourceColumn
+from .dates import is_date
+from .schema import GAP
+from .values import UnfitError, as_numbers
 
 MISSING = ("refuse", "category", "mean", "drop", "zero")
 MISSING_LABELS = ("refuse", "drop")

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from privet.core.errors import near_path
-from privet.data import hub
-from privet.data.dataset import DataError, LabelArray, brief, some
-from privet.data.tables.mixed import of_one_kind
-from privet.data.tables.values import cells, normal, thousands_or_decimals
+
+from .. import hub
+from ..dataset import DataError, LabelArray, brief, some
+from .mixed import of_one_kind
+from .values import cells, normal, thousands_or_decimals
 
 TEST = "test"
 """Name of the file, or split, that is the test set."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from privet.data.tables.values import (
+from .values import (
     EXACT,
     UnfitError,
     as_booleans,

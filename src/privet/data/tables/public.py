@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from privet.data.source_column import SourceColumn
-from privet.data.tables.dates import as_days, day_of, is_date
-from privet.data.tables.faults import DATES_TEXT
-from privet.data.tables.values import (
+from ..source_column import SourceColumn
+from .dates import as_days, day_of, is_date
+from .faults import DATES_TEXT
+from .values import (
     SEPARATED,
     THOUSANDS,
     UnfitError,

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from privet.core.errors import near_path
-from privet.data.dataset import DataError, brief
-from privet.data.source_column import SourceColumn
-from privet.data.tables.values import normal
+
+from ..dataset import DataError, brief
+from ..source_column import SourceColumn
+from .values import normal
 
 MARK = "from-records"
 """The key of a file that `privet data --schema` wrote: its values are those of the records."""

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from privet.data.codes import lacked
-from privet.data.dataset import Dataset, Fault, FloatArray, Indices, LabelArray, some
-from privet.data.scaling import moments_of, of_numbers
-from privet.data.source_column import ColumnFacts, SourceColumn
-from privet.data.tables.doubts import FEW, VARIED, words
-from privet.data.tables.faults import MOST_CLASSES
-from privet.data.tables.values import as_numbers, codes_of, is_number
+from ..codes import lacked
+from ..dataset import Dataset, Fault, FloatArray, Indices, LabelArray, some
+from ..scaling import moments_of, of_numbers
+from ..source_column import ColumnFacts, SourceColumn
+from .doubts import FEW, VARIED, words
+from .faults import MOST_CLASSES
+from .values import as_numbers, codes_of, is_number
 
 _MOST_SITES = 200
 """Ids beyond which they are rather persons than sites."""

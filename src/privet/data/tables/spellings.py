@@ -7,10 +7,10 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
-from privet.data.dataset import Fault, some
-from privet.data.source_column import ColumnFacts, SourceColumn
-from privet.data.tables.doubts import FEW
-from privet.data.tables.values import is_number
+from ..dataset import Fault, some
+from ..source_column import ColumnFacts, SourceColumn
+from .doubts import FEW
+from .values import is_number
 
 _SPELLINGS = (
     {"y", "yes", "j", "ja", "t", "true", "1", "+", "pos", "positive", "positiv"},

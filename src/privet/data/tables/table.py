@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.core.errors import did_you_mean
-from privet.data import meaning, scaling
-from privet.data.dataset import (
+
+from .. import meaning, scaling
+from ..dataset import (
     DENSE_BYTES,
     DataError,
     Dataset,
@@ -26,10 +27,10 @@ from privet.data.dataset import (
     Source,
     Task,
 )
-from privet.data.held_out import split
-from privet.data.source_column import ColumnFacts, SourceColumn
-from privet.data.tables.dates import are_dates, as_days, has_dates
-from privet.data.tables.doubts import (
+from ..held_out import split
+from ..source_column import ColumnFacts, SourceColumn
+from .dates import are_dates, as_days, has_dates
+from .doubts import (
     FEW,
     names_persons,
     of_copies,
@@ -44,7 +45,7 @@ from privet.data.tables.doubts import (
     of_spellings,
     of_survival,
 )
-from privet.data.tables.faults import (
+from .faults import (
     DATES_TEXT,
     TableError,
     categories_of,
@@ -57,10 +58,10 @@ from privet.data.tables.faults import (
     of_left_out,
     of_names,
 )
-from privet.data.tables.files import TEST, Rows, read_rows
-from privet.data.tables.public import numbers_of
-from privet.data.tables.schema import MARK, Schema, read_schema
-from privet.data.tables.sites import (
+from .files import TEST, Rows, read_rows
+from .public import numbers_of
+from .schema import MARK, Schema, read_schema
+from .sites import (
     between,
     facts_of,
     of_broken,
@@ -70,8 +71,8 @@ from privet.data.tables.sites import (
     sites_of,
     with_trends,
 )
-from privet.data.tables.spellings import of_missing_texts, of_spelt
-from privet.data.tables.values import (
+from .spellings import of_missing_texts, of_spelt
+from .values import (
     UnfitError,
     as_numbers,
     as_texts,

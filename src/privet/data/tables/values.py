@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from privet.core.key import LARGEST
-from privet.data.dataset import FloatArray, LabelArray
-from privet.data.source_column import SourceColumn
+
+from ..dataset import FloatArray, LabelArray
+from ..source_column import SourceColumn
 
 EXACT = 2.0**53
 """Whole numbers up to here are distinct in float64; longer ones are most often identifiers."""

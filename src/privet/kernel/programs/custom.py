@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from privet.kernel.errors import NoiseError, RecordsError
-from privet.kernel.events import LONGEST_TEXT, Mechanism, Release
-from privet.kernel.perturb import Perturber
-from privet.kernel.records import FloatArray, Problem
-from privet.kernel.streams import Streams
+from ..errors import NoiseError, RecordsError
+from ..events import LONGEST_TEXT, Mechanism, Release
+from ..perturb import Perturber
+from ..records import FloatArray, Problem
+from ..streams import Streams
 
 Run = Callable[..., FloatArray]
 """``run(problem, noise, streams, **arguments)``: arguments are public numbers, texts and arrays."""

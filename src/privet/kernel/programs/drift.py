@@ -19,15 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from privet.kernel.bounded import Clipping
-from privet.kernel.errors import NoCertificateError
-from privet.kernel.events import Release
-from privet.kernel.facts import Facts
-from privet.kernel.perturb import Perturber
-from privet.kernel.programs.gradients import Gradients
-from privet.kernel.records import FloatArray, Problem
-from privet.kernel.sensitivity import fed_pdm_gain
-from privet.kernel.streams import Streams
+from ..bounded import Clipping
+from ..errors import NoCertificateError
+from ..events import Release
+from ..facts import Facts
+from ..perturb import Perturber
+from ..records import FloatArray, Problem
+from ..sensitivity import fed_pdm_gain
+from ..streams import Streams
+from .gradients import Gradients
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from itertools import chain, repeat
 
 import numpy as np
 
-from privet.kernel.bounded import (
+from ..bounded import (
     BoolArray,
     Clipped,
     ClippedTerms,
@@ -23,12 +23,12 @@ from privet.kernel.bounded import (
     clipped_terms,
     sampled_terms,
 )
-from privet.kernel.errors import NoCertificateError, NoiseError, RecordsError
-from privet.kernel.events import Release
-from privet.kernel.facts import Facts
-from privet.kernel.perturb import Perturber
-from privet.kernel.records import FloatArray, Problem, RowIndex, can_clip, can_clip_batches
-from privet.kernel.streams import StackedStreams, Streams
+from ..errors import NoCertificateError, NoiseError, RecordsError
+from ..events import Release
+from ..facts import Facts
+from ..perturb import Perturber
+from ..records import FloatArray, Problem, RowIndex, can_clip, can_clip_batches
+from ..streams import StackedStreams, Streams
 
 Gradient = Callable[[FloatArray], FloatArray]
 """w -> the gradient of the next local step at w; what it returns is read only."""

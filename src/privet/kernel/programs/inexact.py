@@ -20,14 +20,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from privet.kernel.bounded import Clipped, Relation, clipped_term
-from privet.kernel.errors import NoCertificateError, NoiseError, RecordsError
-from privet.kernel.events import LARGEST, SMALLEST, Mechanism, Release
-from privet.kernel.facts import Facts
-from privet.kernel.perturb import Perturber
-from privet.kernel.records import FloatArray, Norm, Problem, can_clip
-from privet.kernel.sensitivity import dp_iadmm_output_gain
-from privet.kernel.sets import make_set
+from ..bounded import Clipped, Relation, clipped_term
+from ..errors import NoCertificateError, NoiseError, RecordsError
+from ..events import LARGEST, SMALLEST, Mechanism, Release
+from ..facts import Facts
+from ..perturb import Perturber
+from ..records import FloatArray, Norm, Problem, can_clip
+from ..sensitivity import dp_iadmm_output_gain
+from ..sets import make_set
 
 
 @dataclass(frozen=True, slots=True)

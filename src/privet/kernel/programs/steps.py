@@ -36,15 +36,15 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from privet.kernel.bounded import Clipped, clipped_terms
-from privet.kernel.errors import NoiseError, RecordsError
-from privet.kernel.events import Release
-from privet.kernel.facts import Facts
-from privet.kernel.perturb import Perturber
-from privet.kernel.programs.gradients import Gradient, Gradients, require_model
-from privet.kernel.records import FloatArray, Moduli, Problem
-from privet.kernel.sensitivity import fed_plt_contraction
-from privet.kernel.streams import Streams
+from ..bounded import Clipped, clipped_terms
+from ..errors import NoiseError, RecordsError
+from ..events import Release
+from ..facts import Facts
+from ..perturb import Perturber
+from ..records import FloatArray, Moduli, Problem
+from ..sensitivity import fed_plt_contraction
+from ..streams import Streams
+from .gradients import Gradient, Gradients, require_model
 
 Need = Literal["mean_gradient", "end_gradient"]
 """A field of `Walk` that a method can need in addition to its end."""

@@ -38,15 +38,15 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.kernel.bounded import Clipped, Relation, clipped_whole
-from privet.kernel.errors import NoiseError, RecordsError
-from privet.kernel.events import Release
-from privet.kernel.facts import Facts
-from privet.kernel.noise import SystemNoise
-from privet.kernel.perturb import Perturber
-from privet.kernel.programs.steps import LocalTask, walk
-from privet.kernel.records import FloatArray, Problem
-from privet.kernel.streams import Streams
+from ..bounded import Clipped, Relation, clipped_whole
+from ..errors import NoiseError, RecordsError
+from ..events import Release
+from ..facts import Facts
+from ..noise import SystemNoise
+from ..perturb import Perturber
+from ..records import FloatArray, Problem
+from ..streams import Streams
+from .steps import LocalTask, walk
 
 log = logging.getLogger("flwr.privet")
 

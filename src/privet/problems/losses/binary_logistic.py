@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 from privet.kernel.bounded import Limits
 from privet.kernel.records import FloatArray, Norm
-from privet.problems.linear import SmoothScoreModel
-from privet.problems.loss import Loss
-from privet.problems.regularizers import Regularizer
-from privet.problems.validation import check_signs
+
+from ..linear import SmoothScoreModel
+from ..loss import Loss
+from ..regularizers import Regularizer
+from ..validation import check_signs
 
 
 class BinaryLogistic(SmoothScoreModel):

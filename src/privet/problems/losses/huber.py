@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from privet.core.key import setting
 from privet.kernel.records import FloatArray
-from privet.problems.linear import SmoothScoreModel
-from privet.problems.loss import Loss
-from privet.problems.regularizers import Regularizer
-from privet.problems.validation import check_targets
+
+from ..linear import SmoothScoreModel
+from ..loss import Loss
+from ..regularizers import Regularizer
+from ..validation import check_targets
 
 
 @dataclass(frozen=True)

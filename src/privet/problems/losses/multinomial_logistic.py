@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from privet.kernel.records import FloatArray
-from privet.problems.linear import MatrixScoreModel
-from privet.problems.loss import Loss
+
+from ..linear import MatrixScoreModel
+from ..loss import Loss
 
 _TILE = 4
 """Rows that matrix kernels take at a time: 12 classes cost less than 10 (0.9 of the time)."""

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from privet.kernel.records import FloatArray, Moduli
-from privet.problems.linear import MatrixScoreModel
-from privet.problems.loss import Loss
-from privet.problems.spectrum import gram_extremes
+
+from ..linear import MatrixScoreModel
+from ..loss import Loss
+from ..spectrum import gram_extremes
 
 
 class OneClassLogistic(MatrixScoreModel):

@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from privet.kernel.records import FloatArray
-from privet.problems.linear import SmoothScoreModel
-from privet.problems.loss import Loss
-from privet.problems.regularizers import Regularizer
-from privet.problems.validation import check_targets
+
+from ..linear import SmoothScoreModel
+from ..loss import Loss
+from ..regularizers import Regularizer
+from ..validation import check_targets
 
 
 class RidgeRegression(SmoothScoreModel):

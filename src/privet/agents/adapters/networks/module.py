@@ -16,12 +16,12 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
-from privet.agents.inputs import Vector
 from privet.core import ConfigError, PrivetError
 from privet.kernel import Moduli, Norm, RowIndex
 from privet.problems import Regularizer
 from privet.wire import Layout
 
+from ...inputs import Vector
 from ..finite_sum import ClippableSum
 from .additive import GOLDEN, LossGradient, in_parts, mean_of, moved, telling_rows
 from .clipping import clipped_gradients

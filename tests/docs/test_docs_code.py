@@ -24,8 +24,8 @@ from privet.wire import ENROL
 from privet.wire.contract import CONTRACT_VERSION
 from support.absent import hide
 from support.cli import privet
-from support.paths import ROOT
-from support.wheel import run
+from support.paths import PACKAGE, ROOT
+from support.wheel import ROOMS, run
 
 DOCS = ROOT / "docs"
 OURS = [DOCS / f"{name}.md" for name in ("index", "tutorial", "fed-plt", "sparse-messages")]
@@ -201,15 +201,11 @@ def test_dotted_names_in_docstrings_and_comments_exist() -> None:
     missing = {
         (str(path.relative_to(ROOT)), name)
         for room in ROOMS
-        for path in (ROOT / room).rglob("*.py")
+        for path in (PACKAGE / room).resolve().rglob("*.py")
         for name in dotted_names(path.read_text())
         if not exists(name)
     }
     assert not missing
-
-
-ROOMS = ("core", "kernel", "wire", "problems", "data", "client_apps", "strategies")
-ROOMS += ("server_apps", "sim", "cli", "testing")
 
 
 HOMES = dict.fromkeys(client_apps.__all__, "privet.client_apps")

@@ -2,7 +2,7 @@
 
     exit         what leaves                                    of a private node
     ----         -----------                                    -----------------
-    upload       what `privet.kernel.round.Round.seal` makes    the same: it was charged and noised
+    upload       what `privet.kernel.round.AgentRound.seal`     the same: it was charged and noised
     head         the hash in the last line of the node's        the same: the line is made of the
                  ledger, beside an upload                       charge, texts of messages and the
                                                                 time, before the records are read

@@ -1,8 +1,8 @@
 """The constructors of the rivals, written by ``make keys``: do not edit.
 
 An argument is a run-config key: its default and what is said of it are those of the field that
-declares it. ``PrimalDualStrategy`` checks what is given. What every strategy takes besides is in
-`RunArguments`.
+declares it. ``PrimalDualStrategy`` checks what is given. The arguments that all strategies
+share are those of `RunArguments`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """Server halves of the algorithms as Flower Strategies, on one shared round loop."""
 
+from privet.agents.terms import PrivacyTerms
 from privet.rounds import Failure, FailureCode, Observer, Round, Run, Session, Stop
 from privet.rounds.account import Privacy, PrivetResult
 from privet.rounds.flower.arguments import RunArguments
@@ -62,6 +63,7 @@ __all__ = [
     "PerGroup",
     "PrimalDualStrategy",
     "Privacy",
+    "PrivacyTerms",
     "PrivetResult",
     "Probability",
     "Round",

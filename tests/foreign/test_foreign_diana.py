@@ -14,17 +14,15 @@ import numpy as np
 import pytest
 
 from privet.agents.method import agreed_on
-from privet.agents.sparsifiers import sparse_arrays
-from privet.client_apps import Local
+from privet.client_apps import Local, sparse_arrays
 from privet.core import algorithm
 from privet.problems import minimize
 from privet.rounds import uploads
 from privet.server_apps import read_config
-from privet.sim.engine import InlineGrid
+from privet.sim import InlineGrid
 from privet.testing import Check, CheckFailed, checks, logistic_federation
 from privet.wire.payload import encoded
-from privet.wire.sparse import SparseVector, encode
-from privet.wire.sparse.selection import top_k
+from privet.wire.sparse import SparseVector, encode, top_k
 from support.federations import app_of, zeros
 from support.outside import installed
 from support.paths import ROOT

@@ -22,7 +22,7 @@ import torch
 torch.set_num_threads(1)
 torch.manual_seed(1)
 from flwr.app import Context, RecordDict
-from privet.sim.engine import InlineGrid
+from privet.sim import InlineGrid
 from pytorchexample import client_app, server_app
 nodes = [{{"partition-id": i, "num-partitions": {NODES}}} for i in range({NODES})]
 grid = InlineGrid(client_app.app, nodes)

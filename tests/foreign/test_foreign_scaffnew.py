@@ -15,8 +15,7 @@ from privet.core import ConfigError, algorithm, algorithms
 from privet.kernel import Facts, Totals, stream
 from privet.problems import minimize
 from privet.server_apps import read_config
-from privet.sim.engine import InlineGrid
-from privet.sim.inline import run_inline
+from privet.sim import InlineGrid, run_inline
 from privet.testing import check_algorithm, checks, logistic_federation
 from support import recursions
 from support.cli import privet

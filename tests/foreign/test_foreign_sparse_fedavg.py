@@ -8,12 +8,12 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-from privet.agents.sparsifiers import Choice
+from privet.client_apps import Choice
 from privet.core import algorithm
 from privet.kernel import gaussian_epsilon
 from privet.problems import minimize
 from privet.server_apps import read_config
-from privet.sim.inline import grid_of
+from privet.sim import grid_of
 from privet.testing import checks, logistic_federation
 from support.federations import zeros
 from support.outside import installed

@@ -43,12 +43,13 @@ def test_a_package_lists_names_or_says_that_it_is_not_public(package: str) -> No
 
 
 def sources() -> Iterator[tuple[str, str]]:
-    """Yield the Python code of pages, examples, notebooks and templates, by place."""
+    """Yield the Python code of pages, examples, templates and packages of others, by place."""
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
     for page in pages:
         for number, (_, code) in enumerate(BLOCK.findall(page.read_text())):
             yield f"{page.relative_to(ROOT)}#{number}", textwrap.dedent(code)
-    for folder in (ROOT / "examples", PACKAGE / "cli" / "templates"):
+    outside = [path for path in (ROOT / "tests" / "foreign").iterdir() if path.is_dir()]
+    for folder in (ROOT / "examples", PACKAGE / "cli" / "templates", *outside):
         for file in [*folder.rglob("*.py"), *folder.rglob("*.template")]:
             yield str(file.relative_to(ROOT)), file.read_text()
         for file in folder.rglob("*.ipynb"):
@@ -72,7 +73,7 @@ def imported(code: str) -> Iterator[tuple[str, str]]:
             yield from ((a.name, "") for a in node.names if re.match(r"privet(\.|$)", a.name))
 
 
-def test_pages_examples_and_templates_import_public_names_alone() -> None:
+def test_pages_examples_templates_and_packages_of_others_import_public_names_alone() -> None:
     public = set(public_names()) | {(package, "") for package, _ in public_names()}
     used = {(place, each) for place, code in sources() for each in imported(code)}
     assert len(used) > 100

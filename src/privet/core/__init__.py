@@ -1,7 +1,7 @@
 """The base of every package: errors, run-config keys, the registry of algorithms."""
 
 from .errors import ConfigError, NotFiniteError, PrivetError, RunError, UploadError, WireError
-from .key import Key, setting
+from .key import Key, same, setting
 from .registry import Algorithm, algorithm, algorithms, registered
 
 __all__ = [
@@ -16,5 +16,6 @@ __all__ = [
     "algorithm",
     "algorithms",
     "registered",
+    "same",
     "setting",
 ]

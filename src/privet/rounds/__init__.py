@@ -2,14 +2,16 @@
 
 from .calibration import Plan, smallest
 from .failure import Failure, FailureCode
-from .half import HalfState, ServerHalf
+from .half import HalfState, ServerHalf, mean_row
 from .observers import Observer
 from .options import RunOptions
 from .run import Run
 from .session import Round, Session
 from .stop import Stop
+from .uploads import SPARSE
 
 __all__ = [
+    "SPARSE",
     "Failure",
     "FailureCode",
     "HalfState",
@@ -21,5 +23,6 @@ __all__ = [
     "ServerHalf",
     "Session",
     "Stop",
+    "mean_row",
     "smallest",
 ]

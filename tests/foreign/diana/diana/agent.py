@@ -5,10 +5,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from privet.agents.sparsifiers import Choice
-from privet.agents.value_bits import ValueBits
-from privet.client_apps.gradient_agents import NoisyStepsAgent
-from privet.core.key import setting
+from privet.client_apps import Choice, NoisyStepsAgent, ValueBits
+from privet.core import setting
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from privet.agents.sparsifiers import sparse_arrays
-from privet.agents.terms import PrivacyTerms
-from privet.rounds.half import HalfState, ServerHalf, mean_row
-from privet.rounds.uploads import SPARSE
-from privet.strategies import PrimalDualStrategy, SearchAxis
+from privet.client_apps import sparse_arrays
+from privet.rounds import SPARSE, HalfState, ServerHalf, mean_row
+from privet.strategies import PrimalDualStrategy, PrivacyTerms, SearchAxis
 
 from .agent import Agent
 

@@ -5,11 +5,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from privet.client_apps import Half, LocalTask
-from privet.client_apps.gradient_agents import ClippedGradients, GradientAgent
-from privet.core.key import same, setting
+from privet.client_apps import ClippedGradients, GradientAgent, Gradients, Half, LocalTask
+from privet.core import same, setting
 from privet.kernel import stream
-from privet.kernel.programs.gradients import Gradients
 
 
 @dataclass(frozen=True)

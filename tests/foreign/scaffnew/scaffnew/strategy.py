@@ -4,9 +4,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from privet.agents.terms import PrivacyTerms
-from privet.rounds.half import HalfState, ServerHalf
-from privet.strategies import PrimalDualStrategy, SearchAxis
+from privet.rounds import HalfState, ServerHalf
+from privet.strategies import PrimalDualStrategy, PrivacyTerms, SearchAxis
 
 from .agent import Agent
 

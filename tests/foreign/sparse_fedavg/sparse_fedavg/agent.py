@@ -3,12 +3,17 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from privet.agents.sparsifiers import Choice
-from privet.agents.value_bits import ValueBits
-from privet.client_apps import Half, LocalTask
-from privet.client_apps.gradient_agents import ClippedGradients, SeveralStepsAgent, noise
-from privet.core.key import same, setting
-from privet.kernel.programs.update import ClippedUpdate
+from privet.client_apps import (
+    Choice,
+    ClippedGradients,
+    ClippedUpdate,
+    GradientAgent,
+    Half,
+    LocalTask,
+    SeveralStepsAgent,
+    ValueBits,
+)
+from privet.core import same, setting
 
 
 @dataclass(frozen=True)
@@ -16,8 +21,8 @@ class Agent(ValueBits, Half):
     """It has no state.
 
     Privacy: with ``clip`` and ``noise_scale`` the whole difference is one Gaussian release of
-    sensitivity 2 ``clip`` (`privet.kernel.programs.update` has the proof). Which coordinates of it
-    are sent, and in how many bits, is post-processing: the coordinates are those of a public seed.
+    sensitivity 2 ``clip`` (`privet.client_apps.ClippedUpdate`). Which coordinates of it are sent,
+    and in how many bits, is post-processing: the coordinates are those of a public seed.
     Coordinator, other agents and world alike learn no more than that release.
     """
 
@@ -29,7 +34,7 @@ class Agent(ValueBits, Half):
     gamma: float = setting(0.1, "step size of a local step", low=0, open_low=True)
     max_local_steps: int = same(SeveralStepsAgent, "max_local_steps")
     clip: float = setting(0.0, "norm bound of an update; 0 does not clip", low=0)
-    noise_scale: float = noise(0.0, "standard deviation of the noise on an update")
+    noise_scale: float = same(GradientAgent, "noise_scale")
     relation: str = same(ClippedGradients, "relation")
     share: float = setting(
         0.25, "share of the coordinates that are sent (k / d)", low=0, high=1, open_low=True

@@ -4,11 +4,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from privet.agents.terms import PrivacyTerms
-from privet.rounds.half import HalfState, ServerHalf
-from privet.rounds.uploads import SPARSE
-from privet.strategies import PrimalDualStrategy, SearchAxis
-from privet.wire.sparse.sums import SparseSum
+from privet.rounds import SPARSE, HalfState, ServerHalf
+from privet.strategies import PrimalDualStrategy, PrivacyTerms, SearchAxis
+from privet.wire.sparse import SparseSum
 
 from .agent import Agent
 

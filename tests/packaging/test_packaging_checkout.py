@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,9 @@ CHECKOUT = pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs a clon
 @CHECKOUT
 def test_it_is_installed_by_its_path() -> None:
     assert Path(str(privet.__file__)) == PACKAGE / "__init__.py"
-    files = importlib.metadata.files("flwr-privet") or []
-    (path,) = (one for one in files if one.suffix == ".pth")
+    environment = [sysconfig.get_path("purelib")]
+    (installed,) = importlib.metadata.distributions(name="flwr-privet", path=environment)
+    (path,) = (one for one in installed.files or [] if one.suffix == ".pth")
     assert path.read_text().split() == [str(ROOT / "src")]
     assert not [name for name in sys.modules if name.startswith("__editable__")]
 

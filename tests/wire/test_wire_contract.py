@@ -26,7 +26,7 @@ from privet.wire.contract import (
     shared_record,
     update_record,
 )
-from privet.wire.enrolment import enrolment_record, read_enrolment
+from privet.wire.enrolment import enrolment_record, read_enrolment, sound
 
 UPDATE = Update("ward-b", 7, 120, 5, pack({"x": np.arange(3.0)}), 1.5, 1e-5, "hello", "[]")
 
@@ -163,6 +163,17 @@ def test_content_bytes_counts_arrays_and_bytes_only() -> None:
 
 def test_names_are_folded_numbers_first_and_by_value() -> None:
     assert sort_names(["b", "10", "9", "a", "01"]) == ["01", "9", "10", "a", "b"]
+
+
+@pytest.mark.parametrize("kind", ["agent", "unit"])
+@pytest.mark.parametrize(
+    "name", ["1: its data are gone", "a; agent 2", "1:", "b;", "a\nb", "x" * 999]
+)
+def test_no_name_reads_as_what_another_agent_did(name: str, kind: str) -> None:
+    said = Enrolment("7", 10, 31, "float64", "fed-plt", 1, "abc", ())
+    assert sound(replace(said, **{kind: "ward:7, St. John; Leeds".replace("; ", ";")}))
+    with pytest.raises(WireError, match=f"{kind}( name)? is not 1 to"):
+        sound(replace(said, **{kind: name}))
 
 
 def test_streams_are_named_and_stable() -> None:

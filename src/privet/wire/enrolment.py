@@ -130,12 +130,15 @@ def read_enrolment(content: RecordDict) -> Enrolment:
     )
 
 
+_AS_NAMED = f"1 to {LONGEST_NAME} printable characters without a colon or semicolon before a space"
+
+
 def sound(enrolment: Enrolment) -> Enrolment:
     """Return an enrolment whose texts and numbers are within their bounds (or ``WireError``)."""
     if not is_name(enrolment.agent):
-        raise WireError(f"agent name is not 1 to {LONGEST_NAME} printable characters")
-    if len(enrolment.unit) > LONGEST_NAME or not enrolment.unit.isprintable():
-        raise WireError(f"unit is not up to {LONGEST_NAME} printable characters")
+        raise WireError(f"agent name is not {_AS_NAMED}")
+    if enrolment.unit and not is_name(enrolment.unit):
+        raise WireError(f"unit is not {_AS_NAMED}, or empty")
     if len(enrolment.public_key) not in (0, KEY_BYTES):
         raise WireError(f"public key has {len(enrolment.public_key)} bytes, expected {KEY_BYTES}")
     if (length := len(enrolment.facts)) > LONGEST_FACTS:

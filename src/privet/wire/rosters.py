@@ -73,5 +73,9 @@ def _agent_names(text: str) -> tuple[str, ...]:
 
 
 def is_name(name: str) -> bool:
-    """Whether a text can be an agent's name."""
-    return 0 < len(name) <= LONGEST_NAME and name.isprintable()
+    """Whether a text can be an agent's name.
+
+    Not with the marks that end a name in a line of the log: it could say what another agent did.
+    """
+    marked = ": " in f"{name} " or "; " in f"{name} "
+    return 0 < len(name) <= LONGEST_NAME and name.isprintable() and not marked

@@ -14,6 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -183,11 +184,23 @@ SPOILERS: dict[str, Callable[[Message, Message], Message]] = {
 
 
 class Spoiling(InlineGrid):
-    """A grid whose agent 2 spoils its reply in every round."""
+    """A grid whose agent 2 spoils its replies; where it ``moves``, on a new node each time."""
 
-    def __init__(self, spoil: Callable[[Message, Message], Message] | None) -> None:
+    def __init__(
+        self, spoil: Callable[[Message, Message], Message] | None, *, moves: bool = False
+    ) -> None:
         super().__init__(app_of(logistic_agents(6), "dp-fedsgd"), 6)
-        self.spoil, self.charged = spoil, Counter[int]()
+        self.spoil, self.charged, self.moves = spoil, Counter[int](), moves
+        self.spoiled_on = 0
+
+    def get_node_ids(self) -> Iterable[int]:
+        if self.moves and self.spoiled_on:
+            context, node = self.contexts.pop(self.spoiled_on), self.spoiled_on + 9
+            self.contexts[node] = replace(context, node_id=node, state=RecordDict())
+            self.online.remove(self.spoiled_on)
+            self.online.add(node)
+            self.spoiled_on = 0
+        return super().get_node_ids()
 
     def deliver(self, message: Message) -> Message | None:
         reply = super().deliver(message)
@@ -195,7 +208,10 @@ class Spoiling(InlineGrid):
             return reply
         agent = int(self.contexts[message.metadata.dst_node_id].node_config["partition-id"])
         self.charged[agent] += not reply.has_error()
-        return self.spoil(reply, message) if self.spoil and agent == 2 else reply
+        if self.spoil is None or agent != 2:
+            return reply
+        self.spoiled_on = message.metadata.dst_node_id
+        return self.spoil(reply, message)
 
 
 def summed(grid: InlineGrid, **keys: Any) -> Any:
@@ -229,6 +245,15 @@ def test_an_agent_that_spoils_two_private_sums_is_left_out(
     assert result.privacy.epsilon < 1.2 * alone.privacy.epsilon
     left = "agent 2 is asked no more: 2 secure sums lacked its upload"
     assert sum(line.startswith(left) for line in caplog.messages) == 1
+
+
+@pytest.mark.parametrize("recovery", ["no", "yes"])
+def test_an_agent_that_spoils_private_sums_is_left_out_on_every_node(recovery: str) -> None:
+    grid = Spoiling(SPOILERS["a digest"], moves=True)
+    result = summed(grid, clip=1.0, noise_scale=1.0, recover_by_name=recovery)
+    assert max(count for agent, count in grid.charged.items() if agent != 2) <= 8 + MOST_SPOILED
+    assert grid.charged[2] <= MOST_SPOILED
+    assert result.history[-1].participants == ("0", "1", "3", "4", "5")
 
 
 def test_sums_that_cost_no_privacy_ask_an_agent_again_that_failed() -> None:

@@ -242,6 +242,7 @@ class MaskedSums(Collector):
                 name,
                 f"{self.spoiled[name]} secure sums lacked its upload, and each cost the other "
                 "agents a release",
+                any_node=True,
             )
 
     def _renew_keys(

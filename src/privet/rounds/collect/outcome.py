@@ -317,7 +317,8 @@ class Outcome:
         """
         if isinstance(error, AccountError):
             self.note_lost(name, CLIENT_APP_FAILED, agents, as_before=False)
-            self.session.roster.leave_out(name, str(error))  # what it is charged for brings nothing
+            # What it is charged for brings nothing.
+            self.session.roster.leave_out(name, str(error), any_node=True)
         known = isinstance(error, PrivetError)
         why = one_line(str(error) if known else f"reply cannot be used ({error!r})")
         log.warning("round %d: agent %s dropped: %s", self.round, name, why, exc_info=not known)

@@ -427,6 +427,8 @@ class Roster:
     """The nodes that had the names in the checkpoint of a resumed run."""
     excluded: frozenset[str] = frozenset()
     """Agents that the operator leaves out."""
+    barred: dict[str, str] = field(default_factory=dict)
+    """Why agents are asked no more, whichever node has their name."""
     data_changes: int = 0
     """The number of times that an agent enrolled with another number of examples than before."""
     statements: int = field(default=0, init=False, repr=False, compare=False)
@@ -488,9 +490,14 @@ class Roster:
             return Failure(FailureCode.NOT_CONNECTED, "not connected")
         return None
 
-    def leave_out(self, name: str, why: str) -> None:
-        """Ask an agent no more in this run."""
+    def leave_out(self, name: str, why: str, *, any_node: bool = False) -> None:
+        """Ask an agent no more in this run; with ``any_node`` on no other node of its name either.
+
+        The former is for what another node may mend, the latter for what was done to others.
+        """
         self.agents[name].out = why
+        if any_node:
+            self.barred[name] = why
         self.note(f"agent {name} is asked no more: {why}")
 
     def turn_away(self, name: str, why: str) -> None:
@@ -857,6 +864,7 @@ class Roster:
             now.earlier = tuple(dict.fromkeys(one for one in old.terms if one not in now.terms))
         out = "" if old.out == refused else old.out
         same = old.node == now.node
+        now.out = self.barred.get(name) or (out if same else "")
         if not same and self.holders.get(name) == now.node:
             # Both came back with a resume, and the checkpoint decides whose name it is.
             self.agents[name] = now
@@ -882,7 +890,6 @@ class Roster:
             now.tag, now.ledger, now.former = old.tag, old.ledger, old.former
             now.said, now.apart = old.said, old.apart
             now.unit = old.unit
-            now.out = out if same else ""
             self.agents[name] = now
             if not same:
                 log.warning("agent %s came back on another node", name)

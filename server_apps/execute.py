@@ -169,14 +169,21 @@ def _begin(grid: Grid, config: Config, run_id: str) -> Finished:
 
 
 class Noted(Observer):
-    """Notes, before a private run's first message, that it is the newest and has not ended."""
+    """Notes, before a private run's first message, that it is the newest and has not ended.
+
+    A run that goes on here from another folder is closed to others before anything of it is here.
+    """
 
     def __init__(self, folder: RunFolder, source: RunFolder) -> None:
         self._folder, self._source = folder, source
 
+    def before_begin(self, run: Run) -> None:
+        """Note in the folder that the run goes on from where it goes on."""
+        self._source.note_end_in(self._folder)
+
     def on_begin(self, run: Run) -> None:
-        """Write the notes, and remove what an earlier end stated."""
-        self._folder.note_private(self._source.path)
+        """Note that it is the newest, and remove what an earlier end stated."""
+        self._folder.note_newest()
         self._folder.remove_end()
 
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import math
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,14 +20,15 @@ from flwr.app import ArrayRecord
 
 from privet.core import ConfigError, RunError
 from privet.core import format as fmt
-from privet.core.errors import HopelessError, listed, one_line
-from privet.core.files import open_own, write_whole
+from privet.core.errors import HopelessError, listed, said_of
+from privet.core.files import open_own, read_text, write_whole
 from privet.core.shapes import parsed
 from privet.data import DataError
 from privet.data.tables.schema import read_schema
 from privet.rounds.keep.checkpoint import (
     FILE_NAME,
     Checkpoint,
+    has_checkpoint,
     history_beside,
     journal_beside,
     load,
@@ -134,46 +136,65 @@ class RunFolder:
         """Return a line on the epsilon of the runs of ``output_dir``; empty where none has any."""
         spent = []
         for _, path in sorted(_runs(_base(output_dir)), key=lambda one: one[0]):
-            try:
-                account = parsed((path / ACCOUNT).read_text())["accounts"][0]
-                spent.append(f"{path.name}: epsilon {fmt.epsilon(float(account['epsilon']))}")
-            except FileNotFoundError:
-                if journal_beside(path / FILE_NAME).exists():
+            if not os.path.lexists(path / ACCOUNT):
+                if os.path.lexists(journal_beside(path / FILE_NAME)):
                     spent.append(f"{path.name}: no account")
+                continue
+            try:
+                account = parsed(read_text(path / ACCOUNT))["accounts"][0]
+                spent.append(f"{path.name}: epsilon {fmt.epsilon(float(account['epsilon']))}")
             except IndexError:  # it was not private
                 continue
             except (OSError, ValueError, KeyError, TypeError, OverflowError):
                 spent.append(f"{path.name}: account cannot be read")
         return listed(spent, 10)
 
-    def note_private(self, source: Path) -> None:
+    def note_newest(self) -> None:
         """Note in the output folder that this private run is its newest.
-
-        ``source`` is the folder of the run that goes on here, or this one: another is told, so that
-        it goes on in no third, whose account would lack what is spent here.
 
         Raises
         ------
         RunError
-            If a note cannot be written.
+            If the note cannot be written.
         """
-        notes = {self.path.parent / _LAST: self.path.name}
-        if source.resolve() != self.path.resolve():
-            notes[source / _CONTINUED] = str(self.path.absolute())
-        for file, text in notes.items():
-            try:
-                write_whole(file, f"{text}\n".encode())
-            except OSError as error:
-                raise RunError(f"{file} cannot be written: {error.strerror}") from None
+        _write_note(self.path.parent / _LAST, self.path.name)
+
+    def note_end_in(self, target: RunFolder) -> None:
+        """Note that this private run goes on in ``target``, so that it goes on in no third folder.
+
+        The account of a third would lack what is spent in ``target``, which must therefore hold
+        nothing to go on from before this note is written.
+
+        Raises
+        ------
+        RunError
+            If the note cannot be written.
+        """
+        if self.path.resolve() != target.path.resolve():
+            _write_note(self.path / _CONTINUED, str(target.path.absolute()))
 
     def require_end(self) -> None:
         """Refuse a private run that went on in another folder (raises ``HopelessError``)."""
-        with suppress(OSError, ValueError):
-            there = (self.path / _CONTINUED).read_text().strip()
+        note = self.path / _CONTINUED
+        there, fault = _note(note)
+        if fault or (there and not Path(there).is_absolute()):
             raise HopelessError(
-                f"resume: {self.path} went on in {there}, and only that run's account holds all "
-                f"that was spent: set resume = {there}"
+                f"resume: {note} {fault or 'names no folder by its whole path'}: {self.path} went "
+                "on in another folder, whose account holds all that was spent: set resume to that "
+                "folder"
             )
+        if not there:
+            return
+        what = f"resume: {self.path} went on in {there}"
+        if not has_checkpoint(Path(there)):
+            raise HopelessError(
+                f"{what}, which holds no checkpoint: put it back, and set resume = {there}; only "
+                "if the run is known to have asked no agent there, as a process that died at its "
+                f"start, remove {note}"
+            )
+        raise HopelessError(
+            f"{what}, and only that run's account holds all that was spent: set resume = {there}"
+        )
 
     @contextmanager
     def held_as_source(self, target: RunFolder) -> Iterator[None]:
@@ -232,12 +253,26 @@ class RunFolder:
                     file.unlink(missing_ok=True)
 
     def summary(self) -> dict[str, Any]:
-        """Return the summary that is there; empty where there is none that can be read."""
-        try:
-            found = parsed((self.path / SUMMARY).read_text())
-        except (OSError, ValueError):
+        """Return the summary; empty where there is none.
+
+        Raises
+        ------
+        HopelessError
+            If it cannot be read: how the run ended is then not known.
+        """
+        file = self.path / SUMMARY
+        if not os.path.lexists(file):
             return {}
-        return found if isinstance(found, dict) else {}
+        try:
+            found = parsed(read_text(file))
+            if not isinstance(found, dict):
+                raise ValueError("expected a JSON object")
+        except (OSError, ValueError) as error:
+            raise HopelessError(
+                f"resume: {file} cannot be read ({said_of(error)}), and it says how the run "
+                "ended: put it back, or remove it to go on without it"
+            ) from None
+        return found
 
     def has_begun(self) -> bool:
         """Whether a run has written here what a resume goes on from, or what it has spent."""
@@ -245,7 +280,7 @@ class RunFolder:
 
     def _is_open(self, newest: RunFolder) -> bool:
         """Whether another private run asked agents here, did not end, and went on nowhere."""
-        ended = any((self.path / name).exists() for name in (SUMMARY, _CONTINUED))
+        ended = any(os.path.lexists(self.path / name) for name in (SUMMARY, _CONTINUED))
         asked = has_requests(journal_beside(self.checkpoint))
         return asked and not ended and self.path.name != newest.path.name
 
@@ -284,6 +319,8 @@ class RunFolder:
 
 _AT_THE_END = (FILE, ACCOUNT, SUMMARY, PAGE)
 _LAST, _CONTINUED = ".newest-private-run", ".continued"
+_LONGEST_NOTE = 1 << 14
+"""Bytes of a note, which is a path."""
 _BY_HAND = (
     "a run does not begin anew by itself, since what its agents have spent, or what it has learnt, "
     "would be forgotten: put the file back, or set resume = new to begin a run with an account of "
@@ -301,20 +338,34 @@ def _last_private(base: Path) -> str:
         If the note holds no name.
     """
     note = base / _LAST
-    try:
-        name = note.read_text().strip()
-    except FileNotFoundError:
-        return ""
-    except (OSError, ValueError) as error:
-        name, why = "", f"cannot be read ({one_line(str(error))})"
-    else:
-        why = "names no folder"
-    if not name or not name.isprintable() or name != Path(name).name:
+    name, fault = _note(note)
+    if fault or name != Path(name).name:
         raise HopelessError(
-            f"resume: {note} {why}: write the name of the newest private run's folder into it, or "
-            "set resume to that folder"
+            f"resume: {note} {fault or 'names no folder'}: write the name of the newest private "
+            "run's folder into it, or set resume to that folder"
         )
     return name
+
+
+def _write_note(file: Path, text: str) -> None:
+    try:
+        write_whole(file, f"{text}\n".encode())
+    except OSError as error:
+        raise RunError(f"{file} cannot be written: {error.strerror}") from None
+
+
+def _note(file: Path) -> tuple[str, str]:
+    """Return the text of a note and what is wrong with it; both are empty where there is none.
+
+    Only a file that is not there is none: a link to nowhere, a folder or a pipe is a fault.
+    """
+    if not os.path.lexists(file):
+        return "", ""
+    try:
+        text = read_text(file, _LONGEST_NOTE).strip()
+    except (OSError, ValueError) as error:
+        return "", f"cannot be read ({said_of(error)})"
+    return text, "" if text and text.isprintable() else "names no folder"
 
 
 def _runs(base: Path) -> Iterator[tuple[float, Path]]:
@@ -330,19 +381,26 @@ def _times(path: Path) -> list[float]:
     history, account = history_beside(checkpoint), path / ACCOUNT
     files = [
         *(checkpoint, previous_beside(checkpoint), *parts_beside(checkpoint).glob("*.npz")),
-        *([history] if history.exists() and history.stat().st_size else []),
+        *([] if _is_empty(history) else [history]),
         *([journal] if has_requests(journal := journal_beside(checkpoint)) else []),
         *([account] if _spends(account) else []),
     ]
-    return [file.stat().st_mtime for file in files if file.exists()]
+    # A link to nowhere is a file that was written, and is not to be had.
+    there = (file for file in files if os.path.lexists(file))
+    return [(file if file.exists() else file.parent).stat().st_mtime for file in there]
+
+
+def _is_empty(file: Path) -> bool:
+    """Whether there is nothing in a file, or no file; not one that cannot be read."""
+    return not os.path.lexists(file) or (file.is_file() and not file.stat().st_size)
 
 
 def _spends(account: Path) -> bool:
     """Whether a run's account states that something was released, or cannot be read."""
-    if not account.exists():
+    if not os.path.lexists(account):
         return False
     try:
-        return bool(parsed(account.read_text())["private"])
+        return bool(parsed(read_text(account))["private"])
     except (OSError, ValueError, KeyError, TypeError):
         return True
 

@@ -8,7 +8,8 @@ import os
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -585,3 +586,130 @@ def test_a_run_that_ends_within_a_round_counts_its_requests(
         for name, agent in account["agents"].items()
     } == dict(asked)
     assert charged(play(tmp_path, asked, **keys)) == asked
+
+
+UNREADABLE: dict[str, Callable[[Path], object]] = {
+    "empty": lambda file: file.write_bytes(b""),
+    "not UTF-8": lambda file: file.write_bytes(b"\xff\xfe/srv/x"),
+    "zeroed": lambda file: file.write_bytes(bytes(8)),
+    "link to nowhere": lambda file: file.symlink_to("nowhere"),
+    "link to itself": lambda file: file.symlink_to(file),
+    "folder": Path.mkdir,
+    "pipe": os.mkfifo,
+    "too large": lambda file: file.write_bytes(b"/" + b"x" * (1 << 20)),
+    "nested": lambda file: file.write_bytes(b"[" * (1 << 19)),
+}
+"""Ways in which a small file of a run folder is there and says nothing."""
+
+
+@pytest.mark.parametrize("how", UNREADABLE)
+@pytest.mark.parametrize("file", [".continued", ".newest-private-run", "summary.json"])
+def test_a_note_that_cannot_be_read_is_not_taken_for_none(
+    tmp_path: Path, file: str, how: str
+) -> None:
+    """Only a file that is not there says that nothing was noted."""
+    asked: Counter[str] = Counter()
+    source = play(tmp_path, asked, private=True, num_server_rounds=1).folder
+    given, rounds = str(source), 1 if file == "summary.json" else 2
+    if file == ".continued":
+        play(tmp_path, asked, private=True, name="N", resume=given, num_server_rounds=2)
+    if file == ".newest-private-run":
+        given = "auto"
+    note = (tmp_path if given == "auto" else source) / file
+    note.unlink()
+    UNREADABLE[how](note)
+    before = Counter(asked)
+    with pytest.raises(HopelessError, match=f"resume: {note} ") as refused:
+        play(tmp_path, asked, private=True, name="T", resume=given, num_server_rounds=rounds)
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 1000
+    assert asked == before
+
+
+@pytest.mark.parametrize("how", [how for how in UNREADABLE if how != "empty"])
+@pytest.mark.parametrize("file", ["privacy.json", "asked.jsonl", "history.jsonl", "checkpoint.npz"])
+def test_a_file_that_cannot_be_read_makes_a_folder_a_run_s(
+    tmp_path: Path, file: str, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A new run by itself would forget what that file states, or stated."""
+    (tmp_path / "run").mkdir()
+    UNREADABLE[how](tmp_path / "run" / file)
+    with pytest.raises(HopelessError, match="set resume = new") as refused:
+        play(tmp_path, Counter(), private=True, name="again")
+    assert "\n" not in str(refused.value)
+    play(tmp_path, Counter(), private=True, name="again", resume="new")
+    if file == "privacy.json":
+        assert "run: account cannot be read" in caplog.text
+
+
+class Writes:
+    """Counts the file operations below a folder that change it; from the n-th on, all fail."""
+
+    EVENTS = frozenset({"os.rename", "os.remove", "os.link", "os.mkdir", "os.rmdir", "os.truncate"})
+
+    def __init__(self) -> None:
+        self.below, self.count, self.dies_at = "", 0, 0
+        sys.addaudithook(self._see)  # there for good, and idle without a folder
+
+    def _see(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if not self.below or (event not in self.EVENTS and event != "open"):
+            return
+        if event == "open" and not arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            return
+        if isinstance(arguments[0], int) or not os.fsdecode(arguments[0]).startswith(self.below):
+            return
+        self.count += 1
+        if self.count >= self.dies_at > 0:
+            raise Killed
+
+    @contextmanager
+    def killed_at(self, below: Path, number: int) -> Iterator[None]:
+        """Fail from the operation of this number on, as those of a process that is gone."""
+        self.below, self.count, self.dies_at = str(below), 0, number
+        try:
+            yield
+        finally:
+            self.below = ""
+
+
+WRITES = Writes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", [("auto", "S", "N"), ("S", "N", "auto"), ("N", "auto", "S")])
+@pytest.mark.parametrize("where", ["another folder", "the same folder", "a new run"])
+def test_a_kill_at_any_file_operation_lets_one_folder_go_on(
+    tmp_path: Path, where: str, order: tuple[str, ...]
+) -> None:
+    """Whatever goes on afterwards, its account holds every message that was ever sent."""
+    number, died = 0, True
+    while died:
+        number += 1
+        base, sent = tmp_path / str(number), Counter[str]()
+        keys: dict[str, Any] = {"private": True, "everybody": True, "num_agents": AGENTS}
+        if where != "a new run":
+            play(base, sent, name="S", num_server_rounds=1, **keys)
+        source = "" if where == "a new run" else str(base / "S")
+        name = "N" if where == "another folder" else "S"
+        died = False
+        with WRITES.killed_at(base, number):
+            try:
+                play(base, sent, name=name, resume=source, num_server_rounds=2, **keys)
+            except Killed:
+                died = True
+        went_on = 0
+        for rounds, resume in enumerate(order, 3):
+            given = resume if resume == "auto" else str(base / resume)
+            before = Counter(sent)
+            more = {"num_server_rounds": rounds, "resume": given, "name": f"after-{resume}"}
+            try:
+                finished = play(base, sent, **more, **keys)
+            except (RunError, ConfigError):
+                assert sent == before, number
+            else:
+                went_on += 1
+                assert not sent - charged(finished), f"killed at {number}, resume = {resume}"
+        if not went_on:  # killed at its start: the line says what to do
+            with pytest.raises((RunError, ConfigError), match=r"begin it anew|known to have asked"):
+                play(base, sent, name="after", resume=str(base / "S"), **keys)
+    assert number > 20

@@ -185,8 +185,16 @@ def open_regular(path: Path) -> BinaryIO:
     return file
 
 
-def read_text(path: Path) -> str:
-    """Return the text of a regular file of at most `LONGEST_TEXT` bytes.
+def read_whole(path: Path, longest: int = LONGEST_TEXT) -> bytes:
+    """Return the content of a regular file of at most ``longest`` bytes (raises ``OSError``)."""
+    with open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size > longest:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+        return file.read()
+
+
+def read_text(path: Path, longest: int = LONGEST_TEXT) -> str:
+    """Return the text of a regular file of at most ``longest`` bytes.
 
     Raises
     ------
@@ -195,10 +203,7 @@ def read_text(path: Path) -> str:
     ValueError
         If it is not UTF-8.
     """
-    with open_regular(path) as file:
-        if os.fstat(file.fileno()).st_size > LONGEST_TEXT:
-            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
-        return file.read().decode()
+    return read_whole(path, longest).decode()
 
 
 def open_own(path: Path) -> int:

@@ -45,6 +45,9 @@ Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 class Observer:
     """Callbacks of a run; a subclass writes the methods that it needs."""
 
+    def before_begin(self, run: Run) -> None:
+        """Look at a run that will begin, or go on, before any observer writes anything of it."""
+
     def on_begin(self, run: Run) -> None:
         """Look at a run before its first round, or the first after a resume."""
 
@@ -83,6 +86,8 @@ def observe(
         Plays the round of this number.
     """
     observers = tuple(observers)
+    for observer in observers:
+        observer.before_begin(run)
     for observer in observers:
         observer.on_begin(run)
 

@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 from privet.agents.state_tables import StateTable, from_members, of_others, to_members
 from privet.core import ConfigError, RunError
 from privet.core.errors import HopelessError, near_path, one_line
-from privet.core.files import read_npz, write_npz, write_whole
+from privet.core.files import open_regular, read_npz, write_npz, write_whole
+from privet.core.shapes import parsed
 from privet.wire.contract import means_privacy
 
 from ..enrol.roster import updated
@@ -123,7 +124,7 @@ def read_history(path: Path, rounds: int, digest: str | None, epsilon: float) ->
 
 
 NOT_RECORDED = "not recorded: the history of this round was lost before a resume"
-_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
 
 
 def _set_aside(path: Path) -> None:
@@ -135,20 +136,20 @@ def _set_aside(path: Path) -> None:
 
 
 def _first_lines(path: Path, count: int) -> list[bytes]:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return [line for _, line in zip(range(count), file, strict=False)]
 
 
 def _rounds(lines: Sequence[bytes]) -> list[Round]:
-    return [Round.from_dict(json.loads(line)) for line in lines]
+    return [Round.from_dict(parsed(line)) for line in lines]
 
 
 def _rounds_after(path: Path, rounds: int) -> dict[int, tuple[str, ...]]:
     """Return the participants of the rounds that a history has after the first ``rounds``."""
     found: dict[int, tuple[str, ...]] = {}
-    with suppress(OSError, *_UNREADABLE), path.open("rb") as file:
+    with suppress(OSError, *_UNREADABLE), open_regular(path) as file:
         for line in file:
-            done = Round.from_dict(json.loads(line))
+            done = Round.from_dict(parsed(line))
             if done.round > rounds:
                 found[done.round] = done.participants
     return found
@@ -247,9 +248,15 @@ def located(where: Path) -> Path:
         If there is none.
     """
     path = where / FILE_NAME if where.is_dir() else where
-    if not any(file.exists() for file in (path, previous_beside(path), *_parts_there(path))):
+    if not has_checkpoint(where):
         raise ConfigError(f"resume: no checkpoint at {path}{near_path(where)}{_untouched(path)}")
     return path
+
+
+def has_checkpoint(where: Path) -> bool:
+    """Whether a run folder (or the file itself) has a checkpoint, be it the one before the last."""
+    path = where / FILE_NAME if where.is_dir() else where
+    return any(file.exists() for file in (path, previous_beside(path), *_parts_there(path)))
 
 
 def _untouched(path: Path) -> str:
@@ -308,7 +315,7 @@ def _checked(path: Path, members: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     if packed is None:
         raise _Damaged(f"resume: {path} is no checkpoint")
     try:
-        manifest: dict[str, Any] = json.loads(packed.tobytes())
+        manifest: dict[str, Any] = parsed(packed.tobytes())
         version, rounds = manifest["format"], manifest.get("round")
     except (ValueError, KeyError, TypeError) as error:
         raise _Damaged(f"resume: {path} is damaged, or no checkpoint ({error})") from None

@@ -25,7 +25,8 @@ from typing import Any, NamedTuple
 
 from privet.core import RunError
 from privet.core.errors import HopelessError
-from privet.core.files import open_own, write_whole
+from privet.core.files import open_own, read_whole, write_whole
+from privet.core.shapes import parsed
 from privet.kernel.ledger import append, sync_directory
 
 
@@ -89,7 +90,7 @@ class Journal:
 
         Requests before the last such line are removed (raises ``OSError``).
         """
-        lines = self.path.read_bytes().splitlines(keepends=True) if self.path.exists() else []
+        lines = read_whole(self.path).splitlines(keepends=True) if self.path.exists() else []
         lines = [line for line in lines if line != _END]
         marks = [place for place, line in enumerate(lines) if line.startswith(_SAVED)]
         kept = lines[marks[-1] :] if marks else lines
@@ -142,7 +143,7 @@ def _line(entry: Mapping[str, object], last: str) -> tuple[bytes, str]:
 
 def _last_check(path: Path) -> str:
     """Return the checksum of a journal's last line, empty where there is none."""
-    lines = path.read_bytes().splitlines() if path.exists() else []
+    lines = read_whole(path).splitlines() if path.exists() else []
     last = [line for line in lines if line + b"\n" != _END][-1:]
     with suppress(ValueError):  # a file that is refused when it is read
         return "".join(_parsed(line)[1] for line in last)
@@ -159,7 +160,7 @@ def _packed(entry: Mapping[str, object]) -> bytes:
 
 def _parsed(line: bytes) -> tuple[dict[str, Any], str]:
     """Return a line's entry and checksum (raises ``ValueError``); format 6 has no checksums."""
-    entry = json.loads(line)
+    entry = parsed(line)
     if not isinstance(entry, dict):
         raise ValueError("not an object")
     check = entry.pop("check", "")
@@ -171,7 +172,7 @@ def _parsed(line: bytes) -> tuple[dict[str, Any], str]:
 def has_requests(path: Path) -> bool:
     """Whether a journal names agents that may have been asked, or cannot be read."""
     try:
-        return path.exists() and bool(read_journal(path, 0))
+        return os.path.lexists(path) and bool(read_journal(path, 0))
     except RunError:
         return True
 
@@ -184,8 +185,8 @@ def attempts(path: Path, number: int) -> int:
     """
     found: set[int] = set()
     process = 0
-    with suppress(OSError, ValueError, TypeError):
-        for line in path.read_bytes().splitlines():
+    with suppress(OSError, ValueError, TypeError, ArithmeticError):
+        for line in read_whole(path).splitlines():
             entry = _parsed(line)[0] if line + b"\n" != _END else {}
             process += "begun" in entry
             if entry.get("round") == number:
@@ -220,12 +221,12 @@ def read_journal(
     marks = None if mark is None else {name, mark} - {""}
     needed = bool(mark)  # not by a checkpoint of a run without privacy, nor by one of format 6
     kept = needed or (private and mark is None)
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
+    if not os.path.lexists(path):  # a link to nowhere cannot be read
         if not kept:
             return []
-        raise _unknown(path, after, "is not there") from None
+        raise _unknown(path, after, "is not there")
+    try:
+        lines = read_whole(path).split(b"\n")
     except OSError as error:
         raise RunError(f"resume: {path}: {error.strerror}") from None
     requests: dict[tuple[int, int], Request] = {}
@@ -256,7 +257,7 @@ def read_journal(
                 names, agents, settings = entry["names"], entry["agents"], entry["settings"]
                 request = Request(int(entry["round"]), tuple(names), int(agents), str(settings))
                 requests[process, int(entry["request"])] = request
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             raise _unknown(path, after, f"line {number} is damaged") from None
     if not found:
         raise _unknown(path, after, "lacks the mark of this checkpoint, as one from a backup")

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -114,11 +114,14 @@ def execute(grid: Grid, config: Config, run_id: str) -> Finished:
     pin_blas_threads()
     config = _in_versions(config)
     choosing = config["resume"] == NEWEST
-    with RunFolder.chosen_in(config["output-dir"]) if choosing else nullcontext():
-        return _begin(grid, config, run_id)
+    with ExitStack() as held:
+        if choosing:
+            held.enter_context(RunFolder.chosen_in(config["output-dir"]))
+        return _begin(grid, config, run_id, held)
 
 
-def _begin(grid: Grid, config: Config, run_id: str) -> Finished:
+def _begin(grid: Grid, config: Config, run_id: str, held: ExitStack) -> Finished:
+    """Begin as ``execute``; ``held`` keeps others out of the folder of a run that is found."""
     trackers = require_trackers(config["track"])
     with _missing_named(config):
         strategy = build_strategy(config)  # before any data are read: settings may not fit together
@@ -130,10 +133,11 @@ def _begin(grid: Grid, config: Config, run_id: str) -> Finished:
             log.warning("resume = new: this run's account does not hold what was spent: %s", before)
         saved, config = None, Config(config, resume="")
     elif saved == NEWEST:
-        newest = RunFolder.newest(config["output-dir"], private=private)
-        earlier, saved = newest or (None, None)
-        if newest is not None:
-            _require_hope(*newest)
+        earlier, saved = RunFolder.newest(config["output-dir"], private=private), None
+        if earlier is not None:
+            held.enter_context(earlier.held())  # to the end, since data may be read for minutes
+            saved = earlier.saved()
+            _require_hope(earlier, saved)
         config = Config(config, resume=str(earlier.path) if earlier else "")
     elif config["resume"]:
         source = RunFolder.of(config["resume"])
@@ -161,7 +165,9 @@ def _begin(grid: Grid, config: Config, run_id: str) -> Finished:
             control = Control(folder.path, config["exclude"], options.get("mixer"))
             tracking = Tracking(trackers, folder.path, config)
             source = RunFolder.of(config["resume"]) if private and config["resume"] else folder
-            with folder.held(), source.held_as_source(folder), _missing_named(config):
+            if earlier is None:
+                held.enter_context(folder.held())
+            with source.held_as_source(folder), _missing_named(config):
                 noted = (Noted(folder, source),) if private else ()
                 return _execute(
                     strategy, grid, config, folder, evaluation, (*noted, control), tracking, saved

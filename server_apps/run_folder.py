@@ -88,8 +88,8 @@ class RunFolder:
             yield
 
     @classmethod
-    def newest(cls, output_dir: str, *, private: bool) -> tuple[RunFolder, Checkpoint] | None:
-        """Return the folder of the newest run and its checkpoint; None where there is no run.
+    def newest(cls, output_dir: str, *, private: bool) -> RunFolder | None:
+        """Return the folder of the newest run; None where there is no run.
 
         Any file that a run has written makes a folder a run's, so that a run whose checkpoint is
         gone is not taken for none.
@@ -100,9 +100,7 @@ class RunFolder:
         Raises
         ------
         HopelessError
-            If the newest run cannot be read, or its folder is not there any more.
-        RunError
-            If its folder is in use.
+            If the newest run's folder is not there any more, or it went on in another.
         """
         base = _base(output_dir)
         known = [path for _, path in sorted(_runs(base), key=lambda one: one[0])]
@@ -125,11 +123,23 @@ class RunFolder:
                     "resume: %s goes on, and its account does not hold what was spent in runs that "
                     "have not ended either: %s", folder.path, others,
                 )  # fmt: skip
-        with folder.held():
-            try:
-                return folder, load(folder.path)
-            except (RunError, ConfigError) as error:
-                raise HopelessError(f"{error}; {_BY_HAND}") from None
+        return folder
+
+    def saved(self) -> Checkpoint:
+        """Return the checkpoint of this run, which goes on by itself.
+
+        The folder is held by then, and stays so: what another process did to it in between would
+        not be in the checkpoint.
+
+        Raises
+        ------
+        HopelessError
+            If the run cannot be read.
+        """
+        try:
+            return load(self.path)
+        except (RunError, ConfigError) as error:
+            raise HopelessError(f"{error}; {_BY_HAND}") from None
 
     @classmethod
     def spent_before(cls, output_dir: str) -> str:

@@ -416,6 +416,31 @@ def test_a_live_private_run_is_not_resumed_elsewhere(tmp_path: Path) -> None:
     charged(play(tmp_path / "two", asked, private=True, resume=str(source.path), name="two"))
 
 
+@pytest.mark.parametrize("name", ["run", "another"])
+def test_nobody_plays_a_run_between_its_loading_and_its_going_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """While ``resume = auto`` reads data another process asks for the same run by its folder."""
+    asked: Counter[str] = Counter()
+    dies(tmp_path, asked, 3, private=True)
+    module = sys.modules["privet.server_apps.execute"]
+    whole, others = module.build_evaluation, list[str]()
+
+    def meanwhile(config: Any) -> Any:
+        if config["num-server-rounds"] == ROUNDS:
+            more: dict[str, Any] = {"resume": str(tmp_path / "run"), "num_server_rounds": 5}
+            try:
+                play(tmp_path, asked, private=True, name=name, **more)
+            except RunError as error:
+                others.append(str(error))
+        return whole(config)
+
+    monkeypatch.setattr(module, "build_evaluation", meanwhile)
+    finished = play(tmp_path, asked, private=True)
+    assert not asked - charged(finished)
+    assert others == [f"run folder {tmp_path / 'run'} is in use by another process"]
+
+
 def test_of_two_first_starts_at_once_one_is_refused(tmp_path: Path) -> None:
     """Each would find no run, and the account of one would be forgotten."""
     asked: Counter[str] = Counter()

@@ -296,6 +296,29 @@ def test_where_a_part_cannot_be_linked_checkpoints_are_whole(
     assert load(file).manifest["round"] == 4
 
 
+def test_only_parts_are_removed_and_none_through_a_link(file: Path, tmp_path: Path) -> None:
+    """Parts of old checkpoints go; what else is in their folder, or in another, stays."""
+    old = f"1-{'0' * 16}.npz"
+    mine = ("notes.txt", "model.npz", f"{old}.bak")
+    folder = parts_beside(file)
+    folder.mkdir()
+    for name in (old, *mine):
+        (folder / name).touch()
+    play(file, 4, checkpoint=file)
+    there = {path.name for path in folder.iterdir()}
+    assert there == {*parts(file), *mine}
+    other = tmp_path / "other"
+    other.mkdir()
+    for name in (old, *mine):
+        (other / name).touch()
+    linked = tmp_path / "linked" / "checkpoint.npz"
+    linked.parent.mkdir()
+    parts_beside(linked).symlink_to(other)
+    play(linked, 4, checkpoint=linked)
+    assert {path.name for path in other.iterdir()} == {old, *mine}
+    assert not read_manifest(linked)["parts"]
+
+
 def test_a_full_disk_keeps_what_was_there_and_the_next_has_what_it_missed(
     file: Path, monkeypatch: pytest.MonkeyPatch, compared: list[int]
 ) -> None:

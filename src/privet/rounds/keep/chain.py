@@ -25,7 +25,7 @@ from privet.core.files import sync_folder
 
 from ..enrol.roster import Roster
 from ..table_rows import ROWS
-from .checkpoint import Checkpoint, parts_beside, save
+from .checkpoint import PART, Checkpoint, parts_beside, save
 
 log = logging.getLogger("flwr.privet")
 
@@ -67,8 +67,10 @@ class Chain:
             return None
         if 2 * len(changes.names) >= len(roster.agents):
             return None
+        folder = parts_beside(self.path)
+        if folder.is_symlink():  # to a folder that may be another run's
+            return None
         try:
-            folder = parts_beside(self.path)
             folder.mkdir(mode=0o700, exist_ok=True)
             with suppress(FileExistsError):  # of a checkpoint that could not be written
                 os.link(self.path, folder / self._name)
@@ -96,13 +98,18 @@ class Chain:
         return self._name
 
     def _remove_all_but(self, needed: Collection[str]) -> None:
-        """Remove the parts that neither the newest checkpoint nor the one before it needs."""
+        """Remove the parts that neither the newest checkpoint nor the one before it needs.
+
+        Other files stay, and so do those of a folder to which a link leads.
+        """
         folder = parts_beside(self.path)
+        if folder.is_symlink() or not folder.exists():
+            return
         try:
-            for part in folder.iterdir() if folder.exists() else ():
-                if part.name not in needed:
+            for part in folder.iterdir():
+                if PART.fullmatch(part.name) and part.name not in needed:
                     part.unlink()
-            if not needed and folder.exists():
+            if not any(folder.iterdir()):
                 folder.rmdir()
         except OSError as error:  # they are tried again with the next one
             log.warning("%s: parts of old checkpoints stay (%s)", folder, error.strerror)

@@ -163,7 +163,7 @@ FORMAT = 7
 _MIGRATED = 6
 """The format before, which is read as well: without marks of the journal and the history."""
 FILE_NAME = "checkpoint.npz"
-_PART = re.compile(r"[0-9]+-[0-9a-f]{16}\.npz")
+PART = re.compile(r"[0-9]+-[0-9a-f]{16}\.npz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +295,7 @@ def _or_previous(path: Path, read: Callable[[Path], T]) -> tuple[T, RunError | N
 
 def _parts_there(path: Path) -> list[Path]:
     """Return the parts beside a checkpoint, those of the last round first."""
-    parts = [part for part in parts_beside(path).glob("*.npz") if _PART.fullmatch(part.name)]
+    parts = [part for part in parts_beside(path).glob("*.npz") if PART.fullmatch(part.name)]
     return sorted(parts, key=lambda part: int(part.name.partition("-")[0]), reverse=True)
 
 
@@ -304,7 +304,7 @@ def _manifest(path: Path) -> dict[str, Any]:
         manifest = _checked(path, read_npz(path, only="manifest"))
     except (OSError, ValueError) as error:
         raise _Damaged(f"resume: {path} is damaged, or no checkpoint ({error})") from None
-    if _PART.fullmatch(path.name) and path.name != _name_of(manifest):
+    if PART.fullmatch(path.name) and path.name != _name_of(manifest):
         raise _Damaged(f"resume: {path} is another checkpoint's file")
     return manifest
 
@@ -328,7 +328,7 @@ def _checked(path: Path, members: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     if type(rounds) is not int or rounds < 0:
         raise _Damaged(f"resume: {path} is damaged (its round is {rounds!r})")
     parts = manifest.get("parts")
-    if not isinstance(parts, list) or not all(_PART.fullmatch(str(part)) for part in parts):
+    if not isinstance(parts, list) or not all(PART.fullmatch(str(part)) for part in parts):
         raise _Damaged(f"resume: {path} is damaged (its parts are {one_line(repr(parts))})")
     return manifest
 

@@ -61,7 +61,7 @@ def run_and_save(
     Raises
     ------
     ConfigError
-        If the folder cannot be made.
+        If the folder cannot be made, or holds a private run and ``resume`` is not given.
     RunError
         If the run cannot go on. History, checkpoint, account and summary are in the folder.
     FruitlessError
@@ -91,6 +91,7 @@ def run_and_save(
 
     tracking = Tracking((), folder.path, _OWN)
     with folder.held(), source.held_as_source(folder):
+        folder.require_unspent(resume)
         try:
             result = strategy.start(
                 grid,

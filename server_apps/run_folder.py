@@ -225,6 +225,26 @@ class RunFolder:
             self.require_end()
             yield
 
+    def require_unspent(self, resume: str | Path | Checkpoint | None) -> None:
+        """Refuse to begin a run, or to go on with another folder's, where a private run is.
+
+        ``resume`` is what the run goes on from: nothing, a folder or its file, or what was read.
+
+        Raises
+        ------
+        ConfigError
+            If one has asked agents here: its account would be replaced by that of the new run.
+        """
+        if isinstance(resume, Checkpoint):
+            return
+        if resume and RunFolder.of(resume).path.resolve() == self.path.resolve():
+            return
+        if has_requests(journal_beside(self.checkpoint)) or _spends(self.path / ACCOUNT):
+            raise ConfigError(
+                f"run folder {self.path} holds a private run, whose account would be lost: set "
+                f"resume = {self.path} to go on with it, or choose another name or output-dir"
+            )
+
     def remove_end(self) -> None:
         """Remove what the end of this private run stated: it goes on, and spends more.
 

@@ -12,7 +12,7 @@ from flwr.app import Context, Message
 
 from privet import load_model
 from privet.client_apps import LoopParticipant, client_app, initial_arrays
-from privet.core.errors import HopelessError
+from privet.core.errors import ConfigError, HopelessError
 from privet.data import problem_from_context
 from privet.server_apps import read_config, run_and_save
 from privet.server_apps.build import build_federation, build_strategy, starting_model
@@ -95,6 +95,8 @@ def test_a_private_run_that_goes_on_and_fails_states_all_that_was_spent(
             raise RuntimeError("nodes away")
 
     before, name = play(2, "one"), "two" if elsewhere else "one"
+    with pytest.raises(ConfigError, match="holds a private run"):
+        play(2, "one")
     folder = tmp_path / name
     with pytest.raises(RuntimeError, match="nodes away"):
         play(6, name, resume=str(before.folder), observers=[fails])

@@ -406,6 +406,26 @@ def test_outputs_of_fewer_rounds_are_not_those_of_the_last(tmp_path: Path) -> No
         play(tmp_path, asked, **more)
 
 
+@pytest.mark.parametrize("private", [True, False])
+@pytest.mark.parametrize("lost", ["", "privacy.json", "asked.jsonl"])
+def test_no_run_begins_in_the_folder_of_a_private_one(
+    tmp_path: Path, lost: str, private: bool
+) -> None:
+    """Its account, and what its agents have spent since, would be lost without a line."""
+    asked: Counter[str] = Counter()
+    play(tmp_path, asked, private=True, num_server_rounds=2)
+    play(tmp_path, asked, private=private, num_server_rounds=2, name="other", resume="new")
+    (tmp_path / "run" / (lost or "report.html")).unlink()
+    there = {file.name: file.read_bytes() for file in (tmp_path / "run").glob("*.*")}
+    for resume in ("new", "", str(tmp_path / "other")):
+        before = Counter(asked)
+        with pytest.raises(ConfigError, match="holds a private run") as refused:
+            play(tmp_path, asked, private=private, resume=resume)
+        assert "\n" not in str(refused.value)
+        assert asked == before
+    assert {file.name: file.read_bytes() for file in (tmp_path / "run").glob("*.*")} == there
+
+
 def test_a_live_private_run_is_not_resumed_elsewhere(tmp_path: Path) -> None:
     asked: Counter[str] = Counter()
     dies(tmp_path, asked, 3, private=True)

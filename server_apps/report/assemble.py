@@ -31,7 +31,8 @@ from .runs import (
     read_runs,
     settings_of,
 )
-from .statement import in_words, statement_page
+from .statement import in_words
+from .verification import statement_page
 
 __all__ = ["ReportError", "page", "write_report"]
 

@@ -75,39 +75,19 @@ def in_words(entry: Mapping[str, Any], relation: str) -> str:
     )
 
 
-def statement_page(runs: Sequence[RecordedRun]) -> bytes:
+def page_of(run: RecordedRun) -> bytes:
     """Return the statement of one private run as a self-contained HTML page for A4 or letter paper.
 
     It says only what ``privacy.json`` and ``summary.json`` of the run say; no measured accuracy and
-    no baseline stands in it.
+    no baseline stands in it. The files are not compared with each other.
 
     Raises
     ------
     ReportUsageError
-        If there are several runs, the run is not private or its model of no use, it has not ended,
-        or its files contradict each other: nothing can be stated of it then.
+        If the run is not private or its model of no use, or it has not ended: nothing can be stated
+        of it then.
     """
-    run = _private(runs)
-    accounts, faults = accounts_of(run)
-    if HISTORY in changed_files(run):
-        faults.append(f"{HISTORY} is not the file whose SHA-256 {SUMMARY} holds")
-    if faults := [*faults, *contradictions(run, accounts)]:
-        raise ReportUsageError(
-            f"--statement: the files of {run.name} contradict each other: {listed(faults)}; put "
-            "back those of one run"
-        )
-    return page_of(run)
-
-
-def page_of(run: RecordedRun) -> bytes:
-    """Return the page as `statement_page`, without comparing the run's files with each other.
-
-    Raises
-    ------
-    ReportUsageError
-        As `statement_page`, but for files that contradict each other.
-    """
-    _private([run])
+    require_private([run])
     blocks = [_claim(run, entry) for entry in entries_of(run.privacy)]
     signed = "".join(f"<tr><th>{line}</th><td></td></tr>" for line in _LINES)
     body = (
@@ -117,7 +97,7 @@ def page_of(run: RecordedRun) -> bytes:
     return printed(f"Privacy statement of {run.name}", body).encode()
 
 
-def _private(runs: Sequence[RecordedRun]) -> RecordedRun:
+def require_private(runs: Sequence[RecordedRun]) -> RecordedRun:
     """Return the one private run with a model of use (raises ``ReportUsageError``)."""
     if len(runs) != 1:
         raise ReportUsageError(f"--statement: a statement is about one run, found {len(runs)}")

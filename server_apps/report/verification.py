@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import html
 import math
+import os
 import re
 import zipfile
 from collections import Counter
@@ -29,13 +30,14 @@ from privet.wire import sort_names
 
 from ..account import OBSERVERS, assumptions_of
 from .files import STATEMENT
-from .runs import PRIVACY, SUMMARY, RecordedRun, settings_of
+from .runs import PRIVACY, SUMMARY, RecordedRun, ReportUsageError, settings_of
 from .statement import (
     BOUND_FILES,
     accounts_of,
     changed_files,
     contradictions,
     page_of,
+    require_private,
 )
 
 _SLACK = 1.0 - 1e-9
@@ -45,6 +47,53 @@ _EXACT = re.compile(r"\(exactly ([^)\s]+)\)")
 
 Check = tuple[bool, str]
 """Whether something is as the statement says, and a line on it."""
+
+
+def statement_page(runs: Sequence[RecordedRun]) -> bytes:
+    """Return the page of `page_of`, of figures that the run's releases bear out.
+
+    Raises
+    ------
+    ReportUsageError
+        As `page_of`; if there are several runs, a figure is smaller than the one that is computed
+        from the releases, or the run's files contradict each other.
+    """
+    run = require_private(runs)
+    accounts, faults = accounts_of(run)
+    changed, known = changed_files(run), run.summary.get("sha-256", {})
+    for name in BOUND_FILES:
+        if name in changed:
+            faults.append(f"{name} is not the file whose SHA-256 {SUMMARY} holds")
+        elif name not in known and os.path.lexists(run.folder / name):
+            faults.append(f"{SUMMARY} holds no SHA-256 of {name}")
+    checks = _checks_of_account(run, accounts, faults, {})
+    if wrong := [line for holds, line in checks if not holds]:
+        raise ReportUsageError(
+            f"--statement: the files of {run.name} contradict each other: {listed(wrong)}; put "
+            "back those of one run"
+        )
+    return page_of(run)
+
+
+def _checks_of_account(
+    run: RecordedRun,
+    accounts: Mapping[str, AgentLedger],
+    faults: Sequence[str],
+    costs: dict[float, dict[str, float]],
+) -> Iterator[Check]:
+    """Yield the checks of what the account and the summary say, by the releases and the history.
+
+    ``faults`` are known already; ``costs`` is filled as `_costs` returns it.
+    """
+    for line in (*faults, *contradictions(run, accounts)):
+        yield False, line
+    yield from _checks_of_config(run)
+    try:
+        costs |= _costs(run, {name: one for name, one in accounts.items() if one.messages})
+        yield from _checks_of_figures(run, accounts, costs)
+    except (ValueError, ArithmeticError) as error:
+        why = one_line(str(error))
+        yield False, f"{PRIVACY}: the figures cannot be computed from the releases ({why})"
 
 
 def checks_of(run: RecordedRun, ledgers: Sequence[Path]) -> Iterator[Check]:
@@ -59,16 +108,8 @@ def checks_of(run: RecordedRun, ledgers: Sequence[Path]) -> Iterator[Check]:
     """
     expected, page = page_of(run), run.folder / STATEMENT
     accounts, faults = accounts_of(run)
-    for line in (*faults, *contradictions(run, accounts)):
-        yield False, line
-    yield from _checks_of_config(run)
     costs: dict[float, dict[str, float]] = {}
-    try:
-        costs = _costs(run, {name: one for name, one in accounts.items() if one.messages})
-        yield from _checks_of_figures(run, accounts, costs)
-    except (ValueError, ArithmeticError) as error:
-        why = one_line(str(error))
-        yield False, f"{PRIVACY}: the figures cannot be computed from the releases ({why})"
+    yield from _checks_of_account(run, accounts, faults, costs)
     counted = [name for name in accounts if name not in run.privacy.apart]
     each = [cost[name] for cost in costs.values() for name in counted if name in cost]
     least = max(each, default=0.0)
@@ -96,6 +137,9 @@ def _checks_of_config(run: RecordedRun) -> Iterator[Check]:
         if key in config and summary.get(key) != config[key]:
             said = f"{key} is {summary.get(key)!r}, and config.{key} {config[key]!r}"
             yield False, f"{SUMMARY}: {said}"
+    if (said := summary.get("privacy")) != run.privacy.reason:
+        line = f"privacy is {said!r}, and {PRIVACY} says {run.privacy.reason!r}"
+        yield False, f"{SUMMARY}: {one_line(line)}"
     simulated = summary.get("simulated")
     if simulated is not None:
         bool_ = isinstance(simulated, bool)

@@ -21,7 +21,7 @@ from privet.rounds.account import apart_line
 from privet.server_apps import execute, read_config
 from privet.server_apps.report import plots, write_report
 from privet.server_apps.report.runs import read_runs
-from privet.server_apps.report.statement import page_of
+from privet.server_apps.report.statement import BOUND_FILES, page_of
 from privet.server_apps.report.verification import checks_of
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
@@ -504,3 +504,65 @@ def test_an_account_above_the_target_is_stated_apart(copied: Path) -> None:
     assert "agent 1 by its own account: 1" in page
     rewritten(run, account=lambda account: account.pop("apart"))
     assert verified(run, code=1)
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_no_statement_is_made_of_figures_that_the_releases_do_not_bear_out(
+    copied: Path, what: str
+) -> None:
+    change, _ = FORGED[what]
+    folder = copied / "run"
+    edited(folder, change, "privacy.json")
+    assert refused(folder)
+
+
+def refused(folder: Path) -> str:
+    (folder / "statement.html").unlink(missing_ok=True)
+    code, _, err = privet("statement", folder)
+    assert code != 0
+    assert err.count("\n") == 1
+    assert not (folder / "statement.html").exists()
+    return str(err)
+
+
+def test_no_statement_is_made_of_an_account_of_before_a_resume(tmp_path: Path) -> None:
+    """Its releases may be as many as the rounds that were recorded, and bear its figures out."""
+    folder = on_nodes(tmp_path, "run", **{"target-epsilon": 0.0, "noise-scale": 1.0})
+    earlier = (folder / "privacy.json").read_bytes()
+    more = {"num-server-rounds": ROUNDS + 2, "resume": str(folder)}
+    on_nodes(tmp_path, "run", **{"target-epsilon": 0.0, "noise-scale": 1.0, **more})
+    history = (folder / "history.jsonl").read_bytes()
+    lines = history.splitlines(keepends=True)
+    (folder / "history.jsonl").write_bytes(b"".join(lines[:ROUNDS]))
+    (folder / "privacy.json").write_bytes(earlier)
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["sha-256"]["history.jsonl"] = hashlib.sha256(b"".join(lines[:ROUNDS])).hexdigest()
+    (folder / "summary.json").write_text(json.dumps(summary))
+    assert "summary.json: privacy is 'epsilon" in refused(folder)
+
+
+@pytest.mark.parametrize(
+    ("file", "lost"),
+    [
+        *[(name, "its digest") for name in BOUND_FILES],
+        *[(name, "all digests") for name in BOUND_FILES],
+        *[(name, "its content") for name in BOUND_FILES],
+        ("model.npz", "the file"),
+    ],
+)
+def test_no_statement_is_made_without_the_digests_of_the_files(
+    copied: Path, file: str, lost: str
+) -> None:
+    folder = copied / "run"
+    summary = json.loads((folder / "summary.json").read_text())
+    if lost == "its digest":
+        del summary["sha-256"][file]
+    elif lost == "all digests":
+        del summary["sha-256"]
+    elif lost == "the file":
+        (folder / file).unlink()
+    else:
+        (folder / file).write_bytes((folder / file).read_bytes() + b"\n")
+    (folder / "summary.json").write_text(json.dumps(summary))
+    said = refused(folder)
+    assert f"SHA-256 of {file}" in said or f"{file} is not the file whose SHA-256" in said

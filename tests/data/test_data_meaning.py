@@ -319,7 +319,7 @@ def test_missing_values_become_means_and_shares_of_all_rows(tmp_path: Path) -> N
                 st.lists(inner),
                 st.dictionaries(
                     st.sampled_from(
-                        ["columns", "label", "settings", "rows", "scale", "codes", "x"]
+                        ["columns", "label", "settings", "rows", "scale", "codes", "trends", "x"]
                     ),
                     inner,
                 ),
@@ -351,6 +351,10 @@ def test_a_statement_from_elsewhere_is_read_or_refused(junk: str) -> None:
         '{"columns": [["x", {}]], "rows": {"x": [1, 1, 0]}, "codes": {"x": [1]}}',
         '{"columns": [["x", {}]], "rows": {"x": [1, 1, 0]}, "codes": {"x": [1, 0]}}',
         '{"columns": [["x", {}]], "rows": {"x": [1, 1, 0]}, "codes": {"x": [1e999, 1]}}',
+        '{"columns": [["x", {}]], "trends": {"x": 1}}',
+        '{"columns": [["x", {}]], "rows": {"x": [1, 1, 0]}, "trends": {"x": 1e9}}',
+        '{"columns": [["x", {}]], "rows": {"x": [1, 1, 0]}, "trends": {"x": NaN}}',
+        '{"columns": [["x", {}]], "rows": {"x": [1, 1, 0]}, "trends": {"x": [1]}}',
         '{"columns": [["x", {}]], "rows": {"x": [1, 1e200, 1]}}',
         '{"columns": [["x", {}]], "scale": {"x": [0, 0]}}',
         '{"columns": [["x", {}]], "scale": {"x": [NaN, 1]}}',
@@ -634,11 +638,12 @@ def test_a_text_that_no_site_states_is_refused(facts: dict[str, Any]) -> None:
 
 
 def test_the_numbers_of_a_sites_rows_are_sent_to_no_other_site() -> None:
-    text = json.dumps({"columns": [["age", {}]], "rows": {"age": [40.0, 57.0, 4000.0]}})
-    text = Meaning.from_text(text).text
+    stated = {"rows": {"age": [40.0, 57.0, 4000.0]}, "trends": {"age": 5.5}}
+    text = Meaning.from_text(json.dumps({"columns": [["age", {}]], **stated})).text
+    assert all(one in text for one in stated)
     for sites in ({"bern": text}, {"bern": text, "graz": text}):
         agreed = Meaning.from_text(agreement(sites).text)
-        assert not agreed.rows
+        assert agreed.text == agreed.without_rows().text
         assert agreed.scale["age"][0] == 57.0
 
 

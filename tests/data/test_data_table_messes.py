@@ -17,9 +17,11 @@ from sklearn.datasets import load_digits
 from privet import load_model
 from privet.data import DataError, Dataset, load
 from privet.data.meaning import Difference, Meaning
-from privet.data.scaling import moments_of, of_units, several_units
+from privet.data.problem import own_table
+from privet.data.scaling import between_sites, moments_of, of_days, several_units
 from privet.data.tables.faults import TableError
 from privet.data.tables.values import thousands_or_decimals
+from privet.server_apps import read_config
 from privet.sim.inline import run_inline
 from support.cli import privet
 
@@ -128,7 +130,7 @@ def test_units_of_targets_are_doubted_and_dates_are_not() -> None:
         {"seen": normal(18000 * k, 9), "x": normal(0, 1), "": normal(3 * k, 0.1)} for k in (1, 9)
     ]
     sites = {f"s{at}": Meaning(facts, label, rows=one) for at, one in enumerate(own)}
-    assert [line.split(":")[0] for line in of_units(sites).units] == ["column weight"]
+    assert [line.split(":")[0] for line in between_sites(sites).several] == ["column weight"]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +140,7 @@ def test_a_site_whose_numbers_alone_scale_those_of_all_is_named(odd: list[float]
     def lines(numbers: list[float], **facts: Any) -> list[str]:
         each = [numbers, *([80.0, 50.0 + place, 8000.0] for place in range(4))]
         own = [Meaning({"age": facts}, rows={"age": rows}) for rows in each]
-        return of_units({f"s{at}": one for at, one in enumerate(own)}).alone
+        return between_sites({f"s{at}": one for at, one in enumerate(own)}).alone
 
     (line,) = lines(odd)
     assert line.startswith("column age: ")
@@ -915,11 +917,11 @@ PARTS: dict[str, tuple[pd.DataFrame, str]] = {
     ),
     "a century later": (
         GRAZ.assign(day=GRAZ.day + CENTURY),
-        "column day: 100% of the dates of 'graz.*' are about a century later",
+        "column day: the dates of 'graz.*' are about a century later than all others",
     ),
     "a century earlier": (
         GRAZ.assign(day=GRAZ.day - CENTURY),
-        "column day: 100% of the dates of 'graz.*' are about a century earlier",
+        "column day: the dates of 'graz.*' are about a century earlier than all others",
     ),
     "years of two digits": (
         GRAZ.assign(born=GRAZ.born.where(GRAZ.born >= "1969-01-01", GRAZ.born + CENTURY)),
@@ -959,6 +961,43 @@ def test_what_is_odd_in_a_part_or_in_the_order_of_a_site_is_one_line(
         found = found_by(sites, tmp_path, way, dates="day-first")
     assert len(found) == bool(expected), found
     assert all(re.match(expected, line) for line in found), found
+
+
+@pytest.mark.parametrize("mess", PARTS)
+def test_a_coordinator_sees_what_follows_from_sums_over_the_rows_of_each_site(
+    tmp_path: Path, mess: str
+) -> None:
+    """No quantile, count of a number or part of a site is stated."""
+    odd, expected = PARTS[mess]
+    known = {}
+    for name, one in {"bern": BERN, "graz": odd, "linz": LINZ}.items():
+        config = {"dataset": "csv", "data-path": str(csv(tmp_path / f"{name}.csv", one))}
+        config |= {"dates": "day-first", "partition": "none"}
+        known[name], _ = own_table(read_config(config))
+    found = between_sites(known)
+    seen = expected if mess in OF_SUMS else ""
+    assert not found.alone
+    assert len(found.several) == bool(seen), found
+    assert all(re.match(seen, line) for line in found.several), found
+
+
+OF_SUMS = (
+    "calendar of 1904",
+    "a century later",
+    "a century earlier",
+    "a reversed scale",
+    "reversed classes",
+)
+
+
+@pytest.mark.parametrize("days", [0, 30, 365, 1000, 3000])
+def test_dates_of_other_periods_are_no_mess(days: int) -> None:
+    draw = np.random.default_rng(days)
+    sites = {
+        name: moments_of(draw.uniform(at, at + 1400, 200) + shift)
+        for at, (name, shift) in enumerate({"bern": 16801, "graz": 16801 + days}.items())
+    }
+    assert not of_days(sites)
 
 
 def test_a_folder_that_nodes_would_not_be_let_in_with_is_said_to_be_so(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_a_question_adds_no_more_columns_to_a_nodes_rows_than_it_can_hold(tmp_pa
         known = [*stated.columns["ward"]["categories"], *(f"x{i}" for i in range(wards))]
         scale = dict.fromkeys(stated.rows, (0.0, 1.0))
         columns = {**stated.columns, "ward": {"categories": known}}
-        return ask(encoding=replace(stated, columns=columns, rows={}, scale=scale).text)
+        return ask(encoding=replace(stated.without_rows(), columns=columns, scale=scale).text)
 
     few, many = enrolled(40), enrolled(30_000)
     assert few.content["privet"]["dim"] == 44
@@ -193,6 +193,39 @@ def test_the_coordinator_says_where_codes_may_differ(
     caplog.clear()
     train(nodes(tmp_path / "alike", [table(one) for one in tables]), 1)
     assert "codes" not in caplog.text
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_the_coordinator_says_which_site_has_its_classes_reversed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, private: bool
+) -> None:
+    """A node that keeps to itself states nothing of how its columns go with the label."""
+    seen: list[str] = []
+
+    class Watched(InlineGrid):
+        def send_and_receive(self, messages: Any, **options: Any) -> Any:
+            replies = list(super().send_and_receive(messages, **options))
+            seen.extend(str(one.content) for one in replies if one.has_content())
+            return replies
+
+        def pull_messages(self, message_ids: Any) -> Any:
+            replies = list(super().pull_messages(message_ids))
+            seen.extend(str(one.content) for one in replies if one.has_content())
+            return replies
+
+    schemas, keys = ((SCHEMA,) * 3, SEEDED) if private else ((), {})
+    bern, graz, linz = (rows(400, seed) for seed in (1, 2, 3))
+    odd = {**graz, "died": [str(1 - int(one)) for one in graz["died"]]}
+    sites = nodes(tmp_path / "odd", [table(one) for one in (bern, odd, linz)], schemas)
+    _, strategy = train(sites, 1, engine=Watched, **keys)
+    assert not turned_away(strategy)
+    line = "column died: 'age', 'sodium' go with it in 'graz' the other way round than elsewhere"
+    assert (line in caplog.text) == (not private)
+    assert any("trends" in one for one in seen) == (not private)
+    caplog.clear()
+    sites = nodes(tmp_path / "alike", [table(one) for one in (bern, graz, linz)], schemas)
+    train(sites, 1, **keys)
+    assert "the other way round" not in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def agreement(
     read_ones = [one for text in stated.values() if (one := read(text)) is not None]
     like = [one for one in read_ones if one.difference(base) is None]
     if any(one.rows for one in like):
-        base = replace(base, rows={}, codes={}, scale=pooled(base, like))
+        base = replace(base.without_rows(), scale=pooled(base, like))
     return Agreement(base.text)
 
 
@@ -170,7 +170,7 @@ def _of_most(stated: Mapping[str, str], room: float | None = None) -> str:
         if known not in first or is_digests(first[known]):
             first[known] = text
         if meaning is not None:
-            form = replace(meaning, scale={}, rows={}, codes={})
+            form = replace(meaning.without_rows(), scale={})
             forms.setdefault(form.text, form)
             stating.setdefault(content, Counter())[form.text] += 1
         orders = counts.setdefault(content, {})

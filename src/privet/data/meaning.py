@@ -36,6 +36,8 @@ LONGEST = LONGEST_LAYOUT
 MOST_COLUMNS = 1 << 15
 """Columns at most: each of a site takes some 30 characters of a text, so that no more fit."""
 
+_STRONGEST = 1e7
+"""A trend at most: that of 2^40 rows which all agree is 4e6."""
 _MOST_CODES = 40
 """Numbers of a column's codes at most: each with how many rows have it."""
 _LISTS = ("categories", "classes", "range")
@@ -107,6 +109,9 @@ class Meaning:
         of numbers; of categories the number of rows of each, where missing values become shares.
     codes : mapping
         Of such a site, by column of few whole numbers: each of them, and how many rows have it.
+    trends : mapping
+        Of such a site, by column of numbers, how it goes with the label: a correlation of ranks as
+        a multiple of its standard error (`privet.data.trends.trend_of`).
     public : bool
         Whether nothing of it was read from records. It is the site's own knowledge, and in no text.
     """
@@ -118,6 +123,7 @@ class Meaning:
     scale: Mapping[str, Sequence[float]] = field(default_factory=dict)
     rows: Mapping[str, Sequence[float]] = field(default_factory=dict)
     codes: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    trends: Mapping[str, float] = field(default_factory=dict)
     public: bool = True
 
     @classmethod
@@ -137,7 +143,9 @@ class Meaning:
             columns = dict(listed)
             scale, rows, codes = (document.get(key, {}) for key in ("scale", "rows", "codes"))
             known = {*columns, ""}  # the label has no name here
-            if not (scale.keys() | rows.keys() <= known and codes.keys() <= rows.keys()):
+            trends = document.get("trends", {})
+            of_rows = codes.keys() | trends.keys()
+            if not (scale.keys() | rows.keys() <= known and of_rows <= rows.keys()):
                 raise TypeError("numbers of no column")
             made = cls(
                 columns,
@@ -147,6 +155,7 @@ class Meaning:
                 _numbers(scale),
                 _numbers(rows),
                 _numbers(codes),
+                {str(name): float(trend) for name, trend in trends.items()},
             )
             _require_facts(made)
             made.text.encode()  # no lone surrogates
@@ -165,6 +174,7 @@ class Meaning:
             "scale": {name: list(self.scale[name]) for name in sorted(self.scale)},
             "rows": {name: list(self.rows[name]) for name in sorted(self.rows)},
             "codes": {name: list(self.codes[name]) for name in sorted(self.codes)},
+            "trends": _ordered(self.trends),
         }
         given = {name: part for name, part in parts.items() if part}
         return json.dumps(given, ensure_ascii=False, separators=(",", ":"))
@@ -280,8 +290,17 @@ class Meaning:
     def like(self, other: Meaning) -> Meaning:
         """Return this encoding in the form of another, which it does not differ from."""
         return replace(
-            self, columns=other.columns, scale=other.scale, rows=other.rows, codes=other.codes
+            self,
+            columns=other.columns,
+            scale=other.scale,
+            rows=other.rows,
+            codes=other.codes,
+            trends=other.trends,
         )
+
+    def without_rows(self) -> Meaning:
+        """Return the encoding without the numbers of a site's rows, which no other site is sent."""
+        return replace(self, rows={}, codes={}, trends={})
 
 
 def usual(base: Meaning, forms: Sequence[tuple[Meaning, int]]) -> Meaning:
@@ -615,6 +634,8 @@ def _require_facts(made: Meaning) -> None:
                 sound = sound and given[1] > 0
             if not sound or len(given) > most or any(map(math.isnan, given)):
                 raise TypeError(f"numbers of {name!r} that are none of a scaling")
+    if not all(abs(trend) <= _STRONGEST for trend in made.trends.values()):
+        raise TypeError("a trend that is none")
     for name, given in made.codes.items():
         counts = given[1::2]
         if len(given) % 2 or len(given) > _MOST_CODES or not all(map(math.isfinite, given)):

@@ -14,6 +14,7 @@ from .codes import codes_apart, parted_codes
 from .dataset import Encoding, FloatArray, some
 from .meaning import Meaning, read
 from .source_column import SourceColumn
+from .trends import turned
 
 _LABEL = ""
 """The key of the label in ``rows`` and ``scale``: no column is called so."""
@@ -28,6 +29,9 @@ _ERRORS = 3.0
 """Means of skewed numbers this many standard errors apart are so by more than chance."""
 _MOVED = 10.0
 """One site that changes the deviation of all sites' numbers by this factor is named."""
+CENTURY, _EPOCHS = 36524.5, 1462.0
+"""Days of a century, and those between the first days of Excel's two calendars (1900 and 1904)."""
+_ENOUGH_DATES = 20
 _ALIKE, _LARGE, _MIRRORED = 1.5, 4.0, 0.1
 """So are means this far apart whose deviations, relative to them, differ by no more than that."""
 
@@ -214,31 +218,39 @@ def fault_of_rows(statement: str, num_examples: int) -> str:
 
 
 class Doubts(NamedTuple):
-    """Lines on columns of numbers that sites scale by their own rows."""
+    """Lines on columns that sites scale by their own rows."""
 
-    units: list[str]
-    """Where they lie so far apart at sites that they may be in several units, or may be different
-    codes."""
+    several: list[str]
+    """Where sites differ in a way that their rows hardly explain: numbers in several units, or
+    different codes; dates from another first day; labels or numbers the other way round."""
     alone: list[str]
-    """The same where one site alone changes the deviation of all sites' rows (`moved_by_one`)."""
+    """Where one site alone changes the deviation of all sites' rows (`moved_by_one`)."""
 
 
-def of_units(sites: Mapping[str, Meaning]) -> Doubts:
-    """Return the doubts about columns of numbers; a column that is in one list is in no other."""
+def between_sites(sites: Mapping[str, Meaning]) -> Doubts:
+    """Return the doubts about columns by what sites state of their rows; a column that is in one
+    list is in no other."""
     doubts = Doubts([], [])
+    label = next((str(site.label.get("name", "")) for site in sites.values()), "")
+    trends: dict[str, dict[str, float]] = {}
     for name in dict.fromkeys(name for site in sites.values() for name in site.rows):
         columns = {one: site.columns.get(name, {}) for one, site in sites.items()}
-        if any("categories" in facts or "dates" in facts for facts in columns.values()):
-            continue
         known = {one: site.rows[name] for one, site in sites.items() if name in site.rows}
-        shown = name or next(str(site.label.get("name", "")) for site in sites.values())
-        given = {one: sites[one].codes.get(name, ()) for one, rows in known.items() if rows[0]}
-        codes = {one: dict(zip(x[::2], x[1::2], strict=True)) for one, x in given.items()}
-        found = of_numbers(known, codes)
-        stated = any("range" in facts for facts in columns.values())
-        moved = [] if stated else moved_by_one(known)
-        lines = doubts.alone if moved else doubts.units
-        lines.extend(f"column {shown}: {one}" for one in found or moved)
+        found, moved = list[str](), list[str]()
+        if all(facts.get("dates") for facts in columns.values()):
+            found = of_days(known)
+        elif not any("categories" in facts or "dates" in facts for facts in columns.values()):
+            given = {one: sites[one].codes.get(name, ()) for one, rows in known.items() if rows[0]}
+            codes = {one: dict(zip(x[::2], x[1::2], strict=True)) for one, x in given.items()}
+            found = of_numbers(known, codes)
+            stated = any("range" in facts for facts in columns.values())
+            moved = [] if stated else moved_by_one(known)
+        lines = doubts.alone if moved else doubts.several
+        lines.extend(f"column {name or label}: {one}" for one in found or moved)
+        if not (found or moved):
+            trends[name] = {one: site.trends.get(name, 0.0) for one, site in sites.items()}
+    if "" in trends or not any("" in site.rows for site in sites.values()):
+        doubts.several.extend(text for _, text in turned(trends, label))
     return doubts
 
 
@@ -291,6 +303,48 @@ def of_numbers(
         return several_units(moments)
     groups = parted_codes(counts)
     return codes_apart(groups) or several_units(moments) if len(groups) > 1 else []
+
+
+def of_days(sites: Mapping[str, Sequence[float]]) -> list[str]:
+    """Return what to do where the dates of a site are a century off, or count from the other first
+    day of Excel.
+
+    The dates of the other sites spread about as much, and their mean is so far away.
+
+    Parameters
+    ----------
+    sites : mapping
+        As `several_units` has them, of numbers of days.
+    """
+    known = {one: rows for one, rows in sites.items() if rows[0] >= _ENOUGH_DATES and rows[2] > 0}
+    number, mean, squares = reduce(_merged, known.values(), (0.0, 0.0, 0.0))
+    for site, (n, own, spread) in known.items():
+        if not (others := number - n):
+            break
+        rest = mean + (mean - own) * n / others
+        left = squares - spread - n * others / number * (own - rest) ** 2
+        deviations = math.sqrt(spread / n), math.sqrt(max(0.0, left) / others)
+        narrow, wide = sorted(deviations)
+        if wide > _ALIKE * narrow:
+            continue
+        apart = own - rest
+        if abs(abs(apart) - CENTURY) < wide and abs(apart) > _APART * sum(deviations):
+            than = "later" if apart > 0 else "earlier"
+            return [
+                f"the dates of {site!r} are about a century {than} than all others (about "
+                f"{_day(own)} and {_day(rest)}): write years with four digits, and check these"
+            ]
+        near = min(wide / 3, 180.0)
+        if abs(abs(apart) - _EPOCHS) < near and apart**2 > 2 * wide**2:
+            return [
+                f"the dates of {site!r} and of all others are {_EPOCHS:.0f} days apart, as those "
+                "of Excel's calendars of 1900 and 1904: set one calendar in Excel, and export again"
+            ]
+    return []
+
+
+def _day(days: float) -> str:
+    return str(np.datetime64(int(days), "D")) if abs(days) < 1e7 else f"day {days:.6g}"
 
 
 def several_units(sites: Mapping[str, Sequence[float]]) -> list[str]:

@@ -21,7 +21,7 @@ from privet.core.errors import listed, one_line
 from privet.core.shapes import REAL, Entries, Items, require
 from privet.data.agreement import Agreement, agreement, categories_alone
 from privet.data.meaning import is_own, is_statement, named, read
-from privet.data.scaling import of_units
+from privet.data.scaling import between_sites
 from privet.kernel import Facts
 from privet.wire import Enrolment, Layout
 from privet.wire.magnitude import finite
@@ -429,8 +429,8 @@ class Session:
         return others
 
     def _tell_of_columns(self, stated: Mapping[str, str]) -> None:
-        """Log columns whose numbers lie so far apart at sites that their units may differ, and
-        categories that the run has from a single site.
+        """Log columns in which sites differ in a way that their rows hardly explain, as by another
+        unit, and categories that the run has from a single site.
 
         A site that alone changes the deviation of all is named in the run's history as well.
         """
@@ -439,9 +439,9 @@ class Session:
         read_ones = {name: one for name, text in stated.items() if text and (one := read(text))}
         alike = {name: one for name, one in read_ones.items() if one.difference(agreed) is None}
         if agreed.scale:
-            doubts = of_units(alike)
-            if doubts.units:
-                log.warning("%s", one_line(listed(doubts.units)))
+            doubts = between_sites(alike)
+            if doubts.several:
+                log.warning("%s", one_line(listed(doubts.several)))
             for line in doubts.alone:
                 self.roster.note(one_line(line))
         if found := categories_alone(alike):

@@ -17,8 +17,9 @@ import numpy as np
 
 from ..codes import lacked
 from ..dataset import Dataset, Fault, FloatArray, Indices, LabelArray, some
-from ..scaling import moments_of, of_numbers
+from ..scaling import CENTURY, moments_of, of_days, of_numbers
 from ..source_column import ColumnFacts, SourceColumn
+from ..trends import trend_of, turned
 from .doubts import FEW, VARIED, words
 from .faults import MOST_CLASSES
 from .values import as_numbers, codes_of, is_number
@@ -56,17 +57,12 @@ which it is doubted; higher for a word of `_UNKNOWN`, which often stands for an 
 _OFTEN, _MORE_OFTEN = 0.2, 10.0
 """Part of a site's rows with one number, so many times that of the other sites, that is doubted."""
 _LEVELS = (np.arange(20) + 0.5) / 20
-_TREND, _AGAINST = 4.0, 3.0
-"""Standard errors from which a correlation at other sites, and one of the other sign at a site, are
-not by chance."""
 _UNITS = (
     *(1.609, 2.2046, 2.54, 2.665, 2.8, 4.184, 7.0, 7.5, 10.0, 12.0, 17.1, 18.02, 24.0, 28.35),
     *(30.44, 38.67, 60.0, 88.4, 100.0, 365.25, 1000.0),
 )
 """Factors between usual units, such as pounds in a kilogram, and the mg/dl of 1 mmol/l glucose;
 2.665 is that of body temperatures in degrees Fahrenheit and Celsius."""
-_CENTURY, _EPOCHS = 36524.5, 1462.0
-"""Days of a century, and those between the first days of Excel's two calendars (1900 and 1904)."""
 _PLURAL = {"class": "classes", "category": "categories"}
 
 Sites = Mapping[str, ColumnFacts]
@@ -99,7 +95,7 @@ def with_trends(
     for column in inputs:
         if (numbers := _ordered(column, values[column.name])) is not None:
             found[column.name] = {
-                site: replace(one, trend=_trend(numbers[sites[site]], targets[sites[site]]))
+                site: replace(one, trend=trend_of(numbers[sites[site]], targets[sites[site]]))
                 for site, one in facts[column.name].items()
             }
     return found
@@ -111,17 +107,6 @@ def _ordered(column: SourceColumn, values: Any) -> FloatArray | None:
         return as_numbers(values)
     two = len(column.categories) == 2
     return np.asarray([0.0, 1.0, np.nan])[codes_of(values, column)] if two else None
-
-
-def _trend(numbers: FloatArray, targets: FloatArray) -> float:
-    known = ~(np.isnan(numbers) | np.isnan(targets))
-    if known.sum() < _ENOUGH:
-        return 0.0
-    one, other = (np.unique(x[known], return_inverse=True)[1] for x in (numbers, targets))
-    if not (one.any() and other.any()):
-        return 0.0
-    correlation = min(max(float(np.corrcoef(one, other)[0, 1]), -0.999), 0.999)
-    return math.atanh(correlation) * math.sqrt(int(known.sum()) - 3)
 
 
 def _of_categories(codes: LabelArray, column: SourceColumn) -> ColumnFacts:
@@ -580,7 +565,8 @@ def between(
         elif texts := _of_often(own, column.dates):
             pass
         elif column.dates:
-            texts = _of_days(own)
+            moments = {site: one.moments for site, one in own.items()}
+            texts = of_days(moments) or _of_part_of_days(own)
         else:
             moments = {site: one.moments for site, one in own.items()}
             texts = of_numbers(moments, {site: one.counts for site, one in own.items()})
@@ -591,7 +577,8 @@ def between(
     told = {name for name, _ in found}
     if label not in told and any(column.name == label for column in columns):
         known = [one.name for one in columns if one.name not in {*told, label}]
-        found += _of_trends({name: facts[name] for name in known}, label)
+        trends = {name: {site: one.trend for site, one in facts[name].items()} for name in known}
+        found += turned(trends, label)
     return _some_lines(found, "differ between sites")
 
 
@@ -664,8 +651,9 @@ def _heaps(ordered: FloatArray) -> tuple[FloatArray, FloatArray]:
     return ordered[:best], ordered[best:]
 
 
-def _of_days(own: Sites) -> list[str]:
-    """Return the doubt that dates of a site are a century off, or count from another first day."""
+def _of_part_of_days(own: Sites) -> list[str]:
+    """Return the doubt that a part of the dates of a site is a century off, as years of two digits
+    may be read."""
     known = {site: one for site, one in own.items() if one.levels}
     for site, one in known.items():
         others = [other for name, other in known.items() if name != site]
@@ -680,7 +668,7 @@ def _of_days(own: Sites) -> list[str]:
         width = float(rest[-1] - rest[0])
         low, high = rest[0] - width / 20, rest[-1] + width / 20
         for sign, than in ((1, "later"), (-1, "earlier")):
-            moved = beyond - sign * _CENTURY
+            moved = beyond - sign * CENTURY
             if len(beyond) and low <= moved.min() <= moved.max() <= high:
                 part = len(beyond) / len(days)
                 return [
@@ -688,55 +676,11 @@ def _of_days(own: Sites) -> list[str]:
                     f"others ({_date(beyond[0])} to {_date(beyond[-1])}): write years with four "
                     "digits, and check these"
                 ]
-        steps = np.abs(days - np.quantile(rest, _LEVELS))[[1, 10, 18]]
-        if 0 < width < 2 * _EPOCHS and np.abs(steps - _EPOCHS).max() < min(0.1 * width, 180.0):
-            return [
-                f"the dates of {site!r} and of all others are {_EPOCHS:.0f} days apart, as those "
-                "of Excel's calendars of 1900 and 1904: set one calendar in Excel, and export again"
-            ]
     return []
 
 
 def _date(days: float) -> str:
     return str(np.datetime64(int(days), "D"))
-
-
-def _of_trends(facts: Mapping[str, Sites], label: str) -> list[tuple[str, str]]:
-    """Return the doubts that a site has its labels, or a column, the other way round: the features
-    that go with the label at all others go against it there, by more than chance."""
-    going = {
-        name: {site: one.trend for site, one in own.items() if one.trend and len(one.counts) != 1}
-        for name, own in facts.items()
-    }
-    turned: dict[str, list[str]] = {}
-    strong: dict[str, list[str]] = {}
-    for name, trends in going.items():
-        for site, trend in trends.items():
-            others = [one for other, one in trends.items() if other != site]
-            whole = sum(others) / math.sqrt(max(1, len(others)))
-            if abs(whole) < _TREND:
-                continue
-            strong.setdefault(site, []).append(name)
-            if abs(trend) >= _AGAINST and all(one * trend < 0 for one in others):
-                turned.setdefault(site, []).append(name)
-    found = []
-    pair = len({site for trends in going.values() for site in trends}) == 2
-    for site in list(turned)[: 1 if pair else None]:
-        names = turned[site]
-        if len(names) > 1 and 2 * len(names) >= len(strong[site]):
-            text = (
-                f"column {label}: {some(names)} go with it in {site!r} the other way round than "
-                "elsewhere: if its classes or numbers are reversed there, turn them round"
-            )
-            found.append((label, text))
-            continue
-        for name in names:
-            text = (
-                f"column {name}: goes with {label} in {site!r} the other way round than elsewhere: "
-                "if its scale or codes are reversed there, turn them round"
-            )
-            found.append((name, text))
-    return found
 
 
 def _of_kinds(own: Sites) -> list[str]:

@@ -304,16 +304,18 @@ def _meaning(
     """Return what a table's columns mean; ``train`` are its rows before scaling."""
     rows: dict[str, list[float]] = {}
     codes: dict[str, list[float]] = {}
+    trends: dict[str, float] = {}
     if source.alone:
         shares = source.missing == "mean"
         rows = scaling.moments(encoding, train.features, train.labels, shares=shares)
         numbers = [one.name for one in encoding.columns if not (one.categories or one.public)]
         each = {name: facts[name].counts.items() for name in numbers if facts[name].counts}
         codes = {name: [float(x) for pair in each[name] for x in pair] for name in each}
+        trends = {name: round(facts[name].trend, 2) for name in numbers if facts[name].trend}
     columns, label = meaning.of_columns(encoding.columns, encoding.label, _censored(source))
     scale = scaling.scaling(encoding)
-    found = meaning.Meaning(columns, label, scale=scale, rows=rows, codes=codes)
-    return replace(found, codes={}) if found.is_long else found
+    found = meaning.Meaning(columns, label, scale=scale, rows=rows, codes=codes, trends=trends)
+    return replace(found, codes={}, trends={}) if found.is_long else found
 
 
 def _censored(source: Source) -> str:

@@ -463,6 +463,32 @@ def test_a_coordinators_categories_are_not_widened() -> None:
     assert agreed.unfit(more.text, "the coordinator's data") == line
 
 
+def test_numbers_0_and_1_are_booleans_beside_booleans_alone() -> None:
+    def one(**facts: Any) -> Meaning:
+        return Meaning({"c": facts}, {"name": "y", "classes": ["0", "1"]})
+
+    flag, numbers, both = one(flag=True), one(), one(categories=["false", "true"])
+    single = one(categories=["false"], width=1)
+    others = one(categories=["no", "yes"])
+    for sites in ([flag, both], [flag, single], [flag, flag, single], [single, flag, both]):
+        for order in (sites, sites[::-1]):
+            agreed = agreement({f"s{at}": each.text for at, each in enumerate(order)})
+            assert agreed.text == both.text
+    assert agreement({"a": single.text}, leader=flag.text).text == both.text
+    for odd in (numbers, others, one(flag=True, gap=True)):
+        agreed = agreement({"a": both.text, "b": both.text, "c": odd.text})
+        assert agreed.text == both.text
+        assert agreed.unfit(odd.text, "the others")
+    assert agreement({"a": flag.text, "b": numbers.text}).meaning is not None
+    assert not flag.difference(numbers)
+    assert not numbers.difference(flag)
+    words = replace(both, label={"name": "y", "classes": ["false", "true"]})
+    assert not words.difference(both)
+    assert words.like(both).text == both.text
+    stated = replace(words, columns={"c": {"categories": ["false", "true"], "stated": True}})
+    assert stated.difference(both)
+
+
 def test_of_many_categories_those_are_named_that_differ() -> None:
     texts = tuple(f"category {at:02d}" for at in range(30))
     ours, theirs = lacking(texts[1:], ("x",)), lacking((*texts[:-2], "other"), ("x",))

@@ -34,6 +34,7 @@ from privet.sim.inline import app_of, configured_app, run_inline
 from privet.strategies import FedPLT
 from privet.wire import ENROL
 from privet.wire.contract import CONTRACT_VERSION
+from support.cli import privet
 from support.simulation import run_simulation
 from support.sites import COLUMNS, PERMUTED, SCHEMA, nodes, rows, table, train, turned_away
 from support.told import own_log
@@ -193,6 +194,39 @@ def test_the_coordinator_says_where_codes_may_differ(
     caplog.clear()
     train(nodes(tmp_path / "alike", [table(one) for one in tables]), 1)
     assert "codes" not in caplog.text
+
+
+TRUTH = {"ward=a": "FALSE", "ward=b": "TRUE", "died=0": "False", "died=1": "true"}
+ONES = {"ward=a": "0", "ward=b": "1"}
+
+
+@pytest.mark.parametrize("missing", ["refuse", "mean"])
+@pytest.mark.parametrize("most", [TRUTH, ONES], ids=["words", "ones"])
+def test_booleans_of_nodes_are_one_however_they_are_spelt(
+    tmp_path: Path, most: dict[str, str], missing: str
+) -> None:
+    """As in a folder: the model is that of sites which all write true and false."""
+    sites: list[dict[str, list[Any]]] = [{**one, "ward": [*one["ward"]]} for one in (BERN, GRAZ)]
+    if missing == "mean":
+        for site in sites:
+            site["ward"][::7] = [""] * len(site["ward"][::7])
+    spelt = [table(sites[0], values=TRUTH), table(sites[1], values=ONES), table(LINZ, values=most)]
+    alike = [table(one, values=TRUTH) for one in (*sites, LINZ)]
+    found = []
+    for name, tables in {"spelt": spelt, "alike": alike}.items():
+        model, strategy = train(nodes(tmp_path / name, tables, missing=missing), 3)
+        assert not turned_away(strategy)
+        found.append(model)
+    np.testing.assert_array_equal(*found)
+    for at, text in enumerate(spelt):
+        (tmp_path / f"{at}.csv").write_text(text)
+    files = [str(tmp_path / f"{at}.csv") for at in range(3)]
+    keys = ("label-column=died", f"missing={missing}")
+    assert privet("data", *files, *keys).code == 0
+    (tmp_path / "folder").mkdir()
+    for at, text in enumerate(spelt):
+        (tmp_path / "folder" / f"{at}.csv").write_text(text)
+    assert privet("data", str(tmp_path / "folder"), *keys).code == 0
 
 
 @pytest.mark.parametrize("private", [False, True])

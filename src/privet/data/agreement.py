@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 
 from .dataset import some
 from .meaning import SORTED, Difference, Meaning, digest, is_digests, read, usual
@@ -110,6 +110,7 @@ def agreement(
         return Agreement(chosen if len(orders) == 1 else f"{_content(chosen)}:{SORTED}")
     base = Meaning.from_text(chosen)
     read_ones = [one for text in stated.values() if (one := read(text)) is not None]
+    base = reduce(Meaning.with_booleans, read_ones, base)
     like = [one for one in read_ones if one.difference(base) is None]
     if any(one.rows for one in like):
         base = replace(base.without_rows(), scale=pooled(base, like))

@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -50,6 +50,8 @@ _FEW_TEXTS, _LONGEST_TEXT = 3, 20
 """Categories that it shows of many, and characters of each."""
 _DIGESTS = re.compile(rf"[0-9a-f]{{32}}:([0-9a-f]{{32}}|{SORTED}|{OWN})")
 
+BOOLEANS = ("false", "true")
+"""Categories of booleans, as every table has them; 0 and 1 are the same where both are."""
 _UNCOMPARED = ("stated", "width")
 """Facts in which sites with the same content may differ: they are in no digest."""
 
@@ -93,7 +95,8 @@ class Meaning:
         By name, in the order of the features, the facts of each column: ``range`` (public),
         ``unit``, ``categories`` (the first is the reference), ``stated`` (they are a schema's),
         ``gap`` (missing values have a column), ``dates`` (they are days since 1970, however a site
-        writes them), ``width`` (columns that a single category becomes).
+        writes them), ``width`` (columns that a single category becomes), ``flag`` (all numbers are
+        0 or 1, which are booleans where other sites have such).
     label : mapping
         ``name``, and ``classes`` in their order or ``range``.
     settings : mapping
@@ -240,14 +243,15 @@ class Meaning:
 
         Orders of columns differ, and so do categories that no schema states, and what is read from
         rows: these are no difference. A column without stated categories takes those of the other
-        where its own are among them.
+        where its own are among them, and booleans where all its numbers are 0 or 1.
         """
         if found := _of_names(self.columns, other.columns):
             return found
         for name, facts in other.columns.items():
             if found := _of_column(name, self.columns[name], facts):
                 return found
-        if found := _of_label(self.label, other.label):
+        stated = any(facts.get("stated") for facts in self.columns.values())
+        if found := _of_label(self.label, other.label, stated=stated):
             return found
         for key in sorted(self.settings.keys() | other.settings.keys()):
             ours, theirs = self.settings.get(key), other.settings.get(key)
@@ -280,6 +284,8 @@ class Meaning:
             theirs = other.columns[name]
             if _of_column(name, theirs, ours) is None:
                 columns[name] = ours
+            elif both := _both_booleans(ours, theirs):
+                columns[name] = both
             elif _takes(ours, theirs):
                 columns[name] = theirs
             else:
@@ -287,11 +293,22 @@ class Meaning:
         made = replace(self, columns=columns)
         return made if other.difference(made) is None else None
 
+    def with_booleans(self, other: Meaning) -> Meaning:
+        """Return this encoding, with booleans in columns of 0 and 1 where another that is alike
+        but for these has booleans."""
+        columns = {
+            name: _both_booleans(facts, other.columns.get(name, {})) or facts
+            for name, facts in self.columns.items()
+        }
+        made = replace(self, columns=columns)
+        return made if columns != self.columns and other.difference(made) is None else self
+
     def like(self, other: Meaning) -> Meaning:
         """Return this encoding in the form of another, which it does not differ from."""
         return replace(
             self,
             columns=other.columns,
+            label=other.label,
             scale=other.scale,
             rows=other.rows,
             codes=other.codes,
@@ -394,14 +411,17 @@ def has_numbers(statement: str) -> bool:
 
 
 def of_columns(
-    inputs: Iterable[SourceColumn], label: SourceColumn, censored: str
+    inputs: Iterable[SourceColumn], label: SourceColumn, censored: str, flags: Set[str]
 ) -> tuple[dict[str, Facts], Facts]:
     """Return the facts of a table's columns, and of its label.
 
     ``censored`` is empty where it refuses. Of a range that a schema states it is a fact whether or
     not any record is written so: what follows from the records is in no digest of a private node.
+    ``flags`` are the names of columns that have no numbers but 0 and 1.
     """
     columns = {column.name: _facts(column, censored) for column in inputs}
+    for name in flags & columns.keys():
+        columns[name] = {**columns[name], "flag": True}
     facts: dict[str, Any] = {"name": label.name}
     if label.categories:
         facts["classes"] = list(label.categories)
@@ -456,6 +476,8 @@ def _of_column(name: str, ours: Facts, theirs: Facts) -> Difference | None:
     if ours == theirs:
         return None
     kinds = Difference(f"{_kind(ours)} in {name}", _kind(theirs))
+    if ours.get("flag") and _takes(ours, theirs):
+        return _of_gap(name, ours, theirs)
     if ("categories" in ours) != ("categories" in theirs):
         return kinds
     if "categories" in ours:
@@ -471,15 +493,21 @@ def _of_column(name: str, ours: Facts, theirs: Facts) -> Difference | None:
         return Difference(*texts)
     if ours.get("unit") != theirs.get("unit"):
         return _of_unit(name, ours, theirs)
-    if bool(ours.get("gap")) != bool(theirs.get("gap")):
-        gaps = ("a column for missing values of", "none for those of")
-        return Difference(*(f"{one} {name}" for one in (gaps if ours.get("gap") else gaps[::-1])))
+    if found := _of_gap(name, ours, theirs):
+        return found
     if bool(ours.get("dates")) != bool(theirs.get("dates")):
         return kinds
     if ours.get("censored") != theirs.get("censored"):
         how = (one.get("censored", "refused") for one in (ours, theirs))
         return Difference(*(f"bounds such as <5 {one} in {name}" for one in how))
     return None
+
+
+def _of_gap(name: str, ours: Facts, theirs: Facts) -> Difference | None:
+    if bool(ours.get("gap")) == bool(theirs.get("gap")):
+        return None
+    gaps = ("a column for missing values of", "none for those of")
+    return Difference(*(f"{one} {name}" for one in (gaps if ours.get("gap") else gaps[::-1])))
 
 
 def _of_unit(name: str, ours: Facts, theirs: Facts) -> Difference:
@@ -502,14 +530,27 @@ def _takes(ours: Facts, theirs: Facts) -> bool:
     """Return whether a column of categories can be read with those of another.
 
     Categories that no schema states say which texts a site's rows happen to have. A single text
-    that is left out as a column is no feature.
+    that is left out as a column is no feature. Numbers 0 and 1 can be read as both booleans.
     """
+    if ours.get("flag"):
+        return tuple(theirs.get("categories", ())) == BOOLEANS
     if ours.get("stated") or "categories" not in ours or "categories" not in theirs:
         return False
     known, expected = ours["categories"], theirs["categories"]
     if len(known) == 1 and known != expected and not ours.get("width"):
         return False
     return set(known) <= set(expected)
+
+
+def _both_booleans(ours: Facts, theirs: Facts) -> Facts | None:
+    """Return a column as both booleans, where of two sites one has no numbers but 0 and 1 in it,
+    and the other booleans; else None."""
+    for flags, others in ((ours, theirs), (theirs, ours)):
+        texts = others.get("categories", ("",))
+        if flags.get("flag") and not others.get("stated") and set(texts) <= {*BOOLEANS}:
+            kept = {key: value for key, value in others.items() if key not in _UNCOMPARED}
+            return {**kept, "categories": list(BOOLEANS)}
+    return None
 
 
 def _texts_apart(name: str, ours: Sequence[str], theirs: Sequence[str]) -> Iterable[str]:
@@ -532,11 +573,12 @@ def _range(given: Sequence[float]) -> str:
     return "[{:g}, {:g}]".format(*given)
 
 
-def _of_label(ours: Facts, theirs: Facts) -> Difference | None:
+def _of_label(ours: Facts, theirs: Facts, *, stated: bool) -> Difference | None:
     if ours.get("name") != theirs.get("name"):
         return Difference(*(f"the label {one.get('name', '')}" for one in (ours, theirs)))
     of = f" of {theirs['name']}" if "name" in theirs else ""
-    if ours.get("classes") != theirs.get("classes"):
+    both = [tuple(one.get("classes", ())) for one in (ours, theirs)]
+    if both[0] != both[1] and (stated or {*both} != {("0", "1"), BOOLEANS}):
         known = (", ".join(one["classes"]) if "classes" in one else "" for one in (ours, theirs))
         return Difference(
             *(f"the classes {one}{of}" if one else f"no classes{of}" for one in known)
@@ -589,7 +631,7 @@ def _is_list(value: Any) -> bool:
 _FACTS: Mapping[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("categories", "range"), _is_list),
     **dict.fromkeys(("unit", "censored"), _is_text),
-    **dict.fromkeys(("stated", "gap", "dates"), _is_true),
+    **dict.fromkeys(("stated", "gap", "dates", "flag"), _is_true),
     "width": lambda value: type(value) is int and 0 <= value <= 2,
 }
 """The facts of a column, with what of each a site may state; `_require_facts` asks for more."""
@@ -606,6 +648,8 @@ def _require_facts(made: Meaning) -> None:
     for facts in stated:
         if not all(_FACTS[key](value) for key, value in facts.items()):
             raise TypeError("a fact of a column that no column has")
+        if "flag" in facts and facts.keys() & {"categories", "range", "dates"}:
+            raise TypeError("a flag that is no column of numbers")
         if "width" in facts and len(facts.get("categories", ())) != 1:
             raise TypeError("a width of other columns than of one category")
     for facts in (*stated, made.label, made.settings):

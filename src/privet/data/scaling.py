@@ -12,7 +12,7 @@ import numpy as np
 
 from .codes import codes_apart, parted_codes
 from .dataset import Encoding, FloatArray, some
-from .meaning import Meaning, read
+from .meaning import BOOLEANS, Meaning, read
 from .source_column import SourceColumn
 from .trends import turned
 
@@ -117,7 +117,8 @@ def read_as(columns: Iterable[SourceColumn], agreed: Meaning) -> list[SourceColu
         if "categories" in facts:
             categories = tuple(map(str, facts["categories"]))
             zeros = len(categories) == 1 and facts.get("width", 0) > column.gap
-            column = replace(column, categories=categories, zeros=zeros)
+            # Numbers 0 and 1 are booleans where other sites have such.
+            column = replace(column, categories=categories, zeros=zeros, low=0.0, high=0.0)
         found.append(column)
     return found
 
@@ -155,7 +156,8 @@ def pooled(base: Meaning, sites: Sequence[Meaning]) -> dict[str, list[float]]:
     for name in sorted({name for site in sites for name in site.rows}):
         facts = base.columns.get(name, {})
         if "categories" in facts:
-            scale[name] = _shares(name, facts["categories"], sites)
+            if any("categories" in site.columns[name] for site in sites if name in site.rows):
+                scale[name] = _shares(name, facts["categories"], sites)
             continue
         merged = (0.0, 0.0, 0.0)
         for site in sites:
@@ -180,9 +182,11 @@ def _merged(one: Sequence[float], other: Sequence[float]) -> tuple[float, float,
 def _shares(name: str, categories: Sequence[str], sites: Iterable[Meaning]) -> list[float]:
     counts = dict.fromkeys(categories, 0.0)
     for site in sites:
-        for category, count in zip(
-            site.columns[name]["categories"], site.rows.get(name, ()), strict=False
-        ):
+        texts, rows = site.columns[name].get("categories"), site.rows.get(name, ())
+        if rows and texts is None:  # numbers 0 and 1
+            ones = float(round(rows[0] * rows[1]))
+            texts, rows = BOOLEANS, (rows[0] - ones, ones)
+        for category, count in zip(texts or (), rows, strict=False):
             counts[category] += count
     total = sum(counts.values()) or 1.0
     return [count / total for count in counts.values()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -202,7 +202,7 @@ def load_table(source: Source) -> Dataset:
     faults += _of_sites(known, values, facts, files, ids)
     agreed = meaning.Meaning.from_text(source.agreed) if source.agreed else None
     if agreed is not None:
-        inputs = _as_agreed(source, inputs, label, agreed)
+        inputs = _as_agreed(source, columns, facts, agreed)
     task, classes = _task(label)
     width = sum(column.width for column in inputs)
     if len(files) * width * 8 > DENSE_BYTES:
@@ -282,16 +282,21 @@ def _of_sites(
 
 
 def _as_agreed(
-    source: Source, inputs: list[SourceColumn], label: SourceColumn, agreed: meaning.Meaning
+    source: Source,
+    columns: list[SourceColumn],
+    facts: Mapping[str, ColumnFacts],
+    agreed: meaning.Meaning,
 ) -> list[SourceColumn]:
-    """Return the columns in the order, and with the categories, that a run's sites have agreed on.
+    """Return the columns of features in the order, and with the categories, that a run's sites have
+    agreed on.
 
     Raises
     ------
     DataError
         Where the file is not as it was then.
     """
-    own = meaning.Meaning(*meaning.of_columns(inputs, label, _censored(source)))
+    *inputs, label = columns
+    own = meaning.Meaning(*_of_columns(source, inputs, label, facts))
     if found := own.difference(replace(agreed, settings={}, says="")):
         told = found.between("this table has", "the others")
         raise DataError(f"{source.path}: {told}: it is not the table that the node enrolled with")
@@ -312,10 +317,21 @@ def _meaning(
         each = {name: facts[name].counts.items() for name in numbers if facts[name].counts}
         codes = {name: [float(x) for pair in each[name] for x in pair] for name in each}
         trends = {name: round(facts[name].trend, 2) for name in numbers if facts[name].trend}
-    columns, label = meaning.of_columns(encoding.columns, encoding.label, _censored(source))
+    columns, label = _of_columns(source, encoding.columns, encoding.label, facts)
     scale = scaling.scaling(encoding)
     found = meaning.Meaning(columns, label, scale=scale, rows=rows, codes=codes, trends=trends)
     return replace(found, codes={}, trends={}) if found.is_long else found
+
+
+def _of_columns(
+    source: Source,
+    inputs: Iterable[SourceColumn],
+    label: SourceColumn,
+    facts: Mapping[str, ColumnFacts],
+) -> tuple[dict[str, meaning.Facts], meaning.Facts]:
+    numbers = [one.name for one in inputs if not (one.categories or one.public or one.dates)]
+    flags = {name for name in numbers if (own := facts[name].counts) and own.keys() <= {0.0, 1.0}}
+    return meaning.of_columns(inputs, label, _censored(source), flags)
 
 
 def _censored(source: Source) -> str:

@@ -242,6 +242,7 @@ def test_one_value_in_every_row_of_a_table_is_doubted_beside_the_others(
     lines = three("tables", tmp_path, [rows(usual), rows(odd), rows(usual)])
     doubted = [line for line in lines if "meant so? If it stands for missing" in line]
     assert len(doubted) == bool(told)
+    assert len([line for line in lines if "column c" in line]) == 1
     assert all(f"column c: {told} of 'graz.csv'" in line for line in doubted)
 
 

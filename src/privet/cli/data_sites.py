@@ -31,8 +31,6 @@ def compare(files: Sequence[str], given: Mapping[str, Any], *, as_json: bool) ->
     Each is read as a node reads a file of its own, and they are compared as at enrolment. Of one
     that cannot be used the faults are printed, and the others are compared.
     """
-    from privet.data.tables.sites import between_tables
-
     tables, faulty, base, found = _enrolled(files, given)
     orders = dict.fromkeys(files, "")
     lacking: list[tuple[str, str]] = []
@@ -42,13 +40,7 @@ def compare(files: Sequence[str], given: Mapping[str, Any], *, as_json: bool) ->
             lacking += [(name, f"{file}: column {name}: {line}") for name, line in lines.items()]
     same = not (faulty or any(found.values()))
     scaled = any(meaning.rows for meaning, _ in tables.values())
-    doubts = [f"{file}: {one.text}" for file, (_, data) in tables.items() for one in data.doubts]
-    if len(tables) > 1:
-        folder = os.path.commonpath([os.path.dirname(os.path.abspath(file)) for file in files])
-        short = {os.path.relpath(file, folder): data for file, (_, data) in tables.items()}
-        between = [one.text for one in between_tables(short)]
-        told = {text.partition(":")[0] for text in between}
-        doubts += [line for name, line in lacking if f"column {name}" not in told] + between
+    doubts = _doubts({file: data for file, (_, data) in tables.items()}, files, lacking)
     if as_json:
         said = {
             file: {"difference": found[file], "order": orders[file], "fault": faulty.get(file, "")}
@@ -71,6 +63,30 @@ def compare(files: Sequence[str], given: Mapping[str, Any], *, as_json: bool) ->
     if any(found.values()):
         print("nodes that differ are turned away: mend their tables, or give all the same schema")
     return same
+
+
+def _doubts(
+    tables: Mapping[str, Dataset], files: Sequence[str], lacking: Sequence[tuple[str, str]]
+) -> list[str]:
+    """Return the doubts about each table, and about all together, of each column of one value in a
+    table one; ``lacking`` has lines on categories that a table lacks, by name of the column."""
+    from privet.data.tables.sites import between_tables
+
+    between, told = list[str](), set[str]()
+    if len(tables) > 1:
+        folder = os.path.commonpath([os.path.dirname(os.path.abspath(file)) for file in files])
+        short = {os.path.relpath(file, folder): data for file, data in tables.items()}
+        between = [one.text for one in between_tables(short)]
+        told = {text.partition(":")[0] for text in between}
+    own: dict[str, list[str]] = {}
+    named = told | {f"column {name}" for name, _ in lacking}
+    for file, data in tables.items():
+        constant = {f"column {name}" for name, facts in data.facts.items() if facts.only}
+        for one in data.doubts:
+            if one.text.partition(":")[0] not in constant & named:
+                own.setdefault(one.text, []).append(file)
+    lines = [f"{', '.join(known[:_SHOWN])}{_more(known)}: {text}" for text, known in own.items()]
+    return [*lines, *(line for name, line in lacking if f"column {name}" not in told), *between]
 
 
 def refused(files: Sequence[str], given: Mapping[str, Any]) -> dict[str, str]:

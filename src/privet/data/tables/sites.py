@@ -535,9 +535,10 @@ def between_tables(tables: Mapping[str, Dataset]) -> list[Fault]:
         for column in columns
         if column.name != label and (text := _of_constant_tables(facts[column.name]))
     ]
+    told = {name for name, _ in constant}
     return [
         *_some_lines(constant, "have one value in every row of a site, and others elsewhere"),
-        *between(columns, facts, label),
+        *between([one for one in columns if one.name not in told], facts, label),
     ]
 
 

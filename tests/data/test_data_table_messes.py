@@ -963,6 +963,44 @@ def test_what_is_odd_in_a_part_or_in_the_order_of_a_site_is_one_line(
     assert all(re.match(expected, line) for line in found), found
 
 
+GLUCOSE, CREATININE = GRAZ.glucose, np.exp(np.random.default_rng(8).normal(0, 0.3, MANY))
+HEAPS = {
+    "glucose": (GLUCOSE, GLUCOSE / 18.0156),
+    "creatinine": (CREATININE, CREATININE * 88.4),
+    "inches": (np.linspace(150, 190, MANY), np.linspace(150, 190, MANY) / 2.54),
+    "grams": (GRAZ.weight, GRAZ.weight * 1000),
+    "haemoglobin": (GRAZ.weight / 6, GRAZ.weight / 0.6),
+}
+ROUGH = DRAW.permutation(MANY) % 3 > 0
+
+
+@pytest.mark.parametrize("name", HEAPS)
+def test_two_units_in_one_table_are_doubted_where_nothing_else_tells_the_rows_apart(
+    tmp_path: Path, name: str
+) -> None:
+    usual, other = (np.asarray(one)[DRAW.permutation(MANY)].round(2) for one in HEAPS[name])
+    mixed = site(5).assign(value=np.where(ROUGH, usual, other)).drop(columns=["day", "born"])
+    (line,) = doubts(read(csv(tmp_path / "mixed.csv", mixed))).splitlines()
+    assert re.match(
+        r"column value: about \d.* in 67 of 200 rows, and about .*convert them to", line
+    )
+    two = {"glucose": [0, 300], "weight": [0, 300], "pain": [1, 5], "value": [0, 500_000]}
+    stated = "\n".join(f'"{key}" = {ends}' for key, ends in two.items())
+    keys = {"schema": schema(tmp_path, f'{stated}\nsex = ["f", "m"]')}
+    assert "column value: about" in doubts(read(tmp_path / "mixed.csv", **keys))
+    kinds = {
+        "label": mixed.assign(label=np.where(ROUGH, "ill", "well")),
+        "column": mixed.assign(kind=np.where(ROUGH ^ (AT % 5 == 0), "adult", "child")),
+        "shape": mixed.assign(value=np.where(ROUGH, usual, other.mean() + AT / AT.max() / 9)),
+        "factor": mixed.assign(value=np.where(ROUGH, usual, 5.3 * usual)),
+    }
+    for kind, clean in kinds.items():
+        assert "two units" not in doubts(read(csv(tmp_path / f"{kind}.csv", clean))), kind
+    clean = csv(tmp_path / "clean.csv", mixed.assign(value=usual[::-1]))
+    shown = privet("data", str(tmp_path / "mixed.csv"), str(clean))
+    assert shown.out.count("column value: about") == 1
+
+
 @pytest.mark.parametrize("mess", PARTS)
 def test_a_coordinator_sees_what_follows_from_sums_over_the_rows_of_each_site(
     tmp_path: Path, mess: str

@@ -292,6 +292,24 @@ def test_real_tables_are_not_doubted(tmp_path: Path) -> None:
         assert [line for line in told if not line.startswith(nines)] == []
 
 
+@pytest.mark.parametrize("part", [3, 30, 57])
+@pytest.mark.parametrize("days", [30, 9])
+def test_day_numbers_of_excel_are_named_however_many_they_are(
+    tmp_path: Path, part: int, days: int
+) -> None:
+    """Beside dates of their own file, or of another file of a folder."""
+    seen = [f"2021-03-{1 + at % days:02d}" for at in range(N)]
+    mixed = [str(44256 + at % days) if at < part else text for at, text in enumerate(seen)]
+    expected = r"column c: .*dates, but for '\d{5}'.*\(a day number of Excel\?\): write it as one"
+    rows(mixed).to_csv(tmp_path / "mixed.csv", index=False)
+    (tmp_path / "all").mkdir()
+    rows(seen).to_csv(tmp_path / "all" / "bern.csv", index=False)
+    rows(list(range(44256, 44256 + N))).to_csv(tmp_path / "all" / "graz.csv", index=False)
+    for where in ("mixed.csv", "all"):
+        with pytest.raises(DataError, match=expected):
+            load("csv", data_path=tmp_path / where, intercept=False, dates="day-first")
+
+
 # ------------------------------------------------------------------ rows, keys and lines
 
 

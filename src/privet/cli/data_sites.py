@@ -68,8 +68,10 @@ def compare(files: Sequence[str], given: Mapping[str, Any], *, as_json: bool) ->
 def _doubts(
     tables: Mapping[str, Dataset], files: Sequence[str], lacking: Sequence[tuple[str, str]]
 ) -> list[str]:
-    """Return the doubts about each table, and about all together, of each column of one value in a
-    table one; ``lacking`` has lines on categories that a table lacks, by name of the column."""
+    """Return the doubts about each table, and about all together; what both are about is told once.
+
+    ``lacking`` has lines on categories that a table lacks, by name of the column.
+    """
     from privet.data.tables.sites import between_tables
 
     between, told = list[str](), set[str]()
@@ -81,9 +83,8 @@ def _doubts(
     own: dict[str, list[str]] = {}
     named = told | {f"column {name}" for name, _ in lacking}
     for file, data in tables.items():
-        constant = {f"column {name}" for name, facts in data.facts.items() if facts.only}
         for one in data.doubts:
-            if one.text.partition(":")[0] not in constant & named:
+            if not (one.of_sites and one.text.partition(":")[0] in named):
                 own.setdefault(one.text, []).append(file)
     lines = [f"{', '.join(known[:_SHOWN])}{_more(known)}: {text}" for text, known in own.items()]
     return [*lines, *(line for name, line in lacking if f"column {name}" not in told), *between]

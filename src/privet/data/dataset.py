@@ -120,6 +120,8 @@ class Fault:
     of_values : bool
         Whether it is about how values of these columns are written, so that comparing them between
         sites says nothing more.
+    of_sites : bool
+        Whether comparing sites says the same, where it says anything of the column.
     """
 
     text: str
@@ -127,6 +129,7 @@ class Fault:
     keys: Mapping[str, str] = field(default_factory=dict)
     stops: bool = True
     of_values: bool = True
+    of_sites: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

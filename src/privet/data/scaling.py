@@ -376,13 +376,13 @@ def several_units(sites: Mapping[str, Sequence[float]]) -> list[str]:
     if len(groups) < 2:
         return []
     each = " and ".join(
-        f"about {_rounded(known[group[len(group) // 2]][1])} in {some(sorted(group))}"
+        f"about {rounded(known[group[len(group) // 2]][1])} in {some(sorted(group))}"
         for group in groups
     )
     return [f"{each}: if their units differ, convert them to one; or are two columns swapped?"]
 
 
-def _rounded(number: float) -> str:
+def rounded(number: float) -> str:
     """Return a number to three digits, and of a larger one those before the point."""
     return f"{number:.0f}" if 1e3 <= abs(number) < 1e9 else f"{number:.3g}"
 

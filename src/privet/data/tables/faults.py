@@ -42,6 +42,8 @@ _READ_BY = {
 """The keys that say how a table is read, and their usual values."""
 _NO_TEXT = r"true|false|[-+]?[\d._]+([eE][-+]?\d+)?"
 """Values that the command line reads as numbers or booleans unless they are quoted."""
+_DAY_OF_EXCEL = r"[1-7]\d{4}([.,]\d+)?"
+"""Its number of days since 1900, of 1927 to 2119, a part of a day included."""
 _NUMBER = r"[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?"
 
 
@@ -247,8 +249,10 @@ def categories_of(values: Any) -> list[str]:
     if all(map(is_date, categories)):
         raise UnfitError(DATES_TEXT.format(first))
     others = [text for text in categories if not is_date(text)]
-    if len(categories) > MOST_CLASSES and 0 < len(others) < len(categories) / 2:
-        excel = " (a day number of Excel?)" if re.fullmatch(r"\d{5}", others[0]) else ""
+    days = [text for text in others if re.fullmatch(_DAY_OF_EXCEL, text)]
+    few = len(categories) > MOST_CLASSES and 0 < len(others) < len(categories) / 2
+    if others and (few or (len(days) == len(others) < len(categories))):
+        excel = " (a day number of Excel?)" if days[:1] == others[:1] else ""
         raise UnfitError(
             f"dates, but for {some(others, 1)}{excel}: write it as one, or nothing if a value is "
             "missing",

@@ -22,6 +22,7 @@ from ..source_column import ColumnFacts, SourceColumn
 from ..trends import trend_of, turned
 from .doubts import FEW, VARIED, words
 from .faults import MOST_CLASSES
+from .heaps import of_part
 from .values import as_numbers, codes_of, is_number
 
 _MOST_SITES = 200
@@ -57,12 +58,6 @@ which it is doubted; higher for a word of `_UNKNOWN`, which often stands for an 
 _OFTEN, _MORE_OFTEN = 0.2, 10.0
 """Part of a site's rows with one number, so many times that of the other sites, that is doubted."""
 _LEVELS = (np.arange(20) + 0.5) / 20
-_UNITS = (
-    *(1.609, 2.2046, 2.54, 2.665, 2.8, 4.184, 7.0, 7.5, 10.0, 12.0, 17.1, 18.02, 24.0, 28.35),
-    *(30.44, 38.67, 60.0, 88.4, 100.0, 365.25, 1000.0),
-)
-"""Factors between usual units, such as pounds in a kilogram, and the mg/dl of 1 mmol/l glucose;
-2.665 is that of body temperatures in degrees Fahrenheit and Celsius."""
 _PLURAL = {"class": "classes", "category": "categories"}
 
 Sites = Mapping[str, ColumnFacts]
@@ -254,7 +249,7 @@ def of_column(column: SourceColumn, facts: ColumnFacts) -> list[Fault]:
         return _of_range(column, facts)
     if column.constant and not column.missing:
         text = f"{of} {facts.only[:40]} in every row, which tells nothing"
-        return [Fault(text, drop=(column.name,), stops=False)]
+        return [Fault(text, drop=(column.name,), stops=False, of_sites=True)]
     if column.categories or column.dates:
         return []
     if _may_be_ids(column, facts):
@@ -573,7 +568,7 @@ def between(
             texts = of_numbers(moments, {site: one.counts for site, one in own.items()})
             if column.name == label and not column.public:
                 texts += _of_kinds(own)
-            texts = texts or _of_part(own)
+            texts = texts or of_part(own)
         found += [(column.name, f"column {column.name}: {text}") for text in texts]
     told = {name for name, _ in found}
     if label not in told and any(column.name == label for column in columns):
@@ -606,50 +601,6 @@ def _of_often(own: Sites, dates: str) -> list[str]:
         f"{', '.join(found[:_MOST_CODES])}, and seldom or never elsewhere: if it stands for "
         "missing values, leave these cells empty"
     ]
-
-
-def _of_part(own: Sites) -> list[str]:
-    """Return the doubt that a part of a site's rows is in another unit: their logarithms lie in two
-    heaps, each as wide as those of the others, one of them where these are."""
-    known = {
-        site: np.log(one.levels)
-        for site, one in own.items()
-        if one.levels and one.low > 0 and not one.far
-    }
-    for site, logs in known.items():
-        others = np.concatenate([np.empty(0), *(known[one] for one in known if one != site)])
-        if not len(others) or not (wide := float(others.std())):
-            continue
-        low, high = _heaps(logs)
-        step, middle = float(high.mean() - low.mean()), float(others.mean())
-        unit = any(abs(step - math.log(one)) < max(0.04, wide / 4) for one in _UNITS)
-        alike = all(wide / 1.6 < one.std() < 1.3 * wide for one in (low, high))
-        near = min(abs(float(one.mean()) - middle) for one in (low, high)) < wide / 2
-        if unit and alike and near and step > 2.0 * _between_heaps(np.sort(others)):
-            few, more = sorted((low, high), key=len)
-            return [
-                f"about {math.exp(few.mean()):.3g} in {len(few) / len(logs):.0%} of the rows of "
-                f"{site!r}, and about {math.exp(more.mean()):.3g} in its others: if these are in "
-                "two units, convert them to one"
-            ]
-    return []
-
-
-def _between_heaps(ordered: FloatArray) -> float:
-    """Return how far apart the means of two heaps are: of one heap, its halves, or a long tail."""
-    below, above = _heaps(ordered)
-    return float(above.mean() - below.mean())
-
-
-def _heaps(ordered: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the two parts of numbers in order, of a fifth or more each, with least variance."""
-    least, count = len(ordered) // 5, len(ordered)
-    at = np.arange(least, count - least + 1)
-    sums = np.cumsum(ordered - ordered.mean())[at - 1]
-    # The squares about both means are least where those between the means, which sum to 0 in all
-    # numbers, are most.
-    best = int(at[np.argmax(sums**2 / (at * (count - at)))])
-    return ordered[:best], ordered[best:]
 
 
 def _of_part_of_days(own: Sites) -> list[str]:

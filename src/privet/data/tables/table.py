@@ -59,6 +59,7 @@ from .faults import (
     of_names,
 )
 from .files import TEST, Rows, read_rows
+from .heaps import of_heaps
 from .public import numbers_of
 from .schema import MARK, Schema, read_schema
 from .sites import (
@@ -276,6 +277,7 @@ def _of_sites(
             facts_of_all = whole[column.name]
             lines = of_missing_classes(column, facts_of_all) if column is label else []
             lines = lines or of_spelt(column, facts_of_all, classes=column is label)
+            lines = lines or of_heaps(column, values[column.name], columns, values)
             found |= {fault.text: fault for fault in lines}
         found |= {fault.text: fault for fault in of_missing_texts(column, whole[column.name])}
     return list(found.values())

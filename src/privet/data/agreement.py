@@ -181,7 +181,9 @@ def _of_most(stated: Mapping[str, str], room: float | None = None) -> str:
     for content, orders in counts.items():
         texts = [one for one in orders if not is_digests(first[one])] or list(orders)
         chosen[content] = first[max(texts, key=orders.__getitem__)]
-        found[content] = read(chosen[content])
+        one = read(chosen[content])
+        # Numbers of a site's rows are by its own categories, which may become more.
+        found[content] = one and one.without_rows()
     best, result, covered = -1, "", set[str]()
     largest = sorted(total, key=lambda content: -total[content])
     for content in largest:

@@ -133,7 +133,7 @@ def of_ids(
                     drop, keys, person = (), {"person-column": column.name}, True
             else:
                 text = f"{text}; leave it out, or list codes as categories in a schema"
-        elif called & _PLACES and not column.categories:
+        elif called & _PLACES and not (column.categories or called & _DURATIONS):
             text = (
                 f"{distinct} numbers that name places are used as a quantity; leave them out, deal "
                 f"by them with id-column = {column.name}, or list them as texts in a schema"

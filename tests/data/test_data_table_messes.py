@@ -888,6 +888,8 @@ def site(seed: int) -> pd.DataFrame:
             "glucose": draw.normal(121, 30, MANY).clip(44, 199).round(),
             "pain": draw.integers(1, 6, MANY),
             "sex": draw.choice(["f", "m"], MANY),
+            "change": draw.normal(4, 10, MANY).round(1),
+            "calls": 1 + draw.poisson(1.5, MANY),
         }
     )
     spread = pd.to_timedelta(draw.integers(0, 1400, MANY), unit="D")
@@ -930,6 +932,26 @@ PARTS: dict[str, tuple[pd.DataFrame, str]] = {
     "a stand-in": (
         GRAZ.assign(glucose=GRAZ.glucose.where(AT % 5 > 1, 120)),
         "column glucose: 120 in 81 of 200 rows of 'graz.*', and seldom .*leave these cells empty",
+    ),
+    "a zero below one low number": (
+        GRAZ.assign(glucose=GRAZ.glucose.clip(70).where(AT % 20 > 0, 0).where(AT != 1, 50)),
+        "(.*: )?column glucose: 0 in 10 rows.*, far from all other numbers",
+    ),
+    "filled with a common number": (
+        GRAZ.assign(glucose=GRAZ.glucose.where(AT % 4 > 0, 121)),
+        "column glucose: 121 in 5. of 200 rows of 'graz.*', and seldom .*leave these cells empty",
+    ),
+    "amounts": (
+        GRAZ.assign(change=abs(GRAZ.change)),
+        "column change: no number of 'graz.*' is negative, 3.% of all others are, and the amounts",
+    ),
+    "another place": (
+        GRAZ.assign(change=GRAZ.change * 0.02 - 119),
+        "column change: about -119 in 'graz.*' and about 4.* in 'bern.*or are two columns swapped",
+    ),
+    "counts from 0": (
+        GRAZ.assign(calls=GRAZ.calls - 1),
+        "column calls: 0 in .. of 200 rows of 'graz.*', and 1 or more in all others: if it counts",
     ),
     "many zeros": (
         GRAZ.assign(weight=GRAZ.weight.where(AT % 10 > 6, 0)),
@@ -1025,6 +1047,8 @@ OF_SUMS = (
     "a century earlier",
     "a reversed scale",
     "reversed classes",
+    "another place",
+    "counts from 0",
 )
 
 

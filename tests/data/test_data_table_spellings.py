@@ -249,7 +249,7 @@ def test_one_value_in_every_row_of_a_table_is_doubted_beside_the_others(
 def test_ids_are_in_no_unit(tmp_path: Path) -> None:
     tables = [rows(list(range(at, at + N))) for at in (1, 5000, 90000)]
     lines = three("tables", tmp_path, tables)
-    assert len(lines) == 3
+    assert len(lines) == 1
     assert all(line.endswith("an id?") for line in lines)
 
 

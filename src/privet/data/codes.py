@@ -12,6 +12,8 @@ from .dataset import some
 
 _CHANCE = 1e-3
 """A site lacks a value where its rows would all be without it by chance less often than this."""
+_CHANCE_OF_ZERO = 1e-6
+"""The chance that one site has all zeros, if rows were dealt to sites at random."""
 _SHOWN = 6
 _LARGEST = 9
 """Codes that skip numbers, such as 3, 6, 7, have one digit: larger ones are rather amounts."""
@@ -57,6 +59,22 @@ def codes_apart(groups: Sequence[tuple[Counts, list[str]]]) -> list[str]:
         return []
     each = " and ".join(f"{_shown(list(counts))} in {some(where)}" for counts, where in groups)
     return [f"{each}: if these are codes or numbers of the same, write them alike"]
+
+
+def from_zero(sites: Mapping[str, Counts]) -> list[str]:
+    """Return what to do where one site counts from 0 and all others from 1, by more than chance."""
+    zero = [name for name, counts in sites.items() if min(counts) == 0.0]
+    others = [counts for name, counts in sites.items() if name not in zero]
+    if len(zero) != 1 or not others or any(min(counts) != 1.0 for counts in others):
+        return []
+    counts = sites[zero[0]]
+    rows, total = sum(counts.values()), sum(sum(one.values()) for one in others)
+    if len(counts) < 3 or (rows / (rows + total)) ** counts[0.0] > _CHANCE_OF_ZERO:
+        return []
+    return [
+        f"0 in {counts[0.0]:g} of {rows:g} rows of {zero[0]!r}, and 1 or more in all others: if "
+        "it counts from 0 there, or 0 stands for missing values, write these cells as the others do"
+    ]
 
 
 def _join(groups: list[_Group], one: _Group) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .codes import codes_apart, parted_codes
+from .codes import codes_apart, from_zero, parted_codes
 from .dataset import Encoding, FloatArray, some
 from .meaning import BOOLEANS, Meaning, read
 from .source_column import SourceColumn
@@ -25,6 +25,9 @@ _APART, _RATIO = 1.5, 1.5
 _MIDDLE, _SAME = 1.2816, 1.25
 """So are means this far apart, where the middle 80 % of normal numbers around them do not overlap,
 whose deviations, relative to them, are the same but for this factor, as a unit keeps them."""
+_OPPOSITE, _FAR_FROM_0 = 6.0, 10.0
+"""So are means of which one is negative, as a longitude beside a latitude, this many sums of
+deviations apart; smaller ones are rather of centred numbers."""
 _ERRORS = 3.0
 """Means of skewed numbers this many standard errors apart are so by more than chance."""
 _MOVED = 10.0
@@ -306,7 +309,8 @@ def of_numbers(
     if not (counts and all(counts.values())):
         return several_units(moments)
     groups = parted_codes(counts)
-    return codes_apart(groups) or several_units(moments) if len(groups) > 1 else []
+    found = codes_apart(groups) or several_units(moments) if len(groups) > 1 else []
+    return found or from_zero(counts)
 
 
 def of_days(sites: Mapping[str, Sequence[float]]) -> list[str]:
@@ -355,11 +359,12 @@ def several_units(sites: Mapping[str, Sequence[float]]) -> list[str]:
     """Return what to do where the numbers of one column may be in several units; nothing where
     they lie close enough together.
 
-    Sites are sorted by their means, and two neighbours are apart where the means have one sign and
+    Sites are sorted by their means. Two neighbours whose means have one sign are apart where these
     differ by 1.5 sums of their deviations and by half, as 37 and 98.6 degrees do, or by 1.28 with
     the same relative deviation, as haemoglobin in g/dl and mmol/l; or where they differ by a factor
     of 4 or more, and by three standard errors, with about the same relative deviation, as skewed
-    quantities in mg/l and mg/dl do. So are numbers with the other sign, standardised ones, and
+    quantities in mg/l and mg/dl do. Others are by 6 sums, where one mean is beyond 10, as those of
+    a longitude and a latitude. So are numbers with the other sign, standardised ones, and
     logarithms.
 
     Parameters
@@ -417,7 +422,7 @@ def _are_apart(one: Sequence[float], other: Sequence[float]) -> bool:
     if min(n, m) >= 20 and _is_other_scale((low, deviations[0]), (high, deviations[1])):
         return True
     if low * high <= 0:  # one unit is a multiple of another, but for degrees around zero
-        return False
+        return max(-low, high) > _FAR_FROM_0 and high - low > _OPPOSITE * sum(deviations)
     small, large = sorted((abs(low), abs(high)))
     shapes = [each / abs(mean) for each, mean in zip(deviations, (low, high), strict=True)]
     kept = max(shapes) <= _SAME * min(shapes)

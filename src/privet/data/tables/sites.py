@@ -55,8 +55,10 @@ _PART_OF_ROWS = 0.05
 _CHANCE, _CHANCE_OF_UNKNOWN = 1e-6, 1e-3
 """The chance that none of some rows have a category, if rows were dealt to sites at random, below
 which it is doubted; higher for a word of `_UNKNOWN`, which often stands for an empty cell."""
-_OFTEN, _MORE_OFTEN = 0.2, 10.0
+_OFTEN, _MORE_OFTEN = 0.2, 6.0
 """Part of a site's rows with one number, so many times that of the other sites, that is doubted."""
+_ALIKE = 0.15
+"""Ranks among the numbers of other sites differ by less than this from those at the own site."""
 _LEVELS = (np.arange(20) + 0.5) / 20
 _PLURAL = {"class": "classes", "category": "categories"}
 
@@ -236,7 +238,12 @@ def _are_low(low: FloatArray, rows: Any, rest: FloatArray, others: Any) -> bool:
     mean = float((rest * others).sum() / known)
     deviation = math.sqrt(float(((rest - mean) ** 2 * others).sum()) / known)
     least = 0.8 if 4 * total <= known else 1.5  # many zeros may be meant
-    return bool(gap > least * deviation and gap > 3 * steps.max())
+    if gap > least * deviation and gap > 3 * steps.max():
+        return True
+    # One number alone between them is of the others, where it is nearer to these.
+    second, steps = float(rest[1]), steps[1:]
+    alone = total >= FEW and others[0] < FEW and second < 2 * gap
+    return bool(alone and second > least * deviation and second > 3 * steps.max())
 
 
 # ------------------------------------------------------------------ a column
@@ -568,7 +575,7 @@ def between(
             texts = of_numbers(moments, {site: one.counts for site, one in own.items()})
             if column.name == label and not column.public:
                 texts += _of_kinds(own)
-            texts = texts or of_part(own)
+            texts = texts or of_part(own) or _of_lost_signs(own)
         found += [(column.name, f"column {column.name}: {text}") for text in texts]
     told = {name for name, _ in found}
     if label not in told and any(column.name == label for column in columns):
@@ -600,6 +607,27 @@ def _of_often(own: Sites, dates: str) -> list[str]:
     return [
         f"{', '.join(found[:_MOST_CODES])}, and seldom or never elsewhere: if it stands for "
         "missing values, leave these cells empty"
+    ]
+
+
+def _of_lost_signs(own: Sites) -> list[str]:
+    """Return the doubt that numbers of a site lost their sign: none is negative, as some are at all
+    others, by more than chance, and the amounts are as large as those of the others."""
+    known = {site: one for site, one in own.items() if one.levels}
+    bare = [site for site, one in known.items() if one.low >= 0]
+    others = [one for site, one in known.items() if site not in bare]
+    if len(bare) != 1 or not others or any(one.high <= 0 for one in others):
+        return []
+    rest, site = np.concatenate([one.levels for one in others]), known[bare[0]]
+    part = float((rest < 0).mean())
+    if part == 1 or (1 - part) ** site.rows > _CHANCE:
+        return []
+    ranks = np.searchsorted(np.sort(np.abs(rest)), site.levels) / len(rest)
+    if np.abs(ranks - _LEVELS).max() > _ALIKE:
+        return []
+    return [
+        f"no number of {bare[0]!r} is negative, {part:.0%} of all others are, and the amounts are "
+        "alike: if they lost their sign there, export them again with it"
     ]
 
 

@@ -760,8 +760,8 @@ class TestData:
         assert (code, err) == (0, "")
         assert "- bern.csv: as the others" in out.splitlines()
         assert "- graz.csv: as the others" in out.splitlines()
-        odd = "graz.csv: column ward: no row has a, as other tables have: if one of these means "
-        odd += "the same, write it alike"
+        odd = "graz.csv: column ward: no row has a, which other tables have: if it writes one of "
+        odd += "these in another way, write it as they do"
         assert [line for line in out.splitlines() if "column ward" in line] == [
             "- column ward: the category 'a' in 'bern.csv' alone, in 7 rows: if another spelling, "
             "write it as the other sites do"

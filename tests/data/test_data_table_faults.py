@@ -45,7 +45,7 @@ def test_a_messy_table_becomes_a_model_by_what_is_printed(
     for fault in (
         "several columns are called 'BMI', with equal values",
         "2 empty rows, which are left out",
-        "column Fall: a different whole number in every row: an id?",
+        "column Fall: a different whole number in every row: if it is an id, leave it out",
         "column Aufnahme: dates or times, such as '01-Jan-21'",
         "column Einheit: ICU in every row",
         "column Jahr: 2021 in every row",

@@ -411,7 +411,7 @@ def test_a_node_logs_the_doubts_about_its_own_file_and_tells_nobody(tmp_path: Pa
     sites = nodes(tmp_path, [table(GRAZ), doubtful])
     sites[1]["state-path"] = str(tmp_path / "state")
     os.utime(sites[1]["data-path"], (1e9, 1e9))  # settled, so that prepared rows are kept
-    line = f"agent graz: {sites[1]['data-path']}: column age: 7 in every row, which tells nothing"
+    line = f"agent graz: {sites[1]['data-path']}: column age: 7 in every row, which no model"
     for _ in range(2):
         seen: list[str] = []
 
@@ -427,7 +427,7 @@ def test_a_node_logs_the_doubts_about_its_own_file_and_tells_nobody(tmp_path: Pa
         assert said.lines.count(line) == 1
         assert f"privet data {sites[1]['data-path']}" in said.text
         assert seen
-        assert not any("tells nothing" in one for one in seen)
+        assert not any("no model learns" in one for one in seen)
     assert list(tmp_path.glob("state.data/*"))
 
 

@@ -20,7 +20,7 @@ _SCALED = (
 )
 _SHOWN = 4
 """Categories that a line names."""
-_ALIKE = "if one of these means the same, write it alike"
+_ALIKE = "if it writes one of these in another way, write it as they do"
 _ANOTHER_ORDER = "as the others in another order, which is put into theirs"
 
 
@@ -132,9 +132,9 @@ def _order(one: Meaning, base: Meaning) -> tuple[str, dict[str, str]]:
         lacking = [text for text in others[name] if text not in texts]
         shown = f"{', '.join(lacking[:_SHOWN])}{_more(lacking)}"
         if lacking and len(texts) == 1:
-            lines[name] = f"{texts[0]} in every row, beside {shown} in other tables: {_ALIKE}"
+            lines[name] = f"{texts[0]} in every row, and other tables have {shown}, too: {_ALIKE}"
         elif lacking:
-            lines[name] = f"no row has {shown}, as other tables have: {_ALIKE}"
+            lines[name] = f"no row has {shown}, which other tables have: {_ALIKE}"
     moved = list(known) != list(others) or any(
         known[name] != [text for text in others[name] if text in known[name]] for name in others
     )

@@ -384,7 +384,10 @@ def several_units(sites: Mapping[str, Sequence[float]]) -> list[str]:
         f"about {rounded(known[group[len(group) // 2]][1])} in {some(sorted(group))}"
         for group in groups
     )
-    return [f"{each}: if their units differ, convert them to one; or are two columns swapped?"]
+    return [
+        f"{each}: if their units differ, convert them to one; if two columns are swapped, exchange "
+        "them"
+    ]
 
 
 def rounded(number: float) -> str:

@@ -75,7 +75,7 @@ def of_header(names: Iterable[str], table: Any) -> list[Fault]:
     odd = own + numbers
     if not odd or 2 * len(odd) < len(names):
         return []
-    what = f"{some(odd)} {'is' if len(odd) == 1 else 'are'} called so in it"
+    what = f"{some(odd)} {'is' if len(odd) == 1 else 'are'} in it"
     text = (
         f"the first row may be a record, and not the names of the columns: {what}; put a row with "
         "the names above it"
@@ -126,7 +126,9 @@ def of_ids(
         drop: tuple[str, ...] = (column.name,)
         keys: dict[str, str] = {}
         if called & _IDS:
-            text = f"{distinct} ids in {rows} rows: rows of one may be trained on and held out"
+            text = (
+                f"{distinct} ids in {rows} rows, so that rows of one may be trained on and held out"
+            )
             if called & _PERSONS or column.name.lower() == "id":
                 text = f"{text}; if it says whose they are, person-column keeps them together"
                 if not person:
@@ -234,7 +236,7 @@ def of_spellings(name: str, ids: LabelArray | None) -> list[Fault]:
         return []
     each = ", ".join(some(texts) for texts in alike[:2])
     more = f" and {len(alike) - 2} more" if len(alike) > 2 else ""
-    text = f"column {name}: are {each}{more} one id each? Write them alike, or each is an agent"
+    text = f"column {name}: {each}{more} are an agent each: if they are one id, write them alike"
     return [Fault(text, stops=False)]
 
 

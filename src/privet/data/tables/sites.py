@@ -255,12 +255,12 @@ def of_column(column: SourceColumn, facts: ColumnFacts) -> list[Fault]:
     if column.public:
         return _of_range(column, facts)
     if column.constant and not column.missing:
-        text = f"{of} {facts.only[:40]} in every row, which tells nothing"
+        text = f"{of} {facts.only[:40]} in every row, which no model learns from: leave it out"
         return [Fault(text, drop=(column.name,), stops=False, of_sites=True)]
     if column.categories or column.dates:
         return []
     if _may_be_ids(column, facts):
-        text = f"{of} a different whole number in every row: an id?"
+        text = f"{of} a different whole number in every row: if it is an id, leave it out"
         return [Fault(text, drop=(column.name,), stops=False)]
     return []
 
@@ -278,7 +278,8 @@ def _of_range(column: SourceColumn, facts: ColumnFacts) -> list[Fault]:
         return []
     text = (
         f"column {column.name}: all numbers lie in {facts.low:g} to {facts.high:g}, within a "
-        f"hundredth of the schema's [{column.low:g}, {column.high:g}]: in another unit?"
+        f"hundredth of the schema's [{column.low:g}, {column.high:g}]: if it is in another unit, "
+        "convert it"
     )
     return [Fault(text, stops=False)]
 
@@ -299,7 +300,7 @@ def of_missing_classes(column: SourceColumn, facts: ColumnFacts) -> list[Fault]:
     rows = sum(facts.counts[one] for one in missing)
     text = (
         f"column {column.name}: the {_several('class', missing)} in {rows} of {facts.rows} rows: "
-        "if it says that a label is missing, leave these cells empty (missing-labels = drop leaves "
+        "if it stands for missing labels, leave these cells empty (missing-labels = drop leaves "
         "these rows out)"
     )
     return [Fault(text, stops=False)]
@@ -379,7 +380,8 @@ def of_each(
         known = [site for site, one in own.items() if one.rows > MOST_CLASSES]
         alike = [site for site in known if _may_be_ids(column, own[site])]
         if not column.public and alike and 2 * len(alike) >= len(known):
-            text = f"{of} a different whole number in every row of {some(alike)}: an id?"
+            text = f"{of} a different whole number in every row of {some(alike)}"
+            text = f"{text}: if it is an id, leave it out"
             ids.append(Fault(text, drop=(name,), stops=False))
             far = [one for one in far if one[0] != name]
     told = {name for name, _ in (*constant, *far)} | frequent
@@ -433,8 +435,8 @@ def _constants(by_value: Mapping[str, Sequence[str]]) -> str:
     each = [f"{only} in every row of {some(where)}" for only, where in by_value.items()]
     more = f" and {len(each) - 2} values more so" if len(each) > 2 else ""
     return (
-        f"{', '.join(each[:2])}{more}, and other values elsewhere: meant so? If it stands for "
-        "missing values, leave these cells empty"
+        f"{', '.join(each[:2])}{more}, and other values elsewhere: if it stands for missing "
+        "values, leave these cells empty; else check that this column was exported right"
     )
 
 
@@ -469,8 +471,8 @@ def _of_far(own: Sites, whole: Sequence[tuple[float, int]], dates: str) -> str:
     rows = sum(found.values())
     return (
         f"{', '.join(shown)} in {rows} row{'s' * (rows > 1)}{f' of {some(sites)}' * bool(sites)}, "
-        "far from all other numbers: if it says that a value is missing, leave these cells empty; "
-        "mend an error, a line of sums or another unit"
+        "far from all other numbers: if it stands for missing values, leave these cells empty; "
+        "correct an error, convert another unit, take out a row of totals"
     )
 
 
@@ -489,7 +491,7 @@ def _of_zeros(
         if rest[0] > 3 * np.median(np.diff(rest[: len(rest) // 2 + 1])):
             text = (
                 f"column {name}: 0 in {rows} row{'s' * (rows > 1)}, and {rest[0]:g} or more in all "
-                f"others: if it says that a value is missing, as it may in {some(others)}, leave "
+                f"others: if it stands for missing values, as it may in {some(others)}, leave "
                 "these cells empty"
             )
             found.append((name, text))

@@ -563,7 +563,8 @@ def _columns(
             if drop and not source.person_column and _may_be_persons(name, table[name]):
                 drop, keys = (), {"person-column": name}
                 where = (
-                    f"says whose a row is? person-column keeps a person's rows together; {where}"
+                    "if it says whose a row is, person-column keeps a person's rows together; "
+                    f"{where}"
                 )
             faults.append(Fault(f"column {name}: {where}{error}", drop, keys))
     faults += of_gaps(source, columns, label, table)

@@ -489,6 +489,20 @@ def test_numbers_0_and_1_are_booleans_beside_booleans_alone() -> None:
     assert stated.difference(both)
 
 
+def test_shares_of_missing_texts_are_agreed_on_whoever_has_more_categories() -> None:
+    def one(*texts: str) -> Meaning:
+        width = {"width": 1} if len(texts) == 1 else {}
+        rows = {"c": [float(at + 5) for at in range(len(texts))]}
+        return Meaning({"c": {"categories": list(texts), **width}}, {"name": "y"}, rows=rows)
+
+    sites = {"a": one("u"), "b": one("u", "v"), "c": one("u", "v", "w")}
+    for order in (sites, dict(reversed(sites.items()))):
+        agreed = agreement({name: site.text for name, site in order.items()}).meaning
+        assert agreed is not None
+        assert agreed.columns["c"]["categories"] == ["u", "v", "w"]
+        assert agreed.scale["c"] == [15 / 34, 12 / 34, 7 / 34]
+
+
 def test_of_many_categories_those_are_named_that_differ() -> None:
     texts = tuple(f"category {at:02d}" for at in range(30))
     ours, theirs = lacking(texts[1:], ("x",)), lacking((*texts[:-2], "other"), ("x",))

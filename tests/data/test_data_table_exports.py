@@ -419,6 +419,13 @@ def test_a_year_for_each_row_is_rather_a_quantity(tmp_path: Path) -> None:
     assert 'a schema with a range, "YEAR" = [1947, 1962], makes it' in " ".join(said.err.split())
 
 
+def test_a_time_in_hospital_is_no_number_of_a_place(tmp_path: Path) -> None:
+    days = rows(time_in_hospital=np.arange(N) % 13 + 1, hospital=np.arange(N) % 7)
+    found = doubts(read(csv(tmp_path / "a.csv", days)))
+    assert "column hospital: 7 numbers that name places" in found
+    assert "time_in_hospital" not in found
+
+
 def test_the_time_to_an_event_is_doubted_as_a_feature(tmp_path: Path) -> None:
     table = rows(time=np.arange(N) * 7 % 101 + 1, status=np.resize([1, 2], N))
     path = csv(tmp_path / "lung.csv", table.drop(columns="label"))

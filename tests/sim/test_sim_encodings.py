@@ -411,7 +411,8 @@ def test_a_node_logs_the_doubts_about_its_own_file_and_tells_nobody(tmp_path: Pa
     sites = nodes(tmp_path, [table(GRAZ), doubtful])
     sites[1]["state-path"] = str(tmp_path / "state")
     os.utime(sites[1]["data-path"], (1e9, 1e9))  # settled, so that prepared rows are kept
-    line = f"agent graz: {sites[1]['data-path']}: column age: 7 in every row, which no model"
+    line = f"agent graz: {sites[1]['data-path']}: column age: 7 in every row, which no model "
+    line += "learns from: leave it out"
     for _ in range(2):
         seen: list[str] = []
 

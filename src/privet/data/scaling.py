@@ -187,7 +187,7 @@ def _shares(name: str, categories: Sequence[str], sites: Iterable[Meaning]) -> l
     for site in sites:
         texts, rows = site.columns[name].get("categories"), site.rows.get(name, ())
         if rows and texts is None:  # numbers 0 and 1
-            ones = float(round(rows[0] * rows[1]))
+            ones = min(max(0.0, float(round(rows[0] * rows[1]))), rows[0])
             texts, rows = BOOLEANS, (rows[0] - ones, ones)
         for category, count in zip(texts or (), rows, strict=False):
             counts[category] += count

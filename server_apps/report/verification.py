@@ -137,8 +137,8 @@ def _checks_of_config(run: RecordedRun) -> Iterator[Check]:
         if key in config and summary.get(key) != config[key]:
             said = f"{key} is {summary.get(key)!r}, and config.{key} {config[key]!r}"
             yield False, f"{SUMMARY}: {said}"
-    if (said := summary.get("privacy")) != run.privacy.reason:
-        line = f"privacy is {said!r}, and {PRIVACY} says {run.privacy.reason!r}"
+    if (reason := summary.get("privacy")) != run.privacy.reason:
+        line = f"privacy is {reason!r}, and {PRIVACY} says {run.privacy.reason!r}"
         yield False, f"{SUMMARY}: {one_line(line)}"
     simulated = summary.get("simulated")
     if simulated is not None:

@@ -42,7 +42,7 @@ def _chosen(patterns: Sequence[str]) -> dict[str, Case]:
 
 def _play(chosen: Mapping[str, Case]) -> dict[str, Record]:
     with tempfile.TemporaryDirectory() as folder:
-        return {name: play(case, Path(folder)) for name, case in chosen.items()}
+        return {name: play(case, Path(folder, case.kind)) for name, case in chosen.items()}
 
 
 def _write(chosen: Mapping[str, Case]) -> None:

@@ -43,7 +43,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
 
     def played(name: str) -> Record:
         if name not in found:
-            found[name] = play(CASES[name], folder)
+            found[name] = play(CASES[name], folder / CASES[name].kind)
         return found[name]
 
     return played

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import re
 import signal
 import threading
@@ -16,6 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from privet.core.errors import one_line
+from privet.core.files import read_text
 from privet.rounds.stop import Stop
 from privet.strategies import Observer, Round, Run
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:  # it loads FastAPI
 log = logging.getLogger("flwr.privet")
 
 FILE_NAME = "control.toml"
+LONGEST = 1 << 20
+"""Bytes of the file that are read."""
 ABSENCES = 3
 """Rounds in a row without an agent after which the run warns of it."""
 SPENT_SHARE = 0.9
@@ -71,14 +75,14 @@ class Control(Observer):
         return bool(requested.get("stop"))
 
     def _read(self) -> dict[str, Any]:
+        if not os.path.lexists(self.path):
+            return {}
         try:
-            requested = tomllib.loads(self.path.read_text())
+            requested = tomllib.loads(read_text(self.path, LONGEST))
             kinds = {"stop": bool, "exclude": str, "exclude-units": str}
             for key, value in requested.items():
                 if not isinstance(value, kinds.get(key, ())):
                     raise ValueError(f"{key} = {value!r}: expected stop, exclude or exclude-units")
-        except FileNotFoundError:
-            return {}
         except (OSError, ValueError, RecursionError) as error:  # one of nested lists
             refused = one_line(str(error))
             if refused != self._refused:

@@ -25,9 +25,10 @@ from typing import Any
 
 from privet.core import ConfigError
 from privet.core.errors import did_you_mean, said_of
-from privet.core.files import write_whole
+from privet.core.files import read_text, write_whole
 from privet.core.format import Number
 from privet.core.key import shown
+from privet.core.shapes import parsed
 from privet.strategies import Observer, Round, Run
 
 from .keep_best import BEST_FILE
@@ -326,7 +327,7 @@ class Tracking(Observer):
 
 def _read_ids(folder: Path) -> dict[str, str]:
     try:
-        ids: dict[str, str] = json.loads((folder / IDS).read_text())
+        ids = parsed(read_text(folder / IDS))
     except (OSError, ValueError):
         return {}
-    return ids
+    return ids if isinstance(ids, dict) else {}

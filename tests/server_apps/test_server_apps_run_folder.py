@@ -24,7 +24,8 @@ from privet.core.files import read_npz
 from privet.data import problem_from_context
 from privet.kernel import ledger
 from privet.rounds.keep import chain
-from privet.rounds.keep.journal import Journal, Request, read_journal
+from privet.rounds.keep.checkpoint import NOT_RECORDED, read_history
+from privet.rounds.keep.journal import Journal, Request, attempts, read_journal
 from privet.rounds.run import Run
 from privet.server_apps import execute, read_config
 from privet.server_apps.execute import Finished
@@ -685,6 +686,56 @@ def test_a_file_that_cannot_be_read_makes_a_folder_a_run_s(
     play(tmp_path, Counter(), private=True, name="again", resume="new")
     if file == "privacy.json":
         assert "run: account cannot be read" in caplog.text
+
+
+@pytest.mark.parametrize("how", [how for how in UNREADABLE if how != "empty"])
+@pytest.mark.parametrize("file", ["asked.jsonl", "history.jsonl", "control.toml", "trackers.json"])
+def test_a_resume_beside_a_file_that_cannot_be_read_ends_or_charges_all(
+    tmp_path: Path, file: str, how: str
+) -> None:
+    """None of them is waited for, read without an end, or a traceback."""
+    asked: Counter[str] = Counter()
+    dies(tmp_path, asked, 3, private=True)
+    where = tmp_path / "run" / file
+    where.unlink(missing_ok=True)
+    UNREADABLE[how](where)
+    said = ""
+    try:
+        finished = play(tmp_path, asked, private=True)
+    except RunError as error:
+        said = str(error)
+    if said:
+        assert str(where) in said
+        assert "\n" not in said
+        assert file in ("asked.jsonl", "history.jsonl")
+    else:
+        assert file != "asked.jsonl"
+        assert not asked - charged(finished)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"request":1,"round":Infinity,"names":["0"],"agents":1,"settings":"{}"}',
+        '{"request":1e400,"round":1,"names":["0"],"agents":1,"settings":"{}"}',
+        '{"saved":Infinity,"mark":"a"}',
+        "[" * 100_000,
+        '{"a":' * 100_000,
+        '"\\ud800"',
+    ],
+)
+def test_a_line_of_a_journal_or_history_that_is_none_is_named(tmp_path: Path, line: str) -> None:
+    """Numbers without an integer near them, and nested texts, are damage as any other."""
+    file = tmp_path / "asked.jsonl"
+    file.write_text(f'{line}\n"end"\n')
+    with pytest.raises(HopelessError, match="line 1 is damaged"):
+        read_journal(file, 0)
+    assert attempts(file, 2) == 0
+    history = tmp_path / "history.jsonl"
+    history.write_text(f"{line}\n")
+    assert read_history(history, 1, "0", 1.0)[0].notes == (NOT_RECORDED,)
+    with pytest.raises(HopelessError):
+        read_history(history, 1, None, 1.0)
 
 
 class Writes:

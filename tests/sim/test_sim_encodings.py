@@ -251,8 +251,11 @@ def test_the_coordinator_says_which_site_has_its_classes_reversed(
     bern, graz, linz = (rows(400, seed) for seed in (1, 2, 3))
     odd = {**graz, "died": [str(1 - int(one)) for one in graz["died"]]}
     sites = nodes(tmp_path / "odd", [table(one) for one in (bern, odd, linz)], schemas)
-    _, strategy = train(sites, 1, engine=Watched, **keys)
+    with own_log() as said:
+        _, strategy = train(sites, 1, engine=Watched, **keys)
     assert not turned_away(strategy)
+    silent = "agent graz: states a digest of what its columns mean, and nothing of its rows"
+    assert said.text.count(silent) == private
     line = "column died: 'age', 'sodium' go with it in 'graz' the other way round than elsewhere"
     assert (line in caplog.text) == (not private)
     assert any("trends" in one for one in seen) == (not private)

@@ -554,6 +554,13 @@ class Participant:
             log.warning("agent %s: %s", name, line)
         fixed = read_field(question, "private", bool, False)
         problem = _with_penalty(problem, 0.0, private=fixed)
+        encoding = self._statement(problem, context, row_norm, quiet=silent)
+        if silent and encoding and not text and "data-path" in context.node_config:
+            log.info(
+                "agent %s: states a digest of what its columns mean, and nothing of its rows: in "
+                "what these differ from other sites' is seen by privet data over the files alone",
+                name,
+            )
         facts = declared_facts(problem, rules)
         rules.require_delta(facts.num_examples)
         held = read_state(context)
@@ -578,7 +585,7 @@ class Participant:
             library=library_version(),
             ledger=rules.released(experiment, name),
             step_size=0.0 if silent else getattr(problem, "step_size", 0.0),
-            encoding=self._statement(problem, context, row_norm, quiet=silent),
+            encoding=encoding,
         )
 
     # ------------------------------------------------------------------ what columns mean

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from results.asynchrony import Study, finding
-from results.searched import TRIALS, searched
 from studies.replays import replay_file
+from studies.search import TRIALS, compass
 from support.paths import golden
 
 
@@ -21,7 +21,7 @@ def test_the_best_has_worse_neighbours_on_all_sides(best: dict[str, float]) -> N
         tried.append(values)
         return sum(abs(math.log(values[key] / best[key])) for key in best)
 
-    found, count, inside = searched(dict.fromkeys(best, 1.0), {}, score)
+    found, count, inside = compass(dict.fromkeys(best, 1.0), {}, score)
     assert inside
     assert count == len(tried) >= TRIALS
     for key, value in best.items():
@@ -31,12 +31,12 @@ def test_the_best_has_worse_neighbours_on_all_sides(best: dict[str, float]) -> N
 
 
 def test_no_value_above_what_is_allowed_is_tried() -> None:
-    found = searched({"a": 0.3}, {"a": 1.0}, lambda values: -values["a"]).values
+    found = compass({"a": 0.3}, {"a": 1.0}, lambda values: -values["a"]).values
     assert 0.3 < found["a"] <= 1.0
 
 
 def test_a_bounded_search_says_where_the_best_is_at_its_edge() -> None:
-    found = searched({"a": 1.0}, {}, lambda values: -values["a"], bound=5)
+    found = compass({"a": 1.0}, {}, lambda values: -values["a"], bound=5)
     assert (found.trials, found.inside, found.values) == (5, False, {"a": 27.0})
 
 

@@ -21,6 +21,7 @@ from studies import Case, Options, dp_iadmm, execute
 from studies.catalogue import chosen
 from studies.replays import load_instance, replay_file
 from studies.replays.instance import build_problems
+from studies.runs import Runs
 from support.federations import FaultyGrid, app_of, lose_state
 from support.paths import SHARED
 
@@ -340,9 +341,7 @@ def test_an_estimate_is_rounds_times_seconds_of_what_is_missing(
     """A second to begin and half a second a round: 51 s of 100 rounds, three cases; one is kept."""
     monkeypatch.setattr(execute, "timed", lambda case: ({}, 1.0 + 0.5 * case.rounds))
     cases = [Case("a", seed, rounds=100, measure="x") for seed in range(4)]
-    (tmp_path / "cases").mkdir()
-    kept = tmp_path / "cases" / f"{cases[0].key}.json"
-    kept.write_text('{"result": {"value": 1}}')
+    Runs(tmp_path / execute.CASES).keep(cases[0].key, {"key": cases[0].key, "result": {"value": 1}})
     ((label, count, seconds),) = execute.foreseen(cases, tmp_path)
     assert (label, count) == ("a", 3)
     assert seconds == pytest.approx(3 * 51.0)

@@ -9,8 +9,9 @@ import pytest
 
 from results import deep, private_accuracy, uneven_budgets, value_bits
 from results.dots import Panel, draw
-from results.resumable import Runs
-from results.verdicts import by_verdict, judged
+from studies.pages import by_verdict
+from studies.rule import better_or_worse
+from studies.runs import Runs
 from studies.statistics import Estimate, welch
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
@@ -89,9 +90,9 @@ def test_the_page_on_a_small_network_is_that_of_its_runs() -> None:
 
 def test_a_verdict_is_that_of_the_interval() -> None:
     gaps = {"up": Estimate(2.0, 1.0), "down": Estimate(-2.0, 1.0), "open": Estimate(1.0, 1.5)}
-    verdicts = {name: judged(gap.low, gap.high) for name, gap in gaps.items()}
+    verdicts = {name: better_or_worse(gap.low, gap.high) for name, gap in gaps.items()}
     assert verdicts == {"up": "better", "down": "worse", "open": "undecided"}
-    assert judged(0.5, 0.9, equal=1.0) == "worse"
+    assert better_or_worse(0.5, 0.9, equal=1.0) == "worse"
     better, undecided, worse = by_verdict(gaps.items())
     assert better.endswith("up +2.0 ± 1.0")
     assert undecided.endswith("open +1.0 ± 1.5")

@@ -37,7 +37,7 @@ from studies import (
     fed_plt_rivals,
     theorems,
 )
-from studies.execute import run_studies
+from studies.execute import CASES, run_studies
 from studies.pages import summary, write_pages, write_study
 from studies.plots import draw
 from studies.rule import Gap, Side, all_of
@@ -233,12 +233,20 @@ def test_the_label_is_no_part_of_a_case() -> None:
     assert one.key != Case("one", 4, settings={"n": 1}).key
 
 
-def test_a_damaged_result_is_run_again(tmp_path: Path) -> None:
+def test_a_damaged_result_is_named_and_run_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     run_studies([study("a/one", 2, 4)], Options(), tmp_path, workers=1)
-    for path in (tmp_path / "cases").iterdir():
-        path.write_text("{")
-    run_studies([study("a/one", 2, 4)], Options(), tmp_path, workers=1)
+    file = tmp_path / CASES
+    one, other = file.read_text().splitlines()
+    file.write_text(f"{one[:-9]}\n{other[:9]}")
+    for _ in range(2):
+        run_studies([study("a/one", 2, 4)], Options(), tmp_path, workers=1)
     assert RAN == [2, 4, 2, 4]
+    for number in (1, 2):
+        said = f"{file}, line {number}: cannot be read; its run counts as missing"
+        assert caplog.messages.count(said) == 2
+    assert [line[0] for line in file.read_text().splitlines()] == ["{"] * 4
 
 
 def test_a_failed_case_loses_nothing_else(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from sklearn.linear_model import LogisticRegression
 from privet.problems.stacks import Observed
 from privet.sim.race import GivenUp
 from results import usual_weights
-from results.resumable import Runs
 from results.usual_weights import METHODS, OURS, WORK, Course, instance, local_steps, stacked
+from studies.runs import Runs
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 

@@ -36,9 +36,9 @@ from privet.sim.engine import InlineGrid
 from privet.sim.inline import grid_of
 from privet.sim.logs import quiet
 from results.marked import fill
-from results.resumable import Runs
-from results.searched import TRIALS, searched
 from results.themes import themed
+from studies.runs import Runs
+from studies.search import TRIALS, compass
 
 AGENTS, LATENCY = 100, 10.0
 TUNING = 1000
@@ -366,7 +366,7 @@ class Study:
         if self.setting.race:
             most = math.inf if chosen.way == "wait" else self.setting.race
             self._longest = min(self.limit, most)
-        self.values, self.trials, _ = searched(
+        self.values, self.trials, _ = compass(
             chosen.grid, chosen.most, self._score, self.setting.trials
         )
 

@@ -18,7 +18,7 @@ import numpy as np
 from results.dots import Panel, draw, interval
 from results.marked import fill
 from results.themes import themed
-from results.verdicts import by_verdict, compared
+from studies.pages import by_verdict, compared
 from studies.statistics import Estimate, difference
 
 LOOKS = (5, 10, 15, 20)

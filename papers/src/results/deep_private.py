@@ -35,15 +35,15 @@ from privet.sim.logs import quiet
 from privet.sim.trusting import trusting_nodes
 from privet.strategies import DPFedAvg, DPFedSGD, FedDyn, FedPDM, Scaffold
 from results.dots import Interval, Panel, draw, interval
-from results.marked import fill
+from results.marked import fill, suite
 from results.network_tasks import accuracy, loss_of
 from results.opacus_fedavg import DELTA, opacus, trained
 from results.private_accuracy import level
 from results.private_tasks import SIZES, TASKS, Parts
-from results.resumable import Runs, suite
-from results.searched import Found, searched
 from results.themes import themed
-from results.verdicts import points
+from studies.pages import points
+from studies.runs import Runs
+from studies.search import Found, compass
 from studies.statistics import Estimate, difference
 
 Values = dict[str, float]
@@ -289,7 +289,7 @@ class Study:
             # Of equal accuracies that with the smaller loss: where all name the commonest class.
             return 1e-6 * min(found["loss"] or 100.0, 100.0) - float(found["accuracy"] or 0.0)
 
-        return searched(self._middle, {}, score, TRIALS[self.size], BOUND[self.size])
+        return compass(self._middle, {}, score, TRIALS[self.size], BOUND[self.size])
 
     def one(self, epsilon: int, seed: int) -> dict[str, Any]:
         """Return a run that is reported."""

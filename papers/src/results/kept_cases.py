@@ -14,13 +14,15 @@ from pathlib import Path
 from studies import Options
 from studies.catalogue import chosen
 from studies.execute import CASES
+from studies.runs import Runs
 
 
 def lines(folder: Path, data: Path, names: Sequence[str]) -> Iterator[str]:
-    """Yield the lines; raises ``FileNotFoundError`` where a case was not run."""
+    """Yield the lines; raises ``KeyError`` where a case was not run."""
+    found = Runs(folder / CASES).found
     for study in chosen(names):
         for case in study.cases(Options(data_path=data.resolve())):
-            kept = json.loads((folder / CASES / f"{case.key}.json").read_text())
+            kept = found[case.key]
             own = {"study": study.name, "case": case.label, "seed": case.seed}
             yield json.dumps(own | {"result": kept["result"], "seconds": round(kept["seconds"], 2)})
 

@@ -38,11 +38,12 @@ from privet.kernel import stream
 from privet.sim.engine import InlineGrid
 from privet.sim.logs import quiet
 from privet.strategies import LED, FedDyn, FedPDM, FedPLT, Scaffold
-from results.marked import fill
+from results.marked import fill, suite
 from results.network_tasks import SIZES, TASKS, Agents, accuracy, train
-from results.resumable import Runs, suite
-from results.searched import Found, searched
-from results.verdicts import BETTER, UNDECIDED, WORSE, compared, judged, points
+from studies.pages import compared, points
+from studies.rule import BETTER, UNDECIDED, WORSE, better_or_worse
+from studies.runs import Runs
+from studies.search import Found, compass
 from studies.statistics import Estimate, difference
 
 Values = dict[str, float]
@@ -269,7 +270,7 @@ class Study:
             plain = Study(runs, size, task, REFERENCE, digest)
             self.found = Found({"step": plain.found.values["step"]}, 0)
         else:
-            self.found = searched(
+            self.found = compass(
                 {"step": step, **chosen.grid}, chosen.most, self._score, TRIALS, BOUND
             )
 
@@ -398,7 +399,7 @@ def finding(found: Mapping[str, Mapping[str, Study]]) -> Iterator[str]:
         for task, own in found.items():
             if method in own and REFERENCE in own:
                 one = gap(own[method], own[REFERENCE])
-                said[judged(one.low, one.high)].append(f"{task} {points(one)}")
+                said[better_or_worse(one.low, one.high)].append(f"{task} {points(one)}")
         parts = [f"{word}: {', '.join(each)}" for word, each in said.items() if each]
         if parts:
             yield f"- **{method}** {'; '.join(parts)}"

@@ -41,8 +41,8 @@ from privet.sim.trusting import trusting_nodes
 from privet.sim.tuning import hypercube
 from results.marked import fill
 from results.objective_perturbation import noise_scale, perturbed
-from results.resumable import Runs
 from results.themes import themed
+from studies.runs import Runs
 from studies.statistics import Estimate, welch
 
 DELTA = 1e-5

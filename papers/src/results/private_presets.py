@@ -20,7 +20,7 @@ from privet.server_apps.build import build_strategy, starting_model
 from privet.sim.inline import grid_of
 from privet.sim.logs import quiet
 from results.marked import fill
-from results.resumable import Runs
+from studies.runs import Runs
 from studies.statistics import Estimate, difference
 
 SEEDS = range(1, 6)

@@ -39,10 +39,10 @@ from privet.sim.logs import quiet
 from results.dots import Interval, Panel, draw
 from results.marked import fill
 from results.private_accuracy import adult, dp_iadmm, fed_pdm, fed_plt, mnist, sgd
-from results.resumable import Runs
 from results.themes import themed
-from results.verdicts import BETTER, UNDECIDED, WORSE, judged
 from studies.pages import verdict_word
+from studies.rule import BETTER, UNDECIDED, WORSE, better_or_worse
+from studies.runs import Runs
 from studies.statistics import Estimate, student
 
 DELTA = 1e-5
@@ -245,7 +245,7 @@ class Study:
         cells += [f"{_mean(runs, 'error'):.3g}" for runs in (found, other)]
         gain, theory = _gain(found, other), self._foreseen(found, even)
         assert gain is not None
-        word = verdict_word(judged(gain[0], gain[2], equal=1.0))
+        word = verdict_word(better_or_worse(gain[0], gain[2], equal=1.0))
         cells += [f"{word} {_range(gain)}", f"{theory:.2f}"]
         cells += [_range(_gain(alike, other, uneven.left)), f"{uneven.theory():.2f}"]
         if found[0]["accuracy"] is not None:
@@ -340,7 +340,7 @@ def finding(found: Mapping[str, Lines]) -> list[str]:
         gains: dict[str, list[float]] = {word: [] for word in total}
         for line in lines.values():
             low, middle, high = line.gain
-            gains[judged(low, high, equal=1.0)].append(middle)
+            gains[better_or_worse(low, high, equal=1.0)].append(middle)
         parts = []
         for word, own in gains.items():
             total[word] += len(own)

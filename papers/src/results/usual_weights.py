@@ -43,10 +43,10 @@ from privet.sim.race import GivenUp
 from privet.sim.tuning import moduli_of
 from privet.strategies import PrimalDualStrategy, Round
 from privet.wire import content_bytes
-from results.marked import fill
-from results.resumable import Runs, suite
-from results.searched import Found, searched
+from results.marked import fill, suite
 from studies.datasets.adult import TRAIN_FILE
+from studies.runs import Runs
+from studies.search import Found, compass
 
 Vector = NDArray[Any]
 Config = dict[str, Any]
@@ -366,7 +366,7 @@ def play(
         return courses[value].score(most)
 
     if made.key:
-        found = searched({made.key: made.start(cell.moduli)}, {}, score, TRIALS, BOUND)
+        found = compass({made.key: made.start(cell.moduli)}, {}, score, TRIALS, BOUND)
     else:
         found = Found({}, 0)
     value = found.values.get(made.key, 0.0)

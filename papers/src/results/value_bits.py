@@ -38,9 +38,9 @@ from privet.wire import content_bytes
 from privet.wire.value_coding import decode_values, encode_values
 from results.dots import Interval, Panel, draw, interval
 from results.marked import fill
-from results.resumable import Runs
 from results.themes import themed
-from results.verdicts import BETTER, UNDECIDED, WORSE, judged
+from studies.rule import BETTER, UNDECIDED, WORSE, better_or_worse
+from studies.runs import Runs
 from studies.statistics import Estimate, difference
 
 AGENTS, FRACTION, ROUNDS, SEEDS = 100, 0.3, 50, range(1, 6)
@@ -287,7 +287,7 @@ def _word(gap: Estimate) -> str:
     """Return what a difference shows: a wide interval around 0 shows nothing."""
     if max(abs(gap.low), abs(gap.high)) < MARGIN:
         return LEVEL
-    return {UNDECIDED: UNRESOLVED}.get(found := judged(gap.low, gap.high), found)
+    return {UNDECIDED: UNRESOLVED}.get(found := better_or_worse(gap.low, gap.high), found)
 
 
 def _ends(own: Mapping[str, Upload], key: Callable[[Upload], float]) -> list[Upload]:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from privet.core import ConfigError
 from privet.sim.sweep import SweepError, sweep
 
 from .runner import play
+from .runs import Runs
 from .search import searched
 from .study import Case, Options, Outcome, Result, Study
 
@@ -21,8 +20,8 @@ log = logging.getLogger("flwr.privet")
 
 PROBES = (2, 10)
 """Rounds that an estimate plays."""
-CASES = "cases"
-"""Folder of the kept results, inside the output folder."""
+CASES = "cases.jsonl"
+"""File of the kept results, inside the output folder."""
 
 
 def timed(case: Case) -> tuple[Result, float]:
@@ -52,11 +51,11 @@ def run_studies(
     _require_files(studies, options.data_path)
     planned = {study.name: list(study.cases(options)) for study in studies}
     jobs = {case.key: case for own in planned.values() for case in own}
-    kept = folder / CASES
-    kept.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = Runs(folder / CASES)
     results: dict[str, Result] = {}
     if not fresh:
-        results = {key: found for key in jobs if (found := _read(kept, key)) is not None}
+        results = {key: kept.found[key]["result"] for key in jobs if key in kept.found}
     missing = [case for key, case in jobs.items() if key not in results]
     if results:
         log.info("%d of %d cases are there already", len(results), len(jobs))
@@ -64,11 +63,8 @@ def run_studies(
     def keep(position: int, found: tuple[Result, float]) -> None:
         case, (result, seconds) = missing[position], found
         results[case.key] = result
-        content = {"case": case.label, "result": dict(result), "seconds": seconds}
-        target = kept / f"{case.key}.json"
-        part = target.with_suffix(".part")
-        part.write_text(json.dumps(content) + "\n")
-        part.replace(target)  # a result is there whole or not at all
+        own = {"key": case.key, "case": case.label, "seed": case.seed}
+        kept.keep(case.key, own | {"result": dict(result), "seconds": seconds})
 
     failed: SweepError | None = None
     try:
@@ -91,8 +87,9 @@ def foreseen(cases: Sequence[Case], folder: Path) -> list[tuple[str, int, float]
     A case of each is played for two rounds, twice, as the first loads data, and for ten.
     """
     missing: dict[str, dict[str, Case]] = {}
+    kept = Runs(folder / CASES)
     for case in cases:
-        if _read(folder / CASES, case.key) is None:
+        if case.key not in kept.found:
             label = f"{case.label} ({case.workload['name']})" if case.workload else case.label
             missing.setdefault(label, {})[case.key] = case
     found = []
@@ -134,13 +131,3 @@ def _require_files(studies: Sequence[Study], folder: Path | None) -> None:
 
 def _label(case: Case) -> str:
     return f"{case.label}, seed {case.seed}"
-
-
-def _read(folder: Path, key: str) -> Result | None:
-    """Return a kept result; one that cannot be read is run again."""
-    try:
-        content: Mapping[str, Any] = json.loads((folder / f"{key}.json").read_text())
-        result: Result = content["result"]
-    except (OSError, ValueError, KeyError):
-        return None
-    return result

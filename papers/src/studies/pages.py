@@ -9,7 +9,7 @@ import math
 import os
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -23,7 +23,7 @@ from privet.core.errors import one_line
 from .catalogue import PAPERS, names
 from .errata import ERRATA
 from .plots import draw
-from .rule import TOLERANCE
+from .rule import BETTER, TOLERANCE, UNDECIDED, WORSE, better_or_worse
 from .statistics import Estimate
 from .study import Outcome, Row, Study, Verdict
 
@@ -221,6 +221,24 @@ def _said(counts: Mapping[Verdict, int]) -> str:
 def verdict_word(verdict: str) -> str:
     """Return a verdict as a word in its colour, which the pages' style sheet knows."""
     return f'<span class="verdict {verdict.replace(" ", "-")}">{verdict}</span>'
+
+
+def points(gap: Estimate) -> str:
+    """Return a difference in points with its sign and interval."""
+    return f"{gap.mean:+.1f} ± {gap.half_width:.1f}"
+
+
+def compared(gap: Estimate) -> str:
+    """Return the cell of a table: the verdict in its colour, and the difference."""
+    return f"{verdict_word(better_or_worse(gap.low, gap.high))} {points(gap)}"
+
+
+def by_verdict(gaps: Iterable[tuple[str, Estimate]]) -> list[str]:
+    """Return a line of a list for each verdict, with what it is about."""
+    found: dict[str, list[str]] = {BETTER: [], UNDECIDED: [], WORSE: []}
+    for name, gap in gaps:
+        found[better_or_worse(gap.low, gap.high)].append(f"{name} {points(gap)}")
+    return [f"- {verdict_word(word)} {'; '.join(own)}" for word, own in found.items() if own]
 
 
 def _bar(name: str, counts: Mapping[Verdict, int]) -> str:

@@ -33,6 +33,8 @@ FAMILY = 0.05
 """Chance of a wrong verdict among all entries of a paper."""
 TOLERANCE = 0.2
 """Share of a printed number by which ours may be off."""
+BETTER, UNDECIDED, WORSE = "better", "undecided", "worse"
+"""What the interval of a difference to a reference says."""
 
 
 class Side(StrEnum):
@@ -76,9 +78,19 @@ class Gap:
         if self.ours.tried == 1 and not self.exact:
             return Side.SINGLE
         own = self.ours.at(FAMILY / tests)
-        if own.low > self.low and own.high < self.high:
-            return Side.INSIDE
-        return Side.OUTSIDE if own.high < self.low or own.low > self.high else Side.OPEN
+        return side_of(own.low, own.high, self.low, self.high)
+
+
+def side_of(low: float, high: float, least: float, most: float = math.inf) -> Side:
+    """Return where the interval (low, high) lies of the region (least, most)."""
+    if low > least and high < most:
+        return Side.INSIDE
+    return Side.OUTSIDE if high < least or low > most else Side.OPEN
+
+
+def better_or_worse(low: float, high: float, equal: float = 0.0) -> str:
+    """Return what an interval says of a difference or (``equal`` = 1) of a ratio, in a word."""
+    return {Side.INSIDE: BETTER, Side.OUTSIDE: WORSE}.get(side_of(low, high, equal), UNDECIDED)
 
 
 def all_of(gaps: Sequence[Gap], entries: int) -> Side:

@@ -6,17 +6,19 @@ hypercube over the box, the rest a box a quarter as wide around the best so far.
 setting is at an end of it goes on there, `WIDER` times at most, so that it ends at neither side of
 the best; what is at an end all the same is named by `ends`. The objective is the mean over the
 tuning draws: iterations to the tolerance, or accuracy on validation examples.
+
+Studies that score settings themselves search with `compass`.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,6 +34,8 @@ FIRST_TUNING_DRAW = 1000
 FAR = 1.5
 """A run is given up at this many times the iterations of the best settings so far."""
 WIDER = 8
+TRIALS, WIDEST = 7, 8
+"""Of a compass search: how much it tries at least, and its first width, in eighths of a power."""
 Settings = dict[str, Any]
 Grid = Mapping[str, Sequence[float]]
 
@@ -144,3 +148,60 @@ def _score(case: Case, search: Mapping[str, Any], settings: Settings, best: floa
             return math.inf
         scores.append(score)
     return float(np.mean(scores))
+
+
+# ------------------------------------------------------------------ any score
+
+
+class Found(NamedTuple):
+    """The best values, how many were tried, and whether the best has worse ones on all sides."""
+
+    values: dict[str, float]
+    trials: int
+    inside: bool = True
+
+
+def compass(
+    grid: Mapping[str, float],
+    most: Mapping[str, float],
+    score: Callable[[dict[str, float]], float],
+    trials: int = TRIALS,
+    bound: float = math.inf,
+) -> Found:
+    """Return the best of a compass search on a grid of powers; a lower score is better.
+
+    From the middle it goes to the better neighbour, a factor 3 on a key; where none is, by its
+    root, and so on. It ends after ``trials``, but not before the best has worse ones on all sides,
+    nor later than after ``bound``.
+    """
+    keys, tried = list(grid), dict[tuple[int, ...], float]()
+
+    def value(place: tuple[int, ...]) -> dict[str, float]:
+        return {
+            k: float(f"{grid[k] * 3 ** (p / WIDEST):.4g}") for k, p in zip(keys, place, strict=True)
+        }
+
+    def beside(place: tuple[int, ...], width: int) -> Iterator[tuple[int, ...]]:
+        for axis in range(len(keys)):
+            for side in (-width, width):
+                near = (*place[:axis], place[axis] + side, *place[axis + 1 :])
+                if all(one <= most.get(key, math.inf) for key, one in value(near).items()):
+                    yield near
+
+    best, width, bracketed = (0,) * len(keys), WIDEST, False
+    tried[best] = score(value(best))
+    while len(tried) < bound:
+        around = [near for near in beside(best, width) if near not in tried]
+        if not around:
+            bracketed = True
+            if len(tried) >= trials or width == 1:
+                break
+            width //= 2
+            continue
+        if bracketed and len(tried) >= trials:
+            break
+        near = around[0]
+        tried[near] = score(value(near))
+        if tried[near] < tried[best]:
+            best, bracketed = near, bracketed and width < WIDEST
+    return Found(value(best), len(tried), bracketed)

@@ -80,6 +80,11 @@ class Options:
         return range(max(least, printed) if self.full else least)
 
 
+def key_of(run: Mapping[str, Any]) -> str:
+    """Return the name under which the results of a run are kept: a hash of what it is given."""
+    return sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()[:24]
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One run, as data: equal cases of several studies are run once.
@@ -116,8 +121,7 @@ class Case:
     @property
     def key(self) -> str:
         """Name under which the result is kept: a hash of everything but the label."""
-        content = {name: value for name, value in asdict(self).items() if name != "label"}
-        return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:24]
+        return key_of({name: value for name, value in asdict(self).items() if name != "label"})
 
 
 @dataclass(frozen=True, slots=True)

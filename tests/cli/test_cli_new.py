@@ -73,6 +73,8 @@ def test_flower_bundles_it_with_what_it_needs(make: Make, model: str) -> None:
         names = set(archive.namelist())
     package = project["name"].replace("-", "_")
     assert {f"{package}/client_app.py", f"{package}/server_app.py", "pyproject.toml"} <= names
+    others = {name for name in names if not name.startswith((f"{package}/", ".info/"))}
+    assert others <= {"pyproject.toml", "README.md"}
     assert "$" not in (folder / "README.md").read_text().replace("$PWD", "")
 
 

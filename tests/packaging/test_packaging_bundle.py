@@ -3,22 +3,41 @@
 from __future__ import annotations
 
 import io
-import subprocess
+import sys
 import zipfile
+from pathlib import Path
 
 import pytest
 from flwr.cli.build import build_fab_from_files
 
-from support.paths import ROOT
-from support.wheel import APP
+from support.paths import PACKAGE, ROOT
+from support.wheel import APP, clean_environ, run
+
+pytestmark = [
+    pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs a clone"),
+    pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning"),
+]
 
 
-@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs a clone")
-@pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")
-def test_it_holds_what_the_app_names_and_no_other() -> None:
-    done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
-    files = {name: ROOT / name for name in done.stdout.splitlines() if (ROOT / name).is_file()}
-    bundle, _ = build_fab_from_files(files)
-    with zipfile.ZipFile(io.BytesIO(bundle)) as archive:
-        names = {name for name in archive.namelist() if not name.startswith(".info/")}
+@pytest.fixture(scope="module")
+def bundle() -> zipfile.ZipFile:
+    """Return what Flower makes of the files of this checkout that git knows."""
+    listed = run("git", "ls-files").stdout.splitlines()
+    files = {name: ROOT / name for name in listed if (ROOT / name).is_file()}
+    return zipfile.ZipFile(io.BytesIO(build_fab_from_files(files)[0]))
+
+
+def test_it_holds_what_the_app_names_and_no_other(bundle: zipfile.ZipFile) -> None:
+    names = {name for name in bundle.namelist() if not name.startswith(".info/")}
     assert names == set(APP)
+
+
+@pytest.mark.parametrize("app", ["flower_server", "flower_client"])
+def test_its_apps_import_the_installed_package(
+    bundle: zipfile.ZipFile, tmp_path: Path, app: str
+) -> None:
+    """A folder ``privet`` in the bundle would come first, and have no names."""
+    bundle.extractall(tmp_path)
+    code = f"import {app}, privet; from privet import load_model; print(privet.__file__)"
+    done = run(sys.executable, "-c", code, cwd=tmp_path, env=clean_environ())
+    assert Path(done.stdout.strip()) == PACKAGE / "__init__.py"

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from support.paths import ROOT
 from support.wheel import (
     FILES,
     LINKED,
@@ -75,7 +76,7 @@ def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Install
 def test_contents_are_the_rooms_and_nothing_else(installed: Installed) -> None:
     with zipfile.ZipFile(installed.wheel) as archive:
         names = archive.namelist()
-    packaged = {name for name in names if ".dist-info/" not in name}
+        packaged = {name: archive.read(name) for name in names if ".dist-info/" not in name}
     expected = {
         str(path.relative_to(installed.source / "src"))
         for room in ROOMS
@@ -83,7 +84,8 @@ def test_contents_are_the_rooms_and_nothing_else(installed: Installed) -> None:
         if path.suffix in {".py", ".toml", ".template"} or path.name == "README.md"
     }
     expected |= {"privet/__init__.py", "privet/py.typed"}
-    assert packaged == expected
+    sources = installed.source / "src"
+    assert packaged == {name: (sources / name).read_bytes() for name in expected}
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
 
@@ -91,15 +93,28 @@ def test_the_sdist_is_complete(installed: Installed) -> None:
     (sdist,) = installed.wheel.parent.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
+        links = [each.name for each in archive if each.issym() or each.islnk()]
+    assert not links
     assert {*FILES, "Makefile", "mkdocs.yml", "docs/index.md", "examples/fed_plt.py"} <= names
     assert {"scripts/venv.sh", "tests/conftest.py", "tests/golden_record/cases.py"} <= names
     assert {f"src/privet/{room}/__init__.py" for room in ROOMS} <= names
     assert not [name for name in names if name.endswith(".pyc")]
 
 
+def test_a_zip_of_a_commit_is_refused_in_a_line(tmp_path: Path) -> None:
+    """Unpacked without links it has texts in their places; a wheel of it would lack rooms."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("needs a clone")
+    archive, source = tmp_path / "commit.zip", tmp_path / "source"
+    run("git", "archive", "--format=zip", "--output", archive, "HEAD")
+    with zipfile.ZipFile(archive) as unpacked:
+        unpacked.extractall(source)
+    assert (source / "src" / "privet" / "strategies").read_text() == "../../strategies"
+    refused(source)
+
+
 @pytest.mark.parametrize("left", ["a text", "nothing"])
 def test_sources_that_lost_their_links_are_refused_in_a_line(tmp_path: Path, left: str) -> None:
-    """A .zip unpacked without links has texts in their places; a wheel of it would lack rooms."""
     source = tmp_path / "source"
     copy_sources(source)
     for room in LINKED:
@@ -110,6 +125,11 @@ def test_sources_that_lost_their_links_are_refused_in_a_line(tmp_path: Path, lef
             shutil.rmtree(link)
         if left == "a text":
             link.write_text(f"../../{room}")
+    refused(source)
+
+
+def refused(source: Path) -> None:
+    """Require that building a wheel of these sources ends with one line, and leaves none."""
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", source]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode != 0
@@ -133,6 +153,17 @@ def test_every_room_imports_from_the_wheel(installed: Installed) -> None:
     files = [Path(name) for name in printed.stdout.split()]
     assert len(files) == len(ROOMS)
     assert all(file.is_relative_to(installed.python.parents[1]) for file in files)
+
+
+def test_every_public_name_is_there_in_the_wheel(installed: Installed) -> None:
+    names = Path(__file__).with_name("public_names.txt").read_text().split()
+    script = (
+        "import importlib, sys\n"
+        "for package, _, name in (each.rpartition('.') for each in sys.argv[1:]):\n"
+        "    getattr(importlib.import_module(package), name)"
+    )
+    assert len(names) > 200
+    installed.run(installed.python, "-c", script, *names)
 
 
 def test_problems_needs_numpy_alone(installed: Installed) -> None:

@@ -17,7 +17,7 @@ from privet import load_model
 from privet.client_apps import client_app
 from privet.core import ConfigError
 from privet.core.errors import RunError
-from privet.data import DataError, Dataset, load, problem_from_config
+from privet.data import DataError, problem_from_config
 from privet.data.held_out import hold_out
 from privet.data.partitions import SCHEMES, partition
 from privet.data.settings import DataSettings
@@ -30,6 +30,7 @@ from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
 from privet.strategies import DPFedSGD
 from support.cli import privet
+from support.tables import csv, doubts, read
 
 N = 120
 
@@ -38,20 +39,6 @@ def rows(**columns: Any) -> pd.DataFrame:
     draw = np.random.default_rng(0)
     usual = {"x": draw.normal(size=N).round(3), "label": draw.choice(["ill", "well"], N)}
     return pd.DataFrame({**usual, **columns})
-
-
-def csv(path: Path, table: pd.DataFrame, **keys: Any) -> Path:
-    path.parent.mkdir(exist_ok=True)
-    table.to_csv(path, index=False, **keys)
-    return path
-
-
-def read(path: Path, **keys: Any) -> Dataset:
-    return load("csv", data_path=path, intercept=False, **keys)
-
-
-def doubts(data: Dataset) -> str:
-    return "\n".join(fault.text for fault in data.doubts)
 
 
 # ------------------------------------------------------------------ who gets which rows

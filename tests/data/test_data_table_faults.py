@@ -14,22 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privet import load_model
-from privet.data import DataError, Dataset, load
+from privet.data import DataError, Dataset
 from privet.data.tables.dates import DATES
 from privet.data.tables.faults import TableError, dropped, listed
 from privet.sim.inline import run_inline
 from support.cli import privet
 from support.messy import LABEL, write_messy
+from support.tables import read
 
 
 def table(folder: Path, *rows: str, name: str = "a.csv") -> Path:
     path = folder / name
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")
     return path
-
-
-def read(path: Path, **keys: Any) -> Dataset:
-    return load("csv", data_path=path, intercept=False, **keys)
 
 
 def names(data: Dataset) -> list[str]:

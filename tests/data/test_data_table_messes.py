@@ -15,7 +15,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from privet import load_model
-from privet.data import DataError, Dataset, load
+from privet.data import DataError, load
 from privet.data.meaning import Difference, Meaning
 from privet.data.problem import own_table
 from privet.data.scaling import between_sites, moments_of, of_days, several_units
@@ -24,6 +24,7 @@ from privet.data.tables.values import thousands_or_decimals
 from privet.server_apps import read_config
 from privet.sim.inline import run_inline
 from support.cli import privet
+from support.tables import csv, doubts, read
 
 N = 60
 
@@ -32,20 +33,6 @@ def rows(seed: int = 0, **columns: Any) -> pd.DataFrame:
     draw = np.random.default_rng(seed)
     usual = {"x": draw.normal(size=N).round(4), "label": draw.choice(["ill", "well"], N)}
     return pd.DataFrame({**usual, **columns})
-
-
-def csv(path: Path, table: pd.DataFrame, **keys: Any) -> Path:
-    path.parent.mkdir(exist_ok=True)
-    table.to_csv(path, index=False, **keys)
-    return path
-
-
-def read(path: Path, **keys: Any) -> Dataset:
-    return load("csv", data_path=path, intercept=False, **keys)
-
-
-def doubts(data: Dataset) -> str:
-    return "\n".join(fault.text for fault in data.doubts)
 
 
 def schema(folder: Path, columns: str) -> str:

@@ -18,6 +18,7 @@ from privet.server_apps.config import read_config
 from privet.sim.recorded import replay_run
 from support.paths import ROOT
 from support.processes import LONG, Deployment, Run
+from support.run_files import history_so_far
 
 pytestmark = [pytest.mark.deployment, pytest.mark.slow]
 
@@ -123,11 +124,6 @@ def start(deployment: Deployment, pauses: list[float], **own: Callable[[str], An
     deployment.wait_for_nodes()
 
 
-def history(folder: Path) -> list[dict[str, Any]]:
-    file = folder / "history.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-
-
 def computed(home: Path, name: str) -> list[int]:
     """Return the versions whose tasks a node began to compute."""
     file = home / f"counts-{name}"
@@ -150,22 +146,22 @@ def test_slow_and_killed_nodes_and_a_killed_server_leave_the_limit_exact(
         config = {**STEADY, "output-dir": str(tmp_path)}
         first = deployment.submit(app, config)
         folder = tmp_path / first.run_id
-        wait_until(lambda: len(history(folder)) >= 3, first)
+        wait_until(lambda: len(history_so_far(folder)) >= 3, first)
         before = len(computed(tmp_path, "2"))
         wait_until(lambda: len(computed(tmp_path, "2")) > before, first)
         deployment.kill_node("2")  # while it computes
-        at = len(history(folder))
-        wait_until(lambda: len(history(folder)) >= at + 2, first)
+        at = len(history_so_far(folder))
+        wait_until(lambda: len(history_so_far(folder)) >= at + 2, first)
         deployment.restart_node("2")
-        wait_until(lambda: len(history(folder)) >= at + 5, first)
+        wait_until(lambda: len(history_so_far(folder)) >= at + 5, first)
         deployment.kill(*(process.pid for process in deployment.server_apps()))
         second = deployment.submit(app, {**config, "resume": str(folder)})
         verdict = second.wait()
         assert verdict.completed, verdict.log[-3000:]
         resumed = tmp_path / second.run_id
-    rounds = history(resumed)
+    rounds = history_so_far(resumed)
     assert [done["round"] for done in rounds] == list(range(1, len(rounds) + 1))
-    assert rounds[: at + 5] == history(folder)[: at + 5]
+    assert rounds[: at + 5] == history_so_far(folder)[: at + 5]
     clocks = [done["clock"] for done in rounds]
     assert clocks == sorted(clocks)
     assert "2" in {name for done in rounds[-8:] for name in done["participants"]}
@@ -201,8 +197,8 @@ def test_a_server_killed_with_tasks_out_forgets_no_charge_and_needs_nobody(
         verdict = deployment.submit(app, config).wait()  # as a supervisor does
         assert verdict.completed, verdict.log[-3000:]
     (folder,) = (tmp_path / "runs").glob("*/")
-    folded = [name for done in history(folder) for name in done["participants"]]
-    assert [done["round"] for done in history(folder)] == list(range(1, len(folded) + 1))
+    folded = [name for done in history_so_far(folder) for name in done["participants"]]
+    assert [done["round"] for done in history_so_far(folder)] == list(range(1, len(folded) + 1))
     assert folded.count("0") == 2  # and one that was lost
     account = json.loads((folder / "privacy.json").read_text())["agents"]
     for name in "012":
@@ -231,7 +227,7 @@ def test_ledgers_count_the_tasks_that_were_computed(tmp_path: Path, app: Path) -
         assert verdict.completed, verdict.log[-3000:]
     account = json.loads((folder / "privacy.json").read_text())
     assert account["private"]
-    folded = [name for done in history(folder) for name in done["participants"]]
+    folded = [name for done in history_so_far(folder) for name in done["participants"]]
     assert {name: folded.count(name) for name in "012"} == {"0": 2, "1": 3, "2": 3}
     for name in "012":
         ledger = tmp_path / f"ledger-{name}.jsonl"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from privet.agents.unsigned import UNSIGNED
 from privet.sim.inline import run_inline
 from support.paths import ROOT
 from support.processes import LONG, Deployment, Run
+from support.run_files import history_so_far
 from support.tls import make_certificates
 
 pytestmark = [pytest.mark.deployment, pytest.mark.slow]
@@ -38,11 +38,6 @@ def start(deployment: Deployment, count: int = 3, **extra: Any) -> None:
     deployment.wait_for_nodes()
 
 
-def history(folder: Path) -> list[dict[str, Any]]:
-    file = folder / "history.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-
-
 def wait_until(condition: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + LONG
     while not condition():
@@ -63,7 +58,7 @@ def submitted(deployment: Deployment, output: Path, **config: Any) -> tuple[Run,
 
 def same_as_absence(folder: Path, output: Path, **config: Any) -> bool:
     """Whether the model is that of an inline run in which the missing agents were not asked."""
-    schedule = ";".join(",".join(done["participants"]) for done in history(folder))
+    schedule = ";".join(",".join(done["participants"]) for done in history_so_far(folder))
     absent = {
         **CONFIG,
         **config,
@@ -78,16 +73,16 @@ def test_killed_supernode_comes_back_and_lost_nothing(tmp_path: Path) -> None:
     with Deployment(tmp_path) as deployment:
         start(deployment)
         run, folder = submitted(deployment, tmp_path)
-        wait_until(lambda: len(history(folder)) >= 1, "round 1 never ended")
+        wait_until(lambda: len(history_so_far(folder)) >= 1, "round 1 never ended")
         deployment.kill_node("1")
-        wait_until(lambda: len(history(folder)) >= 3, "the run stopped with its node")
+        wait_until(lambda: len(history_so_far(folder)) >= 3, "the run stopped with its node")
         deployment.restart_node("1")
         assert run.wait().completed
-    participants = [done["participants"] for done in history(folder)]
+    participants = [done["participants"] for done in history_so_far(folder)]
     assert participants[0] == ["0", "1", "2"]
     assert ["0", "2"] in participants
     assert participants[-1] == ["0", "1", "2"]
-    notes = [note for done in history(folder) for note in done["notes"]]
+    notes = [note for done in history_so_far(folder) for note in done["notes"]]
     assert any(note.startswith("agent 1 was sent its state of round ") for note in notes)
     assert same_as_absence(folder, tmp_path)
 
@@ -100,7 +95,7 @@ def test_a_node_that_sleeps_costs_its_own_rounds_only(tmp_path: Path) -> None:
         with chaos.sleeping("1", 2.0, 6.0):
             run, folder = submitted(deployment, tmp_path, **{"round-timeout": 120.0})
             assert run.wait().completed
-    rounds = history(folder)
+    rounds = history_so_far(folder)
     assert len(rounds) == CONFIG["num-server-rounds"]
     assert set().union(*(done["failures"] for done in rounds)) <= {"1"}
     assert all({"0", "2"} <= set(done["participants"]) for done in rounds)
@@ -112,7 +107,7 @@ def test_run_goes_on_after_its_server_was_killed(tmp_path: Path, victim: str) ->
     with Deployment(tmp_path) as deployment:
         start(deployment)
         _, folder = submitted(deployment, tmp_path)
-        wait_until(lambda: len(history(folder)) >= 3, "round 3 never ended")
+        wait_until(lambda: len(history_so_far(folder)) >= 3, "round 3 never ended")
         if victim == "superlink":
             deployment.kill_superlink()
             deployment.start_superlink()
@@ -121,7 +116,7 @@ def test_run_goes_on_after_its_server_was_killed(tmp_path: Path, victim: str) ->
             deployment.kill(*(process.pid for process in deployment.server_apps()))
         run, resumed = submitted(deployment, tmp_path, resume=str(folder))
         assert run.wait().completed
-    assert [done["round"] for done in history(resumed)] == [1, 2, 3, 4, 5, 6]
+    assert [done["round"] for done in history_so_far(resumed)] == [1, 2, 3, 4, 5, 6]
     assert same_as_absence(resumed, tmp_path)
 
 
@@ -155,7 +150,7 @@ def test_killed_between_ledger_and_reply_the_round_is_paid_for(tmp_path: Path) -
         again, folder = submitted(deployment, tmp_path, **{**config, "local-epochs": 2})
         assert again.wait().completed
     assert len(ledger.read_text().splitlines()) == 3
-    assert history(folder)[-1]["participants"] == ["0"]
+    assert history_so_far(folder)[-1]["participants"] == ["0"]
 
 
 def test_tls_and_node_authentication(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from privet.sim.inline import run_inline
 from support.cli import privet
 from support.paths import ROOT
 from support.processes import Deployment, Verdict
+from support.run_files import history
 
 pytestmark = pytest.mark.deployment
 
@@ -89,10 +90,6 @@ def run(deployment: Deployment, folder: Path, **config: Any) -> tuple[Verdict, P
     submitted = deployment.submit(ROOT, {**config, "output-dir": str(folder)})
     verdict = submitted.wait()
     return verdict, folder / submitted.run_id
-
-
-def history(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.parametrize(

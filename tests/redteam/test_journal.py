@@ -35,6 +35,7 @@ from privet.sim.engine import InlineGrid
 from privet.sim.grid import FIRST_NODE
 from privet.strategies import DPFedSGD
 from redteam.harness import spent
+from support.run_files import Killed
 
 AGENTS = 4
 KEYS: dict[str, Any] = {
@@ -45,10 +46,6 @@ KEYS: dict[str, Any] = {
     "num-server-rounds": 8,
     "partition": "iid",
 }
-
-
-class Killed(BaseException):
-    """Ends a run as a lost process does: nothing is written any more."""
 
 
 class Dies(InlineGrid):

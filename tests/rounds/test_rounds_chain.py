@@ -23,6 +23,7 @@ from privet.sim.inline import grid_of
 from privet.strategies import Fraction
 from privet.testing.subject import Subject
 from support.federations import app_of, logistic_agents, model, train
+from support.run_files import Killed
 
 AGENTS, FEW = 16, Fraction(0.25)
 
@@ -251,10 +252,6 @@ def test_without_its_first_part_nothing_is_left_and_one_line_says_so(file: Path)
 
 
 # ------------------------------------------------------------------ a process that dies
-
-
-class Killed(BaseException):
-    """Ends a run as a lost process does."""
 
 
 @pytest.mark.parametrize("call", ["link", "replace", "unlink"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import sys
@@ -18,6 +17,7 @@ from privet.server_apps.execute import headline
 from privet.server_apps.run_folder import RunFolder
 from privet.sim.inline import run_inline
 from support.reports import Page
+from support.run_files import summary
 
 MODULE = "privet.server_apps.execute"
 
@@ -25,11 +25,6 @@ MODULE = "privet.server_apps.execute"
 def settings(folder: Path, **given: Any) -> dict[str, Any]:
     keys = {"num-agents": 4, "num-server-rounds": 3, "output-dir": str(folder)}
     return keys | {key.replace("_", "-"): value for key, value in given.items()}
-
-
-def summary(folder: Path) -> dict[str, Any]:
-    read: dict[str, Any] = json.loads((folder / "summary.json").read_text())
-    return read
 
 
 @pytest.mark.curves

@@ -17,6 +17,7 @@ from privet.server_apps.execute import headline
 from privet.server_apps.keep_best import BEST_FILE, NOT_COVERED, KeepBest
 from privet.sim.inline import run_inline
 from support.reports import Page
+from support.run_files import history
 
 # Its accuracy rises, falls and rises again: the best round is neither the first nor the last.
 UNSTEADY = {"algorithm": "dp-fedsgd", "step-size-base": 3.0, "evaluate-every": 1}
@@ -26,10 +27,6 @@ PRIVATE = {"target-epsilon": 4.0, "clip": 1.0, "row-norm": 1.0, "local-solver": 
 def keys(folder: Path, rounds: int, **given: Any) -> dict[str, Any]:
     base = {"num-agents": 3, "num-server-rounds": rounds, "output-dir": str(folder)}
     return base | {key.replace("_", "-"): value for key, value in given.items()}
-
-
-def history(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
 
 
 def model_of_round(folder: Path, number: int, given: dict[str, Any]) -> np.ndarray:

@@ -27,12 +27,7 @@ from privet.server_apps.control import Alarms, Control, _names
 from privet.server_apps.telemetry import Metrics, _Server, served
 from privet.sim.inline import run_inline
 from support.keeper import free_ports
-
-
-def settings(folder: Path, **given: Any) -> dict[str, Any]:
-    keys = {"num-agents": 4, "num-server-rounds": 4, "output-dir": str(folder), "features": 3}
-    keys |= {"dataset": "synthetic", "examples-per-agent": 20}
-    return keys | {key.replace("_", "-"): value for key, value in given.items()}
+from support.run_files import settings
 
 
 def after_round(monkeypatch: Any, number: int, action: Any) -> None:

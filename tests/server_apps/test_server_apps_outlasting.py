@@ -28,17 +28,7 @@ from privet.server_apps.evaluation import Evaluation
 from privet.server_apps.execute import headline
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
-
-
-def settings(folder: Path, **given: Any) -> dict[str, Any]:
-    keys = {"num-agents": 4, "num-server-rounds": 4, "output-dir": str(folder), "features": 3}
-    keys |= {"dataset": "synthetic", "examples-per-agent": 20}
-    return keys | {key.replace("_", "-"): value for key, value in given.items()}
-
-
-def summary(folder: Path) -> dict[str, Any]:
-    read: dict[str, Any] = json.loads((folder / "summary.json").read_text())
-    return read
+from support.run_files import Killed, settings, summary
 
 
 def rounds_in(folder: Path) -> list[int]:
@@ -48,10 +38,6 @@ def rounds_in(folder: Path) -> list[int]:
 
 def model(folder: Path) -> Any:
     return read_npz(folder / "model.npz")["x"]
-
-
-class Killed(BaseException):
-    """Ends a run as a lost process does: nothing is written any more."""
 
 
 def killed_after(monkeypatch: Any, rounds: int) -> None:

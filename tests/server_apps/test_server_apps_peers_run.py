@@ -26,6 +26,7 @@ from support.graph_servers import (
     unit_config,
     unit_grid,
 )
+from support.run_files import history
 
 COMMON: dict[str, Any] = {
     "num-server-rounds": 4,
@@ -49,10 +50,6 @@ def serve(hosts: Hosts, name: str, output: Path, run_id: str = "", **changed: An
     """Run a unit's ServerApp with its two agents on the in-process engine."""
     config = {**unit_config(hosts, name, **COMMON), "output-dir": str(output), **changed}
     return execute(unit_grid(config), read_config(config), run_id or f"unit-{name}")
-
-
-def history(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.parametrize("kind", ["homomorphic", "random"])

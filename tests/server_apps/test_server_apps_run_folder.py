@@ -32,13 +32,10 @@ from privet.server_apps.execute import Finished
 from privet.server_apps.keep_best import KeepBest
 from privet.server_apps.run_folder import RunFolder
 from privet.sim.engine import InlineGrid
+from support.run_files import Killed
 
 AGENTS = 4
 ROUNDS = 7
-
-
-class Killed(BaseException):
-    """Ends a run as a lost process does."""
 
 
 class Dies(InlineGrid):

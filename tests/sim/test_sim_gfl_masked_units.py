@@ -15,6 +15,7 @@ from privet.sim.engine import InlineGrid
 from privet.sim.grid import App
 from privet.sim.inline import configured_app
 from support.graph_servers import Hosts, at_once, simulated, unit_config, unit_grid
+from support.run_files import history
 
 UNITS, EACH, DIM, ROUNDS = 3, 3, 2, 3
 COMMON: dict[str, Any] = {
@@ -47,10 +48,6 @@ def serve(
     config = {**unit_config(hosts, name, **MASKED), "output-dir": str(output), **changed}
     grid = unit_grid(config, app)
     return execute(grid, read_config(config), f"unit-{name}").folder, grid
-
-
-def history(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
 
 
 def models(config: dict[str, Any]) -> Any:

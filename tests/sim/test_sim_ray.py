@@ -39,7 +39,7 @@ from privet.sim.ray.engine import RayGrid
 from privet.sim.ray.session import _processes, ray_session
 from privet.sim.sweep import SweepError, sweep
 from privet.strategies import Failure, FailureCode, FedPDM, FedPLT, Fraction, PrivetResult, Schedule
-from support.federations import FaultyGrid, logistic_agents, lose_state, position, zeros
+from support.federations import FaultyGrid, bits, logistic_agents, lose_state, position, zeros
 from support.keeper import free_ports
 from support.memory import resident_megabytes
 from support.paths import ROOT
@@ -171,10 +171,6 @@ def inline(**faults: Any) -> FaultyGrid:
     return FaultyGrid(
         client_app(None, lambda context: PROBLEMS[position(context)]), AGENTS, dict(**faults)
     )
-
-
-def bits(result: PrivetResult) -> bytes:
-    return b"".join(np.asarray(record["x"].numpy()).tobytes() for record in result.models.values())
 
 
 def run(strategy: Any, grid: Any, rounds: int, **options: Any) -> PrivetResult:

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
@@ -24,8 +23,8 @@ from privet.sim.engine import InlineGrid
 from privet.sim.ray import batches
 from privet.sim.ray.engine import RayGrid
 from privet.sim.ray.session import ray_session
-from privet.strategies import FedPDM, PrivetResult
-from support.federations import logistic_agents, position, zeros
+from privet.strategies import FedPDM
+from support.federations import bits, logistic_agents, position, zeros
 from support.keeper import Marked
 from support.paths import ROOT
 from support.ray_hosts import LONG, STORE, RayHosts
@@ -51,10 +50,6 @@ def make_app() -> Any:
         return client_app(None, lambda context: problems[position(context)])
 
     return make
-
-
-def bits(result: PrivetResult) -> bytes:
-    return b"".join(np.asarray(record["x"].numpy()).tobytes() for record in result.models.values())
 
 
 def wait_for_a_process_on(grid: RayGrid, count: int) -> None:

@@ -19,14 +19,13 @@ from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT, Fraction, Schedule
 from privet.testing.runs import agent_states
 from privet.wire import ring
-from support.federations import app_of, position, zeros
+from support.federations import app_of, model, position, zeros
 from support.masked import (
     COUNT,
     DIM,
     MAKE,
     ROUNDS,
     grid_for,
-    model,
     payload_of,
     play,
     recorded,

@@ -28,6 +28,7 @@ from support.federations import (
     logistic_agents,
     lose_reply,
     lose_state,
+    model,
     position,
     zeros,
 )
@@ -36,7 +37,6 @@ from support.masked import (
     MAKE,
     Recorder,
     grid_for,
-    model,
     payload_of,
     play,
     recorded,

@@ -18,7 +18,7 @@ from privet.rounds.participation import Fraction
 from privet.sim.engine import InlineGrid
 from privet.sim.trusting import trusting_nodes
 from privet.strategies import DPFedSGD, FedPDM
-from support.federations import FaultyGrid, app_of, lose_reply
+from support.federations import FaultyGrid, app_of, lose_reply, model
 from support.masked import ridge_agents, start_at
 
 pytestmark = pytest.mark.usefixtures("clock")
@@ -42,10 +42,6 @@ def play(
 def sharing(folder: Path, colluders: int = 1, count: int = COUNT, **options: Any) -> Any:
     nodes = trusting_nodes(folder, map(str, range(count)), colluders)
     return play(nodes, count=count, secure_sum=True, noise_sharing=True, **options)
-
-
-def model(result: Any) -> Any:
-    return result.arrays["x"].numpy()
 
 
 @pytest.mark.parametrize("who", [None, Fraction(0.6)])

@@ -46,6 +46,11 @@ def model(result: PrivetResult) -> NDArray[Any]:
     return result.arrays["x"].numpy()
 
 
+def bits(result: PrivetResult) -> bytes:
+    """Return the bytes of the models of all rounds."""
+    return b"".join(np.asarray(record["x"].numpy()).tobytes() for record in result.models.values())
+
+
 def train(
     problems: list[Any],
     rounds: int,

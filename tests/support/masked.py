@@ -62,10 +62,6 @@ def grid_for(name: str, count: int = COUNT, faults: Any = None, **options: Any) 
     return InlineGrid(app, count) if faults is None else FaultyGrid(app, count, faults)
 
 
-def model(result: Any) -> Any:
-    return result.arrays["x"].numpy()
-
-
 class Recorder(FaultyGrid):
     """Keeps every training message with its reply."""
 

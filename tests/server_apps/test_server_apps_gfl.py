@@ -30,6 +30,7 @@ from privet.strategies import GFL
 from privet.strategies.gfl.account import Links, Spending, gfl_account
 from privet.strategies.gfl.graph import graph_edges, metropolis
 from privet.strategies.gfl.measures import GflMeasures
+from privet.strategies.gfl.mixing import LocalMixer
 from support.opened import opened
 
 RUN: dict[str, Any] = {
@@ -159,6 +160,30 @@ def test_a_repeated_round_is_one_release_more_on_the_links() -> None:
     counts = {1: 1, 2: 1, 3: 3, 4: 1, 5: 1, 6: 2}
     loss = math.sqrt(sum(n * (2 * 0.5 * 0.5 * j / 2.0) ** 2 for j, n in counts.items()))
     assert 1 <= more / gaussian_epsilon(loss, 1e-5) < 1.001
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, RuntimeError])
+def test_models_that_left_in_a_round_that_ends_the_run_are_counted(
+    error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The units have sent each other their models of round 3 by then."""
+    folder = tmp_path / "run"
+    _, whole = run({**NOISY, "num-server-rounds": 3}, tmp_path / "whole")
+    mix, left = LocalMixer.mix, []
+
+    def until_round_3(self: LocalMixer, round_: int, *rest: Any, **options: Any) -> Any:
+        done = mix(self, round_, *rest, **options)
+        left.append(round_)
+        if round_ == 3:
+            raise error
+        return done
+
+    monkeypatch.setattr(LocalMixer, "mix", until_round_3)
+    with pytest.raises(error):
+        run_inline({**NOISY, "num-server-rounds": 5, "output-dir": str(tmp_path)}, "run")
+    assert left == [1, 2, 3]
+    account = json.loads((folder / "privacy.json").read_text())
+    assert entries(account)["links"]["epsilon"] == entries(whole)["links"]["epsilon"]
 
 
 @pytest.mark.parametrize(

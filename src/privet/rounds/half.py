@@ -309,9 +309,9 @@ class ServerHalf(ServerMethod[S]):
         return self.completed(state)
 
     def resumed(self, state: S, asked: Sequence[int]) -> S:
-        """Return a checkpoint's state for a resume of a private run.
+        """Return a state with which a private run is resumed, or ends while it folds uploads.
 
-        ``asked`` are the rounds after the checkpoint that agents were asked for, once for each
+        ``asked`` are the rounds after the state's that agents were asked for, once for each
         request: what the server released in them is not known.
         """
         return state

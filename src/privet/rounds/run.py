@@ -1066,8 +1066,11 @@ class Run:
     def count_unfinished(self) -> None:
         """Count as releases what agents were asked for at a run's end and nobody reads.
 
-        These are the tasks that agents still have, and the requests of a round that was cut off.
+        These are the tasks that agents still have, and the requests of a round that was cut off:
+        while its uploads were folded, a server may have sent what it made of them to others.
         """
+        if self.folding:
+            self.session.state = self.half.resumed(self.session.state, [self.pending.round])
         roster, noises = self.session.roster, self.session.noises
         tasks = self.collector.unfinished(self.session)
         left = [(name, task.version, 1) for name, task in tasks.items()]

@@ -341,6 +341,34 @@ def test_an_agent_whose_tasks_come_to_nothing_is_asked_no_more(
     assert [account[name].messages for name in "0123"] == [8, 8, REPEATS, 8]
 
 
+@pytest.mark.parametrize("what", ["the record", "its form", "the round"])
+def test_a_reply_that_cannot_be_read_is_charged(what: str) -> None:
+    """Its agent has drawn the noise, and no later reply of it may come."""
+
+    class Unreadable(Silent):
+        def deliver(self, message: Message) -> Message | None:
+            reply = super().deliver(message)
+            if self.counted["2"] == 2 and reply is not None and reply.has_content():
+                agent = self.contexts[message.metadata.dst_node_id].node_config["partition-id"]
+                record: Any = reply.content.get("privet")
+                if agent != 2 or record is None or "about" not in record:
+                    return reply
+                if what == "the record":
+                    del reply.content["privet"]
+                else:
+                    about = {**json.loads(record["about"]), "round": 9}
+                    record["about"] = json.dumps(about) if what == "the round" else "{"
+            return reply
+
+    noised: dict[str, Any] = {"clip": 1.0, "noise_scale": 1.0, "step_size_base": 0.1}
+    grid = Unreadable("dp-fedsgd")
+    result = DPFedSGD(num_agents=AGENTS, min_agents=2, **noised).start(grid, start(), num_rounds=2)
+    assert "2" in result.history[1].failures
+    messages = {name: account.messages for name, account in result.privacy.agents.items()}
+    assert messages == dict(grid.counted)
+    assert messages["2"] == 2
+
+
 @pytest.mark.usefixtures("clock")
 def test_short_processes_ask_an_agent_no_oftener_than_a_long_one(tmp_path: Path) -> None:
     """Two rounds a process, by ``resume=auto``; a person may name the folder and ask it again."""

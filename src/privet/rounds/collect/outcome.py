@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from privet.core import NotFiniteError, PrivetError, RunError, UploadError, mapped
+from privet.core import NotFiniteError, PrivetError, RunError, UploadError, WireError, mapped
 from privet.core.errors import FruitlessError, HopelessError, listed, one_line
 from privet.kernel import AgentLedger
 from privet.wire import Update
@@ -319,6 +319,8 @@ class Outcome:
             self.note_lost(name, CLIENT_APP_FAILED, agents, as_before=False)
             # What it is charged for brings nothing.
             self.session.roster.leave_out(name, str(error), any_node=True)
+        elif isinstance(error, WireError) and self.unanswered.get(name):  # its cost is not read
+            self.note_lost(name, CLIENT_APP_FAILED, agents)
         known = isinstance(error, PrivetError)
         why = one_line(str(error) if known else f"reply cannot be used ({error!r})")
         log.warning("round %d: agent %s dropped: %s", self.round, name, why, exc_info=not known)

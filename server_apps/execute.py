@@ -167,7 +167,7 @@ def _begin(grid: Grid, config: Config, run_id: str, held: ExitStack) -> Finished
             source = RunFolder.of(config["resume"]) if private and config["resume"] else folder
             if earlier is None:
                 held.enter_context(folder.held())
-            folder.require_unspent(config["resume"])
+            folder.require_unspent(config["resume"], private=private)
             with source.held_as_source(folder), _missing_named(config):
                 noted = (Noted(folder, source),) if private else ()
                 return _execute(

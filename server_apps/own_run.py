@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
 
+from privet.core import ConfigError
 from privet.core.exits import EXIT_CODE
+from privet.rounds.keep.checkpoint import Checkpoint
 from privet.strategies import PrimalDualStrategy
 from privet.wire.contract import means_privacy
 
@@ -61,7 +62,8 @@ def run_and_save(
     Raises
     ------
     ConfigError
-        If the folder cannot be made, or holds a private run and ``resume`` is not given.
+        If the folder cannot be made, or holds a private run and ``resume`` is not given; if a
+        private run is to go on from a `Checkpoint` in place of a folder.
     RunError
         If the run cannot go on. History, checkpoint, account and summary are in the folder.
     FruitlessError
@@ -75,7 +77,14 @@ def run_and_save(
         or float(settings.get("target-epsilon", 0.0)) > 0
     )
     source = folder
-    if private and resume and isinstance(resume, str | Path):
+    if isinstance(resume, Checkpoint):
+        if private:
+            raise ConfigError(
+                "resume: a private run goes on from its folder, which is held and closed to "
+                "others: give the folder's path in place of a checkpoint that was read"
+            )
+        resume = None
+    elif private and resume:
         source = RunFolder.of(resume)
     noted = (Noted(folder, source),) if private else ()
     observers = (*noted, *options.pop("observers", ()))
@@ -91,7 +100,7 @@ def run_and_save(
 
     tracking = Tracking((), folder.path, _OWN)
     with folder.held(), source.held_as_source(folder):
-        folder.require_unspent(resume)
+        folder.require_unspent(resume, private=private)
         try:
             result = strategy.start(
                 grid,

@@ -39,7 +39,7 @@ from privet.rounds.keep.journal import has_requests
 from privet.strategies import PrivetResult
 
 from .model_file import FILE, write_model
-from .report.files import PAGE, STATEMENT
+from .report.files import CONTINUED, PAGE, STATEMENT
 
 log = logging.getLogger("flwr.privet")
 
@@ -181,11 +181,11 @@ class RunFolder:
             If the note cannot be written.
         """
         if self.path.resolve() != target.path.resolve():
-            _write_note(self.path / _CONTINUED, str(target.path.absolute()))
+            _write_note(self.path / CONTINUED, str(target.path.absolute()))
 
     def require_end(self) -> None:
         """Refuse a private run that went on in another folder (raises ``HopelessError``)."""
-        note = self.path / _CONTINUED
+        note = self.path / CONTINUED
         there, fault = _note(note)
         if fault or (there and not Path(there).is_absolute()):
             raise HopelessError(
@@ -225,24 +225,28 @@ class RunFolder:
             self.require_end()
             yield
 
-    def require_unspent(self, resume: str | Path | Checkpoint | None) -> None:
+    def require_unspent(self, resume: str | Path | None, *, private: bool) -> None:
         """Refuse to begin a run, or to go on with another folder's, where a private run is.
 
-        ``resume`` is what the run goes on from: nothing, a folder or its file, or what was read.
+        ``resume`` is the folder, or its file, from which the run goes on. A ``private`` run begins
+        in the folder of no run: what that one has spent may be lost.
 
         Raises
         ------
         ConfigError
             If one has asked agents here: its account would be replaced by that of the new run.
         """
-        if isinstance(resume, Checkpoint):
-            return
         if resume and RunFolder.of(resume).path.resolve() == self.path.resolve():
             return
         if has_requests(journal_beside(self.checkpoint)) or _spends(self.path / ACCOUNT):
             raise ConfigError(
                 f"run folder {self.path} holds a private run, whose account would be lost: set "
                 f"resume = {self.path} to go on with it, or choose another name or output-dir"
+            )
+        if private and self.has_begun():
+            raise ConfigError(
+                f"run folder {self.path} holds a run: set resume = {self.path} to go on with it, "
+                "or choose another name or output-dir"
             )
 
     def remove_end(self) -> None:
@@ -310,7 +314,7 @@ class RunFolder:
 
     def _is_open(self, newest: RunFolder) -> bool:
         """Whether another private run asked agents here, did not end, and went on nowhere."""
-        ended = any(os.path.lexists(self.path / name) for name in (SUMMARY, _CONTINUED))
+        ended = any(os.path.lexists(self.path / name) for name in (SUMMARY, CONTINUED))
         asked = has_requests(journal_beside(self.checkpoint))
         return asked and not ended and self.path.name != newest.path.name
 
@@ -348,7 +352,7 @@ class RunFolder:
 
 
 _AT_THE_END = (FILE, ACCOUNT, SUMMARY, PAGE)
-_LAST, _CONTINUED = ".newest-private-run", ".continued"
+_LAST = ".newest-private-run"
 _LONGEST_NOTE = 1 << 14
 """Bytes of a note, which is a path."""
 _BY_HAND = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from privet.rounds.account import not_of
 from privet.rounds.session import Round
 
 from .document import printed
+from .files import CONTINUED
 from .runs import (
     HISTORY,
     PRIVACY,
@@ -106,6 +108,11 @@ def require_private(runs: Sequence[RecordedRun]) -> RecordedRun:
         why = run.privacy.reason.removeprefix("not private: ") or "it has no privacy account"
         raise ReportUsageError(
             f"--statement: {run.name} is not private: {why}; there is none to state"
+        )
+    if os.path.lexists(run.folder / CONTINUED):
+        raise ReportUsageError(
+            f"--statement: {run.name} went on in another folder, which {CONTINUED} names: only "
+            "that run's account holds all that was spent"
         )
     if type(run.summary.get(EXIT_CODE)) is not int:
         raise ReportUsageError(

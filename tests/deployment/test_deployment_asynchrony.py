@@ -29,7 +29,8 @@ CLIENT = '''
 
 import time
 
-from privet.client_apps import client_app, message_round
+from privet.agents import message_round
+from privet.client_apps import client_app
 from privet.data import problem_from_context
 
 granted = message_round.MessageRound.grant

@@ -24,7 +24,8 @@ CLIENT = '''
 import time
 from pathlib import Path
 
-from privet.client_apps import client_app, masking
+from privet.agents import masking
+from privet.client_apps import client_app
 from privet.data import problem_from_context
 
 masked = masking.Masking.payload

@@ -14,6 +14,7 @@ from privet import load_model
 from privet.client_apps import LoopParticipant, client_app, initial_arrays
 from privet.core.errors import ConfigError, HopelessError
 from privet.data import problem_from_context
+from privet.rounds.keep.checkpoint import load
 from privet.server_apps import read_config, run_and_save
 from privet.server_apps.build import build_federation, build_strategy, starting_model
 from privet.server_apps.execute import Finished
@@ -110,6 +111,12 @@ def test_a_private_run_that_goes_on_and_fails_states_all_that_was_spent(
     assert (summary["status"], summary["exit-code"], summary["rounds"]) == ("failed", 1, 4)
     assert "tags" not in summary["config"]
     assert (tmp_path / ".newest-private-run").read_text() == f"{name}\n"
+    with pytest.raises(ConfigError, match="give the folder's path in place of a checkpoint"):
+        play(8, "three", resume=load(folder))
     if elsewhere:
         with pytest.raises(HopelessError, match="went on in"):
             play(6, "three", resume=str(before.folder))
+        for options in ((), ("--verify",)):
+            code, said, error = privet("statement", before.folder, *options)
+            assert (code, said) == (2, "")
+            assert "only that run's account holds all that was spent" in error

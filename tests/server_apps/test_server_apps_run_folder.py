@@ -424,6 +424,19 @@ def test_no_run_begins_in_the_folder_of_a_private_one(
     assert {file.name: file.read_bytes() for file in (tmp_path / "run").glob("*.*")} == there
 
 
+@pytest.mark.parametrize("lost", ["asked.jsonl", "checkpoint.npz", "history.jsonl"])
+def test_no_private_run_begins_where_a_run_has_begun(tmp_path: Path, lost: str) -> None:
+    """One that was killed has no account, and what it asked for may be lost with its journal."""
+    asked: Counter[str] = Counter()
+    dies(tmp_path, asked, 3, private=True)
+    for name in {"asked.jsonl", "privacy.json", lost}:
+        (tmp_path / "run" / name).unlink()
+    before = Counter(asked)
+    with pytest.raises(ConfigError, match="holds a run: set resume"):
+        play(tmp_path, asked, private=True, resume="new")
+    assert asked == before
+
+
 def test_a_live_private_run_is_not_resumed_elsewhere(tmp_path: Path) -> None:
     asked: Counter[str] = Counter()
     dies(tmp_path, asked, 3, private=True)

@@ -69,11 +69,12 @@ def test_without_noise_it_is_flowers_own(name: str, clip: float) -> None:
     assert np.abs(found - expected.arrays["x"].numpy()).max() < 1e-12
 
 
-def test_shared_noise_is_that_of_the_masked_sum() -> None:
+def test_shared_noise_is_that_of_the_masked_sum(tmp_path: Path) -> None:
     """Of N agents of whom t collude, N - t shares hide the update: sqrt(N - t) times less noise."""
     run = {
         "algorithm": "dp-fedavg", "dataset": "synthetic", "examples-per-agent": 40,
         "num-agents": 6, "num-server-rounds": 3, "clip": 0.5, "secure-sum": True,
+        "output-dir": str(tmp_path),
     }  # fmt: skip
     shared = run_inline({**run, "noise-sharing": True, "noise-scale": 1.0}, "a", colluders=2)
     alone = run_inline({**run, "noise-scale": 2.0}, "b")

@@ -80,7 +80,7 @@ def play(
     strategy = MAKERS[name](
         num_agents=AGENTS,
         secure_sum=True,
-        round_timeout=0.3,
+        round_timeout=1.0,
         patience=0,
         participation=Schedule(tuple(tuple(map(str, names)) for names in schedule)),
     )

@@ -198,8 +198,9 @@ def test_a_server_killed_with_tasks_out_forgets_no_charge_and_needs_nobody(
         verdict = deployment.submit(app, config).wait()  # as a supervisor does
         assert verdict.completed, verdict.log[-3000:]
     (folder,) = (tmp_path / "runs").glob("*/")
-    folded = [name for done in history_so_far(folder) for name in done["participants"]]
-    assert [done["round"] for done in history_so_far(folder)] == list(range(1, len(folded) + 1))
+    rounds = history_so_far(folder)
+    assert [done["round"] for done in rounds] == list(range(1, len(rounds) + 1))
+    folded = [name for done in rounds for name in done["participants"]]  # some in one round
     assert folded.count("0") == 2  # and one that was lost
     account = json.loads((folder / "privacy.json").read_text())["agents"]
     for name in "012":

@@ -2,7 +2,7 @@
 # Usage: venv.sh DIRECTORY EXTRAS STAMP...
 # Create the virtual environment DIRECTORY with the first Python >= 3.11 found ($PYTHON is tried
 # first) and install the project and papers/ into it, editable, with the comma-separated EXTRAS; with "dev" among
-# them the dependency group "torch" too, where it can be had. Each STAMP is a file that says for which
+# them the dependency group "torch" too, where its build can be had. Each STAMP is a file that says for which
 # dependencies this was done: nothing is installed where the first of them says those of today.
 # $FLOWER, such as 1.41, puts that version of Flower in the place of the newest, without what it
 # depends on. $COMPILE = no leaves modules to be compiled when they are first imported.
@@ -81,8 +81,11 @@ finish() {
     fi
     stamp "$@"
 }
+# On Linux the CPU build, by its name: the plain wheel brings gigabytes of GPU libraries.
+torch=
+if [ "$(uname -s)" = Linux ]; then torch="torch==2.13.0+cpu"; fi
 case ",$extras," in *,dev,*)
-    if why=$(with_uv -e ".[$extras]" -e papers --group torch 2>&1); then finish "$@"; fi
+    if why=$(with_uv -e ".[$extras]" -e papers $torch --group torch 2>&1); then finish "$@"; fi
     echo "$why" >&2
     echo "goes on without the group torch: the tests of PyTorch will be skipped" >&2
 esac

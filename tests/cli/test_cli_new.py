@@ -27,7 +27,7 @@ from privet.sim.engine import InlineGrid
 from support.cli import privet
 from support.messy import LABEL, write_messy
 from support.processes import Deployment
-from support.simulation import run_simulation
+from support.simulation import NO_INSTALLATION, run_simulation
 from support.wheel import (
     Built,
     bare_environment,
@@ -168,6 +168,21 @@ def test_flower_runs_it(make: Make, model: str, tmp_path: Path) -> None:
         make(model), num_supernodes=2, flwr_home=tmp_path / "flwr", on_line=lines.append
     )
     assert outcome.completed, lines[-20:]
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_flower_runs_the_checkout_with_what_it_installs_for_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As ``flwr run .`` does where nothing is set: uv resolves every extra and every group."""
+    monkeypatch.setenv(NO_INSTALLATION, "0")
+    lines: list[str] = []
+    outcome = run_simulation(
+        ROOT, num_supernodes=2, run_config={"output-dir": str(tmp_path)}, on_line=lines.append
+    )
+    assert outcome.completed, lines[-20:]
+    assert any("dependencies installed" in line for line in lines)
 
 
 @pytest.mark.deployment

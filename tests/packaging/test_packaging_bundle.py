@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import sys
+import tomllib
 import zipfile
+from itertools import chain
 from pathlib import Path
 
 import pytest
 from flwr.cli.build import build_fab_from_files
+from packaging.requirements import Requirement
 
 from support.paths import PACKAGE, ROOT
 from support.wheel import APP, clean_environ, run
@@ -30,6 +33,17 @@ def bundle() -> zipfile.ZipFile:
 def test_it_holds_what_the_app_names_and_no_other(bundle: zipfile.ZipFile) -> None:
     names = {name for name in bundle.namelist() if not name.startswith(".info/")}
     assert names == set(APP)
+
+
+def test_every_package_index_has_what_flower_resolves_for_it(bundle: zipfile.ZipFile) -> None:
+    """Flower has uv resolve extras and groups too; a build with a local version is in no index."""
+    project = tomllib.loads(bundle.read("pyproject.toml").decode())
+    extras = project["project"]["optional-dependencies"].values()
+    groups = project["dependency-groups"].values()
+    needed = [*project["project"]["dependencies"], *chain.from_iterable([*extras, *groups])]
+    assert len(needed) > 20
+    local = [one for one in needed if "+" in str(Requirement(one).specifier)]
+    assert not local
 
 
 @pytest.mark.parametrize("app", ["flower_server", "flower_client"])

@@ -29,8 +29,9 @@ KEYS = [
 
 
 def test_flower_knows_the_same_keys_with_the_same_defaults() -> None:
+    """But for the number of agents: `flwr run .` alone simulates two nodes."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert project["tool"]["flwr"]["app"]["config"] == defaults()
+    assert project["tool"]["flwr"]["app"]["config"] == {**defaults(), "num-agents": 2}
 
 
 @pytest.mark.parametrize(("owner", "key"), KEYS, ids=lambda value: getattr(value, "name", value))

@@ -22,6 +22,7 @@ from privet.cli.new import toml
 from .keeper import Processes, free_ports, wait_until_listening
 from .processes import ConfigValue, Verdict
 
+NO_INSTALLATION = "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -156,13 +157,13 @@ def _runs(processes: Processes) -> list[dict[str, str]]:
 
 
 def _environment(home: Path, scratch: Path) -> dict[str, str]:
-    """Return the environment of a run: quiet, without downloads, one BLAS thread each."""
+    """Return the environment of a run: quiet, one BLAS thread each, no downloads unless set."""
     environment = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"}
     environment |= {
         "FLWR_HOME": str(home),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        NO_INSTALLATION: os.environ.get(NO_INSTALLATION, "1"),
         "RAY_USAGE_STATS_ENABLED": "0",
         # Silences a warning of Ray that concerns machines with GPUs only.
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",

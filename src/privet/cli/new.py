@@ -46,7 +46,6 @@ def new(
     """Write a Flower app that depends on Privet and runs with `flwr run`."""
     from privet.core import ConfigError
     from privet.core.errors import did_you_mean
-    from privet.server_apps.config import defaults
 
     if not where.strip():
         raise ConfigError("new: name the folder to write, e.g. privet new my-app")
@@ -68,8 +67,7 @@ def new(
         _library("simulation,plots"),
         *(["torch>=2.4"] if model == "torch" else []),
     ]
-    table = {**defaults(), "num-agents": 2}
-    config: Mapping[str, Any] = table if model == "table" else MODEL_CONFIG
+    config: Mapping[str, Any] = app_config() if model == "table" else MODEL_CONFIG
     substitutions = {
         "name": name.lower(),
         "module": module,
@@ -100,6 +98,13 @@ def new(
         )
     else:
         print(f"{folder}: a Flower app. Next: {command}")
+
+
+def app_config() -> dict[str, str | int | float | bool]:
+    """Return every key and its value in an app: `flwr run` alone simulates two nodes."""
+    from privet.server_apps.config import defaults
+
+    return {**defaults(), "num-agents": 2}
 
 
 def toml(config: Mapping[str, str | int | float | bool]) -> str:

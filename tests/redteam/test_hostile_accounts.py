@@ -304,8 +304,11 @@ def test_the_account_of_the_longest_run_whose_noise_changes_is_read(name: str) -
     assert len(AgentLedger.from_json(account.to_json()).entries) == rounds
 
 
-def test_random_accounts_cost_a_node_little(tmp_path: Path, honest: Cost) -> None:
-    for seed in range(40):
+@pytest.mark.parametrize(
+    "seeds", [range(6), pytest.param(range(6, 40), marks=pytest.mark.slow)], ids=["6", "34 more"]
+)
+def test_random_accounts_cost_a_node_little(seeds: range, tmp_path: Path, honest: Cost) -> None:
+    for seed in seeds:
         folder = tmp_path / str(seed)
         folder.mkdir()
         node = Node(folder, problem(), relation="add-remove")
@@ -366,7 +369,7 @@ def usual() -> Cost:
     return cost(lambda: played("", ""))
 
 
-@pytest.mark.parametrize("where", ["enrolment", "upload"])
+@pytest.mark.parametrize("where", ["enrolment", pytest.param("upload", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ACCOUNTS)
 def test_an_account_that_an_agent_states_ends_no_run(name: str, where: str, usual: Cost) -> None:
     results: list[Any] = []
@@ -409,7 +412,7 @@ def test_epsilon_of_ever_more_uses_is_never_below_that_of_fewer(uses: int) -> No
     assert many >= sampled_epsilon(0.0, ((mu, q, max(1, uses // 2)),), delta)
 
 
-@pytest.mark.parametrize("beside", [0.0, 0.5])
+@pytest.mark.parametrize("beside", [0.5, pytest.param(0.0, marks=pytest.mark.slow)])
 def test_a_law_has_a_bounded_number_of_points(
     beside: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -681,7 +684,7 @@ ENROLMENTS = {
 }
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("asynchronous", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("field", "said"), sorted(ENROLMENTS))
 def test_no_text_of_an_enrolment_ends_a_run(
     field: str, said: str, asynchronous: bool, usual: Cost

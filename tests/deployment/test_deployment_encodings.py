@@ -16,7 +16,7 @@ from support.paths import ROOT
 from support.processes import Deployment
 from support.sites import nodes, rows, table
 
-pytestmark = pytest.mark.deployment
+pytestmark = [pytest.mark.deployment, pytest.mark.slow]
 
 PERMUTED = ("died", "ward", "sodium", "age")
 

@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 
-from privet.cli.tune import _figures, _SearchResult
-from privet.sim.race import RaceOutcome
-from privet.sim.tuning import Budget, Trial
+from privet.cli.search_result import SearchResult
 from privet.strategies import FedPLT
 from support.cli import privet
 
@@ -31,7 +29,7 @@ def test_settings_are_whole_however_narrow_the_terminal(
         ({"dual-step-size": step, "gradient-tracking-step-size": step}, dict.fromkeys(names, 12345))
         for step in (0.1234, 0.5678)
     ]
-    _SearchResult("2 settings", None, rows).show(2, json_lines=False)
+    SearchResult("2 settings", None, rows).show(2, json_lines=False)
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0] for line in lines if line.startswith("dual")] == [
         "dual-step-size 0.1234",
@@ -175,26 +173,33 @@ def strict(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
-def test_numbers_that_are_not_finite_are_valid_json(capsys: pytest.CaptureFixture[str]) -> None:
-    lost = RaceOutcome(False, 3, 3, 12, 6, math.inf, (math.inf, math.nan))
-    trial = Trial({"rho": 1.0}, (lost,), math.inf)
-    figures = _figures(trial, Budget(1, 1e308, 1e308))
-    predicted = {
-        "spectral-radius": math.nan,
-        "norm": math.inf,
-        "rounds": math.inf,
-        "cost": math.nan,
-    }
-    found = _SearchResult("", None, [(trial.settings, figures)])
+@pytest.mark.parametrize(
+    ("figures", "written"),
+    [
+        (
+            {"reached": False, "iterations": 3, "gradients": 12, "cost": math.inf},
+            {"reached": False, "iterations": 3, "gradients": 12, "cost": "inf"},
+        ),
+        (
+            {"spectral-radius": math.nan, "norm": math.inf, "rounds": math.inf, "cost": math.nan},
+            {"spectral-radius": None, "norm": "inf", "rounds": "inf", "cost": None},
+        ),
+    ],
+)
+def test_numbers_that_are_not_finite_are_valid_json(
+    figures: dict[str, Any], written: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = SearchResult("", None, [({"rho": 1.0}, figures)])
     found.show(8, json_lines=True)
-    shown = strict(capsys.readouterr().out)
-    assert (shown["rho"], shown["gradients"], shown["cost"]) == (1.0, 12, "inf")
+    assert strict(capsys.readouterr().out) == {"rho": 1.0, **written}
     found.show(8, json_lines=False)
-    assert "no" in capsys.readouterr().out
-    _SearchResult("", None, [({"rho": 1.0}, predicted)]).show(8, json_lines=True)
-    row = strict(capsys.readouterr().out)
-    assert (row["spectral-radius"], row["norm"]) == (None, "inf")
-    assert (row["rounds"], row["cost"]) == ("inf", None)
+    assert ("no" in capsys.readouterr().out.split()) == ("reached" in figures)
+
+
+def test_a_cost_beyond_all_numbers_is_valid_json() -> None:
+    (row,) = rows(*RUNS, "--gradient-cost=1e308", "--communication-cost=1e308")
+    assert row["gradients"] > 1
+    assert row["cost"] == "inf"
 
 
 def test_the_theory_says_that_a_run_without_its_settings_is_quicker() -> None:

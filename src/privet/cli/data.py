@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +19,7 @@ from .keys import ConfigOption, JsonOption, completed
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from privet.core import ConfigError
     from privet.data import Dataset, Federation
     from privet.data.dataset import Fault
     from privet.data.source_column import SourceColumn
@@ -48,59 +49,50 @@ _UNLIKE = (
 _IN_THE_FILE = "no key repairs all of it: edit the file, then check it again"
 
 
+TablesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[FILE]... [KEY=VALUE]...",
+        help="A table (CSV, TSV, Parquet, or a folder of them), and run-config keys as for "
+        "privet run; without a file, the data set of the keys. Several tables are compared, as "
+        "those of sites with files of their own.",
+        autocompletion=completed,
+    ),
+]
+SchemaOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--schema",
+        metavar="OUT",
+        help="Write the ranges and categories of the table's columns to a new TOML file, to be "
+        "replaced by public ones and given as the key schema.",
+    ),
+]
+
+
 def data(
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[FILE]... [KEY=VALUE]...",
-            help="A table (CSV, TSV, Parquet, or a folder of them), and run-config keys as for "
-            "privet run; without a file, the data set of the keys. Several tables are compared, as "
-            "those of sites with files of their own.",
-            autocompletion=completed,
-        ),
-    ] = None,
+    arguments: TablesArgument = None,
     config: ConfigOption = None,
-    schema: Annotated[
-        Path | None,
-        typer.Option(
-            "--schema",
-            metavar="OUT",
-            help="Write the ranges and categories of the table's columns to a new TOML file, to be "
-            "replaced by public ones and given as the key schema.",
-        ),
-    ] = None,
+    schema: SchemaOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show the columns, types and labels that a run would read, and what each agent would get; of
     several tables, in what they differ."""
     from privet.core import ConfigError
-    from privet.data import DataError, federation_from_config
     from privet.data.settings import DATA_KEYS
     from privet.data.tables.faults import TableError
-    from privet.data.tables.files import node_files
-    from privet.data.tables.schema import write_schema
     from privet.server_apps import read_config
     from privet.server_apps.build import agents_of
 
-    words = arguments or []
-    files = [word for word in words if _is_file(word)]
-    given = given_keys([word for word in words if word not in files], config)
-    if len(files) > 1 and schema:
-        raise ConfigError(f"--schema: expected one file, found {', '.join(files)}")
-    if files and "data-path" in given:
-        raise ConfigError(f"data-path = {given['data-path']}: the file is {files[0]}; give one")
+    files, given = _files_and_keys(arguments or [], config, schema)
     if len(files) > 1:
         if not compare(files, given, as_json=as_json):
             raise typer.Exit(2)
         return
-    if files:
-        path = given_keys([f"data-path={json.dumps(files[0], ensure_ascii=False)}"])
-        given = {"dataset": "csv", **given, **path}
     resolved = read_config(given)
     agents = agents_of(resolved)
-    unfit = None
     try:
-        federation = federation_from_config(resolved, agents)
+        federation, unfit = _dealt(resolved, agents)
     except TableError as error:
         faults, keys, left = _mended(resolved, agents, error)
         if as_json:
@@ -112,13 +104,6 @@ def data(
         if schema:
             print(f"{schema} is not written before the table can be read", file=sys.stderr)
         raise typer.Exit(2) from None
-    except DataError as error:
-        # Show the table even if it cannot be partitioned as requested.
-        unfit, whole = ConfigError(str(error)), {**resolved, "partition": "iid"}
-        try:
-            federation = federation_from_config(whole, 1)
-        except DataError:
-            raise unfit from None
     dataset = federation.dataset
     if schema and not dataset.source_columns:
         raise ConfigError(f"--schema: dataset {dataset.name} has fixed columns")
@@ -127,32 +112,105 @@ def data(
         _show_columns(dataset, others)
     if unfit:
         raise unfit
-    of_nodes = node_files(files[0]) if files and not resolved["id-column"] else []
-    unlike = refused(of_nodes, given) if len(of_nodes) > 1 else {}
+    unlike = _refused_nodes(files, given, resolved)
     if as_json:
         shown = _as_json(federation, resolved["partition"], others)
         print(json.dumps({**shown, "refused-nodes": unlike}))
     else:
         _show_agents(federation, resolved["partition"])
     if schema:
-        try:
-            with schema.open("x", encoding="utf-8") as file:
-                file.write(write_schema(dataset.source_columns))
-        except FileExistsError:
-            raise ConfigError(f"--schema {schema}: exists already") from None
-        except OSError as error:
-            raise ConfigError(f"--schema {schema}: {error.strerror}") from None
+        _write(schema, dataset)
         if not as_json:
             print(schema.resolve())
             print(_next_private(resolved, given, schema.resolve()))
     elif dataset.name == "csv" and not as_json:
         _print_next(files, given, _without_doubts(resolved, agents, {}, dataset.doubts))
+    if unlike and not as_json:
+        _show_refused(unlike)
     if unlike:
-        if not as_json:
-            print("nodes that have one of these files each would be turned away:")
-            print(*(f"- {file}: {why}" for file, why in unlike.items()), sep="\n")
-            print(_UNLIKE)
         raise typer.Exit(2)
+
+
+def _files_and_keys(
+    words: Sequence[str], config: Path | None, schema: Path | None
+) -> tuple[list[str], dict[str, Any]]:
+    """Return the tables that a command line names, and the given keys: a single table is in them.
+
+    Raises
+    ------
+    ConfigError
+        If the keys name another table, or a schema is to be written of several.
+    """
+    from privet.core import ConfigError
+
+    files = [word for word in words if _is_file(word)]
+    given = given_keys([word for word in words if word not in files], config)
+    if len(files) > 1 and schema:
+        raise ConfigError(f"--schema: expected one file, found {', '.join(files)}")
+    if files and "data-path" in given:
+        raise ConfigError(f"data-path = {given['data-path']}: the file is {files[0]}; give one")
+    if len(files) == 1:
+        path = given_keys([f"data-path={json.dumps(files[0], ensure_ascii=False)}"])
+        given = {"dataset": "csv", **given, **path}
+    return files, given
+
+
+def _dealt(resolved: Mapping[str, Any], agents: int) -> tuple[Federation, ConfigError | None]:
+    """Return the data as they are dealt; with one agent and the reason where they cannot be.
+
+    Raises
+    ------
+    TableError
+        If a table cannot be used.
+    ConfigError
+        If there are no data at all.
+    """
+    from privet.core import ConfigError
+    from privet.data import DataError, federation_from_config
+    from privet.data.tables.faults import TableError
+
+    try:
+        return federation_from_config(resolved, agents), None
+    except TableError:
+        raise
+    except DataError as error:
+        # Show the table even if it cannot be partitioned as requested.
+        unfit = ConfigError(str(error))
+    try:
+        return federation_from_config({**resolved, "partition": "iid"}, 1), unfit
+    except DataError:
+        raise unfit from None
+
+
+def _refused_nodes(
+    files: Sequence[str], given: Mapping[str, Any], resolved: Mapping[str, Any]
+) -> dict[str, str]:
+    """Return why nodes that have one file each of a folder would be turned away, by file."""
+    from privet.data.tables.files import node_files
+
+    of_nodes = node_files(files[0]) if files and not resolved["id-column"] else []
+    return refused(of_nodes, given) if len(of_nodes) > 1 else {}
+
+
+def _write(schema: Path, dataset: Dataset) -> None:
+    """Write a table's ranges and categories to a new file (raises ``ConfigError``)."""
+    from privet.core import ConfigError
+    from privet.data.tables.schema import write_schema
+
+    try:
+        with schema.open("x", encoding="utf-8") as file:
+            file.write(write_schema(dataset.source_columns))
+    except FileExistsError:
+        raise ConfigError(f"--schema {schema}: exists already") from None
+    except OSError as error:
+        raise ConfigError(f"--schema {schema}: {error.strerror}") from None
+
+
+def _show_refused(unlike: Mapping[str, str]) -> None:
+    """Print which nodes would be turned away, and why."""
+    print("nodes that have one of these files each would be turned away:")
+    print(*(f"- {file}: {why}" for file, why in unlike.items()), sep="\n")
+    print(_UNLIKE)
 
 
 def _show_columns(dataset: Dataset, others: list[str]) -> None:

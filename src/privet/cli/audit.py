@@ -6,7 +6,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,42 +23,47 @@ SECONDS = 10.0
 """Between two lines on how far an audit is."""
 
 
+WhatArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[RUN_FOLDER] [KEY=VALUE]...",
+        help="A run to audit the settings of, and run-config keys over it.",
+        show_default=False,
+        autocompletion=completed,
+    ),
+]
+CanariesOption = Annotated[
+    int,
+    typer.Option(help="Canaries of all runs, at least; half of them are left to guess on.", min=20),
+]
+FalseAlarmsOption = Annotated[
+    float, typer.Option(help="Chance of an alarm where the run keeps its word.")
+]
+ColludersOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Nodes with pinned keys, of whom so many help the observer: for noise-sharing.",
+        min=0,
+    ),
+]
+PowerOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE",
+        help="Also say how many canaries find that this share of the noise is missing, "
+        "nine times in ten.",
+    ),
+]
+
+
 def audit(
-    what: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[RUN_FOLDER] [KEY=VALUE]...",
-            help="A run to audit the settings of, and run-config keys over it.",
-            show_default=False,
-            autocompletion=completed,
-        ),
-    ] = None,
+    what: WhatArgument = None,
     config: ConfigOption = None,
     preset: PresetOption = "",
-    canaries: Annotated[
-        int,
-        typer.Option(
-            help="Canaries of all runs, at least; half of them are left to guess on.", min=20
-        ),
-    ] = 2000,
-    false_alarms: Annotated[
-        float, typer.Option(help="Chance of an alarm where the run keeps its word.")
-    ] = 1e-3,
-    colluders: Annotated[
-        int | None,
-        typer.Option(
-            help="Nodes with pinned keys, of whom so many help the observer: for noise-sharing.",
-            min=0,
-        ),
-    ] = None,
-    power: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE",
-            help="Also say how many canaries find that this share of the noise is missing, "
-            "nine times in ten.",
-        ),
-    ] = None,
+    canaries: CanariesOption = 2000,
+    false_alarms: FalseAlarmsOption = 1e-3,
+    colluders: ColludersOption = None,
+    power: PowerOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Attack a private run with canaries, and print the epsilon that is proven beside its own.
@@ -79,14 +84,7 @@ def audit(
     if power is not None and not 0 < power < 1:
         raise ConfigError(f"--power {power:g}: expected a number in (0, 1)")
     quiet()
-    folders = [one for one in what or () if "=" not in one]
-    if len(folders) > 1 or (folders and (config or preset)):
-        raise ConfigError("audit takes one run folder, or --config and --preset")
-    raw = given_keys([one for one in what or () if "=" in one], config, preset)
-    written = math.inf
-    if folders:
-        earlier, written = _run(Path(folders[0]))
-        raw = {**earlier, **raw}
+    raw, written = _settings(what or (), config, preset)
     with _progress(not as_json) as show:
         result = audited(
             raw,
@@ -105,22 +103,9 @@ def audit(
         record |= {"written": written, "broken": broken, "reach": result.reach}
         print(json.dumps(to_json(record), allow_nan=False))
     else:
-        if folders and math.isfinite(written):
+        if math.isfinite(written):
             print(f"epsilon in the run's account: {written:.6g}")
-        print(f"epsilon by its account: {result.epsilon:.6g} at delta {result.delta:g}")
-        print(
-            f"proven by guesses: {result.guessed:.4g} ({result.correct} of {result.guesses} right, "
-            f"{result.canaries} canaries to guess on, "
-            f"{result.runs} {'run' if result.runs == 1 else 'runs'}), "
-            f"and {result.provable:.4g} at most, had all been right"
-        )
-        if not math.isnan(result.measured):
-            print(f"proven by the gap of Gaussian means: {result.measured:.4g}")
-        if not math.isnan(result.spread):
-            print(f"proven by the spread of the noise: {result.spread:.4g}")
-        if result.repeated:
-            print("played again, the run sent an upload of the same bits: no noise is on it")
-        print(_found(result))
+        _show_proven(result)
         if power is not None:
             print(_canaries(power, wanted or 0))
         print(_verdict(result, broken=broken, promised=promised))
@@ -128,6 +113,46 @@ def audit(
         raise typer.Exit(1)
     if result.reach < promised:
         raise typer.Exit(2)
+
+
+def _settings(
+    what: Sequence[str], config: Path | None, preset: str
+) -> tuple[Mapping[str, Any], float]:
+    """Return the keys to audit, and the epsilon of the run whose folder is named, else infinity.
+
+    Raises
+    ------
+    ConfigError
+        If several folders are named or a preset beside one, or a folder is not of a finished run.
+    """
+    from privet.core import ConfigError
+
+    folders = [one for one in what if "=" not in one]
+    if len(folders) > 1 or (folders and (config or preset)):
+        raise ConfigError("audit takes one run folder, or --config and --preset")
+    given = given_keys([one for one in what if "=" in one], config, preset)
+    if not folders:
+        return given, math.inf
+    earlier, written = _run(Path(folders[0]))
+    return {**earlier, **given}, written
+
+
+def _show_proven(result: PrivacyAudit) -> None:
+    """Print the epsilon of the account, what is proven of it, and what would have been missed."""
+    print(f"epsilon by its account: {result.epsilon:.6g} at delta {result.delta:g}")
+    print(
+        f"proven by guesses: {result.guessed:.4g} ({result.correct} of {result.guesses} right, "
+        f"{result.canaries} canaries to guess on, "
+        f"{result.runs} {'run' if result.runs == 1 else 'runs'}), "
+        f"and {result.provable:.4g} at most, had all been right"
+    )
+    if not math.isnan(result.measured):
+        print(f"proven by the gap of Gaussian means: {result.measured:.4g}")
+    if not math.isnan(result.spread):
+        print(f"proven by the spread of the noise: {result.spread:.4g}")
+    if result.repeated:
+        print("played again, the run sent an upload of the same bits: no noise is on it")
+    print(_found(result))
 
 
 @contextmanager

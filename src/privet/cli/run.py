@@ -17,39 +17,47 @@ from .keys import ConfigOption, PresetOption, SettingsArgument
 ENGINES = ("auto", "inline", "cohort", "ray")
 
 
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        help="inline (this process), cohort (this process, agents of one shape together), ray "
+        "(one process per core) or auto (cohort where there are enough agents).",
+        autocompletion=lambda: ENGINES,
+    ),
+]
+ActorsOption = Annotated[
+    int | None, typer.Option(help="Processes of the Ray engine, else one per core.", min=1)
+]
+RayAddressOption = Annotated[
+    str, typer.Option(help="Ray cluster to run on, host:port; else Ray starts here.")
+]
+RayRuntimeEnvOption = Annotated[
+    str,
+    typer.Option(
+        help="Ray's runtime_env for the cluster's processes: JSON, or the path of a JSON file."
+    ),
+]
+ColludersOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Nodes with pinned keys, of whom so many may collude: for noise-sharing.", min=0
+    ),
+]
+JsonSummaryOption = Annotated[
+    bool, typer.Option("--json", help="Print the summary as one JSON object.")
+]
+
+
 def run(
     settings: SettingsArgument = None,
     config: ConfigOption = None,
     preset: PresetOption = "",
-    engine: Annotated[
-        str,
-        typer.Option(
-            help="inline (this process), cohort (this process, agents of one shape together), ray "
-            "(one process per core) or auto (cohort where there are enough agents).",
-            autocompletion=lambda: ENGINES,
-        ),
-    ] = "auto",
-    actors: Annotated[
-        int | None, typer.Option(help="Processes of the Ray engine, else one per core.", min=1)
-    ] = None,
-    ray_address: Annotated[
-        str, typer.Option(help="Ray cluster to run on, host:port; else Ray starts here.")
-    ] = "",
-    ray_runtime_env: Annotated[
-        str,
-        typer.Option(
-            help="Ray's runtime_env for the cluster's processes: JSON, or the path of a JSON file."
-        ),
-    ] = "",
-    colluders: Annotated[
-        int | None,
-        typer.Option(
-            help="Nodes with pinned keys, of whom so many may collude: for noise-sharing.", min=0
-        ),
-    ] = None,
-    json_line: Annotated[
-        bool, typer.Option("--json", help="Print the summary as one JSON object.")
-    ] = False,
+    engine: EngineOption = "auto",
+    actors: ActorsOption = None,
+    ray_address: RayAddressOption = "",
+    ray_runtime_env: RayRuntimeEnvOption = "",
+    colluders: ColludersOption = None,
+    json_line: JsonSummaryOption = False,
 ) -> None:
     """Run an algorithm with all agents on this machine, or on a Ray cluster."""
     from privet.core import ConfigError

@@ -44,52 +44,14 @@ def new(
     as_json: JsonOption = False,
 ) -> None:
     """Write a Flower app that depends on Privet and runs with `flwr run`."""
-    from privet.core import ConfigError
-    from privet.core.errors import did_you_mean
-
-    if not where.strip():
-        raise ConfigError("new: name the folder to write, e.g. privet new my-app")
-    folder = Path(where)
-    name = folder.resolve().name
-    module = name.lower().replace("-", "_")
-    if model not in MODELS:
-        near = did_you_mean(model, MODELS)
-        raise ConfigError(f"--model {model!r}: choose one of {', '.join(MODELS)}{near}")
-    if not NAME.fullmatch(name) or module in TAKEN:
-        raise ConfigError(
-            f"{folder}: the folder's name is the app's, for Flower at most 32 letters, digits and "
-            f"hyphens, a letter first, and not the name of a package it uses"
-        )
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"{folder}: exists already")
-
-    needed = [
-        _library("simulation,plots"),
-        *(["torch>=2.4"] if model == "torch" else []),
-    ]
-    config: Mapping[str, Any] = app_config() if model == "table" else MODEL_CONFIG
-    substitutions = {
-        "name": name.lower(),
-        "module": module,
-        "dependencies": json.dumps(needed),
-        "config": toml(config).rstrip(),
-    }
-    templates = Path(__file__).parent / "templates"
-    base = templates / ("table" if model == "table" else "own")
-    texts = {
-        "pyproject.toml": templates / "pyproject.template",
-        "README.md": base / "README.md",
-        f"{module}/client_app.py": base / "client_app.py",
-        f"{module}/server_app.py": base / "server_app.py",
-    }
-    if model != "table":
-        texts[f"{module}/model.py"] = templates / model / "model.py"
+    folder = _new_folder(where, model)
+    name = folder.resolve().name.lower()
+    module = _module(name)
+    texts = _texts(name, module, model)
     (folder / module).mkdir(parents=True)
     (folder / module / "__init__.py").touch()
-    for path, source in texts.items():
-        text = source.read_text(encoding="utf-8")
-        is_code = path.endswith(".py")
-        (folder / path).write_text(text if is_code else Template(text).substitute(substitutions))
+    for path, text in texts.items():
+        (folder / path).write_text(text)
     there = quote(str(folder))
     command = f"cd {there} && pip install -e . && flwr run . --stream {RUNS_HERE}"
     if as_json:
@@ -98,6 +60,69 @@ def new(
         )
     else:
         print(f"{folder}: a Flower app. Next: {command}")
+
+
+def _new_folder(where: str, model: str) -> Path:
+    """Return the folder of a new app, which may be there if it is empty.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such model, the folder's name cannot be an app's, or something is in it.
+    """
+    from privet.core import ConfigError
+    from privet.core.errors import did_you_mean
+
+    if not where.strip():
+        raise ConfigError("new: name the folder to write, e.g. privet new my-app")
+    folder = Path(where)
+    name = folder.resolve().name
+    if model not in MODELS:
+        near = did_you_mean(model, MODELS)
+        raise ConfigError(f"--model {model!r}: choose one of {', '.join(MODELS)}{near}")
+    if not NAME.fullmatch(name) or _module(name) in TAKEN:
+        raise ConfigError(
+            f"{folder}: the folder's name is the app's, for Flower at most 32 letters, digits and "
+            f"hyphens, a letter first, and not the name of a package it uses"
+        )
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"{folder}: exists already")
+    return folder
+
+
+def _module(name: str) -> str:
+    """Return the module of an app of that name."""
+    return name.lower().replace("-", "_")
+
+
+def _texts(name: str, module: str, model: str) -> dict[str, str]:
+    """Return the files of an app with their content, by their paths in its folder."""
+    needed = [
+        _library("simulation,plots"),
+        *(["torch>=2.4"] if model == "torch" else []),
+    ]
+    config: Mapping[str, Any] = app_config() if model == "table" else MODEL_CONFIG
+    substitutions = {
+        "name": name,
+        "module": module,
+        "dependencies": json.dumps(needed),
+        "config": toml(config).rstrip(),
+    }
+    templates = Path(__file__).parent / "templates"
+    base = templates / ("table" if model == "table" else "own")
+    sources = {
+        "pyproject.toml": templates / "pyproject.template",
+        "README.md": base / "README.md",
+        f"{module}/client_app.py": base / "client_app.py",
+        f"{module}/server_app.py": base / "server_app.py",
+    }
+    if model != "table":
+        sources[f"{module}/model.py"] = templates / model / "model.py"
+    texts = {path: source.read_text(encoding="utf-8") for path, source in sources.items()}
+    return {
+        path: text if path.endswith(".py") else Template(text).substitute(substitutions)
+        for path, text in texts.items()
+    }
 
 
 def app_config() -> dict[str, str | int | float | bool]:

@@ -11,7 +11,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from privet.agents.loop.participant import LOCAL_BUFFERS
+from privet.agents.loop.carried import LOCAL_BUFFERS
 from privet.agents.state import keep_state, read_state
 from privet.client_apps import LoopParticipant, TorchProblem, client_app, initial_arrays
 from privet.core import ConfigError, RunError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 from flwr.app import Context, Message, MetricRecord, RecordDict
@@ -17,7 +17,6 @@ from privet.kernel.programs.steps import LocalTask, Walk
 from privet.kernel.round import Ended
 from privet.wire import RECORD, unpack
 from privet.wire.contract import decode_settings, means_privacy, read_instruction
-from privet.wire.payload import BUFFERS, OF_LOOP
 
 from ..base import MeaningOf, OfRecords, Participant, agent_name
 from ..guard import is_private
@@ -25,16 +24,18 @@ from ..half import Half, Local
 from ..measures import METRICS
 from ..message_round import MessageRound
 from ..state import read_state
+from .admission import covers, is_whole, require_playable, require_private_loop, weight_of
 from .buffers import Buffers, BuffersAre
-from .kept_optimizers import KeptOptimizers
+from .carried import LOCAL_BUFFERS, PERSONAL, Carried
 from .parameters import (
     Model,
     ModuleParameters,
+    Parameters,
     parameters_of,
     require_same,
 )
 from .personal import Personal
-from .private_steps import LossFn, dry_run, require_plain, require_trained
+from .private_steps import LossFn, dry_run
 from .problem import ClippableLoopProblem, LoopProblem
 from .round import LocalRound
 from .tied import tied_names
@@ -45,12 +46,6 @@ NOT_SENT = {
     "config": "give strategy.start(..., train_config=...), or take local.step_size",
 }
 """Records that training messages of Flower's own strategies always have, with their replacement."""
-PERSONAL = OF_LOOP + "personal"
-OPTIMIZERS = {False: OF_LOOP + "optimizers", True: OF_LOOP + "noised-optimizers"}
-LOCAL_BUFFERS = {False: BUFFERS, True: OF_LOOP + "noised-buffers"}
-"""Names in an agent's state: of personal layers, and of optimizers and the agent's own buffers in a
-round whose every gradient is noised, or another."""
-
 Count = Callable[[Context], int]
 Length = Callable[[Context], float]
 
@@ -263,94 +258,77 @@ class LoopParticipant(Participant):
         All checks come before the work: the node's rules, the ledger, the agent's state. A round
         that ends there raises an exception, and `app` sends the right reply.
         """
-        own = Personal(model, self._personal)
-        parameters = parameters_of(model, self._layout.names, own.tensors)
-        require_same(parameters.layout(), self._layout)
-        buffers = Buffers(model, self._kind, own.tensors)
-        if buffers.shared != self._shared:  # not those that were checked for leaving the node
-            raise ConfigError("the model of this round has other buffers than the participant's")
+        own, parameters, buffers = self._parts(model)
         settings = decode_settings(read_instruction(message.content).settings)
         call = self._calls.get(id(message), _Call(False))
-        private = means_privacy(settings)
-        if private:
-            if self._personal:
-                raise ConfigError(Told.PERSONAL)
-            if not call.quiet or call.opened:  # of several rounds a loop could choose one
-                raise ConfigError(Told.OPENED_ONCE)
-            if hasattr(model, "named_parameters"):
-                require_plain(model)  # before anything is charged
-            if isinstance(parameters, ModuleParameters):
-                require_trained(parameters.parameters)
-        call.opened = True
-        name = agent_name(context)
-        opened = self._round(message, context, name)
-        try:
-            opened.open()
-        except Ended as ended:
-            call.packed(*ended.args)
-            raise
-        call.granted = True
-        half: Any = opened.half
+        if means_privacy(settings):
+            alone = call.quiet and not call.opened
+            require_private_loop(model, parameters, personal=bool(self._personal), alone=alone)
+        opened = self._opened(message, context, call)
         (view,) = opened.views
+        half, covered = opened.half, covers(opened.half, view.records)
         task = half.task(*view)
-        noise = getattr(half, half.noise_key.replace("-", "_"), 0.0) if half.noise_key else 0.0
-        records, problem, weight = view.records, opened.problem, 1.0
-        private = private or records.charged
-        whole = half.clipping == "update"  # whatever the steps are
-        charged = records.charged and (whole or type(half).local_update is Half.local_update)
-        if (noise > 0 or (half.clip > 0 and not whole)) and not charged:
-            raise ConfigError(Told.CLIP_AND_NOISE)
-        if task.tolerance > 0:
-            raise ConfigError("a custom training loop cannot be stopped by a gradient norm")
-        noised = private and not whole  # every gradient that an optimizer sees
-        if buffers.shared:
-            given = view.broadcast.get(BUFFERS, self._first)
-        else:
-            given = view.state.get(LOCAL_BUFFERS[noised], self._first)
-        buffers.write(given)
-        if (kept := view.state.get(PERSONAL, self._first_own)) is not None:
-            own.write(kept)
-        optimizers: KeptOptimizers | None = None
-        if self._keeps:
-            optimizers = KeptOptimizers(model, view.state.get(OPTIMIZERS[noised]), noised)
-        if isinstance(problem, LoopProblem) and not charged:
-            weight = problem.num_examples / problem.divisor
-        number = opened.instruction.round
-        local = LocalRound(half, records, number, task, model, parameters, weight, optimizers)
-        del task
-        kept_up = nullcontext() if optimizers is None else optimizers.watched()
-        with kept_up, local.watched(hook=hook):
-            yield local
+        require_playable(half, task, covered=covered)
+        private = means_privacy(settings) or view.records.charged
+        carried = Carried.restored(
+            *(own, buffers, self._kind, view),
+            noised=private and not is_whole(half),  # every gradient that an optimizer sees
+            first=(self._first, self._first_own),
+            optimized=model if self._keeps else None,
+        )
 
-        def left(task: LocalTask, walk: Walk) -> Local:
-            state, broadcast, _, streams = view
-            done: Local = half.finished(state, broadcast, task, walk, records, streams)
-            kept = {}
-            if own.tensors:
-                kept[PERSONAL] = own.read()
-            if optimizers is not None:
-                kept[OPTIMIZERS[noised]] = optimizers.read()
-            if self._kind == "constant":
-                buffers.write(given)
-            elif self._kind == "local":
-                if (ended := buffers.read().get(BUFFERS)) is not None:
-                    kept[LOCAL_BUFFERS[noised]] = ended
-            else:
-                done = done._replace(upload={**done.upload, **buffers.read()})
-            return done._replace(state={**done.state, **kept}) if kept else done
+        def finish(task: LocalTask, walk: Walk) -> Local:
+            state, broadcast, records, streams = view
+            return carried.ended(half.finished(state, broadcast, task, walk, records, streams))
 
         def send(local: LocalRound, metrics: Mapping[str, float]) -> Message:
             if metrics and (half.private or call.quiet or is_private(context)):
                 raise ConfigError(Told.METRICS)
             # The outcome has no name here, so that it is freed as soon as it is packed.
-            content = call.packed(opened.close([local._local(left)]))
+            content = call.packed(opened.close([local._local(finish)]))
             if metrics:
                 content[METRICS] = MetricRecord(
                     {"num-examples": opened.facts.num_examples, **_numbers(metrics)}
                 )
             return Message(content, reply_to=message)
 
-        local._send = send
+        weight, number = weight_of(opened.problem, covered=covered), opened.instruction.round
+        local = LocalRound(
+            *(half, view.records, number, task, model, parameters, send),
+            weight=weight,
+            optimizers=carried.optimizers,
+        )
+        del task
+        with carried.watched(), local.watched(hook=hook):
+            yield local
+
+    def _parts(self, model: Model) -> tuple[Personal, Parameters, Buffers]:
+        """Return own layers, trained parameters and buffers of a round's model.
+
+        Raises
+        ------
+        ConfigError
+            If they are not those of the participant's.
+        """
+        own = Personal(model, self._personal)
+        parameters = parameters_of(model, self._layout.names, own.tensors)
+        require_same(parameters.layout(), self._layout)
+        buffers = Buffers(model, self._kind, own.tensors)
+        if buffers.shared != self._shared:  # not those that were checked for leaving the node
+            raise ConfigError("the model of this round has other buffers than the participant's")
+        return own, parameters, buffers
+
+    def _opened(self, message: Message, context: Context, call: _Call) -> MessageRound:
+        """Open a round (raises ``Ended``, with the reply, where it ends there)."""
+        call.opened = True
+        opened = self._round(message, context, agent_name(context))
+        try:
+            opened.open()
+        except Ended as ended:
+            call.packed(*ended.args)
+            raise
+        call.granted = True
+        return opened
 
     def lightning(
         self,

@@ -51,6 +51,7 @@ class LocalRound:
         task: LocalTask,
         model: Model,
         parameters: Parameters,
+        send: Callable[[LocalRound, Mapping[str, float]], Message],
         weight: float = 1.0,
         optimizers: KeptOptimizers | None = None,
     ) -> None:
@@ -74,7 +75,7 @@ class LocalRound:
         self._hooks = self._scaled = False
         self._plain: PlainSteps | None = None
         self._calls: Corrections | None = None
-        self._send: Callable[[LocalRound, Mapping[str, float]], Message] | None = None
+        self._send, self._ended = send, False
 
     def correct(self, model: Model, gradients: Mapping[str, Any] | None = None) -> None:
         """Add shift + (w - center) / rho to the gradients, in place; call it once a step.
@@ -154,6 +155,7 @@ class LocalRound:
             if hook:
                 stack.enter_context(self._hooked())
             yield
+        self._ended = True
 
     @contextmanager
     def _hooked(self) -> Iterator[None]:
@@ -247,7 +249,7 @@ class LocalRound:
             If the method needs what the loop did not do: a step, a call of `correct` in every one,
             or exactly ``steps`` of them, of about ``step_size``.
         """
-        if self._send is None:
+        if not self._ended:
             raise ConfigError("reply() belongs after the with block of the round")
         return self._send(self, metrics or {})
 

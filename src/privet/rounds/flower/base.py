@@ -411,72 +411,97 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             options = replace(options, folder=Path(checkpoint).parent)
         if isinstance(grid, EngineGrid):
             grid.serve(self.stopping, options.round_timeout)
-        if resume:
-            saved = resume if isinstance(resume, Checkpoint) else load(Path(resume))
-            self.run = Run.resume(self.half, options, grid, initial_arrays, saved, self.stopping)
-        else:
-            self.run = Run.begin(self.half, options, grid, initial_arrays, state=initial_state)
-        if isinstance(self.monitor, Encoded):
-            self.monitor.adopt(self.run.session.encoding)
-        ends = options.on_divergence != "warn"
-
-        def watching() -> Iterator[Observer]:
-            keys = step_keys(self.half)
-            yield TrainMetrics()
-            if self.monitor is not None:
-                yield Monitoring(self.monitor, evaluate_every)
-            if tolerance > 0:
-                yield Tolerance(tolerance, evaluate_every if self.monitor else 1)
-            yield Nearness(ends=tolerance < 0)
-            if evaluate_fn is not None:
-                yield ServerEvaluation(evaluate_fn, evaluate_every)
-            yield FederatedEvaluation(self, grid, evaluate_config or ConfigRecord())
-            yield Divergence(ends, keys)
-            yield Lateness(self.local_steps)
-            yield NoBetter(keys)
-            if checkpoint:
-                yield Checkpoints(Path(checkpoint), checkpoint_every, grid)
-            if log_rounds:
-                yield RoundLog(num_rounds)
-            yield UploadsOver()
-            if should_stop is not None:
-                yield StopWhen(should_stop)
-            yield from map(self._observer, observers)
+        self.run = run = self._begun(grid, initial_arrays, options, resume, initial_state)
+        watching = [
+            *self._measuring(grid, evaluate_every, tolerance, evaluate_fn, evaluate_config),
+            *([Checkpoints(Path(checkpoint), checkpoint_every, grid)] if checkpoint else []),
+            *([RoundLog(num_rounds)] if log_rounds else []),
+            UploadsOver(),
+            *([StopWhen(should_stop)] if should_stop is not None else []),
+            *map(self._observer, observers),
+        ]
 
         def play(number: int) -> Round:
             return self.play_round(grid, number)
 
-        run = self.run
         last = num_rounds if run.last_round is None else run.last_round
         try:
-            observe(run, watching(), last, play)
+            observe(run, watching, last, play)
         finally:
             run.count_unfinished()
-        result = PrivetResult(history=History(run.session.history))
-        in_full = Stop.ROUNDS if last == num_rounds else Stop.BUDGET
-        result.stopped = in_full if run.stopped in ("", Stop.ROUNDS) else run.stopped
-        result.diverged, result.no_better = run.diverged, run.no_better
-        result.estimated_error = estimated_error(result.history)
-        result.late, result.residual_unknown = late_agents(result.history), unknown_residual(run)
-        if result.residual_unknown:
-            log.warning("the residual is unknown: %s", result.residual_unknown)
-        for name in METRICS:
-            for done in (run.session.initial, *result.history):
-                if metrics := getattr(done, name):
-                    getattr(result, name)[done.round] = MetricRecord(metrics)
-        run.arrays = ArrayRecord()  # the last round's goes before
-        models = run.models()
-        run.arrays = run.session.restore(models["last"])
-        result.models = {
-            name: run.arrays if model is models["last"] else run.session.restore(model)
-            for name, model in models.items()
-        }
-        result.arrays = run.arrays
-        result.privacy = privacy_of(run.half, run.session)
-        return result
+        return _result(run, Stop.ROUNDS if last == num_rounds else Stop.BUDGET)
+
+    def _begun(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        options: RunOptions,
+        resume: str | Path | Checkpoint | None,
+        initial_state: Any,
+    ) -> Run:
+        """Return a run that has enrolled its agents, from its start or from a checkpoint."""
+        if resume:
+            saved = resume if isinstance(resume, Checkpoint) else load(Path(resume))
+            run = Run.resume(self.half, options, grid, initial_arrays, saved, self.stopping)
+        else:
+            run = Run.begin(self.half, options, grid, initial_arrays, state=initial_state)
+        if isinstance(self.monitor, Encoded):
+            self.monitor.adopt(run.session.encoding)
+        return run
+
+    def _measuring(
+        self,
+        grid: Grid,
+        evaluate_every: int,
+        tolerance: float,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None,
+        evaluate_config: ConfigRecord | None,
+    ) -> Iterator[Observer]:
+        """Yield what measures a run, and ends it by what was measured; as `start` is asked for."""
+        keys = step_keys(self.half)
+        yield TrainMetrics()
+        if self.monitor is not None:
+            yield Monitoring(self.monitor, evaluate_every)
+        if tolerance > 0:
+            yield Tolerance(tolerance, evaluate_every if self.monitor else 1)
+        yield Nearness(ends=tolerance < 0)
+        if evaluate_fn is not None:
+            yield ServerEvaluation(evaluate_fn, evaluate_every)
+        yield FederatedEvaluation(self, grid, evaluate_config or ConfigRecord())
+        yield Divergence(self.options.on_divergence != "warn", keys)
+        yield Lateness(self.local_steps)
+        yield NoBetter(keys)
 
     def _observer(self, given: Observer | Watch) -> Observer:
         return given if isinstance(given, Observer) else _Watching(given, self)
+
+
+def _result(run: Run, in_full: Stop) -> PrivetResult:
+    """Return the result of a run that has ended; ``in_full`` is the end of one that nobody stopped.
+
+    The run keeps the last model alone.
+    """
+    result = PrivetResult(history=History(run.session.history))
+    result.stopped = in_full if run.stopped in ("", Stop.ROUNDS) else run.stopped
+    result.diverged, result.no_better = run.diverged, run.no_better
+    result.estimated_error = estimated_error(result.history)
+    result.late, result.residual_unknown = late_agents(result.history), unknown_residual(run)
+    if result.residual_unknown:
+        log.warning("the residual is unknown: %s", result.residual_unknown)
+    for name in METRICS:
+        for done in (run.session.initial, *result.history):
+            if metrics := getattr(done, name):
+                getattr(result, name)[done.round] = MetricRecord(metrics)
+    run.arrays = ArrayRecord()  # the last round's goes before
+    models = run.models()
+    run.arrays = run.session.restore(models["last"])
+    result.models = {
+        name: run.arrays if model is models["last"] else run.session.restore(model)
+        for name, model in models.items()
+    }
+    result.arrays = run.arrays
+    result.privacy = privacy_of(run.half, run.session)
+    return result
 
 
 class _Watching(Observer):

@@ -172,15 +172,7 @@ def load_table(source: Source) -> Dataset:
     filled = np.ones(len(rows.files), dtype=bool) if schema.columns else _filled(rows)
     kept = _kept(source, rows, table, label_of, filled)
     table, files = table.take(kept), rows.files[kept]
-    faults = [] if schema.columns else _faults_of_names(rows, table.column_names)
-    faults += of_headers(rows.headers)
-    faults += of_empty_rows(int((~filled).sum()) - rows.headers)
-    left_out = int(filled.sum()) - len(kept)
-    faults += of_left_out(left_out, infinite=source.infinite == "drop")
-    faults += of_files(rows.counts, TEST, rows.unread)
-    if not schema.columns:
-        made = {one for several in rows.repeated.values() for one in several} | {*rows.unnamed}
-        faults += of_header([name for name in table.column_names if name not in made], table)
+    faults = _faults_of_form(source, schema, rows, table, filled, len(kept))
     columns, values, facts, more = _columns(
         *(source, table, schema, inputs_of, label_of, kept), files=rows.files, odd=rows.faults
     )
@@ -188,48 +180,23 @@ def load_table(source: Source) -> Dataset:
     if any(fault.stops for fault in faults):
         raise TableError(source, faults)
     *inputs, label = columns
-    whole_facts = with_trends(
-        {name: {"": one} for name, one in facts.items()}, columns, values, {"": slice(None)}
-    )
-    facts = {name: own[""] for name, own in whole_facts.items()}
-    faults += of_ids(source, inputs, values)
-    faults += of_numbers_of_dates(inputs, values)
-    faults += of_survival(label, inputs, values)
-    faults += of_leaks(label, inputs, values)
+    facts = _of_all_rows(facts, columns, values)
+    faults += _faults_of_values(source, columns, values)
     faults += of_signs(columns, table, rows.points)
     ids = _texts_of(table, source.id_column)
-    doubted = {name for one in faults if one.of_values for name in (*one.drop, *one.keys.values())}
-    known = [column for column in columns if column.name not in doubted]
-    faults += _of_sites(known, values, facts, files, ids)
+    faults += _of_sites(_undoubted(columns, faults), values, facts, files, ids)
     agreed = meaning.Meaning.from_text(source.agreed) if source.agreed else None
     if agreed is not None:
         inputs = _as_agreed(source, columns, facts, agreed)
     task, classes = _task(label)
-    width = sum(column.width for column in inputs)
-    if len(files) * width * 8 > DENSE_BYTES:
-        raise DataError(
-            f"{source.path}: {len(files)} rows of {width} columns are too many to hold densely"
-        )
     whole = Part(
-        np.hstack([encoded_column(values[column.name], column) for column in inputs]),
+        _dense(source, inputs, values, len(files)),
         _labels(values[label.name], label, task),
         files if ids is None and len(rows.counts.keys() - {TEST}) > 1 else ids,
         _texts_of(table, source.person_column),
     )
-    copies = of_copies(table, files)
-    faults += copies or of_repeats(columns, table, files if ids is None else ids)
-    faults += of_dates(columns, table, files if whole.ids is None else whole.ids)
-    if source.id_column:
-        faults += of_spellings(source.id_column, ids)
-    tests = files == TEST
-    _check_persons(source, whole.persons, tests)
-    train, test = (
-        (whole.rows(np.flatnonzero(~tests)), whole.rows(np.flatnonzero(tests)))
-        if tests.any()
-        else split(whole, source.held_out)
-    )
-    if not len(train.labels):
-        raise DataError(f"{source.path}: expected rows to train on beside {TEST}")
+    faults += _faults_of_rows(source, columns, table, files, ids, whole.ids)
+    train, test = _train_and_test(source, whole, files)
     encoding = _encoding(source, inputs, label, train)
     if agreed is not None:
         encoding = scaling.scaled_as(encoding, agreed, source.missing)
@@ -250,6 +217,103 @@ def load_table(source: Source) -> Dataset:
         facts=facts,
         meaning=means,
     )
+
+
+def _faults_of_form(
+    source: Source, schema: Schema, rows: Rows, table: Any, filled: NDArray[np.bool_], kept: int
+) -> list[Fault]:
+    """Return what is doubtful about names, empty rows and files, before any column is read.
+
+    ``filled`` says which rows of the files have a value; ``table`` has those that are ``kept``.
+    """
+    faults = [] if schema.columns else _faults_of_names(rows, table.column_names)
+    faults += of_headers(rows.headers)
+    faults += of_empty_rows(int((~filled).sum()) - rows.headers)
+    faults += of_left_out(int(filled.sum()) - kept, infinite=source.infinite == "drop")
+    faults += of_files(rows.counts, TEST, rows.unread)
+    if not schema.columns:
+        made = {one for several in rows.repeated.values() for one in several} | {*rows.unnamed}
+        faults += of_header([name for name in table.column_names if name not in made], table)
+    return faults
+
+
+def _of_all_rows(
+    facts: Mapping[str, ColumnFacts], columns: list[SourceColumn], values: Mapping[str, Any]
+) -> dict[str, ColumnFacts]:
+    """Return the facts of columns with how they go with the label, over all rows."""
+    of_rows = {name: {"": one} for name, one in facts.items()}
+    with_all = with_trends(of_rows, columns, values, {"": slice(None)})
+    return {name: own[""] for name, own in with_all.items()}
+
+
+def _faults_of_values(
+    source: Source, columns: list[SourceColumn], values: Mapping[str, Any]
+) -> list[Fault]:
+    """Return what is doubtful about the values of columns, the label last."""
+    *inputs, label = columns
+    return [
+        *of_ids(source, inputs, values),
+        *of_numbers_of_dates(inputs, values),
+        *of_survival(label, inputs, values),
+        *of_leaks(label, inputs, values),
+    ]
+
+
+def _undoubted(columns: list[SourceColumn], faults: Iterable[Fault]) -> list[SourceColumn]:
+    """Return the columns whose values no fault is about."""
+    doubted = {name for one in faults if one.of_values for name in (*one.drop, *one.keys.values())}
+    return [column for column in columns if column.name not in doubted]
+
+
+def _dense(
+    source: Source, inputs: list[SourceColumn], values: Mapping[str, Any], count: int
+) -> FloatArray:
+    """Return the features (count, d) before scaling (raises ``DataError`` if they are too many)."""
+    width = sum(column.width for column in inputs)
+    if count * width * 8 > DENSE_BYTES:
+        raise DataError(
+            f"{source.path}: {count} rows of {width} columns are too many to hold densely"
+        )
+    return np.hstack([encoded_column(values[column.name], column) for column in inputs])
+
+
+def _faults_of_rows(
+    source: Source,
+    columns: list[SourceColumn],
+    table: Any,
+    files: LabelArray,
+    ids: LabelArray | None,
+    natural: LabelArray | None,
+) -> list[Fault]:
+    """Return what is doubtful about rows: copies, repeats, their order in time, spelt ids.
+
+    ``ids`` are those of ``id-column``, ``natural`` those that rows are dealt by.
+    """
+    faults = of_copies(table, files) or of_repeats(columns, table, files if ids is None else ids)
+    faults += of_dates(columns, table, files if natural is None else natural)
+    if source.id_column:
+        faults += of_spellings(source.id_column, ids)
+    return faults
+
+
+def _train_and_test(source: Source, whole: Part, files: LabelArray) -> tuple[Part, Part]:
+    """Return the rows to train on, and those held out: the test set, or a share of all.
+
+    Raises
+    ------
+    DataError
+        If a person has rows in both, or no row is left to train on.
+    """
+    tests = files == TEST
+    _check_persons(source, whole.persons, tests)
+    train, test = (
+        (whole.rows(np.flatnonzero(~tests)), whole.rows(np.flatnonzero(tests)))
+        if tests.any()
+        else split(whole, source.held_out)
+    )
+    if not len(train.labels):
+        raise DataError(f"{source.path}: expected rows to train on beside {TEST}")
+    return train, test
 
 
 def _of_sites(

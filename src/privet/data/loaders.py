@@ -162,15 +162,7 @@ def load(
         Unknown name or dtype, missing path, or a file that is not what was expected or does not
         fit in memory.
     """
-    if name not in NAMES:
-        known = f"expected one of {', '.join(NAMES)}{NAMES.where(name)}"
-        raise DataError(f"dataset {name!r} is unknown; {known}")
-    if dtype not in DTYPES:
-        raise DataError(f"dtype {dtype!r} is unknown; expected one of {', '.join(DTYPES)}")
-    if seed < 0:
-        raise DataError(f"data-seed must be >= 0, got {seed}")
-    if name in FROM_PATH and not data_path:
-        raise DataError(f"data-path is needed for dataset {name}: {_format(name).expected}")
+    _require_readable(name, data_path, seed, dtype)
     source = Source(
         name=name,
         path=str(data_path or ""),
@@ -196,8 +188,27 @@ def load(
         alone=alone or whole,
         agreed=agreed if name == "csv" else "",
     )
+    return _read(source)
+
+
+def _require_readable(name: str, data_path: str | Path | None, seed: int, dtype: str) -> None:
+    """Refuse what no data set can be read with (raises ``DataError``)."""
+    if name not in NAMES:
+        known = f"expected one of {', '.join(NAMES)}{NAMES.where(name)}"
+        raise DataError(f"dataset {name!r} is unknown; {known}")
+    if dtype not in DTYPES:
+        raise DataError(f"dtype {dtype!r} is unknown; expected one of {', '.join(DTYPES)}")
+    if seed < 0:
+        raise DataError(f"data-seed must be >= 0, got {seed}")
+    if name in FROM_PATH and not data_path:
+        raise DataError(f"data-path is needed for dataset {name}: {_format(name).expected}")
+
+
+def _read(source: Source) -> Dataset:
+    """Return the data set of a source; every way in which it cannot be read is a ``DataError``."""
+    name, path = source.name, source.path
     try:
-        return _load(source, changes(source.path, source.schema))
+        return _load(source, changes(path, source.schema))
     except DataError as error:
         if name in FROM_PATH:
             error.told = UNUSABLE
@@ -208,8 +219,8 @@ def load(
             if isinstance(error, _DAMAGED):
                 why = f"cannot be used ({brief(error)})"
             else:
-                log.debug("%s", data_path, exc_info=error)
-            raise DataError(f"{data_path}: {why}", UNUSABLE) from None
+                log.debug("%s", path, exc_info=error)
+            raise DataError(f"{path}: {why}", UNUSABLE) from None
         raise DataError(f"{name}: cannot be used ({brief(error)})") from None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from flwr.app import ArrayRecord, MetricRecord
@@ -70,22 +71,9 @@ def run_and_save(
         If no upload was folded; summary and report are in the folder.
     """
     folder = RunFolder.create(output_dir, name)
-    settings, resume = strategy.half.settings(), options.get("resume")
-    private = (
-        strategy.half.agent.private
-        or means_privacy(settings)
-        or float(settings.get("target-epsilon", 0.0)) > 0
-    )
-    source = folder
-    if isinstance(resume, Checkpoint):
-        if private:
-            raise ConfigError(
-                "resume: a private run goes on from its folder, which is held and closed to "
-                "others: give the folder's path in place of a checkpoint that was read"
-            )
-        resume = None
-    elif private and resume:
-        source = RunFolder.of(resume)
+    private, resume = _is_private(strategy), options.get("resume")
+    path = _path_of(resume, private=private)
+    source = RunFolder.of(path) if private and path else folder
     noted = (Noted(folder, source),) if private else ()
     observers = (*noted, *options.pop("observers", ()))
     began = time.monotonic()
@@ -94,13 +82,9 @@ def run_and_save(
         """Return the settings, with the values that the run chose for what was left open."""
         return {**(config or {}), "algorithm": strategy.half.name, **strategy.half.settings()}
 
-    def written() -> dict[str, Any]:
-        """Return the settings as `finish` reads them."""
-        return {**told(), **_OWN, "dataset": str(told().get("dataset", "own data"))}
-
     tracking = Tracking((), folder.path, _OWN)
     with folder.held(), source.held_as_source(folder):
-        folder.require_unspent(resume, private=private)
+        folder.require_unspent(path, private=private)
         try:
             result = strategy.start(
                 grid,
@@ -113,10 +97,10 @@ def run_and_save(
             )
             require_gain(result)
             run = {"id": name, "algorithm": strategy.half.name, "config": told()}
-            about = about_arrays(run, privacy_account(strategy, written()))
+            about = about_arrays(run, privacy_account(strategy, _as_finished(told())))
             folder.write_model(result, about)
         except BaseException as error:
-            finish_failed(folder, strategy, written(), tracking, error, config=told())
+            finish_failed(folder, strategy, _as_finished(told()), tracking, error, config=told())
             raise
         last: Mapping[str, Any] = result.evaluate_metrics_serverapp.get(num_rounds) or {}
         outcome = {
@@ -129,5 +113,38 @@ def run_and_save(
             "seconds": time.monotonic() - began,
             "config": told(),
         }
-        summary = finish(folder, strategy, written(), tracking, outcome)
+        summary = finish(folder, strategy, _as_finished(told()), tracking, outcome)
     return Finished(folder.path, result, summary)
+
+
+def _is_private(strategy: PrimalDualStrategy) -> bool:
+    """Return whether a run of a strategy is private, by its agents or by its settings."""
+    settings = strategy.half.settings()
+    return (
+        strategy.half.agent.private
+        or means_privacy(settings)
+        or float(settings.get("target-epsilon", 0.0)) > 0
+    )
+
+
+def _path_of(resume: str | Path | Checkpoint | None, *, private: bool) -> str | Path | None:
+    """Return the path that a run goes on from, None where it begins or has what was read.
+
+    Raises
+    ------
+    ConfigError
+        If a private run is to go on from a `Checkpoint`.
+    """
+    if not isinstance(resume, Checkpoint):
+        return resume
+    if private:
+        raise ConfigError(
+            "resume: a private run goes on from its folder, which is held and closed to "
+            "others: give the folder's path in place of a checkpoint that was read"
+        )
+    return None
+
+
+def _as_finished(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run's settings as `finish` reads them."""
+    return {**told, **_OWN, "dataset": str(told.get("dataset", "own data"))}

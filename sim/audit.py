@@ -199,12 +199,8 @@ def audit(
         raise ConfigError("clip = 0: an audit needs a run that clips and adds noise")
     first = _coins(config, problems, canaries, colluders or 0, rng)
     watched = sum(one.present.size for one in first[: len(first) - (colluders or 0)])
-    runs, played = -(-canaries // max(watched, 1)), itertools.count(1)
-
-    def after(done: Round, strategy: object) -> None:
-        if on_round is not None:
-            on_round(next(played), (runs + 1) * config["num-server-rounds"])
-
+    runs = -(-canaries // max(watched, 1))
+    after = _told(on_round, (runs + 1) * config["num-server-rounds"])
     seen = [_play(config, first, colluders, after, residuals=Residuals())]
     while sum(one.present.size for one in seen) < canaries:
         coins = _coins(config, problems, canaries, colluders or 0, rng)
@@ -215,16 +211,10 @@ def audit(
     scores, truth = _scores(seen, rng)
     counts = numbers_of_guesses(scores.size, delta, error=error, shares=SHARES)
     guessed, guesses, correct = best_guesses(scores, truth, delta, error=error, counts=counts)
-    measured = math.nan
-    halves = scores[truth], scores[~truth]
-    # Coins may fall all alike, and scores of a run without noise have no deviation to measure by.
-    spreads = all(half.size for half in halves) and any(np.ptp(half) > 0 for half in halves)
     gaussian = all(one.ledger.totals.method == "gaussian" for one in seen)
-    if spreads and gaussian:
-        measured = gaussian_bound(*halves, delta, error=error)
     epsilon = max(one.epsilon for one in seen)
     power = Power(
-        separation=separation(*halves),
+        separation=separation(scores[truth], scores[~truth]),
         epsilon=epsilon,
         delta=delta,
         mu=max(one.ledger.totals.mu for one in seen) if gaussian else math.nan,
@@ -239,7 +229,7 @@ def audit(
             guessing_bound(count, count, scores.size, delta, error=error / len(counts))
             for count in counts
         ),
-        measured=measured,
+        measured=_gap(scores, truth, delta, error) if gaussian else math.nan,
         spread=_spread(seen[0], error),
         repeated=not seen[0].uploads.isdisjoint(_play(config, first, colluders, after).uploads),
         canaries=scores.size,
@@ -251,6 +241,30 @@ def audit(
         lack_of_draws=_lack_of_draws(seen[0].residuals, error),
         power=power,
     )
+
+
+def _told(
+    on_round: Callable[[int, int], None] | None, rounds: int
+) -> Callable[[Round, object], None]:
+    """Return what tells after every round how many of all rounds were played."""
+    played = itertools.count(1)
+
+    def after(done: Round, strategy: object) -> None:
+        if on_round is not None:
+            on_round(next(played), rounds)
+
+    return after
+
+
+def _gap(scores: Vector, truth: NDArray[np.bool_], delta: float, error: float) -> float:
+    """Return the epsilon that the gap of two Gaussian means proves, NaN where none is measured.
+
+    ``truth`` says which scores are of canaries that were there.
+    """
+    halves = scores[truth], scores[~truth]
+    # Coins may fall all alike, and scores of a run without noise have no deviation to measure by.
+    spreads = all(half.size for half in halves) and any(np.ptp(half) > 0 for half in halves)
+    return gaussian_bound(*halves, delta, error=error) if spreads else math.nan
 
 
 def _lack_of_draws(residuals: Residuals | None, error: float) -> float:

@@ -12,7 +12,7 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from privet.core.format import (
     Number,
@@ -155,17 +155,19 @@ def drawable(panel: Panel, series: Series, most: float = _LARGEST) -> Series:
     return [t for t, _ in kept], [value for _, value in kept]
 
 
-def draw(panel: Panel, runs: Sequence[RecordedRun], over: str = "round") -> str:
-    """Return the panel as an inline ``<svg>``, or "" when no run has a point to show.
+class _Curve(NamedTuple):
+    """The points of one curve of a run that can be shown, with a text for each."""
 
-    ``over`` is one of `OVER`; the tooltip of a point has its round and value.
-    """
-    import matplotlib
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
+    run: int
+    style: int
+    xs: list[Number]
+    ys: list[Number]
+    tooltips: list[str]
 
-    lines: list[tuple[int, int, tuple[list[Number], list[Number]]]] = []
-    tooltips = []
+
+def _curves(panel: Panel, runs: Sequence[RecordedRun], over: str) -> list[_Curve]:
+    """Return the curves of a panel that have a point to show, run by run."""
+    curves: list[_Curve] = []
     most = ceiling(panel, runs)
     for index, run in enumerate(runs):
         places = {t: x for t, x in run.progress(over).items() if x < _LARGEST}
@@ -177,14 +179,28 @@ def draw(panel: Panel, runs: Sequence[RecordedRun], over: str = "round") -> str:
             ]
             if not points:
                 continue
-            lines.append((index, style, ([places[t] for t, _ in points], [y for _, y in points])))
             about = " ".join(filter(None, (run.label if len(runs) > 1 else "", name)))
-            tooltips.append([f"{about} round {t}: {panel.written(y)}".strip() for t, y in points])
-    if not lines:
+            tooltips = [f"{about} round {t}: {panel.written(y)}".strip() for t, y in points]
+            xs, ys = [places[t] for t, _ in points], [y for _, y in points]
+            curves.append(_Curve(index, style, xs, ys, tooltips))
+    return curves
+
+
+def draw(panel: Panel, runs: Sequence[RecordedRun], over: str = "round") -> str:
+    """Return the panel as an inline ``<svg>``, or "" when no run has a point to show.
+
+    ``over`` is one of `OVER`; the tooltip of a point has its round and value.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    curves = _curves(panel, runs, over)
+    if not curves:
         return ""
-    values = [value for _, _, (_, ys) in lines for value in ys]
+    values = [value for curve in curves for value in curve.ys]
     unit, scale = _unit(panel, max(values))
-    label, along = _along(over, max(x for _, _, (xs, _) in lines for x in xs))
+    label, along = _along(over, max(x for curve in curves for x in curve.xs))
     settings: dict[Any, Any] = {
         "svg.fonttype": "none",
         # matplotlib derives the ids of shared definitions from this salt and their content.
@@ -207,10 +223,11 @@ def draw(panel: Panel, runs: Sequence[RecordedRun], over: str = "round") -> str:
             MaxNLocator(6, steps=[1, 2, 5, 10], integer=over in ("round", "uploads"))
         )
         scaled = [
-            ([x / along for x in xs], [value / scale for value in ys]) for _, _, (xs, ys) in lines
+            ([x / along for x in curve.xs], [value / scale for value in curve.ys])
+            for curve in curves
         ]
-        for (index, style, _), place in zip(lines, scaled, strict=True):
-            _line(axes, panel, (index, style, len(runs) > 1), place)
+        for curve, place in zip(curves, scaled, strict=True):
+            _line(axes, panel, (curve.run, curve.style, len(runs) > 1), place)
         if not _is_log(panel, values):
             _linear_limits(axes, panel)
         file = io.StringIO()
@@ -220,11 +237,11 @@ def draw(panel: Panel, runs: Sequence[RecordedRun], over: str = "round") -> str:
             transparent=True,
             metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")),
         )
-        spotted = max(2, min(_SPOTS, _SPOTS * COLOURS // len(lines)))
+        spotted = max(2, min(_SPOTS, _SPOTS * COLOURS // len(curves)))
         spots = "".join(
-            _spot(axes, index, (x, y), tooltip)
-            for (index, _, _), place, texts in zip(lines, scaled, tooltips, strict=True)
-            for x, y, tooltip in _some(list(zip(*place, texts, strict=True)), spotted)
+            _spot(axes, curve.run, (x, y), tooltip)
+            for curve, place in zip(curves, scaled, strict=True)
+            for x, y, tooltip in _some(list(zip(*place, curve.tooltips, strict=True)), spotted)
         )
         axis = _axis(axes) if panel.switched else ""
     return _inline(file.getvalue(), axis).removesuffix("</svg>") + spots + "</svg>"

@@ -535,26 +535,15 @@ class Participant:
             )
         protocol, experiment = read_protocol(question), read_experiment(question)
         half = self.served(protocol)
-        private, masked = question.get("quiet"), question.get("secure-sum")
-        quiet = bool(private or masked)
+        masked = bool(question.get("secure-sum"))
+        quiet = bool(question.get("quiet")) or masked
         silent = quiet or is_private(context)
         if quiet:
             context.state[PRIVATE_RECORD] = ConfigRecord()
+        problem = self._enrolled_problem(question, context, name, rules, silent=silent)
         row_norm = read_field(question, "row-norm", float, 0.0)
-        text = read_field(question, ENCODING, str, "")
-        problem = self._problem_before(text, context)
-        # A node that keeps to itself takes nothing of the question before its data may take part:
-        # what it then answers would be a function of its records.
-        if rules.limited or (private and not masked):
-            require_public(problem)
-        if silent:
-            self._require_stated(problem, context, quiet=True)
-        problem = self._agreed_problem(problem, text, context, name, row_norm, quiet=silent)
-        for line in () if text else getattr(problem, "doubts", ()):
-            log.warning("agent %s: %s", name, line)
-        fixed = read_field(question, "private", bool, False)
-        problem = _with_penalty(problem, 0.0, private=fixed)
         encoding = self._statement(problem, context, row_norm, quiet=silent)
+        text = read_field(question, ENCODING, str, "")
         if silent and encoding and not text and "data-path" in context.node_config:
             log.info(
                 "agent %s: states a digest of what its columns mean, and nothing of its rows: in "
@@ -587,6 +576,32 @@ class Participant:
             step_size=0.0 if silent else getattr(problem, "step_size", 0.0),
             encoding=encoding,
         )
+
+    def _enrolled_problem(
+        self, question: ConfigRecord, context: Context, name: str, rules: NodeRules, *, silent: bool
+    ) -> Problem:
+        """Return the problem that an agent takes part with, as the question's encoding has it.
+
+        Raises
+        ------
+        Exception
+            If its data may not take part, or do not fit what the agents have agreed on.
+        """
+        private, masked = question.get("quiet"), question.get("secure-sum")
+        row_norm = read_field(question, "row-norm", float, 0.0)
+        text = read_field(question, ENCODING, str, "")
+        problem = self._problem_before(text, context)
+        # A node that keeps to itself takes nothing of the question before its data may take part:
+        # what it then answers would be a function of its records.
+        if rules.limited or (private and not masked):
+            require_public(problem)
+        if silent:
+            self._require_stated(problem, context, quiet=True)
+        problem = self._agreed_problem(problem, text, context, name, row_norm, quiet=silent)
+        for line in () if text else getattr(problem, "doubts", ()):
+            log.warning("agent %s: %s", name, line)
+        fixed = read_field(question, "private", bool, False)
+        return _with_penalty(problem, 0.0, private=fixed)
 
     # ------------------------------------------------------------------ what columns mean
 

@@ -53,7 +53,7 @@ from .evaluation import Evaluation
 from .keep_best import KeepBest, require_private_choice
 from .model_file import about_run
 from .noise_plan import NoiseOfPlan
-from .peers.run import hosted_unit
+from .peers.run import hosted_here, started, unit_mixer
 from .planning import missing_named
 from .progress_bar import progress
 from .report import write_report
@@ -123,8 +123,9 @@ def execute(grid: Grid, config: Config, run_id: str) -> Finished:
 def _begin(grid: Grid, config: Config, run_id: str, held: ExitStack) -> Finished:
     """Begin as ``execute``; ``held`` keeps others out of the folder of a run that is found."""
     trackers = require_trackers(config["track"])
-    with _missing_named(config):
-        strategy = build_strategy(config)  # before any data are read: settings may not fit together
+    mixer = unit_mixer(config)
+    with _missing_named(config):  # before any data are read: settings may not fit together
+        strategy = build_strategy(hosted_here(config), **({"mixer": mixer} if mixer else {}))
     require_private_choice(config["keep-best"], private=means_privacy(strategy.half.settings()))
     earlier, saved = None, config["resume"] or None
     private = means_privacy(strategy.half.settings()) or config.get("target-epsilon", 0.0) > 0
@@ -146,14 +147,12 @@ def _begin(grid: Grid, config: Config, run_id: str, held: ExitStack) -> Finished
         evaluation = build_evaluation(config)
         if in_simulation(grid):  # in a deployment the nodes read their data themselves
             require_public_data(strategy, evaluation.federation, config)
-        with hosted_unit(config, evaluation.federation.dim) as (unit_config, options):
+        with started(mixer, config, evaluation.federation.dim):
             tell_doubts(evaluation.federation, config)
             folder = earlier or RunFolder.create(config["output-dir"], run_id)
             about = (config["algorithm"], config["dataset"], config["num-agents"])
             log.info("%s on %s, %d agents", *about)
             log.info("run folder: %s", folder.path.absolute())
-            if options:
-                strategy = build_strategy(unit_config, **options)
             strategy.monitor = evaluation
             strategy.options = replace(
                 strategy.options,
@@ -162,7 +161,7 @@ def _begin(grid: Grid, config: Config, run_id: str, held: ExitStack) -> Finished
                 doubtful=bool(evaluation.federation.dataset.doubts) and not private,
                 unattended=earlier is not None,
             )
-            control = Control(folder.path, config["exclude"], options.get("mixer"))
+            control = Control(folder.path, config["exclude"], mixer)
             tracking = Tracking(trackers, folder.path, config)
             source = RunFolder.of(config["resume"]) if private and config["resume"] else folder
             if earlier is None:

@@ -56,15 +56,13 @@ class NetworkMixer:
         A, the same on all servers.
     settings : PeerSettings
         Own unit and the way to the others.
-    shape : Shape
-        Of the models.
     agreed : mapping
         What else the servers must have in common; compared before the first exchange.
 
     Raises
     ------
     ConfigError
-        If the unit is not one of the graph's, or a neighbour has no address.
+        If the unit is not one of the graph's.
 
     Notes
     -----
@@ -72,9 +70,7 @@ class NetworkMixer:
     played again after a resume is sent only to neighbours that have not closed it, with new noise.
     """
 
-    def __init__(
-        self, weights: Any, settings: PeerSettings, shape: Shape, agreed: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, weights: Any, settings: PeerSettings, agreed: Mapping[str, Any]) -> None:
         self.weights: Matrix = check_weights(weights)
         count = len(self.weights)
         if not (settings.unit.isdecimal() and int(settings.unit) < count):
@@ -84,30 +80,54 @@ class NetworkMixer:
         self._neighbours = neighbours(self.weights, self.unit)
         self._past = _Past()
         self._behind = False
-        names = tuple(str(m) for m in self._neighbours)
-        agreement = _digest(self.weights, shape, agreed)
-        self.peers = Peers(settings, names, shape, agreement)
+        self._settings, self._agreed = settings, dict(agreed)
+        self._peers: Peers | None = None
 
     @property
     def units(self) -> tuple[int, ...]:
         """The unit hosted here."""
         return (self.unit,)
 
-    def start(self, patience: float, *, resumed: bool = False) -> None:
-        """Wait for the neighbours' servers (raises ``RunError`` where one is missing).
+    @property
+    def peers(self) -> Peers:
+        """This server among its neighbours (raises ``RunError`` before it has started)."""
+        if self._peers is None:
+            raise RunError(f"the server of unit {self.unit} has not started")
+        return self._peers
 
-        A resumed server goes on without those that are missing.
+    def start(self, shape: Shape, patience: float, *, resumed: bool = False) -> None:
+        """Wait for the neighbours' servers.
+
+        Parameters
+        ----------
+        shape : Shape
+            Of the models.
+        patience : float
+            Seconds to wait.
+        resumed : bool
+            Whether the run goes on, and does so without those that are missing.
+
+        Raises
+        ------
+        ConfigError
+            If a neighbour has no address, or its server differs in what was to be agreed on.
+        RunError
+            If a neighbour's server is missing.
         """
         self._behind = resumed
-        self.peers.start(patience, required=not resumed)
+        names = tuple(str(m) for m in self._neighbours)
+        agreement = _digest(self.weights, shape, self._agreed)
+        self._peers = Peers(self._settings, names, shape, agreement)
+        self._peers.start(patience, required=not resumed)
 
     def leave_out(self, units: frozenset[str]) -> None:
         """Exchange nothing with these units until told otherwise; their edges are dropped."""
         self.peers.excluded = units
 
     def close(self) -> None:
-        """End the service and say which edges were never cleared up."""
-        self.peers.close()
+        """End the service, if it has started, and say which edges were never cleared up."""
+        if self._peers is not None:
+            self._peers.close()
         for number, unit in sorted(self._past.doubtful):
             log.warning("%s", self._never(number, unit))
         self._past.doubtful.clear()

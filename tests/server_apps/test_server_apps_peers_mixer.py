@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from privet.core import ConfigError, RunError
+from privet.server_apps.peers.messages import Shape
 from privet.server_apps.peers.mixer import NetworkMixer
 from privet.strategies.gfl.graph import graph_edges, metropolis
 from privet.strategies.gfl.mixing import LocalMixer, Mixed, MixingInput, Perturbation
@@ -21,6 +22,7 @@ from support.graph_servers import Hosts, LossyLink, Mixers, at_once, rows, split
 from support.graphs import without_edges
 
 DIM = 5
+SHAPE = Shape(DIM, "float64")
 TRIANGLE = metropolis(graph_edges("complete", 3), 3)
 PATH = metropolis(graph_edges("path", 3), 3)
 SHORT = 2.0
@@ -240,7 +242,7 @@ def restarted(mixers: Mixers, unit: int) -> NetworkMixer:
     """End a unit's server and start another in its place."""
     mixers.all[unit].close()
     mixers.all[unit] = mixers.make(str(unit))
-    mixers.all[unit].start(5.0, resumed=True)
+    mixers.all[unit].start(mixers.shape, 5.0, resumed=True)
     return mixers.all[unit]
 
 
@@ -282,7 +284,7 @@ def test_a_server_that_fell_behind_plays_alone_until_it_meets_the_others(tmp_pat
             assert mixed[2].dropped == ((1, 2),)
         behind = mixers.make("1")
         mixers.all[1] = behind
-        behind.start(5.0, resumed=True)
+        behind.start(mixers.shape, 5.0, resumed=True)
         for round_ in (2, 3):
             sent = outgoing(round_, TRIANGLE)
             mixed = mixers.mix(round_, {1: split(sent)[1]})
@@ -297,22 +299,22 @@ def test_servers_that_differ_in_graph_or_settings_do_not_begin(tmp_path: Path) -
     weights = metropolis([(0, 1)], 2)
     with Hosts(tmp_path, 2) as hosts:
         settings = hosts.settings("0")
-        one = NetworkMixer(weights, settings, mixers_shape(), {"perturbation": "none"})
+        one = NetworkMixer(weights, settings, {"perturbation": "none"})
         lazy = (weights + np.eye(2)) / 2
-        two = NetworkMixer(lazy, hosts.settings("1"), mixers_shape(), {"perturbation": "none"})
+        two = NetworkMixer(lazy, hosts.settings("1"), {"perturbation": "none"})
         try:
             with pytest.raises(ConfigError, match="of unit 1's server differ"):
-                at_once([lambda: one.start(5.0), lambda: two.start(5.0)])
+                at_once([lambda: one.start(SHAPE, 5.0), lambda: two.start(SHAPE, 5.0)])
         finally:
             at_once([one.close, two.close])
 
 
 def test_a_server_names_the_units_it_waited_for_in_vain(tmp_path: Path) -> None:
     with Hosts(tmp_path, 3) as hosts:
-        mixer = NetworkMixer(TRIANGLE, hosts.settings("0"), mixers_shape(), {})
+        mixer = NetworkMixer(TRIANGLE, hosts.settings("0"), {})
         try:
             with pytest.raises(RunError, match=r"waited 0.5 s .* missing: unit 1 .*; unit 2 "):
-                mixer.start(0.5)
+                mixer.start(SHAPE, 0.5)
         finally:
             mixer.close()
 
@@ -323,13 +325,7 @@ def test_a_unit_that_is_not_in_the_graph_is_refused(tmp_path: Path, unit: str) -
         settings = hosts.settings("0")
         object.__setattr__(settings, "unit", unit)
         with pytest.raises(ConfigError, match=r"the graph has units 0 \.\.\. 2"):
-            NetworkMixer(TRIANGLE, settings, mixers_shape(), {})
-
-
-def mixers_shape() -> Any:
-    from privet.server_apps.peers.messages import Shape
-
-    return Shape(DIM, "float64")
+            NetworkMixer(TRIANGLE, settings, {})
 
 
 def test_a_unit_that_is_left_out_costs_nobody_its_timeout(tmp_path: Path) -> None:
@@ -375,7 +371,7 @@ def test_a_server_that_is_gone_is_waited_for_once_and_joins_the_present_round(
         assert seconds[0] >= timeout
         assert seconds[1] + seconds[2] < timeout
         mixers.all[1] = mixers.make("1")
-        mixers.all[1].start(20.0, resumed=True)
+        mixers.all[1].start(mixers.shape, 20.0, resumed=True)
         assert mixers.all[1].present_round(2, 100) == 5
         assert mixers.all[1].present_round(2, 3) == 2  # one is made up for
         for round_ in (5, 6):
@@ -396,7 +392,7 @@ def test_rounds_that_a_server_skips_no_longer_count_at_its_neighbours(tmp_path: 
         here = split(outgoing(3, TRIANGLE))
         mixers.mix(3, {unit: here[unit] for unit in (0, 2)})
         mixers.all[1] = mixers.make("1")
-        mixers.all[1].start(20.0, resumed=True)
+        mixers.all[1].start(mixers.shape, 20.0, resumed=True)
         assert mixers.all[1].present_round(2, 100) == 4
         mixed = mixers.mix(4, split(outgoing(4, TRIANGLE)))
     for unit, edge in ((0, "0-1"), (2, "1-2")):

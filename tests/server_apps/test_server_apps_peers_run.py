@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from privet.core import ConfigError, RunError
 from privet.kernel import epsilon_of
 from privet.problems import public_facts
-from privet.server_apps import Finished, execute, read_config
+from privet.server_apps import Finished, build, execute, read_config
 from privet.server_apps.build import build_evaluation
 from privet.server_apps.peers.run import unit_agents
 from privet.server_apps.peers.settling import Settling
@@ -165,6 +166,31 @@ def test_only_gfl_has_units() -> None:
 def test_a_server_alone_ends_with_one_line(tmp_path: Path) -> None:
     with Hosts(tmp_path, 3) as hosts, pytest.raises(RunError, match="missing: unit 1 "):
         serve(hosts, "0", tmp_path, **{"wait-timeout": 0.3})
+
+
+def test_a_server_builds_its_strategy_once_and_before_it_reads_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def noted(name: str) -> Any:
+        function = getattr(build, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            done.append(name)
+            return function(*arguments, **options)
+
+        return call
+
+    for name in ("build_strategy", "build_evaluation"):
+        monkeypatch.setattr(import_module("privet.server_apps.execute"), name, noted(name))
+    with Hosts(tmp_path, 3) as hosts, pytest.raises(RunError, match="missing: unit 1 "):
+        serve(hosts, "0", tmp_path, **{"wait-timeout": 0.3})
+    assert done == ["build_strategy", "build_evaluation"]
+    done.clear()
+    with Hosts(tmp_path / "again", 3) as hosts:
+        at_once([lambda n=name: serve(hosts, n, tmp_path / "again") for name in hosts.names])
+    assert sorted(done) == ["build_evaluation"] * 3 + ["build_strategy"] * 3
 
 
 def test_the_agents_of_a_unit_are_counted() -> None:

@@ -104,12 +104,12 @@ class Mixers:
         self.hosts, self.weights, self.timeout = hosts, weights, timeout
         self.shape = Shape(dim, dtype)
         self.all = [self.make(name) for name in hosts.names]
-        at_once([lambda mixer=mixer: mixer.start(20.0) for mixer in self.all])
+        at_once([lambda mixer=mixer: mixer.start(self.shape, 20.0) for mixer in self.all])
 
     def make(self, name: str, **agreed: Any) -> NetworkMixer:
         """Return a new mixer for a unit, not started."""
         settings = self.hosts.settings(name, self.timeout)
-        return NetworkMixer(self.weights, settings, self.shape, agreed)
+        return NetworkMixer(self.weights, settings, agreed)
 
     def __enter__(self) -> Mixers:
         return self

@@ -26,12 +26,12 @@ from privet.rounds.absences import unknown_residual
 from privet.rounds.account import draw_length
 from privet.rounds.asynchrony import AsynchronySettings
 from privet.rounds.collect.tasks import Tasks
-from privet.rounds.enrol.roster import in_simulation
 from privet.rounds.keep.checkpoint import Checkpoint, journal_beside, read_manifest
 from privet.rounds.keep.journal import attempts
 from privet.rounds.late import Late, late_agents, late_ones
 from privet.rounds.nearness import nearness
 from privet.rounds.optimum_distance import ESTIMATE
+from privet.rounds.roster import in_simulation
 from privet.rounds.stop import Stop
 from privet.rounds.views import table
 from privet.strategies import Observer, PrimalDualStrategy, PrivetResult

@@ -43,7 +43,7 @@ from privet.data.settings import INTERCEPT, dealt_by
 from privet.data.source_column import SourceColumn
 from privet.kernel import clip_rows
 from privet.problems import BinaryLogistic, MultinomialLogistic, OneClassLogistic
-from privet.rounds.enrol.roster import in_simulation
+from privet.rounds.roster import in_simulation
 from privet.strategies import PrimalDualStrategy
 from privet.wire.contract import means_privacy
 

@@ -23,7 +23,7 @@ from privet.data import DataError, planned_facts
 from privet.kernel import Facts, Release, Totals
 from privet.problems import public_facts
 from privet.rounds.calibration import plans
-from privet.rounds.enrol.roster import EnrolledAgent, Roster
+from privet.rounds.roster import EnrolledAgent, Roster
 from privet.rounds.session import Session
 from privet.strategies import PrimalDualStrategy, Run
 

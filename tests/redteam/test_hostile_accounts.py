@@ -33,8 +33,8 @@ from privet.kernel.masks import MOST_MEMBERS
 from privet.kernel.sampled import sampled_epsilon
 from privet.rounds.account import expected_release, upload_fault
 from privet.rounds.calibration import require_delta
-from privet.rounds.enrol.roster import EnrolledAgent
 from privet.rounds.keep.checkpoint import load, save
+from privet.rounds.roster import EnrolledAgent
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPFedSGD, FedPLT
 from privet.wire import ENROL, pack

@@ -25,10 +25,10 @@ from privet.core.files import read_npz, write_npz
 from privet.data import problem_from_context
 from privet.kernel import AgentLedger, Facts, Release
 from privet.rounds.account import expected_release
-from privet.rounds.enrol.roster import EnrolledAgent, Question, Roster, columns, from_columns
 from privet.rounds.keep import chain
 from privet.rounds.keep.checkpoint import load, parts_beside, read_manifest, save
 from privet.rounds.keep.journal import Journal, Request, read_journal
+from privet.rounds.roster import EnrolledAgent, Question, Roster, columns, from_columns
 from privet.server_apps import execute, read_config
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid

@@ -18,9 +18,9 @@ from privet.core.errors import FruitlessError
 from privet.core.exits import Exit
 from privet.data import problem_from_context
 from privet.rounds import observers
-from privet.rounds.enrol.roster import Roster
 from privet.rounds.keep.checkpoint import HistoryFile
 from privet.rounds.keep.journal import Journal
+from privet.rounds.roster import Roster
 from privet.server_apps import execute, read_config
 from privet.server_apps.run_folder import RunFolder
 from privet.sim.engine import InlineGrid

@@ -25,10 +25,10 @@ from privet.kernel import agent_ledger as ledger_module
 from privet.kernel.agent_ledger import MOST_RELEASES
 from privet.problems import L2, BinaryLogistic, PooledL2
 from privet.rounds import account as account_module
+from privet.rounds import roster as roster_module
 from privet.rounds import run as run_module
-from privet.rounds.enrol import roster as roster_module
-from privet.rounds.enrol.roster import MOST_EARLIER, EnrolledAgent, Question, Roster
 from privet.rounds.failure import FailureCode
+from privet.rounds.roster import MOST_EARLIER, EnrolledAgent, Question, Roster
 from privet.rounds.session import REPEATS, Session
 from privet.server_apps import read_config
 from privet.server_apps.account import privacy_account

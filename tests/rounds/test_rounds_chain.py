@@ -14,9 +14,9 @@ import pytest
 from privet.core import RunError, mapped
 from privet.core.files import read_npz, write_npz
 from privet.rounds import observers
-from privet.rounds.enrol.roster import from_columns
 from privet.rounds.keep import chain
 from privet.rounds.keep.checkpoint import Checkpoint, load, parts_beside, read_manifest
+from privet.rounds.roster import from_columns
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import grid_of

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from privet.core import ConfigError
 from privet.problems.reference import minimize
-from privet.rounds.enrol.roster import EXCLUSION
 from privet.rounds.keep.checkpoint import load
+from privet.rounds.roster import EXCLUSION
 from privet.strategies import FailureCode, FedPLT
 from privet.testing import logistic_federation
 from privet.wire import RECORD, REFUSED

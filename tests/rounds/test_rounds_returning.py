@@ -50,7 +50,7 @@ def resumed(grid: InlineGrid, file: Path, **options: Any) -> Any:
 def test_a_resume_goes_on_without_one_that_is_away_and_says_who(
     file: Path, monkeypatch: Any, caplog: Any
 ) -> None:
-    monkeypatch.setattr("privet.rounds.enrol.returning.REPEAT", 0.1)
+    monkeypatch.setattr("privet.rounds.enrol.waiting.REPEAT", 0.1)
     result = resumed(Away({1001}, 10**9), file, patience=0.0)
     assert [done.participants for done in result.history[2:]] == [("0", "2")] * 2
     assert result.history[-1].failures == {"1": Failure(FailureCode.NOT_CONNECTED, "not connected")}

@@ -18,7 +18,7 @@ from privet.core.exits import Exit
 from privet.data import problem_from_context
 from privet.kernel import AgentLedger, Facts, Release
 from privet.rounds.account import account_fault, claims_by_agent, keep_unclaimed, privacy_of
-from privet.rounds.enrol.roster import EnrolledAgent
+from privet.rounds.roster import EnrolledAgent
 from privet.rounds.session import Round, Session
 from privet.server_apps import execute, read_config
 from privet.sim.engine import InlineGrid

@@ -12,8 +12,8 @@ from privet.core import ConfigError
 from privet.kernel import AgentLedger, Facts
 from privet.rounds import participation
 from privet.rounds.calibration import calibrated, plans
-from privet.rounds.enrol.roster import EnrolledAgent, Roster
 from privet.rounds.options import RunOptions
+from privet.rounds.roster import EnrolledAgent, Roster
 from privet.rounds.session import Session
 from privet.server_apps import read_config
 from privet.sim.inline import run_inline

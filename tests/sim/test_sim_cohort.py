@@ -21,7 +21,7 @@ from privet.client_apps.rivals.led import Agent as LED
 from privet.core import RunError, algorithm
 from privet.kernel import AgentLedger, Problem, Release
 from privet.problems import L2, BinaryLogistic
-from privet.rounds.enrol.roster import Question, Roster
+from privet.rounds.roster import Question, Roster
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT, Fraction, PrivetResult

@@ -19,7 +19,7 @@ from privet.client_apps import client_app
 from privet.core import ConfigError
 from privet.kernel import AgentLedger
 from privet.problems import BinaryLogistic, make_h, minimize
-from privet.rounds.enrol.roster import recovery_of
+from privet.rounds.roster import recovery_of
 from privet.server_apps import execute, read_config
 from privet.server_apps.account import privacy_account
 from privet.sim.engine import InlineGrid

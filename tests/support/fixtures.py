@@ -12,7 +12,7 @@ import pytest
 from flwr.serverapp import Grid
 from hypothesis import HealthCheck, settings
 
-from privet.rounds.enrol import roster
+from privet.rounds.enrol import waiting
 from privet.server_apps.report import plots
 from privet.sim.grid import LocalGrid
 from support.wheel import Built, build_wheel
@@ -59,8 +59,8 @@ def _nodes_of_this_process_are_all_there(monkeypatch: pytest.MonkeyPatch) -> Non
     def wait(grid: Grid, *arguments: Any) -> None:
         with monkeypatch.context() as patch:
             if isinstance(grid, LocalGrid):
-                patch.setattr(roster, "STABLE", 0.0)
-            roster.wait_for_nodes(grid, *arguments)
+                patch.setattr(waiting, "STABLE", 0.0)
+            waiting.wait_for_nodes(grid, *arguments)
 
     monkeypatch.setattr("privet.rounds.run.wait_for_nodes", wait)
 

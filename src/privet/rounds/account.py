@@ -26,10 +26,10 @@ from privet.kernel.programs.custom import custom_in
 from privet.wire import sort_names
 from privet.wire.contract import decode_settings, means_privacy
 
-from .enrol.roster import EnrolledAgent, Roster
 from .half import ServerHalf
 from .keep.journal import Request
 from .late import Late
+from .roster import EnrolledAgent, Roster
 from .session import Round, Session
 from .stop import Stop
 from .views import History, in_words, last_measures, plot, table

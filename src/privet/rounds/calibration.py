@@ -33,10 +33,10 @@ from privet.wire.contract import means_privacy
 from privet.wire.rosters import LEAST_ROSTER
 
 from .account import TARGET
-from .enrol.roster import EnrolledAgent, known_facts
 from .half import ServerHalf
 from .options import RunOptions
 from .participation import UpTo
+from .roster import EnrolledAgent, known_facts
 from .session import Session
 
 log = logging.getLogger("flwr.privet")

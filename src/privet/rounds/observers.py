@@ -24,13 +24,13 @@ from privet.core import ConfigError, RunError
 from privet.core.errors import one_line
 
 from .collect.outcome import TooFewError
-from .enrol.roster import Changes
 from .exchange import EngineGrid, send
 from .hooks import Monitor
 from .keep.chain import Chain
 from .keep.checkpoint import Checkpoint, HistoryFile, history_beside, journal_beside, load, save
 from .keep.journal import Journal
 from .nearness import ENOUGH, estimated_error, nearness
+from .roster import Changes
 from .run import Run, Saved
 from .session import Round
 from .stop import Stop

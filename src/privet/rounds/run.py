@@ -90,8 +90,14 @@ from .collect.masked import MaskedSums
 from .collect.outcome import TooFewError
 from .collect.round import Pending
 from .collect.tasks import Tasks
-from .enrol.returning import wait_for_return
-from .enrol.roster import (
+from .enrol.waiting import wait_for_nodes, wait_for_return
+from .exchange import EngineGrid, Reply
+from .gaps import SAVED, UNKNOWN, Gaps
+from .half import Arrays, ServerHalf, Turn, Vector, grouped
+from .keep.checkpoint import Checkpoint
+from .keep.journal import Journal, Request
+from .options import RunOptions
+from .roster import (
     ENROL_PATIENCE,
     ENROL_TIMEOUT,
     LEAST_ENROL_TIMEOUT,
@@ -101,14 +107,7 @@ from .enrol.roster import (
     from_columns,
     in_simulation,
     recovery_of,
-    wait_for_nodes,
 )
-from .exchange import EngineGrid, Reply
-from .gaps import SAVED, UNKNOWN, Gaps
-from .half import Arrays, ServerHalf, Turn, Vector, grouped
-from .keep.checkpoint import Checkpoint
-from .keep.journal import Journal, Request
-from .options import RunOptions
 from .server_steps import SAVED as STEPS_SAVED
 from .server_steps import ServerStepSettings
 from .session import Round, Session

@@ -27,9 +27,9 @@ from privet.wire import Enrolment, Layout
 from privet.wire.magnitude import finite
 from privet.wire.payload import BUFFERS
 
-from .enrol.roster import EnrolledAgent, Roster, known_facts
 from .failure import FRUITLESS, Failure, not_finite, overflowed
 from .gaps import Gaps
+from .roster import EnrolledAgent, Roster, known_facts
 from .server_steps import ServerSteps
 from .task import Task
 

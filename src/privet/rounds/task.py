@@ -17,9 +17,9 @@ from privet.wire.contract import is_need_state, read_update, update_record
 from privet.wire.flower_internals import packed_content, unpacked_content
 from privet.wire.records import record_dict
 
-from .enrol.roster import EnrolledAgent, Roster
 from .exchange import Reply
 from .half import Arrays
+from .roster import EnrolledAgent, Roster
 from .together import Together
 
 

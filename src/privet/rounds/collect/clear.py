@@ -26,11 +26,11 @@ from privet.wire.magnitude import LARGEST
 from privet.wire.payload import BUFFERS, ENCODED
 
 from ..account import own_settings
-from ..enrol.roster import EnrolledAgent, Question, Recovery
 from ..exchange import EngineGrid, Reply
 from ..failure import Failure
 from ..half import ServerHalf
 from ..method import Arrays
+from ..roster import EnrolledAgent, Question, Recovery
 from ..session import Round, Session
 from ..task import Task
 from ..together import Together

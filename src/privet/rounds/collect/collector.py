@@ -12,10 +12,10 @@ from flwr.serverapp import Grid
 
 from privet.core import mapped
 
-from ..enrol.roster import Question, Recovery
 from ..exchange import Reply, send
 from ..half import ServerHalf
 from ..options import RunOptions
+from ..roster import Question, Recovery
 from ..session import Round, Session
 from ..task import Task
 from .round import Pending

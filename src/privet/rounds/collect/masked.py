@@ -32,10 +32,10 @@ from privet.wire import REFUSED, Update, content_bytes, ring
 from privet.wire.contract import is_need_state, means_privacy
 from privet.wire.rosters import with_roster
 
-from ..enrol.roster import ENROL_TIMEOUT, Question, Recovery
 from ..exchange import Reply
 from ..failure import Failure, FailureCode
 from ..half import ServerHalf, grouped
+from ..roster import ENROL_TIMEOUT, Question, Recovery
 from ..session import Round
 from ..uploads import MaskedTotals
 from .collector import Collector

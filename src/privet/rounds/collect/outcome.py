@@ -26,10 +26,10 @@ from ..account import (
     upload_fault,
     with_lost,
 )
-from ..enrol.roster import CLIENT_APP_FAILED, NODE_UNAVAILABLE
 from ..failure import FOR_A_PERSON, Failure, FailureCode
 from ..half import ServerHalf
 from ..options import RunOptions
+from ..roster import CLIENT_APP_FAILED, NODE_UNAVAILABLE
 from ..session import Round, Session
 from ..uploads import Block
 

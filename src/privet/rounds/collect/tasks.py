@@ -39,12 +39,12 @@ from privet.kernel import stream
 from privet.wire import Update, sort_names
 
 from ..account import own_settings
-from ..enrol.roster import EXCLUSION, EnrolledAgent, Question
 from ..exchange import NO_REPLY, EngineGrid, Reply, gather, push, sort_replies
 from ..failure import Failure
 from ..half import Arrays, ServerHalf
 from ..options import RunOptions
 from ..participation import Fraction
+from ..roster import EXCLUSION, EnrolledAgent, Question
 from ..session import Round, Session
 from ..speeds import Speeds
 from ..task import Task

@@ -22,8 +22,8 @@ from privet.kernel import stream
 from privet.wire import AGENT_RECORD, RECORD
 from privet.wire.flower_internals import held_by
 
-from ..enrol.roster import Roster
 from ..participation import Participation
+from ..roster import Roster
 
 log = logging.getLogger("flwr.privet")
 

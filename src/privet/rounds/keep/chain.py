@@ -23,7 +23,7 @@ from typing import Any
 
 from privet.core.files import sync_folder
 
-from ..enrol.roster import Roster
+from ..roster import Roster
 from ..table_rows import ROWS
 from .checkpoint import PART, Checkpoint, parts_beside, save
 

@@ -33,7 +33,7 @@ from privet.core.files import open_regular, read_npz, write_npz, write_whole
 from privet.core.shapes import parsed
 from privet.wire.contract import means_privacy
 
-from ..enrol.roster import updated
+from ..roster import updated
 from ..session import Round
 from ..table_rows import Latest
 from .journal import Request, has_requests, read_journal

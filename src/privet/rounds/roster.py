@@ -1,4 +1,4 @@
-"""Enrolment: waiting for nodes, the enrolment question, and the map from agents to nodes.
+"""The agents by name: the enrolment question, and the map from agents to nodes.
 
 Every node is asked once for its stable agent name; from then on everything is keyed by name and
 folded in sorted order. A name belongs to the node that enrolled with it: while that node is
@@ -21,7 +21,7 @@ from typing import Any, Literal, Protocol, cast, runtime_checkable
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from privet.core import RunError, WireError
+from privet.core import WireError
 from privet.core.errors import INSTEAD_OF_OTHER_APPS, listed, one_line
 from privet.data.meaning import has_numbers, in_digests, is_statement
 from privet.data.scaling import fault_of_rows
@@ -34,8 +34,8 @@ from privet.wire.enrolment import read_enrolment, sound
 from privet.wire.flower_internals import in_flowers_simulation, without_tracebacks_of
 from privet.wire.records import record_dict
 
-from ..exchange import NO_HANDLER, NOT_OURS, EngineGrid, Reply, exchange
-from ..failure import Failure, FailureCode
+from .exchange import NO_HANDLER, NOT_OURS, EngineGrid, Reply, exchange
+from .failure import Failure, FailureCode
 
 log = logging.getLogger("flwr.privet")
 
@@ -61,8 +61,6 @@ EXCLUSION = Failure(FailureCode.EXCLUDED, "excluded by the operator")
 
 MOST_EARLIER = 8
 """Other numbers and settings under one name of a private run: each counts for every lost reply."""
-STABLE = 1.0
-"""Seconds without a new node after which the connected nodes are taken to be all."""
 
 Recovery = Literal["yes", "no", "node-key"]
 """The successor of an agent whose node is gone. "yes": the next node that claims its name, with its
@@ -85,37 +83,6 @@ def recovery_of(requested: str, grid: Grid) -> Recovery:
 def in_simulation(grid: Grid) -> bool:
     """Whether the nodes of a grid are simulated by one process, on any engine."""
     return isinstance(grid, EngineGrid) or in_flowers_simulation(grid)
-
-
-def wait_for_nodes(grid: Grid, wanted: int, least: int, timeout: float) -> None:
-    """Wait until the nodes are there, before a run or a round begins.
-
-    With ``wanted`` > 0, until that many are connected; otherwise until at least ``least`` are and
-    the number has not changed for a second.
-
-    Raises
-    ------
-    RunError
-        When ``timeout`` seconds pass first: one line with the number that came and the flag.
-    """
-    begin = time.monotonic()
-    count, since = -1, begin
-    while True:
-        now = time.monotonic()
-        connected = len(list(grid.get_node_ids()))
-        if connected != count:
-            count, since = connected, now
-        if wanted > 0 and count >= wanted:
-            return
-        if wanted == 0 and count >= least and now - since >= STABLE:
-            return
-        if now - begin >= timeout:
-            need = wanted or least
-            raise RunError(
-                f"waited {timeout:g} s for {need} agents and {count} came: start more SuperNodes, "
-                f"or in simulation give --federation-config 'num-supernodes={need}'"
-            )
-        time.sleep(min(0.1, timeout))
 
 
 @runtime_checkable

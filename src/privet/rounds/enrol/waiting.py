@@ -1,4 +1,7 @@
-"""The wait for the agents of a checkpoint: a resumed run goes on without those that stay away."""
+"""The wait for nodes: before a run or a round, and for the agents of a checkpoint.
+
+A resumed run goes on without those that stay away.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from flwr.serverapp import Grid
 from privet.core import RunError
 from privet.wire import sort_names
 
-from .roster import STABLE, EnrolledAgent
+from ..roster import EnrolledAgent
 
 log = logging.getLogger("flwr.privet")
 
@@ -20,8 +23,41 @@ REPEAT = 10.0
 """Seconds between two log lines that name the missing agents."""
 NAMED = 10
 """Agents named in a line at most."""
+STABLE = 1.0
+"""Seconds without a new node after which the connected nodes are taken to be all."""
 LOOK = 0.1
 """Seconds between two looks at the grid."""
+
+
+def wait_for_nodes(grid: Grid, wanted: int, least: int, timeout: float) -> None:
+    """Wait until the nodes are there, before a run or a round begins.
+
+    With ``wanted`` > 0, until that many are connected; otherwise until at least ``least`` are and
+    the number has not changed for a second.
+
+    Raises
+    ------
+    RunError
+        When ``timeout`` seconds pass first: one line with the number that came and the flag.
+    """
+    begin = time.monotonic()
+    count, since = -1, begin
+    while True:
+        now = time.monotonic()
+        connected = len(list(grid.get_node_ids()))
+        if connected != count:
+            count, since = connected, now
+        if wanted > 0 and count >= wanted:
+            return
+        if wanted == 0 and count >= least and now - since >= STABLE:
+            return
+        if now - begin >= timeout:
+            need = wanted or least
+            raise RunError(
+                f"waited {timeout:g} s for {need} agents and {count} came: start more SuperNodes, "
+                f"or in simulation give --federation-config 'num-supernodes={need}'"
+            )
+        time.sleep(min(0.1, timeout))
 
 
 def wait_for_return(

@@ -22,7 +22,8 @@ from privet.core.log_level import hushed
 from privet.data import DataError, planned_facts
 from privet.kernel import Facts, Release, Totals
 from privet.problems import public_facts
-from privet.rounds.calibration import plans
+from privet.rounds.calibration import calibrated, plans
+from privet.rounds.open_settings import with_open_settings
 from privet.rounds.roster import EnrolledAgent, Roster
 from privet.rounds.session import Session
 from privet.strategies import PrimalDualStrategy, Run
@@ -159,10 +160,9 @@ def _plan(config: Config, public: Mapping[str, Any], *, any_data: bool = False) 
         raise ConfigError("noise-sharing = true: give colluders, how many agents may collude")
     session = _session(config, _facts(strategy, config, public, any_data=any_data))
     rounds = int(config["num-server-rounds"])
-    strategy.run = Run(strategy.half, replace(strategy.options, rounds=rounds), session)
-    strategy.run.resolve_open_settings()
-    strategy.run.calibrate()
-    strategy.half = strategy.run.half
+    options = replace(strategy.options, rounds=rounds)
+    half, _ = calibrated(with_open_settings(strategy.half, options, session), session, options)
+    strategy.run = Run(half, options, session)
     advice = planned_noise(strategy, strategy.run)
     planned = _complete(strategy.run)
     key = strategy.half.noise_key

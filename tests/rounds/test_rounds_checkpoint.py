@@ -16,7 +16,8 @@ from privet.core import ConfigError, RunError
 from privet.core.errors import HopelessError
 from privet.core.files import read_npz, write_npz
 from privet.problems import BinaryLogistic
-from privet.rounds import Run
+from privet.rounds import RunOptions, Session
+from privet.rounds.calibration import calibrated
 from privet.rounds.keep.checkpoint import NOT_RECORDED, Checkpoint, load, read_manifest, save
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
@@ -167,12 +168,11 @@ def test_resume_calibrates_for_agents_that_are_absent_too(
     train(problems, 1, start={"checkpoint": file})
     seen: list[list[str]] = []
 
-    def calibrate(self: Run) -> None:
-        seen.append(self.session.roster.names)
-        original(self)
+    def calibrate(half: Any, session: Session, options: RunOptions) -> Any:
+        seen.append(session.roster.names)
+        return calibrated(half, session, options)
 
-    original = Run.calibrate
-    monkeypatch.setattr(Run, "calibrate", calibrate)
+    monkeypatch.setattr("privet.rounds.run.calibrated", calibrate)
     strategy = FedPLT(rho=1.0, local_epochs=3, num_agents=2)
     strategy.start(InlineGrid(app_of(problems), 2), zeros(4), num_rounds=2, resume=file)
     assert seen == [["0", "1", "2"]]

@@ -133,8 +133,8 @@ def test_the_loser_of_a_name_steps_in_when_it_is_free() -> None:
 
 def test_a_mute_node_is_asked_with_growing_pauses(later: Any, monkeypatch: Any) -> None:
     """Each question costs a round its timeout: over 20 rounds there are few, and one note."""
-    monkeypatch.setattr("privet.rounds.run.ENROL_PATIENCE", 0.01)
-    monkeypatch.setattr("privet.rounds.run.ENROL_TIMEOUT", 0.01)
+    monkeypatch.setattr("privet.rounds.enrol.admission.ENROL_PATIENCE", 0.01)
+    monkeypatch.setattr("privet.rounds.enrol.admission.ENROL_TIMEOUT", 0.01)
     grid = Watched(mute=frozenset({1002}))
     strategy = FedPLT(rho=1.0, local_epochs=2, num_agents=3, wait_timeout=0.01)
     strategy.begin(grid, zeros(4))

@@ -563,7 +563,7 @@ def test_a_node_whose_columns_change_during_a_run_gives_no_more_uploads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As deployed, where a process reads the file for every message; nobody was told anything."""
-    monkeypatch.setattr("privet.rounds.run.in_simulation", lambda grid: False)
+    monkeypatch.setattr("privet.rounds.enrol.admission.in_simulation", lambda grid: False)
     sites = nodes(tmp_path, [table(BERN), table(GRAZ)], [SCHEMA, SCHEMA])
     app = client_app("fed-plt", problem_from_context)
 

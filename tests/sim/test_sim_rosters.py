@@ -19,6 +19,7 @@ from privet.client_apps import client_app
 from privet.core import ConfigError
 from privet.kernel import AgentLedger
 from privet.problems import BinaryLogistic, make_h, minimize
+from privet.rounds.enrol.admission import admit, renew
 from privet.rounds.roster import recovery_of
 from privet.server_apps import execute, read_config
 from privet.server_apps.account import privacy_account
@@ -233,9 +234,9 @@ def test_who_begins_anew_is_sent_what_a_newcomer_is(kind: type[PrimalDualStrateg
     strategy.start(grid, zeros(4), num_rounds=3)
     session = strategy.session
     assert session is not None
-    strategy.run.renew("1")
+    renew(strategy.run.half, session, "1")
     session.roster.agents["3"] = replace(session.roster.agents["1"], node=9)
-    strategy.run.admit("3")
+    admit(strategy.run.half, session, "3")
     assert math.isnan(strategy.half.residual(session.state))
     assert session.gaps.unknown() == [1, 3]
     renewed, newcomer = (strategy.half.recovery(session.state, i) for i in (1, 3))

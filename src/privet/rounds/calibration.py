@@ -197,6 +197,9 @@ def calibrated(
 ) -> tuple[ServerHalf[Any], int | None]:
     """Return the half a run begins with, its noise set to meet a target, and its last round.
 
+    The run's private releases are checked. That is noted in the session, so that an agent that
+    joins later is checked alone.
+
     With a target the noise is the smallest at which no agent costs more in the rounds it is planned
     to take part in, what it has paid before a resume included. The target travels to the agents,
     who refuse to pass it: one that joins later or has an attempt repeated stops in time. A
@@ -220,6 +223,20 @@ def calibrated(
     ConfigError
         If the run cannot be private as configured.
     """
+    half, last = _with_noise(half, session, options)
+    session.calibrated = True
+    if last != options.rounds:
+        log.warning(
+            "%s = %g is spent after round %d of %d: the run ends there; raise it to go on",
+            *(TARGET, half.terms.target_epsilon, last, options.rounds),
+        )
+    return half, last
+
+
+def _with_noise(
+    half: ServerHalf[Any], session: Session, options: RunOptions
+) -> tuple[ServerHalf[Any], int | None]:
+    """Return the half with its noise, and the last round that it pays for."""
     half = _with_ratio(half, session)
     target = half.terms.target_epsilon
     if half.terms.noise_seed < 0 and (target > 0 or means_privacy(half.settings())):

@@ -112,7 +112,7 @@ def _play_all(
     """Play rounds until the last one, or until an observer or a failure ends the run."""
     while run.session.round < last_round:
         number = run.half.next_round(run.session.round + 1, last_round)
-        for missed in run.skip_to(number):
+        for missed in run.session.skip_to(number):
             for observer in observers:
                 observer.on_skip(run, missed)
         try:
@@ -156,7 +156,7 @@ class Monitoring(Observer):
             return None
         begun = time.monotonic()
         measured = self._measure(done.round, run, done)
-        run.amend(**measured, seconds=done.seconds + time.monotonic() - begun)
+        run.session.amend(**measured, seconds=done.seconds + time.monotonic() - begun)
         return None
 
     def _measure(self, number: int, run: Run, done: Round) -> dict[str, Any]:
@@ -254,7 +254,7 @@ class TrainMetrics(Observer):
     def on_round(self, run: Run, done: Round) -> str | None:
         """Write those of a round that has some."""
         if run.metrics:
-            run.amend(train_metrics_clientapp=dict(run.metrics))
+            run.session.amend(train_metrics_clientapp=dict(run.metrics))
         return None
 
 
@@ -273,7 +273,7 @@ class ServerEvaluation(Observer):
     def on_round(self, run: Run, done: Round) -> str | None:
         """Evaluate the model of a round that is due."""
         if due(run, done, self.every) and (metrics := self.evaluate(done.round, run.arrays)):
-            run.amend(**_evaluated(done, metrics))
+            run.session.amend(**_evaluated(done, metrics))
         return None
 
 
@@ -299,7 +299,7 @@ class FederatedEvaluation(Observer):
             metrics = self.strategy.aggregate_evaluate(done.round, replies)
             if metrics:
                 own_fields = _own_fields(done, metrics)
-                run.amend(evaluate_metrics_clientapp=dict(metrics), **own_fields)
+                run.session.amend(evaluate_metrics_clientapp=dict(metrics), **own_fields)
         return None
 
 
@@ -420,8 +420,9 @@ class Checkpoints(Observer):
             before = run.saved
             run.saved = Saved(before.round, before.failures + 1, one_line(str(error)))
             line = f"checkpoint of round {self._round} not written ({run.saved.error})"
-            run.remarks.append(f"{line}: the one of round {before.round} is kept")
-            log.warning("%s: %s", self.path, run.remarks[-1])
+            line += f": the one of round {before.round} is kept"
+            run.session.remarks.append(line)
+            log.warning("%s: %s", self.path, line)
         else:
             run.saved = Saved(self._round, run.saved.failures)
 

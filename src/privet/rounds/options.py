@@ -117,6 +117,11 @@ class RunOptions(RunSettings):
     doubtful: bool = False
     unattended: bool = False
 
+    @property
+    def wanted_nodes(self) -> int:
+        """Number of nodes to wait for before the first round; 0: those that are connected."""
+        return max(self.num_agents, self.min_available_nodes)
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if not (self.secure_sum and self.num_agents):

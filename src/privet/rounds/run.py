@@ -44,7 +44,6 @@ import re
 import threading
 import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -54,18 +53,14 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from privet.agents.loop_defaults import Loops
 from privet.agents.state_tables import StateTable
 from privet.agents.terms import ARRIVAL_TIMES, ENCODING, MEAN_EXAMPLES, POOLED_WEIGHT
 from privet.core import ConfigError, PrivetError, RunError
-from privet.core.errors import HopelessError, listed, one_line
+from privet.core.errors import HopelessError, one_line
 from privet.core.key import keys_of, read, shown, values_of
 from privet.core.library import LIBRARY_VERSION, library_version
 from privet.data.agreement import Agreement
-from privet.kernel import Facts
-from privet.kernel.programs.gradients import Gradients
-from privet.problems import PooledL2
-from privet.wire import Enrolment, sort_names
+from privet.wire import sort_names
 from privet.wire.contract import decode_settings, encode_settings, means_privacy
 from privet.wire.payload import BUFFERS
 
@@ -74,60 +69,49 @@ from .account import (
     account_fault,
     count_lost,
     expected_release,
-    is_above_target,
     keep_unclaimed,
-    own_settings,
-    refused_facts,
-    refused_settings,
-    unreadable,
     with_lost,
 )
 from .asynchrony import AsynchronySettings
-from .calibration import calibrated, facts_of, spent_of, uncertified
+from .calibration import calibrated
 from .collect.clear import ClearUploads
 from .collect.collector import Collector
 from .collect.masked import MaskedSums
 from .collect.outcome import TooFewError
 from .collect.round import Pending
 from .collect.tasks import Tasks
+from .enrol.admission import (
+    enrol_connected,
+    enrol_keyless,
+    enrol_newcomers,
+    question,
+    start_state,
+    take_in,
+    turn_away_uncertified,
+)
+from .enrol.fitness import leave_out, row_norm_of, uncertified_agents, unreadable_agents
+from .enrol.penalties import require_open_penalties
 from .enrol.waiting import wait_for_nodes, wait_for_return
 from .exchange import EngineGrid, Reply
-from .gaps import SAVED, UNKNOWN, Gaps
-from .half import Arrays, ServerHalf, Turn, Vector, grouped
+from .gaps import SAVED, Gaps
+from .half import Arrays, ServerHalf, Turn, Vector
 from .keep.checkpoint import Checkpoint
 from .keep.journal import Journal, Request
+from .open_settings import log_misfits, with_open_settings
 from .options import RunOptions
 from .roster import (
-    ENROL_PATIENCE,
-    ENROL_TIMEOUT,
-    LEAST_ENROL_TIMEOUT,
     EnrolledAgent,
-    Question,
     columns,
     from_columns,
-    in_simulation,
-    recovery_of,
 )
 from .server_steps import SAVED as STEPS_SAVED
 from .server_steps import ServerStepSettings
 from .session import Round, Session
 from .speeds import SpeedSettings
 from .task import charged, restored, saved
-from .together import WorksTogether, by_message, working_together
+from .together import working_together
 
 log = logging.getLogger("flwr.privet")
-
-
-def _row_norm(settings: Mapping[str, Any]) -> float:
-    """Return the norm that an algorithm's agents scale all rows down to, whatever they set."""
-    if not means_privacy(settings) or settings.get("smoothness", 0.0) > 0:
-        return 0.0
-    return float(settings.get("row-norm", 0.0))
-
-
-_NO_FACTS = "declares no public numbers: a private run needs its number of examples"
-LOOKED_AT = 20
-"""Rounds whose participants say what share takes part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +156,6 @@ class Run:
         Collects the uploads of a round: in clear, as they come, or as masked sums.
     saved : Saved
         The state of its checkpoints.
-    remarks : list of str
-        Notes to be recorded in the history with the next round.
     stopping : threading.Event
         Set to end the run after the round under way.
     before_try : callable
@@ -200,7 +182,6 @@ class Run:
     no_better: str = ""
     collector: Collector = field(init=False)
     saved: Saved = Saved()
-    remarks: list[str] = field(default_factory=list)
     beside: Mapping[str, ConfigRecord] = field(default_factory=dict)
     stopping: threading.Event = field(default_factory=threading.Event)
     before_try: Callable[[], object] = field(default=bool)
@@ -208,19 +189,13 @@ class Run:
     journal: Journal | None = None
     requested: dict[str, Any] = field(init=False)
     _requests: int = field(init=False, default=0)
-    _calibrated: bool = field(init=False, default=False)
-    _begun_here: bool = field(init=False, default=False)
-    """Whether this is no resumed run, so that no agent can have released anything in it before."""
-    """Whether the noise was checked or set for the agents enrolled by then."""
-    _settled: bool = field(init=False, default=False)
-    """Whether it is known what the columns of all agents mean."""
     _pending: Pending | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.half = replace(self.half, folder=self.options.folder)
         self.collector = collector_of(self.half, self.options)
         self.session.leader = self.options.encoding
-        self.session.row_norm = _row_norm(self.half.settings())
+        self.session.row_norm = row_norm_of(self.half)
         self.session.steps.settings = read(ServerStepSettings, values_of(self.options))
         self.requested = {
             **dict(self.options.config),
@@ -258,26 +233,16 @@ class Run:
         """
         _require_simulated(options, grid)
         run = cls(half, options, Session.of(uuid.uuid4().hex, arrays), arrays)
-        wait_for_nodes(grid, run._wanted, options.min_agents, options.wait_timeout)
-        run._begun_here = True
-        run._enrol(grid)
-        run._require_open_penalties()
-        run.resolve_open_settings()
-        run._log_misfits()
-        run._turn_away_uncertified()
-        run.calibrate()
-        run._turn_away_uncertified()  # of noise that was not set before
         session = run.session
-        if state is None:
-            try:
-                with np.errstate(over="ignore", invalid="ignore"):  # reported as divergence
-                    state = run.half.initialise(session.start, len(session.roster.agents))
-            except ValueError as error:  # settings that do not fit the model, as groups of h
-                raise ConfigError(one_line(str(error))) from None
-        session.state, session.gaps = state, Gaps(len(session.roster.agents))
-        session.roster.pop_restarted()  # everyone starts now
-        for position, name in enumerate(session.roster.names):
-            run._place(position, name)
+        wait_for_nodes(grid, options.wanted_nodes, options.min_agents, options.wait_timeout)
+        enrol_connected(run.half, options, session, grid, run.stopping)
+        require_open_penalties(options, session)
+        run.half = with_open_settings(run.half, options, session)
+        log_misfits(run.half, options, session)
+        turn_away_uncertified(run.half, options, session)
+        run.half, run.last_round = calibrated(run.half, session, options)
+        turn_away_uncertified(run.half, options, session)  # of noise that was not set before
+        start_state(run.half, session, state)
         return run
 
     @classmethod
@@ -316,18 +281,18 @@ class Run:
         session, roster = run.session, run.session.roster
         run.stopping = stopping or run.stopping
         least = max(options.min_agents, options.min_available_nodes)
-        wait = options.wait_timeout
-        wait_for_return(grid, agents, run._wanted, least, wait, options.patience, run.stopping)
+        wait = options.wait_timeout, options.patience
+        wait_for_return(grid, agents, options.wanted_nodes, least, *wait, run.stopping)
         roster.holders = {name: agent.node for name, agent in agents.items()}
-        run._enrol(grid, options.patience)
+        enrol_connected(run.half, options, session, grid, run.stopping, options.patience)
         # Those that have not come back stay in the roster, absent.
-        run._take_in(roster.merge(agents, run.question()))
+        take_in(run.half, session, roster.merge(agents, question(run.half, options, session)))
         keep_unclaimed(run.half, session)
-        run._leave_out_unreadable()
+        leave_out(session, unreadable_agents(run.half, options, session))
         if run.private and options.unattended:
             session.note_fruitless(session.history)
-        run.resolve_open_settings()
-        run._log_misfits()
+        run.half = with_open_settings(run.half, options, session)
+        log_misfits(run.half, options, session)
         if run.private:
             put_back = saved.node_states if isinstance(grid, EngineGrid) else []
             lost = [*saved.requests, *run._lost_tasks(saved)]
@@ -344,9 +309,11 @@ class Run:
                     roster.agents[name].tasks += 1  # those of the checkpoint are counted already
             if isinstance(grid, EngineGrid) and changed:
                 grid.restore_node_states(changed)
-        run._leave_out(run._uncertified())
-        run.calibrate()  # after the merge: absent agents count as well
-        run._leave_out(run._uncertified())  # of noise that was not set before
+        leave_out(session, uncertified_agents(run.half, options, session))
+        # After the merge: absent agents count as well.
+        run.half, run.last_round = calibrated(run.half, session, options)
+        # Of noise that was not set before.
+        leave_out(session, uncertified_agents(run.half, options, session))
         run.arrays = session.restore(run.model)
         log.info("resumed after round %d with %d agents", session.round, len(roster.agents))
         if options.rounds is not None and session.round >= options.rounds:
@@ -375,7 +342,7 @@ class Run:
         session.pooled_weight = float(manifest.get(POOLED_WEIGHT, 0.0))
         session.encoding = Agreement(str(manifest.get("encoding", "")))
         session.encoding_sent = str(manifest.get("encoding-sent", ""))
-        self._settled = bool(session.encoding.text)
+        session.settled = bool(session.encoding.text)
         session.fix_arrays(
             manifest.get("trained", session.layout.names), manifest.get("buffers", ())
         )
@@ -409,69 +376,6 @@ class Run:
                 )
         return agents
 
-    def _leave_out_unreadable(self) -> None:
-        """Leave out agents of a private run whose texts in the checkpoint cannot be read."""
-        agents = self.session.roster.agents
-        known: dict[Any, str] = {}
-        for name in self.session.roster.names if self.private else ():
-            agent = agents[name]
-            texts = (agent.terms, agent.accounts)
-            if texts not in known:
-                missing = _NO_FACTS if not agent.facts and self._plans_noise else ""
-                known[texts] = missing or unreadable(self.half, agent)
-            if why := known[texts]:
-                self.session.roster.leave_out(name, why)
-
-    def _require_open_penalties(self) -> None:
-        """Turn away agents whose penalty ``penalty-c`` cannot change, where they are not most.
-
-        Raises
-        ------
-        ConfigError
-            If they are.
-        """
-        roster, given = self.session.roster, self.options.penalty_c
-        own = [
-            name
-            for name, agent in (roster.agents.items() if given != 1.0 else ())
-            if not _leaves_penalty_open(agent.facts)
-        ]
-        if not own:
-            return
-        why = (
-            "a penalty of its own (regularizer-weight, beta or divisor), which "
-            f"penalty-c = {given:g} cannot change"
-        )
-        if 2 * len(own) > len(roster.agents):
-            raise ConfigError(f"{len(own)} of {len(roster.agents)} agents: {why}")
-        for name in own:
-            roster.turn_away(name, why)
-
-    def _pooled(self, known: list[Facts]) -> list[Facts]:
-        """Agree on D and the weight of agents that leave their penalty to the run.
-
-        With D = n / N, n the declared examples of the N agents, and the weight 1 / (C n) the run's
-        objective is scikit-learn's on the pooled rows. Both stay as they are before round 1,
-        whoever joins later. Returns the facts that the agents then have.
-        """
-        session, open_ = self.session, [one.regularizer == PooledL2.kind for one in known]
-        if session.round == 0 and any(open_) and not all(open_):
-            log.warning(
-                "%d of %d agents leave the weight of their penalty to the run, the others do not "
-                "(regularizer-weight): it is 1 over their own examples, and agents count alike",
-                *(sum(open_), len(open_)),
-            )
-        elif session.round == 0 and any(open_):
-            total = sum(one.num_examples for one in known)
-            whole = self.half.agent.divisor == "federation"
-            session.mean_examples = total / (1 if whole else len(known))
-            pooled = self.options.penalty_c * session.mean_examples * len(known)
-            session.pooled_weight = 1.0 / pooled
-        if not session.pooled_weight:
-            return known
-        changes: Any = {"divisor": session.mean_examples, "penalty": session.pooled_weight}
-        return [replace(one, **changes) for one in known]
-
     def _lost_tasks(self, saved: Checkpoint) -> Iterator[Request]:
         """Yield the requests of tasks that agents had at a checkpoint and whose result is lost."""
         settings = encode_settings(self.half.settings())
@@ -479,92 +383,6 @@ class Run:
             name, version = str(entry["agent"]), int(entry["version"])
             if name not in self.session.tasks:
                 yield Request(version, (name,), 1, settings)
-
-    def resolve_open_settings(self) -> None:
-        """Choose defaults for settings that were left open if no agent knows its problem's moduli.
-
-        Also those of a run that folds uploads of older models. A private run keeps the usual
-        values: its noise is planned from flags alone.
-        """
-        agents = self.session.roster.agents.items()
-        known: list[Facts] = []
-        readable = True
-        try:
-            known = [facts_of(name, agent) for name, agent in agents if agent.facts]
-        except ConfigError:  # the agent may know its moduli
-            readable = False
-        if readable and len(known) == len(agents):
-            known = self._pooled(known)
-        if self.options.folds_old:
-            self.half = self.half.delayed(known)
-        elif readable and len(known) == len(agents):
-            self.half = self.half.with_moduli(known)
-        if not readable or self.private or not known or any(facts.moduli for facts in known):
-            return
-        loops = self._loops()
-        left_open = (
-            self.half.agent.around_loops(loops) if loops.step else self.half.agent.without_moduli
-        )
-        self.half = self.half.without_moduli(loops)
-        if left_open:
-            values = ", ".join(
-                f"{key} is {value:.4g}" if isinstance(value, float) else f"{key} is {value}"
-                for key, value in left_open.items()
-            )
-            why = (
-                f"the agents' training loops take steps of {loops.step:.4g}, and {loops.share:.2g} "
-                "of the agents take part in a round"
-                if loops.step
-                else "no agent knows the moduli of its problem, or states the step of a training "
-                "loop (LoopParticipant's step_size)"
-            )
-            log.info("%s: %s", why, values)
-        if weak := self.half.weakness(loops):
-            log.warning("%s: %s", self.half.name, weak)
-
-    def _loops(self) -> Loops:
-        """Return the median step that training loops state, and the share that takes part."""
-        roster, who = self.session.roster, self.options.participation
-        steps = sorted(one.step_size for one in roster.agents.values() if one.step_size)
-        names = roster.names
-        counts = [
-            len(who.select(number, names, self.options.seed)) for number in range(1, LOOKED_AT + 1)
-        ]
-        middle = steps[len(steps) // 2] if steps else 0.0
-        return Loops(middle, float(np.mean(counts)) / len(names))
-
-    def _log_misfits(self) -> None:
-        """Log batch sizes larger than agents' data sets, and probabilities of unknown agents."""
-        per_agent = getattr(self.options.participation, "own", {})
-        if unknown := sorted(per_agent.keys() - self.session.roster.agents.keys()):
-            log.warning("probability: no agent is called %s", ", ".join(unknown))
-        size = getattr(self.half.agent, "gradients", Gradients()).batch_size
-        counts = [agent.num_examples for agent in self.session.roster.agents.values()]
-        fewer = [count for count in counts if count < size]
-        if fewer:
-            log.info(
-                "batch-size = %d: %d of %d agents have fewer examples, %d at least, and take all "
-                "of them in a step",
-                *(size, len(fewer), len(counts), min(fewer)),
-            )
-
-    def calibrate(self) -> None:
-        """Check the run's private releases, and set their noise if there is a target.
-
-        A resumed run that has spent its target ends before the first round that it cannot pay.
-
-        Raises
-        ------
-        ConfigError
-            If the run cannot be private as configured.
-        """
-        self.half, self.last_round = calibrated(self.half, self.session, self.options)
-        self._calibrated = True
-        if self.last_round != self.options.rounds:
-            log.warning(
-                "%s = %g is spent after round %d of %d: the run ends there; raise it to go on",
-                *(TARGET, self.half.terms.target_epsilon, self.last_round, self.options.rounds),
-            )
 
     def _check(self, manifest: Mapping[str, Any]) -> None:
         """Raise ``RunError`` if a checkpoint is of a run that computes something else."""
@@ -582,19 +400,14 @@ class Run:
             if key in before and before[key] != now[key]
         }
         if target := changes.pop(TARGET, ""):  # the noise of the rounds that are left follows it
-            self.note_change(target)
+            self.session.remark(f"resume: {target}")
         if changes:
             raise HopelessError(
                 f"resume: the checkpoint is of another run: {', '.join(changes.values())}; ask "
                 "for what it was, or begin a new run"
             )
         if (library := manifest[LIBRARY_VERSION]) != library_version():
-            self.note_change(f"{LIBRARY_VERSION} {library} -> {library_version()}")
-
-    def note_change(self, change: str) -> None:
-        """Log a permitted change of a resumed run, and note it in the history."""
-        self.remarks.append(f"resume: {change}")
-        log.warning("%s", self.remarks[-1])
+            self.session.remark(f"resume: {LIBRARY_VERSION} {library} -> {library_version()}")
 
     def snapshot(self, grid: Grid, changed: Collection[str] | None = None) -> Checkpoint:
         """Return all that a resume needs except the history.
@@ -656,208 +469,6 @@ class Run:
         """Whether the agents' settings ask for privacy."""
         return means_privacy(self.half.settings())
 
-    def question(self) -> Question:
-        """Return the enrolment question that every node answers before it takes part."""
-        masked, private = self.collector.masked, self.private
-        encoding = self.session.encoding.text
-        return Question(
-            self.half.name,
-            self.half.version,
-            self.session.experiment,
-            self._unfit,
-            self.session.adopt,
-            quiet=private or masked,
-            secure_sum=masked,
-            fixed=private,
-            encoding=encoding,
-            row_norm=self.session.row_norm,
-            open=not self._settled,
-            accounts=self.half.agent.private or self.half.terms.target_epsilon > 0,
-        )
-
-    def _unfit(self, enrolment: Enrolment) -> str:
-        """Return why an agent does not fit the run, or an empty text."""
-        own = enrolment.own_settings
-        return (
-            self.session.check(enrolment)
-            or refused_settings(self.half, own)
-            or self._unknown_cost(enrolment)
-        )
-
-    def _unknown_cost(self, enrolment: Enrolment) -> str:
-        """Return why it cannot be told what an agent has released, and will; or an empty text."""
-        facts, half = enrolment.facts, self.half
-        if not facts and self._plans_noise:
-            return _NO_FACTS
-        if facts and (why := refused_facts(facts) or _other_numbers(enrolment)):
-            return why
-        checked = facts and self.private and self._calibrated
-        if checked and (why := self._without_certificate(facts, enrolment.own_settings)):
-            return why
-        if not enrolment.ledger:
-            return ""
-        unknown = enrolment.agent not in self.session.roster.agents
-        if self.private and self._begun_here and unknown and enrolment.ledger != "[]":
-            return "the account of its ledger file has releases of this run, which never asked it"
-        if self.private and not half.agent.private and half.noise_key:  # it is not set yet
-            half = half.with_settings({half.noise_key: 1.0})
-        # One above the target is joined, and its agent left out.
-        stated = EnrolledAgent(0, facts=facts), enrolment.ledger
-        if why := account_fault(half, *stated, 1, to_target=False):
-            return f"the account of its ledger file cannot be used: {why}"
-        return ""
-
-    def _without_certificate(self, facts: str, own: str) -> str:
-        """Return why nothing is proven of an agent's releases in this run, or an empty text."""
-        return uncertified(self.half, Facts.from_json(facts), own_settings(own))
-
-    def _uncertified(self) -> dict[str, str]:
-        """Return why nothing is proven of agents' releases, by name; empty where that is all.
-
-        What holds of all agents is a fault of the run's own keys, which `calibrate` names.
-        """
-        if not self._plans_noise:
-            return {}
-        agents = self.session.roster.agents
-        asked = {name: agent for name, agent in agents.items() if agent.facts and not agent.out}
-        known = {(one.facts, one.own): "" for one in asked.values()}
-        faults = {texts: why for texts in known if (why := self._without_certificate(*texts))}
-        if len(faults) == len(known):
-            return {}
-        terms = {name: (one.facts, one.own) for name, one in asked.items()}
-        return {name: faults[one] for name, one in terms.items() if one in faults}
-
-    def _turn_away_uncertified(self) -> None:
-        """Turn away agents of whose releases nothing is proven (raises ``RunError`` if too few)."""
-        for name, why in self._uncertified().items():
-            self.session.roster.turn_away(name, why)
-        self._require_enough()
-
-    def _leave_out(self, faults: Mapping[str, str]) -> None:
-        """Ask agents of a resumed run no more, by name why."""
-        for name, why in faults.items():
-            self.session.roster.leave_out(name, why)
-
-    @property
-    def _plans_noise(self) -> bool:
-        """Whether the noise is checked or set from the agents' public numbers before round 1."""
-        half, options = self.half, self.options
-        known = options.rounds is not None or options.max_uploads > 0
-        accounted = half.agent.private and half.terms.noise_seed < 0
-        return known and (accounted or half.terms.target_epsilon > 0)
-
-    @property
-    def _wanted(self) -> int:
-        """Number of nodes to wait for before the first round; 0: those that are connected."""
-        return max(self.options.num_agents, self.options.min_available_nodes)
-
-    def _enrol(self, grid: Grid, patience: float = 0.0) -> None:
-        """Enrol the connected agents; wait ``patience`` for enough (raises ``RunError``)."""
-        options, roster = self.options, self.session.roster
-        recovery = recovery_of(options.recover_by_name, grid)
-        roster.recovery = self.collector.recovery(self.half, recovery)
-        end = time.monotonic() + patience
-        wait = max(options.wait_timeout, ENROL_PATIENCE)
-        roster.enrol_all(grid, self.question(), wait)
-        if not self._settled:
-            others, self._settled = self.session.agree(in_simulation(grid)), True
-            roster.settle(grid, others, self.question(), wait)
-        while len(roster.agents) < options.min_agents and time.monotonic() < end:
-            if self.stopping.wait(min(1.0, patience)):
-                break
-            roster.refresh(grid, self.question(), ENROL_TIMEOUT)
-        roster.silences = 0
-        self._require_enough()
-        if isinstance(grid, WorksTogether) and (why := by_message(self.half)):
-            log.info("agents work one by one, by message: %s", why)
-
-    def _require_enough(self) -> None:
-        """Raise ``RunError`` where fewer agents than ``min_agents`` are enrolled."""
-        options, roster = self.options, self.session.roster
-        if len(roster.agents) < options.min_agents:
-            reasons = listed(roster.rejected.values()) or ("" if roster.agents else "none answered")
-            # Where all are turned away, others will not come by themselves; one that is silent may.
-            silent = roster.online - roster.rejected.keys()
-            kind = RunError if silent or not roster.rejected else HopelessError
-            raise kind(
-                f"{len(roster.agents)} agents could be enrolled, below min-agents = "
-                f"{options.min_agents}{reasons and f': {reasons}'}"
-            )
-
-    def _enrol_newcomers(self, grid: Grid) -> list[str]:
-        """Enrol nodes that connected since the last round, and return the new names."""
-        options, roster = self.options, self.session.roster
-        if least := options.min_available_nodes:
-            wait_for_nodes(grid, least, least, options.wait_timeout)
-        # Where nodes come and go and never answer, the others wait for them less each time.
-        patience = max(ENROL_TIMEOUT / 2.0**roster.silences, LEAST_ENROL_TIMEOUT)
-        timeout = min(patience, options.round_timeout)
-        new = roster.refresh(grid, self.question(), timeout)
-        self._take_in(new)
-        for name in sort_names(roster.join_stated(self.half.terms.delta)):
-            spent = roster.agents[name].spent(self.half.terms.delta)
-            if is_above_target(self.half, spent):
-                roster.leave_out(name, spent_of(spent, self.half.terms.target_epsilon))
-        return new
-
-    def _take_in(self, new: Iterable[str]) -> None:
-        """Admit newcomers, and reset the rows of agents whose place another node took."""
-        self._compare_ledgers()
-        for name in new:
-            self.admit(name)
-        for name in self.session.roster.pop_restarted():
-            self.renew(name)
-
-    def _compare_ledgers(self) -> None:
-        """Name the agents whose ledger file is shorter than the run's record; the record counts."""
-        roster = self.session.roster
-        if not roster.stating:
-            return
-        folded = Counter(name for done in self.session.history for name in done.participants)
-        if older := roster.shorter(folded):
-            agents = listed(sort_names(older))
-            line = (
-                "the ledger files of these agents hold fewer releases than this run has folded of "
-                f"theirs, as an older copy does; the run's account counts: {agents}"
-            )
-            self.remarks.append(line)
-            log.warning("%s", line)
-
-    def admit(self, name: str) -> None:
-        """Insert a newcomer into the state."""
-        session, position = self.session, self.session.roster.positions[name]
-        session.roster.changes.everything = True
-        session.state = self.half.admit(session.state, position, session.start)
-        session.steps.place(self.half, session.state)
-        session.state.residual = UNKNOWN
-        session.gaps.insert(position)
-        self._place(position, name)
-
-    def renew(self, name: str) -> None:
-        """Reset the row of an agent whose place another node took: it starts as a newcomer.
-
-        The task of the node that is gone is withdrawn, and counts as released under this name.
-        """
-        session, position = self.session, self.session.roster.positions[name]
-        session.roster.changes.everything = True
-        task, agent = session.tasks.pop(name, None), session.roster.agents[name]
-        if task is not None:
-            release = expected_release(self.half, agent, task.version, 1, session.noises)
-            if release is not None:
-                agent.former = (*agent.former, with_lost("", release))
-        session.state = self.collector.renew(self.half, session.state, position, session.start)
-        session.steps.place(self.half, session.state)
-        session.state.residual = UNKNOWN
-        session.gaps.forget(position)
-        self._place(position, name)
-
-    def _place(self, position: int, name: str) -> None:
-        """Put an agent into its unit, if the half divides the agents into units."""
-        units = grouped(self.half)
-        if units is not None:
-            unit = self.session.roster.agents[name].unit
-            self.session.state = units.place(self.session.state, position, name, unit)
-
     # ------------------------------------------------------------------ rounds
 
     @property
@@ -878,22 +489,6 @@ class Run:
         """The round under way if it could not be folded, else None."""
         return self._pending if self._pending and self._pending.outcome.failures else None
 
-    def skip_to(self, number: int) -> list[Round]:
-        """Skip the rounds before ``number`` and return their records.
-
-        No agent is asked in them, and nothing is charged.
-        """
-        session = self.session
-        missed = range(session.round + 1, number)
-        epsilon = session.history[-1].epsilon if session.history else 0.0
-        notes = (f"not played: this server was away, and goes on with round {number}",)
-        skipped = [Round(one, (), notes=notes, epsilon=epsilon) for one in missed]
-        if skipped:
-            log.warning("rounds %d to %d: %s", missed[0], missed[-1], notes[0])
-            session.history += skipped
-            session.round = missed[-1]
-        return skipped
-
     def open_round(self, number: int, grid: Grid) -> list[Message]:
         """Begin a round: enrol newcomers, choose participants, and return the messages to send.
 
@@ -901,7 +496,7 @@ class Run:
         uploads and records the round.
         """
         begun = time.monotonic()
-        newcomers = self._enrol_newcomers(grid)
+        newcomers = enrol_newcomers(self.half, self.options, self.session, grid)
         waited = time.monotonic() - begun
         self._pending = self._choose(number, newcomers)
         if isinstance(grid, EngineGrid):  # it may have waited for processes to start
@@ -919,8 +514,8 @@ class Run:
         pending = Pending.begin(
             self.half, options, session, turn, tuple(chosen), settings, self.beside
         )
-        pending.outgoing.notes += self.remarks
-        self.remarks.clear()
+        pending.outgoing.notes += session.remarks
+        session.remarks.clear()
         pending.outgoing.notes += [f"agent {name} joined" for name in newcomers]
         if failed is not None and not failed.outcome.folded:
             pending.carry_over(failed)
@@ -975,7 +570,8 @@ class Run:
             pending.outcome.ask(names, max(1, len(names)) if self.collector.masked else 1)
             self._note_spent(names)
 
-        return self.collector.collect(pending, grid, to_send, self.question(), asking)
+        asked = question(self.half, self.options, self.session)
+        return self.collector.collect(pending, grid, to_send, asked, asking)
 
     def _note_spent(self, names: Iterable[str]) -> None:
         if self.private:
@@ -1018,14 +614,7 @@ class Run:
         if self.stopping.is_set():
             raise few
         pending.begin_again()
-        roster, question = self.session.roster, self.question()
-        roster.online = frozenset(grid.get_node_ids())
-        lost_keys = [
-            name
-            for name in pending.chosen
-            if question.secure_sum and roster.connected(name) and not roster.agents[name].public_key
-        ]
-        roster.ask_again(grid, lost_keys, question, min(ENROL_TIMEOUT, self.options.round_timeout))
+        enrol_keyless(self.half, self.options, self.session, grid, pending.chosen)
         names = self.collector.reopen(pending)
         if names is None:
             return self.open_round(pending.round, grid)
@@ -1083,10 +672,6 @@ class Run:
             if release is not None:
                 roster.note_ledger(name, with_lost(agent.ledger, release))
 
-    def amend(self, **changes: Any) -> None:
-        """Replace fields of the last round's record."""
-        self.session.history[-1] = replace(self.session.history[-1], **changes)
-
     @property
     def model(self) -> Vector:
         """The run's result so far (d,)."""
@@ -1095,27 +680,6 @@ class Run:
     def models(self) -> Arrays:
         """Return the models (d,) by name; ``"last"`` is the run's result."""
         return self.half.models(self.session.state)
-
-
-def _leaves_penalty_open(facts: str) -> bool:
-    """Return whether an agent's facts leave the weight of its penalty to the run."""
-    try:
-        return bool(facts) and Facts.from_json(facts).regularizer == PooledL2.kind
-    except ValueError:  # they cannot be read
-        return False
-
-
-def _other_numbers(enrolment: Enrolment) -> str:
-    """Return how an agent's public numbers differ from the rest of its enrolment, or ""."""
-    facts = Facts.from_json(enrolment.facts)
-    for name, stated, enrolled in (
-        ("examples", facts.num_examples, enrolment.num_examples),
-        ("parameters", facts.dim, enrolment.dim),
-        ("dtype", facts.dtype, enrolment.dtype),
-    ):
-        if stated != enrolled:
-            return f"its public numbers are of {name} {stated}, and it enrols with {enrolled}"
-    return ""
 
 
 def _require_simulated(options: RunOptions, grid: Grid) -> None:

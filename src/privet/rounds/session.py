@@ -244,12 +244,16 @@ class Session:
     history: list[Round] = field(default_factory=list)
     initial: Round = Round(0, (), epsilon=0.0)
     """The measures of the starting model: round 0, which is not in the history."""
+    remarks: list[str] = field(default_factory=list)
+    """Notes to be recorded in the history with the next round."""
     settings_before: Mapping[str, Any] = field(default_factory=dict)
     """The agents' settings before a resume, empty in a run that was not resumed."""
     rounds_before: int = 0
     """The number of the last round that was asked for before a resume, 0 where that is unknown."""
     noises: set[float] = field(default_factory=set)
     """The noises that agents were asked for before a resume."""
+    calibrated: bool = False
+    """Whether the noise was checked or set for the agents enrolled by then."""
     mean_examples: float = 0.0
     """The mean number of examples of the first round's agents, if agents are weighted by them."""
     pooled_weight: float = 0.0
@@ -272,6 +276,8 @@ class Session:
     """What the columns of the coordinator's own data mean, as its agents state theirs."""
     encoding: Agreement = field(default_factory=Agreement)
     """What the columns of all agents mean; they were told where theirs differed."""
+    settled: bool = False
+    """Whether it is known what the columns of all agents mean."""
     encoding_sent: str = ""
     """What messages name it by, where they do: its digest, and ``row_norm`` where there is one."""
     row_norm: float = 0.0
@@ -290,6 +296,30 @@ class Session:
     def of(cls, experiment: str, arrays: ArrayRecord) -> Session:
         """Return the session of a run that starts from a model, without state and agents."""
         return cls(experiment, Layout.of_floats(arrays), arrays, None, Roster())
+
+    def remark(self, line: str) -> None:
+        """Log a line, and note it in the history with the next round."""
+        self.remarks.append(line)
+        log.warning("%s", line)
+
+    def skip_to(self, number: int) -> list[Round]:
+        """Skip the rounds before ``number`` and return their records.
+
+        No agent is asked in them, and nothing is charged.
+        """
+        missed = range(self.round + 1, number)
+        epsilon = self.history[-1].epsilon if self.history else 0.0
+        notes = (f"not played: this server was away, and goes on with round {number}",)
+        skipped = [Round(one, (), notes=notes, epsilon=epsilon) for one in missed]
+        if skipped:
+            log.warning("rounds %d to %d: %s", missed[0], missed[-1], notes[0])
+            self.history += skipped
+            self.round = missed[-1]
+        return skipped
+
+    def amend(self, **changes: Any) -> None:
+        """Replace fields of the last round's record."""
+        self.history[-1] = replace(self.history[-1], **changes)
 
     def in_vain(self, name: str, max_uploads: int, *, at_hand: bool = False) -> bool:
         """Whether an agent of a private run is not asked again until an upload is folded.
@@ -420,6 +450,7 @@ class Session:
         if all(map(is_own, stated.values())):  # the coordinator's data are of another kind
             self.leader = ""
         self.encoding = agreement(stated, self.leader, self.roster.spare(self.layout.dim))
+        self.settled = True
         self._tell_of_columns(stated)
         others = [name for name, text in stated.items() if not self.encoding.has(text)]
         if others:

@@ -30,7 +30,7 @@ from ..exchange import EngineGrid, Reply
 from ..failure import Failure
 from ..half import ServerHalf
 from ..method import Arrays
-from ..roster import EnrolledAgent, Question, Recovery
+from ..roster import EnrolledAgent, Question
 from ..session import Round, Session
 from ..task import Task
 from ..together import Together
@@ -55,14 +55,6 @@ LEAST_TIMEOUT = 1.0
 
 class ClearUploads(Collector):
     """Collects uploads one by one; agents that lost their state get a second try with it."""
-
-    def recovery(self, half: ServerHalf[Any], wanted: Recovery) -> Recovery:
-        """Return the recovery of agents whose node is gone; here always the ``wanted`` one."""
-        return wanted
-
-    def renew(self, half: ServerHalf[Any], state: Any, position: int, start: Any) -> Any:
-        """Return the state with an agent's row as that of a newcomer."""
-        return half.renew(state, position, start)
 
     def open(self, pending: Pending) -> list[str]:
         """Begin a round and return the agents to ask: the chosen ones that are not absent."""

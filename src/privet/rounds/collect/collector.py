@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -13,9 +13,8 @@ from flwr.serverapp import Grid
 from privet.core import mapped
 
 from ..exchange import Reply, send
-from ..half import ServerHalf
 from ..options import RunOptions
-from ..roster import Question, Recovery
+from ..roster import Question
 from ..session import Round, Session
 from ..task import Task
 from .round import Pending
@@ -47,14 +46,6 @@ class Collector(ABC):
     def unfinished(self, session: Session) -> dict[str, Task]:
         """Return the tasks that agents were given and whose cost is not in their accounts yet."""
         return session.tasks
-
-    @abstractmethod
-    def recovery(self, half: ServerHalf[Any], wanted: Recovery) -> Recovery:
-        """Return the recovery of agents whose node is gone, where ``wanted`` is not possible."""
-
-    @abstractmethod
-    def renew(self, half: ServerHalf[Any], state: Any, position: int, start: Any) -> Any:
-        """Return the state with an agent's row, if there is one, as that of a newcomer."""
 
     @abstractmethod
     def open(self, pending: Pending) -> list[str]:

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -34,8 +34,8 @@ from privet.wire.rosters import with_roster
 
 from ..exchange import Reply
 from ..failure import Failure, FailureCode
-from ..half import ServerHalf, grouped
-from ..roster import ENROL_TIMEOUT, Question, Recovery
+from ..half import grouped
+from ..roster import ENROL_TIMEOUT, Question
 from ..session import Round
 from ..uploads import MaskedTotals
 from .collector import Collector
@@ -90,17 +90,6 @@ class MaskedSums(Collector):
     updates: dict[str, Update] = field(default_factory=dict)
     renewed: set[str] = field(default_factory=set)
     spoiled: Counter[str] = field(default_factory=Counter)
-
-    def recovery(self, half: ServerHalf[Any], wanted: Recovery) -> Recovery:
-        """Return the ``wanted`` recovery; "node-key" for "no" if agents cannot restart.
-
-        An agent's past uploads are in the sums, from which a server cannot remove them.
-        """
-        return "node-key" if wanted == "no" and not half.restarts else wanted
-
-    def renew(self, half: ServerHalf[Any], state: Any, position: int, start: Any) -> Any:
-        """Return the state unchanged: a server of sums has no table of agents."""
-        return state
 
     def open(self, pending: Pending) -> list[str]:
         """Fix the roster of every group; agents that cannot be on one are absent."""

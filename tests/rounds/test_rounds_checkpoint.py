@@ -172,7 +172,7 @@ def test_resume_calibrates_for_agents_that_are_absent_too(
         seen.append(session.roster.names)
         return calibrated(half, session, options)
 
-    monkeypatch.setattr("privet.rounds.run.calibrated", calibrate)
+    monkeypatch.setattr("privet.rounds.keep.resume.calibrated", calibrate)
     strategy = FedPLT(rho=1.0, local_epochs=3, num_agents=2)
     strategy.start(InlineGrid(app_of(problems), 2), zeros(4), num_rounds=2, resume=file)
     assert seen == [["0", "1", "2"]]

@@ -199,7 +199,7 @@ def test_what_only_says_how_a_run_is_operated_is_no_change(tmp_path: Path, caplo
 def test_another_version_of_the_library_is_named(
     tmp_path: Path, caplog: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("privet.rounds.run.library_version", lambda: "0.0.1")
+    monkeypatch.setattr("privet.rounds.keep.snapshot.library_version", lambda: "0.0.1")
     run_inline(settings(tmp_path, num_server_rounds=1), "first")
     monkeypatch.undo()
     finished = run_inline(settings(tmp_path, resume=str(tmp_path / "first")), "second")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -16,7 +16,6 @@ from flwr.serverapp.strategy import Result
 
 from privet.agents.base import LOCAL_KEYS
 from privet.agents.half import Half
-from privet.agents.state_tables import StateTable, with_ledgers
 from privet.core import format as fmt
 from privet.core.errors import listed, one_line
 from privet.core.exits import Exit
@@ -27,9 +26,8 @@ from privet.wire import sort_names
 from privet.wire.contract import decode_settings, means_privacy
 
 from .half import ServerHalf
-from .keep.journal import Request
 from .late import Late
-from .roster import EnrolledAgent, Roster
+from .roster import EnrolledAgent
 from .session import Round, Session
 from .stop import Stop
 from .views import History, in_words, last_measures, plot, table
@@ -751,41 +749,6 @@ def with_lost(account: str, release: Release) -> str:
     except ValueError:  # e.g. under another relation: the two accounts do not compose
         after = AgentLedger((*known.entries, (release, 1)))
     return after.to_json()
-
-
-def count_lost(
-    half: ServerHalf[Any],
-    roster: Roster,
-    requests: Iterable[Request],
-    node_states: Sequence[StateTable],
-    noises: Collection[float] = (),
-) -> list[StateTable]:
-    """Count the requests after a checkpoint as uploads that left and were lost.
-
-    An agent that has kept its state reports them itself, and its next account replaces this one; an
-    agent that has lost it is sent this one. If a node's ledger file holds more, that counts.
-    ``node_states`` are states of the checkpoint that the engine has put back, which lack these
-    uploads: returned are those that changed. ``noises`` are those that the run has asked for.
-    """
-    lost: set[str] = set()
-    for request in requests:
-        then = half.with_settings(decode_settings(request.settings))
-        for name in request.names:
-            agent = roster.agents.get(name)
-            if agent is None:
-                continue
-            release = expected_release(then, agent, request.round, request.agents, noises)
-            if release is not None:
-                lost.add(name)
-                roster.note_ledger(name, with_lost(agent.ledger, release))
-    stated = roster.join_stated(half.terms.delta)
-    if lost:
-        agents = listed(sort_names(lost))
-        log.warning("resume: lost uploads of agents %s count as released", agents)
-    if stated:
-        agents = listed(sort_names(stated))
-        log.warning("resume: the ledgers of agents %s hold more than the checkpoint", agents)
-    return with_ledgers(node_states, {name: roster.agents[name].ledger for name in lost | stated})
 
 
 def spent_up(

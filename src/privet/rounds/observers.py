@@ -27,11 +27,19 @@ from .collect.outcome import TooFewError
 from .exchange import EngineGrid, send
 from .hooks import Monitor
 from .keep.chain import Chain
-from .keep.checkpoint import Checkpoint, HistoryFile, history_beside, journal_beside, load, save
+from .keep.checkpoint import (
+    Checkpoint,
+    HistoryFile,
+    Saved,
+    history_beside,
+    journal_beside,
+    load,
+    save,
+)
 from .keep.journal import Journal
 from .nearness import ENOUGH, estimated_error, nearness
 from .roster import Changes
-from .run import Run, Saved
+from .run import Run
 from .session import Round
 from .stop import Stop
 

@@ -40,39 +40,25 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Self
 
-import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from privet.agents.state_tables import StateTable
-from privet.agents.terms import ARRIVAL_TIMES, ENCODING, MEAN_EXAMPLES, POOLED_WEIGHT
-from privet.core import ConfigError, PrivetError, RunError
-from privet.core.errors import HopelessError, one_line
-from privet.core.key import keys_of, read, shown, values_of
-from privet.core.library import LIBRARY_VERSION, library_version
-from privet.data.agreement import Agreement
-from privet.wire import sort_names
-from privet.wire.contract import decode_settings, encode_settings, means_privacy
-from privet.wire.payload import BUFFERS
+from privet.core import ConfigError, RunError
+from privet.core.key import read, values_of
+from privet.core.library import library_version
+from privet.wire.contract import encode_settings, means_privacy
 
 from .account import (
-    TARGET,
-    account_fault,
-    count_lost,
     expected_release,
-    keep_unclaimed,
     with_lost,
 )
-from .asynchrony import AsynchronySettings
 from .calibration import calibrated
 from .collect.clear import ClearUploads
 from .collect.collector import Collector
@@ -86,44 +72,24 @@ from .enrol.admission import (
     enrol_newcomers,
     question,
     start_state,
-    take_in,
     turn_away_uncertified,
 )
-from .enrol.fitness import leave_out, row_norm_of, uncertified_agents, unreadable_agents
+from .enrol.fitness import row_norm_of
 from .enrol.penalties import require_open_penalties
-from .enrol.waiting import wait_for_nodes, wait_for_return
+from .enrol.waiting import wait_for_nodes
 from .exchange import EngineGrid, Reply
-from .gaps import SAVED, Gaps
 from .half import Arrays, ServerHalf, Turn, Vector
-from .keep.checkpoint import Checkpoint
+from .keep.checkpoint import Checkpoint, Saved
 from .keep.journal import Journal, Request
+from .keep.resume import requested, resumed, session_of
+from .keep.snapshot import snapshot
 from .open_settings import log_misfits, with_open_settings
 from .options import RunOptions
-from .roster import (
-    EnrolledAgent,
-    columns,
-    from_columns,
-)
-from .server_steps import SAVED as STEPS_SAVED
 from .server_steps import ServerStepSettings
 from .session import Round, Session
-from .speeds import SpeedSettings
-from .task import charged, restored, saved
-from .together import working_together
+from .together import WorksTogether, by_message
 
 log = logging.getLogger("flwr.privet")
-
-
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """The state of a run's checkpoints: the round of the last one (0: none) and the failures.
-
-    ``error`` says why the last attempt failed; it is empty if that one was written.
-    """
-
-    round: int = 0
-    failures: int = 0
-    error: str = ""
 
 
 @dataclass
@@ -181,7 +147,7 @@ class Run:
     diverged: str = ""
     no_better: str = ""
     collector: Collector = field(init=False)
-    saved: Saved = Saved()
+    saved: Saved = field(default_factory=Saved)
     beside: Mapping[str, ConfigRecord] = field(default_factory=dict)
     stopping: threading.Event = field(default_factory=threading.Event)
     before_try: Callable[[], object] = field(default=bool)
@@ -197,18 +163,7 @@ class Run:
         self.session.leader = self.options.encoding
         self.session.row_norm = row_norm_of(self.half)
         self.session.steps.settings = read(ServerStepSettings, values_of(self.options))
-        self.requested = {
-            **dict(self.options.config),
-            **values_of(self.half),
-            "h": _stable_repr(getattr(self.half, "h", None)),
-            **self.half.settings(),
-            "participation": _stable_repr(self.options.participation),
-            **_when_folded(self.options),
-            "seed": self.options.seed,
-            **values_of(self.session.steps.settings),
-            "secure-sum": self.collector.masked,
-            "agent-weights": self.options.agent_weights,
-        }
+        self.requested = requested(self.half, self.options)
 
     # ------------------------------------------------------------------ beginning
 
@@ -266,210 +221,35 @@ class Run:
             If the checkpoint is damaged or of a run that computes something else, or if too few
             agents came back.
         """
-        try:
-            run = cls(half, options, Session.of(str(saved.manifest["experiment"]), arrays))
-            agents = run._restore(saved)
-            if isinstance(grid, EngineGrid):
-                if saved.node_states:
-                    grid.restore_node_states(saved.node_states)
-                run.session.tasks = restored(saved.manifest.get("tasks", []), saved.tasks)
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-            if isinstance(error, PrivetError):
-                raise
-            why = one_line(repr(error))
-            raise HopelessError(f"resume: the checkpoint is damaged ({why})") from None
-        session, roster = run.session, run.session.roster
+        run = cls(half, options, session_of(saved, arrays), arrays)
         run.stopping = stopping or run.stopping
-        least = max(options.min_agents, options.min_available_nodes)
-        wait = options.wait_timeout, options.patience
-        wait_for_return(grid, agents, options.wanted_nodes, least, *wait, run.stopping)
-        roster.holders = {name: agent.node for name, agent in agents.items()}
-        enrol_connected(run.half, options, session, grid, run.stopping, options.patience)
-        # Those that have not come back stay in the roster, absent.
-        take_in(run.half, session, roster.merge(agents, question(run.half, options, session)))
-        keep_unclaimed(run.half, session)
-        leave_out(session, unreadable_agents(run.half, options, session))
-        if run.private and options.unattended:
-            session.note_fruitless(session.history)
-        run.half = with_open_settings(run.half, options, session)
-        log_misfits(run.half, options, session)
-        if run.private:
-            put_back = saved.node_states if isinstance(grid, EngineGrid) else []
-            lost = [*saved.requests, *run._lost_tasks(saved)]
-            if key := run.half.noise_key:
-                sent = (decode_settings(request.settings) for request in saved.requests)
-                session.noises.update(float(settings[key]) for settings in sent)
-            fault = partial(account_fault, run.half)
-            with charged(session.tasks, run.half.name, run.half.version, roster, fault):
-                changed = count_lost(run.half, roster, lost, put_back, session.noises)
-            asked = [request.round for request in saved.requests]
-            session.state = run.half.resumed(session.state, asked)
-            for name in (name for request in saved.requests for name in request.names):
-                if name in roster.agents:
-                    roster.agents[name].tasks += 1  # those of the checkpoint are counted already
-            if isinstance(grid, EngineGrid) and changed:
-                grid.restore_node_states(changed)
-        leave_out(session, uncertified_agents(run.half, options, session))
-        # After the merge: absent agents count as well.
-        run.half, run.last_round = calibrated(run.half, session, options)
-        # Of noise that was not set before.
-        leave_out(session, uncertified_agents(run.half, options, session))
-        run.arrays = session.restore(run.model)
-        log.info("resumed after round %d with %d agents", session.round, len(roster.agents))
-        if options.rounds is not None and session.round >= options.rounds:
-            log.info("no round is left up to %d: ask for more rounds to go on", options.rounds)
-        return run
-
-    def _restore(self, saved: Checkpoint) -> dict[str, EnrolledAgent]:
-        """Take over round, history and state of a checkpoint; return its agents.
-
-        Raises
-        ------
-        RunError
-            If they belong to another run, or do not fit together.
-        """
-        manifest, session = saved.manifest, self.session
-        self._check(manifest)
-        session.round, session.history = int(manifest["round"]), saved.history
-        if "initial" in manifest:
-            session.initial = Round.from_dict(manifest["initial"])
-        session.settings_before = dict(manifest["settings"])
-        session.rounds_before = int(manifest.get("rounds") or 0)
-        if self.half.noise_key:
-            before = float(manifest["settings"][self.half.noise_key])
-            session.noises = {before, *map(float, manifest.get("noises", ()))}
-        session.mean_examples = float(manifest.get(MEAN_EXAMPLES, 0.0))
-        session.pooled_weight = float(manifest.get(POOLED_WEIGHT, 0.0))
-        session.encoding = Agreement(str(manifest.get("encoding", "")))
-        session.encoding_sent = str(manifest.get("encoding-sent", ""))
-        session.settled = bool(session.encoding.text)
-        session.fix_arrays(
-            manifest.get("trained", session.layout.names), manifest.get("buffers", ())
+        run.half, run.last_round = resumed(
+            run.half, options, run.session, grid, saved, run.requested, run.stopping
         )
-        session.tied = manifest.get("tied")
-        session.uploads = int(manifest.get("uploads", 0))
-        session.clock = float(manifest.get("clock", 0.0))
-        arrays = dict(saved.arrays)
-        session.statistics = arrays.pop(BUFFERS, None)
-        self.half = self.half.with_settings(
-            {key: manifest["settings"][key] for key in self.half.settings() if key != TARGET}
-        ).variant()
-        gaps = {name: arrays.pop(name) for name in list(arrays) if name.startswith(SAVED)}
-        stepped = {name: arrays.pop(name) for name in list(arrays) if name.startswith(STEPS_SAVED)}
-        session.state = self.half.load(arrays)
-        session.steps.load(stepped, session.start)
-        session.steps.place(self.half, session.state)
-        model, start = self.model, session.start
-        if (model.shape, model.dtype) != (start.shape, start.dtype):
-            raise RunError(
-                f"resume: the checkpoint's model has {model.size} parameters in {model.dtype}, "
-                f"this run's {start.size} in {start.dtype}"
-            )
-        agents = from_columns(manifest["agents"])
-        session.gaps = Gaps.load(gaps, len(agents))
-        for name, row in self.half.rows(start).items():
-            count = 0 if self.half.masked else len(agents)
-            table, shape = saved.arrays.get(name), (count, *np.shape(row))
-            if table is not None and table.shape != shape:
-                raise RunError(
-                    f"resume: the checkpoint's table {name} has shape {table.shape}, not {shape}"
-                )
-        return agents
-
-    def _lost_tasks(self, saved: Checkpoint) -> Iterator[Request]:
-        """Yield the requests of tasks that agents had at a checkpoint and whose result is lost."""
-        settings = encode_settings(self.half.settings())
-        for entry in saved.manifest.get("tasks", ()):
-            name, version = str(entry["agent"]), int(entry["version"])
-            if name not in self.session.tasks:
-                yield Request(version, (name,), 1, settings)
-
-    def _check(self, manifest: Mapping[str, Any]) -> None:
-        """Raise ``RunError`` if a checkpoint is of a run that computes something else."""
-        half = self.half
-        protocol, version = manifest["protocol"], manifest["version"]
-        if (protocol, version) != (half.name, half.version):
-            raise HopelessError(
-                f"resume: the checkpoint is of {protocol} version {version}, "
-                f"this run of {half.name} version {half.version}"
-            )
-        before, now = manifest["asked"], self.requested
-        changes = {
-            key: f"{key} {shown(before[key])} -> {shown(now[key])}"
-            for key in now
-            if key in before and before[key] != now[key]
-        }
-        if target := changes.pop(TARGET, ""):  # the noise of the rounds that are left follows it
-            self.session.remark(f"resume: {target}")
-        if changes:
-            raise HopelessError(
-                f"resume: the checkpoint is of another run: {', '.join(changes.values())}; ask "
-                "for what it was, or begin a new run"
-            )
-        if (library := manifest[LIBRARY_VERSION]) != library_version():
-            self.session.remark(f"resume: {LIBRARY_VERSION} {library} -> {library_version()}")
+        run.arrays = run.session.restore(run.model)
+        return run
 
     def snapshot(self, grid: Grid, changed: Collection[str] | None = None) -> Checkpoint:
         """Return all that a resume needs except the history.
 
         With ``changed`` that is, of what there is for every agent, what these agents have of it.
         """
-        session, half = self.session, self.half
-        roster = session.roster
-        names = roster.names if changed is None else sort_names(changed)
-        places = (
-            None if changed is None else np.array([roster.positions[n] for n in names], np.intp)
+        asynchronous = isinstance(self.collector, Tasks)
+        return snapshot(
+            self.half,
+            self.session,
+            grid,
+            self.requested,
+            rounds=self.options.rounds,
+            mark=self.journal.mark if self.journal else "",
+            tasks=self.collector.unfinished(self.session) if asynchronous else None,
+            changed=changed,
         )
-        manifest: dict[str, Any] = {
-            "protocol": half.name,
-            "version": half.version,
-            "experiment": session.experiment,
-            "round": session.round,
-            "rounds": self.options.rounds,
-            "epsilon": session.history[-1].epsilon if session.history else 0.0,
-            "journal": self.journal.mark if self.journal else "",
-            "initial": session.initial.to_dict(),
-            "asked": self.requested,
-            "settings": dict(half.settings()),
-            **({"noises": sorted(session.noises)} if session.noises else {}),
-            **({MEAN_EXAMPLES: session.mean_examples} if session.mean_examples else {}),
-            **({POOLED_WEIGHT: session.pooled_weight} if session.pooled_weight else {}),
-            **({"encoding": session.encoding.text} if session.encoding.text else {}),
-            **({"encoding-sent": session.encoding_sent} if session.encoding_sent else {}),
-            "trained": session.layout.names,
-            "buffers": session.buffers.names if session.buffers else (),
-            "tied": session.tied,
-            LIBRARY_VERSION: library_version(),
-            "agents": columns({name: roster.agents[name] for name in names}),
-        }
-        node_states: list[StateTable] = []
-        if isinstance(grid, EngineGrid):
-            held = map(roster.agents.__getitem__, names)
-            node_states += grid.node_states({agent.node: agent.tag for agent in held})
-            if sum(len(table.names) for table in node_states) < len(names):
-                there = {name for table in node_states for name in table.names}
-                node_states += session.saved_of(set(names) - there)
-        arrays = {
-            **half.dump(session.state, places),
-            **session.buffers_sent,
-            **session.gaps.dump(places),
-            **session.steps.dump(),
-        }
-        tasks: dict[str, bytes] = {}
-        if isinstance(self.collector, Tasks):
-            unfinished = self.collector.unfinished(session)
-            entries, tasks = saved(unfinished, half.name, half.version)
-            manifest |= {"tasks": entries, "uploads": session.uploads, "clock": session.clock}
-        return Checkpoint(manifest, arrays, node_states, tasks)
-
-    # ------------------------------------------------------------------ agents
 
     @property
     def private(self) -> bool:
         """Whether the agents' settings ask for privacy."""
         return means_privacy(self.half.settings())
-
-    # ------------------------------------------------------------------ rounds
 
     @property
     def pending(self) -> Pending:
@@ -498,22 +278,19 @@ class Run:
         begun = time.monotonic()
         newcomers = enrol_newcomers(self.half, self.options, self.session, grid)
         waited = time.monotonic() - begun
-        self._pending = self._choose(number, newcomers)
+        self._pending = self._broadcast(number, newcomers)
         if isinstance(grid, EngineGrid):  # it may have waited for processes to start
             self._pending.used = waited
         return self._ask(self._pending, grid)
 
-    def _choose(self, number: int, newcomers: Iterable[str]) -> Pending:
+    def _broadcast(self, number: int, newcomers: Iterable[str]) -> Pending:
         """Choose the participants, and encode the broadcast for them."""
         failed, options, session = self._pending, self.options, self.session
         chosen = self.collector.choose(options, session, number)
         session.roster.changes.names.update(chosen)
         session.roster.compare_libraries(library_version())
-        settings = encode_settings(self._settings_sent())
         turn = Turn(number, options.seed, self.collector.sweep(session))
-        pending = Pending.begin(
-            self.half, options, session, turn, tuple(chosen), settings, self.beside
-        )
+        pending = Pending.begin(self.half, options, session, turn, tuple(chosen), self.beside)
         pending.outgoing.notes += session.remarks
         session.remarks.clear()
         pending.outgoing.notes += [f"agent {name} joined" for name in newcomers]
@@ -521,29 +298,10 @@ class Run:
             pending.carry_over(failed)
         return pending
 
-    def _settings_sent(self) -> dict[str, Any]:
-        """Return the settings that the agents are sent in a round."""
-        settings, session = {**self.half.settings(), "seed": self.options.seed}, self.session
-        if self.options.agent_weights == "examples":
-            agents = session.roster.agents
-            counts = [agents[name].num_examples for name in session.roster.names]
-            session.mean_examples = session.mean_examples or sum(counts) / len(counts)
-        if session.mean_examples:
-            settings[MEAN_EXAMPLES] = session.mean_examples
-        if session.pooled_weight:
-            settings[POOLED_WEIGHT] = session.pooled_weight
-        if self.options.folds_old:
-            settings[ARRIVAL_TIMES] = True
-        if session.encoding_sent:
-            settings[ENCODING] = session.encoding_sent
-        return settings
-
     def _ask(self, pending: Pending, grid: Grid) -> list[Message]:
         """Return the messages of a round to the agents that the grid does not compute at once."""
         names = self.collector.open(pending)
-        if working_together(self.half, grid) is None:
-            remaining = names
-        else:
+        if isinstance(grid, WorksTogether) and not by_message(self.half):
             request = self._journal_request(names)
             pending.outcome.ask(names, 1)
             remaining = pending.work_together(grid, names)
@@ -552,28 +310,22 @@ class Run:
                 pending.outcome.settle(name)
             asked = [name for name in names if name not in others]
             self._journal_request(asked, request)
-            self._note_spent(asked)
-        return list(pending.outgoing.messages_for(remaining).values())
+            if self.private:
+                self.session.spent.update(asked)
+            names = remaining
+        return list(pending.outgoing.messages_for(names).values())
 
     def collect(self, grid: Grid, messages: Iterable[Message]) -> list[Message]:
         """Send messages of the round and return all replies, those of retries included."""
         pending = self.pending
-        names = {id(message): name for name, message in pending.outgoing.messages.items()}
-        to_send: dict[str, Message] = {}
-        for message in messages:
-            if id(message) not in names:
-                raise RunError(f"round {pending.round}: a message that is not one of the round's")
-            to_send[names[id(message)]] = message
-
-        def asking(names: Collection[str]) -> None:
-            self._journal_request(names)
-            pending.outcome.ask(names, max(1, len(names)) if self.collector.masked else 1)
-            self._note_spent(names)
-
+        to_send = pending.outgoing.by_agent(messages)
         asked = question(self.half, self.options, self.session)
-        return self.collector.collect(pending, grid, to_send, asked, asking)
+        return self.collector.collect(pending, grid, to_send, asked, self._note_request)
 
-    def _note_spent(self, names: Iterable[str]) -> None:
+    def _note_request(self, names: Collection[str]) -> None:
+        """Note that agents are asked, before the messages leave: each may be charged from then."""
+        self._journal_request(names)
+        self.pending.outcome.ask(names, max(1, len(names)) if self.collector.masked else 1)
         if self.private:
             self.session.spent.update(iter(names))
 
@@ -698,15 +450,3 @@ def collector_of(half: ServerHalf[Any], options: RunOptions) -> Collector:
     if options.asynchronous or options.late_replies == "fold" or options.speeds:
         return Tasks(options)
     return ClearUploads()
-
-
-def _when_folded(options: RunOptions) -> dict[str, Any]:
-    """Return the keys that say when uploads are folded; the cap of uploads may change."""
-    keys = {**keys_of(AsynchronySettings), **keys_of(SpeedSettings)}
-    values = {key.name: getattr(options, field) for field, key in keys.items()}
-    return {name: value for name, value in values.items() if name != "max-uploads"}
-
-
-def _stable_repr(part: Any) -> str:
-    """Return the repr of a part in one line, without addresses: the same in every process."""
-    return one_line(re.sub(r" at 0x[0-9a-f]+", "", repr(part)))

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from flwr.app import ConfigRecord
-from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from privet.agents.cohort import ReplyCost, Tags, Trained, row_of
@@ -63,11 +62,6 @@ class Worked(NamedTuple):
 
     done: list[Trained]
     missing: dict[int, Reply]
-
-
-def working_together(half: ServerHalf[Any], grid: Grid) -> WorksTogether | None:
-    """Return the grid if it and the algorithm can work without messages, else None."""
-    return grid if isinstance(grid, WorksTogether) and not by_message(half) else None
 
 
 def by_message(half: ServerHalf[Any]) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 
 from flwr.app import ConfigRecord, Message, MessageType
 
-from privet.core import mapped
+from privet.agents.terms import ARRIVAL_TIMES, ENCODING, MEAN_EXAMPLES, POOLED_WEIGHT
+from privet.core import RunError, mapped
 from privet.wire import AGENT_RECORD, RECORD, pack
 from privet.wire.contract import agent_record, shared_record
 from privet.wire.payload import opened
@@ -97,6 +98,17 @@ class Outgoing:
         for name in self.chosen:
             if extra := half.per_agent_broadcast(session.state, position[name], self.turn):
                 self.per_agent[name] = extra
+
+    def by_agent(self, messages: Iterable[Message]) -> dict[str, Message]:
+        """Return messages of this round by their agents (raises ``RunError`` for another one)."""
+        names = {id(message): name for name, message in self.messages.items()}
+        found: dict[str, Message] = {}
+        for message in messages:
+            if id(message) not in names:
+                number = self.turn.number
+                raise RunError(f"round {number}: a message that is not one of the round's")
+            found[names[id(message)]] = message
+        return found
 
     def sent_to(self, name: str) -> Arrays:
         """Return the arrays that an agent was sent, as it reads them."""
@@ -189,6 +201,27 @@ class Outgoing:
     def end(self) -> None:
         """Free the arrays that were sent, once the round is over: the model before is one."""
         self.arrays, self.read = {}, {}
+
+
+def settings_sent(half: ServerHalf[Any], options: RunOptions, session: Session) -> dict[str, Any]:
+    """Return the settings that the agents are sent in a round.
+
+    With weights by examples the mean number is fixed in the session by the first round's agents.
+    """
+    settings: dict[str, Any] = {**half.settings(), "seed": options.seed}
+    if options.agent_weights == "examples":
+        agents = session.roster.agents
+        counts = [agents[name].num_examples for name in session.roster.names]
+        session.mean_examples = session.mean_examples or sum(counts) / len(counts)
+    if session.mean_examples:
+        settings[MEAN_EXAMPLES] = session.mean_examples
+    if session.pooled_weight:
+        settings[POOLED_WEIGHT] = session.pooled_weight
+    if options.folds_old:
+        settings[ARRIVAL_TIMES] = True
+    if session.encoding_sent:
+        settings[ENCODING] = session.encoding_sent
+    return settings
 
 
 def payload_bytes(record: ConfigRecord) -> int:

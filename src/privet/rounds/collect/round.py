@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 from flwr.app import ConfigRecord, Message
-from flwr.serverapp import Grid
 
 from privet.agents.inputs import starting_rows
 from privet.wire import pack
+from privet.wire.contract import encode_settings
 
 from ..account import spent_up
 from ..exchange import Reply, owner_by_message, sort_replies
@@ -33,9 +33,9 @@ from ..failure import Failure, FailureCode
 from ..half import ServerHalf, Turn
 from ..options import RunOptions
 from ..session import Round, Session
-from ..together import Together, working_together
+from ..together import Together, WorksTogether
 from .outcome import DeclinedError, InVainError, Outcome, TooFewError
-from .outgoing import Outgoing, payload_bytes
+from .outgoing import Outgoing, payload_bytes, settings_sent
 
 IN_VAIN = Failure(FailureCode.IN_VAIN, "was charged for a task, and no upload was folded since")
 FIRST_PAUSE, LAST_PAUSE = 1.0, 60.0
@@ -84,12 +84,12 @@ class Pending:
         session: Session,
         turn: Turn,
         chosen: tuple[str, ...],
-        settings: str,
         beside: Mapping[str, ConfigRecord],
     ) -> Pending:
         """Begin a round with the agents ``chosen``: make the broadcast, note absent agents."""
         now = time.monotonic()
         outcome = Outcome(half, options, session, turn.number, now, len(chosen))
+        settings = encode_settings(settings_sent(half, options, session))
         outgoing = Outgoing(half, options, session, turn, chosen, settings, beside)
         pending = cls(outgoing, outcome, now)
         pending.outgoing.broadcast()
@@ -203,15 +203,12 @@ class Pending:
             elif why := spent_up(self.half, roster.agents[name], *asked):
                 self.absent[name] = Failure(FailureCode.OUT, why)
 
-    def work_together(self, grid: Grid, names: list[str]) -> list[str]:
+    def work_together(self, grid: WorksTogether, names: list[str]) -> list[str]:
         """Have the grid compute the agents that need no message at once; return the others.
 
         An agent needs no message if it holds the state that was accepted last, or is new. One whose
         result does not come is in ``missing``, and is not asked again in this round.
         """
-        together = working_together(self.half, grid)
-        if together is None:
-            return names
         session, agents = self.session, self.session.roster.agents
         position, sent = session.roster.positions, self.outgoing
         batches: dict[tuple[str, bool, tuple[Any, ...]], list[str]] = {}
@@ -238,7 +235,7 @@ class Pending:
                 key: np.stack([sent.per_agent[name][key] for name in batch]) for key, _ in shapes
             }
             begun = time.monotonic()
-            worked = together.train_together(
+            worked = grid.train_together(
                 shared, nodes, np.array(tags), states, rows, max(0.0, left)
             )
             self.used += time.monotonic() - begun

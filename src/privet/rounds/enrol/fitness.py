@@ -6,6 +6,7 @@ nothing is proven of takes no part.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from privet.kernel import Facts
@@ -124,7 +125,7 @@ def unreadable_agents(
     return faults
 
 
-def leave_out(session: Session, faults: dict[str, str]) -> None:
+def leave_out(session: Session, faults: Mapping[str, str]) -> None:
     """Ask agents no more, by name why."""
     for name, why in faults.items():
         session.roster.leave_out(name, why)
@@ -132,7 +133,7 @@ def leave_out(session: Session, faults: dict[str, str]) -> None:
 
 def row_norm_of(half: ServerHalf[Any]) -> float:
     """Return the norm that an algorithm's agents scale all rows down to, whatever they set."""
-    settings = half.settings()
+    settings: Mapping[str, Any] = half.settings()
     if not means_privacy(settings) or settings.get("smoothness", 0.0) > 0:
         return 0.0
     return float(settings.get("row-norm", 0.0))

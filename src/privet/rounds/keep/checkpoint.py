@@ -185,6 +185,18 @@ class Checkpoint:
     requests: list[Request] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """The state of a run's checkpoints: the round of the last one (0: none) and the failures.
+
+    ``error`` says why the last attempt failed; it is empty if that one was written.
+    """
+
+    round: int = 0
+    failures: int = 0
+    error: str = ""
+
+
 def journal_beside(checkpoint: Path) -> Path:
     """Return where the journal of a private run is: ``asked.jsonl`` in a run folder."""
     if checkpoint.name == FILE_NAME:

@@ -3,18 +3,22 @@
 A round has six steps. The strategy (or Flower's own loop) calls `Run.open_round` for the first
 three, `Run.collect` for the fourth and `Run.close_round` for the last two:
 
-1. Enrol: `Run._enrol_newcomers` asks nodes that have connected since the last round for their
-   agents' names (`Roster.refresh`), and `ServerHalf.admit` inserts every new agent into the state.
-2. Broadcast: `Run._choose` draws the participants and creates the round (`Pending.begin`);
+1. Enrol: `enrol_newcomers` asks nodes that have connected since the last round for their agents'
+   names (`Roster.refresh`), and `ServerHalf.admit` inserts every new agent into the state.
+2. Broadcast: `Run._broadcast` draws the participants and creates the round (`Pending.begin`);
    `Outgoing.broadcast` has `ServerHalf.broadcast` begin it and encodes the arrays for all.
 3. Ask: `Run._ask` has the collector select the participants that can be asked now, and
    `Outgoing.messages_for` builds their messages. A grid that computes many agents at once has
    done so by then (`Pending.work_together`), without messages.
-4. Collect: `Run.collect` writes the request into the journal of a private run, sends the messages
-   and waits for replies; the collector's ``retry`` names agents to be asked once more.
-5. Fold: the collector's ``close`` checks every reply, `ServerHalf.accept` every upload in clear,
+4. Collect: the collector's ``collect`` has the request written into the journal of a private run,
+   sends the messages and waits for replies; its ``retry`` names agents to be asked once more.
+5. Fold: the collector's ``fold`` checks every reply, `ServerHalf.accept` every upload in clear,
    and `ServerHalf.fold` (of sums: ``fold_sums``) combines the uploads into the next state.
 6. Record: `Outcome.record` adds the round's `Round` to the history of the `Session`.
+
+Before the first round `Run.begin` enrols the agents (`enrol/`), resolves what was left open
+(`open_settings.py`) and sets the noise (`calibration.py`); `Run.resume` takes a checkpoint's run up
+again, and `Run.snapshot` is what a checkpoint holds (`keep/`).
 
 The collector is a `ClearUploads`, a `MaskedSums` where uploads are masked, or a `Tasks` where a
 round does not wait for all replies.
@@ -22,8 +26,9 @@ round does not wait for all replies.
 What else happens on the way:
 
 * An upload in clear is decoded, accepted, and the digest of what its agent holds from then on is
-  compared with the one in the reply (`run/clear.py`, ``accepted``). A large one is as soon as it
-  arrives. A reply that fails is dropped with a `Failure`, and its agent keeps the state of before.
+  compared with the one in the reply (`collect/clear.py`, ``accepted``). A large one is as soon as
+  it arrives. A reply that fails is dropped with a `Failure`, and its agent keeps the state of
+  before.
 * An agent that is known not to hold the state last accepted is sent it with its message; one that
   replies that it lacks it is asked once more in the same round, with it (``retry``).
   `EnrolledAgent.tag` is the round last accepted, set by `Roster.accepted`; `EnrolledAgent.held`
@@ -32,8 +37,8 @@ What else happens on the way:
   states, also of uploads that are not folded; `Outcome.note_lost` counts replies that never came.
 * If too few uploads can be folded, `Outcome.require` raises `TooFewError`; the strategy's
   ``play_round`` has `Run.try_again` return the messages of another try, or the run ends.
-* Evaluation, checkpoints and the line on the disk are those of observers (`run/observers.py`),
-  after the round; `Run.amend` puts what they measure into its record.
+* Evaluation, checkpoints and the line on the disk are those of observers (`observers.py`),
+  after the round; `Session.amend` puts what they measure into its record.
 """
 
 from __future__ import annotations
@@ -234,7 +239,7 @@ class Run:
 
         With ``changed`` that is, of what there is for every agent, what these agents have of it.
         """
-        asynchronous = isinstance(self.collector, Tasks)
+        in_tasks = isinstance(self.collector, Tasks)
         return snapshot(
             self.half,
             self.session,
@@ -242,7 +247,7 @@ class Run:
             self.requested,
             rounds=self.options.rounds,
             mark=self.journal.mark if self.journal else "",
-            tasks=self.collector.unfinished(self.session) if asynchronous else None,
+            tasks=self.collector.unfinished(self.session) if in_tasks else None,
             changed=changed,
         )
 
@@ -281,7 +286,7 @@ class Run:
         self._pending = self._broadcast(number, newcomers)
         if isinstance(grid, EngineGrid):  # it may have waited for processes to start
             self._pending.used = waited
-        return self._ask(self._pending, grid)
+        return self._ask(grid)
 
     def _broadcast(self, number: int, newcomers: Iterable[str]) -> Pending:
         """Choose the participants, and encode the broadcast for them."""
@@ -298,8 +303,9 @@ class Run:
             pending.carry_over(failed)
         return pending
 
-    def _ask(self, pending: Pending, grid: Grid) -> list[Message]:
+    def _ask(self, grid: Grid) -> list[Message]:
         """Return the messages of a round to the agents that the grid does not compute at once."""
+        pending = self.pending
         names = self.collector.open(pending)
         if isinstance(grid, WorksTogether) and not by_message(self.half):
             request = self._journal_request(names)
@@ -387,7 +393,8 @@ class Run:
             raise RunError(f"round {pending.round}: its uploads have been combined already")
         self.folding = True
         try:
-            done = self.collector.close(pending, replies)
+            folded = self.collector.fold(pending, replies)
+            done = pending.outcome.record(folded, pending.outgoing.bytes, pending.outgoing.notes)
         except TooFewError:
             self.folding = False
             pending.outcome.unanswered.clear()

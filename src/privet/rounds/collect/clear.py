@@ -27,16 +27,15 @@ from privet.wire.payload import BUFFERS, ENCODED
 
 from ..account import own_settings
 from ..exchange import EngineGrid, Reply
-from ..failure import Failure
 from ..half import ServerHalf
 from ..method import Arrays
 from ..roster import EnrolledAgent, Question
-from ..session import Round, Session
+from ..session import Session
 from ..task import Task
 from ..together import Together
 from ..uploads import Block, Uploads
 from .collector import Collector
-from .outcome import Accepted, NoReplyError
+from .outcome import Accepted, Folded, NoReplyError
 from .round import Pending
 
 log = logging.getLogger("flwr.privet")
@@ -133,7 +132,7 @@ class ClearUploads(Collector):
         return sent | out.messages_for([name for name in names if name not in back], force=True)
 
     def take(self, pending: Pending, name: str, reply: Message) -> bool:
-        """Accept a reply as it comes; if it cannot be accepted, ``close`` reports why."""
+        """Accept a reply as it comes; if it cannot be accepted, ``fold`` reports why."""
         known = pending.session.roster.positions.get(name)
         if known is None or not reply.has_content() or is_need_state(reply.content):
             return False
@@ -148,8 +147,8 @@ class ClearUploads(Collector):
         mapped.release()
         return True
 
-    def close(self, pending: Pending, replies: Mapping[str, Reply]) -> Round:
-        """Accept or drop each reply, fold the accepted ones, and record the round.
+    def fold(self, pending: Pending, replies: Mapping[str, Reply]) -> Folded:
+        """Accept or drop each reply, and fold the accepted ones.
 
         Raises
         ------
@@ -159,8 +158,8 @@ class ClearUploads(Collector):
         """
         half, session = pending.half, pending.session
         if pending.together is not None:
-            if done := _closed(half, pending, pending.together):
-                return done
+            if folded := _folded_together(half, pending, pending.together):
+                return folded
             made = pending.together.replies(half.name, half.version, pending.round)
             replies, pending.together = {**replies, **made}, None
         failures, places = dict(pending.absent), session.roster.positions
@@ -186,23 +185,18 @@ class ClearUploads(Collector):
         }
         positions = [places[name] for name in uploads]
         held = pending.outcome.spool is None
-        folded = Uploads(positions, [one.folded for one in uploads.values()], held=held)
+        accepted_ones = Uploads(positions, [one.folded for one in uploads.values()], held=held)
         updates = {name: one.update for name, one in uploads.items()}
-        return fold(half, pending, folded, updates, failures)
+        fold_into_state(half, pending, accepted_ones, updates)
+        return Folded(updates, failures)
 
 
-def fold(
-    half: ServerHalf[Any],
-    pending: Pending,
-    uploads: Uploads,
-    updates: Mapping[str, Update],
-    failures: Mapping[str, Failure],
-    **more: Any,
-) -> Round:
-    """Fold the uploads into the run's state, and record the round; ``more`` goes to its record.
+def fold_into_state(
+    half: ServerHalf[Any], pending: Pending, uploads: Uploads, updates: Mapping[str, Update]
+) -> None:
+    """Fold the uploads into the run's state; ``updates`` are their metadata, in folding order.
 
-    ``updates`` are in folding order. Statistics of buffers come with uploads that were read one by
-    one.
+    Statistics of buffers come with uploads that were read one by one.
     """
     session, outcome = pending.session, pending.outcome
     for name, update in updates.items():
@@ -215,14 +209,13 @@ def fold(
     session.average(outcome.uploads[name].statistics for name in sort_names(outcome.uploads))
     for name, one in outcome.uploads.items():  # frees the arrays
         outcome.uploads[name] = one._replace(folded=_is_folded, statistics=None)
-    return pending.record(updates, failures, **more)
 
 
 def _is_folded() -> Block:
     raise RunError("an upload is folded once")
 
 
-def _closed(half: ServerHalf[Any], pending: Pending, together: Together) -> Round | None:
+def _folded_together(half: ServerHalf[Any], pending: Pending, together: Together) -> Folded | None:
     """Fold the joint results of all agents; None if uploads must be checked one by one."""
     enough = min(pending.options.min_agents, len(pending.chosen))
     by_message = pending.outgoing.messages or pending.missing or pending.outcome.uploads
@@ -243,7 +236,8 @@ def _closed(half: ServerHalf[Any], pending: Pending, together: Together) -> Roun
     updates = together.updates([pending.round] * len(together.names))
     for name, update in updates.items():
         pending.outcome.note_cost(name, update)
-    return fold(half, pending, uploads, updates, pending.absent)
+    fold_into_state(half, pending, uploads, updates)
+    return Folded(updates, pending.absent)
 
 
 def require_honest_size(

@@ -15,17 +15,18 @@ from privet.core import mapped
 from ..exchange import Reply, send
 from ..options import RunOptions
 from ..roster import Question
-from ..session import Round, Session
+from ..session import Session
 from ..task import Task
+from .outcome import Folded
 from .round import Pending
 
 
 class Collector(ABC):
-    """Chooses the agents of a round, sends their messages, and ends the round with the replies.
+    """Chooses the agents of a round, sends their messages, and folds the uploads in the replies.
 
-    Between ``open`` and ``close`` of a round, messages are sent and replies waited for at least
+    Between ``open`` and ``fold`` of a round, messages are sent and replies waited for at least
     once: ``timeout`` returns how long, ``retry`` the messages to agents that are asked once more. A
-    loop without retries, such as Flower's own, goes from ``open`` to ``close``.
+    loop without retries, such as Flower's own, goes from ``open`` to ``fold``.
     """
 
     masked: ClassVar[bool] = False
@@ -97,5 +98,5 @@ class Collector(ABC):
         """Accept a reply as it comes."""
 
     @abstractmethod
-    def close(self, pending: Pending, replies: Mapping[str, Reply]) -> Round:
-        """Fold the uploads, and record the round (raises ``RunError``)."""
+    def fold(self, pending: Pending, replies: Mapping[str, Reply]) -> Folded:
+        """Check the replies, and fold the uploads into the state (raises ``RunError``)."""

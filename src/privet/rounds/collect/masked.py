@@ -36,10 +36,9 @@ from ..exchange import Reply
 from ..failure import Failure, FailureCode
 from ..half import grouped
 from ..roster import ENROL_TIMEOUT, Question
-from ..session import Round
 from ..uploads import MaskedTotals
 from .collector import Collector
-from .outcome import NoReplyError
+from .outcome import Folded, NoReplyError
 from .outgoing import ALL
 from .round import Pending
 
@@ -147,8 +146,8 @@ class MaskedSums(Collector):
         """Take nothing: a sum needs the replies of its group together."""
         return False
 
-    def close(self, pending: Pending, replies: Mapping[str, Reply]) -> Round:
-        """Fold the sums that are there, name the agents that are in none, record the round."""
+    def fold(self, pending: Pending, replies: Mapping[str, Reply]) -> Folded:
+        """Fold the sums that are there, and name the agents that are in none."""
         self._decode_sums(pending, replies)
         half, session = pending.half, pending.session
         failures = dict(pending.absent)
@@ -163,7 +162,7 @@ class MaskedSums(Collector):
         sums = MaskedTotals.joined(self.sums, pending.outgoing.arrays, len(session.roster.agents))
         fold = partial(half.fold_sums, session.state, sums, pending.turn)
         session.state = session.steps.folded(half, session.state, pending.turn.t, fold)
-        return pending.record(self.updates, failures)
+        return Folded(self.updates, failures)
 
     # ------------------------------------------------------------------ attempts
 

@@ -74,6 +74,25 @@ class Accepted(NamedTuple):
     """The statistics of its model's buffers, if they are averaged."""
 
 
+class Folded(NamedTuple):
+    """What a round has folded.
+
+    Attributes
+    ----------
+    updates : dict of str to Update
+        The metadata of the uploads that are in the state now, by agent in folding order.
+    failures : dict of str to Failure
+        Why other agents were not folded.
+    clock, versions
+        As in `Round`, in a run whose rounds do not wait for all replies.
+    """
+
+    updates: Mapping[str, Update]
+    failures: Mapping[str, Failure]
+    clock: float = math.nan
+    versions: tuple[int, ...] = ()
+
+
 @dataclass
 class Outcome:
     """The outcome of a round so far.
@@ -356,26 +375,17 @@ class Outcome:
             f"round {self.round}: {folded} of {self.count} agents replied, {below}: {reasons}"
         )
 
-    def record(
-        self,
-        updates: Mapping[str, Update],
-        failures: Mapping[str, Failure],
-        sent: int,
-        notes: Iterable[str],
-        *,
-        clock: float = math.nan,
-        versions: tuple[int, ...] = (),
-    ) -> Round:
+    def record(self, folded: Folded, sent: int, notes: Iterable[str]) -> Round:
         """Record a folded round: the agents' new tags and accounts, and the history's `Round`.
 
         ``sent`` is the number of bytes that went out, ``notes`` are those of the outgoing side.
         """
         half, session, roster = self.half, self.session, self.session.roster
         self._compare_stated()
-        for name, update in updates.items():
+        for name, update in folded.updates.items():
             roster.accepted(name, update)
         last = session.history[-1] if session.history else None
-        participants = tuple(updates)
+        participants = tuple(folded.updates)
         if last is not None and last.participants == participants:
             participants = last.participants  # shared between rounds: a long run keeps them all
         before = 0.0 if last is None else last.epsilon
@@ -385,11 +395,11 @@ class Outcome:
             else:
                 before = before if math.isfinite(before) else 0.0
                 self.notes += [not_of(self.unbound)] if self.unbound else []
-        silent = [name for name in roster.names if name not in updates]
+        silent = [name for name in roster.names if name not in folded.updates]
         done = Round(
             round=self.round,
             participants=participants,
-            failures=dict(failures),
+            failures=dict(folded.failures),
             notes=(
                 *roster.take_notes(),
                 *self._tries_before(),
@@ -403,8 +413,8 @@ class Outcome:
             seconds=time.monotonic() - self.begun,
             epsilon=max(before, self.epsilon),
             measures=half.measures(session.state),
-            clock=clock,
-            versions=versions,
+            clock=folded.clock,
+            versions=folded.versions,
         )
         session.history.append(done)
         session.round = self.round

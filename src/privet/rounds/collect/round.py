@@ -32,7 +32,7 @@ from ..exchange import Reply, owner_by_message, sort_replies
 from ..failure import Failure, FailureCode
 from ..half import ServerHalf, Turn
 from ..options import RunOptions
-from ..session import Round, Session
+from ..session import Session
 from ..together import Together, WorksTogether
 from .outcome import DeclinedError, InVainError, Outcome, TooFewError
 from .outgoing import Outgoing, payload_bytes, settings_sent
@@ -48,6 +48,12 @@ class Pending:
 
     Attributes
     ----------
+    half, options, session
+        The run's.
+    turn : Turn
+        The round's number and seed, as the half is given them.
+    chosen : tuple of str
+        The agents chosen, in folding order.
     outgoing : Outgoing
         The broadcast, and the messages that carry it.
     outcome : Outcome
@@ -67,6 +73,11 @@ class Pending:
         The results of agents that worked without messages.
     """
 
+    half: ServerHalf[Any]
+    options: RunOptions
+    session: Session
+    turn: Turn
+    chosen: tuple[str, ...]
     outgoing: Outgoing
     outcome: Outcome
     opened: float
@@ -91,40 +102,15 @@ class Pending:
         outcome = Outcome(half, options, session, turn.number, now, len(chosen))
         settings = encode_settings(settings_sent(half, options, session))
         outgoing = Outgoing(half, options, session, turn, chosen, settings, beside)
-        pending = cls(outgoing, outcome, now)
-        pending.outgoing.broadcast()
+        pending = cls(half, options, session, turn, chosen, outgoing, outcome, now)
+        outgoing.broadcast()
         pending.note_absent(chosen)
         return pending
 
     @property
-    def half(self) -> ServerHalf[Any]:
-        """The run's server half."""
-        return self.outgoing.half
-
-    @property
-    def options(self) -> RunOptions:
-        """The run's options."""
-        return self.outgoing.options
-
-    @property
-    def session(self) -> Session:
-        """The run's session."""
-        return self.outgoing.session
-
-    @property
-    def turn(self) -> Turn:
-        """The round's number and seed, as the half is given them."""
-        return self.outgoing.turn
-
-    @property
     def round(self) -> int:
         """Its number, counted from 1."""
-        return self.outgoing.turn.number
-
-    @property
-    def chosen(self) -> tuple[str, ...]:
-        """The agents chosen, in folding order."""
-        return self.outgoing.chosen
+        return self.turn.number
 
     @property
     def deadline(self) -> float:
@@ -263,10 +249,3 @@ class Pending:
     def reply(self, name: str, replies: Mapping[str, Reply]) -> Reply:
         """Return an agent's reply, or one without content with the reason for its absence."""
         return replies.get(name) or self.missing.get(name) or Reply(None, "no reply")
-
-    def record(
-        self, updates: Mapping[str, Any], failures: Mapping[str, Failure], **more: Any
-    ) -> Round:
-        """Record the folded round in the history."""
-        out = self.outgoing
-        return self.outcome.record(updates, failures, out.bytes, out.notes, **more)

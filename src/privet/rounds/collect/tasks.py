@@ -9,7 +9,7 @@ bound. What it was sent stays in the session until the task ends:
     collect   send them the present model; wait until ``buffer`` uploads have come, of whatever
               version (of a synchronous round: for all of them, until its timeout); check each with
               what its agent was sent, and wait for others in place of those that are dropped
-    close     fold the uploads in the agents' order
+    fold      fold the uploads in the agents' order
 
 A task that is older than the round-timeout, or whose agent the operator excludes, is withdrawn: it
 counts as released, and its upload is dropped should it still come. Simulated agents compute at
@@ -45,13 +45,13 @@ from ..half import Arrays, ServerHalf
 from ..options import RunOptions
 from ..participation import Fraction
 from ..roster import EXCLUSION, EnrolledAgent, Question
-from ..session import Round, Session
+from ..session import Session
 from ..speeds import Speeds
 from ..task import Task
 from ..together import Together
 from ..uploads import Block, Uploads
-from .clear import ClearUploads, accepted, fold
-from .outcome import AccountError, InVainError, NoReplyError
+from .clear import ClearUploads, accepted, fold_into_state
+from .outcome import AccountError, Folded, InVainError, NoReplyError
 from .round import Pending
 
 log = logging.getLogger("flwr.privet")
@@ -298,8 +298,8 @@ class Tasks(ClearUploads):
 
     # ------------------------------------------------------------------ folding
 
-    def close(self, pending: Pending, replies: Mapping[str, Reply]) -> Round:
-        """Accept or drop each reply, fold the accepted ones, and record the round.
+    def fold(self, pending: Pending, replies: Mapping[str, Reply]) -> Folded:
+        """Fold the uploads that were accepted as they came.
 
         Raises
         ------
@@ -340,8 +340,8 @@ class Tasks(ClearUploads):
             positions = [places[name] for name in updates]
             uploads = Uploads(positions, [blocks[name] for name in updates], ages)
         session.uploads += len(updates)
-        timed = {"clock": session.clock, "versions": versions}
-        return fold(half, pending, uploads, updates, failures, **timed)
+        fold_into_state(half, pending, uploads, updates)
+        return Folded(updates, failures, session.clock, versions)
 
     def _require_left(self, session: Session, failures: Mapping[str, Failure]) -> None:
         """Refuse to go on where no agent is left with a task, and no upload was ever folded.

@@ -659,6 +659,31 @@ def test_rows_that_repeat_are_doubted_within_a_site_and_across(tmp_path: Path) -
     assert "repeat others" not in doubts(read(csv(tmp_path / "b.csv", few)))
 
 
+def _compared(folder: Path, **tables: pd.DataFrame) -> list[str]:
+    """Return what `privet data A B ...` doubts."""
+    files = [str(csv(folder / f"{name}.csv", one)) for name, one in tables.items()]
+    found: list[str] = json.loads(privet("data", *files, "--json").out)["doubts"]
+    return found
+
+
+def test_rows_that_stand_in_several_tables_are_doubted(tmp_path: Path) -> None:
+    """Where columns are in another order, too, and each site has ids of its own."""
+    usual = {name: rows(at, q=SCORE, lab=LAB) for at, name in enumerate(SITES)}
+    assert not _compared(tmp_path, **usual)
+    more = pd.concat([usual["graz"], usual["bern"].head(10)])[["label", "q", "x", "lab"]]
+    (line,) = _compared(tmp_path, **{**usual, "graz": more})
+    assert line.startswith(
+        "10 rows stand in more than one of 'bern.csv', 'graz.csv', alike in every column, more than"
+    )
+    numbered = {
+        name: one.assign(id=range(1, len(one) + 1)) for name, one in {**usual, "graz": more}.items()
+    }
+    found = _compared(tmp_path, **numbered)
+    assert [line for line in found if "alike in every column but 'id', more than by" in line]
+    few = {name: one.assign(x=0, lab=0) for name, one in usual.items()}
+    assert not [line for line in _compared(tmp_path, **few) if "stand in more than" in line]
+
+
 @pytest.mark.parametrize(
     ("usual", "odd"),
     [

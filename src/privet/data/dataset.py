@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from privet.kernel import Told
 
 from .meaning import Meaning
-from .source_column import ColumnFacts, SourceColumn
+from .source_column import ColumnFacts, RowDigests, SourceColumn
 
 Task = Literal["binary", "multinomial", "regression"]
 FloatArray = NDArray[np.floating[Any]]
@@ -221,6 +221,8 @@ class Dataset:
     facts : mapping
         Of a table: what its rows have in each column, by name, as the holders of several tables
         compare them. It stays in the process that read the rows.
+    row_digests : RowDigests, optional
+        Of a table of one of several sites: by which rows that stand in another, too, are found.
     meaning : Meaning, optional
         Of a table: what its columns, classes and scaling are, as sites compare it.
     """
@@ -239,6 +241,7 @@ class Dataset:
     encoding: Encoding | None = None
     doubts: tuple[Fault, ...] = ()
     facts: Mapping[str, ColumnFacts] = field(default_factory=dict)
+    row_digests: RowDigests | None = None
     meaning: Meaning | None = None
     train_persons: LabelArray | None = None
 

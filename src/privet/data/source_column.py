@@ -1,10 +1,15 @@
-"""What a column of a table holds, as its model file and the sites of a run state it."""
+"""What a column of a table, and a row, holds, as its model file and the sites of a run state it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Digests = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +113,40 @@ class ColumnFacts:
         if self.moments and self.rows:
             return f"{self.low:g}" if self.low == self.high else ""
         return str(*self.counts) if len(self.counts) == 1 else ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowDigests:
+    """Digests of a table's rows, by which those that stand in another table are found.
+
+    They stay in the process that read the rows.
+
+    Attributes
+    ----------
+    digests : uint64 array of shape (rows,)
+        The sum, modulo 2^64, of one of each column's name and value.
+    alike : mapping
+        By name of the column, the part of all pairs of rows that have the same value in it.
+    apart : mapping
+        The digests of columns that may be ids, by name: whole numbers that are all different, or
+        doubted.
+    ids : frozenset of str
+        Those that are doubted: a copy of a row may have another id.
+    varied : frozenset of str
+        Columns of more than 20 different values.
+    """
+
+    digests: Digests
+    alike: Mapping[str, float]
+    apart: Mapping[str, Digests]
+    ids: frozenset[str]
+    varied: frozenset[str]
+
+    def without(self, names: Collection[str]) -> Digests | None:
+        """Return the digests of the other columns; None where one cannot be left out."""
+        left = self.digests.copy()
+        for name in names:
+            if name not in self.apart:
+                return None
+            left -= self.apart[name]
+        return left

@@ -16,6 +16,7 @@ from privet.core import algorithms
 from ..codes import lacked
 from ..dataset import Fault, LabelArray, Source, some
 from ..source_column import SourceColumn
+from .copies import MANY
 from .dates import OTHER, day_of, may_be_exchanged
 from .values import (
     NO_VALUE,
@@ -40,10 +41,6 @@ _EVENTS |= {"censored", "censoring", "fustat", "arrest", "relapse", "recurrence"
 _EVENTS |= {"observed", "progression", "mortality", "churn", "fail"}
 _DURATIONS = {"time", "days", "day", "week", "weeks", "month", "months", "duration", "futime", "t"}
 _DURATIONS |= {"survival", "followup", "follow", "tenure", "os", "pfs", "dfs", "tte", "stop"}
-_MANY = 20
-"""Different values, or rows, from which two equal ones, or columns, are rarely so by chance."""
-_REPEATED = 0.02
-"""Part of the rows from which those that repeat others are doubted."""
 VARIED = 10
 """Different numbers from which a column is a quantity rather than codes."""
 _MULTIPLE = 1.0 - 1e-9
@@ -240,63 +237,13 @@ def of_spellings(name: str, ids: LabelArray | None) -> list[Fault]:
     return [Fault(text, stops=False)]
 
 
-def of_copies(table: Any, files: LabelArray) -> list[Fault]:
-    """Return the doubt that a file of a folder is a copy of another: rows are used twice, and
-    trained on and held out."""
-    names, firsts, counts = np.unique(files, return_index=True, return_counts=True)
-    known: dict[str, list[tuple[str, Any]]] = {}
-    for name, first, count in zip(names, firsts, counts, strict=True):
-        rows = table.slice(first, count)
-        ends = str([count, rows.slice(0, 1).to_pylist(), rows.slice(count - 1).to_pylist()])
-        for other, before in known.setdefault(ends, []):
-            if rows.equals(before):
-                text = (
-                    f"{other} and {name} have the same rows, which are used twice, trained on and "
-                    "held out: if one is a copy, take it out of the folder"
-                )
-                return [Fault(text, stops=False)]
-        known[ends].append((str(name), rows))
-    return []
-
-
-def of_repeats(columns: Sequence[SourceColumn], table: Any, sites: LabelArray) -> list[Fault]:
-    """Return the doubt that rows repeat more often than rows of independent columns would.
-
-    The pairs of equal rows that chance makes are n (n - 1) / 2 times the product of the columns'
-    shares of equal pairs; the power 2/3 of the product allows for columns that depend.
-    """
-    names, chance, varied = [column.name for column in columns], 1.0, False
-    rows = len(sites)
-    for name in names:
-        counts = np.asarray(table[name].value_counts().field(1))
-        chance *= float((counts * (counts - 1.0)).sum()) / max(1, rows * (rows - 1))
-        varied |= len(counts) > _MANY
-    if rows < 2 or not varied:
-        return []
-    keyed = table.select(names).append_column("\0", [np.arange(rows)])
-    groups = keyed.group_by(names).aggregate([("\0", "list")])["\0_list"].to_pylist()
-    again = [group for group in groups if len(group) > 1]
-    more = sum(len(group) - 1 for group in again)
-    pairs = sum(len(group) * (len(group) - 1) / 2 for group in again)
-    if more < FEW or more < _REPEATED * rows or pairs < 10 * chance ** (2 / 3) * rows**2 / 2:
-        return []
-    where = sorted({str(sites[at]) for group in again for at in group})
-    across = any(len({sites[at] for at in group}) > 1 for group in again)
-    of = f" of {some(where)}{', and of different sites,' * across}" if len(set(sites)) > 1 else ""
-    text = (
-        f"{more} rows{of} repeat others in every column, more than by chance: they may be trained "
-        "on and held out; leave copies out, or name whose they are with person-column"
-    )
-    return [Fault(text, stops=False)]
-
-
 def of_leaks(
     label: SourceColumn, inputs: Sequence[SourceColumn], values: Mapping[str, Any]
 ) -> list[Fault]:
     """Return the doubts about columns that say the label: the same one to one, a multiple of it,
     values that each go with one class, or a gap in all rows of one class and in no other."""
     labels = values[label.name]
-    if len(labels) < _MANY:
+    if len(labels) < MANY:
         return []
     faults = []
     for column in inputs:
@@ -326,7 +273,7 @@ def _of_class(known: Any, labels: Any, label: str, column: SourceColumn) -> str:
     found = pairs.group_by(["one", "other"]).aggregate([([], "count_all")]).to_pydict()
     counts = found["count_all"]
     values, classes = len(set(found["one"])), len(set(found["other"]))
-    if not classes <= values <= _MANY or len(counts) > values or min(counts) < 2:
+    if not classes <= values <= MANY or len(counts) > values or min(counts) < 2:
         return ""
     if values == classes:
         if gaps:
@@ -346,7 +293,7 @@ def _of_quantity(known: Any, labels: Any, label: str, column: SourceColumn) -> s
     numbers, amounts = as_numbers(known), as_numbers(labels)
     both = ~(np.isnan(numbers) | np.isnan(amounts))
     one, other = numbers[both], amounts[both]
-    if len(one) < _MANY or min(len(np.unique(one)), len(np.unique(other))) < VARIED:
+    if len(one) < MANY or min(len(np.unique(one)), len(np.unique(other))) < VARIED:
         return ""
     with np.errstate(all="ignore"):
         alike = abs(np.corrcoef(one, other)[0, 1])

@@ -20,6 +20,7 @@ from ..dataset import Dataset, Fault, FloatArray, Indices, LabelArray, some
 from ..scaling import CENTURY, moments_of, of_days, of_numbers
 from ..source_column import ColumnFacts, SourceColumn
 from ..trends import trend_of, turned
+from .copies import between_rows
 from .doubts import FEW, VARIED, words
 from .faults import MOST_CLASSES
 from .heaps import of_part
@@ -540,9 +541,11 @@ def between_tables(tables: Mapping[str, Dataset]) -> list[Fault]:
         if column.name != label and (text := _of_constant_tables(facts[column.name]))
     ]
     told = {name for name, _ in constant}
+    digests = {site: one.row_digests for site, one in tables.items() if one.row_digests}
     return [
         *_some_lines(constant, "have one value in every row of a site, and others elsewhere"),
         *between([one for one in columns if one.name not in told], facts, label),
+        *between_rows(digests),
     ]
 
 

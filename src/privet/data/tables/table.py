@@ -28,19 +28,18 @@ from ..dataset import (
     Task,
 )
 from ..held_out import split
-from ..source_column import ColumnFacts, SourceColumn
+from ..source_column import ColumnFacts, RowDigests, SourceColumn
+from .copies import digests_of, of_copies, of_repeats
 from .dates import are_dates, as_days, has_dates
 from .doubts import (
     FEW,
     names_persons,
-    of_copies,
     of_dates,
     of_files,
     of_header,
     of_ids,
     of_leaks,
     of_numbers_of_dates,
-    of_repeats,
     of_signs,
     of_spellings,
     of_survival,
@@ -195,7 +194,8 @@ def load_table(source: Source) -> Dataset:
         files if ids is None and len(rows.counts.keys() - {TEST}) > 1 else ids,
         _texts_of(table, source.person_column),
     )
-    faults += _faults_of_rows(source, columns, table, files, ids, whole.ids)
+    digests = digests_of(columns, values, facts, {name for one in faults for name in one.drop})
+    faults += _faults_of_rows(source, columns, table, files, ids, whole.ids, digests)
     train, test = _train_and_test(source, whole, files)
     encoding = _encoding(source, inputs, label, train)
     if agreed is not None:
@@ -215,6 +215,7 @@ def load_table(source: Source) -> Dataset:
         encoding=encoding,
         doubts=tuple(faults),
         facts=facts,
+        row_digests=digests if source.alone else None,
         meaning=means,
     )
 
@@ -284,12 +285,15 @@ def _faults_of_rows(
     files: LabelArray,
     ids: LabelArray | None,
     natural: LabelArray | None,
+    digests: RowDigests,
 ) -> list[Fault]:
     """Return what is doubtful about rows: copies, repeats, their order in time, spelt ids.
 
-    ``ids`` are those of ``id-column``, ``natural`` those that rows are dealt by.
+    ``ids`` are those of ``id-column``, ``natural`` those that rows are dealt by, and
+    ``digests`` those of what the
+    rows hold.
     """
-    faults = of_copies(table, files) or of_repeats(columns, table, files if ids is None else ids)
+    faults = of_copies(table, files) or of_repeats(digests, files if ids is None else ids)
     faults += of_dates(columns, table, files if natural is None else natural)
     if source.id_column:
         faults += of_spellings(source.id_column, ids)

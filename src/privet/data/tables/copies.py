@@ -1,0 +1,153 @@
+"""Rows that repeat others in every column, in one table, in the files of a folder, or in several
+tables, by a digest of each row."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..dataset import Fault, LabelArray, some
+from ..source_column import ColumnFacts, Digests, RowDigests, SourceColumn
+from .values import as_numbers, codes_of
+
+MANY = 20
+"""Different values, or rows, from which two equal ones, or columns, are rarely so by chance."""
+_LEAST, _PART = 5, 0.02
+"""Rows, and part of the rows, from which those that repeat others are doubted."""
+_MORE, _DEPENDENT = 10.0, 2 / 3
+"""Pairs of equal rows are doubted from so many times those of columns of which the chance of equal
+values is taken to this power, which allows for columns that depend on each other."""
+
+
+def digests_of(
+    columns: Sequence[SourceColumn],
+    values: Mapping[str, Any],
+    facts: Mapping[str, ColumnFacts],
+    doubted: Collection[str],
+) -> RowDigests:
+    """Return the digests of rows; ``doubted`` are columns that are to be left out."""
+    total, alike, apart, varied = np.uint64(0), {}, {}, set[str]()
+    for column in columns:
+        name, known = column.name, facts[column.name]
+        digests = _digests(column, values[name])
+        counts = np.asarray(values[name].value_counts().field(1))
+        rows = len(digests)
+        alike[name] = float((counts * (counts - 1.0)).sum()) / max(1, rows * (rows - 1))
+        if len(counts) > MANY:
+            varied.add(name)
+        if known.whole and (len(counts) == rows or name in doubted):
+            apart[name] = digests
+        total = total + digests
+    return RowDigests(total, alike, apart, frozenset(apart.keys() & doubted), frozenset(varied))
+
+
+def _digests(column: SourceColumn, values: Any) -> Digests:
+    """Return a digest of each row's value in a column, the same in every table."""
+    if column.categories:
+        each = [_digest(text) for text in column.categories]
+        bits = np.asarray([*each, 0], dtype=np.uint64)[codes_of(values, column)]
+    else:
+        numbers = as_numbers(values) + 0.0  # of -0.0 and 0.0 the bits differ
+        bits = np.where(np.isnan(numbers), np.uint64(0), numbers.view(np.uint64))
+    mixed = bits ^ np.uint64(_digest(column.name))
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        # The steps of splitmix64, after which any bit of a value moves all of the digest.
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    result: Digests = mixed ^ (mixed >> np.uint64(31))
+    return result
+
+
+def _digest(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
+
+
+def of_copies(table: Any, files: LabelArray) -> list[Fault]:
+    """Return the doubt that a file of a folder is a copy of another: rows are used twice, and
+    trained on and held out."""
+    names, firsts, counts = np.unique(files, return_index=True, return_counts=True)
+    known: dict[str, list[tuple[str, Any]]] = {}
+    for name, first, count in zip(names, firsts, counts, strict=True):
+        rows = table.slice(first, count)
+        ends = str([count, rows.slice(0, 1).to_pylist(), rows.slice(count - 1).to_pylist()])
+        for other, before in known.setdefault(ends, []):
+            if rows.equals(before):
+                text = (
+                    f"{other} and {name} have the same rows, which are used twice, trained on and "
+                    "held out: if one is a copy, take it out of the folder"
+                )
+                return [Fault(text, stops=False)]
+        known[ends].append((str(name), rows))
+    return []
+
+
+def of_repeats(rows: RowDigests, sites: LabelArray) -> list[Fault]:
+    """Return the doubt that rows repeat more often than rows of independent columns would.
+
+    The pairs of equal rows that chance makes are n (n - 1) / 2 times the product of the columns'
+    shares of equal pairs; the power 2/3 of the product allows for columns that depend.
+    """
+    count, digests = len(sites), rows.without(rows.ids)
+    if count < 2 or digests is None or not rows.varied - rows.ids:
+        return []
+    _, numbers, counts = np.unique(digests, return_inverse=True, return_counts=True)
+    more = int((counts - 1).sum())
+    pairs = float((counts * (counts - 1) / 2).sum())
+    expected = _chance(rows, rows.ids) ** _DEPENDENT * count**2 / 2
+    if more < max(_LEAST, _PART * count) or pairs < _MORE * expected:
+        return []
+    again = np.flatnonzero((counts > 1)[numbers])
+    where = sorted(map(str, np.unique(sites[again])))
+    kinds = {*zip(numbers[again].tolist(), sites[again].tolist(), strict=True)}
+    across = len(kinds) > len(np.unique(numbers[again]))
+    of = f" of {some(where)}{', and of different sites,' * across}" if len(set(sites)) > 1 else ""
+    text = (
+        f"{more} rows{of} repeat others in every column, more than by chance: they may be trained "
+        "on and held out; leave copies out, or name whose they are with person-column"
+    )
+    return [Fault(text, stops=False)]
+
+
+def between_rows(tables: Mapping[str, RowDigests]) -> list[Fault]:
+    """Return the doubt that rows of one table stand in another, too, by more than chance, as in
+    `of_repeats`: of two tables, the chance that values are equal is at most the root of the product
+    of both shares."""
+    ids = frozenset[str]().union(*(one.ids for one in tables.values()))
+    known = {name: left for name, one in tables.items() if (left := one.without(ids)) is not None}
+    same = {frozenset(tables[name].alike) for name in known}
+    if len(known) < 2 or len(same) > 1:
+        return []
+    if not any(one.varied - ids for one in tables.values()):
+        return []
+    names, digests = list(known), np.concatenate(list(known.values()))
+    sizes = np.asarray([len(one) for one in known.values()])
+    # Equal rows of one table are one, so that what is left of a digest are its tables.
+    of, at = np.repeat(np.arange(len(names)), sizes), np.argsort(digests, kind="stable")
+    ordered, of = digests[at], of[at]
+    first = np.r_[True, (ordered[1:] != ordered[:-1]) | (of[1:] != of[:-1])]
+    ordered, of = ordered[first], of[first]
+    _, numbers, counts = np.unique(ordered, return_inverse=True, return_counts=True)
+    again = (counts > 1)[numbers]
+    more, pairs = int((counts - 1).sum()), float((counts * (counts - 1) / 2).sum())
+    where = [names[one] for one in np.unique(of[again])]
+    each = sizes * np.sqrt([_chance(tables[name], ids) ** _DEPENDENT for name in names])
+    expected = float(each.sum() ** 2 - (each**2).sum()) / 2
+    if not where or pairs < _MORE * expected:
+        return []
+    if more < max(_LEAST, _PART * min(len(known[name]) for name in where)):
+        return []
+    text = (
+        f"{more} rows stand in more than one of {some(where)}, alike in every column"
+        f"{f' but {some(sorted(ids))}' * bool(ids)}, more than by chance: they are trained on more "
+        "than once; leave copies out"
+    )
+    return [Fault(text, stops=False)]
+
+
+def _chance(rows: RowDigests, ids: Collection[str]) -> float:
+    """Return the chance that two rows are equal in all columns but ``ids``, as of independent
+    ones."""
+    return math.prod(part for name, part in rows.alike.items() if name not in ids)

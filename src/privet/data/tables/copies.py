@@ -30,7 +30,8 @@ def digests_of(
     doubted: Collection[str],
 ) -> RowDigests:
     """Return the digests of rows; ``doubted`` are columns that are to be left out."""
-    total, alike, apart, varied = np.uint64(0), {}, {}, set[str]()
+    total: Digests = np.zeros(1, dtype=np.uint64)
+    alike, apart, varied = dict[str, float](), dict[str, Digests](), set[str]()
     for column in columns:
         name, known = column.name, facts[column.name]
         digests = _digests(column, values[name])

@@ -23,6 +23,12 @@ _UNITS = (
 2.665 is that of body temperatures in degrees Fahrenheit and Celsius."""
 _CLEAR = (1.8, 2.54, 10.0, 18.02, 88.4, 100.0, 1000.0)
 """Those that show in one table alone; 1.8 is that of degrees, to which 32 are added."""
+_HUMPS, _BY_CHANCE = (1.5, 4.0), 0.05
+"""One quantity of two kinds of persons, such as the glucose of the healthy and of diabetics, has
+humps in such ratios. If all are as likely, in logarithms, so many are as near to a unit as to be
+taken for it, at most: what is less exact is no doubt. Heaps of larger ratios are seldom of one."""
+_HOTTEST = 60.0
+"""Degrees Celsius above which a heap is rather none of them."""
 _LEAST_ROWS, _LEAST_PART = 40, 0.05
 """Rows of a column, and part of them in either heap, from which one table shows two units."""
 _APART = 4.5
@@ -56,7 +62,7 @@ def of_heaps(
     few = min(len(np.unique(one)) for one in (low, high))
     if few < VARIED or float(high.mean() - low.mean()) < _APART * wide:
         return []
-    if not any(_is_one_quantity(_converted(low, unit), high) for unit in _CLEAR):
+    if not any(_is_unit(low, high, unit) for unit in _CLEAR):
         return []
     above = (numbers > math.exp((low[-1] + high[0]) / 2)).astype(float)
     above[np.isnan(numbers)] = np.nan
@@ -118,10 +124,18 @@ def _between(ordered: FloatArray) -> float:
     return float(above.mean() - below.mean())
 
 
-def _converted(logs: FloatArray, unit: float) -> FloatArray:
-    if unit == _CLEAR[0]:
-        return np.log(unit * np.exp(logs) + 32)
-    return logs + math.log(unit)
+def _is_unit(low: FloatArray, high: FloatArray, unit: float) -> bool:
+    """Return whether two heaps may be one quantity in two units."""
+    degrees = unit == _CLEAR[0]
+    if degrees and low[-1] > math.log(_HOTTEST):
+        return False
+    converted = np.log(unit * np.exp(low) + 32) if degrees else low + math.log(unit)
+    if unit < _HUMPS[1]:
+        error = math.hypot(converted.std() / math.sqrt(len(low)), high.std() / math.sqrt(len(high)))
+        apart = abs(float(converted.mean() - high.mean()))
+        if apart > 2 * error or 4 * error > _BY_CHANCE * math.log(_HUMPS[1] / _HUMPS[0]):
+            return False
+    return _is_one_quantity(converted, high)
 
 
 def _is_one_quantity(one: FloatArray, other: FloatArray) -> bool:

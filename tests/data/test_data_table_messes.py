@@ -837,7 +837,7 @@ def test_a_column_that_is_a_multiple_of_the_label_is_doubted(
     days = np.random.default_rng(1).gamma(4.0, 1.5, 100).round(2)
     (line,) = _said(tmp_path, a=_with_label(days, days=days * factor))
     assert line.startswith(f"column days: {said}: if it is known only when the label is")
-    nearly = days * factor + np.random.default_rng(2).normal(0, 0.05, 100)
+    nearly = (days + np.random.default_rng(2).normal(0, 0.05, 100)) * factor
     assert _said(tmp_path, a=_with_label(days, days=nearly)) == []
 
 
@@ -853,6 +853,55 @@ def test_a_column_whose_values_each_go_with_one_class_is_doubted(tmp_path: Path)
     rare = np.where(np.arange(150) < 3, "ill", "well")
     wards = np.where(rare == "ill", "north", draw.choice(["south", "west"], 150))
     assert _said(tmp_path, a=_with_label(rare, ward=wards)) == []
+
+
+def test_a_column_of_many_values_that_gives_the_class_away_is_doubted(tmp_path: Path) -> None:
+    draw = np.random.default_rng(5)
+    classes = np.where(draw.random(300) < 0.4, "ill", "well")
+    ill = classes == "ill"
+    number, age = 2 * draw.integers(0, 25, 300) + ill, draw.choice(25, 300)
+    texts = np.array([f"{'CDEFG'[at % 5]}{at}" for at in range(50)])
+    says = {
+        "icd": texts[number],
+        "number": number,
+        "score": (ill + draw.normal(0, 0.05, 300)).round(2),
+    }
+    apart = {"score": "its numbers lie far apart by the class of y (-0."}
+    for name, values in says.items():
+        (line,) = _said(tmp_path, a=_with_label(classes, age=age, **{name: values}))
+        assert line.startswith(f"column {name}: {apart.get(name, 'each of its ')}")
+        one, other = np.flatnonzero(ill)[0], np.flatnonzero(~ill)[0]
+        exchanged = values.copy()
+        exchanged[[one, other]] = values[[other, one]]
+        assert _said(tmp_path, a=_with_label(classes, age=age, c=exchanged)) == []
+    close = np.where(ill, draw.uniform(7.1, 12, 300), draw.uniform(4, 6.9, 300)).round(2)
+    assert _said(tmp_path, a=_with_label(classes, glucose=close)) == []
+
+
+def test_what_is_the_same_in_all_rows_of_a_person_gives_no_class_away(tmp_path: Path) -> None:
+    draw = np.random.default_rng(5)
+    who = np.repeat(np.arange(40), 8)
+    of = {"bmi": draw.normal(25, 4, 40).round(2), "height": draw.normal(170, 9, 40).round(1)}
+    columns = {name: values[who] for name, values in of.items()}
+    ill = np.where(draw.random(40) < 0.5, "ill", "well")[who]
+    assert _said(tmp_path, a=_with_label(ill, **columns)) == []
+    table = _with_label(ill, bmi=columns["bmi"], patient=who)
+    assert [one[:15] for one in _said(tmp_path, a=table)] == ["column patient:"]
+    data = read(tmp_path / "a.csv", label_column="y", person_column="patient")
+    assert not data.doubts
+
+
+@pytest.mark.parametrize(("factor", "digits"), [(0.0113, 2), (18.016, 0), (0.0555, 1)])
+def test_a_rounded_copy_of_the_label_in_another_unit_is_doubted(
+    tmp_path: Path, factor: float, digits: int
+) -> None:
+    draw = np.random.default_rng(1)
+    label = draw.normal(120, 30, 150).round(1)
+    copy = (label * factor).round(digits)
+    (line,) = _said(tmp_path, a=_with_label(label, copy=copy))
+    assert line.startswith("column copy: is y in another unit: if it is known only when the label")
+    nearly = (copy + draw.choice([-1, 0, 1], 150) * 2 * 10.0**-digits).round(digits)
+    assert _said(tmp_path, a=_with_label(label, copy=nearly)) == []
 
 
 def test_a_gap_in_all_rows_of_one_class_and_in_no_other_is_doubted(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,17 +15,19 @@ import numpy as np
 from privet.core import algorithms
 
 from ..codes import lacked
-from ..dataset import Fault, LabelArray, Source, some
+from ..dataset import Fault, FloatArray, LabelArray, Source, some
 from ..source_column import SourceColumn
 from .copies import MANY
 from .dates import OTHER, day_of, may_be_exchanged
 from .values import (
+    EXACT,
     NO_VALUE,
     POINT_OF_THOUSANDS,
     WITH_COMMA,
     as_numbers,
     as_texts,
     cells,
+    codes_of,
     first_of,
     is_number,
     is_numeric,
@@ -43,8 +46,16 @@ _DURATIONS = {"time", "days", "day", "week", "weeks", "month", "months", "durati
 _DURATIONS |= {"survival", "followup", "follow", "tenure", "os", "pfs", "dfs", "tte", "stop"}
 VARIED = 10
 """Different numbers from which a column is a quantity rather than codes."""
-_MULTIPLE = 1.0 - 1e-9
-"""Correlation of a column with one that is a multiple of it, but for rounding."""
+_HEAD = 2000
+"""Rows by which most columns are seen not to give a class away."""
+_GAP = 3.0
+"""Deviations between the numbers of two classes from which these are the classes, but for noise: of
+what goes with a class, however closely, the ends are nearer."""
+_MULTIPLE = 1e-6
+"""Deviations within which floating point computes a multiple."""
+_ROUNDED, _WIDE = 1.1, 3.0
+"""The same of rounded numbers: halves of both steps, a tenth more for the estimate of the factor;
+and how many of these a deviation must have, so that the digits say something."""
 FEW = 5
 """Rows of a class, or of an id, below which they say little."""
 
@@ -238,21 +249,26 @@ def of_spellings(name: str, ids: LabelArray | None) -> list[Fault]:
 
 
 def of_leaks(
-    label: SourceColumn, inputs: Sequence[SourceColumn], values: Mapping[str, Any]
+    label: SourceColumn,
+    inputs: Sequence[SourceColumn],
+    values: Mapping[str, Any],
+    persons: LabelArray | None,
 ) -> list[Fault]:
-    """Return the doubts about columns that say the label: the same one to one, a multiple of it,
-    values that each go with one class, or a gap in all rows of one class and in no other."""
+    """Return the doubts about columns that say the label: the same one to one, a multiple of it but
+    for rounding, values or ranges of numbers that each go with one class, or a gap in all rows of
+    one class and in no other. Rows of one of the ``persons`` count as one where they are alike."""
     labels = values[label.name]
     if len(labels) < MANY:
         return []
-    faults = []
+    faults, known = [], {column.name: values[column.name] for column in inputs}
     for column in inputs:
         if column.constant:
             continue
         if label.categories:
-            says = _of_class(values[column.name], labels, label.name, column)
+            says = _of_class(known[column.name], labels, label.name, column)
+            says = says or _of_many(known, values, label, column, persons)
         else:
-            says = _of_quantity(values[column.name], labels, label.name, column)
+            says = _of_quantity(known[column.name], labels, label.name, column)
         if says:
             text = (
                 f"column {column.name}: {says}: if it is known only when the label is, leave it out"
@@ -262,13 +278,16 @@ def of_leaks(
 
 
 def _of_class(known: Any, labels: Any, label: str, column: SourceColumn) -> str:
-    """Return how a column gives the class away; empty where it does not, or may by chance (1e-6).
+    """Return how a column of at most 20 values, or its gaps, give the class away; empty where they
+    do not, or may by chance (1e-6).
 
     By chance the first row of a value decides its class, and each further row agrees.
     """
     import pyarrow as pa
 
     gaps = known.null_count > 0
+    if not gaps and len(known.unique()) > MANY:
+        return ""
     pairs = pa.table({"one": known.is_null() if gaps else known, "other": labels})
     found = pairs.group_by(["one", "other"]).aggregate([([], "count_all")]).to_pydict()
     counts = found["count_all"]
@@ -285,9 +304,89 @@ def _of_class(known: Any, labels: Any, label: str, column: SourceColumn) -> str:
     return f"each of its {values} values goes with one class of {label}"
 
 
+def _of_many(
+    inputs: Mapping[str, Any],
+    values: Mapping[str, Any],
+    label: SourceColumn,
+    column: SourceColumn,
+    persons: LabelArray | None,
+) -> str:
+    """Return how a column of more than 20 values gives the class away, and by no chance: each class
+    of 20 rows or more has numbers of its own, far from all others; or, as in `_of_class`, each
+    value goes with one class.
+
+    Where another column of many values follows from this one, it rather says whose the rows are.
+    """
+    of = codes_of(values[label.name], label)
+    numbers = _as_codes(values[column.name], column)
+    rows = np.flatnonzero(~np.isnan(numbers) & (of < len(label.categories)))
+    for part in (rows[:_HEAD], rows):  # which ends for most columns at the first rows
+        apart, pure = _parted(numbers[part], of[part])
+        if not (pure or apart):
+            return ""
+    if column.dates or len(np.unique(numbers[rows])) <= MANY:
+        return ""
+    others = [_as_codes(one, None) for name, one in inputs.items() if name != column.name]
+    if persons is None:  # a copy of a row says nothing more
+        each = [numbers[rows], *(np.nan_to_num(one[rows], nan=-1.0) for one in others)]
+    else:
+        each = [numbers[rows], np.unique(persons[rows], return_inverse=True)[1].astype(float)]
+    rows = rows[np.unique(np.stack([of[rows], *each]), axis=1, return_index=True)[1]]
+    counts = np.bincount(of[rows], minlength=len(label.categories))
+    if apart and not column.categories:
+        if counts.min() < MANY:
+            return ""
+        each_class = sorted((numbers[rows[of[rows] == at]] for at in range(len(counts))), key=min)
+        gaps = [above.min() - below.max() for below, above in pairwise(each_class)]
+        if min(gaps) >= _GAP * max(one.std() for one in each_class):
+            least = " and ".join(f"{one.min():g} to {one.max():g}" for one in each_class[:2])
+            return f"its numbers lie far apart by the class of {label.name} ({least})"
+        return ""
+    codes, again = np.unique(numbers[rows], return_inverse=True, return_counts=True)[1:]
+    again_rows, repeated = int(again[again > 1].sum()), int((again > 1).sum())
+    rare = 1.0 - counts.max() / len(rows)
+    if not pure or not lacked(rare, (again_rows - repeated) / 2):
+        return ""
+    if any(_follows(codes, one[rows]) for one in others):
+        return ""
+    return f"each of its {len(again)} values goes with one class of {label.name}"
+
+
+def _as_codes(values: Any, column: SourceColumn | None) -> FloatArray:
+    """Return numbers as they are, and numbers that stand for texts; NaN for a missing value."""
+    if column is not None and not column.categories:
+        return as_numbers(values)
+    import pyarrow.compute as pc
+
+    codes = pc.index_in(values, value_set=values.unique().drop_null()).fill_null(-1)
+    numbers = np.asarray(codes.to_numpy(), dtype=float)
+    numbers[numbers < 0] = np.nan
+    return numbers
+
+
+def _parted(numbers: FloatArray, of: LabelArray) -> tuple[bool, bool]:
+    """Return whether each class has numbers of its own, on one side of those of each other; and
+    whether each number is of one class."""
+    order = np.argsort(numbers, kind="stable")
+    ordered, classes = numbers[order], of[order]
+    changes = classes[1:] != classes[:-1]
+    pure = not (changes & (ordered[1:] == ordered[:-1])).any()
+    return pure and int(changes.sum()) == len(np.unique(of)) - 1, pure
+
+
+def _follows(codes: LabelArray, numbers: FloatArray) -> bool:
+    """Return whether a column of many values has the same in all rows of each code."""
+    if len(np.unique(numbers)) < VARIED:
+        return False
+    order = np.argsort(codes, kind="stable")
+    ordered, same = codes[order], numbers[order]
+    within = ordered[1:] == ordered[:-1]
+    return bool((~within | (same[1:] == same[:-1])).all())
+
+
 def _of_quantity(known: Any, labels: Any, label: str, column: SourceColumn) -> str:
     """Return how a column of numbers gives a quantity away: as a multiple of it, with an offset or
-    without one; empty where it is none."""
+    without one, but for the digits that either is written with; empty where it is none."""
     if column.categories:
         return ""
     numbers, amounts = as_numbers(known), as_numbers(labels)
@@ -296,12 +395,28 @@ def _of_quantity(known: Any, labels: Any, label: str, column: SourceColumn) -> s
     if len(one) < MANY or min(len(np.unique(one)), len(np.unique(other))) < VARIED:
         return ""
     with np.errstate(all="ignore"):
-        alike = abs(np.corrcoef(one, other)[0, 1])
-    if not alike > _MULTIPLE:
-        return ""
+        factor = ((one - one.mean()) * (other - other.mean())).mean() / other.var()
+        rest = np.abs(one - one.mean() - factor * (other - other.mean())).max()
+        deviation = float(one.std())
     if np.array_equal(one, other):
         return f"says the same as {label} in every row"
+    rounding = _ROUNDED / 2 * (_step(one) + abs(factor) * _step(other))
+    if not rest <= max(rounding, _MULTIPLE * deviation) or _WIDE * rounding > deviation:
+        return ""
     return f"is {label} in another unit"
+
+
+def _step(numbers: FloatArray) -> float:
+    """Return the step of which all numbers are multiples, such as .1 of those with one decimal; 0
+    where they have more than nine digits behind the point."""
+    for digits in range(10):
+        scaled = numbers * 10.0**digits
+        whole = np.round(scaled)
+        if np.abs(whole).max() > EXACT:
+            break
+        if np.abs(scaled - whole).max() <= 1e-6:
+            return float(np.gcd.reduce(whole.astype(np.int64))) / 10.0**digits
+    return 0.0
 
 
 def of_survival(

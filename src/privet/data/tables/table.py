@@ -180,7 +180,7 @@ def load_table(source: Source) -> Dataset:
         raise TableError(source, faults)
     *inputs, label = columns
     facts = _of_all_rows(facts, columns, values)
-    faults += _faults_of_values(source, columns, values)
+    faults += _faults_of_values(source, columns, values, table)
     faults += of_signs(columns, table, rows.points)
     ids = _texts_of(table, source.id_column)
     faults += _of_sites(_undoubted(columns, faults), values, facts, files, ids)
@@ -248,15 +248,18 @@ def _of_all_rows(
 
 
 def _faults_of_values(
-    source: Source, columns: list[SourceColumn], values: Mapping[str, Any]
+    source: Source, columns: list[SourceColumn], values: Mapping[str, Any], table: Any
 ) -> list[Fault]:
     """Return what is doubtful about the values of columns, the label last."""
     *inputs, label = columns
+    ids = of_ids(source, inputs, values)
+    named = {name for one in ids for name in (*one.drop, *one.keys.values())}
+    others = [column for column in inputs if column.name not in named]
     return [
-        *of_ids(source, inputs, values),
+        *ids,
         *of_numbers_of_dates(inputs, values),
         *of_survival(label, inputs, values),
-        *of_leaks(label, inputs, values),
+        *of_leaks(label, others, values, _persons(source, table, ids)),
     ]
 
 
@@ -290,8 +293,7 @@ def _faults_of_rows(
     """Return what is doubtful about rows: copies, repeats, their order in time, spelt ids.
 
     ``ids`` are those of ``id-column``, ``natural`` those that rows are dealt by, and
-    ``digests`` those of what the
-    rows hold.
+    ``digests`` those of what the rows hold.
     """
     faults = of_copies(table, files) or of_repeats(digests, files if ids is None else ids)
     faults += of_dates(columns, table, files if natural is None else natural)
@@ -318,6 +320,13 @@ def _train_and_test(source: Source, whole: Part, files: LabelArray) -> tuple[Par
     if not len(train.labels):
         raise DataError(f"{source.path}: expected rows to train on beside {TEST}")
     return train, test
+
+
+def _persons(source: Source, table: Any, ids: Iterable[Fault]) -> LabelArray | None:
+    """Return whose the rows are, by ``person-column`` or by ids that may be theirs."""
+    known = [one.keys["person-column"] for one in ids if "person-column" in one.keys]
+    names = [source.person_column, *known]
+    return _texts_of(table, next(filter(None, names), ""))
 
 
 def _of_sites(

@@ -805,6 +805,30 @@ def test_the_hint_of_several_tables_has_their_keys(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ the label
 
 
+@pytest.mark.parametrize("text", ["unknown", "k. A.", "-", "many"])
+def test_a_text_that_makes_numbers_categories_is_doubted(tmp_path: Path, text: str) -> None:
+    score = DRAW.integers(0, 11, N).astype(str).astype(object)
+    assert not doubts(read(csv(tmp_path / "a.csv", rows(c=score))))
+    score[[4, 17, 30]] = text
+    (line,) = doubts(read(csv(tmp_path / "a.csv", rows(c=score)))).splitlines()
+    assert re.match(f"column c: '{text}' in 3 rows makes .* numbers categories: if it stands", line)
+    for honest in (["0", "1", "2", "3+"], ["I", "II", "1", "2", "3"], ["0", "1", "many"]):
+        assert not doubts(read(csv(tmp_path / "b.csv", rows(c=np.resize(honest, N)))))
+
+
+def test_ids_that_begin_anew_in_each_file_are_no_persons_with_several_rows(tmp_path: Path) -> None:
+    for at, name in enumerate(SITES):
+        csv(tmp_path / f"{name}.csv", rows(at, patient=range(1, N + 1)))
+    (line,) = doubts(read(tmp_path)).splitlines()
+    assert "column patient: a different whole number in every row of 'bern', 'graz'" in line
+    (line,) = doubts(read(tmp_path, person_column="patient")).splitlines()
+    expected = "column patient: the ids count from the same number in 'bern', 'graz', 'linz', and"
+    assert line.startswith(expected)
+    for at, name in enumerate(SITES):
+        csv(tmp_path / f"{name}.csv", rows(at, patient=np.repeat(range(30 * at, 30 * at + 30), 2)))
+    assert not doubts(read(tmp_path, person_column="patient"))
+
+
 def _with_label(label: Any, seed: int = 3, **more: Any) -> pd.DataFrame:
     draw = np.random.default_rng(seed)
     return pd.DataFrame({"x": draw.normal(size=len(label)), **more, "y": label})

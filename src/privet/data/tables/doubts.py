@@ -118,9 +118,13 @@ def of_files(counts: Mapping[str, int], test: str, unread: Sequence[str]) -> lis
 
 
 def of_ids(
-    source: Source, columns: Iterable[SourceColumn], values: Mapping[str, Any]
+    source: Source,
+    columns: Iterable[SourceColumn],
+    values: Mapping[str, Any],
+    files: LabelArray,
 ) -> list[Fault]:
-    """Return the doubts about features that are called ids, or places, and repeat."""
+    """Return the doubts about features that are called ids, or places, and repeat; those that count
+    the rows of each file are no persons' with several."""
     faults, person = [], bool(source.person_column)
     for column in columns:
         if column.public or column.constant:
@@ -129,7 +133,7 @@ def of_ids(
         if not column.categories and not _are_whole(as_numbers(known)):
             continue
         distinct, rows = len(known.unique()), len(known)
-        if distinct < 3 or distinct == rows:
+        if distinct < 3 or distinct == rows or _counted(values[column.name], files, rows=True):
             continue
         drop: tuple[str, ...] = (column.name,)
         keys: dict[str, str] = {}
@@ -152,6 +156,41 @@ def of_ids(
             continue
         faults.append(Fault(f"column {column.name}: {text}", drop=drop, keys=keys, stops=False))
     return faults
+
+
+def of_counted(name: str, persons: Any, files: LabelArray) -> list[Fault]:
+    """Return the doubt that ids of ``person-column`` begin anew in each file, and are those of
+    different persons."""
+    if not (where := _counted(persons, files)):
+        return []
+    text = (
+        f"column {name}: the ids count from the same number in {some(where)}, and rows with the "
+        "same id are kept together as one person's: if these are different persons, write ids "
+        f"that differ between files, such as {where[0]}-1"
+    )
+    return [Fault(text, stops=False, of_values=False)]
+
+
+def _counted(ids: Any, files: LabelArray, *, rows: bool = False) -> list[str]:
+    """Return the files in which ids count from the same number on without a gap, all of them; with
+    ``rows`` one for each row. None where there is one file, or fewer than 5 ids in one."""
+    import pyarrow as pa
+
+    names = np.unique(files)
+    try:
+        numbers = as_numbers(ids) if len(names) > 1 else None
+    except pa.ArrowInvalid:
+        return []
+    if numbers is None or np.isnan(numbers).any() or not _are_whole(numbers):
+        return []
+    first = numbers.min()
+    for name in names:
+        own = numbers[files == name]
+        each = np.unique(own)
+        counted = each[0] == first and each[-1] - first == len(each) - 1 and len(each) >= FEW
+        if not counted or (rows and len(each) < len(own)):
+            return []
+    return [str(name) for name in names]
 
 
 def of_dates(columns: Iterable[SourceColumn], table: Any, sites: LabelArray) -> list[Fault]:

@@ -100,6 +100,20 @@ def of_missing_texts(column: SourceColumn, facts: ColumnFacts) -> list[Fault]:
     return [_doubt(column, text)]
 
 
+def of_lone_text(column: SourceColumn, facts: ColumnFacts) -> list[Fault]:
+    """Return the doubt about one text that makes three or more different numbers categories."""
+    texts = [one for one in column.categories if not is_number(one)]
+    if column.public or len(column.categories) < 4 or len(texts) != 1 or re.search(r"\d", texts[0]):
+        return []
+    count = facts.counts[texts[0]]
+    text = (
+        f"{some(texts)} in {count} row{'s' * (count > 1)} makes {len(column.categories) - 1} "
+        "different numbers categories: if it stands for missing values, leave these cells empty, "
+        "and if the numbers are codes, write all as texts"
+    )
+    return [_doubt(column, text)]
+
+
 def _doubt(column: SourceColumn, text: str) -> Fault:
     return Fault(f"column {column.name}: {text}", stops=False)
 

@@ -34,6 +34,7 @@ from .dates import are_dates, as_days, has_dates
 from .doubts import (
     FEW,
     names_persons,
+    of_counted,
     of_dates,
     of_files,
     of_header,
@@ -71,7 +72,7 @@ from .sites import (
     sites_of,
     with_trends,
 )
-from .spellings import of_missing_texts, of_spelt
+from .spellings import of_lone_text, of_missing_texts, of_spelt
 from .values import (
     UnfitError,
     as_numbers,
@@ -180,7 +181,7 @@ def load_table(source: Source) -> Dataset:
         raise TableError(source, faults)
     *inputs, label = columns
     facts = _of_all_rows(facts, columns, values)
-    faults += _faults_of_values(source, columns, values, table)
+    faults += _faults_of_values(source, columns, values, table, files)
     faults += of_signs(columns, table, rows.points)
     ids = _texts_of(table, source.id_column)
     faults += _of_sites(_undoubted(columns, faults), values, facts, files, ids)
@@ -248,15 +249,20 @@ def _of_all_rows(
 
 
 def _faults_of_values(
-    source: Source, columns: list[SourceColumn], values: Mapping[str, Any], table: Any
+    source: Source,
+    columns: list[SourceColumn],
+    values: Mapping[str, Any],
+    table: Any,
+    files: LabelArray,
 ) -> list[Fault]:
     """Return what is doubtful about the values of columns, the label last."""
     *inputs, label = columns
-    ids = of_ids(source, inputs, values)
+    ids, person = of_ids(source, inputs, values, files), source.person_column
     named = {name for one in ids for name in (*one.drop, *one.keys.values())}
     others = [column for column in inputs if column.name not in named]
     return [
         *ids,
+        *(of_counted(person, table[person], files) if person else ()),
         *of_numbers_of_dates(inputs, values),
         *of_survival(label, inputs, values),
         *of_leaks(label, others, values, _persons(source, table, ids)),
@@ -355,7 +361,10 @@ def _of_sites(
             lines = of_missing_classes(column, facts_of_all) if column is label else []
             lines = lines or of_spelt(column, facts_of_all, classes=column is label)
             lines = lines or of_heaps(column, values[column.name], columns, values)
-            found |= {fault.text: fault for fault in lines}
+            lone = [] if lines or column is label else of_lone_text(column, facts_of_all)
+            found |= {fault.text: fault for fault in lines + lone}
+            if lone:
+                continue
         found |= {fault.text: fault for fault in of_missing_texts(column, whole[column.name])}
     return list(found.values())
 

@@ -1047,6 +1047,15 @@ PARTS: dict[str, tuple[pd.DataFrame, str]] = {
         GRAZ.assign(pain=6 - GRAZ.pain),
         "column pain: goes with label in 'graz.*' the other way round than elsewhere",
     ),
+    "labels a row further": (
+        GRAZ.assign(label=np.roll(GRAZ.label, 1)),
+        "column label: goes with 'glucose', 'pain.* at all other sites, and with none of these in "
+        "'graz.*out of step with the rows there",
+    ),
+    "labels sorted alone": (
+        GRAZ.assign(label=np.sort(GRAZ.label)),
+        "column label: goes with 'glucose', 'pain.* at all other sites, and with none of these in",
+    ),
     "reversed classes": (
         GRAZ.assign(label=GRAZ.label.map({"ill": "well", "well": "ill"})),
         "column label: .* go with it in 'graz.*' the other way round than elsewhere",
@@ -1160,6 +1169,27 @@ OF_SUMS = (
     "another place",
     "counts from 0",
 )
+
+
+@pytest.mark.parametrize("way", ["files", "ids", "tables"])
+def test_a_column_that_goes_with_others_the_other_way_round_at_one_site_is_doubted(
+    tmp_path: Path, way: str
+) -> None:
+    """Also where it has nothing to do with the label."""
+    made = {}
+    for at, (name, one) in enumerate({"bern": BERN, "graz": GRAZ, "linz": LINZ}.items()):
+        noise = np.random.default_rng(at).normal(0, 2, MANY)
+        made[name] = one.drop(columns=["day", "born"]).assign(
+            bmi=(one.weight / 3 + noise).round(1), waist=(one.weight + 9 * noise).round()
+        )
+    turned = made["graz"].assign(bmi=60 - made["graz"].bmi)
+    for odd in (False, True):
+        tables = {**made, "graz": turned} if odd else made
+        folder = tmp_path / str(odd)
+        found = _compared(folder, **tables) if way == "tables" else found_by(tables, folder, way)
+        assert len(found) == odd, found
+        expected = "column bmi: goes with 'w.*', 'w.*' in 'graz.*' the other way round than"
+        assert all(re.match(expected, line) for line in found)
 
 
 @pytest.mark.parametrize("days", [0, 30, 365, 1000, 3000])

@@ -91,6 +91,8 @@ class ColumnFacts:
         Of varied numbers, 20 quantiles, each the middle of a twentieth of the rows; else empty.
     trend : float
         The correlation of ranks with the label, as a multiple of its standard error (Fisher's z).
+    ties : mapping
+        The same with other columns, by name.
     """
 
     rows: int
@@ -106,6 +108,7 @@ class ColumnFacts:
     often: Mapping[float, int] = field(default_factory=dict)
     levels: tuple[float, ...] = ()
     trend: float = 0.0
+    ties: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def only(self) -> str:

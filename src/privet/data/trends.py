@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,6 +14,13 @@ _LEAST_ROWS = 20
 _TREND, _AGAINST = 4.0, 3.0
 """Standard errors from which a correlation at other sites, and one of the other sign at a site, are
 not by chance."""
+_TIED = 5.0
+"""The first of these for each two of many columns."""
+_CLOSELY = 0.5, 2.0
+"""Parts of what columns have to do with each other elsewhere that are as much, but for chance."""
+_LOST, _CLOSE = 7.0, 10.0
+"""Standard errors of all columns together, and of one alone, by which the rows of a site would go
+with the label, if they did so as at all others."""
 
 
 def trend_of(numbers: FloatArray, targets: FloatArray) -> float:
@@ -28,6 +36,22 @@ def trend_of(numbers: FloatArray, targets: FloatArray) -> float:
         return 0.0
     correlation = min(max(float(np.corrcoef(one, other)[0, 1]), -0.999), 0.999)
     return math.atanh(correlation) * math.sqrt(int(known.sum()) - 3)
+
+
+def ties_of(columns: Sequence[FloatArray]) -> FloatArray:
+    """Return the `trend_of` of each two columns, as a matrix, with the mean rank of a column for
+    its missing values."""
+    count, rows = len(columns), len(columns[0]) if columns else 0
+    if rows < _LEAST_ROWS:
+        return np.zeros((count, count))
+    ranks = np.zeros((count, rows))
+    for row, numbers in zip(ranks, columns, strict=True):
+        known = ~np.isnan(numbers)
+        own = np.unique(numbers[known], return_inverse=True)[1]
+        if own.any():
+            row[known] = (own - own.mean()) / (own.std() * math.sqrt(len(own)))
+    found: FloatArray = np.arctanh(np.clip(ranks @ ranks.T, -0.999, 0.999)) * math.sqrt(rows - 3)
+    return found
 
 
 def turned(trends: Mapping[str, Mapping[str, float]], label: str) -> list[tuple[str, str]]:
@@ -73,3 +97,84 @@ def turned(trends: Mapping[str, Mapping[str, float]], label: str) -> list[tuple[
             )
             found.append((name, text))
     return found
+
+
+class Trends(NamedTuple):
+    """What columns of one site have to do with the label, and with each other, by `trend_of`."""
+
+    rows: int
+    label: Mapping[str, float]
+    ties: Mapping[tuple[str, str], float]
+
+
+def out_of_step(sites: Mapping[str, Trends]) -> list[tuple[str, list[str]]]:
+    """Return the sites at which nothing goes with the label, as columns do at all others, by more
+    than chance, while the columns go with each other as they do there; with these columns.
+
+    One column alone must be tied to the label so closely that a site at which it is not by nature
+    is no likely one.
+    """
+    found = []
+    for site, own in sites.items():
+        others = [one for name, one in sites.items() if name != site]
+        strong = {
+            name: expected
+            for name in own.label
+            if abs(expected := _expected([(o.label.get(name, 0.0), o.rows) for o in others], own))
+            >= _TREND
+        }
+        if not strong:
+            continue
+        signed = [own.label[name] * math.copysign(1, part) for name, part in strong.items()]
+        least = _CLOSE if len(strong) == 1 else _LOST
+        if sum(map(abs, strong.values())) < least * math.sqrt(len(strong)):
+            continue
+        if sum(signed) > _TREND / 2 * math.sqrt(len(strong)) or max(map(abs, signed)) >= _AGAINST:
+            continue
+        if min(abs(part) for part in strong.values()) < 2 * max(map(abs, signed)):
+            continue
+        if all(_agree(pair, own, others) for pair in own.ties):
+            found.append((site, list(strong)))
+    return found if len(found) < len(sites) / 2 or len(found) == 1 else []
+
+
+def against(sites: Mapping[str, Trends]) -> list[tuple[str, str, list[str]]]:
+    """Return columns that go with others at one site the other way round than at all other sites,
+    by more than chance: site, column, and these others.
+
+    All that goes with the column elsewhere goes against it there, as closely, and all other columns
+    go with each other as elsewhere: rows of other kinds, such as other classes, differ in more.
+    """
+    found = []
+    for site, own in sites.items():
+        others = [one for name, one in sites.items() if name != site]
+        parts = dict[tuple[str, str], float]()
+        for pair, tie in own.ties.items():
+            expected = _expected([(one.ties.get(pair, 0.0), one.rows) for one in others], own)
+            if abs(expected) >= _TIED:
+                parts[pair] = tie / expected
+        turned_there = [pair for pair, part in parts.items() if _CLOSELY[0] < -part < _CLOSELY[1]]
+        for name in {name: None for pair in turned_there for name in pair}:
+            of_it = [pair for pair in parts if name in pair]
+            rest = [part for pair, part in parts.items() if name not in pair]
+            if set(of_it) <= set(turned_there) and all(part > _CLOSELY[0] for part in rest):
+                found.append((site, name, [one for pair in of_it for one in pair if one != name]))
+                break
+    return found[:1] if len(sites) == 2 else found
+
+
+def _expected(others: Sequence[tuple[float, int]], own: Trends) -> float:
+    """Return the trend that a site would have if its rows were as those of the others; 0 where
+    these have none, or one of them goes the other way."""
+    trends = [trend for trend, _ in others]
+    total = sum(rows for _, rows in others)
+    if not total or min(trends) < 0 < max(trends):
+        return 0.0
+    if abs(sum(trends)) < _TREND * math.sqrt(len(trends)):
+        return 0.0
+    return sum(trend * math.sqrt(rows) for trend, rows in others) / total * math.sqrt(own.rows)
+
+
+def _agree(pair: tuple[str, str], own: Trends, others: Sequence[Trends]) -> bool:
+    expected = _expected([(one.ties.get(pair, 0.0), one.rows) for one in others], own)
+    return abs(expected) < _TREND or own.ties[pair] / expected > 0.5

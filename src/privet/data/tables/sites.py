@@ -19,7 +19,7 @@ from ..codes import lacked
 from ..dataset import Dataset, Fault, FloatArray, Indices, LabelArray, some
 from ..scaling import CENTURY, moments_of, of_days, of_numbers
 from ..source_column import ColumnFacts, SourceColumn
-from ..trends import trend_of, turned
+from ..trends import Trends, against, out_of_step, ties_of, trend_of, turned
 from .copies import between_rows
 from .doubts import FEW, VARIED, words
 from .faults import MOST_CLASSES
@@ -28,6 +28,8 @@ from .values import as_numbers, codes_of, is_number
 
 _MOST_SITES = 200
 """Ids beyond which they are rather persons than sites."""
+_MOST_TIED = 32
+"""Columns at most of which each two are compared."""
 _ENOUGH = 20
 """Rows from which all numbers of one node say something of their unit, or of their kind."""
 _PART = 100.0
@@ -85,17 +87,22 @@ def with_trends(
     sites: Mapping[str, Indices | slice],
 ) -> dict[str, dict[str, ColumnFacts]]:
     """Return facts, by name of the column, with the trends of features that have an order, beside a
-    label, the last column, that has one."""
+    label, the last column, that has one, and with the ties between the first of them."""
     *inputs, label = columns
     found = {name: dict(own) for name, own in facts.items()}
-    if (targets := _ordered(label, values[label.name])) is None:
-        return found
-    for column in inputs:
-        if (numbers := _ordered(column, values[column.name])) is not None:
-            found[column.name] = {
-                site: replace(one, trend=trend_of(numbers[sites[site]], targets[sites[site]]))
-                for site, one in facts[column.name].items()
-            }
+    targets = _ordered(label, values[label.name])
+    every = {one.name: _ordered(one, values[one.name]) for one in inputs if not one.constant}
+    known = {name: numbers for name, numbers in every.items() if numbers is not None}
+    tied = list(known)[:_MOST_TIED]
+    for site, rows in sites.items():
+        ties = ties_of([known[name][rows] for name in tied])
+        for at, name in enumerate(tied):
+            with_others = dict(zip(tied[at + 1 :], ties[at, at + 1 :].tolist(), strict=True))
+            found[name][site] = replace(found[name][site], ties=with_others)
+        if targets is not None:
+            for name, numbers in known.items():
+                trend = trend_of(numbers[rows], targets[rows])
+                found[name][site] = replace(found[name][site], trend=trend)
     return found
 
 
@@ -586,8 +593,56 @@ def between(
     if label not in told and any(column.name == label for column in columns):
         known = [one.name for one in columns if one.name not in {*told, label}]
         trends = {name: {site: one.trend for site, one in facts[name].items()} for name in known}
-        found += turned(trends, label)
+        found += turned(trends, label) or _of_steps(known, facts, label)
+    known = [one.name for one in columns if one.name not in {*(name for name, _ in found), label}]
+    if label not in {name for name, _ in found}:
+        found += _of_ties(known, facts)
     return _some_lines(found, "differ between sites")
+
+
+def _of_steps(
+    names: Sequence[str], facts: Mapping[str, Sites], label: str
+) -> list[tuple[str, str]]:
+    """Return the doubt that labels of a site belong to other rows."""
+    return [
+        (
+            label,
+            f"column {label}: goes with {some(columns)} at all other sites, and with none of these "
+            f"in {site!r}: if its labels are out of step with the rows there, by a row or by a "
+            "sort of their own, export them again with the rows",
+        )
+        for site, columns in out_of_step(_trends(names, facts))
+    ]
+
+
+def _of_ties(names: Sequence[str], facts: Mapping[str, Sites]) -> list[tuple[str, str]]:
+    """Return the doubts about columns that go with others at a site the other way round."""
+    return [
+        (
+            name,
+            f"column {name}: goes with {some(others)} in {site!r} the other way round than "
+            "elsewhere: if the scale or codes of one of these are reversed there, turn them round",
+        )
+        for site, name, others in against(_trends(names, facts))
+    ]
+
+
+def _trends(names: Sequence[str], facts: Mapping[str, Sites]) -> dict[str, Trends]:
+    """Return how the columns of each site go with the label and with each other; of sites of few
+    rows nothing."""
+    sites: dict[str, Trends] = {}
+    for site in facts[names[0]] if names else ():
+        own = {name: facts[name][site] for name in names if site in facts[name]}
+        rows = max((one.rows for one in own.values()), default=0)
+        if rows >= _ENOUGH:
+            ties = {
+                (name, other): tie
+                for name, one in own.items()
+                for other, tie in one.ties.items()
+                if other in own
+            }
+            sites[site] = Trends(rows, {name: one.trend for name, one in own.items()}, ties)
+    return sites
 
 
 def _of_often(own: Sites, dates: str) -> list[str]:

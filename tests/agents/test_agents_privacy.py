@@ -16,7 +16,7 @@ from privet.core import ConfigError
 from privet.kernel import AgentLedger, SeededNoise, Told
 from privet.problems import L2, BinaryLogistic, MultinomialLogistic, RidgeRegression
 from privet.sim.engine import InlineGrid
-from privet.strategies import FedPLT, PrivetResult, Run, Schedule
+from privet.strategies import FedPLT, PrivetResult, Schedule
 from privet.wire import pack
 from privet.wire.contract import agent_record, encode_settings, shared_record
 from support.federations import (
@@ -69,7 +69,7 @@ def refused(reason: str, told: Told, problems: list[Any], **options: Any) -> Non
     with pytest.raises(ConfigError, match=f"this run cannot be private: .*{reason}"):
         run(problems, 1, **options)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Run, "calibrate", lambda run: None)
+        patched.setattr("privet.rounds.run.calibrated", lambda half, *_: (half, None))
         with refused_by_agents(told, reason):
             run(problems, 1, **options)
 

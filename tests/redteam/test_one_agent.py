@@ -26,7 +26,7 @@ from privet.kernel.agent_ledger import MOST_RELEASES
 from privet.problems import L2, BinaryLogistic, PooledL2
 from privet.rounds import account as account_module
 from privet.rounds import roster as roster_module
-from privet.rounds import run as run_module
+from privet.rounds.enrol import admission
 from privet.rounds.failure import FailureCode
 from privet.rounds.roster import MOST_EARLIER, EnrolledAgent, Question, Roster
 from privet.rounds.session import REPEATS, Session
@@ -226,7 +226,7 @@ def test_what_no_digest_holds_ends_no_private_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any], liar: str
 ) -> None:
     """A text with the digests of all, but for facts that no digest holds."""
-    monkeypatch.setattr(run_module, "in_simulation", lambda grid: False)  # as between nodes
+    monkeypatch.setattr(admission, "in_simulation", lambda grid: False)  # as between nodes
 
     def changed(own: Meaning) -> Meaning:
         columns = {name: dict(one) for name, one in own.columns.items()}
@@ -507,7 +507,7 @@ def test_new_nodes_that_never_answer_are_waited_for_less_each_time() -> None:
         here.refresh(Nodes(turn + 1), QUESTION, 0.01)  # type: ignore[arg-type]
         waits.append(here.silences)
     assert waits == list(range(1, 13))
-    assert run_module.LEAST_ENROL_TIMEOUT < roster_module.ENROL_TIMEOUT / 8
+    assert admission.LEAST_ENROL_TIMEOUT < roster_module.ENROL_TIMEOUT / 8
 
 
 def test_a_release_no_cheaper_than_was_asked_for_is_needed() -> None:
@@ -736,7 +736,7 @@ def test_a_run_whose_other_nodes_are_silent_is_worth_another_try(
     silent: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One node is turned away; the others do not answer in time, or are turned away as well."""
-    monkeypatch.setattr(run_module, "ENROL_PATIENCE", 0.2)
+    monkeypatch.setattr(admission, "ENROL_PATIENCE", 0.2)
 
     class Turned(InlineGrid):
         def deliver(self, message: Message) -> Message | None:

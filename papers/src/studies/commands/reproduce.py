@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from studies import Options
+    from studies.study import Outcome, Study
 
 
 def completed_study(incomplete: str) -> list[str]:
@@ -20,49 +25,57 @@ def completed_study(incomplete: str) -> list[str]:
     return [one for one in (*papers, *own) if one.startswith(incomplete)]
 
 
+StudiesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="e.g. fed-plt/table-2, a paper (fed-plt, dp-iadmm, fedpdm, gfl), or all.",
+        autocompletion=completed_study,
+    ),
+]
+OutputOption = Annotated[
+    Path, typer.Option(help="Folder for CSV, plots and verdicts; finished cases stay there.")
+]
+DataPathOption = Annotated[
+    Path | None, typer.Option(help="Folder with MNIST, FEMNIST and Adult files.")
+]
+FullOption = Annotated[
+    bool,
+    typer.Option("--full", help="Use the papers' own horizons and repetitions; takes many hours."),
+]
+NightOption = Annotated[
+    bool,
+    typer.Option(
+        "--night",
+        help="Use the papers' own horizons with few seeds, and MNIST whole if --data-path has "
+        "mnist.npz; says first how long it takes, and goes on where it was.",
+    ),
+]
+FreshOption = Annotated[
+    bool, typer.Option("--fresh", help="Run cases again even if their results exist.")
+]
+WorkersOption = Annotated[
+    int | None, typer.Option(help="Cases at a time, else one per core.", min=1)
+]
+RayAddressOption = Annotated[
+    str, typer.Option(help="Ray cluster to run on, host:port; else Ray starts here.")
+]
+ListOption = Annotated[
+    bool, typer.Option("--list", help="Print the names, of all or of those given, and stop.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object per entry.")]
+
+
 def reproduce(
-    studies: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="e.g. fed-plt/table-2, a paper (fed-plt, dp-iadmm, fedpdm, gfl), or all.",
-            autocompletion=completed_study,
-        ),
-    ] = None,
-    output: Annotated[
-        Path, typer.Option(help="Folder for CSV, plots and verdicts; finished cases stay there.")
-    ] = Path("reproduced"),
-    data_path: Annotated[
-        Path | None, typer.Option(help="Folder with MNIST, FEMNIST and Adult files.")
-    ] = None,
-    full: Annotated[
-        bool,
-        typer.Option(
-            "--full", help="Use the papers' own horizons and repetitions; takes many hours."
-        ),
-    ] = False,
-    night: Annotated[
-        bool,
-        typer.Option(
-            "--night",
-            help="Use the papers' own horizons with few seeds, and MNIST whole if --data-path has "
-            "mnist.npz; says first how long it takes, and goes on where it was.",
-        ),
-    ] = False,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Run cases again even if their results exist.")
-    ] = False,
-    workers: Annotated[
-        int | None, typer.Option(help="Cases at a time, else one per core.", min=1)
-    ] = None,
-    ray_address: Annotated[
-        str, typer.Option(help="Ray cluster to run on, host:port; else Ray starts here.")
-    ] = "",
-    list_only: Annotated[
-        bool, typer.Option("--list", help="Print the names, of all or of those given, and stop.")
-    ] = False,
-    json_lines: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per entry.")
-    ] = False,
+    studies: StudiesArgument = None,
+    output: OutputOption = Path("reproduced"),
+    data_path: DataPathOption = None,
+    full: FullOption = False,
+    night: NightOption = False,
+    fresh: FreshOption = False,
+    workers: WorkersOption = None,
+    ray_address: RayAddressOption = "",
+    list_only: ListOption = False,
+    json_lines: JsonOption = False,
 ) -> None:
     """Run studies, print a verdict for every entry, and write rows, plots and a page per paper.
 
@@ -73,8 +86,8 @@ def reproduce(
     from privet.sim.logs import plain, quiet
     from studies import Options
     from studies.catalogue import NIGHT, chosen
-    from studies.execute import foreseen, run_studies
-    from studies.pages import number, row_line, summary, write_pages, write_study
+    from studies.execute import run_studies
+    from studies.pages import summary, write_pages, write_study
 
     if list_only:
         print("\n".join(study.name for study in chosen(studies or ["all"], full=True)))
@@ -91,12 +104,7 @@ def reproduce(
         raise ConfigError(f"--data-path {data_path}: no such folder")
     options = Options(full, None if data_path is None else data_path.resolve(), night)
     if night:
-        planned = {case.key: case for study in wanted for case in study.cases(options)}
-        total = 0.0
-        for label, count, seconds in foreseen(list(planned.values()), output):
-            total += seconds
-            hours = f"{seconds / 3600:7.2f} h, {total / 3600:8.2f} h in all"
-            print(f"{label:58} {count:4} runs {hours}", flush=True)
+        _show_hours(wanted, options, output)
     try:
         outcomes = run_studies(
             wanted, options, output, workers=workers, address=ray_address or None, fresh=fresh
@@ -107,14 +115,33 @@ def reproduce(
     for study in wanted:
         outcome = outcomes[study.name]
         write_study(study, outcome, output, full=full or night)
-        if not json_lines:
-            print(f"\n{study.name}: {study.title}")
-        for row in outcome.rows:
-            if json_lines:
-                print(json.dumps(row_line(study.name, row)), flush=True)
-                continue
-            ours = str(row.ours)
-            print(f"  {row.what:58} paper {number(row.printed):>12}  ours {ours}  {row.verdict}")
+        _show_verdicts(study, outcome, json_lines=json_lines)
     page = write_pages(output)
     if not json_lines:
         print(f"\n{summary(output)}\n{page.resolve()}")
+
+
+def _show_hours(studies: Sequence[Study], options: Options, output: Path) -> None:
+    """Print how long the cases take that are not finished, kind by kind."""
+    from studies.execute import foreseen
+
+    planned = {case.key: case for study in studies for case in study.cases(options)}
+    total = 0.0
+    for label, count, seconds in foreseen(list(planned.values()), output):
+        total += seconds
+        hours = f"{seconds / 3600:7.2f} h, {total / 3600:8.2f} h in all"
+        print(f"{label:58} {count:4} runs {hours}", flush=True)
+
+
+def _show_verdicts(study: Study, outcome: Outcome, *, json_lines: bool) -> None:
+    """Print the entries of a study with what the paper has, what is found here, and the verdict."""
+    from studies.pages import number, row_line
+
+    if not json_lines:
+        print(f"\n{study.name}: {study.title}")
+    for row in outcome.rows:
+        if json_lines:
+            print(json.dumps(row_line(study.name, row)), flush=True)
+            continue
+        ours = str(row.ours)
+        print(f"  {row.what:58} paper {number(row.printed):>12}  ours {ours}  {row.verdict}")

@@ -136,7 +136,7 @@ def play(entry: Entry, seed: int, data: Digits) -> dict[str, Any]:
             moved["up"] += content_bytes(reply.content)
         return reply
 
-    def steps(context: Context, number: int, step: float, change: Callable[[], object]) -> None:
+    def steps(context: Context, number: int, change: Callable[[], object], step: float) -> None:
         own = int(context.node_config["partition-id"])
         draw = stream(seed, "batches", str(own), round_=number)
         data.train(model, parts[own], draw, STEPS, step, change)
@@ -155,26 +155,9 @@ def play(entry: Entry, seed: int, data: Digits) -> dict[str, Any]:
         if entry.protocol:
             with participant.round(message, context, model) as local:
                 step = entry.step or local.step_size
-                steps(context, local.round, step, lambda: local.correct(model))
+                steps(context, local.round, lambda: local.correct(model), step)
             return local.reply()
-        content: Any = message.content
-        arrays, config = content["arrays"], content["config"]
-        model.load_state_dict(arrays.to_torch_state_dict())
-        parameters: list[Any] = list(model.parameters())
-        start = [parameter.detach().clone() for parameter in parameters]
-        mu = float(config.get("proximal-mu", 0.0))
-
-        def pull() -> None:
-            if mu:
-                for parameter, begun in zip(parameters, start, strict=True):
-                    parameter.grad += mu * (parameter.detach() - begun)
-
-        steps(context, int(config["server-round"]), entry.step, pull)
-        metrics = MetricRecord({"num-examples": size(context)})
-        return Message(
-            RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}),
-            reply_to=message,
-        )
+        return usual_round(message, model, size(context), partial(steps, context, step=entry.step))
 
     seen: dict[int, float] = {}
     judge = network(seed)
@@ -192,6 +175,34 @@ def play(entry: Entry, seed: int, data: Digits) -> dict[str, Any]:
     )
     accuracies = {f"round {look}": f"{seen[look]:.4f}" for look in LOOKS}
     return {"method": entry.method, "settings": entry.settings, "seed": seed, **accuracies, **moved}
+
+
+def usual_round(
+    message: Message, model: Any, examples: int, steps: Callable[[int, Callable[[], object]], None]
+) -> Message:
+    """Train as under Flower's own strategies, and return the reply.
+
+    ``steps`` takes the number of the round and what is called before each step: the pull towards
+    the round's start where FedProx asks for one.
+    """
+    content: Any = message.content
+    arrays, config = content["arrays"], content["config"]
+    model.load_state_dict(arrays.to_torch_state_dict())
+    parameters: list[Any] = list(model.parameters())
+    start = [parameter.detach().clone() for parameter in parameters]
+    mu = float(config.get("proximal-mu", 0.0))
+
+    def pull() -> None:
+        if mu:
+            for parameter, begun in zip(parameters, start, strict=True):
+                parameter.grad += mu * (parameter.detach() - begun)
+
+    steps(int(config["server-round"]), pull)
+    metrics = MetricRecord({"num-examples": examples})
+    return Message(
+        RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}),
+        reply_to=message,
+    )
 
 
 def main(source: str, folder: str, *seeds: str) -> None:

@@ -1047,6 +1047,14 @@ PARTS: dict[str, tuple[pd.DataFrame, str]] = {
         GRAZ.assign(pain=6 - GRAZ.pain),
         "column pain: goes with label in 'graz.*' the other way round than elsewhere",
     ),
+    "99 for unknown": (
+        GRAZ.assign(weight=GRAZ.weight.where(AT % 14 > 0, 99)),
+        "column weight: 99 in 15 of 200 rows of 'graz.*', far more often than numbers next to it",
+    ),
+    "-1 for unknown": (
+        GRAZ.assign(change=GRAZ.change.where(AT % 14 > 0, -1)),
+        "column change: -1 in 1. of 200 rows of 'graz.*', far more often than numbers next to it",
+    ),
     "labels a row further": (
         GRAZ.assign(label=np.roll(GRAZ.label, 1)),
         "column label: goes with 'glucose', 'pain.* at all other sites, and with none of these in "
@@ -1190,6 +1198,20 @@ def test_a_column_that_goes_with_others_the_other_way_round_at_one_site_is_doubt
         assert len(found) == odd, found
         expected = "column bmi: goes with 'w.*', 'w.*' in 'graz.*' the other way round than"
         assert all(re.match(expected, line) for line in found)
+
+
+@pytest.mark.parametrize("way", ["files", "ids", "tables"])
+def test_skewed_numbers_of_the_other_sign_at_one_site_are_doubted(tmp_path: Path, way: str) -> None:
+    made = {
+        name: rows(at, c=np.random.default_rng(at).gamma(1.2, 10, N).round(1) + 0.1)
+        for at, name in enumerate(SITES)
+    }
+    for sign in (1, -1):
+        tables = {**made, "graz": made["graz"].assign(c=sign * made["graz"].c)}
+        folder = tmp_path / str(sign)
+        found = _compared(folder, **tables) if way == "tables" else found_by(tables, folder, way)
+        assert len(found) == (sign < 0), found
+        assert all(re.match("column c: -.* in 'graz.*', with the other sign", one) for one in found)
 
 
 @pytest.mark.parametrize("days", [0, 30, 365, 1000, 3000])

@@ -60,6 +60,8 @@ _CHANCE, _CHANCE_OF_UNKNOWN = 1e-6, 1e-3
 which it is doubted; higher for a word of `_UNKNOWN`, which often stands for an empty cell."""
 _OFTEN, _MORE_OFTEN = 0.2, 6.0
 """Part of a site's rows with one number, so many times that of the other sites, that is doubted."""
+_CODES = r"-[189]|-?99+|9"
+"""Numbers that often stand for missing values."""
 _ALIKE = 0.15
 """Ranks among the numbers of other sites differ by less than this from those at the own site."""
 _LEVELS = (np.arange(20) + 0.5) / 20
@@ -587,7 +589,9 @@ def between(
             texts = of_numbers(moments, {site: one.counts for site, one in own.items()})
             if column.name == label and not column.public:
                 texts += _of_kinds(own)
-            texts = texts or of_part(own) or _of_lost_signs(own)
+            texts = texts or of_part(own) or _of_lost_signs(own) or _of_other_signs(own)
+            if column.name != label:
+                texts = texts or _of_few_codes(own)
         found += [(column.name, f"column {column.name}: {text}") for text in texts]
     told = {name for name, _ in found}
     if label not in told and any(column.name == label for column in columns):
@@ -689,6 +693,69 @@ def _of_lost_signs(own: Sites) -> list[str]:
         f"no number of {bare[0]!r} is negative, {part:.0%} of all others are, and the amounts are "
         "alike: if they lost their sign there, export them again with it"
     ]
+
+
+def _of_other_signs(own: Sites) -> list[str]:
+    """Return the doubt that numbers of a site have the other sign: they are on the other side of 0
+    than all others, and the amounts are as large."""
+    known = {site: one for site, one in own.items() if one.levels}
+    below = [site for site, one in known.items() if one.high <= 0 and one.low < 0]
+    above = [site for site, one in known.items() if one.low >= 0 and one.high > 0]
+    if min(len(below), len(above)) != 1 or len(below) + len(above) < len(known):
+        return []
+    odd = below[0] if len(below) == 1 else above[0]
+    rest = np.concatenate([one.levels for site, one in known.items() if site != odd])
+    amounts = np.sort(np.abs(known[odd].levels))
+    ranks = np.searchsorted(np.sort(np.abs(rest)), amounts) / len(rest)
+    if np.abs(ranks - _LEVELS).max() > 2 * _ALIKE:
+        return []
+    return [
+        f"{known[odd].low:g} to {known[odd].high:g} in {odd!r}, with the other sign than all others"
+        ", and the amounts are alike: if the sign is reversed there, turn it round"
+    ]
+
+
+def _of_few_codes(own: Sites) -> list[str]:
+    """Return the doubt about a code of missing values, such as 99 or -1, among the numbers of one
+    site: far more rows have it than any number next to it, and than elsewhere, by more than chance;
+    of few whole numbers it is beyond all others, and nowhere else."""
+    known = {site: one for site, one in own.items() if one.rows >= _ENOUGH}
+    if len(known) < 2 or len({bool(one.levels) for one in known.values()}) > 1:
+        return []
+    for site, one in known.items():
+        rest = [other for name, other in known.items() if name != site]
+        often = one.often or one.counts
+        for value, rows in often.items():
+            if rows < FEW or not re.fullmatch(_CODES, f"{value:.15g}") or value in dict(one.far):
+                continue
+            seen = [other.often.get(value, other.counts.get(value, 0)) for other in rest]
+            if one.levels:
+                # Numbers of less than a fiftieth of the rows are not counted.
+                share = max(0.02, sum(seen) / sum(other.rows for other in rest))
+                most = max([n for x, n in often.items() if x != value] + [0.02 * one.rows])
+            else:
+                share = 1 / sum(other.rows for other in rest)
+                near = sorted(often, key=lambda x: abs(x - value))[1:2]
+                most = 2 * often[near[0]] if near else one.rows
+                if any(seen) or value not in (min(often), max(often)):
+                    continue
+            if rows < 2 * most or not _more_often(rows / one.rows, share, one.rows):
+                continue
+            return [
+                f"{value:g} in {rows} of {one.rows} rows of {site!r}, far more often than numbers "
+                "next to it, and than elsewhere: if it stands for missing values, leave these "
+                "cells empty"
+            ]
+    return []
+
+
+def _more_often(part: float, share: float, rows: int) -> bool:
+    """Return whether such a part of rows has what a share of others has by no chance (1e-3, by
+    Chernoff's bound)."""
+    if part <= share or part >= 1.0:
+        return False
+    apart = part * math.log(part / share) + (1 - part) * math.log((1 - part) / (1 - share))
+    return rows * apart > -math.log(_CHANCE_OF_UNKNOWN)
 
 
 def _of_part_of_days(own: Sites) -> list[str]:

@@ -360,7 +360,7 @@ def test_no_checkpoint_is_written_of_a_half_folded_state(tmp_path: Path, monkeyp
         raise RuntimeError("half of a fold")
 
     def break_fold(folder: Path) -> None:
-        monkeypatch.setattr("privet.rounds.collect.clear.fold", fail)
+        monkeypatch.setattr("privet.rounds.collect.clear.fold_into_state", fail)
 
     after_round(monkeypatch, 2, break_fold)
     with pytest.raises(RuntimeError):

@@ -1,4 +1,4 @@
-"""Who takes part in a run: the agents by name, and those that come back.
+"""Who takes part in a run: agents are asked, admitted, turned away, and waited for.
 
 Not public: names in here may move without notice.
 """

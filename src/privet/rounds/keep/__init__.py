@@ -1,4 +1,4 @@
-"""What a run keeps on the disk to go on from: checkpoints, chains of them, the journal.
+"""What a run keeps on the disk, and how it goes on from there: checkpoints, journal, resume.
 
 Not public: names in here may move without notice.
 """

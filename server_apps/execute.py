@@ -464,6 +464,9 @@ def finish_failed(
         outcome = {"status": "stopped", "stopped": Stop.REQUEST, EXIT_CODE: Exit.DONE}
     else:
         outcome = {"status": "failed", "cause": _cause(error), EXIT_CODE: exit_code(error)}
+    if strategy.session is not None and strategy.run.diverged:
+        repeatable = outcome[EXIT_CODE] in (Exit.DONE, Exit.RETRY)
+        outcome[EXIT_CODE] = Exit.FRUITLESS if repeatable else outcome[EXIT_CODE]
     try:
         summary = finish(folder, strategy, config, tracking, {**outcome, **entries})
         if outcome["status"] == "failed" and (hint := advice(summary)):
@@ -531,7 +534,7 @@ def finish(
     folder.write_json("privacy.json", privacy)
     folder.write_json("summary.json", summary)
     if history or failed is not None:
-        _report(folder, stated=has_statement(privacy, outcome[EXIT_CODE], history))
+        _report(folder, stated=has_statement(privacy, outcome, history))
     tracking.finish(summary)
     converted: dict[str, Any] = to_json(summary)
     return converted

@@ -16,6 +16,7 @@ from privet.core.errors import ConfigError, PrivetError, near_path, one_line, sa
 from privet.core.files import read_text
 from privet.core.format import Number, setting
 from privet.core.shapes import REAL, Entries, Items, parsed, require
+from privet.rounds.divergence import how_diverged
 from privet.rounds.failure import Failure
 from privet.rounds.late import Late, late_agents
 from privet.strategies import Round
@@ -256,7 +257,9 @@ def diverged(run: RecordedRun) -> str:
     """Return how a run diverged, "" if it did not."""
     loss = run.last("loss")
     infinite = loss is not None and math.isinf(loss[1])
-    return str(run.summary.get("diverged") or ("its last loss is infinite" if infinite else ""))
+    noted = how_diverged(one.text for one in run.incidents if not one.agent)
+    said = noted or run.summary.get("diverged")
+    return str(said or ("its last loss is infinite" if infinite else ""))
 
 
 def settings_of(run: RecordedRun) -> dict[str, Any]:

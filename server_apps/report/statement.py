@@ -29,6 +29,7 @@ from .runs import (
     RecordedPrivacy,
     RecordedRun,
     ReportUsageError,
+    diverged,
     settings_of,
 )
 from .tables import entries_of
@@ -119,9 +120,10 @@ def require_private(runs: Sequence[RecordedRun]) -> RecordedRun:
             f"--statement: {run.name} has not ended: its {SUMMARY} is not there, or has no "
             f"{EXIT_CODE}; resume it"
         )
-    folded = any(run.participants)
-    if run.summary[EXIT_CODE] == Exit.FRUITLESS or not folded:
-        why = "it diverged" if folded else "no upload was folded"
+    folded, how = any(run.participants), diverged(run)
+    if how or run.summary[EXIT_CODE] == Exit.FRUITLESS or not folded:
+        why = "it diverged" + (f", {one_line(how)}" if how else "")
+        why = why if folded else "no upload was folded"
         raise ReportUsageError(f"--statement: {run.name} has no model to state this of: {why}")
     if not all(map(says_something, run.privacy.entries)):
         raise ReportUsageError(
@@ -164,14 +166,18 @@ def _relation(run: RecordedRun) -> str:
     return str(settings_of(run).get("relation", "replace-one"))
 
 
-def has_statement(privacy: Mapping[str, Any], code: int, history: Sequence[Round]) -> bool:
-    """Whether a run that ended with this exit code has something to state: a private, used model.
+def has_statement(
+    privacy: Mapping[str, Any], ended: Mapping[str, Any], history: Sequence[Round]
+) -> bool:
+    """Whether a run that ended so has something to state: a private model that is of use.
 
-    ``privacy`` is the account as ``privacy.json`` has it.
+    ``privacy`` is the account as ``privacy.json`` has it, ``ended`` the entries of ``summary.json``
+    on its end: the exit code, and how it diverged, whatever ended it after that.
     """
     folded = any(done.participants for done in history)
     said = privacy["private"] and all(map(says_something, privacy["accounts"]))
-    return bool(said) and folded and code != Exit.FRUITLESS
+    of_use = folded and ended[EXIT_CODE] != Exit.FRUITLESS and not ended.get("diverged")
+    return bool(said) and of_use
 
 
 def says_something(entry: Mapping[str, Any]) -> bool:

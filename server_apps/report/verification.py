@@ -30,7 +30,7 @@ from privet.wire import sort_names
 
 from ..account import OBSERVERS, assumptions_of
 from .files import STATEMENT
-from .runs import PRIVACY, SUMMARY, RecordedRun, ReportUsageError, settings_of
+from .runs import HISTORY, PRIVACY, SUMMARY, RecordedRun, ReportUsageError, settings_of
 from .statement import (
     BOUND_FILES,
     accounts_of,
@@ -137,6 +137,15 @@ def _checks_of_config(run: RecordedRun) -> Iterator[Check]:
         if key in config and summary.get(key) != config[key]:
             said = f"{key} is {summary.get(key)!r}, and config.{key} {config[key]!r}"
             yield False, f"{SUMMARY}: {said}"
+    last = run.rounds[-1] if run.rounds else 0
+    if summary.get("rounds") != last:
+        said = f"rounds is {summary.get('rounds')!r}, and the last of {HISTORY} {last}"
+        yield False, f"{SUMMARY}: {said}"
+    delta = config.get("delta")
+    for place, entry in enumerate(run.privacy.entries):
+        if delta is not None and entry.get("delta") != delta:
+            said = f"accounts.{place}.delta is {entry.get('delta')!r}"
+            yield False, f"{PRIVACY}: {said}, and config.delta of {SUMMARY} {delta!r}"
     if (reason := summary.get("privacy")) != run.privacy.reason:
         line = f"privacy is {reason!r}, and {PRIVACY} says {run.privacy.reason!r}"
         yield False, f"{SUMMARY}: {one_line(line)}"
@@ -198,12 +207,30 @@ def _checks_of_figures(
             yield False, f"{where}.delta: expected a number between 0 and 1, got {delta!r}"
         else:
             yield False, f"{where}: no agent has a release of which it could be computed again"
+    yield from _checks_of_history(run)
     for delta, each in costs.items():
         for name, computed in each.items():
             what, stated = f"agents.{name}.epsilon", run.privacy.agents[name].get("epsilon")
             check = _at_least(f"{PRIVACY}: {what}", stated, computed, f"at delta {delta:g}")
             if not check[0]:
                 yield check
+
+
+def _checks_of_history(run: RecordedRun) -> Iterator[Check]:
+    """Yield a line if the account is of less than a round of the history says was spent by then."""
+    if run.privacy.apart:  # whose epsilons the history has, and no entry of the account
+        return
+    rounds, told = run.series("epsilon")
+    finite = [
+        (value, number) for number, value in zip(rounds, told, strict=True) if value < math.inf
+    ]
+    spent, number = max(finite, default=(0.0, 0))
+    for place, entry in enumerate(run.privacy.entries):
+        what = f"{PRIVACY}: accounts.{place}.epsilon"
+        written = entry.get("epsilon")
+        if not _at_least(what, written, spent, "")[0]:
+            said = f"round {number} of {HISTORY} says that {spent!r} was spent by then"
+            yield False, f"{what} is {written!r}, and {said}"
 
 
 def _checks_of_entry(

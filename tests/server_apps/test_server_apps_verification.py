@@ -302,6 +302,46 @@ def test_a_digest_that_was_taken_out_is_named(copied: Path) -> None:
     assert verified(copied / "run", code=1) == ["summary.json: holds no digest of history.jsonl"]
 
 
+@pytest.mark.parametrize(
+    ("change", "file", "says"),
+    [
+        (lambda said: said.update(rounds=40), "summary.json", "rounds is 40, and the last of"),
+        (
+            lambda said: said["config"].update(delta=1e-9),
+            "summary.json",
+            "accounts.0.delta is 1e-05, and config.delta of summary.json 1e-09",
+        ),
+    ],
+)
+def test_files_that_contradict_the_summary_are_named(
+    copied: Path, change: Callable[[dict[str, Any]], None], file: str, says: str
+) -> None:
+    edited(copied / "run", change, file)
+    assert any(says in line for line in verified(copied / "run", code=1))
+
+
+def test_an_account_of_less_than_the_history_says_was_spent_is_named(copied: Path) -> None:
+    """All noise is written twice as large, and every figure computed anew."""
+    folder = copied / "run"
+    (before,) = read_runs([folder])
+    account = json.loads((folder / "privacy.json").read_text())
+    for agent in account["agents"].values():
+        for release in agent["releases"]:
+            release["scale"] *= 2
+        ledger = AgentLedger.from_json(json.dumps(agent["releases"]))
+        agent["epsilon"] = ledger.spent(1e-5)
+    worst = max(agent["epsilon"] for agent in account["agents"].values())
+    for entry in account["accounts"]:
+        entry.update(epsilon=worst, mu=entry["mu"] / 2)
+    (folder / "privacy.json").write_text(json.dumps(account))
+    (folder / "statement.html").write_bytes(page_of(read_runs([folder])[0]))
+    wrong = verified(folder, code=1)
+    spent = before.last("epsilon")
+    assert spent is not None
+    said = f"round {ROUNDS} of history.jsonl says that {spent[1]!r} was spent by then"
+    assert any(said in line for line in wrong), wrong
+
+
 def test_a_run_without_heads_says_that_a_cut_would_not_be_noticed(copied: Path) -> None:
     edited(copied / "run", lambda summary: summary.pop("ledger-heads"), "summary.json")
     code, said, _ = privet("statement", copied / "run", "--verify", "--ledger", copied / "ledger-0")

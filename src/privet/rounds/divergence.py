@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+
+from privet.core.errors import FruitlessError
 
 from .collect.outcome import OverflowedError, TooFewError
 from .failure import FailureCode
@@ -17,6 +19,8 @@ from .stop import Stop
 
 log = logging.getLogger("flwr.privet")
 
+DIVERGES = "this run diverges, "
+"""What the note begins with that the first round which diverges has in the history."""
 UPLOADS = "uploads that are not finite"
 FIRST, GROWN, LASTING = 3, 30.0, 3
 """The number of first rounds that set the usual level, the factor of it that is too large, and the
@@ -42,6 +46,12 @@ already, as the run may have almost converged in that round."""
 
 
 _DATA = "look first at the doubts about its data, which the log and privet data name; else "
+
+
+def how_diverged(notes: Iterable[str]) -> str:
+    """Return how a run diverged by the notes of its rounds, "" where none says that it did."""
+    said = (note.removeprefix(DIVERGES) for note in notes if note.startswith(DIVERGES))
+    return next(said, "")
 
 
 def remedy(
@@ -227,30 +237,43 @@ class Divergence(Observer):
         self._named: set[str] = set()
 
     def on_begin(self, run: Run) -> None:
-        """Look at the rounds before a resume."""
+        """Look at the rounds before a resume: a run that diverged in one of them has diverged.
+
+        Raises
+        ------
+        FruitlessError
+            If it has, and diverging ends it.
+        """
         self.losses.begin(run)
         for done in run.session.history:
             self.residuals.add(done.residual)
+        run.diverged = how_diverged(note for done in run.session.history for note in done.notes)
+        if run.diverged and self.ends:
+            raise FruitlessError(
+                f"this run diverged, {run.diverged}, which ends it (on-divergence)"
+            )
 
     def on_round(self, run: Run, done: Round) -> str | None:
         """Check the round's numbers; those that were not measured are ignored."""
         never_folded = run.session.roster.never_folded(done.failures)
         self._name_faulty(done, never_folded)
         fault = self._fault(run, done, never_folded)
-        return self._report(run, f"{fault} in round {done.round}") if fault else None
+        if not fault or run.diverged:
+            return None
+        said = f"{fault} in round {done.round}"
+        run.session.amend(notes=(*done.notes, DIVERGES + said))
+        return self._report(run, said)
 
     def on_failure(self, run: Run, few: TooFewError) -> str | None:
         """Report divergence if a round failed because uploads were not finite."""
-        if not isinstance(few, OverflowedError):
+        if not isinstance(few, OverflowedError) or run.diverged:
             return None
         return self._report(run, f"{UPLOADS} in round {run.session.round + 1}")
 
     def _report(self, run: Run, what: str) -> str | None:
-        if run.diverged:
-            return None
         run.diverged = what
         hint = remedy(self.keys, diverged=True, doubtful=run.options.doubtful)
-        log.warning("this run diverges, %s: %s", what, hint)
+        log.warning("%s%s: %s", DIVERGES, what, hint)
         return Stop.DIVERGENCE if self.ends else None
 
     def _name_faulty(self, done: Round, never_folded: set[str]) -> None:

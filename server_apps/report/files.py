@@ -49,7 +49,8 @@ def write_outputs(outputs: Mapping[str, tuple[Path, bytes]], folders: Sequence[P
     for option, (path, content) in reversed(list(outputs.items())):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            if path.exists() and not path.is_file():  # such as /dev/stdout
+            own = path.parent.resolve() in {folder.resolve() for folder in folders}
+            if path.exists() and not path.is_file() and not own:  # such as /dev/stdout
                 path.write_bytes(content)
             else:
                 write_whole(path, content)

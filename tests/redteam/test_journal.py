@@ -409,6 +409,28 @@ def test_a_run_without_noise_keeps_no_journal(tmp_path: Path) -> None:
     assert not (folder / "asked.jsonl").exists()
 
 
+@pytest.mark.parametrize("by", ["a process that begins", "a saved round", "an older copy"])
+def test_of_two_processes_in_one_journal_the_first_ends(tmp_path: Path, by: str) -> None:
+    """Whatever became of the lock: neither would count what the other asks for."""
+    path = tmp_path / "asked.jsonl"
+    first, second = Journal(path), Journal(path)
+    first.begin()
+    older = path.read_bytes()
+    first.add(1, Request(1, ("0",)))
+    if by == "an older copy":
+        path.write_bytes(older)
+    else:
+        second.begin()
+    if by == "a saved round":
+        second.saved(1, "a checkpoint")
+    with pytest.raises(RunError, match="changed by another process"):
+        first.add(2, Request(2, ("0",)))
+    with pytest.raises(RunError, match="changed by another process"):
+        first.saved(2, "another checkpoint")
+    if by != "an older copy":
+        second.add(1, Request(2, ("0",)))  # it goes on alone
+
+
 def test_the_journal_is_its_owners_alone_and_goes_back_to_the_checkpoint_before(
     tmp_path: Path,
 ) -> None:

@@ -58,6 +58,8 @@ class Journal:
         self.mark = ""
         self._last = ""
         """The checksum of the last line."""
+        self._left: tuple[int, int] | None = None
+        """The file as this process left it: its inode and its size; None before its first line."""
 
     def begin(self) -> None:
         """Mark the start of a process, which may try rounds again that are in the file.
@@ -88,15 +90,20 @@ class Journal:
     def saved(self, round_: int, name: str) -> None:
         """Record that the checkpoint ``name`` of a round contains the cost of every request so far.
 
-        Requests before the last such line are removed (raises ``OSError``).
+        Requests before the last such line are removed (raises ``OSError``, and ``RunError`` if
+        another process goes on with the run).
         """
-        lines = read_whole(self.path).splitlines(keepends=True) if self.path.exists() else []
+        lines: list[bytes] = []
+        if self.path.exists():
+            self._require_unchanged(os.stat(self.path))
+            lines = read_whole(self.path).splitlines(keepends=True)
         lines = [line for line in lines if line != _END]
         marks = [place for place, line in enumerate(lines) if line.startswith(_SAVED)]
         kept = lines[marks[-1] :] if marks else lines
         line, check = _line({"saved": round_, "mark": name}, self._last)
         write_whole(self.path, b"".join([*kept, line, _END]))
         self.mark, self._last = name, check
+        self._left = _identity(os.stat(self.path))
 
     def _add(self, entry: Mapping[str, object]) -> None:
         line, check = _line(entry, self._last)
@@ -104,10 +111,12 @@ class Journal:
             new = not self.path.exists()
             file = open_own(self.path)
             try:
+                self._require_unchanged(os.fstat(file))
                 place = os.lseek(file, 0, os.SEEK_END)
                 if place >= len(_END) and os.pread(file, len(_END), place - len(_END)) == _END:
                     place = os.lseek(file, -len(_END), os.SEEK_END)
                 _write(file, place, line)
+                self._left = _identity(os.fstat(file))
             finally:
                 os.close(file)
             if new:
@@ -118,6 +127,24 @@ class Journal:
                 "whose cost it could forget"
             ) from None
         self._last = check
+
+    def _require_unchanged(self, found: os.stat_result) -> None:
+        """Refuse to go on in a file that is not as this process left it.
+
+        Raises
+        ------
+        RunError
+            If another process has written into it, or it was replaced: what one of the two asks
+            for the other would not count.
+        """
+        if self._left not in (None, _identity(found)):
+            raise RunError(
+                f"{self.path} was changed by another process: one alone may go on with a run"
+            )
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_ino, found.st_size
 
 
 _SAVED = b'{"saved":'

@@ -18,6 +18,7 @@ from flwr.app import Array, ArrayRecord, Error, Message
 from privet.client_apps import client_app
 from privet.core import RunError
 from privet.core.errors import HopelessError
+from privet.core.exits import EXIT_CODE
 from privet.data import problem_from_context
 from privet.data.meaning import Meaning
 from privet.kernel import AgentLedger, Facts, Release, drawn_delta
@@ -795,7 +796,7 @@ def test_accounts_that_agents_state_make_no_run_private(
     assert why in result.privacy.reason
     account = privacy_account(strategy, {"rows-per-person": 1})
     assert (account["private"], account["accounts"]) == (False, [])
-    assert not has_statement(account, int(result.exit_code), result.history)
+    assert not has_statement(account, {EXIT_CODE: result.exit_code}, result.history)
     assert not any(agent.ledger for agent in strategy.run.session.roster.agents.values())
 
 

@@ -36,7 +36,7 @@ from .keep.checkpoint import (
     load,
     save,
 )
-from .keep.journal import Journal
+from .keep.journal import Journal, has_requests
 from .nearness import ENOUGH, estimated_error, nearness
 from .roster import Changes
 from .run import Run
@@ -331,9 +331,17 @@ class Checkpoints(Observer):
 
         Raises
         ------
+        ConfigError
+            If a private run begins where one has asked agents, whose account it would replace.
         RunError
             If history or journal cannot be written, or the first checkpoint of a private run.
         """
+        begins = not run.session.settings_before
+        if run.private and begins and has_requests(journal_beside(self.path)):
+            raise ConfigError(
+                f"checkpoint = {self.path}: a private run is there, whose account a new one would "
+                "replace: go on with it by resume, or give another file"
+            )
         try:
             self.history.begin(run.session.history)
         except OSError as error:

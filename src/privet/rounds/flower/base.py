@@ -36,7 +36,7 @@ from ..divergence import Divergence, NoBetter
 from ..exchange import EngineGrid
 from ..half import ServerHalf, step_keys
 from ..hooks import Encoded, Hooks, Monitor
-from ..keep.checkpoint import Checkpoint, load
+from ..keep.checkpoint import Checkpoint, as_now, load
 from ..late import late_agents
 from ..nearness import estimated_error
 from ..observers import (
@@ -441,7 +441,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
     ) -> Run:
         """Return a run that has enrolled its agents, from its start or from a checkpoint."""
         if resume:
-            saved = resume if isinstance(resume, Checkpoint) else load(Path(resume))
+            saved = as_now(resume) if isinstance(resume, Checkpoint) else load(Path(resume))
             run = Run.resume(self.half, options, grid, initial_arrays, saved, self.stopping)
         else:
             run = Run.begin(self.half, options, grid, initial_arrays, state=initial_state)

@@ -174,7 +174,7 @@ class Checkpoint:
     engine can hand them over (in process), ``tasks`` the results of simulated agents that are
     still to come, ``manifest`` everything that is not an array,
     ``history`` the finished rounds and ``requests`` those of later ones, as ``load`` finds
-    them.
+    them beside the file ``where``.
     """
 
     manifest: dict[str, Any]
@@ -183,6 +183,7 @@ class Checkpoint:
     tasks: dict[str, bytes] = field(default_factory=dict)
     history: list[Round] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
+    where: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,7 +403,21 @@ def _load(file: Path, path: Path, broken: dict[Path, str]) -> Checkpoint:
     rounds = int(manifest["round"])
     requests = _requests(checkpoint.manifest, path, private)
     history = read_history(history_beside(path), rounds, manifest.get("history"), epsilon)
-    return replace(checkpoint, history=history, requests=requests)
+    return replace(checkpoint, history=history, requests=requests, where=path)
+
+
+def as_now(checkpoint: Checkpoint) -> Checkpoint:
+    """Return a checkpoint with every request since, of after it was read as well.
+
+    Raises
+    ------
+    HopelessError
+        If they are not known: the journal beside it does not reach back to it any more.
+    """
+    if checkpoint.where is None:
+        return checkpoint
+    private = means_privacy(checkpoint.manifest["settings"])
+    return replace(checkpoint, requests=_requests(checkpoint.manifest, checkpoint.where, private))
 
 
 def _requests(manifest: Mapping[str, Any], path: Path, private: bool) -> list[Request]:

@@ -1,4 +1,4 @@
-"""The way back into a run from its checkpoint: what it restores, requests the same, and charges.
+"""Privacy-critical: the way back into a run from its checkpoint, and what it charges.
 
 A resume takes over the state between two rounds, enrols the agents that are there, and counts what
 agents were asked for since as released. It goes on only if it requests what the run did: whatever

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from privet.core import Algorithm, algorithm, registered
+from privet.sim.inline import run_inline
 from privet.testing import checks
 from support.paths import ROOT
 
@@ -34,6 +37,17 @@ def example() -> Iterator[None]:
 def test_it_keeps_every_promise() -> None:
     for check in checks(NAME):
         check()
+
+
+def test_a_round_in_which_nobody_is_drawn_leaves_the_model_as_it_is(tmp_path: Path) -> None:
+    config = {"algorithm": NAME, "num-agents": 4, "baseline-seconds": 0.0}
+    seldom = {"participation": "probability", "probability": 0.05, "num-server-rounds": 12}
+    done = run_inline({**config, **seldom, "output-dir": str(tmp_path)}, "run").result.history
+    counts = [len(one.participants) for one in done]
+    assert counts[0] == 0 < max(counts)
+    assert all(math.isfinite(one.loss) for one in done)
+    empty = [number for number, count in enumerate(counts) if not count and number]
+    assert all(done[number].loss == done[number - 1].loss for number in empty)
 
 
 def test_an_algorithm_is_registered_in_its_block_alone() -> None:

@@ -17,6 +17,7 @@ from privet.agents.value_bits import NONE
 from privet.core import Algorithm, ConfigError, RunError, algorithm
 from privet.kernel import Problem
 from privet.problems import L2, BinaryLogistic
+from privet.rounds.keep.checkpoint import journal_beside
 from privet.server_apps import read_config
 from privet.server_apps.config import keys_of_algorithm
 from privet.sim.cohort import CohortGrid
@@ -181,6 +182,8 @@ class Subject:
         requested = {**(self.settings if settings is None else settings), **timeouts}
 
         def played(kind: Any, made: Any) -> Played:
+            if file := start.get("checkpoint"):  # where a run of another engine may have asked
+                journal_beside(file).unlink(missing_ok=True)
             grid = kind(made, nodes or self.nodes(), fates, keeps_states=keeps_states)
             with grid if isinstance(grid, AbstractContextManager) else nullcontext():
                 strategy = self.strategy(requested, **(options or {}))

@@ -217,8 +217,12 @@ def _checks_of_figures(
 
 
 def _checks_of_history(run: RecordedRun) -> Iterator[Check]:
-    """Yield a line if the account is of less than a round of the history says was spent by then."""
-    if run.privacy.apart:  # whose epsilons the history has, and no entry of the account
+    """Yield a line if the account is of less than a round of the history says was spent by then.
+
+    Nothing is said where an agent failed, for the history counts what may be lost as released until
+    its next account says otherwise; nor where agents are apart, of whom no entry of the account is.
+    """
+    if run.privacy.apart or any(one.agent for one in run.incidents):
         return
     rounds, told = run.series("epsilon")
     finite = [

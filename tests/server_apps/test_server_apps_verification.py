@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import Message, MessageType
 
 from privet.client_apps import client_app
 from privet.core.errors import PrivetError
@@ -340,6 +341,29 @@ def test_an_account_of_less_than_the_history_says_was_spent_is_named(copied: Pat
     assert spent is not None
     said = f"round {ROUNDS} of history.jsonl says that {spent[1]!r} was spent by then"
     assert any(said in line for line in wrong), wrong
+
+
+def test_replies_that_were_lost_are_no_contradiction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The history counts two lost messages as released, which the agent's next account lacks."""
+
+    class Losing(InlineGrid):
+        asked = 0
+
+        def deliver(self, message: Message) -> Message | None:
+            node = self.contexts[message.metadata.dst_node_id].node_config
+            if message.metadata.message_type == MessageType.TRAIN and node["partition-id"] == 2:
+                self.asked += 1
+                if self.asked in (2, 3):
+                    return None
+            return super().deliver(message)
+
+    monkeypatch.setitem(globals(), "InlineGrid", Losing)
+    noise = {"partition": "quantity-skew", "target-epsilon": 0.0, "noise-scale": 0.5}
+    folder = on_nodes(tmp_path, "losing", **noise, **{"round-timeout": 2.0})
+    assert (folder / "statement.html").exists()
+    assert verified(folder, code=0) == []
 
 
 def test_a_run_without_heads_says_that_a_cut_would_not_be_noticed(copied: Path) -> None:

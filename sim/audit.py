@@ -246,7 +246,7 @@ def audit(
 def _told(
     on_round: Callable[[int, int], None] | None, rounds: int
 ) -> Callable[[Round, object], None]:
-    """Return what tells after every round how many of all rounds were played."""
+    """Return a callback of rounds, which calls ``on_round`` with those played and all there are."""
     played = itertools.count(1)
 
     def after(done: Round, strategy: object) -> None:

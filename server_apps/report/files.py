@@ -45,12 +45,13 @@ def write_outputs(outputs: Mapping[str, tuple[Path, bytes]], folders: Sequence[P
         if why:
             raise ReportUsageError(f"{option} {path}: {why}")
         taken[where] = f"choose another file than {option}'s"
+    own = {folder.resolve() for folder in folders}
     # The page last: a run whose page is there has written the rest (`RunFolder.has_ended`).
     for option, (path, content) in reversed(list(outputs.items())):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            own = path.parent.resolve() in {folder.resolve() for folder in folders}
-            if path.exists() and not path.is_file() and not own:  # such as /dev/stdout
+            elsewhere = path.parent.resolve() not in own
+            if elsewhere and path.exists() and not path.is_file():  # such as /dev/stdout
                 path.write_bytes(content)
             else:
                 write_whole(path, content)

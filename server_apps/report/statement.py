@@ -120,10 +120,7 @@ def require_private(runs: Sequence[RecordedRun]) -> RecordedRun:
             f"--statement: {run.name} has not ended: its {SUMMARY} is not there, or has no "
             f"{EXIT_CODE}; resume it"
         )
-    folded, how = any(run.participants), diverged(run)
-    if how or run.summary[EXIT_CODE] == Exit.FRUITLESS or not folded:
-        why = "it diverged" + (f", {one_line(how)}" if how else "")
-        why = why if folded else "no upload was folded"
+    if why := _of_no_use(run.summary[EXIT_CODE], diverged(run), folded=any(run.participants)):
         raise ReportUsageError(f"--statement: {run.name} has no model to state this of: {why}")
     if not all(map(says_something, run.privacy.entries)):
         raise ReportUsageError(
@@ -169,15 +166,27 @@ def _relation(run: RecordedRun) -> str:
 def has_statement(
     privacy: Mapping[str, Any], ended: Mapping[str, Any], history: Sequence[Round]
 ) -> bool:
-    """Whether a run that ended so has something to state: a private model that is of use.
+    """Return whether a statement can be made of a run: it is private, and its model of use.
 
     ``privacy`` is the account as ``privacy.json`` has it, ``ended`` the entries of ``summary.json``
     on its end: the exit code, and how it diverged, whatever ended it after that.
     """
     folded = any(done.participants for done in history)
     said = privacy["private"] and all(map(says_something, privacy["accounts"]))
-    of_use = folded and ended[EXIT_CODE] != Exit.FRUITLESS and not ended.get("diverged")
-    return bool(said) and of_use
+    how = str(ended.get("diverged", ""))
+    return bool(said) and not _of_no_use(ended[EXIT_CODE], how, folded=folded)
+
+
+def _of_no_use(code: int, how: str, *, folded: bool) -> str:
+    """Return why the model of a run that ended with this exit code is of no use, "" where it is.
+
+    ``how`` says how it diverged, if it did.
+    """
+    if not folded:
+        return "no upload was folded"
+    if how or code == Exit.FRUITLESS:
+        return "it diverged" + (f", {one_line(how)}" if how else "")
+    return ""
 
 
 def says_something(entry: Mapping[str, Any]) -> bool:

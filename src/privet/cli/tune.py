@@ -352,7 +352,7 @@ class _SettingsSearch:
         return SearchResult(summary, moduli, rows, use)
 
     def use(self, best: Mapping[str, Any]) -> str:
-        """Return what runs the best settings: the strategy where the problem is one's own."""
+        """Return the command of the best settings, or the strategy where the problem is its own."""
         return _use(self.given, best, self.kind if self.problem_fn else None)
 
 

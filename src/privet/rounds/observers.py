@@ -336,8 +336,8 @@ class Checkpoints(Observer):
         RunError
             If history or journal cannot be written, or the first checkpoint of a private run.
         """
-        begins = not run.session.settings_before
-        if run.private and begins and has_requests(journal_beside(self.path)):
+        journal = journal_beside(self.path)
+        if run.private and run.session.begun_here and has_requests(journal):
             raise ConfigError(
                 f"checkpoint = {self.path}: a private run is there, whose account a new one would "
                 "replace: go on with it by resume, or give another file"
@@ -350,7 +350,7 @@ class Checkpoints(Observer):
         run.saved = Saved(self._round)
         run.session.saved_states = self.saved_states
         if run.private:
-            run.journal = Journal(journal_beside(self.path))
+            run.journal = Journal(journal)
             run.journal.begin()
         if run.session.round == 0 or not self.path.exists():
             self._try(run, lambda: save(self.path, self._with_history(run.snapshot(self.grid))))

@@ -381,6 +381,11 @@ class Session:
         return overflowed(failures, chosen, never_folded, lately if several else None)
 
     @property
+    def begun_here(self) -> bool:
+        """Whether the run is no resumed one, so that no agent can have released anything before."""
+        return not self.settings_before
+
+    @property
     def has_folded(self) -> bool:
         """Whether any upload was folded in the run so far."""
         return any(done.participants for done in self.history)

@@ -72,7 +72,7 @@ def require_playable(half: Half, task: LocalTask, *, covered: bool) -> None:
 
 
 def weight_of(problem: Problem, *, covered: bool) -> float:
-    """Return what a loop's gradients are multiplied by: n_i / mean n where that is the weight.
+    """Return the factor of a loop's gradients: n_i / mean n where agents weigh by their examples.
 
     1 in a charged round, whose steps divide by the declared number of examples themselves.
     """

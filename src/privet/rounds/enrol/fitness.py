@@ -49,8 +49,7 @@ def _unknown_cost(
     if not enrolment.ledger:
         return ""
     unknown = enrolment.agent not in session.roster.agents
-    begun_here = not session.settings_before  # so no agent can have released anything in it before
-    if private and begun_here and unknown and enrolment.ledger != "[]":
+    if private and session.begun_here and unknown and enrolment.ledger != "[]":
         return "the account of its ledger file has releases of this run, which never asked it"
     if private and not half.agent.private and half.noise_key:  # it is not set yet
         half = half.with_settings({half.noise_key: 1.0})

@@ -168,24 +168,17 @@ def _begin(grid: Grid, config: Config, run_id: str, held: ExitStack) -> Finished
                 held.enter_context(folder.held())
             folder.require_unspent(config["resume"], private=private)
             with source.held_as_source(folder), _missing_named(config):
-                noted = (Noted(folder, source),) if private else ()
+                noted = (Noted(folder),) if private else ()
                 return _execute(
                     strategy, grid, config, folder, evaluation, (*noted, control), tracking, saved
                 )
 
 
 class Noted(Observer):
-    """Notes, before a private run's first message, that it is the newest and has not ended.
+    """Notes, before a private run's first message, that it is the newest and has not ended."""
 
-    A run that goes on here from another folder is closed to others before anything of it is here.
-    """
-
-    def __init__(self, folder: RunFolder, source: RunFolder) -> None:
-        self._folder, self._source = folder, source
-
-    def before_begin(self, run: Run) -> None:
-        """Note in the folder that the run goes on from where it goes on."""
-        self._source.note_end_in(self._folder)
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
 
     def on_begin(self, run: Run) -> None:
         """Note that it is the newest, and remove what an earlier end stated."""

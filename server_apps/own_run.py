@@ -74,7 +74,7 @@ def run_and_save(
     private, resume = _is_private(strategy), options.get("resume")
     path = _path_of(resume, private=private)
     source = RunFolder.of(path) if private and path else folder
-    noted = (Noted(folder, source),) if private else ()
+    noted = (Noted(folder),) if private else ()
     observers = (*noted, *options.pop("observers", ()))
     began = time.monotonic()
 

@@ -28,18 +28,22 @@ from privet.data.tables.schema import read_schema
 from privet.rounds.keep.checkpoint import (
     FILE_NAME,
     Checkpoint,
-    has_checkpoint,
-    history_beside,
     journal_beside,
     load,
-    parts_beside,
-    previous_beside,
 )
 from privet.rounds.keep.journal import has_requests
+from privet.rounds.keep.place import (
+    CONTINUED,
+    begun_files,
+    read_note,
+    require_end,
+    require_unspent,
+    write_note,
+)
 from privet.strategies import PrivetResult
 
 from .model_file import FILE, write_model
-from .report.files import CONTINUED, PAGE, STATEMENT
+from .report.files import PAGE, STATEMENT
 
 log = logging.getLogger("flwr.privet")
 
@@ -167,44 +171,11 @@ class RunFolder:
         RunError
             If the note cannot be written.
         """
-        _write_note(self.path.parent / _LAST, self.path.name)
-
-    def note_end_in(self, target: RunFolder) -> None:
-        """Note that this private run goes on in ``target``, so that it goes on in no third folder.
-
-        The account of a third would lack what is spent in ``target``, which must therefore hold
-        nothing to go on from before this note is written.
-
-        Raises
-        ------
-        RunError
-            If the note cannot be written.
-        """
-        if self.path.resolve() != target.path.resolve():
-            _write_note(self.path / CONTINUED, str(target.path.absolute()))
+        write_note(self.path.parent / _LAST, self.path.name)
 
     def require_end(self) -> None:
         """Refuse a private run that went on in another folder (raises ``HopelessError``)."""
-        note = self.path / CONTINUED
-        there, fault = _note(note)
-        if fault or (there and not Path(there).is_absolute()):
-            raise HopelessError(
-                f"resume: {note} {fault or 'names no folder by its whole path'}: {self.path} went "
-                "on in another folder, whose account holds all that was spent: set resume to that "
-                "folder"
-            )
-        if not there:
-            return
-        what = f"resume: {self.path} went on in {there}"
-        if not has_checkpoint(Path(there)):
-            raise HopelessError(
-                f"{what}, which holds no checkpoint: put it back, and set resume = {there}; only "
-                "if the run is known to have asked no agent there, as a process that died at its "
-                f"start, remove {note}"
-            )
-        raise HopelessError(
-            f"{what}, and only that run's account holds all that was spent: set resume = {there}"
-        )
+        require_end(self.checkpoint)
 
     @contextmanager
     def held_as_source(self, target: RunFolder) -> Iterator[None]:
@@ -238,16 +209,7 @@ class RunFolder:
         """
         if resume and RunFolder.of(resume).path.resolve() == self.path.resolve():
             return
-        if has_requests(journal_beside(self.checkpoint)) or _spends(self.path / ACCOUNT):
-            raise ConfigError(
-                f"run folder {self.path} holds a private run, whose account would be lost: set "
-                f"resume = {self.path} to go on with it, or choose another name or output-dir"
-            )
-        if private and self.has_begun():
-            raise ConfigError(
-                f"run folder {self.path} holds a run: set resume = {self.path} to go on with it, "
-                "or choose another name or output-dir"
-            )
+        require_unspent(self.checkpoint, private=private, stated=_spends(self.path / ACCOUNT))
 
     def remove_end(self) -> None:
         """Remove what the end of this private run stated: it goes on, and spends more.
@@ -353,8 +315,6 @@ class RunFolder:
 
 _AT_THE_END = (FILE, ACCOUNT, SUMMARY, PAGE)
 _LAST = ".newest-private-run"
-_LONGEST_NOTE = 1 << 14
-"""Bytes of a note, which is a path."""
 _BY_HAND = (
     "a run does not begin anew by itself, since what its agents have spent, or what it has learnt, "
     "would be forgotten: put the file back, or set resume = new to begin a run with an account of "
@@ -372,34 +332,13 @@ def _last_private(base: Path) -> str:
         If the note holds no name.
     """
     note = base / _LAST
-    name, fault = _note(note)
+    name, fault = read_note(note)
     if fault or name != Path(name).name:
         raise HopelessError(
             f"resume: {note} {fault or 'names no folder'}: write the name of the newest private "
             "run's folder into it, or set resume to that folder"
         )
     return name
-
-
-def _write_note(file: Path, text: str) -> None:
-    try:
-        write_whole(file, f"{text}\n".encode())
-    except OSError as error:
-        raise RunError(f"{file} cannot be written: {error.strerror}") from None
-
-
-def _note(file: Path) -> tuple[str, str]:
-    """Return the text of a note and what is wrong with it; both are empty where there is none.
-
-    Only a file that is not there is none: a link to nowhere, a folder or a pipe is a fault.
-    """
-    if not os.path.lexists(file):
-        return "", ""
-    try:
-        text = read_text(file, _LONGEST_NOTE).strip()
-    except (OSError, ValueError) as error:
-        return "", f"cannot be read ({said_of(error)})"
-    return text, "" if text and text.isprintable() else "names no folder"
 
 
 def _runs(base: Path) -> Iterator[tuple[float, Path]]:
@@ -411,22 +350,9 @@ def _runs(base: Path) -> Iterator[tuple[float, Path]]:
 
 def _times(path: Path) -> list[float]:
     """Return when the files of a folder's run were last changed; empty where none has begun."""
-    checkpoint = path / FILE_NAME
-    history, account = history_beside(checkpoint), path / ACCOUNT
-    files = [
-        *(checkpoint, previous_beside(checkpoint), *parts_beside(checkpoint).glob("*.npz")),
-        *([] if _is_empty(history) else [history]),
-        *([journal] if has_requests(journal := journal_beside(checkpoint)) else []),
-        *([account] if _spends(account) else []),
-    ]
-    # A link to nowhere is a file that was written, and is not to be had.
-    there = (file for file in files if os.path.lexists(file))
-    return [(file if file.exists() else file.parent).stat().st_mtime for file in there]
-
-
-def _is_empty(file: Path) -> bool:
-    """Whether there is nothing in a file, or no file; not one that cannot be read."""
-    return not os.path.lexists(file) or (file.is_file() and not file.stat().st_size)
+    account = path / ACCOUNT
+    files = [*begun_files(path / FILE_NAME), *([account] if _spends(account) else [])]
+    return [(file if file.exists() else file.parent).stat().st_mtime for file in files]
 
 
 def _spends(account: Path) -> bool:

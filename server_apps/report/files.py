@@ -10,8 +10,6 @@ from privet.core.files import write_whole
 from .runs import HISTORY, SUMMARY, ReportUsageError
 
 PAGE, STATEMENT = "report.html", "statement.html"
-CONTINUED = ".continued"
-"""Names, in the folder of a private run, the folder of the run that goes on from it."""
 _RUN_FILES = (HISTORY, SUMMARY, "privacy.json", "model.npz", "checkpoint.npz")
 _SUFFIXES = {
     **dict.fromkeys(("--out", "--statement"), (".html", ".htm")),

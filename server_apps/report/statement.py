@@ -18,10 +18,10 @@ from privet.core.format import text
 from privet.core.library import LIBRARY_VERSION
 from privet.kernel import UNITS, AgentLedger
 from privet.rounds.account import not_of
+from privet.rounds.keep.place import CONTINUED
 from privet.rounds.session import Round
 
 from .document import printed
-from .files import CONTINUED
 from .runs import (
     HISTORY,
     PRIVACY,

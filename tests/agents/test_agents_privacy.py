@@ -363,7 +363,7 @@ def test_resumed_run_counts_what_left_before(tmp_path: Path) -> None:
         def restore_node_states(self, states: Any) -> None:
             pass
 
-    for rounds, options in ((2, {"checkpoint": file}), (5, {"resume": file})):
+    for rounds, options in ((2, {"checkpoint": file}), (5, {"resume": file, "checkpoint": file})):
         strategy = FedPLT(**{"num_agents": 2, **PRIVATE})
         strategy.start(Forgetful(app, 2), zeros(4), num_rounds=rounds, **options)
     assert strategy.session is not None

@@ -362,7 +362,8 @@ class Renumbered(Watched):
 
 def resumed(path: Path, grid: Watched, **options: Any) -> FedPLT:
     strategy = FedPLT(**{"rho": 1.0, "local_epochs": 3, "num_agents": 3, **options})
-    strategy.start(grid, zeros(4), num_rounds=4, resume=path)
+    file = path if options.get("clip") else None  # as a private run needs one
+    strategy.start(grid, zeros(4), num_rounds=4, resume=path, checkpoint=file)
     return strategy
 
 

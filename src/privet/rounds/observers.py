@@ -32,11 +32,10 @@ from .keep.checkpoint import (
     HistoryFile,
     Saved,
     history_beside,
-    journal_beside,
     load,
     save,
 )
-from .keep.journal import Journal, has_requests
+from .keep.journal import Journal
 from .nearness import ENOUGH, estimated_error, nearness
 from .roster import Changes
 from .run import Run
@@ -52,9 +51,6 @@ Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
 class Observer:
     """Callbacks of a run; a subclass writes the methods that it needs."""
-
-    def before_begin(self, run: Run) -> None:
-        """Look at a run that will begin, or go on, before any observer writes anything of it."""
 
     def on_begin(self, run: Run) -> None:
         """Look at a run before its first round, or the first after a resume."""
@@ -94,8 +90,6 @@ def observe(
         Plays the round of this number.
     """
     observers = tuple(observers)
-    for observer in observers:
-        observer.before_begin(run)
     for observer in observers:
         observer.on_begin(run)
 
@@ -324,24 +318,16 @@ class Checkpoints(Observer):
         self._round = self._last = 0
 
     def on_begin(self, run: Run) -> None:
-        """Begin the history and the journal; write a checkpoint where the folder has none.
+        """Begin the history; write a checkpoint where the folder has none.
 
         So no message leaves before there is one, and a resume tells a checkpoint that was lost from
         one that was never there. It is whole, apart from the chain.
 
         Raises
         ------
-        ConfigError
-            If a private run begins where one has asked agents, whose account it would replace.
         RunError
-            If history or journal cannot be written, or the first checkpoint of a private run.
+            If the history cannot be written, or the first checkpoint of a private run.
         """
-        journal = journal_beside(self.path)
-        if run.private and run.session.begun_here and has_requests(journal):
-            raise ConfigError(
-                f"checkpoint = {self.path}: a private run is there, whose account a new one would "
-                "replace: go on with it by resume, or give another file"
-            )
         try:
             self.history.begin(run.session.history)
         except OSError as error:
@@ -349,9 +335,6 @@ class Checkpoints(Observer):
         self._round = self._last = run.session.round
         run.saved = Saved(self._round)
         run.session.saved_states = self.saved_states
-        if run.private:
-            run.journal = Journal(journal)
-            run.journal.begin()
         if run.session.round == 0 or not self.path.exists():
             self._try(run, lambda: save(self.path, self._with_history(run.snapshot(self.grid))))
             if run.private and run.saved.error:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import numpy as np
@@ -17,7 +20,6 @@ from privet.agents.value_bits import NONE
 from privet.core import Algorithm, ConfigError, RunError, algorithm
 from privet.kernel import Problem
 from privet.problems import L2, BinaryLogistic
-from privet.rounds.keep.checkpoint import journal_beside
 from privet.server_apps import read_config
 from privet.server_apps.config import keys_of_algorithm
 from privet.sim.cohort import CohortGrid
@@ -84,6 +86,23 @@ class Played:
         return [
             {name: why.text for name, why in done.failures.items()} for done in self.result.history
         ]
+
+
+@contextmanager
+def _files_of(start: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Give each engine's run files of its own, for a private run goes on in one place alone.
+
+    One that begins replaces those of another engine, and one that goes on has a copy of them.
+    """
+    if resume := start.get("resume"):
+        with TemporaryDirectory() as folder:
+            copy = Path(shutil.copytree(resume.parent, Path(folder) / "run")) / resume.name
+            yield {"resume": copy, "checkpoint": copy}
+        return
+    if file := start.get("checkpoint"):
+        shutil.rmtree(file.parent)
+        file.parent.mkdir()
+    yield {}
 
 
 @dataclass(frozen=True)
@@ -182,12 +201,14 @@ class Subject:
         requested = {**(self.settings if settings is None else settings), **timeouts}
 
         def played(kind: Any, made: Any) -> Played:
-            if file := start.get("checkpoint"):  # where a run of another engine may have asked
-                journal_beside(file).unlink(missing_ok=True)
             grid = kind(made, nodes or self.nodes(), fates, keeps_states=keeps_states)
-            with grid if isinstance(grid, AbstractContextManager) else nullcontext():
+            with (
+                grid if isinstance(grid, AbstractContextManager) else nullcontext(),
+                _files_of(start) as files,
+            ):
                 strategy = self.strategy(requested, **(options or {}))
-                return Played(strategy.start(grid, self.start(), num_rounds=rounds, **start), grid)
+                begun = {**start, **files}
+                return Played(strategy.start(grid, self.start(), num_rounds=rounds, **begun), grid)
 
         result = played(WatchedGrid, app or self.app())
         if app is not None or any("ledger-path" in node for node in nodes or ()):

@@ -37,6 +37,7 @@ from ..exchange import EngineGrid
 from ..half import ServerHalf, step_keys
 from ..hooks import Encoded, Hooks, Monitor
 from ..keep.checkpoint import Checkpoint, as_now, load
+from ..keep.place import take_place
 from ..late import late_agents
 from ..nearness import estimated_error
 from ..observers import (
@@ -372,10 +373,12 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         resume : Path or Checkpoint, optional
             Run folder, checkpoint file, or one that was read, to go on from. Bit-identical to an
             uninterrupted run wherever the agents' states survive or the server's tables determine
-            them.
+            them. A private run goes on in one place: what went on elsewhere, or is going on, is
+            refused.
         checkpoint : Path, optional
             File to write after every ``checkpoint_every`` rounds (0: only at the end) and at the
-            end. Tables that are too large for the memory are in its folder.
+            end. Tables that are too large for the memory are in its folder. A private run that
+            goes on needs it, and no run begins over the file of a private one.
         evaluate_every : int
             Rounds between calls of the monitor; the last round is always evaluated.
         tolerance : float
@@ -397,9 +400,11 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
 
         Raises
         ------
+        ConfigError
+            If the ``checkpoint``, or the lack of one, would lose what a private run has spent.
         RunError
             If too few agents came, or a round stayed below ``min_agents`` for longer than
-            ``patience``.
+            ``patience``; if a private run went on elsewhere, or another process goes on with it.
         """
         log.info("Starting %s:", type(self).__name__)
         self.summary()
@@ -411,10 +416,11 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             options = replace(options, folder=Path(checkpoint).parent)
         if isinstance(grid, EngineGrid):
             grid.serve(self.stopping, options.round_timeout)
-        self.run = run = self._begun(grid, initial_arrays, options, resume, initial_state)
+        file = Path(checkpoint) if checkpoint else None
+        self.run = run = self._begun(grid, initial_arrays, options, resume, file, initial_state)
         watching = [
             *self._measuring(grid, evaluate_every, tolerance, evaluate_fn, evaluate_config),
-            *([Checkpoints(Path(checkpoint), checkpoint_every, grid)] if checkpoint else []),
+            *([Checkpoints(file, checkpoint_every, grid)] if file else []),
             *([RoundLog(num_rounds)] if log_rounds else []),
             UploadsOver(),
             *([StopWhen(should_stop)] if should_stop is not None else []),
@@ -437,14 +443,17 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         initial_arrays: ArrayRecord,
         options: RunOptions,
         resume: str | Path | Checkpoint | None,
+        checkpoint: Path | None,
         initial_state: Any,
     ) -> Run:
         """Return a run that has enrolled its agents, from its start or from a checkpoint."""
+        saved = None
         if resume:
             saved = as_now(resume) if isinstance(resume, Checkpoint) else load(Path(resume))
             run = Run.resume(self.half, options, grid, initial_arrays, saved, self.stopping)
         else:
             run = Run.begin(self.half, options, grid, initial_arrays, state=initial_state)
+        run.journal = take_place(saved, checkpoint, private=run.private)
         if isinstance(self.monitor, Encoded):
             self.monitor.adopt(run.session.encoding)
         return run

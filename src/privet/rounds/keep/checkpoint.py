@@ -36,7 +36,7 @@ from privet.wire.contract import means_privacy
 from ..roster import updated
 from ..session import Round
 from ..table_rows import Latest
-from .journal import Request, has_requests, read_journal
+from .journal import Request, has_requests, last_check, read_journal
 
 log = logging.getLogger("flwr.privet")
 T = TypeVar("T")
@@ -174,7 +174,8 @@ class Checkpoint:
     engine can hand them over (in process), ``tasks`` the results of simulated agents that are
     still to come, ``manifest`` everything that is not an array,
     ``history`` the finished rounds and ``requests`` those of later ones, as ``load`` finds
-    them beside the file ``where``.
+    them beside the file ``where``, whose journal ended with the line of the checksum
+    ``journal_end``.
     """
 
     manifest: dict[str, Any]
@@ -184,6 +185,7 @@ class Checkpoint:
     history: list[Round] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     where: Path | None = None
+    journal_end: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,9 +403,9 @@ def _load(file: Path, path: Path, broken: dict[Path, str]) -> Checkpoint:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _Damaged(f"resume: {file} is damaged ({one_line(repr(error))})") from None
     rounds = int(manifest["round"])
-    requests = _requests(checkpoint.manifest, path, private)
+    end, requests = _requests(checkpoint.manifest, path, private)
     history = read_history(history_beside(path), rounds, manifest.get("history"), epsilon)
-    return replace(checkpoint, history=history, requests=requests, where=path)
+    return replace(checkpoint, history=history, requests=requests, where=path, journal_end=end)
 
 
 def as_now(checkpoint: Checkpoint) -> Checkpoint:
@@ -417,13 +419,24 @@ def as_now(checkpoint: Checkpoint) -> Checkpoint:
     if checkpoint.where is None:
         return checkpoint
     private = means_privacy(checkpoint.manifest["settings"])
-    return replace(checkpoint, requests=_requests(checkpoint.manifest, checkpoint.where, private))
+    end, requests = _requests(checkpoint.manifest, checkpoint.where, private)
+    return replace(checkpoint, requests=requests, journal_end=end)
 
 
-def _requests(manifest: Mapping[str, Any], path: Path, private: bool) -> list[Request]:
-    """Return the requests since a checkpoint (raises ``HopelessError``)."""
+def _requests(manifest: Mapping[str, Any], path: Path, private: bool) -> tuple[str, list[Request]]:
+    """Return the end of the journal and the requests since a checkpoint.
+
+    The end is read first: a request that comes in between is one after it.
+
+    Raises
+    ------
+    HopelessError
+        If they are not known.
+    """
     rounds, journal = int(manifest["round"]), journal_beside(path)
-    mark = manifest.get("journal")
+    mark, end = manifest.get("journal"), ""
+    with suppress(OSError):  # which reading the requests says
+        end = last_check(journal)
     requests = read_journal(journal, rounds, _name_of(manifest), mark, private=private)
     if (
         mark or (private and mark is None)
@@ -435,7 +448,7 @@ def _requests(manifest: Mapping[str, Any], path: Path, private: bool) -> list[Re
                     f"resume: {journal}: has no request of round {number}, which was played: what "
                     f"the agents have spent since round {rounds} is not known"
                 )
-    return requests
+    return end, requests
 
 
 def _name_of(manifest: Mapping[str, Any]) -> str:

@@ -14,12 +14,13 @@ lacks a line, ends a resume, as requests may be missing.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
 import zlib
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,17 +62,40 @@ class Journal:
         self._left: tuple[int, int] | None = None
         """The file as this process left it: its inode and its size; None before its first line."""
 
-    def begin(self) -> None:
-        """Mark the start of a process, which may try rounds again that are in the file.
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Have others that would begin in the file wait for the end of the block.
 
         Raises
         ------
         RunError
-            As ``add``.
+            If the file cannot be written.
+        """
+        try:
+            file = open_own(self.path)
+        except OSError as error:
+            raise self._unwritten(error) from None
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(file)
+
+    def begin(self, end: str | None = None) -> None:
+        """Mark the start of a process, which may try rounds again that are in the file.
+
+        ``end`` is the checksum of the last line (`last_check`) that this process knows of.
+
+        Raises
+        ------
+        RunError
+            As ``add``; if the last line is another one.
         """
         mark = secrets.token_hex(8)
         with suppress(OSError):  # then it cannot be written either
-            self._last = _last_check(self.path)
+            self._last = last_check(self.path)
+        if end is not None and self._last != end:
+            raise self._changed()
         self._add({"begun": True, "mark": mark})
         self.mark = mark
 
@@ -108,7 +132,6 @@ class Journal:
     def _add(self, entry: Mapping[str, object]) -> None:
         line, check = _line(entry, self._last)
         try:
-            new = not self.path.exists()
             file = open_own(self.path)
             try:
                 self._require_unchanged(os.fstat(file))
@@ -119,14 +142,17 @@ class Journal:
                 self._left = _identity(os.fstat(file))
             finally:
                 os.close(file)
-            if new:
+            if not place:
                 sync_directory(self.path.parent)
         except OSError as error:
-            raise RunError(
-                f"{self.path} cannot be written: {error.strerror}; a private run asks no agent "
-                "whose cost it could forget"
-            ) from None
+            raise self._unwritten(error) from None
         self._last = check
+
+    def _unwritten(self, error: OSError) -> RunError:
+        return RunError(
+            f"{self.path} cannot be written: {error.strerror}; a private run asks no agent whose "
+            "cost it could forget"
+        )
 
     def _require_unchanged(self, found: os.stat_result) -> None:
         """Refuse to go on in a file that is not as this process left it.
@@ -138,9 +164,12 @@ class Journal:
             for the other would not count.
         """
         if self._left not in (None, _identity(found)):
-            raise RunError(
-                f"{self.path} was changed by another process: one alone may go on with a run"
-            )
+            raise self._changed()
+
+    def _changed(self) -> RunError:
+        return RunError(
+            f"{self.path} was changed by another process: one alone may go on with a run"
+        )
 
 
 def _identity(found: os.stat_result) -> tuple[int, int]:
@@ -168,8 +197,12 @@ def _line(entry: Mapping[str, object], last: str) -> tuple[bytes, str]:
     return _packed({**entry, "check": check}) + b"\n", check
 
 
-def _last_check(path: Path) -> str:
-    """Return the checksum of a journal's last line, empty where there is none."""
+def last_check(path: Path) -> str:
+    """Return the checksum of a journal's last line, empty where there is none.
+
+    It covers the lines before, so that a journal of the same end was not written to in between
+    (raises ``OSError``).
+    """
     lines = read_whole(path).splitlines() if path.exists() else []
     last = [line for line in lines if line + b"\n" != _END][-1:]
     with suppress(ValueError):  # a file that is refused when it is read

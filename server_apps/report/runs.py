@@ -16,7 +16,7 @@ from privet.core.errors import ConfigError, PrivetError, near_path, one_line, sa
 from privet.core.files import read_text
 from privet.core.format import Number, setting
 from privet.core.shapes import REAL, Entries, Items, parsed, require
-from privet.rounds.divergence import how_diverged
+from privet.rounds.divergence import found_in
 from privet.rounds.failure import Failure
 from privet.rounds.late import Late, late_agents
 from privet.strategies import Round
@@ -161,6 +161,7 @@ class RecordedRun:
     ``label`` is a short name for pages; ``extras`` are the columns that an algorithm added. Where
     uploads are folded as they come, the column ``clock`` is the time since the run began, and
     ``ages`` are for each of the participants the versions since the model that it was sent.
+    ``found`` says how it diverged by its history, whatever the summary says.
     """
 
     name: str
@@ -176,6 +177,7 @@ class RecordedRun:
     notes: tuple[str, ...]
     late: Mapping[str, Late]
     ages: tuple[tuple[int, ...], ...] = ()
+    found: str = ""
 
     def series(self, key: str) -> tuple[list[int], list[Number]]:
         """Return the rounds in which a column was recorded and its values."""
@@ -254,12 +256,8 @@ def _was_refused(folder: Path) -> bool:
 
 
 def diverged(run: RecordedRun) -> str:
-    """Return how a run diverged, "" if it did not."""
-    loss = run.last("loss")
-    infinite = loss is not None and math.isinf(loss[1])
-    noted = how_diverged(one.text for one in run.incidents if not one.agent)
-    said = noted or run.summary.get("diverged")
-    return str(said or ("its last loss is infinite" if infinite else ""))
+    """Return how a run diverged by its history or its summary, "" if it did not."""
+    return run.found or str(run.summary.get("diverged", ""))
 
 
 def settings_of(run: RecordedRun) -> dict[str, Any]:
@@ -345,7 +343,17 @@ def _read_run(folder: Path, name: str) -> RecordedRun:
         notes=tuple(notes),
         late=late_agents(history),
         ages=tuple(tuple(done.round - sent for sent in done.versions) for done in history),
+        found=found_in(history, _start(summary)),
     )
+
+
+def _start(summary: Mapping[str, Any]) -> Round:
+    """Return the measures of the starting model, where the summary has them."""
+    start = summary.get("start", {})
+    loss, accuracy = (
+        math.nan if start.get(key) is None else float(start[key]) for key in ("loss", "accuracy")
+    )
+    return Round(0, (), loss=loss, accuracy=accuracy)
 
 
 def read_history(path: Path) -> tuple[list[Round], list[str]]:

@@ -113,7 +113,8 @@ def test_a_reply_that_came_in_a_round_that_was_cut_off_counts_after_a_resume(
             play(fed_plt(), grid, 20, **where)
     later = LateGrid(PROBLEMS, lambda agent, number: 500.0 if str(agent) in old else 5.0)
     strategy = fed_plt()
-    play(strategy, later, load(tmp_path).manifest["round"] + 2, resume=load(tmp_path))
+    last = load(tmp_path).manifest["round"] + 2
+    play(strategy, later, last, resume=load(tmp_path), checkpoint=tmp_path / "checkpoint.npz")
     said, agents = stated(strategy), list(map(int, old))
     assert agents
     assert all(said[str(one)] >= grid.computed[one] + later.computed[one] for one in agents)
@@ -146,7 +147,7 @@ def test_the_lost_task_before_a_resume_costs_what_its_operator_had_set(tmp_path:
     play(fed_plt(), grid, 3, checkpoint=tmp_path / "checkpoint.npz")
     later = LateGrid(PROBLEMS, lambda agent, number: 5.0 if agent else 500.0)
     strategy = fed_plt()
-    play(strategy, later, 5, resume=load(tmp_path))
+    play(strategy, later, 5, resume=load(tmp_path), checkpoint=tmp_path / "checkpoint.npz")
     assert 50 in steps_of(strategy, "0")
 
 
@@ -158,6 +159,7 @@ def test_a_resume_with_no_round_left_states_what_was_out(tmp_path: Path) -> None
         play(strategy, grid, 3, **start)
         return stated(strategy)
 
-    before = resumed(checkpoint=tmp_path / "checkpoint.npz")
-    after = resumed(resume=load(tmp_path))
+    file = tmp_path / "checkpoint.npz"
+    before = resumed(checkpoint=file)
+    after = resumed(resume=load(tmp_path), checkpoint=file)
     assert all(after[name] >= count for name, count in before.items())

@@ -179,13 +179,14 @@ def test_a_task_that_is_withdrawn_after_a_resume_is_charged_once(why: str, tmp_p
     trace.write_text("agent,seconds\n0,85\n1,10\n2,10\n")
     how = {"speeds": str(trace), "buffer": 2, "max_uploads": 40, "round_timeout": 50.0}
     strategy, grid = private(**how)
-    play(strategy, 2, grid, checkpoint=tmp_path / "checkpoint.npz")
+    file = tmp_path / "checkpoint.npz"
+    play(strategy, 2, grid, checkpoint=file)
     strategy, grid = private(**how)
 
     def exclude(done: Any, _: Any) -> None:
         strategy.run.session.roster.excluded = frozenset("0" if why == "excluded" else "")
 
-    result = play(strategy, 5, grid, resume=load(tmp_path), observers=[exclude])
+    result = play(strategy, 5, grid, resume=load(tmp_path), checkpoint=file, observers=[exclude])
     codes = {done.round: done.failures["0"].code for done in result.history if done.failures}
     assert codes == {4 if why == "excluded" else 5: why}
     assert spent(result) == {"0": 1, "1": 5, "2": 5}
@@ -224,7 +225,7 @@ def test_tasks_of_a_server_that_was_killed_count_for_the_cap(tmp_path: Path) -> 
     lost = [name for request in killed.requests for name in request.names]
     assert lost
     strategy, grid = private(speeds="equal")
-    result = play(strategy, 1000, grid, resume=killed)
+    result = play(strategy, 1000, grid, resume=killed, checkpoint=copy / "checkpoint.npz")
     assert result.stopped == Stop.UPLOADS
     assert spent(result) == {"0": 4, "1": 4, "2": 4}
     assert result.privacy.epsilon <= 2.0

@@ -16,7 +16,8 @@ from flwr.app import Array, ArrayRecord, Error, Message, MessageType, MetricReco
 from privet.client_apps import CallableProblem
 from privet.core import ConfigError, RunError
 from privet.problems import L2, RidgeRegression, minimize
-from privet.rounds.divergence import Divergence
+from privet.rounds.divergence import UPLOADS, Divergence, found_in
+from privet.rounds.failure import Failure, FailureCode
 from privet.rounds.participation import Probability
 from privet.rounds.session import Session
 from privet.sim.engine import InlineGrid
@@ -92,7 +93,33 @@ def diverged(rounds: list[Round]) -> str:
     for done in rounds:
         session.history.append(done)
         found.on_round(run, done)
+    assert found_in(rounds, session.initial) == run.diverged
     return str(run.diverged)
+
+
+def test_the_record_of_a_run_shows_whether_it_diverged() -> None:
+    """By its numbers, where no note says so; of one agent's word or fault it says nothing."""
+    start = Round(0, (), loss=1.0)
+    fine = Round(1, ("0",), loss=2.0, train_metrics_clientapp={"loss": 1.0})
+    odd = {name: Failure(FailureCode.NOT_FINITE, "x") for name in "12"}
+    told = {"loss": 1e9}
+    for second, said in (
+        (Round(2, ("0",), loss=1001.0), "loss 1e+03 in round 2"),
+        (Round(2, ("0",), loss=999.0), ""),
+        (Round(2, ("0",), residual=math.inf), "residual inf in round 2"),
+        (Round(2, ("0",), notes=("this run diverges, loss 7 in round 2",)), "loss 7 in round 2"),
+        (Round(2, ("0",), loss=1e9, evaluate_metrics_clientapp=told), ""),
+        (Round(2, ("0",), train_metrics_clientapp=told), ""),
+        (Round(2, ("0",), loss=1.0, train_metrics_clientapp=told), ""),
+        (Round(2, ("0",), odd), ""),  # of agents of which nothing was ever folded
+    ):
+        assert found_in([fine, second], start) == said
+    both = Round(1, ("0", "1", "2"))
+    assert found_in([both, Round(2, ("0",), odd)], start) == f"{UPLOADS} in round 2"
+    assert found_in([both, Round(2, ("0", "3"), {"1": odd["1"]})], start) == ""
+    stated = [Round(1, ("0",), loss=1.0, residual=1.0, evaluate_metrics_clientapp={"loss": 1.0})]
+    stated.append(Round(2, ("0",), loss=1e9, residual=1e9, evaluate_metrics_clientapp=told))
+    assert found_in(stated, Round(0, ())) == ""
 
 
 def test_a_residual_that_grows_as_steady_steps_do_is_no_divergence() -> None:
@@ -292,6 +319,7 @@ def test_a_loss_that_one_agent_states_is_no_divergence(
     )
     found = strategy.start(grid, ArrayRecord({"x": Array(np.ones(DIM))}), num_rounds=6)
     assert found.status == ("diverged" if diverges else "completed")
+    assert bool(found_in(found.history, Round(0, ()))) == diverges
     metrics = found.history[-1]
     stated = metrics.evaluate_metrics_clientapp if evaluated else metrics.train_metrics_clientapp
     assert stated["loss"] > 1e8  # type: ignore[operator]

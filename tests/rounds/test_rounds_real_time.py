@@ -258,12 +258,13 @@ def test_a_resume_charges_what_was_out_as_lost_and_sends_it_anew(tmp_path: Path)
         return fed_plt(max_uploads=9, recover_by_name="yes", **NOISY, **more)
 
     first = LateGrid(PROBLEMS, seconds)
-    play(private(), first, 5, checkpoint=tmp_path / "checkpoint.npz")
+    file = tmp_path / "checkpoint.npz"
+    play(private(), first, 5, checkpoint=file)
     saved = load(tmp_path)
     out = {entry["agent"]: entry["version"] for entry in saved.manifest["tasks"]}
     assert SLOW in out
     second = LateGrid(PROBLEMS, seconds)  # the nodes of the new run begin without a state
-    result = play(private(), second, 12, resume=saved)
+    result = play(private(), second, 12, resume=saved, checkpoint=file)
     assert [done.round for done in result.history] == list(range(1, 13))
     assert set(second.asked) == set(range(AGENTS))
     spent = {

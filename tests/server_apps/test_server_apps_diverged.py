@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from collections.abc import Callable
@@ -152,6 +153,22 @@ def test_no_edit_of_the_summary_makes_a_statement(
         change(summary)
     (folder / "summary.json").write_text(json.dumps(summary))
     require_nothing_stated(folder)
+
+
+def test_no_edit_of_notes_summary_and_digest_together_makes_a_statement(tmp_path: Path) -> None:
+    """The numbers of the history say it as well."""
+    folder = run_inline({**DIVERGING, "output-dir": str(tmp_path)}, "run").folder
+    history = folder / "history.jsonl"
+    rounds = [{**json.loads(line), "notes": []} for line in history.read_text().splitlines()]
+    history.write_text("".join(json.dumps(done) + "\n" for done in rounds))
+    summary = summary_of(folder)
+    summary |= {"exit-code": 0, "status": "completed"}
+    del summary["diverged"]
+    summary["sha-256"]["history.jsonl"] = hashlib.sha256(history.read_bytes()).hexdigest()
+    (folder / "summary.json").write_text(json.dumps(summary))
+    require_nothing_stated(folder)
+    code, _, said = privet("statement", folder, "--verify")
+    assert (code, "it diverged, " in said) == (2, True)
 
 
 def test_the_round_says_so_in_the_history_once(

@@ -186,7 +186,7 @@ def test_run_resumes_on_either_engine_with_the_same_bits(grid: Killing, tmp_path
         run(FedPLT(num_agents=AGENTS, **NOISY), first, 4, checkpoint=file)
         held_there = [name for table in load(file).node_states for name in table.names]
         assert sorted(held_there) == list(NAMES)
-        resumed = run(FedPLT(num_agents=AGENTS, **NOISY), second, 8, resume=file)
+        resumed = run(FedPLT(num_agents=AGENTS, **NOISY), second, 8, resume=file, checkpoint=file)
         assert bits(resumed) == bits(whole)
         assert all(done.notes == () for done in resumed.history)
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from privet.core.errors import FruitlessError
 
 from .collect.outcome import OverflowedError, TooFewError
-from .failure import FailureCode
+from .failure import FailureCode, not_finite, overflowed
 from .observers import Observer, number
 from .run import Run
-from .session import Round
+from .session import RECENT, Round
 from .stop import Stop
 
 log = logging.getLogger("flwr.privet")
@@ -183,27 +183,40 @@ class Losses:
 
     def __init__(self) -> None:
         self.evaluated, self.trained = Course("loss", late=True), Course("train loss")
+        self._of_agents = False
 
     def begin(self, run: Run) -> None:
         """Add the start and the rounds before a resume."""
-        initial = run.session.initial
-        self.evaluated.begin(initial.loss, initial.accuracy)
+        self.begin_at(run.session.initial)
         for done in run.session.history:
             self.add(done)
 
-    def add(self, done: Round, usual: float = math.nan, usual_train: float = math.nan) -> list[str]:
+    def begin_at(self, initial: Round) -> None:
+        """Add the start alone."""
+        self.evaluated.begin(initial.loss, initial.accuracy)
+
+    def add(
+        self,
+        done: Round,
+        usual: float = math.nan,
+        usual_train: float = math.nan,
+        *,
+        stated: bool = True,
+    ) -> list[str]:
         """Add a round; return the names and values of its losses that diverge.
 
         Of a loss that agents state, their mean, no more than the second largest counts where that
-        is given: one agent's word is no divergence.
+        is given: one agent's word is no divergence. Without ``stated`` it is none at all.
         """
         train = done.train_metrics_clientapp
         loss, accuracy = (number(train.get(name)) for name in ("loss", "accuracy"))
-        of_agents = done.evaluate_metrics_clientapp.get("loss") == done.loss
-        evaluated = _least(done.loss, usual) if of_agents else done.loss
+        self._of_agents = done.evaluate_metrics_clientapp.get("loss") == done.loss
+        evaluated = _least(done.loss, usual) if self._of_agents else done.loss
         loss = _least(loss, usual_train)
-        diverging = [self.evaluated] * self.evaluated.add(evaluated, done.accuracy)
-        diverging += [self.trained] * self.trained.add(loss, accuracy)
+        of_models = self.evaluated.add(evaluated, done.accuracy)
+        of_training = self.trained.add(loss, accuracy)
+        diverging = [self.evaluated] * (of_models and (stated or not self._of_agents))
+        diverging += [self.trained] * (of_training and stated)
         return [f"{one.name} {one.recent[-1][0]:.3g}" for one in diverging]
 
     @property
@@ -211,9 +224,69 @@ class Losses:
         """The losses that decide: those of the models, if there are any, else of the training."""
         return self.evaluated if self.evaluated.recent else self.trained
 
+    @property
+    def is_stated(self) -> bool:
+        """Whether agents state the losses that decide."""
+        return self._of_agents or (self.course is self.trained and bool(self.trained.recent))
+
 
 def _least(mean: float, usual: float) -> float:
     return usual if usual < mean else mean  # a NaN is not known
+
+
+class Courses:
+    """The courses of a run's losses and residual; what diverges in one of them does in the run."""
+
+    def __init__(self) -> None:
+        self.losses = Losses()
+        self.residuals = Course("residual", exploded=EXPLODED**2)
+
+    def begin(self, run: Run) -> None:
+        """Add the start and the rounds before a resume."""
+        self.losses.begin(run)
+        for done in run.session.history:
+            self.residuals.add(done.residual)
+
+    def add(
+        self,
+        done: Round,
+        usual: float = math.nan,
+        usual_train: float = math.nan,
+        *,
+        stated: bool = True,
+    ) -> str:
+        """Add a round, as `Losses.add`; return what diverges in it, "" where nothing does."""
+        for name, value in _measured(done):
+            if not math.isfinite(value):
+                return f"{name} {value:g}"
+        faults = self.losses.add(done, usual, usual_train, stated=stated)
+        grows = self.residuals.add(done.residual) and not self.losses.course.holds
+        if grows and (stated or not self.losses.is_stated):
+            faults.append(f"residual {done.residual:.3g}")
+        return faults[0] if faults else ""
+
+
+def found_in(history: Sequence[Round], initial: Round) -> str:
+    """Return how a run diverged by the record of its rounds, "" where it shows nothing of it.
+
+    The numbers say so where no note does. Of losses that agents state the record has the mean
+    alone, and one agent's word is no divergence: they say nothing unless they are not finite, and
+    neither does a residual beside them. ``initial`` has the measures of the starting model.
+    """
+    if said := how_diverged(note for done in history for note in done.notes):
+        return said
+    courses, folded, last = Courses(), set[str](), dict[str, int]()
+    courses.losses.begin_at(initial)
+    for done in history:
+        folded.update(done.participants)
+        never = done.failures.keys() - folded
+        last |= dict.fromkeys((n for n in not_finite(done.failures) if n not in never), done.round)
+        lately = [name for name, number in last.items() if done.round - number <= RECENT]
+        chosen = len(done.participants) + len(done.failures)
+        uploads = overflowed(done.failures, chosen, never, lately)
+        if fault := UPLOADS if uploads else courses.add(done, stated=False):
+            return f"{fault} in round {done.round}"
+    return ""
 
 
 class Divergence(Observer):
@@ -232,8 +305,7 @@ class Divergence(Observer):
 
     def __init__(self, ends: bool, keys: Sequence[str]) -> None:
         self.ends, self.keys = ends, keys
-        self.losses = Losses()
-        self.residuals = Course("residual", exploded=EXPLODED**2)
+        self.courses = Courses()
         self._named: set[str] = set()
 
     def on_begin(self, run: Run) -> None:
@@ -244,9 +316,7 @@ class Divergence(Observer):
         FruitlessError
             If it has, and diverging ends it.
         """
-        self.losses.begin(run)
-        for done in run.session.history:
-            self.residuals.add(done.residual)
+        self.courses.begin(run)
         run.diverged = how_diverged(note for done in run.session.history for note in done.notes)
         if run.diverged and self.ends:
             raise FruitlessError(
@@ -290,13 +360,7 @@ class Divergence(Observer):
         chosen = len(done.participants) + len(done.failures)
         if run.session.overflowed(done.failures, chosen, never_folded):
             return UPLOADS
-        for name, value in _measured(done):
-            if not math.isfinite(value):
-                return f"{name} {value:g}"
-        faults = self.losses.add(done, run.usual_loss, run.usual_train_loss)
-        if self.residuals.add(done.residual) and not self.losses.course.holds:
-            faults.append(f"residual {done.residual:.3g}")
-        return faults[0] if faults else ""
+        return self.courses.add(done, run.usual_loss, run.usual_train_loss)
 
 
 def _measured(done: Round) -> Iterator[tuple[str, float]]:

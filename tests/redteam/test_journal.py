@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,13 +22,13 @@ from flwr.app import Message
 from privet.client_apps import client_app
 from privet.core import RunError, mapped
 from privet.core.errors import HopelessError
-from privet.core.files import read_npz, write_npz
+from privet.core.files import read_npz, write_npz, write_whole
 from privet.data import problem_from_context
 from privet.kernel import AgentLedger, Facts, Release
 from privet.rounds.account import expected_release
 from privet.rounds.keep import chain
 from privet.rounds.keep.checkpoint import load, parts_beside, read_manifest, save
-from privet.rounds.keep.journal import Journal, Request, read_journal
+from privet.rounds.keep.journal import Journal, Request, last_check, read_journal
 from privet.rounds.roster import EnrolledAgent, Question, Roster, columns, from_columns
 from privet.server_apps import execute, read_config
 from privet.sim.cohort import CohortGrid
@@ -429,6 +430,36 @@ def test_of_two_processes_in_one_journal_the_first_ends(tmp_path: Path, by: str)
         first.saved(2, "another checkpoint")
     if by != "an older copy":
         second.add(1, Request(2, ("0",)))  # it goes on alone
+
+
+def test_nobody_begins_in_a_journal_while_a_saved_round_replaces_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its line would be in the file that is replaced, and neither process would notice."""
+    first, second = Journal(tmp_path / "asked.jsonl"), Journal(tmp_path / "asked.jsonl")
+    first.begin()
+    first.add(1, Request(1, ("0",)))
+    end, ends = last_check(first.path), list[str]()
+
+    def begins() -> None:
+        try:
+            with second.locked():
+                second.begin(end)
+        except RunError as error:
+            ends.append(str(error))
+
+    other = Thread(target=begins)
+
+    def slow(path: Path, data: bytes) -> None:
+        other.start()
+        other.join(0.3)
+        write_whole(path, data)
+
+    monkeypatch.setattr("privet.rounds.keep.journal.write_whole", slow)
+    first.saved(1, "a checkpoint")
+    other.join()
+    assert ["changed by another process" in line for line in ends] == [True]
+    first.add(2, Request(2, ("0",)))  # it goes on alone
 
 
 def test_the_journal_is_its_owners_alone_and_goes_back_to_the_checkpoint_before(

@@ -61,24 +61,24 @@ class Journal:
         """The checksum of the last line."""
         self._left: tuple[int, int] | None = None
         """The file as this process left it: its inode and its size; None before its first line."""
+        self._held = False
+        """Whether this process has the file's lock."""
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Have others that would begin in the file wait for the end of the block.
+        """Have others that would write the file wait for the end of the block (raises ``OSError``).
 
-        Raises
-        ------
-        RunError
-            If the file cannot be written.
+        A line that they wrote while it is replaced would be lost, and nobody would notice.
         """
+        if self._held:
+            yield
+            return
+        file = _locked(self.path)
+        self._held = True
         try:
-            file = open_own(self.path)
-        except OSError as error:
-            raise self._unwritten(error) from None
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
             yield
         finally:
+            self._held = False
             os.close(file)
 
     def begin(self, end: str | None = None) -> None:
@@ -117,42 +117,44 @@ class Journal:
         Requests before the last such line are removed (raises ``OSError``, and ``RunError`` if
         another process goes on with the run).
         """
-        lines: list[bytes] = []
-        if self.path.exists():
-            self._require_unchanged(os.stat(self.path))
+        there = self.path.exists()
+        with self.locked():
+            if there:
+                self._require_unchanged(os.stat(self.path))
             lines = read_whole(self.path).splitlines(keepends=True)
-        lines = [line for line in lines if line != _END]
-        marks = [place for place, line in enumerate(lines) if line.startswith(_SAVED)]
-        kept = lines[marks[-1] :] if marks else lines
-        line, check = _line({"saved": round_, "mark": name}, self._last)
-        write_whole(self.path, b"".join([*kept, line, _END]))
-        self.mark, self._last = name, check
-        self._left = _identity(os.stat(self.path))
+            lines = [line for line in lines if line != _END]
+            marks = [place for place, line in enumerate(lines) if line.startswith(_SAVED)]
+            kept = lines[marks[-1] :] if marks else lines
+            line, check = _line({"saved": round_, "mark": name}, self._last)
+            write_whole(self.path, b"".join([*kept, line, _END]))
+            self.mark, self._last = name, check
+            self._left = _identity(os.stat(self.path))
 
     def _add(self, entry: Mapping[str, object]) -> None:
         line, check = _line(entry, self._last)
         try:
-            file = open_own(self.path)
-            try:
-                self._require_unchanged(os.fstat(file))
-                place = os.lseek(file, 0, os.SEEK_END)
-                if place >= len(_END) and os.pread(file, len(_END), place - len(_END)) == _END:
-                    place = os.lseek(file, -len(_END), os.SEEK_END)
-                _write(file, place, line)
-                self._left = _identity(os.fstat(file))
-            finally:
-                os.close(file)
-            if not place:
-                sync_directory(self.path.parent)
+            with self.locked():
+                self._append(line)
         except OSError as error:
-            raise self._unwritten(error) from None
+            raise RunError(
+                f"{self.path} cannot be written: {error.strerror}; a private run asks no agent "
+                "whose cost it could forget"
+            ) from None
         self._last = check
 
-    def _unwritten(self, error: OSError) -> RunError:
-        return RunError(
-            f"{self.path} cannot be written: {error.strerror}; a private run asks no agent whose "
-            "cost it could forget"
-        )
+    def _append(self, line: bytes) -> None:
+        file = open_own(self.path)
+        try:
+            self._require_unchanged(os.fstat(file))
+            place = os.lseek(file, 0, os.SEEK_END)
+            if place >= len(_END) and os.pread(file, len(_END), place - len(_END)) == _END:
+                place = os.lseek(file, -len(_END), os.SEEK_END)
+            _write(file, place, line)
+            self._left = _identity(os.fstat(file))
+        finally:
+            os.close(file)
+        if not place:
+            sync_directory(self.path.parent)
 
     def _require_unchanged(self, found: os.stat_result) -> None:
         """Refuse to go on in a file that is not as this process left it.
@@ -174,6 +176,20 @@ class Journal:
 
 def _identity(found: os.stat_result) -> tuple[int, int]:
     return found.st_ino, found.st_size
+
+
+def _locked(path: Path) -> int:
+    """Return a descriptor with the lock of the file at a path, which may be replaced meanwhile."""
+    while True:
+        file = open_own(path)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if os.path.lexists(path) and os.path.samestat(os.fstat(file), os.stat(path)):
+                return file
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)
 
 
 _SAVED = b'{"saved":'

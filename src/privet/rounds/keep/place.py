@@ -63,33 +63,42 @@ def take_place(
                 "goes on from: beside it is written, before a message leaves, who is asked"
             )
         return None
-    journal, source = Journal(journal_beside(checkpoint)), saved.where if saved else None
-    same, end = source is not None and source.resolve() == checkpoint.resolve(), ""
-    if not same:
-        end = _end_of(journal)  # before the files are looked at
+    source = saved.where if saved is not None else None
+    if saved is not None and source is None and private:
+        raise ConfigError("resume: a private run goes on from a folder, or from what load returns")
+    journal = Journal(journal_beside(checkpoint))
+    try:
+        if saved is not None and source is not None and source.resolve() == checkpoint.resolve():
+            if not private:
+                return None
+            _begin(journal, saved.journal_end, source)
+            return journal
+        end = last_check(journal.path)  # before the files are looked at
         require_unspent(checkpoint, private=private)
-    if not private:
-        return None
-    if saved is not None:
-        if source is None:
-            raise ConfigError("resume: a private run goes on from a folder, or what load returns")
-        left = journal if same else Journal(journal_beside(source))
-        with left.locked():
-            require_end(source)
-            left.begin(saved.journal_end)
-            if not same:
-                write_note(_continued_beside(source), str(_run_of(checkpoint).absolute()))
-    if not same:
-        with journal.locked():
-            journal.begin(end)
+        if not private:
+            return None
+        if saved is not None and source is not None:
+            left = Journal(journal_beside(source))
+            _begin(left, saved.journal_end, source, goes_on=_run_of(checkpoint))
+        _begin(journal, end)
+    except OSError as error:
+        raise RunError(f"{journal.path}: {said_of(error)}") from None
     return journal
 
 
-def _end_of(journal: Journal) -> str:
-    try:
-        return last_check(journal.path)
-    except OSError as error:
-        raise RunError(f"{journal.path} cannot be read: {error.strerror}") from None
+def _begin(
+    journal: Journal, end: str, source: Path | None = None, goes_on: Path | None = None
+) -> None:
+    """Begin in a journal that still has this end, and note where its run goes on, if elsewhere.
+
+    Who does so at once has another end before it, or finds the note (raises ``OSError``, too).
+    """
+    with journal.locked():
+        if source is not None:
+            require_end(source)
+        journal.begin(end)
+        if source is not None and goes_on is not None:
+            write_note(_continued_beside(source), str(goes_on.absolute()))
 
 
 def require_unspent(checkpoint: Path, *, private: bool, stated: bool = False) -> None:

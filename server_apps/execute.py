@@ -500,8 +500,8 @@ def finish(
     if strategy.session is not None:
         outcome = {**bad_ends(strategy.run), **pace(strategy.run), **outcome}
     if failed is not None:
-        failures = {name: why.to_json() for name, why in failed.outcome.failures.items()}
-        outcome = {**outcome, "failed-round": failed.round, "failures": failures}
+        failures = {name: why.to_json() for name, why in failed.tally.failures.items()}
+        outcome = {**outcome, "failed-round": failed.number, "failures": failures}
     privacy = privacy_account(strategy, config)
     summary = {
         "algorithm": config["algorithm"],

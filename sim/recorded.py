@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from privet.core import ConfigError, RunError
-from privet.rounds.collect.round import Pending
+from privet.rounds.collect.round import OpenRound
 from privet.rounds.collect.tasks import Tasks
 from privet.rounds.options import RunOptions
 from privet.rounds.run import Run
@@ -160,5 +160,5 @@ class _Schedule(Tasks):
         self._speeds = cast(Any, _Ends(names, self._folded))
         return [name for name in names if name in self._asked.get(number, ())]
 
-    def _missing(self, pending: Pending) -> int:
-        return min(len(pending.session.tasks), self._count[pending.round] - len(self.ended))
+    def _missing(self, opened: OpenRound) -> int:
+        return min(len(opened.session.tasks), self._count[opened.number] - len(self.ended))

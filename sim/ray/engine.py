@@ -24,7 +24,7 @@ from privet.agents.cohort import Tags, row_of
 from privet.agents.inputs import starting_rows
 from privet.agents.state_tables import StateTable
 from privet.core import ConfigError
-from privet.rounds.collect.outgoing import payload_bytes
+from privet.rounds.collect.broadcast import payload_bytes
 from privet.rounds.exchange import STOPPED, NotAwaited, Reply, late_reply
 from privet.rounds.together import Worked
 

@@ -100,11 +100,11 @@ def test_a_reply_that_came_in_a_round_that_was_cut_off_counts_after_a_resume(
     grid, check = LateGrid(PROBLEMS, seconds), Tasks._check
     old: list[str] = []
 
-    def fail(tasks: Tasks, pending: Any) -> bool:
-        old.extend(name for name, task in tasks.ended.items() if task.version < pending.round)
-        if old and pending.round > 1:
+    def fail(tasks: Tasks, opened: Any) -> bool:
+        old.extend(name for name, task in tasks.ended.items() if task.version < opened.number)
+        if old and opened.number > 1:
             raise Stopped
-        return check(tasks, pending)
+        return check(tasks, opened)
 
     with monkeypatch.context() as patch:
         patch.setattr(Tasks, "_check", fail)

@@ -124,7 +124,7 @@ def spent(result: Any) -> dict[str, int]:
 def test_a_run_whose_last_task_is_lost_ends_and_has_charged_it_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("privet.rounds.collect.round.FIRST_PAUSE", 1e-3)
+    monkeypatch.setattr("privet.rounds.collect.outcome.FIRST_PAUSE", 1e-3)
     trace = tmp_path / "trace.csv"
     trace.write_text("agent,seconds\n0,500\n1,10\n2,10\n")
     strategy, grid = private(speeds=str(trace), round_timeout=100.0)
@@ -331,7 +331,7 @@ def test_a_plain_run_is_tried_again_for_as_long_as_it_has_patience(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is charged there: the second tasks are in time."""
-    monkeypatch.setattr("privet.rounds.collect.round.FIRST_PAUSE", 1e-3)
+    monkeypatch.setattr("privet.rounds.collect.outcome.FIRST_PAUSE", 1e-3)
     trace = tmp_path / "trace.csv"
     lines = [f"{agent},90\n{agent},1\n" for agent in range(len(PROBLEMS))]
     trace.write_text("agent,seconds\n" + "".join(lines))
@@ -344,7 +344,7 @@ def test_the_last_agent_is_asked_again_if_it_was_folded_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others have had their tasks when its second one is lost; it has two more."""
-    monkeypatch.setattr("privet.rounds.collect.round.FIRST_PAUSE", 1e-3)
+    monkeypatch.setattr("privet.rounds.collect.outcome.FIRST_PAUSE", 1e-3)
     trace = tmp_path / "trace.csv"
     trace.write_text("agent,seconds\n0,50\n0,500\n0,50\n0,50\n1,10\n2,10\n")
     strategy, grid = private(speeds=str(trace), round_timeout=100.0)

@@ -53,7 +53,7 @@ def test_an_upload_of_all_coordinates_is_decoded_once(monkeypatch: pytest.Monkey
 
 def test_a_folded_round_holds_no_uploads() -> None:
     """They would stay in memory while the agents of the next round work."""
-    done = played(FedDyn(num_agents=3), "fed-dyn").run.pending.outcome.uploads
+    done = played(FedDyn(num_agents=3), "fed-dyn").run.opened.tally.uploads
     assert len(done) == 3
     for each in done.values():
         with pytest.raises(RunError, match="folded once"):

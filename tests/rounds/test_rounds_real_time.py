@@ -193,7 +193,7 @@ def test_a_node_that_is_killed_and_comes_back_goes_on_with_its_state(
 def test_a_run_with_nobody_left_waits_as_long_as_it_has_patience(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("privet.rounds.collect.round.FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("privet.rounds.collect.outcome.FIRST_PAUSE", 0.001)
 
     class Away(LateGrid):
         """All nodes are gone from one look at the grid on, for some looks."""

@@ -20,7 +20,7 @@ from flwr.app import Context, RecordDict
 
 from privet.core import ConfigError, RunError
 from privet.rounds import Run
-from privet.rounds.collect.round import Pending
+from privet.rounds.collect.round import OpenRound
 from privet.rounds.keep.checkpoint import HistoryFile, read_manifest
 from privet.server_apps import server_app
 from privet.server_apps.control import Alarms, Control, _names
@@ -299,17 +299,17 @@ def test_an_exclusion_below_min_agents_can_be_corrected_while_the_round_is_tried
     tmp_path: Path, monkeypatch: Any, caplog: Any
 ) -> None:
     """The file is read before every try; nothing ends while there is patience."""
-    monkeypatch.setattr("privet.rounds.collect.round.FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("privet.rounds.collect.outcome.FIRST_PAUSE", 0.001)
     control = tmp_path / "run" / "control.toml"
     after_round(monkeypatch, 2, lambda folder: control.write_text('exclude = "0,1,2,3"\n'))
-    begin_again = Pending.begin_again
+    begin_again = OpenRound.begin_again
 
-    def corrected(self: Pending) -> None:
-        if len(self.outcome.failed) == 2:
+    def corrected(self: OpenRound) -> None:
+        if len(self.tally.failed) == 2:
             control.unlink()
         begin_again(self)
 
-    monkeypatch.setattr(Pending, "begin_again", corrected)
+    monkeypatch.setattr(OpenRound, "begin_again", corrected)
     finished = run_inline(settings(tmp_path), "run")
     assert [done.participants for done in finished.result.history] == [("0", "1", "2", "3")] * 4
     assert "tried 4 times" in "".join(finished.result.history[2].notes)
@@ -317,16 +317,16 @@ def test_an_exclusion_below_min_agents_can_be_corrected_while_the_round_is_tried
 
 
 def test_a_stop_is_heard_while_a_round_is_tried_again(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("privet.rounds.collect.round.FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("privet.rounds.collect.outcome.FIRST_PAUSE", 0.001)
     control = tmp_path / "run" / "control.toml"
     after_round(monkeypatch, 2, lambda folder: control.write_text('exclude = "0,1,2,3"\n'))
-    begin_again = Pending.begin_again
+    begin_again = OpenRound.begin_again
 
-    def stop(self: Pending) -> None:
+    def stop(self: OpenRound) -> None:
         control.write_text('exclude = "0,1,2,3"\nstop = true\n')
         begin_again(self)
 
-    monkeypatch.setattr(Pending, "begin_again", stop)
+    monkeypatch.setattr(OpenRound, "begin_again", stop)
     finished = run_inline(settings(tmp_path, checkpoint_every=0), "run")
     said = finished.summary
     assert (said["status"], said["rounds"], said["checkpoint-round"]) == ("stopped", 2, 2)
@@ -360,7 +360,7 @@ def test_no_checkpoint_is_written_of_a_half_folded_state(tmp_path: Path, monkeyp
         raise RuntimeError("half of a fold")
 
     def break_fold(folder: Path) -> None:
-        monkeypatch.setattr("privet.rounds.collect.clear.fold_into_state", fail)
+        monkeypatch.setattr("privet.rounds.collect.clear.fold_accepted", fail)
 
     after_round(monkeypatch, 2, break_fold)
     with pytest.raises(RuntimeError):

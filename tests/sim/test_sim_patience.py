@@ -27,7 +27,7 @@ LOOKS = 3
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: Any) -> None:
-    monkeypatch.setattr("privet.rounds.collect.round.FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("privet.rounds.collect.outcome.FIRST_PAUSE", 0.001)
 
 
 def answers_with(code: int) -> Any:

@@ -415,7 +415,7 @@ def test_hostile_rosters_get_no_upload_and_cost_nothing(change: Any, reason: str
 def instruct(grid: Any, strategy: Any, agent: str, **fields: Any) -> Message:
     """Send one training message of a round of our own to an agent and return its reply."""
     session = strategy.session
-    shared = dict(strategy.run.pending.outgoing.shared[""])
+    shared = dict(strategy.run.opened.broadcast.shared[""])
     shared.update({k: v for k, v in fields.items() if k in shared})
     names = fields.get("roster", list("01234"))
     keys = {name: session.roster.agents[name].public_key for name in names}
@@ -468,7 +468,7 @@ def test_a_refused_message_costs_a_large_model_no_state(
 
 def test_an_agent_of_a_secure_sum_sends_nothing_in_the_clear() -> None:
     _, strategy, grid = play("fed-plt", secure_sum=True, rounds=2)
-    shared = dict(strategy.run.pending.outgoing.shared[""])
+    shared = dict(strategy.run.opened.broadcast.shared[""])
     settings = json.loads(shared["settings"])
     assert settings.pop("secure-sum") is True
     clear = {k: v for k, v in shared.items() if k not in ("attempt", "names", "keys")}

@@ -5,16 +5,17 @@ three, `Run.collect` for the fourth and `Run.close_round` for the last two:
 
 1. Enrol: `enrol_newcomers` asks nodes that have connected since the last round for their agents'
    names (`Roster.refresh`), and `ServerHalf.admit` inserts every new agent into the state.
-2. Broadcast: `Run._broadcast` draws the participants and creates the round (`Pending.begin`);
-   `Outgoing.broadcast` has `ServerHalf.broadcast` begin it and encodes the arrays for all.
+2. Broadcast: `Run._broadcast` draws the participants and creates the round (`OpenRound.begin`);
+   `collect/broadcast.py` has `ServerHalf.broadcast` begin it and encodes the arrays for all.
 3. Ask: `Run._ask` has the collector select the participants that can be asked now, and
-   `Outgoing.messages_for` builds their messages. A grid that computes many agents at once has
-   done so by then (`Pending.work_together`), without messages.
+   `messages_for` builds their messages (`collect/ask.py`). A grid that computes many agents at
+   once has done so by then (`work_together`), without messages.
 4. Collect: the collector's ``collect`` has the request written into the journal of a private run,
    sends the messages and waits for replies; its ``retry`` names agents to be asked once more.
-5. Fold: the collector's ``fold`` checks every reply, `ServerHalf.accept` every upload in clear,
-   and `ServerHalf.fold` (of sums: ``fold_sums``) combines the uploads into the next state.
-6. Record: `Outcome.record` adds the round's `Round` to the history of the `Session`.
+5. Fold: the collector's ``fold`` checks every reply, `ServerHalf.accept` every upload in clear
+   (`collect/accept.py`), and `ServerHalf.fold` (of sums: ``fold_sums``) combines the uploads into
+   the next state.
+6. Record: `collect/outcome.py` adds the round's `Round` to the history of the `Session`.
 
 Before the first round `Run.begin` enrols the agents (`enrol/`), resolves what was left open
 (`open_settings.py`) and sets the noise (`calibration.py`); `Run.resume` takes a checkpoint's run up
@@ -26,17 +27,18 @@ round does not wait for all replies.
 What else happens on the way:
 
 * An upload in clear is decoded, accepted, and the digest of what its agent holds from then on is
-  compared with the one in the reply (`collect/clear.py`, ``accepted``). A large one is as soon as
-  it arrives. A reply that fails is dropped with a `Failure`, and its agent keeps the state of
-  before.
+  compared with the one in the reply (``accepted``). A large one is as soon as it arrives. The
+  results of agents that worked together are checked as one block, and row by row if that is
+  refused. A reply that fails is dropped with a `Failure`, and its agent keeps the state of before.
 * An agent that is known not to hold the state last accepted is sent it with its message; one that
   replies that it lacks it is asked once more in the same round, with it (``retry``).
   `EnrolledAgent.tag` is the round last accepted, set by `Roster.accepted`; `EnrolledAgent.held`
   are those its node holds.
-* The agent charges its own ledger before it computes. `Outcome.note_cost` takes over what a reply
-  states, also of uploads that are not folded; `Outcome.note_lost` counts replies that never came.
-* If too few uploads can be folded, `Outcome.require` raises `TooFewError`; the strategy's
-  ``play_round`` has `Run.try_again` return the messages of another try, or the run ends.
+* The agent charges its own ledger before it computes. ``note_cost`` takes over what a reply states,
+  also of uploads that are not folded; ``note_lost`` counts replies that never came
+  (`collect/costs.py`).
+* If too few uploads can be folded, ``require`` raises `TooFewError`; the strategy's ``play_round``
+  has `Run.try_again` return the messages of another try, or the run ends.
 * Evaluation, checkpoints and the line on the disk are those of observers (`observers.py`),
   after the round; `Session.amend` puts what they measure into its record.
 """
@@ -65,11 +67,12 @@ from .account import (
     with_lost,
 )
 from .calibration import calibrated
+from .collect.ask import messages_for, work_together
 from .collect.clear import ClearUploads
 from .collect.collector import Collector
 from .collect.masked import MaskedSums
-from .collect.outcome import TooFewError
-from .collect.round import Pending
+from .collect.outcome import TooFewError, explained, pause, record
+from .collect.round import OpenRound
 from .collect.tasks import Tasks
 from .enrol.admission import (
     enrol_connected,
@@ -160,7 +163,7 @@ class Run:
     journal: Journal | None = None
     requested: dict[str, Any] = field(init=False)
     _requests: int = field(init=False, default=0)
-    _pending: Pending | None = field(init=False, default=None)
+    _opened: OpenRound | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.half = replace(self.half, folder=self.options.folder)
@@ -257,22 +260,22 @@ class Run:
         return means_privacy(self.half.settings())
 
     @property
-    def pending(self) -> Pending:
+    def opened(self) -> OpenRound:
         """The round under way, or the last one (raises ``RunError`` before the first)."""
-        if self._pending is None:
+        if self._opened is None:
             raise RunError("no round is under way: call configure_train() first")
-        return self._pending
+        return self._opened
 
     @property
     def failed_tries(self) -> int:
         """The number of failed tries of the round under way."""
-        pending = self._pending
-        return 0 if pending is None or pending.outcome.folded else len(pending.outcome.failed)
+        tally = self._opened.tally if self._opened else None
+        return 0 if tally is None or tally.folded else len(tally.failed)
 
     @property
-    def failed(self) -> Pending | None:
+    def failed(self) -> OpenRound | None:
         """The round under way if it could not be folded, else None."""
-        return self._pending if self._pending and self._pending.outcome.failures else None
+        return self._opened if self._opened and self._opened.tally.failures else None
 
     def open_round(self, number: int, grid: Grid) -> list[Message]:
         """Begin a round: enrol newcomers, choose participants, and return the messages to send.
@@ -283,55 +286,54 @@ class Run:
         begun = time.monotonic()
         newcomers = enrol_newcomers(self.half, self.options, self.session, grid)
         waited = time.monotonic() - begun
-        self._pending = self._broadcast(number, newcomers)
+        self._opened = self._broadcast(number, newcomers)
         if isinstance(grid, EngineGrid):  # it may have waited for processes to start
-            self._pending.used = waited
+            self._opened.tally.used = waited
         return self._ask(grid)
 
-    def _broadcast(self, number: int, newcomers: Iterable[str]) -> Pending:
+    def _broadcast(self, number: int, newcomers: Iterable[str]) -> OpenRound:
         """Choose the participants, and encode the broadcast for them."""
-        failed, options, session = self._pending, self.options, self.session
+        failed, options, session = self._opened, self.options, self.session
         chosen = self.collector.choose(options, session, number)
         session.roster.changes.names.update(chosen)
         session.roster.compare_libraries(library_version())
         turn = Turn(number, options.seed, self.collector.sweep(session))
-        pending = Pending.begin(self.half, options, session, turn, tuple(chosen), self.beside)
-        pending.outgoing.notes += session.remarks
+        opened = OpenRound.begin(self.half, options, session, turn, tuple(chosen), self.beside)
+        opened.tally.notes += session.remarks
         session.remarks.clear()
-        pending.outgoing.notes += [f"agent {name} joined" for name in newcomers]
-        if failed is not None and not failed.outcome.folded:
-            pending.carry_over(failed)
-        return pending
+        opened.tally.notes += [f"agent {name} joined" for name in newcomers]
+        if failed is not None and not failed.tally.folded:
+            opened.carry_over(failed)
+        return opened
 
     def _ask(self, grid: Grid) -> list[Message]:
         """Return the messages of a round to the agents that the grid does not compute at once."""
-        pending = self.pending
-        names = self.collector.open(pending)
+        opened = self.opened
+        names = self.collector.open(opened)
         if isinstance(grid, WorksTogether) and not by_message(self.half):
             request = self._journal_request(names)
-            pending.outcome.ask(names, 1)
-            remaining = pending.work_together(grid, names)
+            opened.tally.ask(names, 1)
+            remaining = work_together(opened, grid, names)
             others = set(remaining)
             for name in others:
-                pending.outcome.settle(name)
+                opened.tally.settle(name)
             asked = [name for name in names if name not in others]
             self._journal_request(asked, request)
             if self.private:
                 self.session.spent.update(asked)
             names = remaining
-        return list(pending.outgoing.messages_for(names).values())
+        return list(messages_for(opened, names).values())
 
     def collect(self, grid: Grid, messages: Iterable[Message]) -> list[Message]:
         """Send messages of the round and return all replies, those of retries included."""
-        pending = self.pending
-        to_send = pending.outgoing.by_agent(messages)
+        to_send = self.opened.by_agent(messages)
         asked = question(self.half, self.options, self.session)
-        return self.collector.collect(pending, grid, to_send, asked, self._note_request)
+        return self.collector.collect(self.opened, grid, to_send, asked, self._note_request)
 
     def _note_request(self, names: Collection[str]) -> None:
         """Note that agents are asked, before the messages leave: each may be charged from then."""
         self._journal_request(names)
-        self.pending.outcome.ask(names, max(1, len(names)) if self.collector.masked else 1)
+        self.opened.tally.ask(names, max(1, len(names)) if self.collector.masked else 1)
         if self.private:
             self.session.spent.update(iter(names))
 
@@ -344,14 +346,14 @@ class Run:
             recipients = tuple(names)
             agents = max(1, len(recipients)) if self.collector.masked else 1
             settings = encode_settings(self.half.settings())
-            self.journal.add(request, Request(self.pending.round, recipients, agents, settings))
+            self.journal.add(request, Request(self.opened.number, recipients, agents, settings))
         return request
 
     def try_again(self, few: TooFewError, grid: Grid) -> list[Message]:
         """Pause after a failed try of the round, and return the messages of the next try.
 
         An agent whose upload in clear was accepted is not asked again, nor is one of a private run
-        whose task came to nothing (`Pending.in_vain`).
+        whose task came to nothing (`OpenRound.in_vain`).
 
         Raises
         ------
@@ -360,23 +362,23 @@ class Run:
         InVainError
             If each agent was charged for a task, and no upload of the run was ever folded.
         """
-        pending = self.pending
-        pause = pending.pause(time.monotonic())
-        if not pause or self.stopping.is_set():
-            ended = pending.explained(few)
+        opened = self.opened
+        seconds = pause(opened, time.monotonic())
+        if not seconds or self.stopping.is_set():
+            ended = explained(opened, few)
             self.session.spent.clear()  # who plays a further round decides so
             raise ended
-        log.warning("%s; tried again in %.3g s", few, pause)
-        if not self.stopping.wait(pause):
+        log.warning("%s; tried again in %.3g s", few, seconds)
+        if not self.stopping.wait(seconds):
             self.before_try()
         if self.stopping.is_set():
             raise few
-        pending.begin_again()
-        enrol_keyless(self.half, self.options, self.session, grid, pending.chosen)
-        names = self.collector.reopen(pending)
+        opened.begin_again()
+        enrol_keyless(self.half, self.options, self.session, grid, opened.chosen)
+        names = self.collector.reopen(opened)
         if names is None:
-            return self.open_round(pending.round, grid)
-        return list(pending.outgoing.messages_for(names).values())
+            return self.open_round(opened.number, grid)
+        return list(messages_for(opened, names).values())
 
     def close_round(self, replies: Mapping[str, Reply]) -> Round:
         """Accept or drop each reply, fold the accepted ones, and record the round.
@@ -388,24 +390,24 @@ class Run:
         RunError
             If the round is folded already.
         """
-        pending = self.pending
-        if pending.outcome.folded:
-            raise RunError(f"round {pending.round}: its uploads have been combined already")
+        opened = self.opened
+        if opened.tally.folded:
+            raise RunError(f"round {opened.number}: its uploads have been combined already")
         self.folding = True
         try:
-            folded = self.collector.fold(pending, replies)
-            done = pending.outcome.record(folded, pending.outgoing.bytes, pending.outgoing.notes)
+            folded = self.collector.fold(opened, replies)
+            done = record(opened, folded)
         except TooFewError:
             self.folding = False
-            pending.outcome.unanswered.clear()
+            opened.tally.unanswered.clear()
             raise
         self.folding = False
-        pending.outcome.unanswered.clear()
+        opened.tally.unanswered.clear()
         if done.participants:
             self.session.note_gain()
         if self.private:
             self.session.note_fruitless([done])
-        pending.outgoing.end()
+        opened.broadcast.forget_arrays()
         self.arrays = ArrayRecord()  # freed before the next model is built
         self.arrays = self.session.restore(self.model)
         return done
@@ -417,13 +419,13 @@ class Run:
         while its uploads were folded, a server may have sent what it made of them to others.
         """
         if self.folding:
-            self.session.state = self.half.resumed(self.session.state, [self.pending.round])
+            self.session.state = self.half.resumed(self.session.state, [self.opened.number])
         roster, noises = self.session.roster, self.session.noises
         tasks = self.collector.unfinished(self.session)
         left = [(name, task.version, 1) for name, task in tasks.items()]
-        if self._pending is not None:
-            asked = self._pending.outcome.unanswered.items()
-            round_ = self._pending.round
+        if self._opened is not None:
+            asked = self._opened.tally.unanswered.items()
+            round_ = self._opened.number
             left += [(n, round_, count) for n, sums in asked if n not in tasks for count in sums]
         for name, number, agents in left:
             agent = roster.agents[name]

@@ -1,8 +1,8 @@
 """Agents whose local work a grid computes together, without a message to each of them.
 
 The cohort engine (`privet.sim.cohort`) is such a grid, and so is the Ray engine. The messages and
-replies are accounted for as if they had been sent: their sizes count, their digests are compared,
-and if an upload has to be checked by itself, its reply is built.
+replies are accounted for as if they had been sent: their sizes count, and their digests are
+compared. A checkpoint holds the result of a task as the reply that its agent would have sent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from flwr.app import ConfigRecord
 from numpy.typing import NDArray
 
 from privet.agents.cohort import ReplyCost, Tags, Trained, row_of
-from privet.core import UploadError
 from privet.wire import RECORD, Update
 from privet.wire.contract import update_record
 from privet.wire.payload import to_payload
@@ -24,7 +23,6 @@ from privet.wire.records import record_dict
 
 from .exchange import Reply
 from .half import Arrays, ServerHalf
-from .uploads import Block, Uploads
 
 
 @runtime_checkable
@@ -160,35 +158,6 @@ class Together(NamedTuple):
             [one.costs[row] for one, row in rows],
             _size(upload),
         )
-
-    def accepted(
-        self, half: ServerHalf[Any], state: Any, sent: Arrays, expected: NDArray[np.int64]
-    ) -> Uploads:
-        """Return all uploads, checked, for the fold.
-
-        Parameters
-        ----------
-        sent : dict of str to array
-            The arrays that all agents were sent.
-        expected : array (k,) of int
-            The numbers of examples that the agents are enrolled with.
-
-        Raises
-        ------
-        UploadError, WireError
-            If one of the uploads cannot be folded.
-        """
-        block, agreed = half.accept(state, Block(self.positions, self.upload, sent))
-        if not np.array_equal(agreed, self.digests):
-            raise UploadError("digests differ")
-        if not np.array_equal(expected, self.num_examples):
-            raise UploadError("numbers of examples differ")
-        return Uploads.of(block)
-
-    def replies(self, protocol: str, version: int, round_: int) -> dict[str, Reply]:
-        """Return the replies that the agents would have sent."""
-        rows = enumerate(self.names)
-        return {name: self.reply(row, protocol, version, round_) for row, name in rows}
 
     def reply(self, row: int, protocol: str, version: int, round_: int) -> Reply:
         """Return the reply that an agent would have sent."""

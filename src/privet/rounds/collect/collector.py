@@ -18,7 +18,7 @@ from ..roster import Question
 from ..session import Session
 from ..task import Task
 from .outcome import Folded
-from .round import Pending
+from .round import OpenRound
 
 
 class Collector(ABC):
@@ -49,16 +49,16 @@ class Collector(ABC):
         return session.tasks
 
     @abstractmethod
-    def open(self, pending: Pending) -> list[str]:
+    def open(self, opened: OpenRound) -> list[str]:
         """Begin a round and return the agents to ask."""
 
     @abstractmethod
-    def reopen(self, pending: Pending) -> list[str] | None:
+    def reopen(self, opened: OpenRound) -> list[str] | None:
         """Begin another try; return the agents to ask, or None to open the round again."""
 
     def collect(
         self,
-        pending: Pending,
+        opened: OpenRound,
         grid: Grid,
         messages: Mapping[str, Message],
         question: Question,
@@ -68,35 +68,35 @@ class Collector(ABC):
 
         ``journal`` is called with the names of the agents before they are sent anything.
         """
-        layout, outgoing = pending.session.layout, pending.outgoing
+        layout, tally = opened.session.layout, opened.tally
         size = layout.dim * layout.dtype.itemsize
-        take = partial(self.take, pending) if outgoing.large(size) else None
+        take = partial(self.take, opened) if opened.large(size) else None
         at_once = max(1, mapped.LIMIT // max(1, 4 * size))
         replies: list[Message] = []
         while messages:
-            timeout = self.timeout(pending)
-            pending.tries += 1
+            timeout = self.timeout(opened)
+            tally.tries += 1
             journal(messages)
-            answers = send(grid, messages, timeout, take, outgoing.states, at_once)
+            answers = send(grid, messages, timeout, take, tally.states, at_once)
             replies += answers.replies
-            pending.missing.update(answers.missing)
-            messages = self.retry(pending, replies, grid, question)
+            tally.missing.update(answers.missing)
+            messages = self.retry(opened, replies, grid, question)
         return replies
 
     @abstractmethod
-    def timeout(self, pending: Pending) -> float:
+    def timeout(self, opened: OpenRound) -> float:
         """Return the seconds to wait for the replies of a try."""
 
     @abstractmethod
     def retry(
-        self, pending: Pending, replies: Sequence[Message], grid: Grid, question: Question
+        self, opened: OpenRound, replies: Sequence[Message], grid: Grid, question: Question
     ) -> dict[str, Message]:
         """Return the messages to agents that are asked once more; none end the collecting."""
 
     @abstractmethod
-    def take(self, pending: Pending, name: str, reply: Message) -> bool:
+    def take(self, opened: OpenRound, name: str, reply: Message) -> bool:
         """Accept a reply as it comes."""
 
     @abstractmethod
-    def fold(self, pending: Pending, replies: Mapping[str, Reply]) -> Folded:
+    def fold(self, opened: OpenRound, replies: Mapping[str, Reply]) -> Folded:
         """Check the replies, and fold the uploads into the state (raises ``RunError``)."""

@@ -34,13 +34,13 @@ from privet.wire.rosters import with_roster
 
 from ..exchange import Reply
 from ..failure import Failure, FailureCode
-from ..half import grouped
 from ..roster import ENROL_TIMEOUT, Question
 from ..uploads import MaskedTotals
+from .ask import messages_for
 from .collector import Collector
-from .outcome import Folded, NoReplyError
-from .outgoing import ALL
-from .round import Pending
+from .costs import NoReplyError, dropped, note_lost, read_masked
+from .outcome import Folded, require
+from .round import OpenRound
 
 log = logging.getLogger("flwr.privet")
 
@@ -90,100 +90,97 @@ class MaskedSums(Collector):
     renewed: set[str] = field(default_factory=set)
     spoiled: Counter[str] = field(default_factory=Counter)
 
-    def open(self, pending: Pending) -> list[str]:
+    def open(self, opened: OpenRound) -> list[str]:
         """Fix the roster of every group; agents that cannot be on one are absent."""
         self.attempts, self.last, self.sums, self.updates, self.renewed = {}, {}, {}, {}, set()
-        session, units = pending.session, grouped(pending.half)
         members: dict[str, list[str]] = {}
-        position = session.roster.positions
-        for name in pending.chosen:
-            group = ALL if units is None else units.group(session.state, position[name])
-            members.setdefault(group, []).append(name)
+        for name in opened.chosen:
+            members.setdefault(opened.broadcast.group_of(name), []).append(name)
         for group, names in members.items():
             self.last[group] = Attempt(0, tuple(names))
-        return self.reopen(pending)
+        return self.reopen(opened)
 
-    def reopen(self, pending: Pending) -> list[str]:
+    def reopen(self, opened: OpenRound) -> list[str]:
         """Ask the groups without a sum again, starting from the roster that was sent out last.
 
         Agents check this: between two attempts of a round, agents may only leave the roster.
         """
         self.renewed = set()
         for group, attempt in self.last.items():
-            pending.note_absent(attempt.names)
+            opened.note_absent(attempt.names)
             failures = {
                 name: reason
                 for name in attempt.names
-                if (reason := pending.absent.get(name) or _unfit(pending, name))
+                if (reason := opened.tally.absent.get(name) or _unfit(opened, name))
             }
             self.attempts[group] = replace(attempt, failures=failures)
-        return self._next_attempts(pending, [])
+        return self._next_attempts(opened, [])
 
-    def timeout(self, pending: Pending) -> float:
+    def timeout(self, opened: OpenRound) -> float:
         """Return half of the time that is left, so that there is some for another attempt.
 
         The last attempt may take all of it.
         """
-        left = max(pending.deadline - time.monotonic(), 0.0)
-        return left if pending.tries + 1 == MOST_ATTEMPTS else left / 2
+        left = max(opened.deadline - time.monotonic(), 0.0)
+        return left if opened.tally.tries + 1 == MOST_ATTEMPTS else left / 2
 
     def retry(
-        self, pending: Pending, replies: Sequence[Message], grid: Grid, question: Question
+        self, opened: OpenRound, replies: Sequence[Message], grid: Grid, question: Question
     ) -> dict[str, Message]:
         """Take the sums that are there, and ask the other groups again with new rosters."""
-        self._decode_sums(pending, pending.sort(replies))
-        left = pending.deadline - time.monotonic()
-        if not self.attempts or pending.tries == MOST_ATTEMPTS or left <= 0:
+        self._decode_sums(opened, opened.sort(replies))
+        left = opened.deadline - time.monotonic()
+        if not self.attempts or opened.tally.tries == MOST_ATTEMPTS or left <= 0:
             return {}
         for attempt in self.attempts.values():
             culprits = ", ".join(f"agent {name}: {why}" for name, why in attempt.failures.items())
             failed = f"secure sum, attempt {attempt.number} failed: {one_line(culprits)}"
-            pending.outgoing.notes.append(failed)
-        lost = self._renew_keys(pending, grid, question, min(ENROL_TIMEOUT, left / 2))
-        return pending.outgoing.messages_for(self._next_attempts(pending, lost))
+            opened.tally.notes.append(failed)
+        lost = self._renew_keys(opened, grid, question, min(ENROL_TIMEOUT, left / 2))
+        return messages_for(opened, self._next_attempts(opened, lost))
 
-    def take(self, pending: Pending, name: str, reply: Message) -> bool:
+    def take(self, opened: OpenRound, name: str, reply: Message) -> bool:
         """Take nothing: a sum needs the replies of its group together."""
         return False
 
-    def fold(self, pending: Pending, replies: Mapping[str, Reply]) -> Folded:
+    def fold(self, opened: OpenRound, replies: Mapping[str, Reply]) -> Folded:
         """Fold the sums that are there, and name the agents that are in none."""
-        self._decode_sums(pending, replies)
-        half, session = pending.half, pending.session
-        failures = dict(pending.absent)
+        self._decode_sums(opened, replies)
+        half, session = opened.half, opened.session
+        failures = dict(opened.tally.absent)
         for attempt in self.attempts.values():
             culprits = ", ".join(attempt.failures) or "none"
             for name in attempt.names:
                 unused = f"its upload was not used: the sum lacks those of {one_line(culprits)}"
                 failures[name] = attempt.failures.get(name, Failure(FailureCode.LEFT_OUT, unused))
         for name, reason in failures.items():
-            log.warning("round %d: agent %s is in no sum: %s", pending.round, name, reason)
-        pending.outcome.require(len(self.updates), failures)
-        sums = MaskedTotals.joined(self.sums, pending.outgoing.arrays, len(session.roster.agents))
-        fold = partial(half.fold_sums, session.state, sums, pending.turn)
-        session.state = session.steps.folded(half, session.state, pending.turn.t, fold)
+            log.warning("round %d: agent %s is in no sum: %s", opened.number, name, reason)
+        require(opened, len(self.updates), failures)
+        sums = MaskedTotals.joined(self.sums, opened.broadcast.arrays, len(session.roster.agents))
+        fold = partial(half.fold_sums, session.state, sums, opened.turn)
+        session.state = session.steps.folded(half, session.state, opened.turn.t, fold)
         return Folded(self.updates, failures)
 
     # ------------------------------------------------------------------ attempts
 
-    def _propose(self, pending: Pending, group: str, number: int, names: Iterable[str]) -> bool:
+    def _propose(self, opened: OpenRound, group: str, number: int, names: Iterable[str]) -> bool:
         """Put a roster into the group's record; with too few agents the group is absent."""
-        names, least = tuple(names), pending.options.least_roster
+        names, least = tuple(names), opened.options.least_roster
         if not least <= len(names) <= MOST_MEMBERS:
             why = f"a secure sum needs {least} agents, its group had {len(names)} left"
             if len(names) > least:
                 why = f"a secure sum has at most {MOST_MEMBERS} agents, its group has {len(names)}"
             for name in names:
-                pending.absent[name] = Failure(FailureCode.LEFT_OUT, why)
+                opened.tally.absent[name] = Failure(FailureCode.LEFT_OUT, why)
             return False
-        keys = {name: pending.session.roster.agents[name].public_key for name in names}
-        pending.outgoing.shared[group] = with_roster(pending.outgoing.shared[group], number, keys)
+        keys = {name: opened.session.roster.agents[name].public_key for name in names}
+        opened.broadcast.shared[group] = with_roster(opened.broadcast.shared[group], number, keys)
         self.attempts[group] = self.last[group] = Attempt(number, names)
         return True
 
-    def _decode_sums(self, pending: Pending, replies: Mapping[str, Reply]) -> None:
+    def _decode_sums(self, opened: OpenRound, replies: Mapping[str, Reply]) -> None:
         """Decode the sum of every group with all its uploads; note why others have none."""
-        half, session = pending.half, pending.session
+        half, session = opened.half, opened.session
         position = session.roster.positions
         expected = {**half.summands(session.state), ring.MEMBERS: ()}
         for group, attempt in list(self.attempts.items()):
@@ -194,11 +191,11 @@ class MaskedSums(Collector):
             total: ring.Words | None = None
             for name in attempt.names:
                 try:
-                    updates[name] = _read(pending, attempt, name, pending.reply(name, replies))
+                    updates[name] = _read(opened, attempt, name, opened.reply(name, replies))
                     words = ring.from_bytes(updates[name].payload, expected)
                 except Exception as error:  # whatever an agent sends costs its reply only
-                    failures[name] = pending.outcome.dropped(name, error, len(attempt.names))
-                    self._note_spoiled(pending, name)
+                    failures[name] = dropped(opened, name, error, len(attempt.names))
+                    self._note_spoiled(opened, name)
                     continue
                 if total is None:
                     total = words
@@ -208,7 +205,7 @@ class MaskedSums(Collector):
                 arrays = ring.decode(total)
                 if arrays.pop(ring.MEMBERS) == len(attempt.names):
                     places = tuple(position[name] for name in attempt.names)
-                    self.sums[group] = MaskedTotals(arrays, places, pending.outgoing.arrays)
+                    self.sums[group] = MaskedTotals(arrays, places, opened.broadcast.arrays)
                     self.updates.update(updates)
                     del self.attempts[group], self.last[group]
                     continue
@@ -216,15 +213,15 @@ class MaskedSums(Collector):
                 failures = dict.fromkeys(attempt.names, why)
             self.attempts[group] = replace(attempt, failures=failures)
 
-    def _note_spoiled(self, pending: Pending, name: str) -> None:
+    def _note_spoiled(self, opened: OpenRound, name: str) -> None:
         """Leave an agent of a private run out after `MOST_SPOILED` attempts that lacked its upload.
 
         Each was a release of all others in it, and so is the attempt that takes its place.
         """
-        if not means_privacy(pending.half.settings()):
+        if not means_privacy(opened.half.settings()):
             return
         self.spoiled[name] += 1
-        roster = pending.session.roster
+        roster = opened.session.roster
         if self.spoiled[name] >= MOST_SPOILED and not roster.agents[name].out:
             roster.leave_out(
                 name,
@@ -234,14 +231,14 @@ class MaskedSums(Collector):
             )
 
     def _renew_keys(
-        self, pending: Pending, grid: Grid, question: Question, timeout: float
+        self, opened: OpenRound, grid: Grid, question: Question, timeout: float
     ) -> list[str]:
         """Enrol the agents that lost their key again, and return them.
 
         Each is enrolled once a round, so that an agent which loses its key every time costs the
         others a single attempt.
         """
-        roster = pending.session.roster
+        roster = opened.session.roster
         lost = [
             name
             for attempt in self.attempts.values()
@@ -255,12 +252,12 @@ class MaskedSums(Collector):
         roster.ask_again(grid, lost, question, timeout)
         return lost
 
-    def _next_attempts(self, pending: Pending, lost: list[str]) -> list[str]:
+    def _next_attempts(self, opened: OpenRound, lost: list[str]) -> list[str]:
         """Fix new rosters for the groups without a sum; return the agents to ask.
 
         Agents that lost their key stay if they have a new one and can continue.
         """
-        agents = pending.session.roster.agents
+        agents = opened.session.roster.agents
         to_ask: set[str] = set()
         for group, attempt in list(self.attempts.items()):
             del self.attempts[group]
@@ -268,24 +265,24 @@ class MaskedSums(Collector):
             for name in attempt.names:
                 why = attempt.failures.get(name)
                 if name in lost and agents[name].public_key:
-                    why = _unfit(pending, name)
+                    why = _unfit(opened, name)
                 if why:
-                    pending.absent[name] = why
+                    opened.tally.absent[name] = why
                 else:
                     stay.append(name)
             if attempt.number and len(attempt.names) - len(stay) == 1:
-                turn = pending.round * MOST_ATTEMPTS + attempt.number
-                rng = stream(pending.options.seed, "left-out", group, turn)
+                turn = opened.number * MOST_ATTEMPTS + attempt.number
+                rng = stream(opened.options.seed, "left-out", group, turn)
                 spared = stay.pop(int(rng.integers(len(stay))))
-                pending.absent[spared] = Failure(FailureCode.LEFT_OUT, SPARED)
-            if self._propose(pending, group, attempt.number + 1, stay):
+                opened.tally.absent[spared] = Failure(FailureCode.LEFT_OUT, SPARED)
+            if self._propose(opened, group, attempt.number + 1, stay):
                 to_ask.update(stay)
-        return [name for name in pending.chosen if name in to_ask]
+        return [name for name in opened.chosen if name in to_ask]
 
 
-def _unfit(pending: Pending, name: str) -> Failure | None:
+def _unfit(opened: OpenRound, name: str) -> Failure | None:
     """Return why an agent cannot be on a roster, or None; an agent may have to start again."""
-    agents = pending.session.roster.agents
+    agents = opened.session.roster.agents
     agent = agents[name]
     if agent.out:
         return Failure(FailureCode.OUT, agent.out)
@@ -293,8 +290,8 @@ def _unfit(pending: Pending, name: str) -> Failure | None:
         return Failure(FailureCode.DROPPED, "has no key for the secure sum")
     if not agent.tag or agent.tag in agent.held:
         return None
-    if pending.half.restarts:
-        pending.outgoing.notes.append(
+    if opened.half.restarts:
+        opened.tally.notes.append(
             f"agent {name} lost its state of round {agent.tag}: it starts again"
         )
         agent.tag = 0
@@ -306,22 +303,21 @@ def _unfit(pending: Pending, name: str) -> Failure | None:
     return Failure(FailureCode.OUT, agent.out)
 
 
-def _read(pending: Pending, attempt: Attempt, name: str, reply: Reply) -> Update:
+def _read(opened: OpenRound, attempt: Attempt, name: str, reply: Reply) -> Update:
     """Return the upload of one reply; its release is charged even if it is not added."""
-    agents = pending.session.roster.agents
+    agents = opened.session.roster.agents
     if reply.content is None:
         if reply.code == REFUSED:  # each further question would cost the others an attempt
             agents[name].out = f"declined: {reply.reason}"
         elif not reply.is_from_agent:
-            pending.outcome.note_lost(name, reply.code, len(attempt.names))
+            note_lost(opened, name, reply.code, len(attempt.names))
         raise NoReplyError(reply.failure)
-    pending.outcome.bytes += content_bytes(reply.content)
+    opened.tally.bytes_up += content_bytes(reply.content)
     if is_need_state(reply.content):
         agents[name].held, agents[name].public_key = (), b""
         raise UploadError("does not hold its key or its state")
-    agents_ = len(attempt.names)
-    update = pending.outcome.read_masked(name, reply.content, pending.round, agents_)
+    update = read_masked(opened, name, reply.content, len(attempt.names))
     if update.digest:
         raise WireError("digest of an upload that was to be masked")
-    pending.outcome.note_remark(name, update)
+    opened.tally.note_remark(name, update)
     return update

@@ -271,12 +271,12 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         """
         refuse_wrappers(self)
         run = self.run
-        by_agent = run.pending.sort(replies)
+        by_agent = run.opened.sort(replies)
         done = run.close_round(by_agent)
         if not (run.private or run.collector.masked):
-            uploads = run.pending.outcome.uploads
+            uploads = run.opened.tally.uploads
             extras = (uploads[name].extras for name in done.participants if name in uploads)
-            measured = [record_dict(each) for each in extras if each]
+            measured = [record_dict(dict(each)) for each in extras if each]
             run.metrics = self.flower.train_metrics(measured)
             run.usual_train_loss = usual_loss(measured, self.flower.weighted_by_key)
         metrics = MetricRecord({"participants": len(done.participants)})

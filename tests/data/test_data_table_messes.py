@@ -902,6 +902,27 @@ def test_a_column_of_many_values_that_gives_the_class_away_is_doubted(tmp_path: 
     assert _said(tmp_path, a=_with_label(classes, glucose=close)) == []
 
 
+@pytest.mark.parametrize("rows_of", [100, 189, 2000])
+def test_a_column_that_the_classes_are_cut_from_is_doubted_and_a_close_one_is_not(
+    tmp_path: Path, rows_of: int
+) -> None:
+    draw = np.random.default_rng(5)
+    bwt = draw.normal(2950, 700, rows_of).round()
+    low = bwt < 2500
+    said = [low, np.where(np.isin(np.arange(rows_of), [7]), ~low, low)] if rows_of > 1000 else [low]
+    for classes in said:
+        table = _with_label(np.where(classes, "low", "usual"), bwt=bwt)
+        (line,) = _said(tmp_path, a=table)
+        assert re.match("column bwt: the classes of y are parted by it, such as at 2[45]", line)
+    three = _with_label(np.select([low, bwt < 3300], ["low", "usual"], "high"), bwt=bwt)
+    assert _said(tmp_path, a=three)[0].startswith("column bwt: the classes of y are parted by it")
+    for apart in (3.0, 4.0, 5.0):  # of two kinds of rows, and so apart by nature
+        kinds = low * apart + draw.normal(0, 1, rows_of).round(3)
+        assert _said(tmp_path, a=_with_label(np.where(low, "low", "usual"), c=kinds)) == []
+    likely = np.where(draw.logistic(2500, 40, rows_of) > bwt, "low", "usual")
+    assert _said(tmp_path, a=_with_label(likely, bwt=bwt)) == []
+
+
 def test_what_is_the_same_in_all_rows_of_a_person_gives_no_class_away(tmp_path: Path) -> None:
     draw = np.random.default_rng(5)
     who = np.repeat(np.arange(40), 8)

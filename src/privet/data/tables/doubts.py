@@ -5,12 +5,14 @@ Doubts about the contents of columns, of all rows or by site, are in `privet.dat
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privet.core import algorithms
 
@@ -51,6 +53,13 @@ _HEAD = 2000
 _GAP = 3.0
 """Deviations between the numbers of two classes from which these are the classes, but for noise: of
 what goes with a class, however closely, the ends are nearer."""
+_SHARP, _BLUNT = 1.3, 2.7
+"""Numbers that a class is cut from are as many at the cut as elsewhere: the quarter of either class
+that is next to it is at most so many times as wide as half of the middle two, for one of them, and
+for both. Classes apart by nature become fewer to their ends: those of two normal ones are 2.7."""
+_EDGE, _WRONG = 10, 0.01
+"""Rows on either side of a cut that are all of the right class; and the part of the rarer class
+that may be elsewhere."""
 _MULTIPLE = 1e-6
 """Deviations within which floating point computes a multiple."""
 _ROUNDED, _WIDE = 1.1, 3.0
@@ -351,8 +360,8 @@ def _of_many(
     persons: LabelArray | None,
 ) -> str:
     """Return how a column of more than 20 values gives the class away, and by no chance: each class
-    of 20 rows or more has numbers of its own, far from all others; or, as in `_of_class`, each
-    value goes with one class.
+    of 20 rows or more has numbers of its own, far from all others; or the classes are cut from it;
+    or, as in `_of_class`, each value goes with one class.
 
     Where another column of many values follows from this one, it rather says whose the rows are.
     """
@@ -360,8 +369,8 @@ def _of_many(
     numbers = _as_codes(values[column.name], column)
     rows = np.flatnonzero(~np.isnan(numbers) & (of < len(label.categories)))
     for part in (rows[:_HEAD], rows):  # which ends for most columns at the first rows
-        apart, pure = _parted(numbers[part], of[part])
-        if not (pure or apart):
+        apart, pure, cut = _parted(numbers[part], of[part])
+        if not (pure or apart or cut):
             return ""
     if column.dates or len(np.unique(numbers[rows])) <= MANY:
         return ""
@@ -372,14 +381,16 @@ def _of_many(
         each = [numbers[rows], np.unique(persons[rows], return_inverse=True)[1].astype(float)]
     rows = rows[np.unique(np.stack([of[rows], *each]), axis=1, return_index=True)[1]]
     counts = np.bincount(of[rows], minlength=len(label.categories))
-    if apart and not column.categories:
-        if counts.min() < MANY:
-            return ""
-        each_class = sorted((numbers[rows[of[rows] == at]] for at in range(len(counts))), key=min)
+    if (apart or cut) and not column.categories:
+        each_class = [np.sort(numbers[rows[of[rows] == at]]) for at in range(len(counts))]
+        each_class.sort(key=lambda one: float(np.median(one)) if len(one) else math.inf)
         gaps = [above.min() - below.max() for below, above in pairwise(each_class)]
-        if min(gaps) >= _GAP * max(one.std() for one in each_class):
+        if counts.min() >= MANY and min(gaps) >= _GAP * max(one.std() for one in each_class):
             least = " and ".join(f"{one.min():g} to {one.max():g}" for one in each_class[:2])
             return f"its numbers lie far apart by the class of {label.name} ({least})"
+        if counts.min() >= _EDGE and all(_is_cut(*pair) for pair in pairwise(each_class)):
+            most = np.sort(numbers[rows])[len(each_class[0])]
+            return f"the classes of {label.name} are parted by it, such as at {most:g}"
         return ""
     codes, again = np.unique(numbers[rows], return_inverse=True, return_counts=True)[1:]
     again_rows, repeated = int(again[again > 1].sum()), int((again > 1).sum())
@@ -403,14 +414,50 @@ def _as_codes(values: Any, column: SourceColumn | None) -> FloatArray:
     return numbers
 
 
-def _parted(numbers: FloatArray, of: LabelArray) -> tuple[bool, bool]:
-    """Return whether each class has numbers of its own, on one side of those of each other; and
-    whether each number is of one class."""
+def _parted(numbers: FloatArray, of: LabelArray) -> tuple[bool, bool, bool]:
+    """Return whether each class has numbers of its own, on one side of those of each other; whether
+    each number is of one class; and whether that is so of two classes but for few rows."""
     order = np.argsort(numbers, kind="stable")
     ordered, classes = numbers[order], of[order]
     changes = classes[1:] != classes[:-1]
     pure = not (changes & (ordered[1:] == ordered[:-1])).any()
-    return pure and int(changes.sum()) == len(np.unique(of)) - 1, pure
+    known = np.unique(of)
+    apart = pure and int(changes.sum()) == len(known) - 1
+    if len(known) != 2:
+        return apart, pure, apart
+    wrong = _misplaced(classes == known[0])
+    return apart, pure, int(wrong.min()) <= _WRONG * np.unique(of, return_counts=True)[1].min()
+
+
+def _misplaced(first: NDArray[np.bool_]) -> LabelArray:
+    """Return for each place how many rows of two classes, in the order of a column, are on the
+    wrong side of a cut behind it; ``first`` says which are of the first class."""
+    below = np.cumsum(first)
+    wrong = np.arange(1, len(first) + 1) - 2 * below + below[-1]
+    misplaced: LabelArray = np.minimum(wrong, len(first) - wrong)
+    return misplaced
+
+
+def _is_cut(low: FloatArray, high: FloatArray) -> bool:
+    """Return whether two classes are parts of one quantity, cut at a number: the rows go on to the
+    cut from one side at least, and those next to it are of the right class."""
+    numbers = np.concatenate([low, high])
+    order = np.argsort(numbers, kind="stable")
+    first = order < len(low)
+    at = int(np.argmin(_misplaced(first)))
+    if not first[max(0, at + 1 - _EDGE) : at + 1].all() or first[at + 1 : at + 1 + _EDGE].any():
+        return False
+    cut = numbers[order[at]]
+    below, above = low[low <= cut], high[high > cut]
+    if min(len(below), len(above)) < _EDGE:
+        return False
+    gap, step = above[0] - below[-1], float(np.median(np.diff(np.unique(numbers))))
+    blunt = []
+    for away in (below[-1] - below[::-1], above - above[0]):
+        near, far = away[len(away) // 4], away[3 * len(away) // 4]
+        alone = gap > max(away[_EDGE - 1], step)
+        blunt.append(math.inf if alone or near >= far else 2 * near / (far - near))
+    return min(blunt) <= _SHARP and max(blunt) <= _BLUNT
 
 
 def _follows(codes: LabelArray, numbers: FloatArray) -> bool:

@@ -57,9 +57,9 @@ _SHARP, _BLUNT = 1.3, 2.7
 """Numbers that a class is cut from are as many at the cut as elsewhere: the quarter of either class
 that is next to it is at most so many times as wide as half of the middle two, for one of them, and
 for both. Classes apart by nature become fewer to their ends: those of two normal ones are 2.7."""
-_EDGE, _WRONG = 10, 0.01
-"""Rows on either side of a cut that are all of the right class; and the part of the rarer class
-that may be elsewhere."""
+_EDGE, _WRONG, _NEARLY = 10, 0.01, 0.1
+"""Rows on either side of a cut that are all of the right class; the part of the rarer class that
+may be elsewhere; and that below which a column says the class by where its numbers lie."""
 _MULTIPLE = 1e-6
 """Deviations within which floating point computes a multiple."""
 _ROUNDED, _WIDE = 1.1, 3.0
@@ -425,8 +425,9 @@ def _parted(numbers: FloatArray, of: LabelArray) -> tuple[bool, bool, bool]:
     apart = pure and int(changes.sum()) == len(known) - 1
     if len(known) != 2:
         return apart, pure, apart
-    wrong = _misplaced(classes == known[0])
-    return apart, pure, int(wrong.min()) <= _WRONG * np.unique(of, return_counts=True)[1].min()
+    part = _misplaced(classes == known[0]).min() / np.unique(of, return_counts=True)[1].min()
+    # Of classes that are nearly apart, most numbers are of one class by that alone.
+    return apart, pure and (apart or part > _NEARLY), bool(part <= _WRONG)
 
 
 def _misplaced(first: NDArray[np.bool_]) -> LabelArray:

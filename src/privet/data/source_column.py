@@ -89,6 +89,10 @@ class ColumnFacts:
         Of varied numbers, how many rows have each that a fiftieth of them or more have.
     levels : tuple
         Of varied numbers, 20 quantiles, each the middle of a twentieth of the rows; else empty.
+    lone : tuple of float
+        Those of ``often`` that far more rows have than each of the five numbers on either side.
+    filled : (float, int) or None
+        The number, with its rows, that may be a mean filled in for missing values.
     trend : float
         The correlation of ranks with the label, as a multiple of its standard error (Fisher's z).
     ties : mapping
@@ -107,6 +111,8 @@ class ColumnFacts:
     far: tuple[tuple[float, int], ...] = ()
     often: Mapping[float, int] = field(default_factory=dict)
     levels: tuple[float, ...] = ()
+    lone: tuple[float, ...] = ()
+    filled: tuple[float, int] | None = None
     trend: float = 0.0
     ties: Mapping[str, float] = field(default_factory=dict)
 

@@ -60,8 +60,16 @@ _CHANCE, _CHANCE_OF_UNKNOWN = 1e-6, 1e-3
 which it is doubted; higher for a word of `_UNKNOWN`, which often stands for an empty cell."""
 _OFTEN, _MORE_OFTEN = 0.2, 6.0
 """Part of a site's rows with one number, so many times that of the other sites, that is doubted."""
-_CODES = r"-[189]|-?99+|9"
+_CODES = r"-[189]|-?99+|9|-?(9+[.]9+|8+[.]8+|7+[.]7+)"
 """Numbers that often stand for missing values."""
+_NEXT, _LONE, _DIGITS = 5, 4.0, 7
+"""A number in more than so many times the rows of each of the five below and above it is alone; of
+digits behind the point up to so many are looked at."""
+_TURNED = 0.4
+"""Ranks among the numbers of other sites differ by more than this from those at the own site, where
+the sign there is another."""
+_MIXED = 0.1
+"""Part of a site's rows with a third code from which it is no rare one."""
 _ALIKE = 0.15
 """Ranks among the numbers of other sites differ by less than this from those at the own site."""
 _LEVELS = (np.arange(20) + 0.5) / 20
@@ -135,6 +143,7 @@ def _of_numbers(numbers: FloatArray) -> ColumnFacts:
     different = whole and len(each) == len(known) > MOST_CLASSES and not missing
     varied = not few and len(each) >= VARIED and len(known) >= _ENOUGH
     most = np.flatnonzero((50 * counts >= len(known)) & (counts > 1)) if varied else ()
+    levels = tuple(np.quantile(known, _LEVELS).tolist()) if varied else ()
     ids = different and (high - low < 2 * len(known) or _in_order(known))
     return ColumnFacts(
         len(known),
@@ -148,8 +157,46 @@ def _of_numbers(numbers: FloatArray) -> ColumnFacts:
         different,
         _far(each, counts),
         {float(each[at]): int(counts[at]) for at in most},
-        tuple(np.quantile(known, _LEVELS).tolist()) if varied else (),
+        levels,
+        lone=tuple(float(each[at]) for at in most if _is_lone(counts, at)),
+        filled=_filled(each, counts, most, levels),
     )
+
+
+def _is_lone(counts: Any, at: int) -> bool:
+    """Return whether a number is in far more rows than each of the next ones in order."""
+    near = np.r_[counts[max(0, at - _NEXT) : at], counts[at + 1 : at + 1 + _NEXT]]
+    return bool(counts[at] >= FEW and counts[at] > _LONE * near.max())
+
+
+def _filled(
+    each: FloatArray, counts: Any, most: Any, levels: Sequence[float]
+) -> tuple[float, int] | None:
+    """Return the number, with its rows, that may be a mean filled in for missing values.
+
+    It has digits behind the point that no other number has; or is in far more rows than those next
+    to it, and their mean.
+    """
+    if not len(most):
+        return None
+    inner = [at for at in most if counts[at] >= FEW and levels[1] < each[at] < levels[-2]]
+    for at in sorted(inner, key=lambda one: -counts[one])[:_MOST_CODES]:
+        rest, rows = np.delete(each, at), np.delete(counts, at)
+        finest = next((d for d in range(_DIGITS) if _are_of(rest, d)), None)
+        if finest is not None and not _are_of(each[at : at + 1], finest):
+            return float(each[at]), int(counts[at])
+        mean = float((rest * rows).sum() / rows.sum())
+        step = 0.0 if finest is None else 10.0**-finest
+        near = max(0.51 * step, 1e-9 * abs(mean))
+        if _is_lone(counts, at) and abs(each[at] - mean) <= near:
+            return float(each[at]), int(counts[at])
+    return None
+
+
+def _are_of(numbers: FloatArray, digits: int) -> bool:
+    """Return whether numbers have no more digits behind the point."""
+    scaled = numbers * 10.0**digits
+    return bool(np.abs(scaled - np.round(scaled)).max() <= 1e-6)
 
 
 def _in_order(numbers: FloatArray) -> bool:
@@ -275,6 +322,22 @@ def of_column(column: SourceColumn, facts: ColumnFacts) -> list[Fault]:
     return []
 
 
+def of_filled(column: SourceColumn, own: Sites) -> list[Fault]:
+    """Return the doubt that missing values of sites, "" for all rows, are filled with a mean."""
+    lines = []
+    for site, one in own.items():
+        if one.filled and not column.dates:
+            value, rows = one.filled
+            lines.append(f"{value:.7g} in {rows} of {one.rows} rows{f' of {site!r}' * bool(site)}")
+    if not lines:
+        return []
+    text = (
+        f"column {column.name}: {', '.join(lines[:_MOST_CODES])}, unlike the numbers next to it: "
+        "if it is a mean, filled in for missing values, leave these cells empty"
+    )
+    return [Fault(text, stops=False, of_sites=True)]
+
+
 def _may_be_ids(column: SourceColumn, facts: ColumnFacts) -> bool:
     return facts.ids or (facts.different and bool(_ID_WORDS & set(words(column.name))))
 
@@ -395,12 +458,19 @@ def of_each(
             ids.append(Fault(text, drop=(name,), stops=False))
             far = [one for one in far if one[0] != name]
     told = {name for name, _ in (*constant, *far)} | frequent
+    filled = [
+        fault
+        for one in columns
+        if one.name not in told
+        for fault in of_filled(one, facts[one.name])
+    ]
     zeros = [name for name, _ in far if 0.0 in dict(whole[name].far)]
     far += _of_zeros([one for one in columns if one.name not in told], values, zeros)
     return [
         *ids,
         *_some_lines(constant, "have one value in every row of a site, and others elsewhere"),
         *_some_lines(far, "have numbers far from all others"),
+        *filled,
     ]
 
 
@@ -585,19 +655,22 @@ def between(
             moments = {site: one.moments for site, one in own.items()}
             texts = of_days(moments) or _of_part_of_days(own)
         else:
-            moments = {site: one.moments for site, one in own.items()}
+            moments = _without_codes(own)
             texts = of_numbers(moments, {site: one.counts for site, one in own.items()})
             if column.name == label and not column.public:
                 texts += _of_kinds(own)
-            texts = texts or of_part(own) or _of_lost_signs(own) or _of_other_signs(own)
+            texts = texts or of_part(own) or _of_signs(own)
             if column.name != label:
-                texts = texts or _of_few_codes(own)
+                texts = texts or _of_few_codes(own) or _of_mixed_codes(own)
         found += [(column.name, f"column {column.name}: {text}") for text in texts]
     told = {name for name, _ in found}
     if label not in told and any(column.name == label for column in columns):
-        known = [one.name for one in columns if one.name not in {*told, label}]
-        trends = {name: {site: one.trend for site, one in facts[name].items()} for name in known}
-        found += turned(trends, label) or _of_steps(known, facts, label)
+        every = [one.name for one in columns if one.name != label]
+        known = [name for name in every if name not in told]
+        trends = {name: {site: one.trend for site, one in facts[name].items()} for name in every}
+        # Ranks are the same in another unit: a column that is named already tells of the label.
+        lines = [(name, text) for name, text in turned(trends, label) if name not in told]
+        found += lines or _of_steps(known, facts, label)
     known = [one.name for one in columns if one.name not in {*(name for name, _ in found), label}]
     if label not in {name for name, _ in found}:
         found += _of_ties(known, facts)
@@ -663,6 +736,8 @@ def _of_often(own: Sites, dates: str) -> list[str]:
             part, elsewhere = rows / one.rows, all_often[value] - rows
             if part < _OFTEN or _MORE_OFTEN * elsewhere > part * total or value in dict(one.far):
                 continue
+            if value not in one.lone:
+                continue
             if (one.rows / (one.rows + total)) ** rows < _CHANCE:
                 shown = str(np.datetime64(int(value), "D")) if dates else f"{value:.7g}"
                 found.append(f"{shown} in {rows} of {one.rows} rows of {site!r}")
@@ -674,45 +749,97 @@ def _of_often(own: Sites, dates: str) -> list[str]:
     ]
 
 
-def _of_lost_signs(own: Sites) -> list[str]:
-    """Return the doubt that numbers of a site lost their sign: none is negative, as some are at all
-    others, by more than chance, and the amounts are as large as those of the others."""
+def _of_signs(own: Sites) -> list[str]:
+    """Return the doubt that numbers of a site lost their sign, or have the other one: with the sign
+    of the others the amounts are alike.
+
+    None is negative, as some are at all others, by more than chance; or all are on the other side
+    of 0 than those of all others; or, of three sites or more, they are as the others' mirrored at
+    0, and are not so as they stand, as those of each two others are.
+    """
     known = {site: one for site, one in own.items() if one.levels}
-    bare = [site for site, one in known.items() if one.low >= 0]
-    others = [one for site, one in known.items() if site not in bare]
-    if len(bare) != 1 or not others or any(one.high <= 0 for one in others):
-        return []
-    rest, site = np.concatenate([one.levels for one in others]), known[bare[0]]
-    part = float((rest < 0).mean())
-    if part == 1 or (1 - part) ** site.rows > _CHANCE:
-        return []
-    ranks = np.searchsorted(np.sort(np.abs(rest)), site.levels) / len(rest)
-    if np.abs(ranks - _LEVELS).max() > _ALIKE:
-        return []
-    return [
-        f"no number of {bare[0]!r} is negative, {part:.0%} of all others are, and the amounts are "
-        "alike: if they lost their sign there, export them again with it"
-    ]
+    for site, one in known.items():
+        others = [other for name, other in known.items() if name != site]
+        if not others:
+            break
+        rest = np.concatenate([other.levels for other in others])
+        part = float((rest < 0).mean())
+        lost = one.low >= 0 and all(other.low < 0 < other.high for other in others)
+        if lost and (1 - part) ** one.rows <= _CHANCE:
+            if _unlike(np.abs(rest), one.levels) <= _ALIKE:
+                return [
+                    f"no number of {site!r} is negative, {part:.0%} of all others are, and the "
+                    "amounts are alike: if they lost their sign there, export them again with it"
+                ]
+            continue
+        below = one.high <= 0 and one.low < 0 and all(other.low >= 0 for other in others)
+        above = one.low >= 0 and one.high > 0 and all(other.high <= 0 for other in others)
+        mirrored = np.negative(one.levels[::-1])
+        if below or above:
+            turned_there = _unlike(rest, mirrored) <= 2 * _ALIKE
+        else:
+            turned_there = (
+                len(others) > 1
+                and _unlike(rest, mirrored) <= _ALIKE
+                and _unlike(rest, one.levels) >= _TURNED
+                and all(_unlike(rest, other.levels) <= _ALIKE for other in others)
+            )
+        if turned_there:
+            return [
+                f"{one.low:g} to {one.high:g} in {site!r}, with the other sign than all others, "
+                "and the amounts are alike: if the sign is reversed there, turn it round"
+            ]
+    return []
 
 
-def _of_other_signs(own: Sites) -> list[str]:
-    """Return the doubt that numbers of a site have the other sign: they are on the other side of 0
-    than all others, and the amounts are as large."""
-    known = {site: one for site, one in own.items() if one.levels}
-    below = [site for site, one in known.items() if one.high <= 0 and one.low < 0]
-    above = [site for site, one in known.items() if one.low >= 0 and one.high > 0]
-    if min(len(below), len(above)) != 1 or len(below) + len(above) < len(known):
-        return []
-    odd = below[0] if len(below) == 1 else above[0]
-    rest = np.concatenate([one.levels for site, one in known.items() if site != odd])
-    amounts = np.sort(np.abs(known[odd].levels))
-    ranks = np.searchsorted(np.sort(np.abs(rest)), amounts) / len(rest)
-    if np.abs(ranks - _LEVELS).max() > 2 * _ALIKE:
-        return []
-    return [
-        f"{known[odd].low:g} to {known[odd].high:g} in {odd!r}, with the other sign than all others"
-        ", and the amounts are alike: if the sign is reversed there, turn it round"
-    ]
+def _unlike(numbers: FloatArray, levels: Sequence[float] | FloatArray) -> float:
+    """Return how much the ranks of a site's numbers among others differ from those at the site."""
+    ranks = np.searchsorted(np.sort(numbers), levels) / len(numbers)
+    return float(np.abs(ranks - _LEVELS).max())
+
+
+def _without_codes(own: Sites) -> dict[str, Sequence[float]]:
+    """Return the moments of sites without numbers that may be codes at one of them: those far from
+    all others, and those beyond nine tenths of the rows that are in far more than the next ones."""
+    codes = {value for one in own.values() for value, _ in one.far}
+    codes |= {
+        value
+        for one in own.values()
+        for value in one.lone
+        if not one.levels[1] < value < one.levels[-2]
+    }
+    found: dict[str, Sequence[float]] = {}
+    for site, one in own.items():
+        number, mean, squares = one.moments
+        for value, rows in {**one.often, **dict(one.far)}.items():
+            rest = number - rows
+            if value in codes and rest > 0:
+                squares -= rows * (value - mean) ** 2 * number / rest
+                mean, number = (number * mean - rows * value) / rest, rest
+        found[site] = (number, mean, max(0.0, squares))
+    return found
+
+
+def _of_mixed_codes(own: Sites) -> list[str]:
+    """Return the doubt about a third code at one site, next to the two that all others have, in a
+    part of its rows, by more than chance: those of two kinds, such as 0, 1 and 1, 2, are mixed."""
+    sets = {site: frozenset(one.counts) for site, one in own.items() if one.rows >= _ENOUGH}
+    for site, values in sets.items():
+        others = [one for name, one in sets.items() if name != site]
+        if len(others) < 2 or len(set(others)) > 1 or len(others[0]) != 2:
+            continue
+        if not (others[0] < values and len(values) == 3 and len(sets) == len(own)):
+            continue
+        (third,) = values - others[0]
+        part = own[site].counts[third] / own[site].rows
+        total = sum(one.rows for one in own.values()) - own[site].rows
+        if part >= _MIXED and abs(third - sum(others[0]) / 2) <= 2 and lacked(part, total / 2):
+            return [
+                f"{third:g} in {own[site].counts[third]} of {own[site].rows} rows of {site!r}, and "
+                f"{', '.join(f'{one:g}' for one in sorted(others[0]))} alone in all others: if two "
+                "codes are mixed there, or it stands for missing values, write it as the others do"
+            ]
+    return []
 
 
 def _of_few_codes(own: Sites) -> list[str]:
@@ -739,7 +866,8 @@ def _of_few_codes(own: Sites) -> list[str]:
                 most = 2 * often[near[0]] if near else one.rows
                 if any(seen) or value not in (min(often), max(often)):
                     continue
-            if rows < 2 * most or not _more_often(rows / one.rows, share, one.rows):
+            alone = value in one.lone or rows >= 2 * most
+            if not alone or not _more_often(rows / one.rows, share, one.rows):
                 continue
             return [
                 f"{value:g} in {rows} of {one.rows} rows of {site!r}, far more often than numbers "

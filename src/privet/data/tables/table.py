@@ -68,6 +68,7 @@ from .sites import (
     of_broken,
     of_column,
     of_each,
+    of_filled,
     of_missing_classes,
     sites_of,
     with_trends,
@@ -361,6 +362,7 @@ def _of_sites(
             lines = of_missing_classes(column, facts_of_all) if column is label else []
             lines = lines or of_spelt(column, facts_of_all, classes=column is label)
             lines = lines or of_heaps(column, values[column.name], columns, values)
+            lines = lines or of_filled(column, {"": facts_of_all})
             lone = [] if lines or column is label else of_lone_text(column, facts_of_all)
             found |= {fault.text: fault for fault in lines + lone}
             if lone:

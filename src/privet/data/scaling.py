@@ -362,12 +362,12 @@ def several_units(sites: Mapping[str, Sequence[float]]) -> list[str]:
     """Return what to do where the numbers of one column may be in several units; nothing where
     they lie close enough together.
 
-    Sites are sorted by their means, and compared in pairs. Two whose means have one sign are apart
-    where these differ by 1.5 sums of their deviations and by half, as 37 and 98.6 degrees do, or by
-    1.28 with the same relative deviation, as haemoglobin in g/dl and mmol/l; or where they differ
-    by a factor of 4 or more, and by three standard errors, with about the same relative deviation,
-    as skewed quantities in mg/l and mg/dl do. Others are by 6 sums, where one mean is beyond 10, as
-    those of a longitude and a latitude. So are numbers with the other sign, standardised ones, and
+    Sites are sorted by their means. Two neighbours whose means have one sign are apart where these
+    differ by 1.5 sums of their deviations and by half, as 37 and 98.6 degrees do, or by 1.28 with
+    the same relative deviation, as haemoglobin in g/dl and mmol/l; or where they differ by a factor
+    of 4 or more, and by three standard errors, with about the same relative deviation, as skewed
+    quantities in mg/l and mg/dl do. Others are by 6 sums, where one mean is beyond 10, as those of
+    a longitude and a latitude. So are numbers with the other sign, standardised ones, and
     logarithms.
 
     Parameters
@@ -378,8 +378,7 @@ def several_units(sites: Mapping[str, Sequence[float]]) -> list[str]:
     known = {name: rows for name, rows in sites.items() if rows[0] >= _FEW and rows[2] > 0}
     groups: list[list[str]] = []
     for name in sorted(known, key=lambda name: known[name][1]):
-        # A site in between, such as one of both units, does not join those that are apart.
-        if not groups or any(_are_apart(known[one], known[name]) for one in groups[-1]):
+        if not groups or _are_apart(known[groups[-1][-1]], known[name]):
             groups.append([])
         groups[-1].append(name)
     if len(groups) < 2:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..dataset import Fault, LabelArray, some
 from ..source_column import ColumnFacts, Digests, RowDigests, SourceColumn
@@ -18,6 +19,11 @@ MANY = 20
 """Different values, or rows, from which two equal ones, or columns, are rarely so by chance."""
 _LEAST, _PART = 5, 0.02
 """Rows, and part of the rows, from which those that repeat others are doubted."""
+_NONE = 0.1
+"""Pairs of equal rows by chance, in expectation, up to which a few rows are enough."""
+_IN_ORDER, _DIFFERENT = 16, 8
+"""Rows in a row that stand again elsewhere in the same order, so many of them different, are a copy
+even of columns whose rows are often equal."""
 _MORE, _DEPENDENT = 10.0, 2 / 3
 """Pairs of equal rows are doubted from so many times those of columns of which the chance of equal
 values is taken to this power, which allows for columns that depend on each other."""
@@ -89,27 +95,62 @@ def of_repeats(rows: RowDigests, sites: LabelArray) -> list[Fault]:
     """Return the doubt that rows repeat more often than rows of independent columns would.
 
     The pairs of equal rows that chance makes are n (n - 1) / 2 times the product of the columns'
-    shares of equal pairs; the power 2/3 of the product allows for columns that depend.
+    shares of equal pairs; the power 2/3 of the product allows for columns that depend. Rows that
+    repeat in the same order are one, too, however often single ones are equal.
     """
-    count, digests = len(sites), rows.without(rows.ids)
-    if count < 2 or digests is None or not rows.varied - rows.ids:
-        return []
-    _, numbers, counts = np.unique(digests, return_inverse=True, return_counts=True)
-    more = int((counts - 1).sum())
-    pairs = float((counts * (counts - 1) / 2).sum())
-    expected = _chance(rows, rows.ids) ** _DEPENDENT * count**2 / 2
-    if more < max(_LEAST, _PART * count) or pairs < _MORE * expected:
-        return []
-    again = np.flatnonzero((counts > 1)[numbers])
-    where = sorted(map(str, np.unique(sites[again])))
-    kinds = {*zip(numbers[again].tolist(), sites[again].tolist(), strict=True)}
-    across = len(kinds) > len(np.unique(numbers[again]))
-    of = f" of {some(where)}{', and of different sites,' * across}" if len(set(sites)) > 1 else ""
-    text = (
-        f"{more} rows{of} repeat others in every column, more than by chance: they may be trained "
-        "on and held out; leave copies out, or name whose they are with person-column"
-    )
-    return [Fault(text, stops=False)]
+    count = len(sites)
+    for ids in dict.fromkeys((frozenset[str](), rows.ids)):
+        digests = rows.without(ids)
+        if count < 2 or digests is None:
+            continue
+        _, numbers, counts = np.unique(digests, return_inverse=True, return_counts=True)
+        pairs = float((counts * (counts - 1) / 2).sum())
+        expected = _chance(rows, ids) ** _DEPENDENT * count**2 / 2
+        again = (counts > 1)[numbers]
+        more = int((counts - 1).sum())
+        if not (rows.varied - ids and _are_many(more, pairs, expected, count)):
+            again = _in_order(digests)
+            more, in_order = int(again.sum()) // 2, " in the same order"
+            if not more:
+                continue
+        else:
+            in_order = ""
+        where = sorted(map(str, np.unique(sites[again])))
+        kinds = {*zip(numbers[again].tolist(), sites[again].tolist(), strict=True)}
+        across = len(kinds) > len(np.unique(numbers[again]))
+        of = f" of {some(where)}{', and of different sites,' * across}"
+        text = (
+            f"{more} rows{of if len(set(sites)) > 1 else ''} repeat others in every column"
+            f"{f' but {some(sorted(ids))}' * bool(ids)}{in_order}, more than by chance: they may "
+            "be trained on and held out; leave copies out, or name whose they are with "
+            "person-column"
+        )
+        return [Fault(text, stops=False)]
+    return []
+
+
+def _are_many(more: int, pairs: float, expected: float, count: int) -> bool:
+    """Return whether so many rows that repeat others, of so many, are a doubt."""
+    least = _LEAST if expected <= _NONE else max(_LEAST, _PART * count)
+    return more >= least and pairs >= _MORE * expected
+
+
+def _in_order(digests: Digests) -> NDArray[np.bool_]:
+    """Return which rows are in stretches of 16 that stand twice in the same order."""
+    window, length = digests, 1
+    while length < _IN_ORDER and len(window) > length:
+        # The odd factor makes the order of both halves count.
+        window = window[:-length] * np.uint64(0x9E3779B97F4A7C15 + 2 * length) + window[length:]
+        length *= 2
+    again = np.zeros(len(digests), dtype=bool)
+    if length < _IN_ORDER:
+        return again
+    _, numbers, counts = np.unique(window, return_inverse=True, return_counts=True)
+    for at in np.flatnonzero((counts > 1)[numbers] & (counts < MANY)[numbers]):
+        stretch = digests[at : at + _IN_ORDER]
+        if len(np.unique(stretch)) >= _DIFFERENT:
+            again[at : at + _IN_ORDER] = True
+    return again
 
 
 def between_rows(tables: Mapping[str, RowDigests]) -> list[Fault]:
@@ -117,6 +158,13 @@ def between_rows(tables: Mapping[str, RowDigests]) -> list[Fault]:
     `of_repeats`: of two tables, the chance that values are equal is at most the root of the product
     of both shares."""
     ids = frozenset[str]().union(*(one.ids for one in tables.values()))
+    for left_out in dict.fromkeys((frozenset[str](), ids)):
+        if found := _between_rows(tables, left_out):
+            return found
+    return []
+
+
+def _between_rows(tables: Mapping[str, RowDigests], ids: frozenset[str]) -> list[Fault]:
     known = {name: left for name, one in tables.items() if (left := one.without(ids)) is not None}
     same = {frozenset(tables[name].alike) for name in known}
     if len(known) < 2 or len(same) > 1:
@@ -136,9 +184,8 @@ def between_rows(tables: Mapping[str, RowDigests]) -> list[Fault]:
     where = [names[one] for one in np.unique(of[again])]
     each = sizes * np.sqrt([_chance(tables[name], ids) ** _DEPENDENT for name in names])
     expected = float(each.sum() ** 2 - (each**2).sum()) / 2
-    if not where or pairs < _MORE * expected:
-        return []
-    if more < max(_LEAST, _PART * min(len(known[name]) for name in where)):
+    least = min((len(known[name]) for name in where), default=0)
+    if not where or not _are_many(more, pairs, expected, least):
         return []
     text = (
         f"{more} rows stand in more than one of {some(where)}, alike in every column"

@@ -94,6 +94,7 @@ def of_part(sites: Mapping[str, ColumnFacts]) -> list[str]:
         step, middle = float(high.mean() - low.mean()), float(others.mean())
         unit = any(abs(step - math.log(one)) < max(0.04, wide / 4) for one in _UNITS)
         alike = all(wide / 1.6 < one.std() < 1.3 * wide for one in (low, high))
+        alike &= all(2 * len(np.unique(one)) > len(one) for one in (low, high))  # no limit
         near = min(abs(float(one.mean()) - middle) for one in (low, high)) < wide / 2
         if unit and alike and near and step > 2.0 * _between(np.sort(others)):
             few, more = sorted((low, high), key=len)

@@ -158,7 +158,7 @@ def _of_numbers(numbers: FloatArray) -> ColumnFacts:
         _far(each, counts),
         {float(each[at]): int(counts[at]) for at in most},
         levels,
-        lone=tuple(float(each[at]) for at in most if _is_lone(counts, at)),
+        lone=tuple(float(each[at]) for at in most if _is_lone(counts, int(at))),
         filled=_filled(each, counts, most, levels),
     )
 
@@ -798,20 +798,22 @@ def _unlike(numbers: FloatArray, levels: Sequence[float] | FloatArray) -> float:
     return float(np.abs(ranks - _LEVELS).max())
 
 
-def _without_codes(own: Sites) -> dict[str, Sequence[float]]:
+def _without_codes(own: Sites) -> dict[str, tuple[float, ...]]:
     """Return the moments of sites without numbers that may be codes at one of them: those far from
-    all others, and those beyond nine tenths of the rows that are in far more than the next ones."""
-    codes = {value for one in own.values() for value, _ in one.far}
-    codes |= {
+    all others, and those beyond nine tenths of the rows that are in far more than the next ones.
+    """
+    often = {site: {**one.often, **dict(one.far)} for site, one in own.items()}
+    codes = {
         value
-        for one in own.values()
-        for value in one.lone
-        if not one.levels[1] < value < one.levels[-2]
+        for site, one in own.items()
+        for value in (*one.lone, *dict(one.far))
+        if not (one.levels and one.levels[1] < value < one.levels[-2])
+        and not all(value in known for known in often.values())  # amounts that may be 0
     }
-    found: dict[str, Sequence[float]] = {}
+    found: dict[str, tuple[float, ...]] = {}
     for site, one in own.items():
         number, mean, squares = one.moments
-        for value, rows in {**one.often, **dict(one.far)}.items():
+        for value, rows in often[site].items():
             rest = number - rows
             if value in codes and rest > 0:
                 squares -= rows * (value - mean) ** 2 * number / rest

@@ -100,7 +100,7 @@ _COLUMN_SHAPE = Entries(
         "name": str,
         "categories": Items(str),
         **dict.fromkeys(("origin", "unit"), float),
-        **dict.fromkeys(("range", "seen", "missing"), Items(float)),
+        **dict.fromkeys(("range", "seen", "missing", "codes"), Items(float)),
         **dict.fromkeys(("gap", "zeros"), bool),
         **dict.fromkeys(("dates", "censored"), str),
     },
@@ -225,6 +225,8 @@ def _to_json(encoding: Encoding) -> dict[str, Any]:
             one["dates"] = column.dates
         if column.censored:
             one["censored"] = column.censored
+        if column.codes:
+            one["codes"] = list(column.codes)
         columns.append(one)
         at += column.width
     label = encoding.label
@@ -249,6 +251,7 @@ def _from_json(document: Mapping[str, Any]) -> Encoding:
             zeros=one.get("zeros", False),
             dates=one.get("dates", ""),
             censored=one.get("censored", ""),
+            codes=tuple(one.get("codes", ())),
         )
         rest = 0 if column.categories else 1
         origin += [one.get("origin", 0.0)] * rest + [0.0] * (column.width - rest)
@@ -411,7 +414,8 @@ class Model:
 
         Numbers far outside of a column's range are named in a warning of the log, as the model
         extrapolates there: by more than half of its width, or negative, or 0, where the training
-        had none or all were well above. So are values that are read as missing.
+        had none or all were well above. So are values that are read as missing, and numbers that
+        the training did not have where its few skip some, as codes do.
 
         Parameters
         ----------
@@ -452,6 +456,9 @@ class Model:
         found = f"column {name}: row {first + 1}{more}: {values[int(first)].as_py()}"
         if "seen" not in column:
             return f"{found} is unknown, and read as a missing value"
+        if "codes" in column:
+            known = ", ".join(f"{code:g}" for code in column["codes"])
+            return f"{found} is none of the training's codes {known}, and is read as a quantity"
         low, high = column["seen"]
         return (
             f"{found} is far outside of the training's range [{low:g}, {high:g}]: the prediction "

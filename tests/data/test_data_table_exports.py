@@ -476,3 +476,21 @@ def test_codes_of_missing_values_are_marked_in_new_rows(
     assert "column q: row 5: agre is unknown, and read as a missing value" in caplog.text
     with pytest.raises(DataError, match="column q: row 5: 'agre' is not one of the categories"):
         model.predicted(new)
+
+
+def test_a_code_between_those_of_the_training_is_marked_in_new_rows(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    draw = np.random.default_rng(8)
+    own = {"thal": draw.choice([3, 6, 7], N), "visits": draw.poisson(2, N)}
+    path = csv(tmp_path / "a.csv", rows(**own))
+    keys = {"dataset": "csv", "num-agents": 2, "num-server-rounds": 2, "baseline-seconds": 0.0}
+    model = load_model(
+        run_inline({**keys, "data-path": str(path), "output-dir": str(tmp_path)}, "run").folder
+    )
+    new = pd.DataFrame({"x": 0.0, "thal": [3, 7, 5, 8], "visits": [0, 1, 2, 3]})
+    with caplog.at_level(logging.WARNING, "flwr.privet"):
+        marked = model.predicted(new)["extrapolated"]
+    assert marked.tolist() == ["", "", "thal", "thal"]
+    said = "column thal: row 3 and 1 more rows: 5 is none of the training's codes 3, 6, 7, and is"
+    assert said in caplog.text

@@ -203,3 +203,54 @@ def test_a_limit_of_detection_is_no_part_in_another_unit() -> None:
             numbers = np.where(draw.random(rows) < part, least, numbers)
             sites |= facts_of(column, pa.array(numbers.round(3)), {site: slice(None)})
         assert not of_part(sites)
+
+
+def test_alike_lines_of_several_tables_are_one_after_those_that_weigh_more(tmp_path: Path) -> None:
+    tables = {}
+    for at, name in enumerate(SITES):
+        draw = np.random.default_rng(at)
+        counts = {column: draw.integers(20, 60, COUNT) for column in ("p", "q", "r")}
+        rare = draw.random(COUNT) < 0.03
+        gaps = {column: np.where(rare, 999, numbers) for column, numbers in counts.items()}
+        tables[name] = patients(at).assign(**gaps, patient=range(at, COUNT + at))
+    tables["graz"]["weight"] = (tables["graz"].weight * 2.2046).round(1)
+    lines = found_by(tmp_path, "tables", **tables)
+    assert [line.count("999 in") for line in lines] == [0, 3, 0]
+    assert lines[0].startswith("column weight: about ")
+    files = ", ".join(str(tmp_path / f"{name}.csv") for name in SITES)
+    assert lines[1].startswith(f"{files}: columns p (999 in ")
+    assert "far from all other numbers: if it stands for missing values" in lines[1]
+    assert "column patient: a different whole number" in lines[2]
+
+
+def test_a_table_that_differs_is_compared_by_name_where_all_three_differ(tmp_path: Path) -> None:
+    sexes = {"bern": ["f", "m"], "graz": ["w", "m"], "linz": ["1", "m"]}
+    tables = {
+        name: patients(at).assign(sex=np.resize(sexes[name], COUNT))
+        for at, name in enumerate(SITES)
+    }
+    files = {name: str(csv(tmp_path / f"{name}.csv", one)) for name, one in tables.items()}
+    shown = privet("data", *files.values()).out.splitlines()
+    for name, texts in {"graz": "m, w", "linz": "1, m"}.items():
+        line = f"- {files[name]}: has sex = {texts}, 'bern.csv' sex = f, m"
+        assert any(one.startswith(line) for one in shown), shown
+    csv(tmp_path / "linz.csv", tables["linz"].assign(sex=tables["bern"].sex))
+    assert (
+        f"- {files['graz']}: has sex = m, w, the others sex = f, m"
+        in privet("data", *files.values()).out
+    )
+
+
+def test_codes_are_no_ids_and_ids_that_repeat_may_be_of_persons(tmp_path: Path) -> None:
+    draw = np.random.default_rng(1)
+    table = patients(1).assign(
+        discharge_disposition_id=draw.choice([1, 3, 6, 11, 18], COUNT),
+        uniquepid=[f"073-{one}" for one in draw.integers(100, 300, COUNT)],
+    )
+    path = csv(tmp_path / "a.csv", table)
+    shown = privet("data", str(path)).out
+    assert "uniquepid: if it says whose a row is, person-column keeps" in shown
+    assert "5 different numbers in 400 rows, rather codes than ids, are used as a quan" in shown
+    assert shown.strip().endswith("person-column=uniquepid")
+    shown = privet("data", str(csv(path, table.rename(columns={"uniquepid": "code"})))).out
+    assert "leave them out if they are ids, set person-column if they say whose a row is" in shown

@@ -304,8 +304,10 @@ def _is_file(word: str) -> bool:
 
 
 def _list_faults(heading: str, faults: Iterable[Fault], left: str = "") -> None:
+    from privet.data.tables.faults import together
+
     print(heading)
-    for text in dict.fromkeys(fault.text for fault in faults):
+    for text in together(((), fault.text) for fault in faults):
         print(f"- {text}")
     if left:
         print(f"- {left}")

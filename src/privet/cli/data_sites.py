@@ -11,6 +11,7 @@ from .config import given_keys
 
 if TYPE_CHECKING:
     from privet.data import Dataset
+    from privet.data.dataset import Fault
     from privet.data.meaning import Meaning
 
 _SCALED = (
@@ -72,22 +73,27 @@ def _doubts(
 
     ``lacking`` has lines on categories that a table lacks, by name of the column.
     """
+    from privet.data.tables.faults import together
     from privet.data.tables.sites import between_tables
 
-    between, told = list[str](), set[str]()
+    between: list[Fault] = []
+    told = set[str]()
     if len(tables) > 1:
-        folder = os.path.commonpath([os.path.dirname(os.path.abspath(file)) for file in files])
-        short = {os.path.relpath(file, folder): data for file, data in tables.items()}
-        between = [one.text for one in between_tables(short)]
-        told = {text.partition(":")[0] for text in between}
+        short = _short(files)
+        between = between_tables({short[file]: data for file, data in tables.items()})
+        told = {one.text.partition(":")[0] for one in between}
     own: dict[str, list[str]] = {}
+    weights = {one.text: one.weight for one in between}
     named = told | {f"column {name}" for name, _ in lacking}
     for file, data in tables.items():
         for one in data.doubts:
             if not (one.of_sites and one.text.partition(":")[0] in named):
                 own.setdefault(one.text, []).append(file)
-    lines = [f"{', '.join(known[:_SHOWN])}{_more(known)}: {text}" for text, known in own.items()]
-    return [*lines, *(line for name, line in lacking if f"column {name}" not in told), *between]
+                weights[one.text] = one.weight
+    lines: list[tuple[Sequence[str], str]] = [(known, text) for text, known in own.items()]
+    lines += [((), line) for name, line in lacking if f"column {name}" not in told]
+    lines += [((), one.text) for one in between]
+    return together(sorted(lines, key=lambda one: -weights.get(one[1], 2)))
 
 
 def refused(files: Sequence[str], given: Mapping[str, Any]) -> dict[str, str]:
@@ -117,9 +123,17 @@ def _enrolled(files: Sequence[str], given: Mapping[str, Any]) -> _Enrolled:
     tables = {file: one for file, one in read.items() if not isinstance(one, str)}
     agreed = agreement({file: meaning.text for file, (meaning, _) in tables.items()})
     differences = dict.fromkeys(files, "")
+    short = _short(files)
+    others = agreed.like({short[file]: meaning.text for file, (meaning, _) in tables.items()})
     for file, (meaning, _) in tables.items():
-        differences[file] = agreed.unfit(meaning.text, "the others")
+        differences[file] = agreed.unfit(meaning.text, others)
     return _Enrolled(tables, faulty, agreed.meaning, differences)
+
+
+def _short(files: Sequence[str]) -> dict[str, str]:
+    """Return how lines name files, from the folder that all are in."""
+    folder = os.path.commonpath([os.path.dirname(os.path.abspath(file)) for file in files])
+    return {file: os.path.relpath(file, folder) for file in files}
 
 
 def _order(one: Meaning, base: Meaning) -> tuple[str, dict[str, str]]:

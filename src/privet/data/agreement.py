@@ -61,6 +61,13 @@ class Agreement:
         found = meaning and meaning.difference(self.meaning)
         return found.between("has", others) if found else ""
 
+    def like(self, statements: Mapping[str, str]) -> str:
+        """Return how a line names the sites of this encoding, by whose statements they are: "the
+        others" where they are all but one, or most, else their names."""
+        same = [name for name, text in statements.items() if text and not self.unfit(text, "")]
+        few = len(statements) - len(same) > 1 and 2 * len(same) <= len(statements)
+        return some(same) if few else "the others"
+
     def taken_by(self, own: Meaning) -> Meaning | Difference:
         """Return a site's encoding in the form of this one, or in what it differs."""
         if self.meaning is not None:

@@ -115,10 +115,10 @@ def _are_codes(counts: Counts) -> bool:
     step = math.gcd(*(int(high - low) for low, high in pairwise(values)))
     if {values[0], -values[-1]} & {0.0, 1.0, step} or values[0] == -values[-1]:
         return True
-    return step == 1 and values[0] > 0 and values[-1] <= _LARGEST and _skip(counts)
+    return step == 1 and values[0] > 0 and values[-1] <= _LARGEST and skip(counts)
 
 
-def _skip(counts: Counts) -> bool:
+def skip(counts: Counts) -> bool:
     """Return whether rows skip a whole number between two others, as codes do, by more than chance:
     a count that lies between two others is not rarer than both."""
     rows = sum(counts.values())

@@ -122,6 +122,9 @@ class Fault:
         sites says nothing more.
     of_sites : bool
         Whether comparing sites says the same, where it says anything of the column.
+    weight : int
+        2 where a model learns what is wrong, or what it cannot know, 1 where single values may be
+        none, else 0: doubts of more weight are told first.
     """
 
     text: str
@@ -130,6 +133,7 @@ class Fault:
     stops: bool = True
     of_values: bool = True
     of_sites: bool = False
+    weight: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -154,7 +154,7 @@ def _far(coded: FloatArray, column: SourceColumn) -> Any:
     """Return in which rows a column's number is far outside of the training's range.
 
     It is by more than `FAR` widths outside, or negative where no number of the training was, or 0
-    where all were well above, as codes of missing values are.
+    where all were well above, as codes of missing values are; or none of the training's codes.
     """
     low, high = column.low, column.high
     if column.categories or column.public or low > high:
@@ -163,6 +163,8 @@ def _far(coded: FloatArray, column: SourceColumn) -> Any:
     marked = (numbers < low - FAR * width) | (numbers > high + FAR * width)
     if not column.dates and low >= 0:
         marked |= (numbers < 0) | ((numbers == 0) & (low > _ABOVE * width))
+    if column.codes:
+        marked |= ~(np.isin(numbers, column.codes) | np.isnan(numbers))
     return marked
 
 

@@ -42,7 +42,7 @@ from .meaning import Meaning, digest
 from .partitions import PARTITIONS, partition
 from .prepared import Share, prepared
 from .settings import DATA_KEYS, INTERCEPT, PRIVACY_KEYS, DataSettings
-from .tables.faults import command
+from .tables.faults import command, together
 from .tables.values import is_number
 
 log = logging.getLogger("flwr.privet")
@@ -382,7 +382,7 @@ def doubts_of(keys: Mapping[str, Any], dataset: Dataset) -> tuple[str, ...]:
     ``keys`` are the run-config keys that it was read by, with underscores.
     """
     path = keys["data_path"]
-    lines = [f"{path}: {doubt.text}" for doubt in dataset.doubts]
+    lines = together(([str(path)], doubt.text) for doubt in dataset.doubts)
     if lines:
         drop = any(doubt.drop or doubt.keys for doubt in dataset.doubts)
         what = "the keys that leave out what is doubtful" if drop else "to look at them again"

@@ -35,6 +35,8 @@ class SourceColumn:
         Of numbers, as the schema states it, which sites compare; empty where it states none.
     censored : str
         Of numbers, what bounds such as <5 become: "bound" or "half", else empty.
+    codes : tuple of float
+        The few whole numbers that records have, where they skip some, as codes do; else empty.
     """
 
     name: str
@@ -48,6 +50,7 @@ class SourceColumn:
     dates: str = ""
     unit: str = ""
     censored: str = ""
+    codes: tuple[float, ...] = ()
 
     @property
     def width(self) -> int:

@@ -276,6 +276,8 @@ class Session:
     """What the columns of the coordinator's own data mean, as its agents state theirs."""
     encoding: Agreement = field(default_factory=Agreement)
     """What the columns of all agents mean; they were told where theirs differed."""
+    others: str = "the others"
+    """How a line names the agents that have it."""
     settled: bool = False
     """Whether it is known what the columns of all agents mean."""
     encoding_sent: str = ""
@@ -437,7 +439,7 @@ class Session:
         if stated and stated != agreed.text and not is_statement(stated):
             return "what it says of its columns cannot be read"
         if agreed.text and not agreed.has(stated):
-            others = "the coordinator's data" if self.leader else "the others"
+            others = "the coordinator's data" if self.leader else self.others
             return agreed.unfit(stated, others) or (
                 "does not take the encoding that was agreed on: build its problem by "
                 "privet.data.problem_from_context"
@@ -455,6 +457,7 @@ class Session:
         if all(map(is_own, stated.values())):  # the coordinator's data are of another kind
             self.leader = ""
         self.encoding = agreement(stated, self.leader, self.roster.spare(self.layout.dim))
+        self.others = self.encoding.like(stated)
         self.settled = True
         self._tell_of_columns(stated)
         others = [name for name, text in stated.items() if not self.encoding.has(text)]

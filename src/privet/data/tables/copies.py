@@ -86,7 +86,7 @@ def of_copies(table: Any, files: LabelArray) -> list[Fault]:
                     f"{other} and {name} have the same rows, which are used twice, trained on and "
                     "held out: if one is a copy, take it out of the folder"
                 )
-                return [Fault(text, stops=False)]
+                return [Fault(text, stops=False, weight=2)]
         known[ends].append((str(name), rows))
     return []
 
@@ -125,7 +125,7 @@ def of_repeats(rows: RowDigests, sites: LabelArray) -> list[Fault]:
             "be trained on and held out; leave copies out, or name whose they are with "
             "person-column"
         )
-        return [Fault(text, stops=False)]
+        return [Fault(text, stops=False, weight=2)]
     return []
 
 
@@ -192,7 +192,7 @@ def _between_rows(tables: Mapping[str, RowDigests], ids: frozenset[str]) -> list
         f"{f' but {some(sorted(ids))}' * bool(ids)}, more than by chance: they are trained on more "
         "than once; leave copies out"
     )
-    return [Fault(text, stops=False)]
+    return [Fault(text, stops=False, weight=2)]
 
 
 def _chance(rows: RowDigests, ids: Collection[str]) -> float:

@@ -97,7 +97,7 @@ def of_header(names: Iterable[str], table: Any) -> list[Fault]:
         f"the first row may be a record, and not the names of the columns: {what}; put a row with "
         "the names above it"
     )
-    return [Fault(text, stops=False)]
+    return [Fault(text, stops=False, weight=2)]
 
 
 def of_files(counts: Mapping[str, int], test: str, unread: Sequence[str]) -> list[Fault]:
@@ -146,11 +146,20 @@ def of_ids(
             continue
         drop: tuple[str, ...] = (column.name,)
         keys: dict[str, str] = {}
-        if called & _IDS:
+        persons = bool(called & _PERSONS) or names_persons(column.name)
+        if called & _IDS and not persons and distinct <= MANY and VARIED * distinct <= rows:
+            if column.categories:
+                continue
+            drop = ()
+            text = (
+                f"{distinct} different numbers in {rows} rows, rather codes than ids, are used as "
+                "a quantity: list them as texts in a schema, and each is a category"
+            )
+        elif called & _IDS or persons:
             text = (
                 f"{distinct} ids in {rows} rows, so that rows of one may be trained on and held out"
             )
-            if called & _PERSONS or column.name.lower() == "id":
+            if persons:
                 text = f"{text}; if it says whose they are, person-column keeps them together"
                 if not person:
                     drop, keys, person = (), {"person-column": column.name}, True
@@ -275,7 +284,8 @@ def of_signs(columns: Iterable[SourceColumn], table: Any, points: Mapping[str, s
 
 def names_persons(name: str) -> bool:
     """Return whether a column is called as one of persons is."""
-    return bool(set(words(name)) & _PERSONS) or name.lower() == "id"
+    each = {word.removeprefix("unique") for word in words(name)}
+    return bool(each & _PERSONS) or name.lower() == "id"
 
 
 def of_spellings(name: str, ids: LabelArray | None) -> list[Fault]:
@@ -321,7 +331,7 @@ def of_leaks(
             text = (
                 f"column {column.name}: {says}: if it is known only when the label is, leave it out"
             )
-            faults.append(Fault(text, drop=(column.name,), stops=False))
+            faults.append(Fault(text, drop=(column.name,), stops=False, weight=2))
     return faults
 
 
@@ -525,7 +535,7 @@ def of_survival(
                     f"which no feature knows beforehand: for survival take {ways}, for classes "
                     "leave it out"
                 )
-                return [Fault(text, drop=(column.name,), stops=False, of_values=False)]
+                return [Fault(text, drop=(column.name,), stops=False, of_values=False, weight=2)]
     if set(words(label.name)) & _DURATIONS and not label.categories and label.low >= 0:
         for column in inputs:
             two = len(column.categories) == 2 or {column.low, column.high} in (
@@ -537,7 +547,7 @@ def of_survival(
                     f"column {label.name}: beside {column.name} it may be the time to an event, "
                     f"which ends too early where it is censored: for survival take {ways}"
                 )
-                return [Fault(text, drop=(column.name,), stops=False, of_values=False)]
+                return [Fault(text, drop=(column.name,), stops=False, of_values=False, weight=2)]
     return []
 
 

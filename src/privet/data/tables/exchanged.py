@@ -67,7 +67,7 @@ def of_exchanged(
                 f"{second[fit][0]:g}, both fit when exchanged alone: if they are swapped there, "
                 "exchange them"
             )
-            found.append(Fault(text, stops=False))
+            found.append(Fault(text, stops=False, weight=2))
     return found
 
 

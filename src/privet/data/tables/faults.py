@@ -29,6 +29,8 @@ INFINITE = ("refuse", "missing", "drop")
 MOST_CLASSES = 20
 """Whole numbers of more values than this are a quantity, not classes."""
 MOST_CATEGORIES = 100
+_FILES, _COLUMNS = 4, 12
+"""Files, and columns, that a line names."""
 CHOSEN = "COLUMN"
 """Stands for the name that the user is to choose."""
 DATES_TEXT = (
@@ -83,6 +85,46 @@ def command(path: str, keys: Mapping[str, Any]) -> str:
             given = json.dumps(value) if re.fullmatch(_NO_TEXT, value) else value
             words.append(f"{name.replace('_', '-')}={given}")
     return shlex.join(words)
+
+
+def together(lines: Iterable[tuple[Sequence[str], str]]) -> list[str]:
+    """Return lines on columns, each with the files that it is about: of those with the same way
+    out one, where they are three or more, with the columns and what is in each."""
+    known, groups = list(lines), dict[str, list[tuple[Sequence[str], str, str]]]()
+    parts = [re.fullmatch(r"column (.+?): (.+?): (.+)", text) for _, text in known]
+    for (files, _), part in zip(known, parts, strict=True):
+        if part:
+            groups.setdefault(part[3], []).append((files, part[1], part[2]))
+    found: dict[str, None] = {}
+    for (files, text), part in zip(known, parts, strict=True):
+        group = groups.get(part[3], []) if part else []
+        alike = part is not None and len(group) > 2
+        every = list(dict.fromkeys(file for one in group for file in one[0])) if alike else files
+        where = f"{', '.join(every[:_FILES])}{_more(every, _FILES)}: " if every else ""
+        found[where + (_of_several(group, part[3]) if part and alike else text)] = None
+    return list(found)
+
+
+def _of_several(group: Sequence[tuple[Sequence[str], str, str]], way: str) -> str:
+    """Return one line on columns with the same way out; of several files the first is told."""
+    first: dict[str, str] = {}
+    several = len({*(tuple(files) for files, _, _ in group)}) > 1
+    for files, name, said in group:
+        what, comma, rest = said.partition(", ")
+        what = f"{what} of {files[0]}" if several else what
+        first.setdefault(name, f"{what}{comma}{rest}")
+    ends = {said.partition(", ")[2] for said in first.values()}
+    shown = list(first)[:_COLUMNS]
+    if len(ends) == 1:
+        each = [f"{name} ({first[name].partition(', ')[0]})" for name in shown]
+        end = "".join(f": {one}" for one in ends if one)
+        return f"columns {', '.join(each)}{_more(first, _COLUMNS)}{end}: {way}"
+    each = [f"{name}: {first[name]}" for name in shown]
+    return f"columns {'; '.join(each)}{_more(first, _COLUMNS)}: {way}"
+
+
+def _more(known: Collection[str], shown: int) -> str:
+    return f" and {len(known) - shown} more" if len(known) > shown else ""
 
 
 # ------------------------------------------------------------------ keys that mend
@@ -274,8 +316,9 @@ def categories_of(values: Any) -> list[str]:
             rows=_rows_of(values, odd),
         )
     if len({re.sub(r"\d+([.,]\d+)*", "", text) for text in categories}) == 1:
+        own = ", set person-column if they say whose a row is" * (len(categories) < rows)
         raise UnfitError(
-            f"texts that differ in a number, such as {first}: leave them out if they are ids, "
+            f"texts that differ in a number, such as {first}: leave them out if they are ids{own}, "
             "write the numbers alone if they are quantities, or list them in a schema if categories"
         )
     if len(categories) > min(MOST_CATEGORIES, rows / 2):

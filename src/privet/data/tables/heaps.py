@@ -73,7 +73,7 @@ def of_heaps(
         f"column {column.name}: about {_middle(fewer)} in {len(fewer)} of {len(known)} rows, and "
         f"about {_middle(more)} in the others: if these are in two units, convert them to one"
     )
-    return [Fault(text, stops=False, of_sites=True)]
+    return [Fault(text, stops=False, of_sites=True, weight=2)]
 
 
 def of_part(sites: Mapping[str, ColumnFacts]) -> list[str]:

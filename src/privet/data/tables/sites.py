@@ -34,8 +34,8 @@ _ENOUGH = 20
 """Rows from which all numbers of one node say something of their unit, or of their kind."""
 _PART = 100.0
 """All numbers within this part of what a schema states are rather in another unit."""
-_MOST_LINES = 5
-"""Columns that are named each by a line where one thing is doubtful about many."""
+_MOST_GROUPS = 5
+"""Groups of categories that a line names."""
 _MOST_GAPS = 4
 """Groups of far numbers at most: 999, 9999 and an error are three."""
 _MOST_CODES = 3
@@ -335,7 +335,7 @@ def of_filled(column: SourceColumn, own: Sites) -> list[Fault]:
         f"column {column.name}: {', '.join(lines[:_MOST_CODES])}, unlike the numbers next to it: "
         "if it is a mean, filled in for missing values, leave these cells empty"
     )
-    return [Fault(text, stops=False, of_sites=True)]
+    return [Fault(text, stops=False, of_sites=True, weight=1)]
 
 
 def _may_be_ids(column: SourceColumn, facts: ColumnFacts) -> bool:
@@ -468,8 +468,8 @@ def of_each(
     far += _of_zeros([one for one in columns if one.name not in told], values, zeros)
     return [
         *ids,
-        *_some_lines(constant, "have one value in every row of a site, and others elsewhere"),
-        *_some_lines(far, "have numbers far from all others"),
+        *_lines(constant, 1),
+        *_lines(far, 1),
         *filled,
     ]
 
@@ -578,13 +578,8 @@ def _of_zeros(
     return found
 
 
-def _some_lines(found: Sequence[tuple[str, str]], what: str) -> list[Fault]:
-    """Return a doubt for each of several columns, and one for the others where they are many."""
-    shown = len(found) if len(found) == _MOST_LINES + 1 else _MOST_LINES
-    lines = [text for _, text in found[:shown]]
-    if more := [name for name, _ in found[shown:]]:
-        lines.append(f"the columns {some(more)} {what}, too")
-    return [Fault(text, stops=False) for text in lines]
+def _lines(found: Sequence[tuple[str, str]], weight: int) -> list[Fault]:
+    return [Fault(text, stops=False, weight=weight) for _, text in found]
 
 
 # ------------------------------------------------------------------ between sites
@@ -622,7 +617,7 @@ def between_tables(tables: Mapping[str, Dataset]) -> list[Fault]:
     told = {name for name, _ in constant}
     digests = {site: one.row_digests for site, one in tables.items() if one.row_digests}
     return [
-        *_some_lines(constant, "have one value in every row of a site, and others elsewhere"),
+        *_lines(constant, 1),
         *between([one for one in columns if one.name not in told], facts, label),
         *between_rows(digests),
     ]
@@ -674,7 +669,7 @@ def between(
     known = [one.name for one in columns if one.name not in {*(name for name, _ in found), label}]
     if label not in {name for name, _ in found}:
         found += _of_ties(known, facts)
-    return _some_lines(found, "differ between sites")
+    return _lines(found, 2)
 
 
 def _of_steps(
@@ -953,7 +948,7 @@ def _of_parted(column: SourceColumn, own: Sites, test: str, what: str) -> list[s
         several = 0  # rather each has few of the classes than a code of its own
     if len(groups) > 1 and (mixed or several > 1):
         each = " and ".join(
-            f"{some(values)} in {some(where)} alone" for where, values in groups[:_MOST_LINES]
+            f"{some(values)} in {some(where)} alone" for where, values in groups[:_MOST_GROUPS]
         )
         return [f"the {names} {each}: {same}"]
     kinds = len(set(map(frozenset, sets.values())))

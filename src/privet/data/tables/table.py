@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from privet.core.errors import did_you_mean
 
 from .. import meaning, scaling
+from ..codes import skip
 from ..dataset import (
     DENSE_BYTES,
     DataError,
@@ -217,7 +218,7 @@ def load_table(source: Source) -> Dataset:
         data_dependent=_dependence(source, schema),
         source_columns=tuple(columns),
         encoding=encoding,
-        doubts=tuple(faults),
+        doubts=tuple(sorted(faults, key=lambda one: -one.weight)),
         facts=facts,
         row_digests=digests if source.alone else None,
         meaning=means,
@@ -642,8 +643,10 @@ def _columns(
                     faults += of_broken(column, as_numbers(read[name]))
             elif source.alone and not public and column.categories and column.constant:
                 column = replace(column, zeros=True)
-            columns.append(column)
             facts |= facts_of(column, read[name], {name: slice(None)})
+            if not (column.public or column.categories) and skip(counts := facts[name].counts):
+                column = replace(column, codes=tuple(counts))
+            columns.append(column)
             if name != label:
                 faults += of_column(column, facts[name])
         except UnfitError as error:

@@ -109,7 +109,7 @@ def of_repeats(rows: RowDigests, sites: LabelArray) -> list[Fault]:
         again = (counts > 1)[numbers]
         more = int((counts - 1).sum())
         if not (rows.varied - ids and _are_many(more, pairs, expected, count)):
-            again = _in_order(digests)
+            again = _in_order(digests) if more >= _IN_ORDER else np.zeros(count, dtype=bool)
             more, in_order = int(again.sum()) // 2, " in the same order"
             if not more:
                 continue

@@ -90,7 +90,8 @@ def command(path: str, keys: Mapping[str, Any]) -> str:
 def together(lines: Iterable[tuple[Sequence[str], str]]) -> list[str]:
     """Return lines on columns, each with the files that it is about: of those with the same way
     out one, where they are three or more, with the columns and what is in each."""
-    known, groups = list(lines), dict[str, list[tuple[Sequence[str], str, str]]]()
+    known = list(dict.fromkeys((tuple(files), text) for files, text in lines))
+    groups: dict[str, list[tuple[Sequence[str], str, str]]] = {}
     parts = [re.fullmatch(r"column (.+?): (.+?): (.+)", text) for _, text in known]
     for (files, _), part in zip(known, parts, strict=True):
         if part:

@@ -365,8 +365,7 @@ def test_many_columns_that_differ_are_few_lines(tmp_path: Path) -> None:
     data = load("csv", data_path=tmp_path, intercept=False)
     assert len(data.doubts) == 30
     (line, _) = doubts_of({"data_path": str(tmp_path)}, data)
-    assert line.startswith(
-        f"{tmp_path}: columns c0: about 7.01 in 'bern' and about 701 in 'graz'; "
-    )
+    start = f"{tmp_path}: columns c0 (about 7.01 in 'bern' and about 701 in 'graz'), c1 (about "
+    assert line.startswith(start)
     assert ", c11 (about " in line
     assert " and 18 more: if their units differ" in line

@@ -174,8 +174,8 @@ def _filled(
 ) -> tuple[float, int] | None:
     """Return the number, with its rows, that may be a mean filled in for missing values.
 
-    It has digits behind the point that no other number has; or is in far more rows than those next
-    to it, and their mean.
+    It has digits behind the point that no other number has; or is the mean of the others, and in far
+    more rows than these.
     """
     if not len(most):
         return None
@@ -188,7 +188,8 @@ def _filled(
         mean = float((rest * rows).sum() / rows.sum())
         step = 0.0 if finest is None else 10.0**-finest
         near = max(0.51 * step, 1e-9 * abs(mean))
-        if _is_lone(counts, at) and abs(each[at] - mean) <= near:
+        # Of numbers that some rows have rounded, many are so; a mean is one alone.
+        if _is_lone(counts, at) and counts[at] > 2 * rows.max() and abs(each[at] - mean) <= near:
             return float(each[at]), int(counts[at])
     return None
 

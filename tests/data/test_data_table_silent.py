@@ -156,7 +156,8 @@ def test_a_block_of_rows_copied_in_order_is_named_where_single_rows_are_often_eq
     table = table.assign(label=draw.choice(["ill", "well"], 600))
     assert table.duplicated().sum() > 400
     sort = table.sort_values(list(table.columns))
-    for honest in (table, sort, pd.concat([table, table.iloc[5:12]])):
+    design = pd.concat([table.iloc[:40]] * 6)
+    for honest in (table, sort, design, pd.concat([table, table.iloc[5:12]])):
         assert "repeat" not in doubts(read(csv(tmp_path / "a.csv", honest)))
     copied = pd.concat([table, table.iloc[4:59]])
     text = doubts(read(csv(tmp_path / "a.csv", copied)))

@@ -136,7 +136,8 @@ def _are_many(more: int, pairs: float, expected: float, count: int) -> bool:
 
 
 def _in_order(digests: Digests) -> NDArray[np.bool_]:
-    """Return which rows are in stretches of 16 that stand twice in the same order."""
+    """Return which rows are in stretches of 16 that stand twice in the same order; those that do
+    so again and again are of a design."""
     window, length = digests, 1
     while length < _IN_ORDER and len(window) > length:
         # The odd factor makes the order of both halves count.
@@ -146,7 +147,7 @@ def _in_order(digests: Digests) -> NDArray[np.bool_]:
     if length < _IN_ORDER:
         return again
     _, numbers, counts = np.unique(window, return_inverse=True, return_counts=True)
-    for at in np.flatnonzero((counts > 1)[numbers] & (counts < MANY)[numbers]):
+    for at in np.flatnonzero((counts == 2)[numbers]):
         stretch = digests[at : at + _IN_ORDER]
         if len(np.unique(stretch)) >= _DIFFERENT:
             again[at : at + _IN_ORDER] = True

@@ -174,8 +174,8 @@ def _filled(
 ) -> tuple[float, int] | None:
     """Return the number, with its rows, that may be a mean filled in for missing values.
 
-    It has digits behind the point that no other number has; or is the mean of the others, and in far
-    more rows than these.
+    It has digits behind the point that no other number has; or is the mean of the others, and in
+    far more rows than these.
     """
     if not len(most):
         return None

@@ -185,8 +185,7 @@ def load_table(source: Source) -> Dataset:
     *inputs, label = columns
     facts = _of_all_rows(facts, columns, values)
     faults += _faults_of_values(source, columns, values, table, files)
-    faults += of_signs(columns, table, rows.points)
-    faults += of_exchanged(inputs, values, facts)
+    faults += of_signs(columns, table, rows.points) + of_exchanged(inputs, values, facts)
     ids = _texts_of(table, source.id_column)
     faults += _of_sites(_undoubted(columns, faults), values, facts, files, ids)
     agreed = meaning.Meaning.from_text(source.agreed) if source.agreed else None

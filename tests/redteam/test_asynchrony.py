@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -163,3 +164,32 @@ def test_a_resume_with_no_round_left_states_what_was_out(tmp_path: Path) -> None
     before = resumed(checkpoint=file)
     after = resumed(resume=load(tmp_path), checkpoint=file)
     assert all(after[name] >= count for name, count in before.items())
+
+
+# ---------------------------------------------------------------------- replies of no use
+
+
+class Garbles(LateGrid):
+    """An agent's replies to messages of rounds speak another version of the protocol."""
+
+    def pull_messages(self, message_ids: Any) -> Any:
+        replies = list(super().pull_messages(message_ids))
+        for reply in replies:
+            agent, kind = self.agents[reply.metadata.src_node_id], reply.metadata.message_type
+            if reply.has_content() and (agent, kind) == (2, "train"):
+                record = reply.content["privet"]
+                about = json.loads(record["about"])
+                record["about"] = json.dumps({**about, "version": about["version"] + 1})
+        return replies
+
+
+@pytest.mark.parametrize("share", [{}, {"asynchronous": False, "late_replies": "fold"}])
+def test_a_late_reply_that_is_no_upload_costs_what_its_agent_was_asked_for(
+    share: dict[str, Any],
+) -> None:
+    """It may come in a later round than its request, and its agent has computed."""
+    grid = Garbles(PROBLEMS, seconds)
+    strategy = fed_plt(**share, **({"round_timeout": 9.0, "buffer": 0} if share else {}))
+    play(strategy, grid, 6)
+    assert grid.computed[2] > 0
+    assert stated(strategy).get("2", 0) == grid.computed[2]

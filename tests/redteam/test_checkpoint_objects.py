@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from privet.core import ConfigError, RunError
 from privet.core.errors import HopelessError
 from privet.rounds.keep import place
 from privet.rounds.keep.checkpoint import FILE_NAME, Checkpoint, load
+from privet.rounds.keep.journal import Request
 from privet.rounds.keep.place import CONTINUED, take_place
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPFedSGD, FedPLT
@@ -211,3 +214,63 @@ def test_no_run_goes_on_over_the_files_of_another(
         start(other, 4, resume=source, private=private)
     assert {path.name: path.read_bytes() for path in tmp_path.glob("*.*")} == before
     assert not (source.parent / CONTINUED).exists()
+
+
+# ---------------------------------------------------------------------- agents of later rounds
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_an_agent_that_enrolled_after_the_checkpoint_is_charged_though_it_is_away(
+    tmp_path: Path, back: bool
+) -> None:
+    """The checkpoint has nothing of it: the journal says by what numbers it was asked."""
+    files, killed = tmp_path / "run", tmp_path / "killed"
+    asked: Counter[str] = Counter()
+    alive: Counter[str] = Counter()
+    files.mkdir()
+
+    def play(folder: Path, kill: int = 0, **options: Any) -> Any:
+        nodes = [{"partition-id": one, "num-partitions": AGENTS} for one in range(AGENTS)]
+        grid = Counting(app_of(logistic_agents(AGENTS), "dp-fedsgd"), nodes)
+        grid.asked = asked
+        newest = max(grid.online)
+        grid.online.discard(newest)
+
+        def watch(done: Any, _: Any) -> None:
+            if done.round == 2 and (kill or back):
+                grid.online.add(newest)
+            if done.round == kill:  # what a process that is killed now leaves
+                shutil.copytree(files, killed)
+                alive.update(asked)
+                raise Stopped
+
+        strategy = DPFedSGD(
+            clip=1.0, noise_scale=0.5, num_agents=AGENTS - 1, min_agents=1, patience=0.0
+        )
+        return strategy.start(
+            grid,
+            ArrayRecord({"x": Array(np.zeros(4))}),
+            num_rounds=6,
+            checkpoint=folder / FILE_NAME,
+            checkpoint_every=10,
+            observers=[watch],
+            log_rounds=False,
+            **options,
+        )
+
+    with pytest.raises(Stopped):
+        play(files, kill=4)
+    assert alive["2"] == 2
+    result = play(killed, resume=killed / FILE_NAME)
+    stated = {name: account.messages for name, account in result.privacy.agents.items()}
+    assert stated == dict(asked)
+    assert (asked["2"] > alive["2"]) is back
+
+
+def test_a_request_to_an_agent_of_whom_nothing_is_known_ends_the_resume(tmp_path: Path) -> None:
+    file = tmp_path / FILE_NAME
+    with pytest.raises(Stopped):
+        start(file, 4, 2, asked=Counter())
+    saved = load(file)
+    with pytest.raises(HopelessError, match="round 3 asked agents 7, of whom neither"):
+        start(file, 4, resume=replace(saved, where=None, requests=[Request(3, ("7",))]))

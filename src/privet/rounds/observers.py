@@ -424,6 +424,8 @@ class Checkpoints(Observer):
             log.warning("%s: %s", self.path, line)
         else:
             run.saved = Saved(self._round, run.saved.failures)
+            if run.private:
+                run.session.roster.note_saved(run.session.roster.agents)
 
     def _with_history(self, checkpoint: Checkpoint) -> Checkpoint:
         manifest = {**checkpoint.manifest, "history": self.history.digest}

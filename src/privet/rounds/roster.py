@@ -404,6 +404,8 @@ class Roster:
     """Agents that may have stated an account of a ledger file that is not joined yet."""
     changes: Changes = field(default_factory=Changes)
     """What the next checkpoint has to hold."""
+    saved: dict[str, tuple[str, str]] = field(default_factory=dict, repr=False, compare=False)
+    """``facts`` and ``own`` of the agents of the newest checkpoint of a private run."""
     unfit: dict[int, Unfit] = field(default_factory=dict)
     """By node, an agent whose model does not fit, while the encoding of the run is not known: what
     it differs in says why."""
@@ -441,6 +443,16 @@ class Roster:
             places = {name: place for place, name in enumerate(sort_names(self.agents))}
             self._sorted = self.agents, places
         return places
+
+    def note_saved(self, agents: Mapping[str, EnrolledAgent]) -> None:
+        """Note what the newest checkpoint has of the agents."""
+        self.saved = {name: (agent.facts, agent.own) for name, agent in agents.items()}
+
+    def unsaved(self, names: Iterable[str]) -> dict[str, list[Any]]:
+        """Return the table of those of these agents that the newest checkpoint has otherwise."""
+        agents = ((name, self.agents[name]) for name in names)
+        new = {n: one for n, one in agents if self.saved.get(n) != (one.facts, one.own)}
+        return columns(new) if new else {}
 
     def connected(self, name: str) -> bool:
         """Whether the agent's node was connected when the nodes were last listed."""

@@ -346,7 +346,9 @@ class Run:
             recipients = tuple(names)
             agents = max(1, len(recipients)) if self.collector.masked else 1
             settings = encode_settings(self.half.settings())
-            self.journal.add(request, Request(self.opened.number, recipients, agents, settings))
+            enrolled = self.session.roster.unsaved(recipients)
+            what = Request(self.opened.number, recipients, agents, settings, enrolled)
+            self.journal.add(request, what)
         return request
 
     def try_again(self, few: TooFewError, grid: Grid) -> list[Message]:

@@ -92,16 +92,16 @@ def of_reply(opened: OpenRound, name: str, reply: Reply, task: Task | None = Non
     """
     half, session = opened.half, opened.session
     agent, position = session.roster.agents[name], session.roster.positions[name]
+    version = task.version if task else opened.number
     if reply.content is None:
         if not reply.is_from_agent:
-            note_lost(opened, name, reply.code)
+            note_lost(opened, name, reply.code, number=version)
         raise NoReplyError(reply.failure)
     opened.tally.bytes_up += content_bytes(reply.content)
     if is_need_state(reply.content):
         kept = half.recovery_of(session.state, position, session.start) is not None
         agent.held, agent.tag = (), agent.tag if kept else 0
         raise UploadError("does not hold its state; the next message restores it")
-    version = task.version if task else opened.number
     update = read_cost(opened, name, reply.content, version)
     upload = update.arrays()
     statistics = session.statistics_of(upload.pop(BUFFERS, None))

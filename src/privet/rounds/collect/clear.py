@@ -10,12 +10,12 @@ import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from privet.core import RunError, mapped
+from privet.core import RunError
 from privet.wire.contract import is_need_state
 
 from ..exchange import EngineGrid, Reply
 from ..roster import Question
-from .accept import accept_reply, accept_rows, accepted, fold_accepted, of_reply, of_together
+from .accept import accept_reply, accept_rows, fold_accepted, of_together
 from .ask import messages_for
 from .collector import Collector
 from .outcome import Folded, require
@@ -108,18 +108,12 @@ class ClearUploads(Collector):
         return sent | messages_for(opened, others, force=True)
 
     def take(self, opened: OpenRound, name: str, reply: Message) -> bool:
-        """Accept a reply as it comes; if it cannot be accepted, ``fold`` reports why."""
+        """Accept or drop a reply as it comes."""
         known = name in opened.session.roster.positions
         if not known or not reply.has_content() or is_need_state(reply.content):
             return False
-        tally, before = opened.tally, opened.tally.bytes_up
-        try:
-            with np.errstate(over="ignore", invalid="ignore"):  # of uploads that are refused then
-                tally.uploads[name] = accepted(opened, of_reply(opened, name, Reply(reply.content)))
-        except Exception:
-            tally.bytes_up = before
-            return False
-        mapped.release()
+        with np.errstate(over="ignore", invalid="ignore"):  # of uploads that are refused then
+            accept_reply(opened, name, Reply(reply.content), opened.tally.refused)
         return True
 
     def fold(self, opened: OpenRound, replies: Mapping[str, Reply]) -> Folded:
@@ -132,7 +126,7 @@ class ClearUploads(Collector):
             accepted uploads stay in the round's tally for another try.
         """
         tally, places = opened.tally, opened.session.roster.positions
-        failures = dict(tally.absent)
+        failures = {**tally.absent, **tally.refused}
         together, tally.together = tally.together, []
         asked = {*tally.messages, *tally.missing, *replies} & places.keys()
         with np.errstate(over="ignore", invalid="ignore"):  # of uploads that are refused then

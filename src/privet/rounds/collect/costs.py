@@ -1,8 +1,8 @@
 """What the replies of a round cost their agents: stated, charged without a reply, or refused.
 
-An agent charges its own ledger before it computes, and states its account in its reply. `read` and
-`read_cost` take that over, also from uploads that are not folded; `note_lost` charges a reply that
-never came.
+An agent charges its own ledger before it computes, and states its account in its reply. `read_cost`
+takes that over, also from uploads that are not folded; `note_lost` charges a reply that never came,
+or that cannot be read.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 
 from flwr.app import RecordDict
 
-from privet.core import NotFiniteError, PrivetError, UploadError, WireError
+from privet.core import NotFiniteError, PrivetError, UploadError
 from privet.core.errors import one_line
 from privet.kernel import AgentLedger
 from privet.wire import Update
@@ -38,21 +38,27 @@ class NoReplyError(UploadError):
         self.failure = failure
 
 
-def read_cost(opened: OpenRound, name: str, content: RecordDict, number: int) -> Update:
+def read_cost(
+    opened: OpenRound, name: str, content: RecordDict, number: int, summed: int = 1
+) -> Update:
     """Return an agent's upload of a round, and note the cost that it states.
 
-    Its release is charged even if it is not folded.
+    Its release is charged even if it is not folded: as it was asked for, where the reply states
+    nothing that can be kept. ``summed`` agents are in its sum, if uploads are masked.
 
     Raises
     ------
     WireError
         If it is not an upload of this round.
     AccountError
-        If its account cannot be kept. ``dropped`` charges what was asked for, and asks the agent no
-        more.
+        If its account cannot be kept. The agent is asked no more.
     """
     half, session = opened.half, opened.session
-    update = read_update(content, half.name, half.version, number)
+    try:
+        update = read_update(content, half.name, half.version, number)
+    except Exception:
+        note_lost(opened, name, CLIENT_APP_FAILED, summed, number=number)
+        raise
     if not half.agent.private:  # there is no cost: an account would be the agent's alone
         update = update._replace(ledger="", epsilon=math.inf)
     stated = opened.tally.stated
@@ -61,7 +67,10 @@ def read_cost(opened: OpenRound, name: str, content: RecordDict, number: int) ->
         ledger, enrolled = update.ledger, len(agents)
         why = upload_fault(half, agents[name], ledger, number, noises, enrolled=enrolled)
         if why:
-            raise AccountError(f"the account that it states cannot be used: {why}")
+            why = f"the account that it states cannot be used: {why}"
+            note_lost(opened, name, CLIENT_APP_FAILED, summed, number=number, as_before=False)
+            session.roster.leave_out(name, why, any_node=True)  # it would bring nothing
+            raise AccountError(why)
     note_cost(opened, name, update, computed=False)
     return update
 
@@ -69,8 +78,8 @@ def read_cost(opened: OpenRound, name: str, content: RecordDict, number: int) ->
 def read_masked(opened: OpenRound, name: str, content: RecordDict, agents: int) -> Update:
     """Return an agent's upload to a sum of so many agents, as `read_cost`.
 
-    Where its account cannot be kept it is charged as asked and asked no more. Its upload stays in
-    the sum all the same: another attempt would cost every other agent a release.
+    Where its account cannot be kept, its upload stays in the sum all the same: another attempt
+    would cost every other agent a release.
 
     Raises
     ------
@@ -80,9 +89,9 @@ def read_masked(opened: OpenRound, name: str, content: RecordDict, agents: int) 
         If its number of examples is not the one its agent is enrolled with.
     """
     try:
-        update = read_cost(opened, name, content, opened.number)
+        update = read_cost(opened, name, content, opened.number, agents)
     except AccountError as error:
-        dropped(opened, name, error, agents)
+        dropped(opened, name, error)
         update = read_update(content, opened.half.name, opened.half.version, opened.number)
         charged = opened.session.roster.agents[name].ledger
         update = update._replace(ledger=charged, epsilon=0.0)
@@ -144,12 +153,18 @@ def largest_stated(opened: OpenRound) -> float:
 
 
 def note_lost(
-    opened: OpenRound, name: str, code: int, agents: int = 1, *, as_before: bool = True
+    opened: OpenRound,
+    name: str,
+    code: int,
+    agents: int = 1,
+    *,
+    number: int = 0,
+    as_before: bool = True,
 ) -> None:
     """Charge a reply that may have left and did not arrive, until the agent reports itself.
 
-    ``agents`` were to be in its sum, if uploads are masked; ``as_before`` is that of
-    `expected_release`.
+    ``agents`` were to be in its sum, if uploads are masked; ``number`` is the round in which it was
+    asked, 0 for this one; ``as_before`` is that of `expected_release`.
 
     The agent's next account replaces this one. Until then it counts in the run's account, and is
     sent to an agent that has lost its own.
@@ -161,7 +176,8 @@ def note_lost(
     if code == NODE_UNAVAILABLE:  # it may be back before the nodes are listed again
         roster.doubtful.add(name)
     agent, noises = roster.agents[name], opened.session.noises
-    release = expected_release(half, agent, opened.number, agents, noises, as_before=as_before)
+    number = number or opened.number
+    release = expected_release(half, agent, number, agents, noises, as_before=as_before)
     if release is None:
         return
     roster.note_ledger(name, with_lost(agent.ledger, release))
@@ -184,24 +200,14 @@ def require_number(opened: OpenRound, name: str, sent: int) -> None:
     raise UploadError(f"upload of {sent} examples by an agent enrolled with {enrolled}")
 
 
-def dropped(opened: OpenRound, name: str, error: Exception, agents: int = 1) -> Failure:
-    """Log why an agent's reply is not folded, and return the failure.
-
-    ``agents`` are those of its sum, if uploads are masked.
-    """
-    roster = opened.session.roster
-    if isinstance(error, AccountError):
-        note_lost(opened, name, CLIENT_APP_FAILED, agents, as_before=False)
-        # What it is charged for brings nothing.
-        roster.leave_out(name, str(error), any_node=True)
-    elif isinstance(error, WireError) and opened.tally.unanswered.get(name):  # its cost is not read
-        note_lost(opened, name, CLIENT_APP_FAILED, agents)
+def dropped(opened: OpenRound, name: str, error: Exception) -> Failure:
+    """Log why an agent's reply is not folded, and return the failure."""
     known = isinstance(error, PrivetError)
     why = one_line(str(error) if known else f"reply cannot be used ({error!r})")
     log.warning("round %d: agent %s dropped: %s", opened.number, name, why, exc_info=not known)
     if isinstance(error, NoReplyError):
         if error.failure.code is FailureCode.ENROL_AGAIN:
-            roster.doubtful.add(name)
+            opened.session.roster.doubtful.add(name)
         return error.failure
     infinite = isinstance(error, NotFiniteError)
     return Failure(FailureCode.NOT_FINITE if infinite else FailureCode.DROPPED, why)

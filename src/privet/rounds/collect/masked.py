@@ -194,7 +194,7 @@ class MaskedSums(Collector):
                     updates[name] = _read(opened, attempt, name, opened.reply(name, replies))
                     words = ring.from_bytes(updates[name].payload, expected)
                 except Exception as error:  # whatever an agent sends costs its reply only
-                    failures[name] = dropped(opened, name, error, len(attempt.names))
+                    failures[name] = dropped(opened, name, error)
                     self._note_spoiled(opened, name)
                     continue
                 if total is None:

@@ -74,6 +74,8 @@ class Tally:
         By agent, a reply without content in place of the one that did not come.
     absent : dict of str to Failure
         Why a chosen agent is not asked.
+    refused : dict of str to Failure
+        Why an upload that was read as it came is not folded.
     awaited : set of str
         Agents that did not answer themselves, so that asking again may help.
     uploads : dict of str to Accepted
@@ -115,6 +117,7 @@ class Tally:
     together: list[Together] = field(default_factory=list)
     missing: dict[str, Reply] = field(default_factory=dict)
     absent: dict[str, Failure] = field(default_factory=dict)
+    refused: dict[str, Failure] = field(default_factory=dict)
     awaited: set[str] = field(default_factory=set)
     uploads: dict[str, Accepted] = field(default_factory=dict)
     spool: mapped.Spool | None = None
@@ -211,6 +214,7 @@ class OpenRound:
         tally.since, tally.tries, tally.used = time.monotonic(), 0, 0.0
         tally.awaited.clear()
         tally.missing.clear()
+        tally.refused.clear()
 
     def carry_over(self, failed: OpenRound) -> None:
         """Take over clock, costs, byte counts and notes of a failed try of this round."""

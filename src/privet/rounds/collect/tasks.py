@@ -416,11 +416,11 @@ class Tasks(ClearUploads):
             opened.tally.awaited.add(name)
             return
         if task.reply is not None and task.reply.content is not None:
-            with suppress(WireError, AccountError):
+            with suppress(WireError, AccountError):  # it is charged then, too
                 read_cost(opened, name, task.reply.content, task.version)
-                opened.tally.awaited.add(name)
-                return
-        note_lost(opened, name, NO_REPLY)
+            opened.tally.awaited.add(name)
+            return
+        note_lost(opened, name, NO_REPLY, number=task.version)
 
 
 def local_steps(half: ServerHalf[Any], agent: EnrolledAgent, key: str) -> int:

@@ -32,12 +32,17 @@ from privet.kernel.ledger import append, sync_directory
 
 
 class Request(NamedTuple):
-    """A request of a round: its recipients, the agents to be in a sum, and the settings sent."""
+    """A request of a round: its recipients, the agents to be in a sum, and the settings sent.
+
+    ``enrolled`` is the table of those recipients that no checkpoint has as they are now
+    (`roster.columns`): what they were asked could not be charged without it.
+    """
 
     round: int
     names: tuple[str, ...]
     agents: int = 1
     settings: str = "{}"
+    enrolled: Mapping[str, Any] = {}
 
 
 class Journal:
@@ -331,7 +336,13 @@ def read_journal(
                     requests.clear()
             else:
                 names, agents, settings = entry["names"], entry["agents"], entry["settings"]
-                request = Request(int(entry["round"]), tuple(names), int(agents), str(settings))
+                request = Request(
+                    int(entry["round"]),
+                    tuple(names),
+                    int(agents),
+                    str(settings),
+                    dict(entry.get("enrolled", {})),
+                )
                 requests[process, int(entry["request"])] = request
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             raise _unknown(path, after, f"line {number} is damaged") from None

@@ -82,7 +82,7 @@ def take_place(
             _begin(left, saved.journal_end, source, goes_on=_run_of(checkpoint))
         _begin(journal, end)
     except OSError as error:
-        raise RunError(f"{journal.path}: {said_of(error)}") from None
+        raise RunError(f"{journal.path} cannot be written: {error.strerror}") from None
     return journal
 
 

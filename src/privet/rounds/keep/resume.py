@@ -124,11 +124,13 @@ def resumed(
     """
     with _as_damage():
         half, agents = _restored(half, session, saved, asked)
+        session.roster.note_saved(agents)
+        asked_since = _add_asked(agents, saved.requests)
         if isinstance(grid, EngineGrid):
             if saved.node_states:
                 grid.restore_node_states(saved.node_states)
             session.tasks = restored(saved.manifest.get("tasks", []), saved.tasks)
-    _enrol_again(half, options, session, grid, agents, stopping)
+    _enrol_again(half, options, session, grid, agents, asked_since, stopping)
     half = with_open_settings(half, options, session)
     log_misfits(half, options, session)
     if means_privacy(half.settings()):
@@ -242,17 +244,47 @@ def _require_same(
         session.remark(f"resume: {LIBRARY_VERSION} {library} -> {library_version()}")
 
 
+def _add_asked(agents: dict[str, EnrolledAgent], requests: Iterable[Request]) -> list[str]:
+    """Add what the journal has of agents to those of a checkpoint; return the names of new ones.
+
+    They enrolled, or stated other public numbers, after the checkpoint and were asked then.
+
+    Raises
+    ------
+    HopelessError
+        If nothing is known of an agent that was asked.
+    """
+    new = []
+    for request in requests:
+        for name, agent in (from_columns(request.enrolled) if request.enrolled else {}).items():
+            if name not in agents:
+                agents[name] = agent
+                new.append(name)
+            elif (stated := (agent.facts, agent.own)) not in agents[name].terms:
+                agents[name].earlier += (stated,)
+        if unknown := set(request.names) - agents.keys():
+            names = listed(sort_names(unknown))
+            raise HopelessError(
+                f"resume: round {request.round} asked agents {names}, of whom neither the "
+                "checkpoint nor the journal has the public numbers: what they have spent is not "
+                "known"
+            )
+    return new
+
+
 def _enrol_again(
     half: ServerHalf[Any],
     options: RunOptions,
     session: Session,
     grid: Grid,
     agents: Mapping[str, EnrolledAgent],
+    asked_since: Iterable[str],
     stopping: threading.Event,
 ) -> None:
     """Wait for the agents of a checkpoint, and give those that are there their places.
 
     Those that have not come back stay in the roster, absent (raises ``RunError`` for too few).
+    ``asked_since`` are the names of those of whom the checkpoint's state has nothing.
     """
     roster = session.roster
     least = max(options.min_agents, options.min_available_nodes)
@@ -260,7 +292,8 @@ def _enrol_again(
     wait_for_return(grid, agents, options.wanted_nodes, least, *wait, stopping)
     roster.holders = {name: agent.node for name, agent in agents.items()}
     enrol_connected(half, options, session, grid, stopping, options.patience)
-    take_in(half, session, roster.merge(agents, question(half, options, session)))
+    new = roster.merge(agents, question(half, options, session))
+    take_in(half, session, sort_names({*new, *asked_since}))
     keep_unclaimed(half, session)
     leave_out(session, unreadable_agents(half, options, session))
     if means_privacy(half.settings()) and options.unattended:
@@ -280,8 +313,7 @@ def _charge_lost(half: ServerHalf[Any], session: Session, grid: Grid, saved: Che
         changed = count_lost(half, roster, lost, put_back, session.noises)
     session.state = half.resumed(session.state, [request.round for request in saved.requests])
     for name in (name for request in saved.requests for name in request.names):
-        if name in roster.agents:
-            roster.agents[name].tasks += 1  # those of the checkpoint are counted already
+        roster.agents[name].tasks += 1  # those of the checkpoint are counted already
     if isinstance(grid, EngineGrid) and changed:
         grid.restore_node_states(changed)
 
@@ -313,9 +345,7 @@ def count_lost(
     for request in requests:
         then = half.with_settings(decode_settings(request.settings))
         for name in request.names:
-            agent = roster.agents.get(name)
-            if agent is None:
-                continue
+            agent = roster.agents[name]
             release = expected_release(then, agent, request.round, request.agents, noises)
             if release is not None:
                 lost.add(name)

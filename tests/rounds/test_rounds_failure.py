@@ -199,6 +199,7 @@ def test_a_client_app_that_stopped_responding_has_the_likely_reasons() -> None:
     texts = {name: failure.text for name, failure in found.history[1].failures.items()}
     assert texts["0"].startswith(f"error {flowers.code}: ClientApp stopped responding")
     assert "its process ended, or a large model's state" in texts["0"]
+    assert texts["0"].endswith("state-path in the node config keeps it on the node's disk")
     assert texts["1"] == "error 2: its ClientApp raised"
 
 

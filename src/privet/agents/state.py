@@ -1,4 +1,4 @@
-"""Privacy-critical: an agent's state, the last two rounds, in Flower's context or in a file.
+"""Privacy-critical: an agent's state, the last two rounds, in Flower's context and in a file.
 
 Two states are kept because the agent cannot know whether its reply arrived: every message names
 the round the server accepted last, and the agent goes on from exactly that one.
@@ -22,6 +22,8 @@ from privet.wire.flower_internals import held_by
 from privet.wire.records import config_record
 
 STATE_RECORD = "privet.state"
+IN_FILE = "in-file"
+"""The latest round of the state in the node's file, in a record that has no states of its own."""
 PRIVATE_RECORD = "privet.private"
 """Set in the context's state of a node that was enrolled in a private run."""
 
@@ -136,16 +138,29 @@ class AgentState(NamedTuple):
 
 
 def read_state(context: Context) -> AgentState:
-    """Return the agent's state from the context, else from ``state-path``, else an empty one.
+    """Return the agent's state from the context or from ``state-path``, else an empty one.
+
+    Of a large state the context has the account alone, and of which round the file's must be: an
+    older one, or that of another run, is not gone on from.
 
     Raises
     ------
     WireError
         If the file is damaged.
     """
-    record = held_by(context.state).get(STATE_RECORD)
-    if isinstance(record, ConfigRecord):
-        return AgentState.from_record(record)
+    record: Any = held_by(context.state).get(STATE_RECORD)
+    if record is None:
+        return _in_file(context)
+    held = AgentState.from_record(record)
+    if not (latest := int(record.get(IN_FILE, 0))):
+        return held
+    found = _in_file(context)
+    usable = found.experiment == held.experiment and max(found.rounds, default=0) >= latest
+    return found if usable else held
+
+
+def _in_file(context: Context) -> AgentState:
+    """Return what ``state-path`` holds (raises ``WireError`` where it is damaged)."""
     path = state_path(context.node_config)
     if path is None or not path.exists():
         return AgentState()
@@ -193,5 +208,13 @@ dropped once it is decoded."""
 
 
 def keep_state(context: Context, state: AgentState) -> None:
-    """Store the state in the context alone."""
-    held_by(context.state)[STATE_RECORD] = state.to_record()
+    """Store the state in the context alone; a large one that is in the node's file stays there.
+
+    Flower moves the context from the SuperNode to the process of a message and back.
+    """
+    large = sum(map(len, state.states)) > LARGE
+    in_file = large and state_path(context.node_config) is not None
+    record = (state._replace(rounds=(), states=()) if in_file else state).to_record()
+    if in_file:
+        record[IN_FILE] = max(state.rounds)
+    held_by(context.state)[STATE_RECORD] = record

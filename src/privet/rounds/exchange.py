@@ -37,7 +37,7 @@ NO_ANSWER = "ClientApp stopped responding"
 """Flower's error text for a ClientApp that ended, or was too slow to pass its reply on."""
 STATE_IN_MESSAGES = (
     "its process ended, or a large model's state, which Flower passes on at every message, took "
-    "too long on its way"
+    "too long on its way: state-path in the node config keeps it on the node's disk"
 )
 NOT_OURS = -2
 """Code of the reply of such a ClientApp, not one of Flower's."""

@@ -89,6 +89,10 @@ class Server(ServerHalf[State]):
     state = State
     restarts: ClassVar[bool] = True
     no_server_optimizer: ClassVar[str] = ""
+    no_adaptive_step: ClassVar[str] = (
+        "its step holds the agents' duals, which would be rescaled: use fed-dyn or scaffold, or "
+        "momentum"
+    )
     last: ClassVar[str] = "center"
 
     agent: Agent = field(default_factory=Agent)

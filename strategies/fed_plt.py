@@ -109,8 +109,8 @@ class Server(ServerHalf[State]):
     last: ClassVar[str] = "center"
     no_server_optimizer: ClassVar[str] = ""
     no_adaptive_step: ClassVar[str] = (
-        "its y is the mean of the agents' z_i, which would stay behind; momentum works, and so "
-        "does scaffold"
+        "its y is the mean of the agents' z_i, which would stay behind: use fed-dyn or scaffold, "
+        "or momentum"
     )
 
     agent: SplittingAgent = field(default_factory=Agent)

@@ -17,6 +17,7 @@ from privet.core import Algorithm, ConfigError, registered
 from privet.core.key import setting
 from privet.problems import L2, RidgeRegression, minimize
 from privet.rounds.half import HalfState, ServerHalf
+from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import grid_of
 from privet.strategies import LED, FedDyn, FedPDM, FedPLT, PrimalDualStrategy, Scaffold
@@ -138,8 +139,54 @@ def test_the_limit_stays_the_methods_own(kind: Any, keys: Any, momentum: float) 
     assert np.allclose(result.arrays["x"].numpy(), OPTIMUM, atol=1e-7)
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "yogi"])
+@pytest.mark.parametrize("kind", [FedDyn, Scaffold])
+def test_the_limit_of_adaptive_steps_is_the_methods_own(kind: Any, optimizer: str) -> None:
+    own = {"fed_dyn_alpha": 1.0} if kind is FedDyn else {}
+    strategy = kind(
+        num_agents=3, server_optimizer=optimizer, server_learning_rate=0.5, server_tau=1.0,
+        **STEADY, **own,
+    )  # fmt: skip
+    start = ArrayRecord({"x": Array(np.zeros(DIM))})
+    grid = grid_of(strategy.half.name, PROBLEMS)
+    result = strategy.start(grid, start, num_rounds=400, log_rounds=False)
+    assert np.allclose(result.arrays["x"].numpy(), OPTIMUM, atol=1e-7)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "yogi"])
+def test_feddyn_rescales_its_mean_dual_alone(optimizer: str) -> None:
+    """Two of three agents a round; the agents' steps, and h, are those of Algorithm 1."""
+    alpha, eta, step, steps = 0.7, 0.05, 0.1, 3
+    strategy = FedDyn(
+        num_agents=3, fraction_train=0.7, fed_dyn_alpha=alpha, max_local_steps=steps,
+        step_size_base=step, step_size_rule="constant", server_optimizer=optimizer,
+        server_learning_rate=eta,
+    )  # fmt: skip
+    start = ArrayRecord({"x": Array(np.ones(DIM))})
+    result = strategy.start(grid_of("fed-dyn", PROBLEMS), start, num_rounds=ROUNDS)
+    x, h, g, v = np.ones(DIM), np.zeros(DIM), np.zeros((3, DIM)), np.zeros(DIM)
+    for number, done in enumerate(result.history, 1):
+        assert len(done.participants) == 2
+        for agent in map(int, done.participants):
+            w = x.copy()
+            for _ in range(steps):
+                w = w - step * (PROBLEMS[agent].gradient(w) - g[agent] + alpha * (w - x))
+            g[agent] -= alpha * (w - x)
+            h -= alpha / 3 * (w - x)
+        rate, d = eta, -h / alpha
+        if optimizer == "adam":
+            v = 0.99 * v + 0.01 * d**2
+            rate = eta * np.sqrt(1 - 0.99 ** (number + 1))
+        else:
+            v = v - 0.01 * d**2 * np.sign(v - d**2)
+        x = x + rate * d / (np.sqrt(v) + 1e-3)
+    assert np.abs(x - 1.0).min() > 0.01
+    assert np.allclose(result.arrays["x"].numpy(), x, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize(
-    ("kind", "optimizer"), [(FedDyn, "momentum"), (FedPLT, "momentum"), (Scaffold, "adam")]
+    ("kind", "optimizer"),
+    [(FedDyn, "momentum"), (FedDyn, "adam"), (FedPLT, "momentum"), (Scaffold, "adam")],
 )
 def test_a_resumed_run_goes_on_bit_by_bit(kind: Any, optimizer: str, tmp_path: Path) -> None:
     own = {"num_agents": 3, "server_optimizer": optimizer, "server_learning_rate": 0.05}
@@ -152,12 +199,20 @@ def test_a_resumed_run_goes_on_bit_by_bit(kind: Any, optimizer: str, tmp_path: P
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "yogi"])
-@pytest.mark.parametrize("kind", [FedDyn, FedPLT])
+@pytest.mark.parametrize("kind", [FedPDM, FedPLT])
 def test_adaptive_steps_are_refused_where_duals_are_in_the_step(kind: Any, optimizer: str) -> None:
-    name = "fed-dyn" if kind is FedDyn else "fed-plt"
-    with pytest.raises(ConfigError, match=f"server-optimizer = {optimizer}: not with {name}: its"):
+    name = "fed-pdm" if kind is FedPDM else "fed-plt"
+    said = f"^server-optimizer = {optimizer}: not with {name}: its .*: use fed-dyn or scaffold"
+    with pytest.raises(ConfigError, match=said):
         kind(server_optimizer=optimizer, server_learning_rate=0.05)
     kind(server_optimizer="momentum")
+
+
+def test_the_momentum_beside_feddyns_own_is_refused() -> None:
+    own = {"algorithm": "fed-dyn", "server-momentum": 0.5}
+    with pytest.raises(ConfigError, match=r"server-momentum.*not used with adam: h is one"):
+        read_config({**own, "server-optimizer": "adam"})
+    read_config({**own, "server-optimizer": "momentum"})
 
 
 def test_a_method_that_follows_its_mean_refuses_one() -> None:

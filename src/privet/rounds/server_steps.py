@@ -12,6 +12,9 @@ With x what the agents were sent last, x' what the method makes of their uploads
 In round t adam's eta is multiplied by sqrt(1 - beta_2^(t + 1)) / (1 - beta^(t + 1)), as Flower's
 FedAdam does. Whatever the method, d = 0 and m = 0 leave the model where it is: the limit is the
 method's own.
+
+A method whose server keeps a mean of gradients over the rounds gives adam and yogi that as d
+(`ServerHalf.ascent`). It is a momentum already: beta is then 0.
 """
 
 from __future__ import annotations
@@ -98,19 +101,26 @@ class ServerSteps:
             return fold()
         before = getattr(state, half.last).copy()  # a fold may reuse the state's arrays
         after = fold()
-        self.model = self.step(before, getattr(after, half.last), number)
+        if self.settings.server_optimizer == "momentum":
+            self.model = self._momentum(before, getattr(after, half.last))
+        else:
+            beta = 0.0 if half.keeps_momentum else self.settings.server_momentum
+            self.model = self._adaptive(before, half.ascent(before, after), beta, number)
         self.place(half, after)
         return after
 
-    def step(self, x: NDArray[Any], aggregate: NDArray[Any], number: int) -> NDArray[Any]:
-        """Return the model after a round counted from 1, of the models before it and aggregated."""
+    def _momentum(self, x: NDArray[Any], aggregate: NDArray[Any]) -> NDArray[Any]:
+        """Return the model after a round, of the models before it and aggregated."""
+        back = x - aggregate
+        self.m = back if self.m is None else self.settings.server_momentum * self.m + back
+        return np.asarray(x - self.settings.server_learning_rate * self.m)
+
+    def _adaptive(
+        self, x: NDArray[Any], moved: NDArray[Any], beta: float, number: int
+    ) -> NDArray[Any]:
+        """Return the model after a round counted from 1, of the model before it and d."""
         given = self.settings
-        rate, beta, beta_2 = given.server_learning_rate, given.server_momentum, given.server_beta_2
-        if given.server_optimizer == "momentum":
-            back = x - aggregate
-            self.m = back if self.m is None else beta * self.m + back
-            return np.asarray(x - rate * self.m)
-        moved = aggregate - x
+        rate, beta_2 = given.server_learning_rate, given.server_beta_2
         m, v = (np.zeros_like(x) if one is None else one for one in (self.m, self.v))
         self.m = m = beta * m + (1 - beta) * moved
         if given.server_optimizer == "adam":

@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedProx
+from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedProx, FedYogi
 
 from privet.client_apps import LoopParticipant, initial_arrays
 from privet.core import RunError
@@ -110,6 +110,23 @@ def _led(values: Values, steps: int, common: dict[str, Any]) -> Any:
     )  # fmt: skip
 
 
+def _adaptive(kind: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what makes FedDyn or SCAFFOLD with Adam at the server."""
+
+    def make(values: Values, steps: int, common: dict[str, Any]) -> Any:
+        return kind(
+            max_local_steps=steps, server_optimizer="adam",
+            server_learning_rate=values["server step"], **common,
+        )  # fmt: skip
+
+    return make
+
+
+def _twice(values: Values, steps: int, common: dict[str, Any]) -> Any:
+    """FedAvg with the server step of 2 that Fed-PLT's defaults amount to."""
+    return FedAvgM(server_learning_rate=2.0, server_momentum=0.0, **common)
+
+
 METHODS: Mapping[str, Method] = {
     "FedAvg": Method(lambda values, steps, common: FedAvg(**common)),
     "FedAvgM": Method(_momentum, "", {"1 - momentum": 0.3}, {"1 - momentum": 1.0}),
@@ -120,6 +137,13 @@ METHODS: Mapping[str, Method] = {
         lambda values, steps, common: FedAdam(eta=values["server step"], **common), "",
         {"server step": 0.03},
     ),
+    "FedYogi": Method(
+        lambda values, steps, common: FedYogi(eta=values["server step"], **common), "",
+        {"server step": 0.03},
+    ),
+    "FedAvg, server step 2": Method(_twice, open=True),
+    "FedDyn, Adam": Method(_adaptive(FedDyn), "fed-dyn", {"server step": 0.03}),
+    "SCAFFOLD, Adam": Method(_adaptive(Scaffold), "scaffold", {"server step": 0.03}),
     "Fed-PLT": Method(_splitting, "fed-plt", {"kappa": 0.2}),
     "FedPDM": Method(_penalised("rho", FedPDM), "fed-pdm", {"kappa": 0.2}),
     "FedDyn": Method(_penalised("fed_dyn_alpha", FedDyn), "fed-dyn", {"kappa": 0.2}),

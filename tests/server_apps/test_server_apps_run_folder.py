@@ -659,7 +659,7 @@ UNREADABLE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("how", UNREADABLE)
-@pytest.mark.parametrize("file", [".continued", ".newest-private-run", "summary.json"])
+@pytest.mark.parametrize("file", ["continued", ".newest-private-run", "summary.json"])
 def test_a_note_that_cannot_be_read_is_not_taken_for_none(
     tmp_path: Path, file: str, how: str
 ) -> None:
@@ -667,7 +667,7 @@ def test_a_note_that_cannot_be_read_is_not_taken_for_none(
     asked: Counter[str] = Counter()
     source = play(tmp_path, asked, private=True, num_server_rounds=1).folder
     given, rounds = str(source), 1 if file == "summary.json" else 2
-    if file == ".continued":
+    if file == "continued":
         play(tmp_path, asked, private=True, name="N", resume=given, num_server_rounds=2)
     if file == ".newest-private-run":
         given = "auto"
@@ -679,6 +679,21 @@ def test_a_note_that_cannot_be_read_is_not_taken_for_none(
         play(tmp_path, asked, private=True, name="T", resume=given, num_server_rounds=rounds)
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 1000
+    assert asked == before
+
+
+def test_a_copy_of_a_folder_whose_run_went_on_elsewhere_is_closed_as_well(tmp_path: Path) -> None:
+    """As ``cp A/* C`` makes one: no note is a hidden file, which that leaves out."""
+    asked: Counter[str] = Counter()
+    source = play(tmp_path, asked, private=True, num_server_rounds=1).folder
+    play(tmp_path, asked, private=True, name="N", resume=str(source), num_server_rounds=2)
+    copy = tmp_path / "C"
+    copy.mkdir()
+    for file in source.glob("[!.]*"):
+        shutil.copy(file, copy)
+    before = Counter(asked)
+    with pytest.raises(HopelessError, match="C went on in "):
+        play(tmp_path, asked, private=True, name="C", resume=str(copy), num_server_rounds=2)
     assert asked == before
 
 

@@ -26,7 +26,7 @@ from .checkpoint import (
 )
 from .journal import Journal, has_requests, last_check
 
-CONTINUED = ".continued"
+CONTINUED = "continued"
 """The note in the folder of a private run that went on in another folder, which it names."""
 _LONGEST_NOTE = 1 << 14
 """Bytes of a note, which is a path."""
@@ -187,10 +187,10 @@ def read_note(file: Path) -> tuple[str, str]:
 
 
 def _continued_beside(checkpoint: Path) -> Path:
-    """Return where the note is that a run went on elsewhere: ``.continued`` in a run folder."""
+    """Return where the note is that a run went on elsewhere: ``continued`` in a run folder."""
     if checkpoint.name == FILE_NAME:
         return checkpoint.with_name(CONTINUED)
-    return checkpoint.with_suffix(CONTINUED)
+    return checkpoint.with_suffix(f".{CONTINUED}")
 
 
 def _run_of(checkpoint: Path) -> Path:

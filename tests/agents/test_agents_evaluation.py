@@ -18,7 +18,7 @@ from privet.core import ConfigError
 from privet.kernel import Told
 from privet.problems import L2, BinaryLogistic, RidgeRegression
 from privet.problems.losses.binary_logistic import area_under_curve
-from privet.rounds.flower.options import average_metrics
+from privet.rounds.flower.options import average_metrics, usual_loss
 from privet.sim.inline import InlineGrid
 from privet.strategies import FedPLT, PrivetResult
 
@@ -269,3 +269,13 @@ def test_a_metric_that_some_lack_is_the_mean_of_the_others(
         "metrics: 1 unusable replies left out",
         "metrics: auc left out, as most replies lack it",
     ]
+
+
+@pytest.mark.parametrize("number", [10**400, -(10**400), float("nan"), float("inf")])
+def test_a_reply_with_a_number_beyond_all_floats_is_left_out(number: float) -> None:
+    weight = {"num-examples": 1}
+    sent = [reply(**weight, loss=loss) for loss in (1.0, number, 3.0)]
+    mean = average_metrics(sent, "num-examples")
+    assert mean is not None
+    assert mean["loss"] == 2.0
+    assert usual_loss(sent) == 1.0

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from flwr.app import Message
 
+from privet.core import RunError
 from privet.rounds.collect.tasks import Tasks
 from privet.rounds.keep.checkpoint import load
 from privet.server_apps.account import privacy_account
@@ -193,3 +196,37 @@ def test_a_late_reply_that_is_no_upload_costs_what_its_agent_was_asked_for(
     play(strategy, grid, 6)
     assert grid.computed[2] > 0
     assert stated(strategy).get("2", 0) == grid.computed[2]
+
+
+class Forgets(InlineGrid):
+    """Agent 2 states an account without releases from its second reply on."""
+
+    def deliver(self, message: Message) -> Message | None:
+        reply = super().deliver(message)
+        kind, node = message.metadata.message_type, message.metadata.dst_node_id
+        if kind == "train" and self.contexts[node].node_config["partition-id"] == 2:
+            self.asked += 1
+            if self.asked > 1 and reply is not None and reply.has_content():
+                record = reply.content["privet"]
+                about = json.loads(record["about"])
+                record["about"] = json.dumps({**about, "ledger": "[]"})
+        return reply
+
+    asked = 0
+
+
+@pytest.mark.parametrize("last", [2, 3, 4, 5, 6])
+def test_a_resume_takes_no_account_of_a_task_that_lacks_what_was_stated_before(
+    tmp_path: Path, last: int
+) -> None:
+    """A reply that is still to come at a checkpoint is judged as one that comes now."""
+    file, asked = tmp_path / "checkpoint.npz", 0
+    nodes = [{"partition-id": one, "num-partitions": AGENTS} for one in range(AGENTS)]
+    for rounds in (last, 12):
+        grid, strategy = Forgets(app_of(PROBLEMS), nodes), fed_plt(speeds="stragglers")
+        grid.asked = asked
+        with suppress(RunError):
+            play(strategy, grid, rounds, checkpoint=file, **({"resume": file} if asked else {}))
+        asked = grid.asked
+    assert asked > 1
+    assert stated(strategy)["2"] >= asked

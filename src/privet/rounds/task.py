@@ -152,7 +152,7 @@ def charged(
             continue
         with suppress(WireError):  # such a result will be dropped
             update = read_update(task.reply.content, protocol, version, task.version)
-            if fault(roster.agents[name], update.ledger or "[]", task.version):
+            if fault(roster.agents[name], update.ledger, task.version):
                 continue
             updates[name] = update
             if update.ledger:

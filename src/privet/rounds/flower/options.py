@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -240,7 +241,8 @@ def _usable(content: RecordDict, weight: str) -> dict[str, float]:
     """Return a reply's metrics, none where they cannot be averaged."""
     records = _metric_records(content)
     numbers: dict[str, Any] = dict(records[0]) if len(records) == 1 else {}
-    if not all(isinstance(one, int | float) and math.isfinite(one) for one in numbers.values()):
+    most = sys.float_info.max  # a whole number may be larger, where it is no 64 bits
+    if not all(isinstance(one, int | float) and abs(one) <= most for one in numbers.values()):
         return {}
     return numbers if numbers.get(weight, 0) > 0 else {}
 

@@ -12,7 +12,6 @@ import re
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from privet.wire import sort_names
 from privet.wire.contract import decode_settings, encode_settings, means_privacy
 from privet.wire.payload import BUFFERS
 
-from ..account import TARGET, account_fault, expected_release, keep_unclaimed, with_lost
+from ..account import TARGET, expected_release, keep_unclaimed, upload_fault, with_lost
 from ..asynchrony import AsynchronySettings
 from ..calibration import calibrated
 from ..enrol.admission import enrol_connected, question, take_in
@@ -308,7 +307,11 @@ def _charge_lost(half: ServerHalf[Any], session: Session, grid: Grid, saved: Che
     if key := half.noise_key:
         sent = (decode_settings(request.settings) for request in saved.requests)
         session.noises.update(float(settings[key]) for settings in sent)
-    fault = partial(account_fault, half)
+
+    def fault(agent: EnrolledAgent, ledger: str, version: int) -> str:
+        enrolled = len(roster.agents)
+        return upload_fault(half, agent, ledger, version, session.noises, enrolled=enrolled)
+
     with charged(session.tasks, half.name, half.version, roster, fault):
         changed = count_lost(half, roster, lost, put_back, session.noises)
     session.state = half.resumed(session.state, [request.round for request in saved.requests])

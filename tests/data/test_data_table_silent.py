@@ -57,6 +57,18 @@ SWAPPED = GRAZ.assign(
 )
 FAULTS: dict[str, tuple[dict[str, pd.DataFrame], str]] = {
     "none": ({}, ""),
+    "a code that is no series of nines": (
+        {"bern": BERN.assign(glucose=BERN.glucose.sub(40).clip(0).where(AT >= 20, -200))},
+        "(.*bern.csv: )?column glucose: -200 in 20",
+    ),
+    "another unit of near a factor": (
+        {
+            "bern": BERN.assign(albumin=(1013 + 9 * BERN.albumin.sub(3.8)).round(1)),
+            "graz": GRAZ.assign(albumin=(760 + 6.75 * GRAZ.albumin.sub(3.8)).round(1)),
+            "linz": LINZ.assign(albumin=(1013 + 9 * LINZ.albumin.sub(3.8)).round(1)),
+        },
+        "column albumin: about 760 in 'graz'",
+    ),
     "a unit, beside a code": (
         {
             "graz": GRAZ.assign(bilirubin=(GRAZ.bilirubin * 17.1).round()),
@@ -115,6 +127,18 @@ def test_what_leaves_every_cell_plausible_is_named(tmp_path: Path, name: str, wa
     assert len(lines) == (3 if "and two" in name else bool(expected)), lines
     for line in lines:
         assert re.match(expected, line), line
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_label_that_is_the_sum_of_columns_is_named(tmp_path: Path, sign: int) -> None:
+    """As rentals of all users are, beside those of members and of others."""
+    rides = BERN[["height", "glucose", "change"]].assign(label=BERN.glucose + sign * BERN.change)
+    expected = f"label label is glucose {'+' if sign > 0 else '-'} change in every row"
+    found = [fault for fault in read(csv(tmp_path / "a.csv", rides)).doubts if fault.drop]
+    assert [fault.text.split(":")[0] for fault in found] == [expected]
+    assert found[0].drop == ("glucose", "change")
+    nearly = rides.assign(label=rides.label.where(AT > 0, rides.label + 1))
+    assert not [one for one in read(csv(tmp_path / "b.csv", nearly)).doubts if one.drop]
 
 
 @pytest.mark.parametrize("copied", [12, 25, 30])

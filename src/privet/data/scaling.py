@@ -25,6 +25,9 @@ _APART, _RATIO = 1.5, 1.5
 _MIDDLE, _SAME = 1.2816, 1.25
 """So are means this far apart, where the middle 80 % of normal numbers around them do not overlap,
 whose deviations, relative to them, are the same but for this factor, as a unit keeps them."""
+_DISJOINT, _NEAR = 5.0, 1.25
+"""So are means this many sums of deviations apart, of deviations that a unit keeps, from this
+factor on: 760 mmHg are 1013 hPa."""
 _OPPOSITE, _FAR_FROM_0 = 6.0, 10.0
 """So are means of which one is negative, as a longitude beside a latitude, this many sums of
 deviations apart; smaller ones are rather of centred numbers."""
@@ -433,7 +436,8 @@ def _are_apart(one: Sequence[float], other: Sequence[float]) -> bool:
     shapes = [each / abs(mean) for each, mean in zip(deviations, (low, high), strict=True)]
     kept = max(shapes) <= _SAME * min(shapes)
     if high - low > (_MIDDLE if kept else _APART) * sum(deviations):
-        return large >= _RATIO * small
+        disjoint = kept and high - low > _DISJOINT * sum(deviations)
+        return large >= (_NEAR if disjoint else _RATIO) * small
     error = math.sqrt(squares / n**2 + more / m**2)
     far = large >= _LARGE * small and high - low >= _ERRORS * error
     return far and max(shapes) <= _ALIKE * min(shapes)

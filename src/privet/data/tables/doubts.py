@@ -332,7 +332,49 @@ def of_leaks(
                 f"column {column.name}: {says}: if it is known only when the label is, leave it out"
             )
             faults.append(Fault(text, drop=(column.name,), stops=False, weight=2))
-    return faults
+    told = {name for one in faults for name in one.drop}
+    return faults + _of_parts(label, [one for one in inputs if one.name not in told], values)
+
+
+def _of_parts(
+    label: SourceColumn, inputs: Sequence[SourceColumn], values: Mapping[str, Any]
+) -> list[Fault]:
+    """Return the doubt that a quantity is the sum, or the difference, of other columns: least
+    squares fit it but for rounding, with factors 1 and -1 alone."""
+    columns = [one for one in inputs if not (one.categories or one.dates or one.constant)]
+    if label.categories or len(columns) < 2:
+        return []
+    table = np.stack([as_numbers(values[one.name]) for one in (*columns, label)], axis=1)
+    table = table[~np.isnan(table).any(axis=1)]
+    head = table[:_HEAD]
+    if len(head) < MANY + 2 * len(columns) or len(np.unique(head[:, -1])) < VARIED:
+        return []
+    with np.errstate(all="ignore"):
+        wide = head.std(axis=0)
+    if not (wide > 0).all() or not np.isfinite(wide).all():
+        return []
+    scaled = (head - head.mean(axis=0)) / wide
+    fit: FloatArray = np.linalg.lstsq(scaled[:, :-1], scaled[:, -1], rcond=None)[0]
+    factors = fit * (wide[-1] / wide[:-1])
+    whole = np.round(factors)
+    parts = [at for at, factor in enumerate(whole) if factor]
+    if len(parts) < 2 or np.abs(factors - whole).max() > _MULTIPLE or np.abs(whole).max() > 1:
+        return []
+    if np.abs(table[:, :-1] @ whole - table[:, -1]).max() > _MULTIPLE * wide[-1]:
+        return []
+    names = tuple(columns[at].name for at in parts)
+    signed = "".join(
+        f" {'-' if whole[at] < 0 else '+'} {name}" for at, name in zip(parts, names, strict=True)
+    )
+    return [
+        Fault(
+            f"label {label.name} is{signed.removeprefix(' +')} in every row: if these are known "
+            "only when it is, leave them out",
+            drop=names,
+            stops=False,
+            weight=2,
+        )
+    ]
 
 
 def _of_class(known: Any, labels: Any, label: str, column: SourceColumn) -> str:

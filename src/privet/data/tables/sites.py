@@ -65,6 +65,9 @@ _CODES = r"-[189]|-?99+|9|-?(9+[.]9+|8+[.]8+|7+[.]7+)"
 _NEXT, _LONE, _DIGITS = 5, 4.0, 7
 """A number in more than so many times the rows of each of the five below and above it is alone; of
 digits behind the point up to so many are looked at."""
+_ALONE = 8.0
+"""One negative number in several rows, so many times as far from the others as any next two of
+their lower half are from each other, is a code."""
 _TURNED = 0.4
 """Ranks among the numbers of other sites differ by more than this from those at the own site, where
 the sign there is another."""
@@ -282,9 +285,14 @@ def _are_low(low: FloatArray, rows: Any, rest: FloatArray, others: Any) -> bool:
     """Return whether negative numbers, or zeros, are codes below numbers that stay away from 0."""
     total, known = int(rows.sum()), int(others.sum())
     steps = np.diff(rest[: len(rest) // 2 + 1])
-    if known < _ENOUGH or len(rest) < 4 or rest[0] <= 0:
+    if known < _ENOUGH or len(rest) < 4:
         return False
     gap = float(rest[0] - low[-1])
+    lone = len(low) == 1 and low[0] < 0 and total >= FEW and len(rest) >= VARIED
+    if lone and gap > _ALONE * steps.max():
+        return True  # such as -200, or -9 in a count
+    if rest[0] <= 0:
+        return False
     if low[-1] < 0:
         signs = rest[0] <= -np.median(low) <= rest[-1] and 2 * total <= known
         if signs and len(rest) >= VARIED and rest[0] > 3 * steps.max():

@@ -219,14 +219,17 @@ def _checks_of_figures(
 def _checks_of_history(run: RecordedRun) -> Iterator[Check]:
     """Yield a line if the account is of less than a round of the history says was spent by then.
 
-    Nothing is said where an agent failed, for the history counts what may be lost as released until
-    its next account says otherwise; nor where agents are apart, of whom no entry of the account is.
+    Those are the rounds before an agent failed first, for the history counts what may be lost as
+    released until its next account says otherwise; and none where agents are apart, of whom no
+    entry of the account is.
     """
-    if run.privacy.apart or any(one.agent for one in run.incidents):
+    if run.privacy.apart:
         return
-    rounds, told = run.series("epsilon")
+    first = min((one.round for one in run.incidents if one.agent), default=math.inf)
     finite = [
-        (value, number) for number, value in zip(rounds, told, strict=True) if value < math.inf
+        (value, number)
+        for number, value in zip(*run.series("epsilon"), strict=True)
+        if value < math.inf and number < first
     ]
     spent, number = max(finite, default=(0.0, 0))
     for place, entry in enumerate(run.privacy.entries):

@@ -321,21 +321,25 @@ def test_files_that_contradict_the_summary_are_named(
     assert any(says in line for line in verified(copied / "run", code=1))
 
 
-def test_an_account_of_less_than_the_history_says_was_spent_is_named(copied: Path) -> None:
-    """All noise is written twice as large, and every figure computed anew."""
-    folder = copied / "run"
-    (before,) = read_runs([folder])
+def write_noise(folder: Path, factor: float) -> None:
+    """Write all noise so many times as large, and every figure computed anew."""
     account = json.loads((folder / "privacy.json").read_text())
     for agent in account["agents"].values():
         for release in agent["releases"]:
-            release["scale"] *= 2
+            release["scale"] *= factor
         ledger = AgentLedger.from_json(json.dumps(agent["releases"]))
         agent["epsilon"] = ledger.spent(1e-5)
     worst = max(agent["epsilon"] for agent in account["agents"].values())
     for entry in account["accounts"]:
-        entry.update(epsilon=worst, mu=entry["mu"] / 2)
+        entry.update(epsilon=worst, mu=entry["mu"] / factor)
     (folder / "privacy.json").write_text(json.dumps(account))
     (folder / "statement.html").write_bytes(page_of(read_runs([folder])[0]))
+
+
+def test_an_account_of_less_than_the_history_says_was_spent_is_named(copied: Path) -> None:
+    folder = copied / "run"
+    (before,) = read_runs([folder])
+    write_noise(folder, 2)
     wrong = verified(folder, code=1)
     spent = before.last("epsilon")
     assert spent is not None
@@ -364,6 +368,9 @@ def test_replies_that_were_lost_are_no_contradiction(
     folder = on_nodes(tmp_path, "losing", **noise, **{"round-timeout": 2.0})
     assert (folder / "statement.html").exists()
     assert verified(folder, code=0) == []
+    write_noise(folder, 10)  # the round before any was lost is compared all the same
+    wrong = verified(folder, code=1)
+    assert any("round 1 of history.jsonl says that " in line for line in wrong), wrong
 
 
 def test_a_run_without_heads_says_that_a_cut_would_not_be_noticed(copied: Path) -> None:

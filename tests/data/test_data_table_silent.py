@@ -49,6 +49,13 @@ def found_by(folder: Path, way: str, **tables: pd.DataFrame) -> list[str]:
     return [text.replace(".csv'", "'") for text in known["doubts"]]
 
 
+def ages(seed: int) -> Any:
+    """Ages of adults, of whom many are 16, from the ward from that age on."""
+    draw = np.random.default_rng(seed)
+    young, old = draw.normal(33, 14, COUNT), draw.normal(80, 8, COUNT)
+    return pd.Series(np.where(draw.random(COUNT) < 0.6, young, old)).clip(16, 97).round()
+
+
 BERN, GRAZ, LINZ = (patients(seed) for seed in (1, 2, 3))
 AT = np.random.default_rng(4).permutation(COUNT)
 FEW = AT < COUNT // 10
@@ -60,6 +67,21 @@ FAULTS: dict[str, tuple[dict[str, pd.DataFrame], str]] = {
     "a code that is no series of nines": (
         {"bern": BERN.assign(glucose=BERN.glucose.sub(40).clip(0).where(AT >= 20, -200))},
         "(.*bern.csv: )?column glucose: -200 in 20",
+    ),
+    "0 for unknown at one site": (
+        {
+            name: table.assign(albumin=ages(seed).where(~FEW | (name != "linz"), 0))
+            for seed, (name, table) in enumerate((("bern", BERN), ("graz", GRAZ), ("linz", LINZ)))
+        },
+        "column albumin: 0 in 40 of 400 rows of 'linz', far more often than numbers next",
+    ),
+    "Fahrenheit beside cold degrees Celsius": (
+        {
+            "bern": BERN.assign(change=(BERN.change * 0.9).round(1)),
+            "graz": GRAZ.assign(change=(GRAZ.change * 0.9 * 1.8 + 32).round(1)),
+            "linz": LINZ.assign(change=(LINZ.change * 0.9).round(1)),
+        },
+        "column change: about .* in 'bern', 'linz' and about 4.* in 'graz': if their units",
     ),
     "another unit of near a factor": (
         {

@@ -425,6 +425,14 @@ def _is_other_scale(one: tuple[float, float], other: tuple[float, float]) -> boo
     return False
 
 
+def _are_degrees(celsius: tuple[float, float], other: tuple[float, float]) -> bool:
+    """Return whether means and deviations are those of one temperature in Celsius and Fahrenheit,
+    which the other rules miss where its deviation is large beside its mean."""
+    (mean, deviation), (far, spread) = celsius, other
+    wide = 1.8 * deviation
+    return wide / _SAME < spread < wide * _SAME and abs(1.8 * mean + 32 - far) < spread / 2
+
+
 def _are_apart(one: Sequence[float], other: Sequence[float]) -> bool:
     (n, low, squares), (m, high, more) = one, other
     deviations = math.sqrt(squares / n), math.sqrt(more / m)
@@ -433,6 +441,8 @@ def _are_apart(one: Sequence[float], other: Sequence[float]) -> bool:
     if low * high <= 0:  # one unit is a multiple of another, but for degrees around zero
         return max(-low, high) > _FAR_FROM_0 and high - low > _OPPOSITE * sum(deviations)
     small, large = sorted((abs(low), abs(high)))
+    if high - low > sum(deviations) and _are_degrees((low, deviations[0]), (high, deviations[1])):
+        return True
     shapes = [each / abs(mean) for each, mean in zip(deviations, (low, high), strict=True)]
     kept = max(shapes) <= _SAME * min(shapes)
     if high - low > (_MIDDLE if kept else _APART) * sum(deviations):

@@ -65,6 +65,8 @@ _CODES = r"-[189]|-?99+|9|-?(9+[.]9+|8+[.]8+|7+[.]7+)"
 _NEXT, _LONE, _DIGITS = 5, 4.0, 7
 """A number in more than so many times the rows of each of the five below and above it is alone; of
 digits behind the point up to so many are looked at."""
+_AWAY = 0.2
+"""Where all numbers of the other sites are from such a part of their median on, a 0 is a code."""
 _ALONE = 8.0
 """One negative number in several rows, so many times as far from the others as any next two of
 their lower half are from each other, is a code."""
@@ -858,8 +860,13 @@ def _of_few_codes(own: Sites) -> list[str]:
     for site, one in known.items():
         rest = [other for name, other in known.items() if name != site]
         often = one.often or one.counts
+        away = all(
+            each.levels and each.low > 0 and each.low >= _AWAY * np.median(each.levels)
+            for each in rest
+        )
         for value, rows in often.items():
-            if rows < FEW or not re.fullmatch(_CODES, f"{value:.15g}") or value in dict(one.far):
+            code = re.fullmatch(_CODES, f"{value:.15g}") or (away and not value)
+            if rows < FEW or not code or value in dict(one.far):
                 continue
             seen = [other.often.get(value, other.counts.get(value, 0)) for other in rest]
             if one.levels:
@@ -872,7 +879,7 @@ def _of_few_codes(own: Sites) -> list[str]:
                 most = 2 * often[near[0]] if near else one.rows
                 if any(seen) or value not in (min(often), max(often)):
                     continue
-            alone = value in one.lone or rows >= 2 * most
+            alone = value in one.lone or rows >= 2 * most or (away and not value)
             if not alone or not _more_often(rows / one.rows, share, one.rows):
                 continue
             return [

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flwr.app import Message
+from flwr.app import Error, Message, RecordDict
 
 from privet.core import RunError
 from privet.rounds.collect.tasks import Tasks
@@ -17,7 +17,7 @@ from privet.server_apps.account import privacy_account
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT
 from support.federations import app_of, logistic_agents, zeros
-from support.late_grid import LateGrid
+from support.late_grid import GONE, LateGrid
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -230,3 +230,38 @@ def test_a_resume_takes_no_account_of_a_task_that_lacks_what_was_stated_before(
         asked = grid.asked
     assert asked > 1
     assert stated(strategy)["2"] >= asked
+
+
+class Loses(InlineGrid):
+    """Every second reply of agent 2 is lost, and its state with it; it has computed."""
+
+    asked = 0
+
+    def deliver(self, message: Message) -> Message | None:
+        reply = super().deliver(message)
+        kind, node = message.metadata.message_type, message.metadata.dst_node_id
+        if kind == "train" and self.contexts[node].node_config["partition-id"] == 2:
+            self.asked += 1
+            if self.asked % 2 == 0:
+                self.contexts[node].state = RecordDict()
+                return Message(Error(GONE, "gone"), reply_to=message)
+        return reply
+
+
+@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize("last", range(2, 9))
+def test_a_reply_that_is_known_to_be_lost_counts_once_over_a_resume(
+    tmp_path: Path, last: int, every: int
+) -> None:
+    """Its task ends later; the agent's state, which is put back, holds it from the resume on."""
+    file, asked = tmp_path / "checkpoint.npz", 0
+    nodes = [{"partition-id": one, "num-partitions": AGENTS} for one in range(AGENTS)]
+    for rounds in (last, 14):
+        grid, strategy = Loses(app_of(PROBLEMS), nodes), fed_plt(speeds="stragglers")
+        grid.asked = asked
+        resume = {"resume": file} if asked else {}
+        with suppress(RunError):
+            play(strategy, grid, rounds, checkpoint=file, checkpoint_every=every, **resume)
+        asked = grid.asked
+    assert asked > 2
+    assert stated(strategy)["2"] == asked

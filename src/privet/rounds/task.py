@@ -47,6 +47,8 @@ class Task:
         Whether nobody waits for its reply any more.
     again : bool
         Whether its agent was sent its state, as it had replied that it lacks it.
+    counted : bool
+        Whether its reply, which was lost, is in the run's account already, since a resume.
     """
 
     version: int
@@ -59,6 +61,13 @@ class Task:
     row: int = 0
     withdrawn: bool = False
     again: bool = False
+    counted: bool = False
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its reply is known to have been lost: its agent may have computed it."""
+        reply = self.reply
+        return reply is not None and reply.content is None and not reply.is_from_agent
 
     @property
     def is_done(self) -> bool:

@@ -94,7 +94,7 @@ def of_reply(opened: OpenRound, name: str, reply: Reply, task: Task | None = Non
     agent, position = session.roster.agents[name], session.roster.positions[name]
     version = task.version if task else opened.number
     if reply.content is None:
-        if not reply.is_from_agent:
+        if not (reply.is_from_agent or (task and task.counted)):
             note_lost(opened, name, reply.code, number=version)
         raise NoReplyError(reply.failure)
     opened.tally.bytes_up += content_bytes(reply.content)

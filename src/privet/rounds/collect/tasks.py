@@ -420,7 +420,8 @@ class Tasks(ClearUploads):
                 read_cost(opened, name, task.reply.content, task.version)
             opened.tally.awaited.add(name)
             return
-        note_lost(opened, name, NO_REPLY, number=task.version)
+        if not task.counted:
+            note_lost(opened, name, NO_REPLY, number=task.version)
 
 
 def local_steps(half: ServerHalf[Any], agent: EnrolledAgent, key: str) -> int:

@@ -322,12 +322,19 @@ def _charge_lost(half: ServerHalf[Any], session: Session, grid: Grid, saved: Che
 
 
 def _lost_tasks(half: ServerHalf[Any], session: Session, saved: Checkpoint) -> Iterator[Request]:
-    """Yield the requests of tasks that agents had at a checkpoint and whose result is lost."""
+    """Yield the requests of tasks that agents had at a checkpoint and whose result is lost.
+
+    Also where it is known to be, and its task ends later: the agent's state, which is put back with
+    the run's account, holds it then.
+    """
     settings = encode_settings(half.settings())
     for entry in saved.manifest.get("tasks", ()):
         name, version = str(entry["agent"]), int(entry["version"])
-        if name not in session.tasks:
+        task = session.tasks.get(name)
+        if task is None or task.is_lost:
             yield Request(version, (name,), 1, settings)
+        if task is not None:
+            task.counted = task.is_lost
 
 
 def count_lost(

@@ -11,6 +11,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from privet.core import RunError
+from privet.wire import sort_names
 from privet.wire.contract import is_need_state
 
 from ..exchange import EngineGrid, Reply
@@ -126,17 +127,18 @@ class ClearUploads(Collector):
             accepted uploads stay in the round's tally for another try.
         """
         tally, places = opened.tally, opened.session.roster.positions
-        failures = {**tally.absent, **tally.refused}
+        failed = dict(tally.refused)
         together, tally.together = tally.together, []
         asked = {*tally.messages, *tally.missing, *replies} & places.keys()
         with np.errstate(over="ignore", invalid="ignore"):  # of uploads that are refused then
             for one in together:
                 sent = opened.broadcast.sent_to_each(one.names)
                 versions = [opened.number] * len(one.names)
-                accept_rows(opened, of_together(opened, one, sent, versions), failures)
+                accept_rows(opened, of_together(opened, one, sent, versions), failed)
             for name in sorted(asked, key=places.__getitem__):
-                if name not in failures and name not in tally.uploads:
-                    accept_reply(opened, name, opened.reply(name, replies), failures)
+                if not (name in tally.absent or name in failed or name in tally.uploads):
+                    accept_reply(opened, name, opened.reply(name, replies), failed)
+        failures = {**tally.absent, **{name: failed[name] for name in sort_names(failed)}}
         for name, reason in tally.absent.items():
             log.warning("round %d: agent %s absent: %s", opened.number, name, reason)
         require(opened, len(tally.uploads), failures)

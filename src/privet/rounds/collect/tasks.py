@@ -371,7 +371,7 @@ class Tasks(ClearUploads):
 
         Those of agents that worked together are checked as one block.
         """
-        before = len(self.failures)
+        failed: dict[str, Failure] = {}
         new = {name: self.ended[name] for name in sort_names(self.ended.keys() - self.checked)}
         at_once: dict[tuple[str, ...], dict[str, Task]] = {}  # by the names of what was sent
         with np.errstate(over="ignore", invalid="ignore"):  # of uploads that are refused then
@@ -379,32 +379,37 @@ class Tasks(ClearUploads):
                 if task.together is not None and not task.withdrawn:
                     at_once.setdefault(tuple(task.sent), {})[name] = task
                     continue
-                self._accept_one(opened, name, task)
+                self._accept_one(opened, name, task, failed)
                 self.checked.add(name)  # not before: one that was cut off counts as unfinished
             for tasks in at_once.values():
-                self._accept_at_once(opened, tasks)
+                self._accept_at_once(opened, tasks, failed)
                 self.checked |= tasks.keys()
-        return len(self.failures) > before
+        self.failures |= {name: failed[name] for name in sort_names(failed)}
+        return bool(failed)
 
-    def _accept_at_once(self, opened: OpenRound, tasks: Mapping[str, Task]) -> None:
+    def _accept_at_once(
+        self, opened: OpenRound, tasks: Mapping[str, Task], failed: dict[str, Failure]
+    ) -> None:
         places = opened.session.roster.positions
         rows = [(one, task.row) for task in tasks.values() if (one := task.together)]
         together = Together.of_rows(list(tasks), [places[name] for name in tasks], rows)
         sent = sent_rows([task.sent for task in tasks.values()])
         versions = [task.version for task in tasks.values()]
-        accept_rows(opened, of_together(opened, together, sent, versions), self.failures)
+        accept_rows(opened, of_together(opened, together, sent, versions), failed)
 
-    def _accept_one(self, opened: OpenRound, name: str, task: Task) -> None:
+    def _accept_one(
+        self, opened: OpenRound, name: str, task: Task, failed: dict[str, Failure]
+    ) -> None:
         if not task.withdrawn:
             reply = task.reply or Reply(None, "no reply")
-            accept_reply(opened, name, reply, self.failures, task)
+            accept_reply(opened, name, reply, failed, task)
             return
         self._charge_withdrawn(opened, name, task)
         if self.ttl < (took := task.due - task.begun) < opened.tally.shortest:
             opened.tally.shortest = took
         late = Reply(None, f"no reply within {self.ttl:g} s").failure
         why = EXCLUSION if name in opened.session.roster.excluded else late
-        self.failures[name] = dropped(opened, name, NoReplyError(why))
+        failed[name] = dropped(opened, name, NoReplyError(why))
 
     def _charge_withdrawn(self, opened: OpenRound, name: str, task: Task) -> None:
         """Charge a task by the account in its result if that is known, else as a lost one.

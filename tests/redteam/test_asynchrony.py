@@ -198,21 +198,57 @@ def test_a_late_reply_that_is_no_upload_costs_what_its_agent_was_asked_for(
     assert stated(strategy).get("2", 0) == grid.computed[2]
 
 
-class Forgets(InlineGrid):
-    """Agent 2 states an account without releases from its second reply on."""
+class Faulty(InlineGrid):
+    """Counts the messages of rounds to agent 2, and changes its replies to them."""
+
+    asked = 0
 
     def deliver(self, message: Message) -> Message | None:
         reply = super().deliver(message)
         kind, node = message.metadata.message_type, message.metadata.dst_node_id
         if kind == "train" and self.contexts[node].node_config["partition-id"] == 2:
             self.asked += 1
-            if self.asked > 1 and reply is not None and reply.has_content():
-                record = reply.content["privet"]
-                about = json.loads(record["about"])
-                record["about"] = json.dumps({**about, "ledger": "[]"})
+            return self.changed(message, reply)
         return reply
 
+    def changed(self, message: Message, reply: Message | None) -> Message | None:
+        raise NotImplementedError
+
+
+class Forgets(Faulty):
+    """The agent states an account without releases from its second reply on."""
+
+    def changed(self, message: Message, reply: Message | None) -> Message | None:
+        if self.asked > 1 and reply is not None and reply.has_content():
+            record = reply.content["privet"]
+            about = json.loads(record["about"])
+            record["about"] = json.dumps({**about, "ledger": "[]"})
+        return reply
+
+
+class Loses(Faulty):
+    """Every second reply is lost, and the agent's state with it; it has computed."""
+
+    def changed(self, message: Message, reply: Message | None) -> Message | None:
+        if self.asked % 2 == 0:
+            self.contexts[message.metadata.dst_node_id].state = RecordDict()
+            return Message(Error(GONE, "gone"), reply_to=message)
+        return reply
+
+
+def asked_and_stated(kind: type[Faulty], file: Path, *ends: int, every: int = 1) -> tuple[int, int]:
+    """Play a run up to each of these rounds, and go on; return the messages to agent 2, and its
+    releases."""
     asked = 0
+    nodes = [{"partition-id": one, "num-partitions": AGENTS} for one in range(AGENTS)]
+    for rounds in ends:
+        grid, strategy = kind(app_of(PROBLEMS), nodes), fed_plt(speeds="stragglers")
+        grid.asked = asked
+        resume = {"resume": file} if asked else {}
+        with suppress(RunError):
+            play(strategy, grid, rounds, checkpoint=file, checkpoint_every=every, **resume)
+        asked = grid.asked
+    return asked, stated(strategy)["2"]
 
 
 @pytest.mark.parametrize("last", [2, 3, 4, 5, 6])
@@ -220,32 +256,9 @@ def test_a_resume_takes_no_account_of_a_task_that_lacks_what_was_stated_before(
     tmp_path: Path, last: int
 ) -> None:
     """A reply that is still to come at a checkpoint is judged as one that comes now."""
-    file, asked = tmp_path / "checkpoint.npz", 0
-    nodes = [{"partition-id": one, "num-partitions": AGENTS} for one in range(AGENTS)]
-    for rounds in (last, 12):
-        grid, strategy = Forgets(app_of(PROBLEMS), nodes), fed_plt(speeds="stragglers")
-        grid.asked = asked
-        with suppress(RunError):
-            play(strategy, grid, rounds, checkpoint=file, **({"resume": file} if asked else {}))
-        asked = grid.asked
+    asked, counted = asked_and_stated(Forgets, tmp_path / "checkpoint.npz", last, 12)
     assert asked > 1
-    assert stated(strategy)["2"] >= asked
-
-
-class Loses(InlineGrid):
-    """Every second reply of agent 2 is lost, and its state with it; it has computed."""
-
-    asked = 0
-
-    def deliver(self, message: Message) -> Message | None:
-        reply = super().deliver(message)
-        kind, node = message.metadata.message_type, message.metadata.dst_node_id
-        if kind == "train" and self.contexts[node].node_config["partition-id"] == 2:
-            self.asked += 1
-            if self.asked % 2 == 0:
-                self.contexts[node].state = RecordDict()
-                return Message(Error(GONE, "gone"), reply_to=message)
-        return reply
+    assert counted >= asked
 
 
 @pytest.mark.parametrize("every", [1, 2])
@@ -254,14 +267,6 @@ def test_a_reply_that_is_known_to_be_lost_counts_once_over_a_resume(
     tmp_path: Path, last: int, every: int
 ) -> None:
     """Its task ends later; the agent's state, which is put back, holds it from the resume on."""
-    file, asked = tmp_path / "checkpoint.npz", 0
-    nodes = [{"partition-id": one, "num-partitions": AGENTS} for one in range(AGENTS)]
-    for rounds in (last, 14):
-        grid, strategy = Loses(app_of(PROBLEMS), nodes), fed_plt(speeds="stragglers")
-        grid.asked = asked
-        resume = {"resume": file} if asked else {}
-        with suppress(RunError):
-            play(strategy, grid, rounds, checkpoint=file, checkpoint_every=every, **resume)
-        asked = grid.asked
+    asked, counted = asked_and_stated(Loses, tmp_path / "checkpoint.npz", last, 14, every=every)
     assert asked > 2
-    assert stated(strategy)["2"] == asked
+    assert counted == asked

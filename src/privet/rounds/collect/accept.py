@@ -188,15 +188,15 @@ def accepted(opened: OpenRound, came: Arrived) -> Accepted:
             require_number(opened, name, number)
     block, agreed = half.accept(session.state, came.block)
     if agreed.tolist() != came.digests:
-        for name in came.updates if len(came.updates) == 1 else ():
+        if len(came.updates) == 1:
+            (name,) = came.updates
             agents[name].held = ()
         raise WireError("digest differs: agent and server do not hold the same state")
-    load: Callable[[], Block] = partial(_given, block)
-    if came.version is not None:
-        (name,) = came.updates
-        require_honest_size(opened, agents[name], block, came.version)
-        load = _stored(opened, block)
-    return Accepted(load, came.updates, came.extras, came.statistics)
+    if came.version is None:
+        return Accepted(partial(_given, block), came.updates, came.extras)
+    (name,) = came.updates
+    require_honest_size(opened, agents[name], block, came.version)
+    return Accepted(_stored(opened, block), came.updates, came.extras, came.statistics)
 
 
 def _stored(opened: OpenRound, block: Block) -> Callable[[], Block]:

@@ -1,0 +1,120 @@
+"""`Analysis`: rounds of sums over the sites' records, each followed by a step of the coordinator.
+
+    theta_{t+1} = step(theta_t, sum_s S_s(theta_t))
+
+S_s is a sum over the records of site s of a small function at a public point theta. A description
+is one of these, and so are Newton's method on a likelihood that is a sum over sites and the curves
+of survival times. Everything here is a pure function of arrays: who is asked, by which messages,
+masked or in the clear, is none of its business.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from .frame import FloatArray, Frame, Levels
+
+Arrays = Mapping[str, FloatArray]
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+class Sums(Protocol):
+    """What a site has made of its rows for an analysis.
+
+    Attributes
+    ----------
+    num_examples : int
+        The rows that the analysis uses: complete cases.
+    left_out : mapping of str to int
+        By column, the rows that are left out since its value is missing; "" counts all of them.
+    """
+
+    num_examples: int
+    left_out: Mapping[str, int]
+
+    def statistics(self, point: Arrays) -> dict[str, FloatArray]:
+        """Return the sums over the site's rows at a public point, float64.
+
+        The shapes are those of `Analysis.shapes`. All are divided by ``point["unit"]``, shape (),
+        a power of two near the number of all rows, so that they fit a secure sum's fixed point.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class Progress:
+    """The coordinator's state: arrays and Python numbers alone, since it goes into checkpoints.
+
+    Attributes
+    ----------
+    gap : float
+        How far the last step went, in standard errors where there are any; NaN while unknown.
+    done : bool
+        Whether nothing is left to ask.
+    """
+
+    gap: float
+    done: bool
+
+
+P = TypeVar("P", bound=Progress)
+
+
+@dataclass(frozen=True)
+class Analysis(ABC, Generic[P]):
+    """An analysis of given settings; its fields are run-config keys with texts and numbers."""
+
+    name: ClassVar[str] = ""
+    """As ``algorithm`` names it."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it reads, in order; empty for all of the table.
+
+        Raises
+        ------
+        AnalysisError
+            For a setting that cannot be read, such as a formula that is none.
+        """
+
+    def factors(self, frame: Frame) -> tuple[str, ...]:
+        """Return the columns that are used as categories and need agreed ``levels``.
+
+        By default those that are texts.
+        """
+        used = self.columns or frame.names
+        return tuple(name for name in used if name in frame.factors)
+
+    @abstractmethod
+    def sums(self, frame: Frame, levels: Levels) -> Sums:
+        """Return what a site sums, of its rows and the agreed categories.
+
+        Raises
+        ------
+        AnalysisError
+            For a column that is not there or cannot be used; the line names no value.
+        """
+
+    @abstractmethod
+    def begin(self, levels: Levels) -> P:
+        """Return the state before the first round."""
+
+    @abstractmethod
+    def point(self, state: P) -> dict[str, FloatArray]:
+        """Return the public arrays at which the sites are asked for their sums."""
+
+    @abstractmethod
+    def shapes(self, state: P) -> Shapes:
+        """Return the names and shapes of the sums that `point` asks for, in order."""
+
+    @abstractmethod
+    def step(self, state: P, totals: Arrays) -> P:
+        """Return the next state of the sums over all sites (raises ``AnalysisError``)."""
+
+    @abstractmethod
+    def table(self, state: P) -> dict[str, Any]:
+        """Return the result as JSON types, flat, as it is written to ``table.json``."""

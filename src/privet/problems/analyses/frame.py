@@ -1,0 +1,119 @@
+"""A site's table as an analysis reads it: numbers and categories by column, or missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+Codes = NDArray[np.int32]
+Levels = Mapping[str, Sequence[str]]
+"""By column, the categories that all sites have agreed on, in order."""
+
+
+class AnalysisError(ValueError):
+    """A table or setting that an analysis cannot use: one line that names the column or key."""
+
+
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """A column of categories.
+
+    Attributes
+    ----------
+    codes : int32 array (n,)
+        Positions in ``levels``; -1 where the value is missing.
+    levels : tuple of str
+    """
+
+    codes: Codes
+    levels: tuple[str, ...]
+
+    def among(self, levels: Sequence[str]) -> Codes:
+        """Return the codes (n,) by other levels, which hold all that occur.
+
+        Raises
+        ------
+        AnalysisError
+            If a category that occurs is not among them; it is not named, as it is a record's.
+        """
+        places = {level: place for place, level in enumerate(levels)}
+        moved = np.array([places.get(level, -2) for level in self.levels] + [-1], np.int32)
+        codes: Codes = moved[self.codes]
+        if (codes == -2).any():
+            raise AnalysisError("a category is not among those that the sites have agreed on")
+        return codes
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """The rows of one site.
+
+    Attributes
+    ----------
+    rows : int
+    numbers : mapping of str to float64 array (n,)
+        NaN where a value is missing.
+    factors : mapping of str to Factor
+    source : str
+        Where the rows are from, for errors.
+    """
+
+    rows: int
+    numbers: Mapping[str, FloatArray] = field(default_factory=dict)
+    factors: Mapping[str, Factor] = field(default_factory=dict)
+    source: str = ""
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Any], source: str = "") -> Frame:
+        """Return the frame of columns: arrays or lists of numbers, or of texts.
+
+        None and NaN are missing values, booleans the texts ``false`` and ``true``.
+        """
+        numbers: dict[str, FloatArray] = {}
+        factors: dict[str, Factor] = {}
+        rows = 0
+        for name, values in columns.items():
+            listed = list(values)
+            rows = len(listed)
+            texts = [_text(value) for value in listed]
+            if any(isinstance(value, str | bool | np.bool_) for value in listed):
+                levels = tuple(sorted({text for text in texts if text is not None}))
+                places = {level: place for place, level in enumerate(levels)}
+                codes = [-1 if text is None else places[text] for text in texts]
+                factors[name] = Factor(np.array(codes, np.int32), levels)
+            else:
+                numbers[name] = np.array(
+                    [
+                        np.nan if text is None else float(value)
+                        for value, text in zip(listed, texts, strict=True)
+                    ]
+                )
+        return cls(rows, numbers, factors, source)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.numbers or name in self.factors
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all columns."""
+        return (*self.numbers, *self.factors)
+
+    def taken(self, rows: NDArray[Any]) -> Frame:
+        """Return the frame of some rows: their places, or a mask (n,)."""
+        numbers = {name: values[rows] for name, values in self.numbers.items()}
+        factors = {name: Factor(one.codes[rows], one.levels) for name, one in self.factors.items()}
+        count = int(np.count_nonzero(rows)) if rows.dtype == bool else len(rows)
+        return Frame(count, numbers, factors, self.source)
+
+
+def _text(value: Any) -> str | None:
+    if value is None or (isinstance(value, float) and np.isnan(value)):
+        return None
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value)).lower()
+    return str(value)

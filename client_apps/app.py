@@ -15,7 +15,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
-from privet.agents.base import MeaningOf, Participant, ProblemFn
+from privet.agents.base import MeaningOf, Participant, ProblemFn, TableFn
 from privet.agents.flower_mods import refuse_mods
 from privet.agents.guard import NoiseFactory
 from privet.agents.masking import MaskFactory
@@ -97,6 +97,7 @@ def client_app(
     reply_seconds: float = 0.0,
     evaluate_on: str = "training",
     meaning: MeaningOf = "",
+    table_fn: TableFn | None = None,
     mods: list[Mod] | None = None,
 ) -> ClientApp:
     """Return a Flower ClientApp that takes part in an algorithm.
@@ -124,6 +125,8 @@ def client_app(
         "training" or "held-out", as in `Participant`.
     meaning : str or callable
         What the numbers of a problem of your own mean, as in `Participant`.
+    table_fn : callable, optional
+        ``context -> table``, what analyses read, as in `Participant`.
     mods : list of Flower mods, optional
         Not those for clipping, noise or secure aggregation, which do not see what is sent here.
 
@@ -151,6 +154,7 @@ def client_app(
         reply_seconds=reply_seconds,
         evaluate_on=evaluate_on,
         meaning=meaning,
+        table_fn=table_fn,
     )
     warn_of_slow_start()
     return AgentApp(participant, mods)

@@ -11,7 +11,7 @@ from flwr.clientapp import ClientApp
 
 from privet.agents.cohort import FEWEST
 from privet.client_apps import client_app
-from privet.data import problem_from_context
+from privet.data import problem_from_context, table_from_context
 from privet.kernel import Problem
 from privet.kernel.node_rules import ALLOW_RUN_DATA
 from privet.server_apps import Finished, execute, read_config
@@ -132,4 +132,4 @@ def run_ray(
 
 def configured_app() -> ClientApp:
     """Return the ClientApp whose agents take their problems from the run config."""
-    return client_app(None, problem_from_context)
+    return client_app(None, problem_from_context, table_fn=table_from_context)

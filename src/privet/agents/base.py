@@ -97,6 +97,7 @@ from .unsigned import warn_of_unsigned
 log = logging.getLogger("flwr.privet")
 
 ProblemFn = Callable[[Context], Problem]
+TableFn = Callable[[Context], Any]
 MeaningOf = str | Callable[[Context], str]
 
 _NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
@@ -194,6 +195,9 @@ class Participant:
         What the problem's numbers mean, or ``context -> str``: columns with units and order,
         classes, anything that the author of the problem can say. Agents of one run state the same,
         or are turned away. Problems of `privet.data` state their columns by themselves.
+    table_fn : callable, optional
+        ``context -> table``, which analyses read in place of the problem (`Half.of_table`); by
+        default they take what ``problem_fn`` returns for one.
     """
 
     def __init__(
@@ -208,6 +212,7 @@ class Participant:
         reply_seconds: float = 0.0,
         evaluate_on: str = "training",
         meaning: MeaningOf = "",
+        table_fn: TableFn | None = None,
     ) -> None:
         if not 0 <= reply_seconds < math.inf:
             raise ConfigError(f"reply_seconds is {reply_seconds!r}, expected a number >= 0")
@@ -226,6 +231,8 @@ class Participant:
         self.reply_seconds = reply_seconds
         self.evaluate_on = evaluate_on
         self._meaning_of = meaning
+        self._table_fn = table_fn
+        self._analyses: dict[tuple[int, int], Half] = {}
         self._problems: dict[tuple[int, int], Problem] = {}
         self.own_kinds = _OWN_KINDS
         """The types of messages that these handlers answer, and no others of the app."""
@@ -399,11 +406,28 @@ class Participant:
             if next(iter(self._problems), key)[0] != context.run_id:  # all are of one run
                 self._problems.clear()
                 self._prepared.clear()
+            half = self._analyses.get(key)
             try:
-                self._problems[key] = self._problem_fn(context)
+                if half is None:
+                    self._problems[key] = self._problem_fn(context)
+                else:
+                    table = (self._table_fn or self._problem_fn)(context)
+                    self._problems[key] = half.of_table(table, context)
             except Exception as error:
                 raise OfRecords(error, Told.DATA) from error
         return self._problems[key]
+
+    def _look_as(self, analysis: Half | None, context: Context) -> None:
+        """Have an analysis read the node's table; None stands for any other half."""
+        key = (context.run_id, context.node_id)
+        if self._analyses.get(key) == analysis:
+            return
+        self.forget(context)
+        if next(iter(self._analyses), key)[0] != context.run_id:  # all are of one run
+            self._analyses.clear()
+        self._analyses.pop(key, None)
+        if analysis is not None:
+            self._analyses[key] = analysis
 
     def prepared_problem(
         self, half: Half, context: Context, settings: Mapping[str, Any] = _NO_SETTINGS
@@ -484,6 +508,7 @@ class Participant:
                 f"{instruction.version}",
                 Told.VERSION,
             )
+        self._look_as(half if half.reads_tables else None, context)
         return half
 
     @staticmethod
@@ -534,7 +559,7 @@ class Participant:
                 f"enrolment question is not of contract version {CONTRACT_VERSION}", Told.CONTRACT
             )
         protocol, experiment = read_protocol(question), read_experiment(question)
-        half = self.served(protocol)
+        half = self._asked_for(protocol, question, context)
         masked = bool(question.get("secure-sum"))
         quiet = bool(question.get("quiet")) or masked
         silent = quiet or is_private(context)
@@ -576,6 +601,15 @@ class Participant:
             step_size=0.0 if silent else getattr(problem, "step_size", 0.0),
             encoding=encoding,
         )
+
+    def _asked_for(self, protocol: str, question: ConfigRecord, context: Context) -> type[Half]:
+        """Return the half that a question is of, whose settings an analysis reads a table by."""
+        half = self.served(protocol)
+        analysis = None
+        if half.reads_tables:
+            analysis = _agent_half(protocol, read_field(question, "settings", str, "{}"), ())
+        self._look_as(analysis, context)
+        return half
 
     def _enrolled_problem(
         self, question: ConfigRecord, context: Context, name: str, rules: NodeRules, *, silent: bool
@@ -703,7 +737,11 @@ class Participant:
         if taken.text == own.text:
             return problem
         more = (taken.num_categories - own.num_categories) * taken.num_vectors
-        if more > problem.dim and more * problem.num_examples > MOST_ADDED:
+        if (
+            getattr(problem, "widens", True)
+            and more > problem.dim
+            and more * problem.num_examples > MOST_ADDED
+        ):
             raise WireError(
                 f"enrolment question has an encoding of {more} columns more than the data have",
                 Told.CONTRACT,

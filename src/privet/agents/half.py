@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
+from flwr.app import Context
+
 from privet.core import ConfigError
 from privet.core.key import Scalar, check_fields, read, settle
-from privet.kernel import Facts, NoCertificateError, Records, Release
+from privet.kernel import Facts, NoCertificateError, Problem, Records, Release
 from privet.kernel.programs.steps import LocalTask, Walk
 from privet.kernel.streams import Streams
 from privet.wire.payload import encoded
@@ -39,10 +41,16 @@ class Half(Method):
     of them and which nobody overrides. An author's own ``local_update`` ends with ``conclude``.
     """
 
+    reads_tables: ClassVar[bool] = False
+    """Whether the half is an analysis: its problem is made of the agent's table, `of_table`."""
     noise_settings: ClassVar[Mapping[str, Any]] = {}
     """Run-config keys that the noise needs in addition to ``noise_key``."""
     steady: ClassVar[bool] = False
     """Whether every private round costs the same, so that its release is computed once."""
+
+    def of_table(self, table: Any, context: Context) -> Problem:
+        """Return the problem that an analysis makes of an agent's table."""
+        raise NotImplementedError(f"{self.name} reads no table")
 
     @property
     def noise_ratio(self) -> float:

@@ -78,6 +78,20 @@ BUILT_IN: tuple[Algorithm, ...] = (
 )
 
 
+ANALYSES: tuple[Algorithm, ...] = (
+    _of_this_library("describe", "analyses.describe", "Describe"),
+    _of_this_library("glm", "analyses.glm", "GLM"),
+    _of_this_library("cox", "analyses.cox", "Cox"),
+    _of_this_library("kaplan-meier", "analyses.kaplan_meier", "KaplanMeier"),
+)
+"""What is computed of tables by sums, and trains no model."""
+
+
+def analyses() -> dict[str, Algorithm]:
+    """Return all analyses by name."""
+    return {analysis.name: analysis for analysis in ANALYSES}
+
+
 def algorithms() -> dict[str, Algorithm]:
     """Return all algorithms by name, the built-in ones and those of entry points."""
     return _available()[0]
@@ -86,7 +100,7 @@ def algorithms() -> dict[str, Algorithm]:
 @lru_cache(maxsize=1)
 def _available() -> tuple[dict[str, Algorithm], dict[str, str]]:
     """Return the algorithms by name, and by entry point why those of a package cannot be had."""
-    available, broken = _of_this_process(), {}
+    available, broken = {one.name: one for one in BUILT_IN} | _REGISTERED, {}
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         try:
             loaded = entry.load()
@@ -104,7 +118,7 @@ def _available() -> tuple[dict[str, Algorithm], dict[str, str]]:
 
 def _of_this_process() -> dict[str, Algorithm]:
     """Return the algorithms that no other package has to be asked for."""
-    return {algorithm.name: algorithm for algorithm in BUILT_IN} | _REGISTERED
+    return {algorithm.name: algorithm for algorithm in (*BUILT_IN, *ANALYSES)} | _REGISTERED
 
 
 def algorithm(name: str) -> Algorithm:
@@ -125,9 +139,10 @@ def algorithm(name: str) -> Algorithm:
     if name not in available:
         if name in broken:
             raise ConfigError(f"algorithm {name!r}: {broken[name]}")
-        near = _of_flower(name) or did_you_mean(name, available)
+        near = _of_flower(name) or did_you_mean(name, {**available, **analyses()})
         raise ConfigError(
-            f"unknown algorithm {name!r}: known are {', '.join(sorted(available))}{near}"
+            f"unknown algorithm {name!r}: known are {', '.join(sorted(available))}, and the "
+            f"analyses {', '.join(sorted(analyses()))}{near}"
         )
     return available[name]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .context import problem_from_context
+from .context import problem_from_context, table_from_context
 from .dataset import DataError, Dataset, Part, Source
 from .encoding import encoded_rows
 from .held_out import split
@@ -36,4 +36,5 @@ __all__ = [
     "problem_from_context",
     "read_rows",
     "split",
+    "table_from_context",
 ]

@@ -111,6 +111,9 @@ def agreement(
     # The sums over a site's own rows serve the pooled scaling alone: no other site is sent them.
     if all(text == texts[0] for text in texts) and not (first and first.rows):
         return Agreement(texts[0])
+    if first is not None and first.open:
+        others = [one for text in texts[1:] if (one := read(text)) is not None]
+        return Agreement(first.united(others).text)
     chosen = leader or _of_most(stated, None if spare is None else _room(stated, spare))
     if is_digests(chosen):
         orders = {text for text in texts if _content(text) == _content(chosen)}

@@ -17,6 +17,7 @@ from privet.problems import LinearModel
 from privet.wire.flower_internals import held_by
 
 from .dataset import UNUSABLE, DataError
+from .frames import Table, dealt_from_config, table_from_config
 from .loaders import Changes, changes
 from .meaning import ENCODING_RECORD
 from .prepared import forget
@@ -47,16 +48,7 @@ def problem_from_context(context: Context) -> LinearModel[Any]:
         A ``state-path`` that is not absolute.
     """
     node_config = context.node_config
-    if "partition-id" not in node_config:
-        raise DataError(Told.PARTITION)
-    if DATA_KEYS & node_config.keys():
-        config = dict(node_config)
-        require_used(config)
-    elif context.run_config.get("data-path") and not _may_name_data(node_config):
-        raise DataError(Told.RUN_DATA, told=Told.RUN_DATA)
-    else:
-        config = {**context.run_config, **node_config}
-    count = int(config.get("num-agents", 0)) or int(node_config.get("num-partitions", 0))
+    config, count = _named(context)
     if not (DATA_KEYS & node_config.keys() or _may_name_data(node_config)):
         _require_small(config, count)
     own = bool(node_config.get("data-path"))
@@ -75,6 +67,44 @@ def problem_from_context(context: Context) -> LinearModel[Any]:
         problem = copy.copy(problem)
         problem.data_dependent = problem.data_dependent or _RE_DEALT
     return problem
+
+
+def table_from_context(context: Context) -> Table:
+    """Return the table of the node's site, for analyses.
+
+    It is the node's own where the node sets any data key, with all of its rows unless it says how
+    they are dealt; else the rows that a simulated run deals to the node.
+
+    Raises
+    ------
+    DataError
+        As `problem_from_context`.
+    """
+    config, count = _named(context)
+    if DATA_KEYS & context.node_config.keys() and config.get("partition", "none") == "none":
+        return table_from_config(config)
+    return dealt_from_config(config, count).tables[int(context.node_config["partition-id"])]
+
+
+def _named(context: Context) -> tuple[dict[str, Any], int]:
+    """Return the config that names a node's data, and to how many agents they are dealt.
+
+    Raises
+    ------
+    DataError
+        If the node has no ``partition-id``, or the run config names a path and may not.
+    """
+    node_config = context.node_config
+    if "partition-id" not in node_config:
+        raise DataError(Told.PARTITION)
+    if DATA_KEYS & node_config.keys():
+        config = dict(node_config)
+        require_used(config)
+    elif context.run_config.get("data-path") and not _may_name_data(node_config):
+        raise DataError(Told.RUN_DATA, told=Told.RUN_DATA)
+    else:
+        config = {**context.run_config, **node_config}
+    return config, int(config.get("num-agents", 0)) or int(node_config.get("num-partitions", 0))
 
 
 def agreed_encoding(context: Context) -> str:

@@ -28,6 +28,8 @@ ENCODING_RECORD = "privet.encoding"
 ``text`` and ``mark``, the digest by which the coordinator names it."""
 SORTED = "sorted"
 """In place of the digest of an order: columns by name, and categories after their reference."""
+OPEN = "open"
+"""A setting of encodings whose columns may differ from site to site."""
 OWN = "own"
 """In its place where a problem is none of this library's data, but its author's own."""
 LONGEST = LONGEST_LAYOUT
@@ -245,6 +247,8 @@ class Meaning:
         rows: these are no difference. A column without stated categories takes those of the other
         where its own are among them, and booleans where all its numbers are 0 or 1.
         """
+        if self.open and other.open:
+            return None
         if found := _of_names(self.columns, other.columns):
             return found
         for name, facts in other.columns.items():
@@ -260,6 +264,28 @@ class Meaning:
         if self.says != other.says:
             return Difference(*(f"the meaning {one!r}" for one in (self.says, other.says)))
         return None
+
+    @property
+    def open(self) -> bool:
+        """Whether sites may differ in their columns, as where these are described."""
+        return OPEN in self.settings
+
+    def united(self, others: Iterable[Meaning]) -> Meaning:
+        """Return this open encoding with the columns, and categories, of others beside its own.
+
+        A column of categories at one site is one of all; they are sorted where not all sites have
+        the same.
+        """
+        every = [self, *others]
+        columns: dict[str, Facts] = {}
+        for name in sorted({name for one in every for name in one.columns}):
+            known = [one.columns[name] for one in every if name in one.columns]
+            texts = [facts["categories"] for facts in known if "categories" in facts]
+            same = all(one == texts[0] for one in texts)
+            columns[name] = known[0] if not texts else next(x for x in known if "categories" in x)
+            if not same:
+                columns[name] = {"categories": sorted({text for one in texts for text in one})}
+        return replace(self, columns=columns)
 
     @property
     def num_categories(self) -> int:

@@ -10,7 +10,7 @@ well.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
@@ -26,6 +26,7 @@ from .programs.custom import custom
 from .programs.drift import Drift, drift
 from .programs.gradients import Gradients, require_model
 from .programs.inexact import Inexact, Inner, inexact_steps
+from .programs.statistics import Statistics, noised_statistics, statistics
 from .programs.steps import LocalTask, Walk, walk
 from .programs.update import ClippedUpdate, clipped_difference, clipped_update
 from .records import FloatArray, Moduli, Problem, can_clip, can_clip_batches
@@ -282,6 +283,32 @@ class Records:
         self._require_program("update", program)
         return clipped_difference(program, start, end, self._noise)
 
+    def statistics(self, point: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+        """Return un-noised sums at a public point, by name (`privet.kernel.programs.statistics`).
+
+        Raises
+        ------
+        NoiseError
+            If a mechanism was charged.
+        RecordsError
+            If the problem has no sums.
+        """
+        return dict(statistics(self._problem, point, self._noise))
+
+    def noised_statistics(self, program: Statistics, point: Mapping[str, FloatArray]) -> FloatArray:
+        """Return a sum (k,) at a public point with the charged noise, in float64.
+
+        Privacy: one draw.
+        """
+        _require_kind(Statistics, program)
+        _require_plain(program)
+        for array in point.values():
+            if type(array) not in _ARRAYS:
+                raise NoiseError(f"a charged program takes arrays, found {type(array).__name__}")
+        self._require_program("statistics", program)
+        with _silence():
+            return noised_statistics(program, self._problem, point, self._noise)
+
     def custom(self, name: str, streams: Streams, /, **arguments: Any) -> FloatArray:
         """Return the result of another package's program (`privet.kernel.programs.custom`).
 
@@ -316,7 +343,7 @@ class Records:
         """Raise ``NoiseError`` unless exactly the charged draws were taken."""
         self._noise.settle()
 
-    def _require_program(self, name: str, requested: Gradients | Inexact | ClippedUpdate) -> None:
+    def _require_program(self, name: str, requested: _Program) -> None:
         """Refuse another program or relation than was charged (raises ``NoiseError``)."""
         charged = self.release
         if charged.program != name:
@@ -407,11 +434,14 @@ def sampled_sum(
     return gradients.sampled_sum(count, sum_of, records._noise, unit)
 
 
+_Program = Gradients | Inexact | ClippedUpdate | Statistics
 _ARRAYS = (np.ndarray, np.memmap)
 _NUMBERS = frozenset({bool, int, float, str, type(None), np.float64, np.float32})
 _PARTS = {
     kind: attrgetter(*(each.name for each in fields(kind)))
-    for kind in (Drift, Gradients, Inexact, Moduli, Streams, StackedStreams, ClippedUpdate)
+    for kind in (
+        *(Drift, Gradients, Inexact, Moduli, Streams, StackedStreams, ClippedUpdate, Statistics),
+    )
 }
 """Getter of the fields of a program, by its class."""
 

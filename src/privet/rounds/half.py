@@ -35,6 +35,7 @@ from privet.agents.upload_bounds import norm_of
 from privet.core import RunError, mapped
 from privet.core.key import keys_of, owned, read
 from privet.core.mapped import blocks, column_sums, empty, repeated, written
+from privet.data.agreement import Agreement
 from privet.kernel import Facts
 from privet.wire import Settings
 from privet.wire.payload import ENCODED
@@ -162,6 +163,16 @@ class ServerHalf(ServerMethod[S]):
         """The half's settings objects, whose fields are run-config keys as well, by field."""
         held = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return {n: each for n, each in held.items() if is_dataclass(each) and keys_of(type(each))}
+
+    def informed(self, encoding: Agreement) -> ServerHalf[Any]:
+        """Return the half for agents whose columns mean what they have agreed on.
+
+        Raises
+        ------
+        ConfigError
+            If it needs to know more of them.
+        """
+        return self
 
     def delayed(self, facts: Sequence[Facts]) -> Self:
         """Return the half for uploads of models of different ages, with open settings chosen.

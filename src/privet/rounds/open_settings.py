@@ -9,6 +9,7 @@ import numpy as np
 
 from privet.agents.loop_defaults import Loops
 from privet.core import ConfigError
+from privet.data.agreement import Agreement
 from privet.kernel import Facts
 from privet.kernel.programs.gradients import Gradients
 from privet.wire.contract import means_privacy
@@ -33,6 +34,8 @@ def with_open_settings(
     Also those of a run that folds uploads of older models. A private run keeps the usual values:
     its noise is planned from flags alone.
     """
+    known_columns = session.encoding if session.encoding.text else Agreement(options.encoding)
+    half = half.informed(known_columns)
     agents = session.roster.agents.items()
     known: list[Facts] = []
     readable = True

@@ -117,6 +117,8 @@ class Question:
     """The norm that the algorithm itself scales all agents' rows down to; 0 for none."""
     open: bool = False
     """Whether that is still to be agreed on, by the answers to this question."""
+    settings: str = ""
+    """Those of an analysis, by which agents read their tables; empty for any other half."""
     accounts: bool = True
     """Whether agents account for what they release; else what they state of it is not read."""
 
@@ -133,6 +135,7 @@ class Question:
                 **({"private": True} if self.fixed else {}),
                 **({"encoding": self.encoding} if self.encoding else {}),
                 **({"row-norm": self.row_norm} if self.row_norm else {}),
+                **({"settings": self.settings} if self.settings else {}),
             }
         )
 

@@ -66,6 +66,8 @@ def by_message(half: ServerHalf[Any]) -> str:
     """Return why all agents of a half are asked by message; empty if they need not be."""
     if half.masked:
         return "uploads are masked"
+    if half.agent.reads_tables:
+        return "each reads its own table"
     if half.agent.codes:
         return "a code is one agent's at a time"
     return ""

@@ -8,6 +8,8 @@
     drift       takes steps with the public part separate (`drift`)           FedPDM
     output      noises the mean of hidden inner steps (`inexact`)             DP-IADMM
     update      noises the whole difference of un-noised steps (`update`)     DP-FedAvg
+    statistics  sums what a bounded function makes of a record, or      analyses
+                sums as they are where nothing was charged (`statistics`)
     custom      does what another package vouches for (`custom`)              others
 
 A program states its charge, ``release``, from public numbers; `privet.kernel.door.Records` runs the

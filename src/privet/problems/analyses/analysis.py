@@ -69,6 +69,8 @@ class Analysis(ABC, Generic[P]):
 
     name: ClassVar[str] = ""
     """As ``algorithm`` names it."""
+    needs_levels: ClassVar[bool] = True
+    """Whether categories have to be agreed on before anything is summed."""
 
     @property
     @abstractmethod
@@ -103,6 +105,13 @@ class Analysis(ABC, Generic[P]):
     def begin(self, levels: Levels) -> P:
         """Return the state before the first round."""
 
+    def again(self, state: P, levels: Levels) -> P:
+        """Return the state to go on from where other sites reply than in the round before.
+
+        By default the analysis begins again. A step whose sums say all by themselves goes on.
+        """
+        return self.begin(levels)
+
     @abstractmethod
     def point(self, state: P) -> dict[str, FloatArray]:
         """Return the public arrays at which the sites are asked for their sums."""
@@ -116,5 +125,5 @@ class Analysis(ABC, Generic[P]):
         """Return the next state of the sums over all sites (raises ``AnalysisError``)."""
 
     @abstractmethod
-    def table(self, state: P) -> dict[str, Any]:
+    def table(self, state: P, levels: Levels) -> dict[str, Any]:
         """Return the result as JSON types, flat, as it is written to ``table.json``."""

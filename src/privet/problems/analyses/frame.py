@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 Codes = NDArray[np.int32]
 Levels = Mapping[str, Sequence[str]]
-"""By column, the categories that all sites have agreed on, in order."""
+"""By column, the categories that all sites have agreed on, in order; none of numbers."""
 
 
 class AnalysisError(ValueError):

@@ -21,7 +21,7 @@ from flwr.serverapp import Grid
 from privet.core import ConfigError, RunError
 from privet.core.errors import HopelessError, listed, one_line
 from privet.wire import sort_names
-from privet.wire.contract import means_privacy
+from privet.wire.contract import encode_settings, means_privacy
 
 from ..account import expected_release, is_above_target, with_lost
 from ..calibration import spent_of
@@ -59,6 +59,7 @@ def question(half: ServerHalf[Any], options: RunOptions, session: Session) -> Qu
         encoding=session.encoding.text,
         row_norm=session.row_norm,
         open=not session.settled,
+        settings=encode_settings(half.settings()) if half.agent.reads_tables else "",
         accounts=half.agent.private or half.terms.target_epsilon > 0,
     )
 

@@ -1,0 +1,4 @@
+"""Agent halves of the analyses: what a site sums of its own table.
+
+Not public: names in here may move without notice.
+"""

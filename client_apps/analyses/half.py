@@ -1,0 +1,51 @@
+"""`AnalysisAgent`: the agent half of any analysis."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+from flwr.app import Context
+
+from privet.agents.half import Arrays, Half, Local, Streams
+from privet.agents.terms import MessageTerms
+from privet.core.key import same
+from privet.data.analysed import AnalysedTable
+from privet.data.context import agreed_encoding
+from privet.kernel import Problem, Records
+from privet.problems.analyses.analysis import Analysis
+
+
+@dataclass(frozen=True)
+class AnalysisAgent(Half):
+    """It keeps no state, and sends sums over its records at the point that was broadcast.
+
+    Privacy: none; every sum is un-noised, and is sent only by nodes whose rules let it. With
+    ``secure-sum`` the server sees sums over the sites alone.
+    """
+
+    reads_tables: ClassVar[bool] = True
+    upload: ClassVar[str] = "sums"
+
+    secure_sum: bool = same(MessageTerms, "secure_sum")
+
+    @cached_property
+    def analysis(self) -> Analysis[Any]:
+        """The analysis of these settings (raises ``ConfigError``)."""
+        return self._analysis()
+
+    @abstractmethod
+    def _analysis(self) -> Analysis[Any]:
+        """Return the analysis of these settings."""
+
+    def of_table(self, table: Any, context: Context) -> Problem:
+        own = "data-path" in context.node_config
+        return AnalysedTable(self.analysis, table, agreed_encoding(context), own=own)
+
+    def local_update(
+        self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams
+    ) -> Local:
+        """Return the sums at the broadcast point."""
+        return self.conclude(state, broadcast, records.statistics(broadcast), records, streams)

@@ -1,0 +1,164 @@
+"""A table as the problem of an analysis: its sums at a public point, and what its columns mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, NoReturn
+
+import numpy as np
+
+from privet.core import ConfigError
+from privet.kernel import Told
+from privet.kernel.records import FloatArray, RowIndex
+from privet.problems.analyses.analysis import Analysis, Arrays, Sums
+from privet.problems.analyses.frame import AnalysisError, Frame, Levels
+
+from .dataset import DataError
+from .frames import Table
+from .meaning import OPEN, Meaning
+
+WAY_OUT = "privet describe --schema OUT over the sites writes one"
+
+
+class AnalysedTable:
+    """The problem of one site in an analysis; a model of one number stands for its progress.
+
+    Parameters
+    ----------
+    analysis : Analysis
+    table : Table, Frame or mapping of columns
+    agreed : str
+        What the run's sites have agreed on, as the text of a `Meaning`; empty before.
+    own : bool
+        Whether the table is the site's own, so that others' categories are not known here.
+
+    Raises
+    ------
+    DataError
+        For a column that is not there or cannot be used.
+    """
+
+    dim = 1
+    widens = False
+    """Whether agreed categories make its rows longer."""
+    dtype = np.dtype(np.float64)
+
+    def __init__(
+        self, analysis: Analysis[Any], table: Any, agreed: str = "", *, own: bool = False
+    ) -> None:
+        self.analysis, self.table = analysis, _as_table(table)
+        self._own, self._agreed = own, Meaning.from_text(agreed) if agreed else None
+        self.num_examples = self.table.frame.rows
+        self.columns = analysis.columns or self.table.frame.names
+        with named(self.table.frame):
+            self._require_columns()
+        self.data_dependent = "" if self._stated else _NOT_STATED
+
+    def _require_columns(self) -> None:
+        frame = self.table.frame
+        for name in self.columns:
+            if name not in frame:
+                raise AnalysisError(f"no column {name}; there are {', '.join(frame.names)}")
+
+    @cached_property
+    def _factors(self) -> tuple[str, ...]:
+        return self.analysis.factors(self.table.frame)
+
+    @property
+    def _stated(self) -> bool:
+        return self.table.stated.issuperset(self._factors)
+
+    @cached_property
+    def meaning(self) -> Meaning:
+        """What the columns mean that the analysis reads: categories, ranges and who states them."""
+        columns = {name: self._facts(name) for name in sorted(self.columns)}
+        settings = {"analysis": self.analysis.name}
+        if not self.analysis.needs_levels:
+            settings[OPEN] = "yes"
+        return Meaning(columns, settings=settings, public=self._stated)
+
+    def _facts(self, name: str) -> Mapping[str, Any]:
+        stated = {"stated": True} if name in self.table.stated else {}
+        if name in self._factors and name in self.table.frame.factors:
+            return {"categories": list(self.table.frame.factors[name].levels), **stated}
+        if name in self.table.ranges:
+            return {"range": list(self.table.ranges[name]), **stated}
+        return {}
+
+    @cached_property
+    def levels(self) -> Levels:
+        """The agreed categories by column: those of the run, or of the site's own table."""
+        return levels_of(self.meaning if self._agreed is None else self._agreed)
+
+    @cached_property
+    def sums(self) -> Sums:
+        """What the site sums.
+
+        Raises
+        ------
+        DataError
+            For a column that cannot be used, and texts of a table of one's own of which no schema
+            states the categories.
+        """
+        if self._own and not self._stated and self.analysis.needs_levels:
+            lacking = [name for name in self._factors if name not in self.table.stated]
+            raise DataError(
+                f"column {lacking[0]} is one of texts, and no schema states its categories, which "
+                f"other sites may have otherwise: set schema; {WAY_OUT}"
+            )
+        with named(self.table.frame):
+            return self.analysis.sums(self.table.frame, self.levels)
+
+    def statistics(self, point: Arrays) -> dict[str, FloatArray]:
+        """Return the sums over the site's rows at a public point."""
+        with named(self.table.frame):
+            return dict(self.sums.statistics(point))
+
+    def value(self, x: FloatArray) -> float:
+        """Refuse: an analysis has no loss."""
+        _refuse()
+
+    def gradient(self, x: FloatArray, rows: RowIndex = None) -> FloatArray:
+        """Refuse: an analysis has no gradient."""
+        _refuse()
+
+
+def levels_of(meaning: Meaning) -> Levels:
+    """Return by column the categories that a meaning states, none of a column of numbers."""
+    return {name: tuple(facts.get("categories", ())) for name, facts in meaning.columns.items()}
+
+
+class named:
+    """Make a `DataError` that names the file of what an analysis cannot use."""
+
+    def __init__(self, frame: Frame) -> None:
+        self._source = frame.source
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, AnalysisError):
+            where = f"{self._source}: " if self._source else ""
+            raise DataError(f"{where}{error}") from None
+
+
+def _as_table(table: Any) -> Table:
+    if isinstance(table, Table):
+        return table
+    if isinstance(table, Frame):
+        return Table(table)
+    try:
+        return Table(Frame.of({str(name): table[name] for name in table}))
+    except (TypeError, ValueError) as error:
+        raise DataError(f"an analysis reads a table of columns: {error}") from None
+
+
+def _refuse() -> NoReturn:
+    raise ConfigError("an analysis has sums, and no loss to be trained", Told.ALGORITHM)
+
+
+_NOT_STATED = (
+    f"categories are read from the records: give schema, a file of public ones ({WAY_OUT})"
+)

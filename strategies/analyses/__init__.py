@@ -1,0 +1,1 @@
+"""Analyses of tables over several sites, as Flower Strategies."""

@@ -1,0 +1,254 @@
+"""`AnalysisStrategy`: an analysis of several sites' tables as a Flower Strategy.
+
+Every round asks all sites for sums at a public point, and ends with the analysis' own step. A run
+ends when nothing is left to ask, with a table (`AnalysisResult.table`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+from flwr.serverapp import Grid
+
+from privet.client_apps.analyses.half import AnalysisAgent
+from privet.core import ConfigError, RunError
+from privet.core.key import Config
+from privet.data.agreement import Agreement
+from privet.data.analysed import AnalysedTable, levels_of
+from privet.problems.analyses.analysis import Progress
+from privet.problems.analyses.frame import AnalysisError, Levels
+from privet.rounds import Observer, Round, Run
+from privet.rounds.account import PrivetResult
+from privet.rounds.flower.base import PrimalDualStrategy
+from privet.rounds.half import Arrays, HalfState, ServerHalf, Turn, Vector
+from privet.rounds.uploads import Sums
+
+MOST_ROUNDS = 60
+"""Rounds of an analysis at most, unless it is asked for others: few take more than ten."""
+_PART = "progress."
+
+
+@dataclass(slots=True)
+class State(HalfState):
+    """The analysis' own progress, and whose sums it rests on.
+
+    ``x`` (1,) stands where other methods have a model: the number of sites in the last sums. The
+    residual is the square of the last step, in standard errors where there are any.
+    """
+
+    x: Vector
+    progress: Progress
+    enrolled: int
+    sites: int = 0
+    positions: Vector = field(default_factory=lambda: np.empty(0))
+
+
+@dataclass(frozen=True)
+class AnalysisServer(ServerHalf[State]):
+    """Server half of any analysis; ``levels`` are the agreed categories by column."""
+
+    state = State
+
+    agent: AnalysisAgent
+    levels: Levels | None = field(default=None, kw_only=True, compare=False)
+
+    def informed(self, encoding: Agreement) -> ServerHalf[State]:
+        meaning = encoding.meaning
+        if meaning is None and encoding.text:
+            raise ConfigError(
+                "secure-sum: sites state digests of their schema alone: give the coordinator the "
+                "same schema"
+            )
+        return replace(self, levels={} if meaning is None else levels_of(meaning))
+
+    def initialise(self, start: Vector, count: int) -> State:
+        return State(np.zeros(1), self.agent.analysis.begin(self.levels or {}), count)
+
+    def admit(self, state: State, position: int, start: Vector) -> State:
+        """Count a site that joins: the analysis is not done without its sums."""
+        state.enrolled += 1
+        state.positions = state.positions + (state.positions >= position)
+        return state
+
+    def renew(self, state: State, position: int, start: Vector) -> State:
+        return state
+
+    def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
+        point = self.agent.analysis.point(state.progress)
+        return state, {name: np.asarray(array, np.float64) for name, array in point.items()}
+
+    def summands(self, state: State) -> Mapping[str, tuple[int, ...]]:
+        return self.agent.analysis.shapes(state.progress)
+
+    def fold_sums(self, state: State, sums: Sums, turn: Turn) -> State:
+        """Take the analysis' step; where other sites reply than before, it may begin again."""
+        if not sums.positions:
+            return state
+        analysis, before = self.agent.analysis, state.progress
+        positions = np.array(sums.positions, np.float64)
+        if state.sites and not np.array_equal(positions, state.positions):
+            fresh = analysis.again(before, self.levels or {})
+            if fresh is not before:  # what was summed before is not of these sites
+                state.progress, state.positions = fresh, positions
+                state.residual = math.nan
+                return state
+        totals = {name: sums.total(name) for name in self.summands(state)}
+        try:
+            state.progress = analysis.step(before, totals)
+        except AnalysisError as error:
+            raise RunError(f"{self.name}: {error}") from None
+        state.positions, state.sites = positions, len(positions)
+        state.x = np.array([float(state.sites)])
+        gap = state.progress.gap
+        state.residual = gap * gap if state.sites == state.enrolled else math.nan
+        return state
+
+    def dump(self, state: State, changed: Any = None) -> Arrays:
+        arrays = super().dump(replace(state, progress=None), changed)  # type: ignore[arg-type]
+        del arrays["progress"]
+        for entry in fields(state.progress):
+            arrays[_PART + entry.name] = np.asarray(getattr(state.progress, entry.name))
+        return arrays
+
+    def load(self, arrays: Arrays) -> State:
+        kind = type(self.agent.analysis.begin(self.levels or {}))
+        own = {n.removeprefix(_PART): a for n, a in arrays.items() if n.startswith(_PART)}
+        others = {n: a for n, a in arrays.items() if not n.startswith(_PART)}
+        if own.keys() != {entry.name for entry in fields(kind)}:
+            raise RunError(f"resume: the checkpoint's state is none of {self.name}")
+        progress = kind(**{n: a if a.ndim else a.item() for n, a in own.items()})
+        rest: dict[str, Any] = {n: a if a.ndim else a.item() for n, a in others.items()}
+        return State(progress=progress, **rest)
+
+    @property
+    def private(self) -> bool:
+        """Whether the sums are noised: they are not."""
+        return False
+
+    def done(self, state: State) -> bool:
+        """Return whether the analysis has ended, with the sums of every site that is enrolled."""
+        return state.progress.done and state.sites == state.enrolled
+
+    def notes(self, state: State, silent: Any) -> tuple[str, ...]:
+        if not silent or not state.progress.done:
+            return ()
+        return (f"the table lacks {len(silent)} of {state.enrolled} sites",)
+
+
+@dataclass(repr=False)
+class AnalysisResult(PrivetResult):
+    """The result of an analysis.
+
+    Attributes
+    ----------
+    table : dict
+        As it is written to ``table.json``: JSON types, flat.
+    complete : bool
+        Whether the analysis ended, with every enrolled site's sums in the table.
+    """
+
+    table: dict[str, Any] = field(default_factory=dict)
+    complete: bool = False
+
+
+class _Done(Observer):
+    """Ends a run when the analysis has ended."""
+
+    def on_round(self, run: Run, done: Round) -> str | None:
+        half: Any = run.half
+        return "the analysis is complete" if half.done(run.session.state) else None
+
+
+class AnalysisStrategy(PrimalDualStrategy):
+    """An analysis of several sites' tables.
+
+    Who is summed when some are absent: the sites of a round. The result says how many there were,
+    and the run goes on until all enrolled sites are in it, or its rounds are over.
+    Privacy: none; sums are un-noised. With ``secure-sum`` the server sees sums over sites alone.
+    """
+
+    local_steps = ""
+    server_half = AnalysisServer
+    objects: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "table": (
+            "Table | Frame | None",
+            "a table with the columns and categories of all sites, rows or none, such as that of a "
+            "schema: needed where sites state digests alone",
+        )
+    }
+    no_asynchrony: ClassVar[str] = "its sums are those of one round"
+
+    @classmethod
+    def half_of(cls, config: Config, **objects: Any) -> ServerHalf[Any]:
+        return super().half_of(config)
+
+    def _set_up(self, config: Config, arguments: Mapping[str, Any]) -> None:
+        super()._set_up(config, arguments)
+        if arguments.get("table") is not None:
+            self.reads_as(arguments["table"])
+
+    def reads_as(self, table: Any) -> None:
+        """Take the columns and categories of a table for those of all sites.
+
+        Raises
+        ------
+        DataError
+            If the analysis cannot read it.
+        """
+        agent = self.half.agent
+        assert isinstance(agent, AnalysisAgent)
+        text = AnalysedTable(agent.analysis, table).meaning.text
+        self.options = replace(self.options, encoding=text)
+
+    def start(  # type: ignore[override]
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord | None = None,
+        num_rounds: int = MOST_ROUNDS,
+        **options: Any,
+    ) -> AnalysisResult:
+        """Run the analysis on a grid; see `PrimalDualStrategy.start` for the other arguments.
+
+        Raises
+        ------
+        ConfigError, RunError
+            As there; ``RunError`` too where the sums show that there is no result, such as a
+            column that is a combination of others.
+        """
+        arrays = initial_arrays or ArrayRecord({"x": Array(np.zeros(1))})
+        found = super().start(grid, arrays, num_rounds, **options)
+        values = {entry.name: getattr(found, entry.name) for entry in fields(found) if entry.init}
+        result = AnalysisResult(**values)
+        for entry in fields(found):
+            if not entry.init:
+                setattr(result, entry.name, getattr(found, entry.name))
+        half, state = self.run.half, self.run.session.state
+        assert isinstance(half, AnalysisServer)
+        result.complete = half.done(state)
+        if state.sites:
+            result.table = self.table()
+        return result
+
+    def table(self) -> dict[str, Any]:
+        """Return the table of the run so far, with the sites that it rests on."""
+        half, state, roster = self.run.half, self.run.session.state, self.run.session.roster
+        assert isinstance(half, AnalysisServer)
+        names = [roster.names[int(place)] for place in state.positions]
+        away = [name for name in roster.names if name not in names]
+        return {
+            **half.agent.analysis.table(state.progress, half.levels or {}),
+            "complete": half.done(state),
+            "sites": names,
+            "sites_away": away,
+        }
+
+    def _measuring(self, *arguments: Any, **options: Any) -> Iterator[Observer]:
+        yield _Done()
+
+
+__all__ = ["AnalysisResult", "AnalysisServer", "AnalysisStrategy", "State"]

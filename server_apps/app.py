@@ -7,11 +7,12 @@ import logging
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from privet.core import PrivetError
+from privet.core import PrivetError, analyses
 from privet.core.exits import exit_code
 
+from .analysis import execute_analysis
 from .config import read_config, without_stand_ins
-from .execute import execute, headline
+from .execute import execute
 
 log = logging.getLogger("flwr.privet")
 
@@ -24,8 +25,9 @@ def server_app() -> ServerApp:
     def main(grid: Grid, context: Context) -> None:
         try:
             config = read_config(without_stand_ins(context.run_config))
-            finished = execute(grid, config, str(context.run_id))
-            for name, value in headline(finished.summary).items():
+            play = execute_analysis if config["algorithm"] in analyses() else execute
+            finished = play(grid, config, str(context.run_id))
+            for name, value in finished.headline().items():
                 log.info("%s: %s", name, value)
         except PrivetError as error:
             # One line is all a user needs of a failure that this library understands.

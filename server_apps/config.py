@@ -12,16 +12,18 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from privet.core import ConfigError, algorithm, algorithms
+from privet.core import ConfigError, algorithm, algorithms, analyses
 from privet.core.errors import nearest
-from privet.core.key import AUTO, Config, Key, Scalar, keys_of, setting, shown
+from privet.core.key import AUTO, Config, Key, Scalar, keys_of, same, setting, shown
 from privet.core.registry import DEFAULT_ALGORITHM
+from privet.data.frames import FrameSettings
 from privet.data.settings import DATA_OWNERS, dealt_by
 from privet.data.tables.files import is_table
 from privet.kernel.exits import KEY as ROWS_PER_PERSON
 from privet.kernel.node_rules import KEYS as NODE_KEYS
 from privet.rounds.options import RunSettings
 from privet.rounds.participation import ParticipationSettings
+from privet.strategies.analyses.base import MOST_ROUNDS
 
 log = logging.getLogger("flwr.privet")
 
@@ -136,6 +138,37 @@ class RunConfig:
     )
 
 
+@dataclass(frozen=True)
+class AnalysisConfig:
+    """The run-config keys of an analysis as a whole."""
+
+    topic: ClassVar[str] = "The run"
+
+    algorithm: str = same(RunConfig, "algorithm")
+    num_server_rounds: int = setting(
+        MOST_ROUNDS, "number of rounds, at most", low=1, operational=True
+    )
+    checkpoint_every: int = same(RunConfig, "checkpoint_every")
+    output_dir: str = same(RunConfig, "output_dir")
+    resume: str = same(RunConfig, "resume")
+    exclude: str = same(RunConfig, "exclude")
+    log_json: bool = same(RunConfig, "log_json")
+    tags: str = same(RunConfig, "tags")
+    notes: str = same(RunConfig, "notes")
+    num_agents: int = setting(
+        0, "number of sites to wait for; 0: those that are there, or all ids", low=0
+    )
+    min_agents: int = same(RunSettings, "min_agents")
+    patience: float = same(RunSettings, "patience")
+    wait_timeout: float = same(RunSettings, "wait_timeout")
+    round_timeout: float = same(RunSettings, "round_timeout")
+    secure_sum: bool = same(RunSettings, "secure_sum")
+    recover_by_name: str = same(RunSettings, "recover_by_name")
+    seed: int = same(RunSettings, "seed")
+
+
+OF_ANALYSES: tuple[type, ...] = (AnalysisConfig, FrameSettings)
+"""Owners of the keys that every analysis has."""
 COMMON: tuple[type, ...] = (RunConfig, RunSettings, ParticipationSettings, *DATA_OWNERS)
 """Owners of the keys that every run has."""
 
@@ -168,6 +201,11 @@ class ConfigEntry:
         return "auto" if isinstance(defaults[0], str) else type(defaults[0])(0)
 
 
+def common_of(name: str) -> tuple[type, ...]:
+    """Return the owners of the keys that every run like this algorithm's has."""
+    return OF_ANALYSES if name in analyses() else COMMON
+
+
 def keys_of_algorithm(name: str) -> dict[str, Key]:
     """Return the keys that an algorithm brings.
 
@@ -176,7 +214,7 @@ def keys_of_algorithm(name: str) -> dict[str, Key]:
     ConfigError
         For an unknown algorithm, and one that has a key of every run with another meaning.
     """
-    own, common = _keys(algorithm(name).load_strategy().settings), _keys(COMMON)
+    own, common = _keys(algorithm(name).load_strategy().settings), _keys(common_of(name))
     for key in own.values():
         first = common.get(key.name)
         if first is not None and replace(key, needs=first.needs) != first:
@@ -189,13 +227,13 @@ def keys_of_algorithm(name: str) -> dict[str, Key]:
 
 def keys_of_run(name: str) -> dict[str, Key]:
     """Return the keys of every run, and those that an algorithm brings (raises ``ConfigError``)."""
-    common = _keys(COMMON)
+    common = _keys(common_of(name))
     return {**common, **keys_of_algorithm(name), **common}
 
 
 def table() -> dict[str, ConfigEntry]:
     """Return the keys of all registered algorithms and those of every run."""
-    return _table(tuple(algorithms()))
+    return _table((*algorithms(), *analyses()))
 
 
 @lru_cache(maxsize=4)
@@ -277,7 +315,8 @@ def read_config(raw: Mapping[str, Any]) -> Config:
         if checked != own[key].default:
             given[key] = checked
     resolved = kind.filled({key: given.get(key, own[key].usual) for key in own}, given)
-    resolved["partition"] = dealt_by(resolved)
+    if name not in analyses():
+        resolved["partition"] = dealt_by(resolved)
     unused: dict[str, list[str]] = {}
     for key, why in (*_unused(own, given, resolved), *kind.unused(given, resolved)):
         unused.setdefault(why, []).append(f"{key} = {shown(given[key])}")

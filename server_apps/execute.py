@@ -85,8 +85,12 @@ class Finished:
         """Return a figure of measures over the rounds, as `PrivetResult.plot`."""
         return self.result.plot(*names)
 
+    def headline(self) -> dict[str, str]:
+        """Return the run's final figures, formatted, by their labels."""
+        return headline(self.summary)
+
     def __str__(self) -> str:
-        return "; ".join(f"{name}: {text}" for name, text in headline(self.summary).items())
+        return "; ".join(f"{name}: {text}" for name, text in self.headline().items())
 
     def _repr_html_(self) -> str:
         return table([], headline(self.summary).items())

@@ -8,13 +8,17 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
 
 from privet.agents.cohort import FEWEST
 from privet.client_apps import client_app
+from privet.core import analyses
+from privet.core.key import Config
 from privet.data import problem_from_context, table_from_context
 from privet.kernel import Problem
 from privet.kernel.node_rules import ALLOW_RUN_DATA
 from privet.server_apps import Finished, execute, read_config
+from privet.server_apps.analysis import execute_analysis, sites_of
 from privet.server_apps.build import build_federation
 
 from .cohort import CohortGrid
@@ -37,16 +41,16 @@ def run_inline(
     ConfigError, RunError
         As ``privet.server_apps.read_config`` and ``execute``.
     """
-    config = read_config(raw)
+    config = simulated_config(raw)
     agents = int(config["num-agents"])
     kind = _kind(engine, agents)
     require_colluders(config, colluders)
     if colluders is None:
-        return execute(kind(configured_app(), simulated(config), config), config, run_id)
+        return played(kind(configured_app(), simulated(config), config), config, run_id)
     with TemporaryDirectory() as folder:
         relation = str(config["relation"])
         nodes = trusting_nodes(Path(folder), map(str, range(agents)), colluders, relation)
-        return execute(kind(configured_app(), nodes, config), config, run_id)
+        return played(kind(configured_app(), nodes, config), config, run_id)
 
 
 def simulated(config: Mapping[str, Any]) -> int | list[dict[str, Any]]:
@@ -119,7 +123,7 @@ def run_ray(
     """
     from .ray.engine import RayGrid
 
-    config = read_config(raw)
+    config = simulated_config(raw)
     made = RayGrid(
         *(configured_app, simulated(config), config),
         actors=actors,
@@ -127,7 +131,28 @@ def run_ray(
         runtime_env=runtime_env,
     )
     with made as grid:
-        return execute(grid, config, run_id)
+        return played(grid, config, run_id)
+
+
+def simulated_config(raw: Mapping[str, Any]) -> Config:
+    """Return the resolved config of a simulated run; an analysis has a site for each id.
+
+    Raises
+    ------
+    ConfigError
+        As ``privet.server_apps.read_config``, and for a table that cannot be read.
+    """
+    config = read_config(raw)
+    if config["algorithm"] not in analyses() or config["num-agents"]:
+        return config
+    return Config({**config, "num-agents": sites_of(config).count})
+
+
+def played(grid: Grid, config: Config, run_id: str) -> Finished:
+    """Execute a config: that of a run, or of an analysis."""
+    if config["algorithm"] in analyses():
+        return execute_analysis(grid, config, run_id)
+    return execute(grid, config, run_id)
 
 
 def configured_app() -> ClientApp:

@@ -30,6 +30,8 @@ from privet.rounds.uploads import Sums
 
 MOST_ROUNDS = 60
 """Rounds of an analysis at most, unless it is asked for others: few take more than ten."""
+COMPLETE = "the analysis is complete"
+"""Why a run of an analysis ends."""
 _PART = "progress."
 
 
@@ -43,7 +45,6 @@ class State(HalfState):
 
     x: Vector
     progress: Progress
-    enrolled: int
     sites: int = 0
     positions: Vector = field(default_factory=lambda: np.empty(0))
 
@@ -67,11 +68,10 @@ class AnalysisServer(ServerHalf[State]):
         return replace(self, levels={} if meaning is None else levels_of(meaning))
 
     def initialise(self, start: Vector, count: int) -> State:
-        return State(np.zeros(1), self.agent.analysis.begin(self.levels or {}), count)
+        return State(np.zeros(1), self.agent.analysis.begin(self.levels or {}))
 
     def admit(self, state: State, position: int, start: Vector) -> State:
-        """Count a site that joins: the analysis is not done without its sums."""
-        state.enrolled += 1
+        """Number the sites of the last sums anew: the analysis is not done without this one."""
         state.positions = state.positions + (state.positions >= position)
         return state
 
@@ -105,7 +105,7 @@ class AnalysisServer(ServerHalf[State]):
         state.positions, state.sites = positions, len(positions)
         state.x = np.array([float(state.sites)])
         gap = state.progress.gap
-        state.residual = gap * gap if state.sites == state.enrolled else math.nan
+        state.residual = gap * gap
         return state
 
     def dump(self, state: State, changed: Any = None) -> Arrays:
@@ -124,20 +124,6 @@ class AnalysisServer(ServerHalf[State]):
         progress = kind(**{n: a if a.ndim else a.item() for n, a in own.items()})
         rest: dict[str, Any] = {n: a if a.ndim else a.item() for n, a in others.items()}
         return State(progress=progress, **rest)
-
-    @property
-    def private(self) -> bool:
-        """Whether the sums are noised: they are not."""
-        return False
-
-    def done(self, state: State) -> bool:
-        """Return whether the analysis has ended, with the sums of every site that is enrolled."""
-        return state.progress.done and state.sites == state.enrolled
-
-    def notes(self, state: State, silent: Any) -> tuple[str, ...]:
-        if not silent or not state.progress.done:
-            return ()
-        return (f"the table lacks {len(silent)} of {state.enrolled} sites",)
 
 
 @dataclass(repr=False)
@@ -160,8 +146,16 @@ class _Done(Observer):
     """Ends a run when the analysis has ended."""
 
     def on_round(self, run: Run, done: Round) -> str | None:
-        half: Any = run.half
-        return "the analysis is complete" if half.done(run.session.state) else None
+        return COMPLETE if is_complete(run) else None
+
+
+def is_complete(run: Run) -> bool:
+    """Return whether the analysis has ended with the sums of every site that takes part."""
+    state: State = run.session.state
+    roster = run.session.roster
+    there = {roster.names[int(place)] for place in state.positions}
+    wanted = {name for name, one in roster.agents.items() if not one.out} - set(roster.excluded)
+    return state.progress.done and wanted <= there
 
 
 class AnalysisStrategy(PrimalDualStrategy):
@@ -227,10 +221,8 @@ class AnalysisStrategy(PrimalDualStrategy):
         for entry in fields(found):
             if not entry.init:
                 setattr(result, entry.name, getattr(found, entry.name))
-        half, state = self.run.half, self.run.session.state
-        assert isinstance(half, AnalysisServer)
-        result.complete = half.done(state)
-        if state.sites:
+        result.complete = is_complete(self.run)
+        if self.run.session.state.sites:
             result.table = self.table()
         return result
 
@@ -242,7 +234,7 @@ class AnalysisStrategy(PrimalDualStrategy):
         away = [name for name in roster.names if name not in names]
         return {
             **half.agent.analysis.table(state.progress, half.levels or {}),
-            "complete": half.done(state),
+            "complete": is_complete(self.run),
             "sites": names,
             "sites_away": away,
         }

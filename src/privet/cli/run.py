@@ -64,7 +64,6 @@ def run(
     from privet.core.errors import did_you_mean
     from privet.core.exits import Exit
     from privet.core.registry import DEFAULT_ALGORITHM
-    from privet.server_apps.execute import headline
     from privet.server_apps.model_file import FILE
     from privet.sim.inline import run_inline, run_ray
     from privet.sim.logs import plain, quiet
@@ -93,7 +92,7 @@ def run(
     if json_line:
         print(json.dumps(finished.summary))
         raise typer.Exit(finished.result.exit_code)
-    for label, value in headline(finished.summary).items():
+    for label, value in finished.headline().items():
         print(f"{label}: {value}")
     folder = Path(finished.folder)
     if (folder / FILE).exists() and finished.result.exit_code != Exit.FRUITLESS:

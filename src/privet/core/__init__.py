@@ -2,7 +2,7 @@
 
 from .errors import ConfigError, NotFiniteError, PrivetError, RunError, UploadError, WireError
 from .key import Key, same, setting
-from .registry import Algorithm, algorithm, algorithms, registered
+from .registry import Algorithm, algorithm, algorithms, analyses, registered
 
 __all__ = [
     "Algorithm",
@@ -15,6 +15,7 @@ __all__ = [
     "WireError",
     "algorithm",
     "algorithms",
+    "analyses",
     "registered",
     "same",
     "setting",

@@ -1,0 +1,164 @@
+"""Execute the run config of an analysis: enrol the sites, sum, and write the table."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+from flwr.serverapp import Grid
+
+from privet.core import ConfigError, RunError
+from privet.core.exits import EXIT_CODE, Exit
+from privet.core.key import Config
+from privet.core.threads import pin_blas_threads
+from privet.data import DataError
+from privet.data.frames import Dealt, dealt_from_config, table_of_schema
+from privet.rounds.keep.checkpoint import Checkpoint
+from privet.rounds.roster import in_simulation
+from privet.strategies.analyses.base import AnalysisResult, AnalysisStrategy
+
+from .build import build_strategy
+from .config import ANEW, NEWEST, decisive
+from .control import Control, stopped_by_sigterm
+from .execute import Finished, finish, finish_failed
+from .run_folder import RunFolder
+from .tracking import Tracking
+
+log = logging.getLogger("flwr.privet")
+
+TABLE = "table.json"
+"""The file of a run folder with the result of an analysis."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedAnalysis(Finished):
+    """A finished analysis: its folder, its result and its summary."""
+
+    result: AnalysisResult
+
+    def headline(self) -> dict[str, str]:
+        """Return what is told of the run at its end, by label."""
+        table = self.result.table
+        told = {"rounds": f"{self.summary['rounds']} (stopped by {self.summary['stopped']})"}
+        told["sites"] = ", ".join(table["sites"])
+        if table["sites_away"]:
+            told["away, and not in the table"] = ", ".join(table["sites_away"])
+        told["bytes up"] = f"{self.summary['bytes-up']:,}"
+        told["privacy"] = str(self.summary["privacy"])
+        told["table"] = str(self.folder / TABLE)
+        return told
+
+
+def sites_of(config: Mapping[str, Any]) -> Dealt:
+    """Return the tables that a simulated analysis deals (raises ``ConfigError``)."""
+    try:
+        return dealt_from_config(config, int(config["num-agents"]))
+    except DataError as error:
+        raise ConfigError(str(error)) from None
+
+
+def execute_analysis(grid: Grid, config: Config, run_id: str) -> FinishedAnalysis:
+    """Run the analysis of a resolved config on a grid, and write a run folder.
+
+    Raises
+    ------
+    ConfigError
+        If values do not fit together, or cannot be used with the data.
+    RunError
+        If the run cannot go on, or the sums show that there is no result.
+    """
+    pin_blas_threads()
+    with ExitStack() as held:
+        strategy: Any = build_strategy(config)
+        assert isinstance(strategy, AnalysisStrategy)
+        names = _read_columns(strategy, grid, config)
+        folder, saved, config = _folder(config, run_id, held)
+        log.info("%s, run folder: %s", config["algorithm"], folder.path.absolute())
+        strategy.options = replace(strategy.options, config=decisive(config))
+        tracking = Tracking((), folder.path, config)
+        began = time.monotonic()
+        try:
+            with stopped_by_sigterm(strategy.stopping):
+                result = strategy.start(
+                    grid,
+                    num_rounds=config["num-server-rounds"],
+                    resume=saved,
+                    checkpoint=folder.checkpoint,
+                    checkpoint_every=config["checkpoint-every"],
+                    observers=(Control(folder.path, config["exclude"], None),),
+                    log_rounds=False,
+                )
+            _require_table(result)
+        except BaseException as error:
+            finish_failed(folder, strategy, config, tracking, error)
+            raise
+        result.table = _with_names(result.table, names)
+        folder.write_json(TABLE, result.table)
+        outcome = {
+            "status": "completed" if result.complete else "incomplete",
+            EXIT_CODE: Exit.DONE if result.complete else Exit.FRUITLESS,
+            "stopped": result.stopped,
+            "seconds": time.monotonic() - began,
+            "simulated": in_simulation(grid),
+        }
+        summary = finish(folder, strategy, config, tracking, outcome)
+        return FinishedAnalysis(folder.path, result, summary)
+
+
+def _read_columns(
+    strategy: AnalysisStrategy, grid: Grid, config: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """Have the coordinator know the columns that it can know; return the names of the sites."""
+    try:
+        if in_simulation(grid) and config["data-path"]:
+            dealt = sites_of(config)
+            strategy.reads_as(dealt.tables[0])
+            return dealt.names
+        if config["schema"]:
+            strategy.reads_as(table_of_schema(config["schema"]))
+    except DataError as error:
+        raise ConfigError(str(error)) from None
+    return ()
+
+
+def _folder(
+    config: Config, run_id: str, held: ExitStack
+) -> tuple[RunFolder, str | Checkpoint | None, Config]:
+    """Return the run folder, and what the run goes on from, if anything."""
+    saved: str | Checkpoint | None = config["resume"] or None
+    if saved in (ANEW, NEWEST):
+        found = None
+        if saved == NEWEST:
+            held.enter_context(RunFolder.chosen_in(config["output-dir"]))
+            found = RunFolder.newest(config["output-dir"], private=False)
+        config = Config(config, resume=str(found.path) if found else "")
+        if found is not None:
+            held.enter_context(found.held())
+            return found, found.saved(), config
+        saved = None
+    folder = RunFolder.create(config["output-dir"], run_id)
+    held.enter_context(folder.held())
+    return folder, saved, config
+
+
+def _require_table(result: AnalysisResult) -> None:
+    """Raise ``RunError`` where no site has replied."""
+    if result.table:
+        return
+    failures = result.history[-1].failures if result.history else {}
+    reasons = "; ".join(f"site {name}: {why}" for name, why in failures.items())
+    raise RunError(
+        f"no site's sums came in {len(result.history)} rounds{reasons and f': {reasons}'}"
+    )
+
+
+def _with_names(table: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """Return a table with the ids of the sites that rows were dealt to, in place of numbers."""
+    if not names:
+        return dict(table)
+    sites = {key: [names[int(one)] for one in table[key]] for key in ("sites", "sites_away")}
+    return {**table, **sites}

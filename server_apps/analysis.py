@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from flwr.serverapp import Grid
 
 from privet.core import ConfigError, RunError
 from privet.core.exits import EXIT_CODE, Exit
+from privet.core.files import write_whole
 from privet.core.key import Config
 from privet.core.threads import pin_blas_threads
 from privet.data import DataError
@@ -25,6 +27,8 @@ from .build import build_strategy
 from .config import ANEW, NEWEST, decisive
 from .control import Control, stopped_by_sigterm
 from .execute import Finished, finish, finish_failed
+from .report.described import described_csv, described_page
+from .report.files import PAGE
 from .run_folder import RunFolder
 from .tracking import Tracking
 
@@ -32,6 +36,11 @@ log = logging.getLogger("flwr.privet")
 
 TABLE = "table.json"
 """The file of a run folder with the result of an analysis."""
+CSV = "table.csv"
+PAGES: Mapping[str, tuple[Callable[[Mapping[str, Any]], str], ...]] = {
+    "describe": (described_page, described_csv),
+}
+"""By analysis, what makes its page and its CSV of a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +60,14 @@ class FinishedAnalysis(Finished):
         told["privacy"] = str(self.summary["privacy"])
         told["table"] = str(self.folder / TABLE)
         return told
+
+
+def write_pages(folder: Path, table: Mapping[str, Any]) -> None:
+    """Write the page, and the table as CSV, where the analysis has them."""
+    if table.get("analysis") in PAGES:
+        page, rows = PAGES[table["analysis"]]
+        write_whole(folder / PAGE, page(table).encode())
+        write_whole(folder / CSV, rows(table).encode())
 
 
 def sites_of(config: Mapping[str, Any]) -> Dealt:
@@ -106,6 +123,7 @@ def execute_analysis(grid: Grid, config: Config, run_id: str) -> FinishedAnalysi
             "simulated": in_simulation(grid),
         }
         summary = finish(folder, strategy, config, tracking, outcome)
+        write_pages(folder.path, result.table)
         return FinishedAnalysis(folder.path, result, summary)
 
 

@@ -12,10 +12,10 @@ from flwr.serverapp import Grid
 
 from privet.agents.cohort import FEWEST
 from privet.client_apps import client_app
-from privet.core import analyses
+from privet.core import ConfigError, analyses
 from privet.core.key import Config
-from privet.data import problem_from_context, table_from_context
-from privet.kernel import Problem
+from privet.data import DataError, problem_from_context, table_from_context
+from privet.data.frames import table_from_config
 from privet.kernel.node_rules import ALLOW_RUN_DATA
 from privet.server_apps import Finished, execute, read_config
 from privet.server_apps.analysis import execute_analysis, sites_of
@@ -77,13 +77,14 @@ def _kind(engine: str, agents: int) -> type[InlineGrid]:
 
 def grid_of(
     algorithm: str,
-    problems: Sequence[Problem],
+    problems: Sequence[Any],
     nodes: Sequence[NodeConfig] = (),
     *,
     engine: str = "auto",
     **app: Any,
 ) -> InlineGrid:
-    """Return the engine in this process on which agent i of an algorithm holds ``problems[i]``.
+    """Return the engine in this process on which agent i of an algorithm holds ``problems[i]``,
+    or the table of that place, of an analysis.
 
     ``nodes`` are more keys of their node configs, in order; ``engine`` is as in `run_inline`;
     ``app`` are the other arguments of ``client_app``.
@@ -96,7 +97,7 @@ def grid_of(
     )
 
 
-def app_of(algorithm: str, problems: Sequence[Problem], **options: Any) -> ClientApp:
+def app_of(algorithm: str, problems: Sequence[Any], **options: Any) -> ClientApp:
     """Return the ClientApp of an algorithm that gives every node its own problem."""
     return client_app(
         algorithm, lambda context: problems[int(context.node_config["partition-id"])], **options
@@ -132,6 +133,29 @@ def run_ray(
     )
     with made as grid:
         return played(grid, config, run_id)
+
+
+def run_tables(paths: Sequence[str], raw: Mapping[str, Any], run_id: str) -> Finished:
+    """Run an analysis of several tables in this process, each that of a site of its own.
+
+    Raises
+    ------
+    ConfigError, RunError
+        As ``run_inline``.
+    """
+    config = read_config({**raw, "num-agents": len(paths)})
+    tables = []
+    for path in paths:
+        try:
+            tables.append(table_from_config({**config, "data-path": str(Path(path).absolute())}))
+        except DataError as error:
+            raise ConfigError(str(error)) from None
+    name = str(config["algorithm"])
+    nodes = [{"agent": Path(path).stem} for path in paths]
+    if len({one["agent"] for one in nodes}) < len(nodes):
+        nodes = [{"agent": path} for path in paths]
+    grid = grid_of(name, tables, nodes, engine="inline")
+    return execute_analysis(grid, config, run_id)
 
 
 def simulated_config(raw: Mapping[str, Any]) -> Config:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from flwr.app import Context
 
+from privet.agents.guard import node_rules
 from privet.agents.half import Arrays, Half, Local, Streams
 from privet.agents.terms import MessageTerms
 from privet.core.key import same
@@ -42,7 +43,12 @@ class AnalysisAgent(Half):
 
     def of_table(self, table: Any, context: Context) -> Problem:
         own = "data-path" in context.node_config
-        return AnalysedTable(self.analysis, table, agreed_encoding(context), own=own)
+        return AnalysedTable(
+            *(self.analysis, table, agreed_encoding(context)),
+            own=own,
+            rules=node_rules(context).analyses,
+            masked=self.secure_sum,
+        )
 
     def local_update(
         self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams

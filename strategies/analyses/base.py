@@ -7,7 +7,7 @@ ends when nothing is left to ask, with a table (`AnalysisResult.table`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
@@ -26,7 +26,7 @@ from privet.rounds import Observer, Round, Run
 from privet.rounds.account import PrivetResult
 from privet.rounds.flower.base import PrimalDualStrategy
 from privet.rounds.half import Arrays, HalfState, ServerHalf, Turn, Vector
-from privet.rounds.uploads import Sums
+from privet.rounds.uploads import ClearSums, Sums, Uploads
 
 MOST_ROUNDS = 60
 """Rounds of an analysis at most, unless it is asked for others: few take more than ten."""
@@ -85,7 +85,14 @@ class AnalysisServer(ServerHalf[State]):
     def summands(self, state: State) -> Mapping[str, tuple[int, ...]]:
         return self.agent.analysis.shapes(state.progress)
 
+    def fold(self, state: State, uploads: Uploads, turn: Turn) -> State:
+        sites = [block.one(row) for block in uploads for row in range(len(block.positions))]
+        return self._stepped(state, ClearSums(uploads), sites)
+
     def fold_sums(self, state: State, sums: Sums, turn: Turn) -> State:
+        return self._stepped(state, sums, ())
+
+    def _stepped(self, state: State, sums: Sums, sites: Sequence[Arrays]) -> State:
         """Take the analysis' step; where other sites reply than before, it may begin again."""
         if not sums.positions:
             return state
@@ -99,7 +106,7 @@ class AnalysisServer(ServerHalf[State]):
                 return state
         totals = {name: sums.total(name) for name in self.summands(state)}
         try:
-            state.progress = analysis.step(before, totals)
+            state.progress = analysis.step(before, totals, sites)
         except AnalysisError as error:
             raise RunError(f"{self.name}: {error}") from None
         state.positions, state.sites = positions, len(positions)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from privet.core import ConfigError, NotFiniteError, WireError
 from privet.core.errors import one_line
-from privet.core.key import keys_of
+from privet.core.key import keys_of, values_of
 from privet.kernel import (
     AgentLedger,
     BudgetRefused,
@@ -38,7 +38,7 @@ from privet.kernel.door import Held, within
 from privet.kernel.exits import Exits
 from privet.kernel.node_rules import OF_NODES
 from privet.wire import Layout, magnitude_bound
-from privet.wire.contract import RECORD, decode_settings, means_privacy
+from privet.wire.contract import RECORD, decode_settings, encode_settings, means_privacy
 from privet.wire.magnitude import LARGEST
 from privet.wire.payload import BUFFERS, ENCODED, OF_LOOP
 
@@ -98,6 +98,9 @@ class Guard(NamedTuple):
         BudgetRefused
             If the node's own rules forbid the run: its relation, its noise, its clip, its steps.
         """
+        if half.reads_tables and not self.rules.limited:
+            self.rules.analyses.screen(masked=half.secure_sum)
+            return
         self.rules.screen(
             private=half.private,
             relation=str(self.settings.get("relation", "replace-one")),
@@ -131,6 +134,9 @@ class Guard(NamedTuple):
             ledger, epsilon = self._account(ledger, sent, release, delta)
             self._keep_target(epsilon)
         noise = Perturber(release, self.source(), facts, given=explicit)
+        if half.reads_tables and release.mechanism == "none":
+            settings = encode_settings(values_of(half))
+            self.rules.analyses.note(self.experiment, half.name, settings)
         head = self.rules.charge(
             release,
             f"run {self.context.run_id} round {self.round} agent {self.agent}",

@@ -29,6 +29,7 @@ from .algorithms import algorithms
 from .audit import audit
 from .check_node import check_node
 from .data import data
+from .describe import describe
 from .keys import KeysCommand, as_key, completed_value, keys, keys_to_explain, show
 from .ledger import ledger
 from .new import new
@@ -125,6 +126,7 @@ def _advice(interrupt: BaseException | None) -> str:
 
 _add("run", run, panel=START, cls=KeysCommand)
 _add("data", data, panel=START, cls=KeysCommand)
+_add("describe", describe, panel=START, cls=KeysCommand)
 _add("new", new, panel=START)
 _add("report", report, panel=START)
 _add("predict", predict, panel=START)

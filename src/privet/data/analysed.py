@@ -10,6 +10,7 @@ import numpy as np
 
 from privet.core import ConfigError
 from privet.kernel import Told
+from privet.kernel.analysis_rules import NO_RULES, AnalysisRules
 from privet.kernel.records import FloatArray, RowIndex
 from privet.problems.analyses.analysis import Analysis, Arrays, Sums
 from privet.problems.analyses.frame import AnalysisError, Frame, Levels
@@ -32,6 +33,10 @@ class AnalysedTable:
         What the run's sites have agreed on, as the text of a `Meaning`; empty before.
     own : bool
         Whether the table is the site's own, so that others' categories are not known here.
+    rules : AnalysisRules
+        Those of the site's operator.
+    masked : bool
+        Whether its sums leave the site in a secure sum alone.
 
     Raises
     ------
@@ -45,9 +50,17 @@ class AnalysedTable:
     dtype = np.dtype(np.float64)
 
     def __init__(
-        self, analysis: Analysis[Any], table: Any, agreed: str = "", *, own: bool = False
+        self,
+        analysis: Analysis[Any],
+        table: Any,
+        agreed: str = "",
+        *,
+        own: bool = False,
+        rules: AnalysisRules = NO_RULES,
+        masked: bool = False,
     ) -> None:
         self.analysis, self.table = analysis, _as_table(table)
+        self._rules, self._masked = rules, masked
         self._own, self._agreed = own, Meaning.from_text(agreed) if agreed else None
         self.num_examples = self.table.frame.rows
         self.columns = analysis.columns or self.table.frame.names
@@ -72,7 +85,9 @@ class AnalysedTable:
     @cached_property
     def meaning(self) -> Meaning:
         """What the columns mean that the analysis reads: categories, ranges and who states them."""
-        columns = {name: self._facts(name) for name in sorted(self.columns)}
+        columns: Mapping[str, Any] = {name: self._facts(name) for name in sorted(self.columns)}
+        if self._agreed is not None:
+            columns = self._agreed.columns
         settings = {"analysis": self.analysis.name}
         if not self.analysis.needs_levels:
             settings[OPEN] = "yes"
@@ -108,7 +123,11 @@ class AnalysedTable:
                 f"other sites may have otherwise: set schema; {WAY_OUT}"
             )
         with named(self.table.frame):
-            return self.analysis.sums(self.table.frame, self.levels)
+            sums = self.analysis.sums(self.table.frame, self.levels)
+            self._rules.require_records(sums.num_examples)
+            if self._rules.min_cell > 1 and not self._masked:
+                sums.guard(self._rules.min_cell)
+        return sums
 
     def statistics(self, point: Arrays) -> dict[str, FloatArray]:
         """Return the sums over the site's rows at a public point."""
@@ -141,7 +160,7 @@ class named:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, AnalysisError):
             where = f"{self._source}: " if self._source else ""
-            raise DataError(f"{where}{error}") from None
+            raise DataError(f"{where}{error}", error.told) from None
 
 
 def _as_table(table: Any) -> Table:

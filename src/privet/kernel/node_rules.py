@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from .analysis_rules import KEYS as OF_ANALYSES
+from .analysis_rules import NO_RULES, AnalysisRules
 from .bounded import RELATIONS, Relation
 from .errors import BudgetRefused, LedgerError, UnsupportedAccountError
 from .events import Release
@@ -26,7 +28,17 @@ KEEP_DATA = "keep-data"
 TRUST = ("trust", "trust-colluders", "trust-key", "trust-peers")
 PACE = ("min-seconds-between", "reply-seconds")
 MAX_STEPS = "max-steps"
-KEYS = (*LIMITS, "relation", "num-examples", ALLOW_RUN_DATA, KEEP_DATA, *TRUST, *PACE, MAX_STEPS)
+KEYS = (
+    *LIMITS,
+    "relation",
+    "num-examples",
+    ALLOW_RUN_DATA,
+    KEEP_DATA,
+    *TRUST,
+    *PACE,
+    MAX_STEPS,
+    *OF_ANALYSES,
+)
 _DEFAULT_DELTA = 1e-5
 _DEFAULT_STEPS = 10_000
 """``max-steps`` of a limited node: where the whole update is noised, steps cost no epsilon."""
@@ -73,6 +85,8 @@ class NodeRules:
     max_steps
         Largest number of local steps in a round, 10,000 by default at a limited node; 0 for no rule
         of the node's.
+    analyses
+        What un-noised analyses may have; a limited node answers none.
     """
 
     max_epsilon: float | None = None
@@ -89,6 +103,7 @@ class NodeRules:
     min_seconds_between: float = 0.0
     reply_seconds: float = 0.0
     max_steps: int = 0
+    analyses: AnalysisRules = NO_RULES
 
     @classmethod
     def from_node_config(cls, mapping: Mapping[str, Any]) -> NodeRules:
@@ -144,6 +159,7 @@ class NodeRules:
             min_seconds_between=pause,
             reply_seconds=seconds,
             max_steps=_count(mapping, MAX_STEPS, _DEFAULT_STEPS if limited else 0),
+            analyses=AnalysisRules.from_node_config(mapping),
         )
 
     @property

@@ -73,6 +73,16 @@ class Told(StrEnum):
     )
     EVALUATION = "declines evaluation: it would be an un-noised release"
     QUERY = "declines a query of its own app: it would be an un-noised release"
+    ANALYSES = "allow-analyses: this node answers no analysis"
+    SUMS_ONLY = "sums-only: this node answers analyses in secure sums alone: set secure-sum = true"
+    FEW_RECORDS = "min-records: this node has fewer rows that are complete for this analysis"
+    SMALL_CELL = (
+        "min-cell: this analysis would show a cell of fewer records than this node shows; its own "
+        "log says which column"
+    )
+    MANY_TERMS = "this analysis has more than a third as many terms as this node has rows"
+    MOST_ANALYSES = "max-analyses: this node has answered as many analyses as its operator lets it"
+    ANALYSES_FILE = "analyses-path: this node cannot write down which analyses it answers"
     RULES_UNREADABLE = "its node config cannot be used; its own log names the key"
     STATE = "its state-path cannot be used; its own log says why"
     RUN_DATA = (

@@ -11,7 +11,7 @@ masked or in the clear, is none of its business.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -34,6 +34,16 @@ class Sums(Protocol):
 
     num_examples: int
     left_out: Mapping[str, int]
+
+    def guard(self, min_cell: int) -> None:
+        """Have no sum give a cell of 1 to ``min_cell`` - 1 records, in the clear.
+
+        Raises
+        ------
+        AnalysisError
+            If the analysis cannot be answered so.
+        """
+        ...
 
     def statistics(self, point: Arrays) -> dict[str, FloatArray]:
         """Return the sums over the site's rows at a public point, float64.
@@ -121,8 +131,16 @@ class Analysis(ABC, Generic[P]):
         """Return the names and shapes of the sums that `point` asks for, in order."""
 
     @abstractmethod
-    def step(self, state: P, totals: Arrays) -> P:
-        """Return the next state of the sums over all sites (raises ``AnalysisError``)."""
+    def step(self, state: P, totals: Arrays, sites: Sequence[Arrays] = ()) -> P:
+        """Return the next state of the sums over all sites.
+
+        ``sites`` has the sums of each, in their order; none where these are masked.
+
+        Raises
+        ------
+        AnalysisError
+            If the sums show that there is no result: names a column or key.
+        """
 
     @abstractmethod
     def table(self, state: P, levels: Levels) -> dict[str, Any]:

@@ -18,7 +18,7 @@ its interval is told, and how much larger it may be.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -26,9 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .analysis import Analysis, Arrays, Progress, Shapes
+from .description_table import QUANTILES, described_table
 from .frame import FloatArray, Frame, Levels
+from .small_cells import carried, hidden, is_rare
 
-QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 PARTS = 64
 """Into how many parts a round divides the interval of a quantile, and the range of a column."""
 ROUNDS = 4
@@ -52,7 +53,10 @@ class Described(Progress):
         Of all sites.
     counts : array (columns, 3)
         Values, missing values, and values of another kind or in a table without the column.
-    cells : array (K,)
+    cells, hidden : array (K,)
+        How many rows have a category, and at how many sites that is hidden.
+    least : float
+        Sum over the sites of how many values, at most, a histogram may have moved past an edge.
     coarse : array (C, len(EDGES) + 1)
     unit : array (C,)
         The power of two that numbers are divided by.
@@ -66,12 +70,16 @@ class Described(Progress):
         The interval of each quantile.
     below : array (C, Q)
         The numbers below it.
+    site_counts, site_cells, site_hidden, site_sums, site_squares : array (sites, ...)
+        Those of each site, in the clear; without rows where sums are masked.
     """
 
     phase: int
     rows: float
+    least: float
     counts: FloatArray
     cells: FloatArray
+    hidden: FloatArray
     coarse: FloatArray
     unit: FloatArray
     mean: FloatArray
@@ -82,6 +90,11 @@ class Described(Progress):
     left: FloatArray
     right: FloatArray
     below: FloatArray
+    site_counts: FloatArray
+    site_cells: FloatArray
+    site_hidden: FloatArray
+    site_sums: FloatArray
+    site_squares: FloatArray
 
 
 @dataclass(frozen=True)
@@ -112,10 +125,13 @@ class Describe(Analysis[Described]):
         shape = (numbers, len(QUANTILES))
         zeros = np.zeros
         return Described(
-            *(math.nan, False, 0, 0.0),
-            *(zeros((len(levels), len(_KINDS))), zeros(cells), zeros((numbers, len(EDGES) + 1))),
+            *(math.nan, False, 0, 0.0, 0.0),
+            *(zeros((len(levels), len(_KINDS))), zeros(cells), zeros(cells)),
+            zeros((numbers, len(EDGES) + 1)),
             *(np.ones(numbers), zeros(numbers), zeros(numbers), zeros(numbers), zeros(numbers)),
             *(zeros((numbers, PARTS)), zeros(shape), zeros(shape), zeros(shape)),
+            *(zeros((0, len(levels), len(_KINDS))), zeros((0, cells)), zeros((0, cells))),
+            *(zeros((0, numbers)), zeros((0, numbers))),
         )
 
     def point(self, state: Described) -> dict[str, FloatArray]:
@@ -132,7 +148,8 @@ class Describe(Analysis[Described]):
     def shapes(self, state: Described) -> Shapes:
         if not state.phase:
             return {
-                "rows": (1,), "counts": state.counts.shape, "cells": state.cells.shape,
+                "rows": (1,), "least": (1,), "counts": state.counts.shape,
+                "cells": state.cells.shape, "hidden": state.hidden.shape,
                 "coarse": state.coarse.shape,
             }  # fmt: skip
         shapes: dict[str, tuple[int, ...]] = {"parts": (*state.left.shape, PARTS)}
@@ -142,7 +159,7 @@ class Describe(Analysis[Described]):
             shapes["squares"] = state.square.shape
         return shapes
 
-    def step(self, state: Described, totals: Arrays) -> Described:
+    def step(self, state: Described, totals: Arrays, sites: Sequence[Arrays] = ()) -> Described:
         back = _unit_of(state.rows)
         sums = {name: array * back for name, array in totals.items()}
         if not state.phase:
@@ -155,26 +172,11 @@ class Describe(Analysis[Described]):
         if state.phase == 2:
             new = replace(new, square=sums["squares"])
         done = state.phase + 1 == ROUNDS
-        return replace(new, phase=state.phase + 1, done=done, gap=0.0 if done else math.nan)
+        new = replace(new, phase=state.phase + 1, done=done, gap=0.0 if done else math.nan)
+        return _with_sites(new, state.phase, back, sites) if sites else new
 
     def table(self, state: Described, levels: Levels) -> dict[str, Any]:
-        columns: dict[str, Any] = {}
-        number = cell = 0
-        for place, (name, known) in enumerate(levels.items()):
-            values, missing, other = (int(one) for one in state.counts[place])
-            shown: dict[str, Any] = {"n": values, "missing": missing, "other": other}
-            if known:
-                counts = state.cells[cell : cell + len(known)]
-                shown |= {"kind": "categories"}
-                shown["categories"] = {
-                    text: int(count) for text, count in zip(known, counts, strict=True)
-                }
-                cell += len(known)
-            else:
-                shown |= {"kind": "numbers", **_numbers(state, number)}
-                number += 1
-            columns[name] = shown
-        return {"analysis": self.name, "rows": int(state.rows), "columns": columns}
+        return described_table(state, levels)
 
 
 def _own(frame: Frame) -> Levels:
@@ -204,8 +206,10 @@ def _first(state: Described, sums: Mapping[str, FloatArray]) -> Described:
     return replace(
         state,
         rows=float(sums["rows"][0]),
+        least=float(sums["least"][0]),
         counts=sums["counts"],
         cells=sums["cells"],
+        hidden=sums["hidden"],
         coarse=coarse,
         unit=unit,
         low=low,
@@ -245,28 +249,21 @@ def _refined(state: Described, parts: FloatArray) -> Described:
     return replace(state, left=left, right=right, below=below)
 
 
-def _numbers(state: Described, at: int) -> dict[str, Any]:
-    values = float(state.coarse[at].sum())
-    if not values:
-        return {}
-    unit = float(state.unit[at])
-    spread = float(state.square[at]) / (values - 1.0) if values > 1 else math.nan
-    return {
-        "mean": float(state.mean[at]) * unit,
-        "sd": None if math.isnan(spread) else math.sqrt(spread) * unit,
-        "quantiles": {
-            f"{q:g}": float(left) for q, left in zip(QUANTILES, state.left[at], strict=True)
-        },
-        "quantile_errors": {
-            f"{q:g}": float(right - left)
-            for q, left, right in zip(QUANTILES, state.left[at], state.right[at], strict=True)
-        },
-        "histogram": {
-            "low": float(state.low[at]),
-            "high": float(state.high[at]),
-            "counts": [int(one) for one in state.bins[at]],
-        },
+_OF_SITES: tuple[Mapping[str, str], ...] = (
+    {"site_counts": "counts", "site_cells": "cells", "site_hidden": "hidden"},
+    {"site_sums": "sums"},
+    {"site_squares": "squares"},
+    {},
+)
+"""What is kept of each site, by round."""
+
+
+def _with_sites(state: Described, phase: int, back: float, sites: Sequence[Arrays]) -> Described:
+    kept: dict[str, Any] = {
+        field: np.array([site[name] * back for site in sites])
+        for field, name in _OF_SITES[phase].items()
     }
+    return replace(state, **kept)
 
 
 class DescribedSite:
@@ -276,6 +273,14 @@ class DescribedSite:
         self.frame, self.levels = frame, levels
         self.num_examples = frame.rows
         self.left_out: Mapping[str, int] = {}
+        self._least = 1
+
+    def guard(self, min_cell: int) -> None:
+        """Hide cells of 1 to ``min_cell`` - 1 records; see `small_cells`.
+
+        A column with fewer values, or of 0 and 1 with fewer of either, is one without any.
+        """
+        self._least = min_cell
 
     def statistics(self, point: Arrays) -> dict[str, FloatArray]:
         share = 1.0 / float(point["unit"])
@@ -283,58 +288,60 @@ class DescribedSite:
         sums = self._counts() if not phase else self._sums(phase, point)
         return {name: array * share for name, array in sums.items()}
 
-    def _numbers(self) -> list[FloatArray]:
-        """Return the numbers of each column that is agreed to be of numbers, those that are."""
-        none = np.empty(0)
-        return [
-            _known(self.frame.numbers.get(name, none))
-            for name, known in self.levels.items()
-            if not known
-        ]
+    def _numbers(self, name: str) -> FloatArray:
+        """Return the numbers of a column that there are; none where they are too few to show."""
+        known = _known(self.frame.numbers.get(name, np.empty(0)))
+        few = self._least > 1 and (len(known) < self._least or is_rare(known, self._least))
+        return np.empty(0) if few else known
+
+    def _cells(self, name: str, known: Sequence[str]) -> FloatArray:
+        """Return how many rows have each of the agreed categories."""
+        codes = _codes(self.frame, name, known)
+        counts = np.bincount(codes[codes >= 0], minlength=len(known)).astype(float)
+        return counts if counts.sum() >= self._least else np.zeros(len(known))
 
     def _counts(self) -> dict[str, FloatArray]:
-        counts, cells, coarse = [], [], []
+        counts, cells, unknown, coarse = [], [], [], []
         rows = float(self.frame.rows)
         for name, known in self.levels.items():
-            found = _cells(self.frame, name, known) if known else None
             if known:
-                codes = np.full(0, -1) if found is None else found
-                cells.append(np.bincount(codes[codes >= 0], minlength=len(known)).astype(float))
-                missing = float((codes < 0).sum())
-                here = found is not None
+                of_column = self._cells(name, known)
+                out = hidden(of_column, self._least)
+                values, here = float(of_column.sum()), name in self.frame.factors
+                cells.append(np.where(out, 0.0, of_column))
+                unknown.append(out.astype(float))
             else:
-                values = self.frame.numbers.get(name)
-                here = values is not None
-                numbers = _known(np.empty(0) if values is None else values)
-                missing = float(len(values) - len(numbers)) if values is not None else 0.0
+                numbers = self._numbers(name)
+                values, here = float(len(numbers)), name in self.frame.numbers
                 places = np.searchsorted(EDGES, numbers, side="right")
-                coarse.append(np.bincount(places, minlength=len(EDGES) + 1).astype(float))
-            counts.append([rows - missing if here else 0.0, missing, 0.0 if here else rows])
+                binned = np.bincount(places, minlength=len(EDGES) + 1).astype(float)
+                coarse.append(carried(binned, self._least))
+            counts.append([values, rows - values if here else 0.0, 0.0 if here else rows])
         return {
             "rows": np.array([rows]),
+            "least": np.array([self._least - 1.0]),
             "counts": np.array(counts).reshape(-1, len(_KINDS)),
             "cells": np.concatenate([np.empty(0), *cells]),
+            "hidden": np.concatenate([np.empty(0), *unknown]),
             "coarse": np.array(coarse).reshape(-1, len(EDGES) + 1),
         }
 
     def _sums(self, phase: int, point: Arrays) -> dict[str, FloatArray]:
-        numbers = self._numbers()
+        numbers = [self._numbers(name) for name, known in self.levels.items() if not known]
         units, centre = point["units"], point["centre"]
         shape = (len(numbers), len(QUANTILES))
         left, right = (point[name].reshape(shape) for name in ("left", "right"))
-        sums: dict[str, FloatArray] = {
-            "parts": np.array(
-                [
-                    [_parts(column, *ends) for ends in zip(left[at], right[at], strict=True)]
-                    for at, column in enumerate(numbers)
-                ]
-            ).reshape(*shape, PARTS)
-        }
+        parts = [
+            [_parts(column, *ends) for ends in zip(left[at], right[at], strict=True)]
+            for at, column in enumerate(numbers)
+        ]
+        sums = {"parts": carried(np.array(parts).reshape(*shape, PARTS), self._least)}
         scaled = [column / unit for column, unit in zip(numbers, units, strict=True)]
         if phase == 1:
             ends = zip(numbers, point["low"], point["high"], strict=True)
             sums["sums"] = np.array([column.sum() for column in scaled])
-            sums["bins"] = np.array([_parts(*one) for one in ends]).reshape(-1, PARTS)
+            bins = np.array([_parts(*one) for one in ends]).reshape(-1, PARTS)
+            sums["bins"] = carried(bins, self._least)
         if phase == 2:
             pairs = zip(scaled, centre, strict=True)
             sums["squares"] = np.array([((column - mean) ** 2).sum() for column, mean in pairs])
@@ -346,11 +353,12 @@ def _known(values: FloatArray) -> FloatArray:
     return known
 
 
-def _cells(frame: Frame, name: str, known: Any) -> NDArray[np.int32] | None:
-    """Return the codes of a column by the agreed categories, -1 for any other text."""
+def _codes(frame: Frame, name: str, known: Sequence[str]) -> NDArray[np.int32]:
+    """Return the codes of a column by the agreed categories, -1 for any other text; none where it
+    is no column of categories here."""
     factor = frame.factors.get(name)
     if factor is None:
-        return None
+        return np.empty(0, np.int32)
     places = {level: place for place, level in enumerate(known)}
     moved = np.array([places.get(level, -1) for level in factor.levels] + [-1], np.int32)
     codes: NDArray[np.int32] = moved[factor.codes]

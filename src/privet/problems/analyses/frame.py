@@ -16,7 +16,19 @@ Levels = Mapping[str, Sequence[str]]
 
 
 class AnalysisError(ValueError):
-    """A table or setting that an analysis cannot use: one line that names the column or key."""
+    """A table or setting that an analysis cannot use: one line that names the column or key.
+
+    Parameters
+    ----------
+    text : str
+        For the holder of the table.
+    told : str, optional
+        What others are told, where the text is the holder's alone.
+    """
+
+    def __init__(self, text: str, told: str = "") -> None:
+        super().__init__(text)
+        self.told = told
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,162 @@
+"""The page and the CSV of a description: disagreements first, then every column."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from privet.core.format import number, text
+from privet.problems.analyses.description_table import QUANTILES, disagreements
+
+from .document import document
+
+_WIDE, _HIGH = 320, 64
+_SHOWN = 12
+"""Categories of a column that the page shows."""
+
+
+def described_page(table: Mapping[str, Any]) -> str:
+    """Return the page of a described table as HTML."""
+    sites = table["sites"]
+    away = table.get("sites_away", [])
+    body = [
+        f"<h1>{table['rows']:,} rows of {len(sites)} sites</h1>",
+        f'<p class="soft">{text(", ".join(sites))}</p>',
+    ]
+    if away:
+        body.append(f'<p class="warn">Not in these numbers: {text(", ".join(away))}</p>')
+    lines = disagreements(table)
+    body.append("<h2>What the sites disagree about</h2>")
+    body += [f'<p class="warn">{text(line)}</p>' for line in lines]
+    if not lines:
+        body.append('<p class="note">Nothing that these sums show.</p>')
+    if error := table.get("quantile_rank_error"):
+        body.append(
+            f'<p class="note">Nodes hide small cells: a quantile may be off by {error} ranks, and '
+            "a hidden count is given by its bounds.</p>"
+        )
+    body += ["<h2>Columns</h2>", _overview(table), *_details(table)]
+    return document("Description", "\n".join(body))
+
+
+def _overview(table: Mapping[str, Any]) -> str:
+    heads = ("column", "kind", "n", "missing", "mean", "sd", "median", "5 % to 95 %")
+    rows = []
+    for name, column in table["columns"].items():
+        quantiles = column.get("quantiles", {})
+        cells = [
+            column["kind"],
+            f"{column['n']:,}",
+            f"{column['missing']:,}",
+            _number(column.get("mean")),
+            _number(column.get("sd")),
+            _number(quantiles.get("0.5")),
+            " to ".join(_number(quantiles[q]) for q in ("0.05", "0.95")) if quantiles else "",
+        ]
+        rows.append(f"<tr><th>{text(name)}</th>{''.join(f'<td>{one}</td>' for one in cells)}</tr>")
+    return _table(heads, rows)
+
+
+def _table(heads: Sequence[str], rows: Sequence[str]) -> str:
+    head = "".join(f"<th>{text(one)}</th>" for one in heads)
+    return (
+        f'<div class="scroll"><table class="numbers"><thead><tr>{head}</tr></thead><tbody>'
+        f"{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _details(table: Mapping[str, Any]) -> Iterator[str]:
+    for name, column in table["columns"].items():
+        yield f"<h3>{text(name)}</h3>"
+        yield '<div class="plots">'
+        if column["kind"] == "numbers" and "histogram" in column:
+            yield _histogram(column["histogram"])
+        elif column["kind"] == "categories":
+            yield _bars(column)
+        yield f'<div class="aside">{_by_site(table["sites"], column)}</div></div>'
+
+
+def _histogram(histogram: Mapping[str, Any]) -> str:
+    """Return equal parts as bars, with the ends of the range below."""
+    counts = histogram["counts"]
+    most, width = max(*counts, 1), _WIDE / len(counts)
+    bars = "".join(
+        f'<rect x="{place * width:.2f}" y="{_HIGH - _HIGH * count / most:.2f}" '
+        f'width="{width * 0.9:.2f}" height="{_HIGH * count / most:.2f}" fill="var(--run-0)">'
+        f"<title>{count}</title></rect>"
+        for place, count in enumerate(counts)
+        if count
+    )
+    low, high = (_number(histogram[end]) for end in ("low", "high"))
+    return (
+        f'<figure><svg viewBox="0 0 {_WIDE} {_HIGH + 16}" role="img">{bars}'
+        f'<text x="0" y="{_HIGH + 13}" font-size="11" fill="currentColor">{low}</text>'
+        f'<text x="{_WIDE}" y="{_HIGH + 13}" font-size="11" text-anchor="end" '
+        f'fill="currentColor">{high}</text></svg></figure>'
+    )
+
+
+def _bars(column: Mapping[str, Any]) -> str:
+    counts: Mapping[str, int | None] = column["categories"]
+    bounds = column.get("bounds", {})
+    ordered = sorted(counts, key=lambda one: -(counts[one] or 0))
+    most = max([one or 0 for one in counts.values()] + [1])
+    rows = []
+    for category in ordered[:_SHOWN]:
+        count = counts[category]
+        shown = f"{count:,}" if count is not None else "{} to {}".format(*bounds[category])
+        share = 100 * (count or 0) / most
+        bar = (
+            f'<svg viewBox="0 0 100 8" width="100" height="8" role="img"><rect width="{share:.1f}" '
+            'height="8" fill="var(--run-0)"/></svg>'
+        )
+        rows.append(f"<tr><th>{text(category)}</th><td>{bar}</td><td>{shown}</td></tr>")
+    if (more := len(ordered) - _SHOWN) > 0:
+        rows.append(f"<tr><th>{more} more</th><td></td><td></td></tr>")
+    return f'<figure><table class="numbers"><tbody>{"".join(rows)}</tbody></table></figure>'
+
+
+def _by_site(sites: Sequence[str], column: Mapping[str, Any]) -> str:
+    rows = column.get("by_site", [])
+    if not rows:
+        return '<p class="soft">Sums over all sites; no site\'s own numbers are known.</p>'
+    numbers = column["kind"] == "numbers"
+    heads = ("site", "n", "missing", *(("mean", "sd") if numbers else ()))
+    cells = [
+        f"<tr><th>{text(site)}</th><td>{row['n']:,}</td><td>{row['missing']:,}</td>"
+        + (
+            f"<td>{_number(row.get('mean'))}</td><td>{_number(row.get('sd'))}</td>"
+            if numbers
+            else ""
+        )
+        + "</tr>"
+        for site, row in zip(sites, rows, strict=False)
+    ]
+    return _table(heads, cells)
+
+
+def _number(value: Any) -> str:
+    return "" if value is None else text(number(value))
+
+
+def described_csv(table: Mapping[str, Any]) -> str:
+    """Return a described table as CSV: a row a column, and one for each category."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    quantiles = [f"{q:g}" for q in QUANTILES]
+    heads = [f"q{q}" for q in quantiles]
+    writer.writerow(["column", "category", "n", "missing", "other", "mean", "sd", *heads])
+    for name, column in table["columns"].items():
+        own = column.get("quantiles", {})
+        row = [name, "", column["n"], column["missing"], column["other"]]
+        row += [column.get("mean", ""), column.get("sd", "")]
+        writer.writerow(
+            ["" if one is None else one for one in [*row, *(own.get(q, "") for q in quantiles)]]
+        )
+        bounds = column.get("bounds", {})
+        for category, count in column.get("categories", {}).items():
+            shown = "{}-{}".format(*bounds[category]) if count is None else count
+            writer.writerow([name, category, shown])
+    return out.getvalue()

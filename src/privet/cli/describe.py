@@ -1,0 +1,121 @@
+"""``privet describe``: what several sites' tables hold, and a schema from it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .config import given_keys
+from .keys import ConfigOption, JsonOption, completed
+
+DescribedArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[TABLE|RUN]... [KEY=VALUE]...",
+        help="Tables (CSV, TSV, Parquet, or a folder of them), each that of a site; or the run "
+        "folder of a description, as flwr run leaves it; and run-config keys, such as "
+        "id-column=site where one table has the rows of several sites.",
+        autocompletion=completed,
+    ),
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option("--schema", metavar="OUT", help="Write a schema of the columns to a new file."),
+]
+
+
+def describe(
+    arguments: DescribedArgument = None,
+    config: ConfigOption = None,
+    schema: OutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Describe the columns of several sites' tables by sums: counts, missing values, means,
+    deviations, quantiles, categories, and what the sites disagree about."""
+    from privet.core import ConfigError
+    from privet.data.described_schema import schema_of
+    from privet.problems.analyses.description_table import disagreements
+    from privet.server_apps.analysis import TABLE
+    from privet.sim.logs import plain, quiet
+
+    paths = [one for one in arguments or [] if "=" not in one]
+    keys = [one for one in arguments or [] if "=" in one]
+    if schema and schema.exists():
+        raise ConfigError(f"--schema {schema}: is there already; name a new file")
+    quiet() if as_json else plain()
+    folder = next((Path(one) for one in paths if (Path(one) / TABLE).is_file()), None)
+    if folder is not None:
+        if len(paths) > 1 or keys:
+            raise ConfigError(f"{folder}: a run folder is described alone, without keys")
+        table = _read(folder / TABLE)
+    else:
+        table = _described(paths, given_keys(keys, config, algorithm="describe"))
+    if schema:
+        schema.write_text(schema_of(table), encoding="utf-8")
+    if as_json:
+        print(json.dumps(table))
+        return
+    _show(table, disagreements(table))
+    if schema:
+        print(f"schema: {schema}")
+
+
+def _read(file: Path) -> dict[str, Any]:
+    from privet.core import ConfigError
+
+    try:
+        table = json.loads(file.read_text(encoding="utf-8"))
+        if table["analysis"] != "describe":
+            raise ValueError(f"it is the result of {table['analysis']}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{file}: no description: {error}") from None
+    found: dict[str, Any] = table
+    return found
+
+
+def _described(paths: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
+    """Return the description of tables: one that is dealt by ids, or each of its own site."""
+    from privet.core import ConfigError
+    from privet.sim.inline import run_inline, run_tables
+
+    if not paths and "data-path" not in given:
+        raise ConfigError("name the tables to describe, or give data-path")
+    name = f"{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}-describe"
+    if len(paths) == 1:
+        given["data-path"] = str(Path(paths[0]).absolute())
+    finished = run_tables(paths, given, name) if len(paths) > 1 else run_inline(given, name)
+    table: dict[str, Any] = finished.result.table  # type: ignore[attr-defined]
+    print(f"run folder: {finished.folder}")
+    return table
+
+
+def _show(table: dict[str, Any], lines: list[str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False, markup=False)
+    shown = Table("column", "n", "missing", "mean", "sd", "median", "5 % to 95 %")
+    for name, column in table["columns"].items():
+        quantiles = column.get("quantiles", {})
+        counts = ", ".join(
+            f"{text} {_count(column, text)}" for text in list(column.get("categories", {}))[:6]
+        )
+        ends = f"{quantiles['0.05']:.6g} to {quantiles['0.95']:.6g}" if quantiles else counts
+        numbers = [column.get("mean"), column.get("sd"), quantiles.get("0.5")]
+        cells = ["" if one is None else f"{one:.6g}" for one in numbers]
+        shown.add_row(name, f"{column['n']}", f"{column['missing']}", *cells, ends)
+    console.print(f"{table['rows']} rows of {len(table['sites'])} sites")
+    console.print(shown)
+    for line in lines:
+        console.print(line, soft_wrap=True)
+
+
+def _count(column: dict[str, Any], text: str) -> str:
+    count = column["categories"][text]
+    return str(count) if count is not None else "{} to {}".format(*column["bounds"][text])

@@ -1,0 +1,152 @@
+"""Privacy-critical: what a node's operator lets analyses have, whatever a message asks.
+
+Un-noised sums of an analysis leave a node only within these rules. They are those of a node that
+reads a table of its own; where one process deals a table to all sites nobody sets any.
+
+    rule             in the clear                              in a secure sum
+    ----             ------------                              ---------------
+    allow-analyses   the node refuses                          the node refuses
+    sums-only        the node refuses                          it takes part
+    min-records      the node refuses with fewer rows          the same
+    min-cell         the node hides cells, and refuses sums    the coordinator's table alone: the
+                     that give one                             node's own cells are in no message
+    max-analyses     the node refuses the next                 the same
+
+A secure sum is of three sites at least. What it says of one of them the others cannot know, unless
+all of them but that one tell each other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .errors import BudgetRefused
+from .told import Told
+
+KEYS = ("allow-analyses", "min-records", "min-cell", "max-analyses", "sums-only", "analyses-path")
+_LONGEST_LINE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisRules:
+    """The rules of a node for un-noised analyses.
+
+    Attributes
+    ----------
+    allowed : bool
+    min_records : int
+        Rows, complete for the analysis, that the node has at least.
+    min_cell : int
+        Rows that a cell of a table has at least, or none at all; 1 for no rule.
+    most : int
+        ``max-analyses``: runs of analyses that the node answers, over its lifetime; 0 for any
+        number.
+    sums_only : bool
+        Whether its sums leave the node masked alone.
+    path : str
+        ``analyses-path``, a file with a line for each analysis that was answered; empty for none.
+    """
+
+    allowed: bool = True
+    min_records: int = 1
+    min_cell: int = 1
+    most: int = 0
+    sums_only: bool = False
+    path: str = ""
+
+    @classmethod
+    def from_node_config(cls, mapping: Mapping[str, Any]) -> AnalysisRules:
+        """Read the rules; those of a node with a ``data-path`` have defaults that hide cells.
+
+        Raises
+        ------
+        ValueError
+            One line naming the key.
+        """
+        own = "data-path" in mapping
+        path = mapping.get("analyses-path", "")
+        if not isinstance(path, str) or (path and not Path(path).is_absolute()):
+            raise ValueError(f"node-config: analyses-path = {path!r}, expected an absolute path")
+        most = _count(mapping, "max-analyses", 0)
+        if most and not path:
+            raise ValueError("node-config: max-analyses needs analyses-path, a file to count in")
+        return cls(
+            allowed=_flag(mapping, "allow-analyses", default=True),
+            min_records=_count(mapping, "min-records", 10 if own else 1),
+            min_cell=_count(mapping, "min-cell", 5 if own else 1),
+            most=most,
+            sums_only=_flag(mapping, "sums-only", default=False),
+            path=path,
+        )
+
+    def screen(self, *, masked: bool) -> None:
+        """Refuse an analysis before anything is read (raises ``BudgetRefused``)."""
+        if not self.allowed:
+            raise BudgetRefused(Told.ANALYSES)
+        if self.sums_only and not masked:
+            raise BudgetRefused(Told.SUMS_ONLY)
+
+    def require_records(self, count: int) -> None:
+        """Refuse a site with too few rows (raises ``BudgetRefused``)."""
+        if count < self.min_records:
+            why = f"{count} are complete, and min-records = {self.min_records}"
+            raise BudgetRefused(Told.FEW_RECORDS) from ValueError(why)  # for its own log
+
+    def note(self, experiment: str, what: str, settings: str) -> None:
+        """Write a line for a run of an analysis before its first answer, once for each run.
+
+        Raises
+        ------
+        BudgetRefused
+            If as many as ``max-analyses`` were answered before, or the line cannot be written.
+        """
+        if not self.path:
+            return
+        try:
+            file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise BudgetRefused(Told.ANALYSES_FILE) from error
+        try:
+            self._note(file, experiment, what, settings)
+        except (OSError, ValueError) as error:
+            raise BudgetRefused(Told.ANALYSES_FILE) from error
+        finally:
+            os.close(file)
+
+    def _note(self, file: int, experiment: str, what: str, settings: str) -> None:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with os.fdopen(os.dup(file), "r", encoding="utf-8") as lines:
+            lines.seek(0)
+            known = {str(json.loads(line)["run"]) for line in lines if line.strip()}
+        if experiment in known:
+            return
+        if 0 < self.most <= len(known):
+            raise BudgetRefused(Told.MOST_ANALYSES)
+        line = {"run": experiment, "analysis": what, "settings": settings[:_LONGEST_LINE]}
+        os.write(file, (json.dumps(line, ensure_ascii=False) + "\n").encode())
+        os.fsync(file)
+
+
+NO_RULES = AnalysisRules()
+"""Those of a process that deals a table to all sites."""
+
+
+def _count(mapping: Mapping[str, Any], key: str, default: int) -> int:
+    value = mapping.get(key, default)
+    if type(value) is not int or (key in mapping and value < 1):
+        raise ValueError(f"node-config: {key} = {value!r}, expected a number >= 1")
+    return value
+
+
+def _flag(mapping: Mapping[str, Any], key: str, *, default: bool) -> bool:
+    value = mapping.get(key, default)
+    if type(value) is not bool:
+        raise ValueError(f"node-config: {key} = {value!r}, expected true or false")
+    return value

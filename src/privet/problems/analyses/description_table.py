@@ -1,0 +1,236 @@
+"""The table of a description, and what sites disagree about, in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .frame import FloatArray, Levels
+
+if TYPE_CHECKING:
+    from .description import Described
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+"""The quantiles that a description has."""
+
+
+def described_table(state: Described, levels: Levels) -> dict[str, Any]:
+    """Return the result of a description as JSON types.
+
+    By column: ``kind``, ``n``, ``missing``, and ``other``, the rows of sites that have no such
+    column of this kind. Of numbers ``mean``, ``sd`` (of a sample), ``quantiles`` with
+    ``quantile_errors``, by how much larger each may be, and a ``histogram`` of equal parts. Of
+    categories their counts; where a site hides one, ``bounds`` has the least and the most that the
+    count may be. ``by_site``, in the order of the sites, where sums are in the clear.
+    """
+    columns: dict[str, Any] = {}
+    number = cell = 0
+    for place, (name, known) in enumerate(levels.items()):
+        values, missing, other = (round(one) for one in state.counts[place])
+        shown: dict[str, Any] = {"kind": "categories" if known else "numbers"}
+        shown |= {"n": values, "missing": missing, "other": other}
+        if known:
+            own = slice(cell, cell + len(known))
+            shown |= _categories(state, place, own, known)
+            cell += len(known)
+        else:
+            shown |= _numbers(state, number)
+            shown["by_site"] = _numbers_by_site(state, place, number)
+            number += 1
+        columns[name] = shown
+    least = round(state.least)
+    return {
+        "analysis": "describe",
+        "rows": round(state.rows),
+        **({"quantile_rank_error": least} if least else {}),
+        "columns": columns,
+    }
+
+
+def _numbers(state: Described, at: int) -> dict[str, Any]:
+    values = float(state.coarse[at].sum())
+    if not values:
+        return {}
+    unit, variance = float(state.unit[at]), float(state.square[at]) / max(values - 1.0, 1.0)
+    ends = list(zip(state.left[at], state.right[at], strict=True))
+    return {
+        "mean": float(state.mean[at]) * unit,
+        "sd": math.sqrt(variance) * unit if values > 1 else None,
+        "quantiles": {f"{q:g}": float(low) for q, (low, _) in zip(QUANTILES, ends, strict=True)},
+        "quantile_errors": {
+            f"{q:g}": float(high - low) for q, (low, high) in zip(QUANTILES, ends, strict=True)
+        },
+        "histogram": {
+            "low": float(state.low[at]),
+            "high": float(state.high[at]),
+            "counts": [round(one) for one in state.bins[at]],
+        },
+    }
+
+
+def _numbers_by_site(state: Described, place: int, at: int) -> list[dict[str, Any]]:
+    rows = []
+    unit, mean = float(state.unit[at]), float(state.mean[at])
+    for site, (values, missing, other) in enumerate(state.site_counts[:, place]):
+        row: dict[str, Any] = {"n": int(values), "missing": int(missing), "other": int(other)}
+        if values and site < len(state.site_squares):
+            own = float(state.site_sums[site, at]) / values
+            squares = float(state.site_squares[site, at]) - values * (own - mean) ** 2
+            row["mean"] = own * unit
+            row["sd"] = math.sqrt(max(squares, 0.0) / (values - 1)) * unit if values > 1 else None
+        rows.append(row)
+    return rows
+
+
+def _categories(state: Described, place: int, own: slice, known: Sequence[str]) -> dict[str, Any]:
+    counts, out = state.cells[own], state.hidden[own]
+    shown: dict[str, Any] = {
+        "categories": {
+            text: None if away else round(count)
+            for text, count, away in zip(known, counts, out, strict=True)
+        }
+    }
+    if out.any():
+        lost = state.counts[place, 0] - counts.sum()
+        shown["bounds"] = {
+            text: [round(count), round(count + lost)]
+            for text, count, away in zip(known, counts, out, strict=True)
+            if away
+        }
+    by_site = []
+    for site, (values, missing, other) in enumerate(state.site_counts[:, place]):
+        row = {"n": int(values), "missing": int(missing), "other": int(other)}
+        cells = zip(known, state.site_cells[site, own], state.site_hidden[site, own], strict=True)
+        by_site.append({**row, "categories": {t: None if h else int(c) for t, c, h in cells}})
+    return {**shown, "by_site": by_site}
+
+
+# ------------------------------------------------------------------ disagreements
+
+FACTORS: Mapping[float, str] = {
+    18.02: "glucose in mg/dl beside mmol/l",
+    88.4: "creatinine in umol/l beside mg/dl",
+    38.67: "cholesterol in mg/dl beside mmol/l",
+    2.2046: "pounds beside kilograms",
+    2.54: "centimetres beside inches",
+    10.0: "a decimal point",
+    100.0: "percent beside shares, or centimetres beside metres",
+    1000.0: "thousands, as of grams beside kilograms",
+}
+_NEAR, _SPREAD = 0.15, 1.6
+"""How near a ratio is to a factor, and how far apart the other sites' means are, at most."""
+_SAME = (
+    ("yes", "ja", "oui", "si", "y", "j", "true", "1"),
+    ("no", "nein", "non", "n", "false", "0"),
+    ("male", "m", "mann", "männlich", "maennlich", "homme"),
+    ("female", "f", "w", "frau", "weiblich", "femme"),
+)
+
+
+def disagreements(table: Mapping[str, Any]) -> list[str]:
+    """Return a line on each thing that the sites of a described table seem to disagree about.
+
+    A unit is a guess: a site's mean is away from all others', which are alike, by a known factor.
+    """
+    lines: list[str] = []
+    sites = table.get("sites", [])
+    for name, column in table["columns"].items():
+        lines += _of_lacking(name, column, sites)
+        if column["kind"] == "numbers":
+            lines += _of_units(name, column, sites)
+            lines += _of_constants(name, column, sites)
+        else:
+            lines += _of_spellings(name, column, sites)
+    return lines
+
+
+def _of_lacking(name: str, column: Mapping[str, Any], sites: Sequence[str]) -> Iterator[str]:
+    rows = column.get("by_site", [])
+    lacking = [site for site, row in zip(sites, rows, strict=False) if row["other"]]
+    if lacking:
+        kind = column["kind"]
+        yield f"column {name}: no column of {kind} at {', '.join(lacking)}"
+    elif column["other"]:
+        yield f"column {name}: {column['other']} rows are of sites without such a column"
+    empty = [s for s, row in zip(sites, rows, strict=False) if not row["n"] and not row["other"]]
+    if empty and column["n"]:
+        yield f"column {name}: no value that may be shown at {', '.join(empty)}"
+
+
+def _means(column: Mapping[str, Any], sites: Sequence[str]) -> dict[str, tuple[float, float]]:
+    return {
+        site: (row["mean"], row.get("sd") or 0.0)
+        for site, row in zip(sites, column.get("by_site", []), strict=False)
+        if "mean" in row
+    }
+
+
+def _of_units(name: str, column: Mapping[str, Any], sites: Sequence[str]) -> Iterator[str]:
+    means = _means(column, sites)
+    if len(means) < 3:
+        return
+    for site, (mean, deviation) in means.items():
+        others = np.array([one for other, (one, _) in means.items() if other != site])
+        spreads = np.array([one for other, (_, one) in means.items() if other != site])
+        if not (others > 0).all() or others.max() > _SPREAD * others.min():
+            continue
+        middle, spread = float(np.median(others)), float(np.median(spreads))
+        guess = _factor(mean / middle, deviation / spread if spread else math.nan)
+        if not guess and 30 <= middle <= 42 and abs(mean - (1.8 * middle + 32)) < 3:
+            guess = "degrees Fahrenheit beside Celsius"
+        if guess:
+            yield (
+                f"column {name}: the mean at {site} is {mean:.4g}, at the others "
+                f"{others.min():.4g} to {others.max():.4g}: another unit? ({guess})"
+            )
+
+
+def _factor(ratio: float, spread: float) -> str:
+    for factor, what in FACTORS.items():
+        for wanted in (factor, 1.0 / factor):
+            near = abs(math.log(ratio / wanted)) < _NEAR if ratio > 0 else False
+            if near and (math.isnan(spread) or abs(math.log(max(spread, 1e-9) / wanted)) < 0.7):
+                return what
+    return ""
+
+
+def _of_constants(name: str, column: Mapping[str, Any], sites: Sequence[str]) -> Iterator[str]:
+    means = _means(column, sites)
+    still = [site for site, (_, deviation) in means.items() if deviation == 0.0]
+    if still and len(still) < len(means):
+        yield f"column {name}: every value is the same at {', '.join(still)}"
+
+
+def _of_spellings(name: str, column: Mapping[str, Any], sites: Sequence[str]) -> Iterator[str]:
+    alike: dict[str, list[str]] = {}
+    for text in column["categories"]:
+        alike.setdefault(_meant(text), []).append(text)
+    several = [texts for texts in alike.values() if len(texts) > 1]
+    for texts in several:
+        where = ""
+        rows = column.get("by_site", [])
+        own = [[t for t in texts if (row["categories"].get(t) or 0) > 0] for row in rows]
+        apart = [(s, o) for s, o in zip(sites, own, strict=False) if o and set(o) != set(texts)]
+        if apart:
+            where = "; " + ", ".join(f"{site} has {' and '.join(o)}" for site, o in apart)
+        yield f"column {name}: {' and '.join(map(repr, texts))} may be the same{where}"
+
+
+def _meant(text: str) -> str:
+    plain = " ".join(text.casefold().replace("_", " ").replace("-", " ").split())
+    return next((group[0] for group in _SAME if plain in group), plain)
+
+
+def ranges(column: Mapping[str, Any]) -> tuple[float, float]:
+    """Return public edges between which the numbers of a described column lie."""
+    histogram = column["histogram"]
+    counts: FloatArray = np.array(histogram["counts"], float)
+    width = (histogram["high"] - histogram["low"]) / len(counts)
+    filled = np.flatnonzero(counts)
+    if not len(filled):
+        return float(histogram["low"]), float(histogram["high"])
+    low = histogram["low"] + width * int(filled[0])
+    return float(low), float(histogram["low"] + width * (int(filled[-1]) + 1))

@@ -115,6 +115,25 @@ class Frame:
         """The names of all columns."""
         return (*self.numbers, *self.factors)
 
+    def factor(self, name: str) -> Factor:
+        """Return a column as categories; numbers are named as they are written, in their order.
+
+        Raises
+        ------
+        AnalysisError
+            For a column that is not there.
+        """
+        if name in self.factors:
+            return self.factors[name]
+        if name not in self.numbers:
+            raise AnalysisError(f"column {name!r} is not in the table")
+        values = self.numbers[name]
+        there = ~np.isnan(values)
+        found, places = np.unique(values[there] + 0.0, return_inverse=True)
+        codes = np.full(len(values), -1, np.int32)
+        codes[there] = places
+        return Factor(codes, tuple(f"{value:.15g}" for value in found))
+
     def taken(self, rows: NDArray[Any]) -> Frame:
         """Return the frame of some rows: their places, or a mask (n,)."""
         numbers = {name: values[rows] for name, values in self.numbers.items()}

@@ -32,8 +32,11 @@ class Sums(Protocol):
         By column, the rows that are left out since its value is missing; "" counts all of them.
     """
 
-    num_examples: int
-    left_out: Mapping[str, int]
+    @property
+    def num_examples(self) -> int: ...
+
+    @property
+    def left_out(self) -> Mapping[str, int]: ...
 
     def guard(self, min_cell: int) -> None:
         """Have no sum give a cell of 1 to ``min_cell`` - 1 records, in the clear.

@@ -1,0 +1,211 @@
+"""The generalised linear model of the pooled rows, by sums over the sites.
+
+    maximise  l(beta) = sum_s sum_{i in s} w_i l(y_i, x_i' beta + o_i)
+
+Newton's method, which is Fisher scoring at canonical links (McCullagh and Nelder, Generalized
+Linear Models, 2nd edition, section 2.5): a site sends its part of the score U = X' w (y - mu), of
+the information I = X' diag(w V(mu)) X and of the likelihood, and beta moves by I^-1 U of the sums,
+so it ends where the pooled rows' estimate is. The first round is of counts and units, the second a
+weighted least squares, the last also of what robust errors need: sum_i u_i u_i' (White,
+Econometrica 48, 1980, 817-838), and sum_s U_s U_s' for errors clustered by site (Liang and Zeger,
+Biometrika 73, 1986, 13-22).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .analysis import Analysis, Arrays, Shapes
+from .design import Design, codes_of, column_of, complete_cases, numbers_of
+from .family import FAMILIES
+from .formula import Formula, Piece, quoted, read_formula
+from .frame import AnalysisError, FloatArray, Frame, Levels
+from .glm_site import GlmSums
+from .glm_start import from_sizes, from_start
+from .glm_state import EVALUATE, FIRTH, MEAT, SIZES, START, GlmProgress, design_of, fresh
+from .glm_step import from_correction, from_sums
+from .glm_table import glm_table
+
+
+@dataclass(frozen=True)
+class Glm(Analysis[GlmProgress]):
+    """A generalised linear model.
+
+    Attributes
+    ----------
+    family : str
+        ``binomial`` (logit), ``poisson`` (log) or ``gaussian`` (identity).
+    formula : str
+        See `formula`.
+    exposure_column, offset_column : str
+        Columns whose logarithm, and which as it is, is added to the linear predictor; "" is none.
+    weight_column : str
+        Weights w of rows whose variance is phi V(mu) / w: statsmodels' ``var_weights``. Rows, not
+        weights, are counted.
+    firth : bool
+        Whether log det I / 2 is added to the likelihood, which gives separated outcomes finite
+        estimates: Firth, Biometrika 80, 1993, 27-38. Binomial and Poisson; two sums a step.
+    """
+
+    name: ClassVar[str] = "glm"
+
+    family: str = "binomial"
+    formula: str = ""
+    exposure_column: str = ""
+    offset_column: str = ""
+    weight_column: str = ""
+    firth: bool = False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it reads: the outcome, those of the terms, then the others named."""
+        others = (self.exposure_column, self.offset_column, self.weight_column)
+        named = (*self._read().columns, *(name for name in others if name))
+        return tuple(dict.fromkeys(named))
+
+    def factors(self, frame: Frame) -> tuple[str, ...]:
+        """Return the columns of texts, and those that the formula calls categories."""
+        categories = self._read().categories
+        return tuple(name for name in self.columns if name in frame.factors or name in categories)
+
+    def sums(self, frame: Frame, levels: Levels) -> GlmSums:
+        """Return what a site sums of its complete cases (raises ``AnalysisError``)."""
+        formula = self._read()
+        design = Design.of(formula, levels)
+        complete, left_out = complete_cases(frame, self.columns)
+        used = frame.taken(complete)
+        offset = np.zeros(used.rows)
+        if self.offset_column:
+            offset = offset + column_of(used, self.offset_column)
+        if self.exposure_column:
+            offset = offset + np.log(_positive(used, self.exposure_column, "exposure-column"))
+        weights = np.ones(used.rows)
+        if self.weight_column:
+            weights = _positive(used, self.weight_column, "weight-column")
+        outcome = _outcome(used, formula.outcome, levels, self.family)
+        return GlmSums(design.matrix(used), outcome, offset, weights, self.family, left_out)
+
+    def begin(self, levels: Levels) -> GlmProgress:
+        """Return the state before the first round (raises ``AnalysisError``)."""
+        design = Design.of(self._read(), levels)
+        if not design.names:
+            raise AnalysisError("formula: no column has two categories")
+        outcome = self._read().outcome
+        if outcome.column in levels:
+            _two_levels(outcome, levels, self.family)
+        return fresh(levels, len(design.names), len(self.columns))
+
+    def point(self, state: GlmProgress) -> dict[str, FloatArray]:
+        """Return the phase, units, and where there are any the basis and the coefficients."""
+        point = {"phase": np.array(float(state.phase)), "unit": np.array(state.unit)}
+        if state.phase == SIZES:
+            return point
+        for name in ("level", "heaviness", "spread", "null_spread"):
+            point[name] = np.array(float(getattr(state, name)))
+        point |= {"centre": state.centre, "basis": state.basis}
+        if state.phase == START:
+            return point | {"mean": np.array(state.mean)}
+        point |= {"gamma": state.gamma}
+        if state.phase == FIRTH:
+            return point | {"inverse": np.linalg.inv(state.information)}
+        return point | {"alpha": np.array(state.alpha), "direction": state.step}
+
+    def shapes(self, state: GlmProgress) -> Shapes:
+        """Return the shapes of the sums of the state's phase, p columns of the design."""
+        width = len(state.gamma)
+        square: tuple[int, ...] = (width, width)
+        if state.phase == SIZES:
+            return {
+                "rows": (),
+                "sites": (),
+                "present": (width,),
+                "nonzero": (width + 2,),
+                "sizes": (width + 2,),
+                "left_out": state.left_out.shape,
+            }
+        if state.phase == FIRTH:
+            return {"correction": (width,)}
+        of_null = {"null_information": (), "null_score": ()}
+        if state.phase == START:
+            return {"information": square, "score": (width,), **of_null}
+        scalars = ("loglik", "deviance", "pearson", "outcomes", "log_weights", "violations")
+        robust = {"meat": square, "cluster": square} if state.phase == MEAT else {}
+        return {
+            "information": square,
+            "score": (width,),
+            **dict.fromkeys(scalars, ()),
+            **of_null,
+            "null_loglik": (),
+            "null_deviance": (),
+            **robust,
+        }
+
+    def step(self, state: GlmProgress, totals: Arrays) -> GlmProgress:
+        """Return the next state (raises ``AnalysisError`` for data without an estimate)."""
+        design = self._design(state)
+        state = replace(state, rounds=state.rounds + 1)
+        if state.phase == SIZES:
+            return from_sizes(state, totals, self.family, design.names)
+        if state.phase == START:
+            return from_start(state, totals, design.ones, design.names)
+        if state.phase in (EVALUATE, MEAT):
+            return from_sums(state, totals, self.family, self.firth, design.ones, design.names)
+        return from_correction(state, totals, design.ones, design.names)
+
+    def table(self, state: GlmProgress) -> dict[str, Any]:
+        """Return the regression table; see `glm_table`."""
+        settings = {
+            "family": self.family,
+            "link": FAMILIES[self.family].link,
+            "formula": self.formula,
+            "offset": self._offset(),
+            "weights": self.weight_column or None,
+            "firth": self.firth,
+        }
+        return glm_table(state, self._design(state), self.columns, settings)
+
+    def _offset(self) -> str | None:
+        logged = f"log({quoted(self.exposure_column)})" if self.exposure_column else ""
+        plain = quoted(self.offset_column) if self.offset_column else ""
+        return " + ".join(part for part in (logged, plain) if part) or None
+
+    def _design(self, state: GlmProgress) -> Design:
+        return design_of(self.formula, state.levels)
+
+    def _read(self) -> Formula:
+        if self.family not in FAMILIES:
+            raise AnalysisError(f"family {self.family[:30]!r}: one of {', '.join(FAMILIES)}")
+        if self.firth and self.family == "gaussian":
+            raise AnalysisError("firth: of binomial and poisson; a Gaussian needs none")
+        return read_formula(self.formula)
+
+
+def _two_levels(outcome: Piece, levels: Levels, family: str) -> None:
+    if family != "binomial":
+        raise AnalysisError(f"outcome {outcome.column!r} holds texts; {family} needs numbers")
+    count = len(levels[outcome.column])
+    if count != 2:
+        raise AnalysisError(f"outcome {outcome.column!r} has {count} categories; binomial needs 2")
+
+
+def _outcome(frame: Frame, outcome: Piece, levels: Levels, family: str) -> FloatArray:
+    """Return the outcome (n,); of two categories the second, in the agreed order, is 1."""
+    if outcome.column in levels:
+        _two_levels(outcome, levels, family)
+        return codes_of(frame, outcome.column, levels).astype(np.float64)
+    (values,) = numbers_of(outcome, frame)
+    if family == "binomial" and not ((values == 0) | (values == 1)).all():
+        raise AnalysisError(f"outcome {outcome.name} has numbers other than 0 and 1")
+    if family == "poisson" and (values < 0).any():
+        raise AnalysisError(f"outcome {outcome.name} has numbers below 0; poisson counts")
+    return values
+
+
+def _positive(frame: Frame, column: str, key: str) -> FloatArray:
+    values = column_of(frame, column)
+    if (values <= 0).any():
+        raise AnalysisError(f"{key} {column!r} has numbers that are not above 0")
+    return values

@@ -1,0 +1,228 @@
+"""What a site sums for a generalised linear model.
+
+The design matrix X (n, p) is taken about public centres and in a public basis, Z = (X - 1 c') B, in
+which the information is near the identity: then every sum is near 1 when it is divided by the
+number of rows, whatever the units of the columns are, and nothing is lost on a fixed-point grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from .analysis import Arrays
+from .family import FAMILIES, Family
+from .frame import FloatArray
+from .glm_state import EVALUATE, FIRTH, LARGEST, MEAT, SIZES, START
+
+_ROWS = 1 << 15
+"""Rows at a time: what is held beside the table."""
+
+
+@dataclass(frozen=True, eq=False)
+class GlmSums:
+    """The rows of a site.
+
+    Attributes
+    ----------
+    matrix : float64 array (n, p)
+    outcome, offset, weights : float64 array (n,)
+        The weights are above 0.
+    family : str
+    left_out : mapping of str to int
+    """
+
+    matrix: FloatArray
+    outcome: FloatArray
+    offset: FloatArray
+    weights: FloatArray
+    family: str
+    left_out: Mapping[str, int]
+
+    @property
+    def num_examples(self) -> int:
+        """The complete cases."""
+        return len(self.outcome)
+
+    def statistics(self, point: Arrays) -> dict[str, FloatArray]:
+        """Return the sums that the point's phase asks for; see `Glm`."""
+        phase = int(point["phase"])
+        if phase == SIZES:
+            return _sized(self, float(point["unit"]))
+        make = {START: _started, EVALUATE: _evaluated, MEAT: _evaluated, FIRTH: _corrected}[phase]
+        width = self.matrix.shape[1]
+        totals: dict[str, FloatArray] = {}
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            for part in self._parts(point):
+                for name, value in make(part, point, width).items():
+                    totals[name] = totals.get(name, 0.0) + value
+        return _fitted(totals, point)
+
+    def _parts(self, point: Arrays) -> Iterator[_Part]:
+        centre, basis = point["centre"], point["basis"]
+        spread, heaviness = float(point["spread"]), float(point["heaviness"])
+        for start in range(0, max(len(self.outcome), 1), _ROWS):
+            rows = slice(start, start + _ROWS)
+            yield _Part(
+                (self.matrix[rows] - centre) @ basis,
+                self.outcome[rows],
+                self.offset[rows],
+                self.weights[rows] / heaviness,
+                np.log(self.weights[rows]),
+                spread,
+                float(point["null_spread"]),
+                FAMILIES[self.family],
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Some rows, in the point's coordinates."""
+
+    columns: FloatArray
+    outcome: FloatArray
+    offset: FloatArray
+    weights: FloatArray
+    log_weights: FloatArray
+    spread: float
+    null_spread: float
+    family: Family
+
+    def products(self, weights: FloatArray) -> FloatArray:
+        products: FloatArray = (self.columns * weights[:, None]).T @ self.columns
+        return products
+
+
+def _sized(site: GlmSums, unit: float) -> dict[str, FloatArray]:
+    """Count rows and columns that are not 0, and sum the binary logarithms of their sizes.
+
+    They give units for all columns. The logarithm lets any unit pass the fixed-point grid.
+    """
+    width = site.matrix.shape[1]
+    nonzero, sizes = np.zeros(width + 2), np.zeros(width + 2)
+    columns = [*site.matrix.T, site.outcome, site.weights]
+    for place, values in enumerate(columns):
+        there = np.abs(values[values != 0])
+        nonzero[place] = len(there)
+        sizes[place] = np.log2(there).sum()
+    totals = {
+        "rows": np.array(float(len(site.outcome))),
+        "sites": np.array(float(len(site.outcome) > 0)),
+        "present": (nonzero[:width] > 0).astype(np.float64),
+        "nonzero": nonzero,
+        "sizes": sizes,
+        "left_out": np.array([float(count) for count in site.left_out.values()]),
+    }
+    return {name: total / unit for name, total in totals.items()}
+
+
+def _started(part: _Part, point: Arrays, width: int) -> dict[str, FloatArray]:
+    """Return the sums of the first weighted least squares.
+
+    They are of the working outcome eta + (y - mu) / V(mu) at means mu made of the outcomes alone:
+    McCullagh and Nelder, section 2.5.
+    """
+    mean = float(point["mean"])
+    offset = part.offset / part.spread
+    if part.family.name == "gaussian":
+        weights, working = part.weights, part.outcome / part.spread - offset
+    else:
+        poisson = part.family.name == "poisson"
+        start = (part.outcome + mean) / 2.0 if poisson else np.full_like(part.outcome, mean)
+        variance = part.family.variance(start)
+        eta = np.log(start) if poisson else np.log(start / (1.0 - start))
+        working = eta + (part.outcome - start) / variance - offset
+        weights = part.weights * variance
+    working_null = working * (part.spread / part.null_spread)
+    return {
+        "information": part.products(weights),
+        "score": part.columns.T @ (weights * working),
+        "null_information": weights.sum(),
+        "null_score": weights @ working_null,
+    }
+
+
+def _evaluated(part: _Part, point: Arrays, width: int) -> dict[str, FloatArray]:
+    """Return score, information and likelihood at coefficients, and of the null model."""
+    eta = part.columns @ point["gamma"]
+    totals = _of_model(part, eta, part.spread)
+    mean = part.family.mean(eta + part.offset / part.spread)
+    residual = part.weights * (part.outcome / part.spread - mean)
+    variance = part.family.variance(mean)
+    totals["information"] = part.products(part.weights * variance)
+    totals["score"] = part.columns.T @ residual
+    totals["pearson"] = _ratios(residual**2, part.weights * variance).sum()
+    totals["outcomes"] = part.outcome.sum()
+    totals["log_weights"] = part.log_weights.sum()
+    totals["violations"] = _violations(part, part.columns @ point["direction"])
+    if int(point["phase"]) == MEAT:
+        totals["meat"] = part.products(residual**2)
+    null = _of_model(part, np.full_like(eta, float(point["alpha"])), part.null_spread)
+    mean = part.family.mean(point["alpha"] + part.offset / part.null_spread)
+    totals["null_score"] = part.weights @ (part.outcome / part.null_spread - mean)
+    totals["null_information"] = part.weights @ part.family.variance(mean)
+    return totals | {f"null_{name}": total for name, total in null.items()}
+
+
+def _of_model(part: _Part, eta: FloatArray, spread: float) -> dict[str, FloatArray]:
+    eta, outcome = eta + part.offset / spread, part.outcome / spread
+    mean = part.family.mean(eta)
+    return {
+        "loglik": part.weights @ part.family.loglik(outcome, eta),
+        "deviance": part.weights @ part.family.deviance(outcome, mean),
+    }
+
+
+def _ratios(above: FloatArray, below: FloatArray) -> FloatArray:
+    """Return quotients, 0 where the lower is 0: a fitted probability of 1, to the last digit."""
+    return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
+
+
+def _violations(part: _Part, along: FloatArray) -> FloatArray:
+    """Count the rows that a step of the linear predictor takes away from their outcome.
+
+    With none, and a likelihood that rises along it for ever, it is a direction of separation:
+    Albert and Anderson, Biometrika 71, 1984, 1-10. The size of a step there is 1 in every row that
+    it moves, since exp(-eta) falls by e.
+    """
+    if part.family.name == "gaussian":
+        return np.zeros(())
+    low = (part.outcome == 0) & (along > 0.1)
+    if part.family.name == "binomial":
+        return np.asarray((low | ((part.outcome > 0) & (along < -0.1))).sum(), np.float64)
+    return np.asarray((low | ((part.outcome > 0) & (np.abs(along) > 0.1))).sum(), np.float64)
+
+
+def _corrected(part: _Part, point: Arrays, width: int) -> dict[str, FloatArray]:
+    """Return what Firth's penalty log det I / 2 adds to the score, sum_i h_i r_i z_i.
+
+    r is 1/2 - mu (binomial) or 1/2 (Poisson), h_i = w_i V_i z_i' I^-1 z_i at the pooled I:
+    Firth, Biometrika 80, 1993, 27-38.
+    """
+    mean = part.family.mean(part.columns @ point["gamma"] + part.offset)
+    inside = ((part.columns @ point["inverse"]) * part.columns).sum(axis=1)
+    hats = part.weights * part.family.variance(mean) * inside
+    slope = 0.5 - mean if part.family.name == "binomial" else np.full_like(mean, 0.5)
+    return {"correction": part.columns.T @ (hats * slope)}
+
+
+_BY_ROOT = ("correction",)
+_BY_ROWS = ("violations", "log_weights")
+
+
+def _fitted(totals: dict[str, FloatArray], point: Arrays) -> dict[str, FloatArray]:
+    """Divide the sums, and bound them: a sum at the bound is asked for again in other units."""
+    unit, level = float(point["unit"]), float(point["level"])
+    root = float(np.sqrt(unit * level))
+    if "meat" in totals:
+        totals["cluster"] = np.outer(totals["score"], totals["score"])
+    found: dict[str, FloatArray] = {}
+    for name, total in totals.items():
+        divisor = unit if name in _BY_ROWS else unit * level
+        if name in _BY_ROOT or (name == "score" and int(point["phase"]) != START):
+            divisor = root
+        value = np.nan_to_num(np.asarray(total, np.float64) / divisor, nan=-LARGEST)
+        found[name] = np.clip(value, -LARGEST, LARGEST)
+    return found

@@ -1,0 +1,220 @@
+"""The table of a generalised linear model: flat, of JSON types, on the scale of its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .design import Design
+from .family import FAMILIES
+from .frame import FloatArray
+from .glm_start import raw
+from .glm_state import GlmProgress
+from .glm_step import dispersion
+
+FEW_SITES = 20
+"""Errors clustered by fewer sites are too small; the table says so."""
+
+
+def glm_table(
+    state: GlmProgress, design: Design, columns: Sequence[str], settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the table of a state.
+
+    ``se`` and ``cov`` are in the units of the columns: ``nonrobust`` phi I^-1, ``HC0`` and
+    ``cluster`` I^-1 M I^-1 without a factor for small samples; ``cov`` is the first. phi is
+    Pearson's chi-squared over n - p of a Gaussian and 1 of others. The log-likelihood of a Gaussian
+    is at the variance RSS / n, as statsmodels has it; the null model is an intercept beside the
+    same offset and weights, with a variance of its own. ``z``, ``p`` and ``ci95`` are by the normal distribution and the nonrobust errors; ``bic`` is
+    -2 loglik + p log n. Entries that do not exist are None.
+    """
+    family = str(settings["family"])
+    turn = raw(state, design.ones)
+    spread = state.spread
+    inverse = np.linalg.inv(state.information)
+    variance = dispersion(state, family) / state.heaviness
+    nonrobust = turn @ (inverse * (variance * spread**2)) @ turn.T
+    coef = turn @ (state.gamma * spread)
+    se, notes = _errors(state, design, turn @ inverse * spread, nonrobust, bool(settings["firth"]))
+    fit = _fit(state, family)
+    return {
+        "format": 1,
+        "kind": "glm",
+        **settings,
+        "n": round(state.row_count),
+        "events": _whole(state.events) if family != "gaussian" else None,
+        "sites": round(state.sites),
+        "terms": list(design.names),
+        "coef": coef.tolist(),
+        "se": {kind: _or_none(np.sqrt(np.diag(of_kind))) for kind, of_kind in se.items()},
+        "cov": nonrobust.tolist(),
+        "cov_robust": {
+            kind: _square(of_kind) for kind, of_kind in se.items() if kind != "nonrobust"
+        },
+        **_normal(coef, np.sqrt(np.diag(nonrobust)), FAMILIES[family].ratio),
+        **fit,
+        "tests": _joint_tests(coef, se, design, state),
+        "rounds": state.rounds,
+        "left_out": dict(zip(("", *columns), map(round, state.left_out.tolist()), strict=True)),
+        "notes": [*_notes(state, design, columns), *notes],
+    }
+
+
+def _fit(state: GlmProgress, family: str) -> dict[str, Any]:
+    """Return likelihoods, deviances and the numbers made of them."""
+    rows, width = state.row_count, len(state.gamma)
+    heaviness = state.heaviness
+    squares = heaviness * state.spread**2
+    null_squares = heaviness * state.null_spread**2
+    deviance, null_deviance = state.deviance * squares, state.null_deviance * null_squares
+    scale = 1.0
+    if family == "gaussian":
+        scale = deviance / (rows - width)
+        constant = rows * np.log(2.0 * np.pi) - state.log_weights
+        loglik = -(rows * np.log(deviance / rows) + rows + constant) / 2.0
+        null_loglik = -(rows * np.log(null_deviance / rows) + rows + constant) / 2.0
+    else:
+        loglik, null_loglik = state.loglik * heaviness, state.null_loglik * heaviness
+    return {
+        "loglik": float(loglik),
+        "null_loglik": float(null_loglik),
+        "deviance": deviance,
+        "null_deviance": null_deviance,
+        "pearson_chi2": state.pearson * squares,
+        "scale": scale,
+        "df_resid": round(rows) - width,
+        "aic": float(-2.0 * loglik + 2.0 * width),
+        "bic": float(-2.0 * loglik + width * np.log(rows)),
+    }
+
+
+def _errors(
+    state: GlmProgress, design: Design, bread: FloatArray, nonrobust: FloatArray, firth: bool
+) -> tuple[dict[str, FloatArray], list[str]]:
+    """Return the covariances by kind, and what is to be said of them.
+
+    An indicator that is 0 at all sites but one has a score of 0 there at the estimate, so clustered
+    errors of it, and of the intercept beside it, do not exist.
+    """
+    if firth:
+        return {"nonrobust": nonrobust}, ["robust errors of penalised estimates are not given"]
+    hc0 = bread @ state.meat @ bread.T
+    cluster = bread @ state.cluster @ bread.T
+    alone = np.round(state.present) <= 1
+    for places in design.terms.values():
+        if all(alone[list(places)]):
+            alone = alone | (design.ones > 0)
+    cluster = np.where(alone[:, None] | alone[None, :], np.nan, cluster)
+    notes = []
+    sites = round(state.sites)
+    if sites < FEW_SITES:
+        notes.append(
+            f"errors clustered by {sites} sites are too small as a rule; "
+            f"{FEW_SITES} sites or more are needed"
+        )
+    if alone.any():
+        names = [name for name, one in zip(design.names, alone, strict=True) if one]
+        notes.append(f"no errors clustered by site: {', '.join(names[:20])} (intercepts of sites)")
+    return {"nonrobust": nonrobust, "HC0": hc0, "cluster": cluster}, notes
+
+
+def _normal(coef: FloatArray, error: FloatArray, ratio: str) -> dict[str, Any]:
+    from scipy.stats import norm
+
+    z = coef / error
+    reach = norm.ppf(0.975) * error
+    ends = np.stack([coef - reach, coef + reach], axis=1)
+    found: dict[str, Any] = {
+        "z": z.tolist(),
+        "p": (2.0 * norm.sf(np.abs(z))).tolist(),
+        "ci95": ends.tolist(),
+    }
+    if ratio:
+        with np.errstate(over="ignore"):
+            exponents = np.exp(coef), np.exp(ends)
+        found |= {
+            "ratio_name": ratio,
+            "ratio": _or_none(exponents[0]),
+            "ratio_ci95": [_or_none(pair) for pair in exponents[1]],
+        }
+    return found
+
+
+def _joint_tests(
+    coef: FloatArray, errors: Mapping[str, FloatArray], design: Design, state: GlmProgress
+) -> dict[str, Any]:
+    """Return Wald's test b' V^-1 b of every term of two columns or more, by kind of error.
+
+    The scores of the sites add up to 0, so clustered errors have rank sites - 1 at most, and test
+    no more columns than that.
+    """
+    tests: dict[str, Any] = {}
+    for term, places in design.terms.items():
+        if len(places) < 2:
+            continue
+        found: dict[str, Any] = {}
+        for kind, covariance in errors.items():
+            if kind == "cluster" and state.sites <= len(places):
+                continue
+            test = wald_test(coef, covariance, places)
+            if test is not None:
+                found[kind] = test
+        tests[term] = found
+    return tests
+
+
+def wald_test(
+    coef: FloatArray, covariance: FloatArray, places: Sequence[int]
+) -> dict[str, float] | None:
+    """Return Wald's test that some coefficients are 0: b' V^-1 b, chi-squared.
+
+    None where their covariance is singular or does not exist.
+    """
+    from scipy.stats import chi2
+
+    part = covariance[np.ix_(places, places)]
+    if not np.isfinite(part).all() or np.linalg.matrix_rank(_correlation(part)) < len(places):
+        return None
+    chosen = coef[list(places)]
+    statistic = float(chosen @ np.linalg.solve(part, chosen))
+    freedom = len(places)
+    return {"chi2": statistic, "df": freedom, "p": float(chi2.sf(statistic, freedom))}
+
+
+def _correlation(covariance: FloatArray) -> FloatArray:
+    errors = np.sqrt(np.diag(covariance))
+    errors = np.where(errors > 0, errors, 1.0)
+    found: FloatArray = covariance / np.outer(errors, errors)
+    return found
+
+
+def _notes(state: GlmProgress, design: Design, columns: Sequence[str]) -> list[str]:
+    notes = []
+    outcome = design.formula.outcome.column
+    if outcome in design.levels:
+        event = design.levels[outcome][1]
+        notes.append(f"{outcome}: {event} counts as 1, {design.levels[outcome][0]} as 0")
+    if state.left_out[0] > 0:
+        by_column = [
+            f"{name} {round(count)}"
+            for name, count in zip(columns, state.left_out[1:].tolist(), strict=True)
+            if count > 0
+        ]
+        notes.append(
+            f"{round(state.left_out[0])} rows with missing values left out ({', '.join(by_column)})"
+        )
+    return notes
+
+
+def _or_none(values: FloatArray) -> list[float | None]:
+    return [float(value) if np.isfinite(value) else None for value in values]
+
+
+def _square(values: FloatArray) -> list[list[float | None]]:
+    return [_or_none(row) for row in values]
+
+
+def _whole(value: float) -> float | int:
+    return round(value) if abs(value - round(value)) < 1e-3 else value

@@ -22,21 +22,17 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class Sums(Protocol):
-    """What a site has made of its rows for an analysis.
-
-    Attributes
-    ----------
-    num_examples : int
-        The rows that the analysis uses: complete cases.
-    left_out : mapping of str to int
-        By column, the rows that are left out since its value is missing; "" counts all of them.
-    """
+    """What a site has made of its rows for an analysis."""
 
     @property
-    def num_examples(self) -> int: ...
+    def num_examples(self) -> int:
+        """The rows that the analysis uses: complete cases."""
+        ...
 
     @property
-    def left_out(self) -> Mapping[str, int]: ...
+    def left_out(self) -> Mapping[str, int]:
+        """By column, the rows left out since its value is missing; "" counts all of them."""
+        ...
 
     def guard(self, min_cell: int) -> None:
         """Have no sum give a cell of 1 to ``min_cell`` - 1 records, in the clear.

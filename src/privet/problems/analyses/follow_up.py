@@ -1,0 +1,151 @@
+"""Times of survival as a site's rows have them: entry, end, and whether it ended in the event."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .frame import AnalysisError, Codes, FloatArray, Frame, Levels
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class FollowUp:
+    """The observed times of n rows: row i is at risk in (entry_i, time_i].
+
+    Attributes
+    ----------
+    time : float64 array (n,)
+    event : bool array (n,)
+        Whether the event occurred at ``time``; the time is censored otherwise.
+    entry : float64 array (n,)
+        Left truncation: who enters at e is at risk after e; -inf for all without it.
+    """
+
+    time: FloatArray
+    event: Mask
+    entry: FloatArray
+
+    def taken(self, rows: NDArray[Any]) -> FollowUp:
+        """Return the times of some rows: their places, or a mask (n,)."""
+        return FollowUp(self.time[rows], self.event[rows], self.entry[rows])
+
+
+@dataclass(frozen=True)
+class FollowUpColumns:
+    """The columns that hold the times.
+
+    Attributes
+    ----------
+    time : str
+    event : str
+        Numbers 0 (censored) and 1, or a column of two categories.
+    entry : str
+        Times of entry on the same clock; "" where all are at risk from the beginning.
+    happened : str
+        The category of ``event`` that is the event; "" is the last of the agreed ones.
+    """
+
+    time: str
+    event: str
+    entry: str = ""
+    happened: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns, in order."""
+        return tuple(name for name in (self.time, self.event, self.entry) if name)
+
+    def read(self, frame: Frame, levels: Levels) -> FollowUp:
+        """Return the times of complete rows.
+
+        Raises
+        ------
+        AnalysisError
+            For times that are negative, infinite or no numbers, events that are not 0 and 1 or of
+            two categories, and entries that are not before the end.
+        """
+        time = _times(frame, self.time, "time-column")
+        entry = np.full(len(time), -np.inf)
+        if self.entry:
+            entry = _times(frame, self.entry, "entry-column")
+            if (entry >= time).any():
+                raise AnalysisError(
+                    f"entry-column: {self.entry!r} is not before {self.time!r} in some rows: "
+                    "nobody is at risk in between; leave them out, or mend the clock's origin"
+                )
+        return FollowUp(time, self._events(frame, levels), entry)
+
+    def _events(self, frame: Frame, levels: Levels) -> Mask:
+        name = require(frame, self.event, "event-column")
+        if name in frame.factors:
+            agreed = levels.get(name, frame.factors[name].levels)
+            happened: Mask = frame.factors[name].among(agreed) == self.place_of_event(agreed)
+            return happened
+        values = frame.numbers[name]
+        if not np.isin(values, (0.0, 1.0)).all():
+            raise AnalysisError(
+                f"event-column: {name!r} has codes other than 0 (censored) and 1 (the event): "
+                "recode it, such as 1 and 2 into 0 and 1, or use texts"
+            )
+        events: Mask = values == 1.0
+        return events
+
+    def place_of_event(self, agreed: Sequence[str]) -> int:
+        """Return which of the two agreed categories is the event (raises ``AnalysisError``)."""
+        if set(agreed) <= {"false", "true"} and not self.happened:
+            return list(agreed).index("true") if "true" in agreed else len(agreed)
+        if len(agreed) != 2:
+            raise AnalysisError(
+                f"event-column: {self.event!r} has {len(agreed)} categories and needs two: "
+                "censored and the event"
+            )
+        if self.happened and self.happened not in agreed:
+            raise AnalysisError(f"event-level: {self.event!r} has no category {self.happened!r}")
+        return list(agreed).index(self.happened) if self.happened else 1
+
+
+def require(frame: Frame, name: str, key: str) -> str:
+    """Return the column's name (raises ``AnalysisError`` where the frame has none of it)."""
+    if not name:
+        raise AnalysisError(f"{key} is empty: name the column")
+    if name not in frame:
+        where = f" in {frame.source}" if frame.source else ""
+        raise AnalysisError(f"{key}: there is no column {name!r}{where}")
+    return name
+
+
+def own_strata(frame: Frame, name: str, key: str) -> Codes:
+    """Return codes (n,) of a site's own strata, which no other site need know.
+
+    All rows are one stratum for the name "".
+    """
+    if not name:
+        return np.zeros(frame.rows, np.int32)
+    require(frame, name, key)
+    return frame.factor(name).codes
+
+
+def counts_by_column(columns: Sequence[str], counts: FloatArray) -> dict[str, int]:
+    """Return counts of rows that are left out, of all and by column, without those of 0."""
+    named = zip(("", *columns), counts, strict=True)
+    return {name: int(count) for name, count in named if count or not name}
+
+
+def _times(frame: Frame, name: str, key: str) -> FloatArray:
+    require(frame, name, key)
+    if name in frame.factors:
+        raise AnalysisError(
+            f"{key}: {name!r} holds texts and not times: dates become durations before the analysis"
+        )
+    values = frame.numbers[name]
+    if np.isinf(values).any():
+        raise AnalysisError(f"{key}: {name!r} has infinite times: censor them at a finite time")
+    if (values < 0.0).any():
+        raise AnalysisError(f"{key}: {name!r} has negative times: dates in the wrong order?")
+    return values

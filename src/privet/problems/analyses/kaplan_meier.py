@@ -1,0 +1,331 @@
+"""Kaplan-Meier curves by group and log-rank tests, of sums of counts on a public grid of times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .analysis import Analysis, Arrays, Progress, Shapes
+from .design import codes_of, complete_cases
+from .follow_up import FollowUpColumns, counts_by_column, own_strata
+from .frame import AnalysisError, Codes, FloatArray, Frame, Levels
+from .grid import GridTimes
+from .kaplan_meier_table import Curves, curves_table, numbers_at_risk
+from .log_rank import LogRankSums, log_rank_sums
+from .texts import packed, unpacked
+
+FIRST_UNIT = 2.0**20
+"""What sums are divided by before the number of rows is known."""
+
+MOST_CELLS = 2**20
+"""Of one sum, over groups and times."""
+
+_DOUBLINGS = 53
+
+
+@dataclass(slots=True)
+class CurvesState(Progress):
+    """The sums so far.
+
+    Attributes
+    ----------
+    groups, event_level : uint8 arrays
+        Packed texts: the agreed groups, and the category that is the event (or none).
+    left_out : float64 array
+        Rows that are left out: of all, and by column.
+    unit : float
+        What the next sums are divided by.
+    cells : int
+        The grid ends at so many units; 0 while unknown.
+    counts : float64 array (3, g, cells + 1)
+        Events, censored rows and entries by group and time.
+    excess, variance : float64 arrays (g,), (g, g)
+        The log-rank sums of the sites' own strata.
+    off_grid : int
+    """
+
+    groups: NDArray[np.uint8]
+    event_level: NDArray[np.uint8]
+    left_out: FloatArray
+    unit: float
+    cells: int
+    counts: FloatArray
+    excess: FloatArray
+    variance: FloatArray
+    off_grid: int
+
+
+@dataclass(frozen=True)
+class KaplanMeier(Analysis[CurvesState]):
+    """Curves of survival by group, and whether they differ.
+
+    The sites send d (events), c (censored) and, with times of entry, those who enter, by group at
+    each whole multiple of ``time_unit``; n (at risk) follows from these. The curves are exactly
+    those of the pooled rows where the recorded times are whole multiples; others are moved up to
+    the next one, entries down, and the table says how many. A first round counts the rows and,
+    without a public ``horizon``, those who leave after 2^k units for each k: the next power of two
+    bounds the grid. These counts say nothing that the curves do not say anyway, and one round of
+    them replaces a search. With a horizon, later times are censored there.
+
+    Attributes
+    ----------
+    time_column, event_column, entry_column, event_level : str
+        See `FollowUpColumns`.
+    group_column : str
+        Curves by its categories; "" is one curve.
+    strata_column : str
+        Strata within sites for the stratified log-rank test, whose strata are the sites' own.
+    time_unit : float
+        The grid's step, in the units of the time column.
+    horizon : float
+        The largest time, public; 0 finds it.
+    restriction : float
+        Until when mean survival is taken; 0 is the smallest over groups of the largest time.
+    """
+
+    name: ClassVar[str] = "kaplan-meier"
+
+    time_column: str = ""
+    event_column: str = ""
+    entry_column: str = ""
+    event_level: str = ""
+    group_column: str = ""
+    strata_column: str = ""
+    time_unit: float = 1.0
+    horizon: float = 0.0
+    restriction: float = 0.0
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        if not (self.time_unit > 0.0 and np.isfinite(self.time_unit)):
+            raise AnalysisError("time-unit must be above 0")
+        if self.horizon and not (self.last > 0 and np.isfinite(self.horizon)):
+            raise AnalysisError("horizon must be at least one time-unit, or 0 to find it")
+        extra = tuple(name for name in (self.group_column, self.strata_column) if name)
+        return (*self.times.names, *extra)
+
+    @property
+    def times(self) -> FollowUpColumns:
+        """The columns of the times."""
+        return FollowUpColumns(
+            self.time_column, self.event_column, self.entry_column, self.event_level
+        )
+
+    @property
+    def last(self) -> int:
+        """The cell of the horizon; 0 where it is unknown."""
+        return int(np.floor(self.horizon / self.time_unit * (1.0 + 1e-12)))
+
+    def factors(self, frame: Frame) -> tuple[str, ...]:
+        event = (self.event_column,) if self.event_column in frame.factors else ()
+        return (*event, self.group_column) if self.group_column else event
+
+    def sums(self, frame: Frame, levels: Levels) -> CurveSums:
+        complete, left_out = complete_cases(frame, self.columns)
+        whole = frame.taken(complete)
+        times = self.times.read(whole, levels)
+        groups = np.zeros(whole.rows, np.int32)
+        if self.group_column:
+            groups = codes_of(whole, self.group_column, levels)
+        strata = own_strata(whole, self.strata_column, "strata-column")
+        count = max(len(levels.get(self.group_column, ())), 1)
+        on_grid = GridTimes.of(times, self.time_unit, self.last)
+        followed = on_grid.entry < on_grid.cell
+        if late := int((~followed).sum()):  # who enter after the horizon
+            left_out[self.entry_column] += late
+            left_out[""] += late
+        return CurveSums(
+            on_grid.taken(followed),
+            groups[followed],
+            strata[followed],
+            self,
+            count,
+            int(followed.sum()),
+            left_out,
+        )
+
+    def begin(self, levels: Levels) -> CurvesState:
+        groups = tuple(levels[self.group_column]) if self.group_column else ()
+        event = levels.get(self.event_column, ())
+        named = event[self.times.place_of_event(event) :][:1] if event else ()
+        count = max(len(groups), 1)
+        return CurvesState(
+            gap=float("nan"),
+            done=False,
+            groups=packed(groups),
+            event_level=packed(named),
+            left_out=np.zeros(1 + len(self.columns)),
+            unit=FIRST_UNIT,
+            cells=0,
+            counts=np.zeros((3, count, 0)),
+            excess=np.zeros(count),
+            variance=np.zeros((count, count)),
+            off_grid=0,
+        )
+
+    def point(self, state: CurvesState) -> dict[str, FloatArray]:
+        unit = {"unit": np.array(state.unit)}
+        return unit | {"cells": np.array(float(state.cells))} if state.cells else unit
+
+    def shapes(self, state: CurvesState) -> Shapes:
+        if not state.cells:
+            later = 0 if self.horizon else _DOUBLINGS
+            return {"rows": (), "later": (later,), "left_out": (1 + len(self.columns),)}
+        groups = len(state.excess)
+        grid = (groups, state.cells + 1)
+        entries = grid if self.entry_column else (0, 0)
+        return {
+            "events": grid,
+            "censored": grid,
+            "entries": entries,
+            "off_grid": (),
+            "excess": (groups,),
+            "variance": (groups, groups),
+        }
+
+    def step(self, state: CurvesState, totals: Arrays) -> CurvesState:
+        if not state.cells:
+            return self._bounded(state, totals)
+        counts = np.zeros((3, *totals["events"].shape))
+        for place, kind in enumerate(("events", "censored", "entries")):
+            if totals[kind].size:
+                counts[place] = np.rint(totals[kind] * state.unit)
+        return replace(
+            state,
+            gap=0.0,
+            done=True,
+            counts=counts,
+            excess=totals["excess"] * state.unit,
+            variance=totals["variance"] * state.unit,
+            off_grid=round(float(totals["off_grid"]) * state.unit),
+        )
+
+    def _bounded(self, state: CurvesState, totals: Arrays) -> CurvesState:
+        """Return the state with the grid's end and the unit of its sums."""
+        rows = round(float(totals["rows"]) * state.unit)
+        if not rows:
+            raise AnalysisError("nobody is at risk: no site has a complete row")
+        later = np.rint(totals["later"] * state.unit)
+        cells = self.last or 1 << int((later > 0).sum())
+        if cells * len(state.excess) > MOST_CELLS:
+            raise AnalysisError(
+                f"time-unit: a grid of {cells} times for {len(state.excess)} groups is over "
+                f"{MOST_CELLS} counts: set a larger time-unit, or a horizon"
+            )
+        left_out = np.rint(totals["left_out"] * state.unit)
+        return replace(state, unit=2.0 ** round(np.log2(rows)), cells=cells, left_out=left_out)
+
+    def table(self, state: CurvesState) -> dict[str, Any]:
+        named = unpacked(state.event_level)
+        curves = Curves(
+            groups=tuple(unpacked(state.groups)),
+            times=np.arange(state.cells + 1.0) * float(self.time_unit),
+            counts=state.counts,
+            own=LogRankSums(state.excess, state.variance),
+            off_grid=state.off_grid,
+            time_unit=self.time_unit,
+            restriction=self.restriction,
+        )
+        return {
+            "algorithm": self.name,
+            "time": self.time_column,
+            "event": self.event_column,
+            "event_level": named[0] if named else "1",
+            "entry": self.entry_column,
+            "group": self.group_column,
+            "left_out": counts_by_column(self.columns, state.left_out),
+            **curves_table(curves),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class CurveSums:
+    """A site's times on the grid, by group and the site's own strata."""
+
+    times: GridTimes
+    groups: Codes
+    strata: Codes
+    analysis: KaplanMeier
+    num_groups: int
+    num_examples: int
+    left_out: Mapping[str, int]
+
+    def merged(self, least: int) -> CurveSums:
+        """Return these with intervals of the grid merged until no count is 1 to ``least`` - 1.
+
+        It is the site that merges, before anything leaves it: the rule is the site's own and
+        cannot count on the rows of others, with and without secure sums, and a merge of the sums
+        would have shown the coordinator what it is to hide. All sums then are of the moved times,
+        the log-rank's too.
+
+        Raises
+        ------
+        AnalysisError
+            Without a public horizon, or if the whole grid has too few rows of a kind.
+        """
+        if least <= 1:
+            return self
+        if not self.analysis.last:
+            raise AnalysisError(
+                "horizon: a node with min-cell needs a public horizon, since the largest time of "
+                "its rows is a record's"
+            )
+        merged = replace(self, times=self.times.merged(self.groups, self.analysis.last, least))
+        if any(
+            ((counts > 0) & (counts < least)).any() for counts in merged._counts(self.analysis.last)
+        ):
+            raise AnalysisError(
+                f"min-cell: a group has fewer than {least} events, censored rows or entries at "
+                "this site"
+            )
+        return merged
+
+    def statistics(self, point: Arrays) -> dict[str, FloatArray]:
+        unit = float(point["unit"])
+        if "cells" not in point:
+            return {name: value / unit for name, value in self._bound().items()}
+        cells = int(point["cells"])
+        events, censored, entries = self._counts(cells)
+        excess, variance = np.zeros(self.num_groups), np.zeros((self.num_groups,) * 2)
+        for stratum in np.unique(self.strata):
+            one = log_rank_sums(*self._at_risk(cells, self.strata == stratum))
+            excess += one.excess
+            variance += one.variance
+        sums = {
+            "events": events,
+            "censored": censored,
+            "entries": entries if self.analysis.entry_column else entries[:0, :0],
+            "off_grid": np.array(float(self.times.off_grid)),
+            "excess": excess,
+            "variance": variance,
+        }
+        return {name: value / unit for name, value in sums.items()}
+
+    def _bound(self) -> dict[str, FloatArray]:
+        """Return the number of rows, and of those who leave after 2^k units for k = 0, 1, ..."""
+        edges = 1 << np.arange(0 if self.analysis.last else _DOUBLINGS, dtype=np.int64)
+        later = (self.times.cell[:, None] > edges).sum(axis=0).astype(float)
+        left_out = [self.left_out[name] for name in ("", *self.analysis.columns)]
+        return {
+            "rows": np.array(float(self.num_examples)),
+            "later": later,
+            "left_out": np.array(left_out, float),
+        }
+
+    def _counts(self, cells: int, rows: Any = slice(None)) -> tuple[FloatArray, ...]:
+        """Return events, censored rows and entries of some rows, each (groups, cells + 1)."""
+        times, groups = self.times, self.groups[rows]
+        cell, event, entry = times.cell[rows], times.event[rows], times.entry[rows]
+        kinds = ((event, cell), (~event, cell), (entry >= 0, entry))
+        counts = [np.zeros((self.num_groups, cells + 1)) for _ in kinds]
+        for count, (chosen, places) in zip(counts, kinds, strict=True):
+            np.add.at(count, (groups[chosen], places[chosen]), 1.0)
+        return tuple(counts)
+
+    def _at_risk(self, cells: int, rows: Any) -> tuple[FloatArray, FloatArray]:
+        events, censored, entries = self._counts(cells, rows)
+        return events, numbers_at_risk(events, censored, entries)

@@ -53,5 +53,6 @@ class AnalysisAgent(Half):
     def local_update(
         self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams
     ) -> Local:
-        """Return the sums at the broadcast point."""
-        return self.conclude(state, broadcast, records.statistics(broadcast), records, streams)
+        """Return the sums at the broadcast point, by name in order."""
+        sums = dict(sorted(records.statistics(broadcast).items()))
+        return self.conclude(state, broadcast, sums, records, streams)

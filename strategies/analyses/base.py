@@ -65,7 +65,7 @@ class AnalysisServer(ServerHalf[State]):
                 "secure-sum: sites state digests of their schema alone: give the coordinator the "
                 "same schema"
             )
-        return replace(self, levels={} if meaning is None else levels_of(meaning))
+        return replace(self, levels=levels_of(meaning, self.agent.analysis) if meaning else {})
 
     def initialise(self, start: Vector, count: int) -> State:
         return State(np.zeros(1), self.agent.analysis.begin(self.levels or {}))
@@ -83,7 +83,7 @@ class AnalysisServer(ServerHalf[State]):
         return state, {name: np.asarray(array, np.float64) for name, array in point.items()}
 
     def summands(self, state: State) -> Mapping[str, tuple[int, ...]]:
-        return self.agent.analysis.shapes(state.progress)
+        return dict(sorted(self.agent.analysis.shapes(state.progress).items()))
 
     def fold(self, state: State, uploads: Uploads, turn: Turn) -> State:
         sites = [block.one(row) for block in uploads for row in range(len(block.positions))]
@@ -106,7 +106,8 @@ class AnalysisServer(ServerHalf[State]):
                 return state
         totals = {name: sums.total(name) for name in self.summands(state)}
         try:
-            state.progress = analysis.step(before, totals, sites)
+            after = analysis.step(before, totals)
+            state.progress = analysis.by_site(before, after, sites) if sites else after
         except AnalysisError as error:
             raise RunError(f"{self.name}: {error}") from None
         state.positions, state.sites = positions, len(positions)
@@ -240,7 +241,7 @@ class AnalysisStrategy(PrimalDualStrategy):
         names = [roster.names[int(place)] for place in state.positions]
         away = [name for name in roster.names if name not in names]
         return {
-            **half.agent.analysis.table(state.progress, half.levels or {}),
+            **half.agent.analysis.table(state.progress),
             "complete": is_complete(self.run),
             "sites": names,
             "sites_away": away,

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.sites import TABLES, fitted, table_of
 
 from privet.problems.analyses.glm import Glm
+from support.sites import TABLES, fitted, table_of
 
 WORKED = {
     "glm-binomial-1": Glm(formula="died ~ age + sex + bmi + crp + smoker"),

@@ -277,7 +277,8 @@ def require_vectors(
         shape = () if name in _NUMBERS else vector
         if array.shape == shape and (not shape or array.dtype == dtype):
             continue
-        if not private and array.dtype.kind == "f" and array.ndim < 2:
+        most = 2 if getattr(problem, "takes_matrices", False) else 1
+        if not private and array.dtype.kind == "f" and array.ndim <= most:
             continue
         if name not in (ENCODED, BUFFERS) and not name.startswith(OF_LOOP):
             raise WireError(

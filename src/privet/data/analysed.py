@@ -45,6 +45,8 @@ class AnalysedTable:
     """
 
     dim = 1
+    takes_matrices = True
+    """Whether what it is broadcast may be more than vectors of the model's length."""
     widens = False
     """Whether agreed categories make its rows longer."""
     dtype = np.dtype(np.float64)
@@ -95,8 +97,8 @@ class AnalysedTable:
 
     def _facts(self, name: str) -> Mapping[str, Any]:
         stated = {"stated": True} if name in self.table.stated else {}
-        if name in self._factors and name in self.table.frame.factors:
-            return {"categories": list(self.table.frame.factors[name].levels), **stated}
+        if name in self._factors:
+            return {"categories": list(self.table.frame.factor(name).levels), **stated}
         if name in self.table.ranges:
             return {"range": list(self.table.ranges[name]), **stated}
         return {}
@@ -104,7 +106,7 @@ class AnalysedTable:
     @cached_property
     def levels(self) -> Levels:
         """The agreed categories by column: those of the run, or of the site's own table."""
-        return levels_of(self.meaning if self._agreed is None else self._agreed)
+        return levels_of(self.meaning, self.analysis)
 
     @cached_property
     def sums(self) -> Sums:
@@ -126,7 +128,7 @@ class AnalysedTable:
             sums = self.analysis.sums(self.table.frame, self.levels)
             self._rules.require_records(sums.num_examples)
             if self._rules.min_cell > 1 and not self._masked:
-                sums.guard(self._rules.min_cell)
+                sums = self.analysis.guarded(sums, self._rules.min_cell)
         return sums
 
     def statistics(self, point: Arrays) -> dict[str, FloatArray]:
@@ -143,9 +145,13 @@ class AnalysedTable:
         _refuse()
 
 
-def levels_of(meaning: Meaning) -> Levels:
-    """Return by column the categories that a meaning states, none of a column of numbers."""
-    return {name: tuple(facts.get("categories", ())) for name, facts in meaning.columns.items()}
+def levels_of(meaning: Meaning, analysis: Analysis[Any]) -> Levels:
+    """Return by column the categories that a meaning states.
+
+    An analysis that reads all columns has those of numbers as well, which have none.
+    """
+    every = {name: tuple(facts.get("categories", ())) for name, facts in meaning.columns.items()}
+    return {name: levels for name, levels in every.items() if levels or not analysis.needs_levels}
 
 
 class named:

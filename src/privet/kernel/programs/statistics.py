@@ -122,10 +122,10 @@ def statistics(problem: Any, point: Arrays, noise: Perturber) -> dict[str, Sum]:
         raise NoiseError("sums without noise were asked for although noise was charged")
     if not isinstance(problem, Summable):
         raise RecordsError("this problem has no sums: an analysis needs a table")
-    sums = problem.statistics(point)
+    sums = {name: np.asarray(array) for name, array in problem.statistics(point).items()}
     for name, array in sums.items():
-        if type(array) is not np.ndarray or array.dtype != np.float64:
-            raise RecordsError(f"the sum {name!r} is not an array of float64")
+        if array.dtype != np.float64:
+            raise RecordsError(f"the sum {name!r} is not of float64")
     return sums
 
 

@@ -34,16 +34,6 @@ class Sums(Protocol):
         """By column, the rows left out since its value is missing; "" counts all of them."""
         ...
 
-    def guard(self, min_cell: int) -> None:
-        """Have no sum give a cell of 1 to ``min_cell`` - 1 records, in the clear.
-
-        Raises
-        ------
-        AnalysisError
-            If the analysis cannot be answered so.
-        """
-        ...
-
     def statistics(self, point: Arrays) -> dict[str, FloatArray]:
         """Return the sums over the site's rows at a public point, float64.
 
@@ -111,6 +101,16 @@ class Analysis(ABC, Generic[P]):
         """
 
     @abstractmethod
+    def guarded(self, sums: Any, least: int) -> Sums:
+        """Return what a site sums such that no cell of 1 to ``least`` - 1 records can be seen.
+
+        Raises
+        ------
+        AnalysisError
+            If the analysis cannot be answered so.
+        """
+
+    @abstractmethod
     def begin(self, levels: Levels) -> P:
         """Return the state before the first round."""
 
@@ -130,10 +130,8 @@ class Analysis(ABC, Generic[P]):
         """Return the names and shapes of the sums that `point` asks for, in order."""
 
     @abstractmethod
-    def step(self, state: P, totals: Arrays, sites: Sequence[Arrays] = ()) -> P:
+    def step(self, state: P, totals: Arrays) -> P:
         """Return the next state of the sums over all sites.
-
-        ``sites`` has the sums of each, in their order; none where these are masked.
 
         Raises
         ------
@@ -141,6 +139,13 @@ class Analysis(ABC, Generic[P]):
             If the sums show that there is no result: names a column or key.
         """
 
+    def by_site(self, before: P, after: P, sites: Sequence[Arrays]) -> P:
+        """Return a state after a step with what is kept of each site's sums, in the clear.
+
+        ``before`` asked for them, and they are in the order of the sites. By default nothing is.
+        """
+        return after
+
     @abstractmethod
-    def table(self, state: P, levels: Levels) -> dict[str, Any]:
+    def table(self, state: P) -> dict[str, Any]:
         """Return the result as JSON types, flat, as it is written to ``table.json``."""

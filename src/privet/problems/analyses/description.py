@@ -17,6 +17,7 @@ its interval is told, and how much larger it may be.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from numpy.typing import NDArray
 from .analysis import Analysis, Arrays, Progress, Shapes
 from .description_table import QUANTILES, described_table
 from .frame import FloatArray, Frame, Levels
+from .glm_state import packed
 from .small_cells import carried, hidden, is_rare
 
 PARTS = 64
@@ -72,6 +74,8 @@ class Described(Progress):
         The numbers below it.
     site_counts, site_cells, site_hidden, site_sums, site_squares : array (sites, ...)
         Those of each site, in the clear; without rows where sums are masked.
+    levels : uint8 array
+        The agreed columns as JSON.
     """
 
     phase: int
@@ -95,6 +99,7 @@ class Described(Progress):
     site_hidden: FloatArray
     site_sums: FloatArray
     site_squares: FloatArray
+    levels: NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -119,6 +124,13 @@ class Describe(Analysis[Described]):
     def sums(self, frame: Frame, levels: Levels) -> DescribedSite:
         return DescribedSite(frame, levels or _own(frame))
 
+    def guarded(self, sums: DescribedSite, least: int) -> DescribedSite:
+        """Hide cells of 1 to ``least`` - 1 records; see `small_cells`.
+
+        A column with fewer values, or of 0 and 1 with fewer of either, is one without any.
+        """
+        return DescribedSite(sums.frame, sums.levels, least)
+
     def begin(self, levels: Levels) -> Described:
         numbers = sum(not known for known in levels.values())
         cells = sum(map(len, levels.values()))
@@ -131,7 +143,7 @@ class Describe(Analysis[Described]):
             *(np.ones(numbers), zeros(numbers), zeros(numbers), zeros(numbers), zeros(numbers)),
             *(zeros((numbers, PARTS)), zeros(shape), zeros(shape), zeros(shape)),
             *(zeros((0, len(levels), len(_KINDS))), zeros((0, cells)), zeros((0, cells))),
-            *(zeros((0, numbers)), zeros((0, numbers))),
+            *(zeros((0, numbers)), zeros((0, numbers)), packed(levels)),
         )
 
     def point(self, state: Described) -> dict[str, FloatArray]:
@@ -159,7 +171,7 @@ class Describe(Analysis[Described]):
             shapes["squares"] = state.square.shape
         return shapes
 
-    def step(self, state: Described, totals: Arrays, sites: Sequence[Arrays] = ()) -> Described:
+    def step(self, state: Described, totals: Arrays) -> Described:
         back = _unit_of(state.rows)
         sums = {name: array * back for name, array in totals.items()}
         if not state.phase:
@@ -172,11 +184,18 @@ class Describe(Analysis[Described]):
         if state.phase == 2:
             new = replace(new, square=sums["squares"])
         done = state.phase + 1 == ROUNDS
-        new = replace(new, phase=state.phase + 1, done=done, gap=0.0 if done else math.nan)
-        return _with_sites(new, state.phase, back, sites) if sites else new
+        return replace(new, phase=state.phase + 1, done=done, gap=0.0 if done else math.nan)
 
-    def table(self, state: Described, levels: Levels) -> dict[str, Any]:
-        return described_table(state, levels)
+    def by_site(self, before: Described, after: Described, sites: Sequence[Arrays]) -> Described:
+        back = _unit_of(before.rows)
+        kept: dict[str, Any] = {
+            field: np.array([site[name] * back for site in sites])
+            for field, name in _OF_SITES[before.phase].items()
+        }
+        return replace(after, **kept)
+
+    def table(self, state: Described) -> dict[str, Any]:
+        return described_table(state, json.loads(state.levels.tobytes()))
 
 
 def _own(frame: Frame) -> Levels:
@@ -258,29 +277,14 @@ _OF_SITES: tuple[Mapping[str, str], ...] = (
 """What is kept of each site, by round."""
 
 
-def _with_sites(state: Described, phase: int, back: float, sites: Sequence[Arrays]) -> Described:
-    kept: dict[str, Any] = {
-        field: np.array([site[name] * back for site in sites])
-        for field, name in _OF_SITES[phase].items()
-    }
-    return replace(state, **kept)
-
-
 class DescribedSite:
     """What a site counts and sums of its own columns."""
 
-    def __init__(self, frame: Frame, levels: Levels) -> None:
+    def __init__(self, frame: Frame, levels: Levels, least: int = 1) -> None:
         self.frame, self.levels = frame, levels
         self.num_examples = frame.rows
         self.left_out: Mapping[str, int] = {}
-        self._least = 1
-
-    def guard(self, min_cell: int) -> None:
-        """Hide cells of 1 to ``min_cell`` - 1 records; see `small_cells`.
-
-        A column with fewer values, or of 0 and 1 with fewer of either, is one without any.
-        """
-        self._least = min_cell
+        self._least = least
 
     def statistics(self, point: Arrays) -> dict[str, FloatArray]:
         share = 1.0 / float(point["unit"])

@@ -27,8 +27,9 @@ def glm_table(
     ``cluster`` I^-1 M I^-1 without a factor for small samples; ``cov`` is the first. phi is
     Pearson's chi-squared over n - p of a Gaussian and 1 of others. The log-likelihood of a Gaussian
     is at the variance RSS / n, as statsmodels has it; the null model is an intercept beside the
-    same offset and weights, with a variance of its own. ``z``, ``p`` and ``ci95`` are by the normal distribution and the nonrobust errors; ``bic`` is
-    -2 loglik + p log n. Entries that do not exist are None.
+    same offset and weights, with a variance of its own. ``z``, ``p`` and ``ci95`` are by the normal
+    distribution and the nonrobust errors; ``bic`` is -2 loglik
+    + p log n. Entries that do not exist are None.
     """
     family = str(settings["family"])
     turn = raw(state, design.ones)

@@ -148,6 +148,10 @@ class KaplanMeier(Analysis[CurvesState]):
             left_out,
         )
 
+    def guarded(self, sums: CurveSums, least: int) -> CurveSums:
+        """Merge intervals of the grid; see `CurveSums.merged`."""
+        return sums.merged(least)
+
     def begin(self, levels: Levels) -> CurvesState:
         groups = tuple(levels[self.group_column]) if self.group_column else ()
         event = levels.get(self.event_column, ())

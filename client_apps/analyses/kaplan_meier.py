@@ -1,0 +1,63 @@
+"""Curves of survival over several sites' rows: the agent half."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from privet.core.key import setting
+from privet.problems.analyses.analysis import Analysis
+from privet.problems.analyses.kaplan_meier import KaplanMeier
+
+from .half import AnalysisAgent
+
+
+@dataclass(frozen=True)
+class SurvivalTimes:
+    """The columns of times to an event."""
+
+    topic: ClassVar[str] = "Analyses"
+
+    time_column: str = setting("", "column of the times until the event, or until censoring")
+    event_column: str = setting(
+        "", "column that says whether the event was seen: 1 and 0, or two categories"
+    )
+    entry_column: str = setting(
+        "", "column of the times from which a row is observed (left truncation); empty for none"
+    )
+    event_level: str = setting(
+        "", "category of event-column that is the event; empty takes the second of two"
+    )
+    strata_column: str = setting("", "column of strata within each site; empty for none")
+
+
+@dataclass(frozen=True)
+class Agent(SurvivalTimes, AnalysisAgent):
+    """Agent half of Kaplan-Meier curves: counts on a public grid of times."""
+
+    name: ClassVar[str] = "kaplan-meier"
+    topic: ClassVar[str] = "Analyses"
+
+    group_column: str = setting("", "column of groups, each with a curve; empty for one curve")
+    time_unit: float = setting(
+        1.0, "step of the grid of times, in the units of time-column", low=0, open_low=True
+    )
+    horizon: float = setting(
+        0.0, "largest time, public, after which rows are censored; 0 finds one", low=0
+    )
+    restriction: float = setting(
+        0.0, "time until which the mean is taken; 0: the smallest of the groups' largest", low=0
+    )
+
+    def _analysis(self) -> Analysis[Any]:
+        return KaplanMeier(
+            self.time_column,
+            self.event_column,
+            self.entry_column,
+            self.event_level,
+            self.group_column,
+            self.strata_column,
+            self.time_unit,
+            self.horizon,
+            self.restriction,
+        )

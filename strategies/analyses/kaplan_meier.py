@@ -1,0 +1,30 @@
+"""Curves of survival over several sites' rows, as a Flower Strategy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from privet.client_apps.analyses.kaplan_meier import Agent
+
+from .base import AnalysisServer, AnalysisStrategy
+
+
+@dataclass(frozen=True)
+class Server(AnalysisServer):
+    """Server half of Kaplan-Meier curves."""
+
+    agent: Agent = field(default_factory=Agent)
+
+
+class KaplanMeier(AnalysisStrategy):
+    """Kaplan-Meier curves by group, numbers at risk, medians, and log-rank tests.
+
+    Who is summed when some are absent: the sites of a round; if others reply than before, the
+    analysis begins again with them.
+    Privacy: none; counts are un-noised. With ``secure-sum`` the server sees sums over sites alone.
+    """
+
+    algorithm: ClassVar[str] = Agent.name
+    settings: ClassVar[tuple[type, ...]] = (Agent,)
+    server_half: ClassVar[Any] = Server

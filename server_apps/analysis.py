@@ -29,6 +29,8 @@ from .control import Control, stopped_by_sigterm
 from .execute import Finished, finish, finish_failed
 from .report.described import described_csv, described_page
 from .report.files import PAGE
+from .report.regression import regression_csv, regression_page
+from .report.survival_curves import curves_csv, curves_page
 from .run_folder import RunFolder
 from .tracking import Tracking
 
@@ -39,6 +41,9 @@ TABLE = "table.json"
 CSV = "table.csv"
 PAGES: Mapping[str, tuple[Callable[[Mapping[str, Any]], str], ...]] = {
     "describe": (described_page, described_csv),
+    "glm": (regression_page, regression_csv),
+    "cox": (regression_page, regression_csv),
+    "kaplan-meier": (curves_page, curves_csv),
 }
 """By analysis, what makes its page and its CSV of a table."""
 

@@ -242,6 +242,7 @@ class AnalysisStrategy(PrimalDualStrategy):
         away = [name for name in roster.names if name not in names]
         return {
             **half.agent.analysis.table(state.progress),
+            "analysis": self.algorithm,
             "complete": is_complete(self.run),
             "sites": names,
             "sites_away": away,

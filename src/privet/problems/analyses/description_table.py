@@ -43,7 +43,6 @@ def described_table(state: Described, levels: Levels) -> dict[str, Any]:
         columns[name] = shown
     least = round(state.least)
     return {
-        "analysis": "describe",
         "rows": round(state.rows),
         **({"quantile_rank_error": least} if least else {}),
         "columns": columns,

@@ -1,0 +1,142 @@
+"""The page and the CSV of survival curves: curves with the numbers at risk below them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from typing import Any
+
+from privet.core.format import number, text
+
+from .document import document
+
+_WIDE, _HIGH, _TICKS = 520, 260, 6
+
+
+def curves_page(table: Mapping[str, Any]) -> str:
+    """Return the page of survival curves as HTML."""
+    names = _groups(table)
+    away = table.get("sites_away", [])
+    body = [
+        f"<h1>Survival by {text(table['group'])}</h1>" if table["group"] else "<h1>Survival</h1>",
+        f'<p class="soft">{table["n"]:,} rows, {table["events"]:,} events, of '
+        f"{len(table['sites'])} sites: {text(', '.join(table['sites']))}</p>",
+    ]
+    if away:
+        body.append(f'<p class="warn">Not in these curves: {text(", ".join(away))}</p>')
+    body += [f'<p class="warn">{text(one)}</p>' for one in table.get("notes", [])]
+    body += [_curves(table, names), _at_risk(table, names), _medians(table, names)]
+    if len(names) > 1:
+        rows = "".join(
+            f"<tr><th>{label}</th><td>{_number(test['chi2'])}</td><td>{test['df']}</td>"
+            f"<td>{_number(test['p'])}</td></tr>"
+            for label, test in (
+                ("log-rank", table["logrank"]),
+                ("log-rank, stratified by site", table["logrank_by_site"]),
+            )
+        )
+        body.append(_table(("test", "chi-squared", "df", "p"), rows))
+    return document("Survival", "\n".join(body))
+
+
+def _groups(table: Mapping[str, Any]) -> list[str]:
+    return [str(one) or "all" for one in table["groups"]]
+
+
+def _last(table: Mapping[str, Any]) -> float:
+    return max([float(times[-1]) for times in table["time"] if times] + [1.0])
+
+
+def _curves(table: Mapping[str, Any], names: list[str]) -> str:
+    last, parts = _last(table), []
+    for at, (times, survival) in enumerate(zip(table["time"], table["survival"], strict=True)):
+        x, y, path = 0.0, 0.0, ["M0 0"]
+        for time, share in zip(times, survival, strict=True):
+            x, y = _WIDE * time / last, _HIGH * (1.0 - share)
+            path.append(f"H{x:.1f}V{y:.1f}")
+        colour = f"var(--run-{at % 8})"
+        parts.append(
+            f'<path d="{"".join(path)}" fill="none" stroke="{colour}" stroke-width="2">'
+            f"<title>{text(names[at])}</title></path>"
+        )
+    legend = "".join(
+        f'<li><svg viewBox="0 0 20 6"><rect width="20" height="6" fill="var(--run-{at % 8})"/>'
+        f"</svg>{text(name)}</li>"
+        for at, name in enumerate(names)
+    )
+    labels = "".join(
+        f'<text x="-6" y="{_HIGH * (1 - share) + 4:.0f}" font-size="11" text-anchor="end" '
+        f'fill="currentColor">{share:g}</text>'
+        for share in (0.0, 0.25, 0.5, 0.75, 1.0)
+    )
+    labels += "".join(
+        f'<text x="{_WIDE * tick / last:.0f}" y="{_HIGH + 16}" font-size="11" '
+        f'text-anchor="middle" fill="currentColor">{_number(tick)}</text>'
+        for tick in _ticks(last)
+    )
+    return (
+        f'<figure><ul class="legend">{legend}</ul>'
+        f'<svg viewBox="-40 -8 {_WIDE + 60} {_HIGH + 30}" role="img">'
+        f'<path d="M0 0V{_HIGH}H{_WIDE}" fill="none" stroke="var(--grid)"/>'
+        f"{''.join(parts)}{labels}</svg></figure>"
+    )
+
+
+def _ticks(last: float) -> list[float]:
+    return [last * tick / (_TICKS - 1) for tick in range(_TICKS)]
+
+
+def _at_risk(table: Mapping[str, Any], names: list[str]) -> str:
+    last = _last(table)
+    rows = []
+    for name, times, counts in zip(names, table["time"], table["at_risk"], strict=True):
+        cells = []
+        for tick in _ticks(last):
+            after = [c for t, c in zip(times, counts, strict=True) if t >= tick]
+            cells.append(f"<td>{int(after[0]):,}</td>" if after else "<td>0</td>")
+        rows.append(f"<tr><th>{text(name)}</th>{''.join(cells)}</tr>")
+    return _table(("at risk", *(_number(tick) for tick in _ticks(last))), "".join(rows))
+
+
+def _medians(table: Mapping[str, Any], names: list[str]) -> str:
+    rows = []
+    for at, name in enumerate(names):
+        cells = (
+            f"{int(table['group_n'][at]):,}",
+            f"{int(table['group_events'][at]):,}",
+            _number(table["median"][at]),
+            " to ".join(_number(end) or "?" for end in table["median_ci95"][at]),
+            _number(table["restricted_mean"][at]),
+        )
+        shown = "".join(f"<td>{one}</td>" for one in cells)
+        rows.append(f"<tr><th>{text(name)}</th>{shown}</tr>")
+    until = _number(table.get("restriction"))
+    heads = ("group", "n", "events", "median", "95 % interval", f"mean until {until}")
+    return _table(heads, "".join(rows))
+
+
+def _table(heads: tuple[str, ...], rows: str) -> str:
+    head = "".join(f"<th>{text(one)}</th>" for one in heads)
+    return (
+        f'<div class="scroll"><table class="numbers"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _number(value: Any) -> str:
+    return "" if value is None else text(number(value))
+
+
+_COLUMNS = ("time", "at_risk", "survival", "se")
+
+
+def curves_csv(table: Mapping[str, Any]) -> str:
+    """Return survival curves as CSV, a row for each time with events of a group."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["group", *_COLUMNS])
+    for at, name in enumerate(_groups(table)):
+        for row in zip(*(table[column][at] for column in _COLUMNS), strict=True):
+            writer.writerow([name, *row])
+    return out.getvalue()

@@ -112,7 +112,7 @@ class Glm(Analysis[GlmProgress]):
         point = {"phase": np.array(float(state.phase)), "unit": np.array(state.unit)}
         if state.phase == SIZES:
             return point
-        for name in ("level", "heaviness", "spread", "null_spread"):
+        for name in ("level", "heaviness", "spread", "null_spread", "shift"):
             point[name] = np.array(float(getattr(state, name)))
         point |= {"centre": state.centre, "basis": state.basis}
         if state.phase == START:
@@ -159,7 +159,7 @@ class Glm(Analysis[GlmProgress]):
         if state.phase == SIZES:
             return from_sizes(state, totals, self.family, design.names)
         if state.phase == START:
-            return from_start(state, totals, design.ones, design.names)
+            return from_start(state, totals, self.family, design.ones, design.names)
         if state.phase in (EVALUATE, MEAT):
             return from_sums(state, totals, self.family, self.firth, design.ones, design.names)
         return from_correction(state, totals, design.ones, design.names)

@@ -63,11 +63,12 @@ class GlmSums:
     def _parts(self, point: Arrays) -> Iterator[_Part]:
         centre, basis = point["centre"], point["basis"]
         spread, heaviness = float(point["spread"]), float(point["heaviness"])
+        shift = float(point["shift"])
         for start in range(0, max(len(self.outcome), 1), _ROWS):
             rows = slice(start, start + _ROWS)
             yield _Part(
                 (self.matrix[rows] - centre) @ basis,
-                self.outcome[rows],
+                self.outcome[rows] - shift,
                 self.offset[rows],
                 self.weights[rows] / heaviness,
                 np.log(self.weights[rows]),
@@ -122,7 +123,8 @@ def _started(part: _Part, point: Arrays, width: int) -> dict[str, FloatArray]:
     """Return the sums of the first weighted least squares.
 
     They are of the working outcome eta + (y - mu) / V(mu) at means mu made of the outcomes alone:
-    McCullagh and Nelder, section 2.5.
+    McCullagh and Nelder, section 2.5. A count's is the posterior mean of a rate whose prior is one
+    event at the mean rate: near the count where it is large, near the mean where all are small.
     """
     mean = float(point["mean"])
     offset = part.offset / part.spread
@@ -130,7 +132,8 @@ def _started(part: _Part, point: Arrays, width: int) -> dict[str, FloatArray]:
         weights, working = part.weights, part.outcome / part.spread - offset
     else:
         poisson = part.family.name == "poisson"
-        start = (part.outcome + mean) / 2.0 if poisson else np.full_like(part.outcome, mean)
+        counts = (part.outcome + 1.0) / (1.0 + 1.0 / mean)
+        start = counts if poisson else np.full_like(part.outcome, mean)
         variance = part.family.variance(start)
         eta = np.log(start) if poisson else np.log(start / (1.0 - start))
         working = eta + (part.outcome - start) / variance - offset
@@ -208,7 +211,7 @@ def _corrected(part: _Part, point: Arrays, width: int) -> dict[str, FloatArray]:
     return {"correction": part.columns.T @ (hats * slope)}
 
 
-_BY_ROOT = ("correction",)
+_BY_ROOT = ("score", "null_score", "correction")
 _BY_ROWS = ("violations", "log_weights")
 
 
@@ -221,7 +224,7 @@ def _fitted(totals: dict[str, FloatArray], point: Arrays) -> dict[str, FloatArra
     found: dict[str, FloatArray] = {}
     for name, total in totals.items():
         divisor = unit if name in _BY_ROWS else unit * level
-        if name in _BY_ROOT or (name == "score" and int(point["phase"]) != START):
+        if name in _BY_ROOT and int(point["phase"]) != START:
             divisor = root
         value = np.nan_to_num(np.asarray(total, np.float64) / divisor, nan=-LARGEST)
         found[name] = np.clip(value, -LARGEST, LARGEST)

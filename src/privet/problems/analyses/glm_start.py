@@ -68,7 +68,11 @@ def from_sizes(
 
 
 def from_start(
-    state: GlmProgress, totals: Arrays, ones: FloatArray, names: tuple[str, ...]
+    state: GlmProgress,
+    totals: Arrays,
+    family: str,
+    ones: FloatArray,
+    names: tuple[str, ...],
 ) -> GlmProgress:
     """Return the state with a basis, and with a first estimate where the sums are good enough."""
     information = (totals["information"] + totals["information"].T) / 2.0
@@ -81,6 +85,11 @@ def from_start(
         return replace(state, basis=basis, attempts=state.attempts + 1)
     grid = 10.0 * GRID * np.sqrt(state.sites)
     first = not state.scales.any()
+    alpha = float(totals["null_score"] / totals["null_information"])
+    if first and family == "gaussian" and ones.any():
+        # As if the outcome had been sent less its mean, which is what the next rounds do.
+        score = score - information @ (ones / np.diag(state.basis)) * alpha
+        state, alpha = replace(state, shift=alpha * state.spread), 0.0
     if first:
         state, information, score, lost = _centred(state, information, score, ones, grid)
         deviations = np.sqrt(np.maximum(np.diag(information), lost))
@@ -98,7 +107,6 @@ def from_start(
     state = replace(state, basis=state.basis @ roots, attempts=state.attempts + 1)
     if values[0] < clip:
         return state
-    alpha = float(totals["null_score"] / totals["null_information"])
     gamma = roots.T @ score
     return replace(state, phase=EVALUATE, gamma=gamma, step=gamma, alpha=alpha)
 

@@ -43,6 +43,8 @@ class GlmProgress(Progress):
         The unit of a Gaussian outcome in the model, at first, and in the null model; 1 otherwise.
     mean : float
         Of the outcome, roughly.
+    shift : float
+        What is taken off a Gaussian outcome, near its mean, where the span holds a constant.
     centre, basis : float64 arrays (p,), (p, p)
         Z = (X - 1 centre') basis.
     scales : float64 array (2, p)
@@ -77,6 +79,7 @@ class GlmProgress(Progress):
     first_spread: float
     null_spread: float
     mean: float
+    shift: float
     centre: FloatArray
     basis: FloatArray
     scales: FloatArray
@@ -128,6 +131,7 @@ def fresh(levels: Levels, width: int, columns: int) -> GlmProgress:
         first_spread=1.0,
         null_spread=1.0,
         mean=0.0,
+        shift=0.0,
         centre=nothing,
         basis=square,
         scales=np.zeros((2, width)),

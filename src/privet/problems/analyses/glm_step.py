@@ -54,7 +54,7 @@ def from_sums(
     if state.stalled >= 2 and violations == 0 and family != "gaussian":
         raise AnalysisError(_separation(raw(state, ones) @ step, state, names))
     state = replace(state, step=step, gamma=state.gamma + step, gap=max(gap, null_gap))
-    done = state.phase == MEAT and state.gap < CLOSE
+    done = state.phase == MEAT and state.gap < max(CLOSE, _digits(state, family))
     return replace(state, done=done, phase=MEAT if state.gap < _NEAR else EVALUATE)
 
 
@@ -88,7 +88,7 @@ def from_correction(
         step=step,
         gamma=state.gamma + step,
         gap=gap,
-        done=gap < CLOSE,
+        done=gap < max(CLOSE, _digits(state, "")),
     )
 
 
@@ -122,6 +122,14 @@ def dispersion(state: GlmProgress, family: str) -> float:
     if family != "gaussian":
         return 1.0
     return state.heaviness * state.pearson / (state.row_count - len(state.gamma))
+
+
+def _digits(state: GlmProgress, family: str) -> float:
+    """Return which step, in standard errors, is lost in the digits of coefficients and sums."""
+    rows = state.heaviness * state.whole / dispersion(state, family)
+    of_sums = 4.0 * GRID * np.sqrt(state.sites * len(state.gamma) * rows / state.whole)
+    of_numbers = 8.0 * np.finfo(float).eps * np.linalg.norm(state.gamma) * np.sqrt(rows)
+    return float(of_sums + of_numbers)
 
 
 def _height(state: GlmProgress, totals: Arrays, firth: bool) -> float:
@@ -170,7 +178,7 @@ def _read(state: GlmProgress, totals: Arrays, family: str) -> GlmProgress:
 
 def _null_step(state: GlmProgress, totals: Arrays, family: str) -> tuple[GlmProgress, float]:
     """Return the state with the next intercept of the null model, and the step in errors."""
-    score = float(totals["null_score"])
+    score = float(totals["null_score"]) / np.sqrt(state.whole)
     information = float(totals["null_information"])
     if information <= 0:
         return replace(state, alpha=state.alpha * 0.5), 1.0
@@ -202,6 +210,8 @@ def _rescaled(state: GlmProgress, names: tuple[str, ...]) -> tuple[GlmProgress, 
             state = replace(state, gamma=state.gamma / factor, held_loglik=np.nan, gap=np.nan)
         else:
             state = replace(state, alpha=state.alpha / factor)
+    if state.null_spread < 2.0**-40 * state.first_spread:
+        raise AnalysisError("the outcome is the same in every row")
     if state.spread < 2.0**-40 * state.first_spread:
         raise AnalysisError(f"the outcome is a linear function of {', '.join(names[:20])}")
     return (replace(state, phase=EVALUATE) if moved else state), moved

@@ -28,8 +28,8 @@ def glm_table(
     Pearson's chi-squared over n - p of a Gaussian and 1 of others. The log-likelihood of a Gaussian
     is at the variance RSS / n, as statsmodels has it; the null model is an intercept beside the
     same offset and weights, with a variance of its own. ``z``, ``p`` and ``ci95`` are by the normal
-    distribution and the nonrobust errors; ``bic`` is -2 loglik
-    + p log n. Entries that do not exist are None.
+    distribution and the nonrobust errors; ``bic`` is -2 loglik + p log n. Entries that do not exist
+    are None.
     """
     family = str(settings["family"])
     turn = raw(state, design.ones)
@@ -37,9 +37,14 @@ def glm_table(
     inverse = np.linalg.inv(state.information)
     variance = dispersion(state, family) / state.heaviness
     nonrobust = turn @ (inverse * (variance * spread**2)) @ turn.T
-    coef = turn @ (state.gamma * spread)
+    coef = turn @ (state.gamma * spread) + design.ones * state.shift
     se, notes = _errors(state, design, turn @ inverse * spread, nonrobust, bool(settings["firth"]))
     fit = _fit(state, family)
+    if settings["firth"]:
+        # Of the information on the scale of the columns, X = Z T^-1.
+        of_units = np.linalg.slogdet(turn)[1] * 2.0 - len(coef) * np.log(state.heaviness)
+        logarithm = float(np.linalg.slogdet(state.information)[1] - of_units)
+        fit["penalised_loglik"] = fit["loglik"] + logarithm / 2.0
     return {
         "format": 1,
         "kind": "glm",

@@ -1,7 +1,7 @@
 """Regression of pooled rows in extended precision: an oracle that shares nothing with the library.
 
 It agrees with statsmodels 0.15 to 13 digits where columns are not nearly dependent. Where they are,
-it is the more exact of the two (statsmodels' HC0 errors of columns that differ by 1e-5 are 2 % off).
+it is the more exact of the two: statsmodels' HC0 errors of columns that differ by 1e-5 are 2 % off.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from .family import FAMILIES
 from .formula import Formula, Piece, quoted, read_formula
 from .frame import AnalysisError, FloatArray, Frame, Levels
 from .glm_site import GlmSums
-from .glm_start import from_sizes, from_start
+from .glm_start import from_sizes, from_start, within
 from .glm_state import EVALUATE, FIRTH, MEAT, SIZES, START, GlmProgress, design_of, fresh
 from .glm_step import from_correction, from_sums
 from .glm_table import glm_table
@@ -49,6 +49,9 @@ class Glm(Analysis[GlmProgress]):
     firth : bool
         Whether log det I / 2 is added to the likelihood, which gives separated outcomes finite
         estimates: Firth, Biometrika 80, 1993, 27-38. Binomial and Poisson; two sums a step.
+    within : str
+        With ``firth``, a larger formula whose penalty is taken, its other coefficients at 0: the
+        smaller model of a likelihood-ratio test.
     """
 
     name: ClassVar[str] = "glm"
@@ -59,6 +62,7 @@ class Glm(Analysis[GlmProgress]):
     offset_column: str = ""
     weight_column: str = ""
     firth: bool = False
+    within: str = ""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -102,6 +106,8 @@ class Glm(Analysis[GlmProgress]):
         design = Design.of(self._read(), levels)
         if not design.names:
             raise AnalysisError("formula: no column has two categories")
+        if not set(Design.of(read_formula(self.formula), levels).names) <= set(design.names):
+            raise AnalysisError("within: the formula has columns that this one has not")
         outcome = self._read().outcome
         if outcome.column in levels:
             _two_levels(outcome, levels, self.family)
@@ -159,10 +165,14 @@ class Glm(Analysis[GlmProgress]):
         if state.phase == SIZES:
             return from_sizes(state, totals, self.family, design.names)
         if state.phase == START:
-            return from_start(state, totals, self.family, design.ones, design.names)
+            state = from_start(state, totals, self.family, design.ones, design.names)
+            free = self._free(state, design)
+            gamma = free @ (free.T @ state.gamma)
+            return replace(state, gamma=gamma, step=gamma)
         if state.phase in (EVALUATE, MEAT):
             return from_sums(state, totals, self.family, self.firth, design.ones, design.names)
-        return from_correction(state, totals, design.ones, design.names)
+        free = self._free(state, design)
+        return from_correction(state, totals, free, design.ones, design.names)
 
     def table(self, state: GlmProgress) -> dict[str, Any]:
         """Return the regression table; see `glm_table`."""
@@ -173,8 +183,10 @@ class Glm(Analysis[GlmProgress]):
             "offset": self._offset(),
             "weights": self.weight_column or None,
             "firth": self.firth,
+            "within": self.within or None,
         }
-        return glm_table(state, self._design(state), self.columns, settings)
+        design = design_of(self.formula, state.levels)
+        return glm_table(state, self._design(state), design, self.columns, settings)
 
     def _offset(self) -> str | None:
         logged = f"log({quoted(self.exposure_column)})" if self.exposure_column else ""
@@ -182,14 +194,26 @@ class Glm(Analysis[GlmProgress]):
         return " + ".join(part for part in (logged, plain) if part) or None
 
     def _design(self, state: GlmProgress) -> Design:
-        return design_of(self.formula, state.levels)
+        return design_of(self.within or self.formula, state.levels)
+
+    def _free(self, state: GlmProgress, design: Design) -> FloatArray:
+        """Return a basis (p, k) of the coefficients of Z at which those left out are 0."""
+        names = design_of(self.formula, state.levels).names
+        return within(state, design.ones, np.array([name in names for name in design.names]))
 
     def _read(self) -> Formula:
+        """Return the formula whose design is taken, and check the settings."""
         if self.family not in FAMILIES:
             raise AnalysisError(f"family {self.family[:30]!r}: one of {', '.join(FAMILIES)}")
         if self.firth and self.family == "gaussian":
             raise AnalysisError("firth: of binomial and poisson; a Gaussian needs none")
-        return read_formula(self.formula)
+        formula = read_formula(self.formula)
+        if not self.within:
+            return formula
+        larger = read_formula(self.within)
+        if not self.firth or larger.outcome != formula.outcome:
+            raise AnalysisError("within: of firth, a larger formula of the same outcome")
+        return larger
 
 
 def _two_levels(outcome: Piece, levels: Levels, family: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .analysis import Arrays
 from .frame import AnalysisError, FloatArray
@@ -143,6 +144,17 @@ def raw(state: GlmProgress, ones: FloatArray) -> FloatArray:
     """Return the matrix T (p, p) for which X T gamma is Z gamma: T = (I - a centre') basis."""
     turned: FloatArray = state.basis - np.outer(ones, state.centre @ state.basis)
     return turned
+
+
+def within(state: GlmProgress, ones: FloatArray, kept: NDArray[np.bool_]) -> FloatArray:
+    """Return a basis (p, k) of the gamma at which all columns of X but those kept have 0."""
+    if kept.all():
+        return np.eye(len(kept))
+    others = raw(state, ones)[~kept]
+    sizes = np.linalg.norm(others, axis=1, keepdims=True)
+    vectors = np.linalg.svd(others / sizes)[2]
+    free: FloatArray = vectors[len(others) :].T
+    return free
 
 
 def named(scales: FloatArray, direction: FloatArray, names: tuple[str, ...]) -> list[str]:

@@ -59,12 +59,17 @@ def from_sums(
 
 
 def from_correction(
-    state: GlmProgress, totals: Arrays, ones: FloatArray, names: tuple[str, ...]
+    state: GlmProgress,
+    totals: Arrays,
+    free: FloatArray,
+    ones: FloatArray,
+    names: tuple[str, ...],
 ) -> GlmProgress:
     """Return the state after Firth's correction: a step by the penalised score.
 
     The score's slope is the information; that of the correction is estimated from its changes, by
-    the symmetric rank-one update (Nocedal and Wright, Numerical Optimization, section 6.2).
+    the symmetric rank-one update (Nocedal and Wright, Numerical Optimization, section 6.2). Steps
+    are in the span of ``free`` (p, k).
     """
     correction = totals["correction"] * np.sqrt(state.whole) / state.heaviness
     bend = np.zeros_like(state.bend)
@@ -77,8 +82,9 @@ def from_correction(
     slope = state.information + bend
     if np.linalg.eigvalsh(slope)[0] < 1e-3 * np.linalg.eigvalsh(state.information)[0]:
         slope, bend = state.information, np.zeros_like(bend)
-    step, gap = newton(state, state.step + correction, slope, 1.0, ones, names)
-    gap = max(gap, state.gap)
+    score, slope = free.T @ (state.step + correction), free.T @ slope @ free
+    step, gap = newton(state, score, slope, 1.0, ones, names)
+    step, gap = free @ step, max(gap, state.gap)
     return replace(
         state,
         phase=EVALUATE,
@@ -107,7 +113,7 @@ def newton(
     try:
         root = np.linalg.cholesky(slope)
     except np.linalg.LinAlgError:
-        direction = raw(state, ones) @ np.linalg.eigh(slope)[1][:, 0]
+        direction = raw(state, ones) @ np.linalg.eigh(state.information)[1][:, 0]
         raise AnalysisError(_separation(direction, state, names)) from None
     half = np.linalg.solve(root, score)
     step: FloatArray = np.linalg.solve(root.T, half)

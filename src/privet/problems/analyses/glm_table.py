@@ -10,7 +10,7 @@ import numpy as np
 from .design import Design
 from .family import FAMILIES
 from .frame import FloatArray
-from .glm_start import raw
+from .glm_start import raw, within
 from .glm_state import GlmProgress
 from .glm_step import dispersion
 
@@ -19,9 +19,13 @@ FEW_SITES = 20
 
 
 def glm_table(
-    state: GlmProgress, design: Design, columns: Sequence[str], settings: Mapping[str, Any]
+    state: GlmProgress,
+    summed: Design,
+    design: Design,
+    columns: Sequence[str],
+    settings: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the table of a state.
+    """Return the table of a state whose sums were of a design, for the columns of the same or less.
 
     ``se`` and ``cov`` are in the units of the columns: ``nonrobust`` phi I^-1, ``HC0`` and
     ``cluster`` I^-1 M I^-1 without a factor for small samples; ``cov`` is the first. phi is
@@ -32,19 +36,18 @@ def glm_table(
     are None.
     """
     family = str(settings["family"])
-    turn = raw(state, design.ones)
     spread = state.spread
-    inverse = np.linalg.inv(state.information)
+    kept = np.array([name in design.names for name in summed.names])
+    free = within(state, summed.ones, kept)
+    turn = raw(state, summed.ones)[kept]
+    inverse = free @ np.linalg.inv(free.T @ state.information @ free) @ free.T
     variance = dispersion(state, family) / state.heaviness
     nonrobust = turn @ (inverse * (variance * spread**2)) @ turn.T
     coef = turn @ (state.gamma * spread) + design.ones * state.shift
     se, notes = _errors(state, design, turn @ inverse * spread, nonrobust, bool(settings["firth"]))
-    fit = _fit(state, family)
+    fit = _fit(state, family, len(coef))
     if settings["firth"]:
-        # Of the information on the scale of the columns, X = Z T^-1.
-        of_units = np.linalg.slogdet(turn)[1] * 2.0 - len(coef) * np.log(state.heaviness)
-        logarithm = float(np.linalg.slogdet(state.information)[1] - of_units)
-        fit["penalised_loglik"] = fit["loglik"] + logarithm / 2.0
+        fit["penalised_loglik"] = fit["loglik"] + _penalty(state, summed)
     return {
         "format": 1,
         "kind": "glm",
@@ -68,10 +71,16 @@ def glm_table(
     }
 
 
-def _fit(state: GlmProgress, family: str) -> dict[str, Any]:
+def _penalty(state: GlmProgress, summed: Design) -> float:
+    """Return log det I / 2 on the scale of the columns, X = Z T^-1."""
+    of_basis = 2.0 * np.linalg.slogdet(raw(state, summed.ones))[1]
+    of_weights = len(state.gamma) * np.log(state.heaviness)
+    return float(np.linalg.slogdet(state.information)[1] - of_basis + of_weights) / 2.0
+
+
+def _fit(state: GlmProgress, family: str, width: int) -> dict[str, Any]:
     """Return likelihoods, deviances and the numbers made of them."""
-    rows, width = state.row_count, len(state.gamma)
-    heaviness = state.heaviness
+    rows, heaviness = state.row_count, state.heaviness
     squares = heaviness * state.spread**2
     null_squares = heaviness * state.null_spread**2
     deviance, null_deviance = state.deviance * squares, state.null_deviance * null_squares

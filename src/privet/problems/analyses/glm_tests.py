@@ -1,0 +1,125 @@
+"""Tests beside the table: of two nested models, and of each site against the pooled model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .analysis import Arrays
+from .frame import AnalysisError, FloatArray
+from .glm_site import GlmSums
+from .glm_state import EVALUATE, GlmProgress
+from .glm_step import dispersion
+
+_RANK = 1e-8
+
+
+def likelihood_ratio(smaller: Mapping[str, Any], larger: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the test of two tables of nested models, 2 (l_1 - l_0), chi-squared.
+
+    Degrees of freedom are the difference of columns. A column of the smaller has to be one of the
+    larger, or the first of a spline of it. Penalised likelihoods are compared where the smaller
+    model was fitted within the larger, with its penalty (``within`` of `Glm`), as logistf does.
+
+    Raises
+    ------
+    AnalysisError
+        For tables of other rows, families, outcomes or penalties, or models that are not nested.
+    """
+    from scipy.stats import chi2
+
+    for key in ("family", "n", "events", "offset", "weights", "firth"):
+        if smaller[key] != larger[key]:
+            raise AnalysisError(f"likelihood ratio: the tables differ in {key}; fit the same rows")
+    if _outcome(smaller) != _outcome(larger):
+        raise AnalysisError("likelihood ratio: the tables have different outcomes")
+    key = "loglik"
+    if larger["firth"]:
+        key = "penalised_loglik"
+        if smaller["within"] != larger["formula"]:
+            raise AnalysisError(
+                f"likelihood ratio: with firth, fit the smaller model within='{larger['formula']}'"
+            )
+    columns = {_plain(name) for name in larger["terms"]}
+    missing = [name for name in smaller["terms"] if _plain(name) not in columns]
+    freedom = len(larger["terms"]) - len(smaller["terms"])
+    if missing or freedom < 1:
+        names = ", ".join(missing[:5]) or "no column is added"
+        raise AnalysisError(f"likelihood ratio: the models are not nested ({names})")
+    statistic = max(2.0 * (larger[key] - smaller[key]), 0.0)
+    return {
+        "smaller": smaller["formula"],
+        "larger": larger["formula"],
+        "chi2": statistic,
+        "df": freedom,
+        "p": float(chi2.sf(statistic, freedom)),
+    }
+
+
+def _outcome(table: Mapping[str, Any]) -> str:
+    return str(table["formula"]).split("~")[0].strip()
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"rcs\(([^,()]+|Q\(\"[^\"]*\"\)), [^()]*\)\[0\]", r"\1", name)
+
+
+def site_point(state: GlmProgress, family: str) -> dict[str, FloatArray]:
+    """Return what a site is sent to test itself against the pooled model, at its end."""
+    return {
+        "phase": np.array(float(EVALUATE)),
+        **{
+            name: np.array(float(getattr(state, name)))
+            for name in ("unit", "level", "heaviness", "spread", "null_spread", "shift", "alpha")
+        },
+        "sites": np.array(state.sites),
+        "dispersion": np.array(dispersion(state, family)),
+        "centre": state.centre,
+        "basis": state.basis,
+        "gamma": state.gamma,
+        "direction": state.step,
+        "information": state.information,
+    }
+
+
+def site_test(site: GlmSums, point: Arrays) -> dict[str, float]:
+    """Return a site's score test of the pooled model: see `score_test`.
+
+    ``p_corrected`` is Bonferroni's, p times the number of sites, at most 1.
+    """
+    found = site.statistics(point)
+    whole = float(point["unit"] * point["level"])
+    heaviness = float(point["heaviness"])
+    test = score_test(
+        found["score"] * np.sqrt(whole) * np.sqrt(heaviness),
+        found["information"] * whole,
+        point["information"],
+        float(point["dispersion"]),
+    )
+    return {**test, "p_corrected": min(1.0, test["p"] * float(point["sites"]))}
+
+
+def score_test(
+    score: FloatArray, information: FloatArray, pooled: FloatArray, dispersion: float = 1.0
+) -> dict[str, float]:
+    """Return the test that a site shares the pooled model.
+
+    U_s' (I_s - I_s I^-1 I_s)^- U_s / phi at the pooled estimate is chi-squared with as many degrees
+    of freedom as the matrix has rank: U_s, less what its estimation takes away, is normal with this
+    covariance where the site's rows are of the model (Rao, Proceedings of the Cambridge
+    Philosophical Society 44, 1948, 50-57). Shapes are (p,), (p, p), (p, p).
+    """
+    from scipy.stats import chi2
+
+    root = np.linalg.cholesky(pooled)
+    half = np.linalg.solve(root, np.linalg.solve(root, information).T)
+    shares, vectors = np.linalg.eigh((half + half.T) / 2.0)
+    spread = shares * (1.0 - shares)
+    free = spread > _RANK
+    turned = vectors.T @ np.linalg.solve(root, score)
+    statistic = float((turned[free] ** 2 / spread[free]).sum() / dispersion)
+    freedom = int(free.sum())
+    return {"chi2": statistic, "df": freedom, "p": float(chi2.sf(statistic, freedom))}

@@ -1,0 +1,268 @@
+"""A regression table as people read it: numbers by term, and texts for a page or a paper."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .frame import AnalysisError, FloatArray
+from .text_table import latex_rows, markdown_rows, side_by_side
+
+
+class GlmResult:
+    """The result of a generalised linear model, by the names that statsmodels' users know.
+
+    Series and frames are pandas' where it is installed, else mappings by term.
+
+    Parameters
+    ----------
+    table : mapping
+        As ``table.json`` holds it; see `glm_table`.
+    cov_type : str
+        Which errors are shown and tested with: ``nonrobust``, ``HC0`` or ``cluster`` (by site).
+
+    Raises
+    ------
+    AnalysisError
+        If the table has no errors of this kind.
+    """
+
+    def __init__(self, table: Mapping[str, Any], cov_type: str = "nonrobust") -> None:
+        if cov_type not in table["se"]:
+            raise AnalysisError(f"cov_type {cov_type!r}: the table has {', '.join(table['se'])}")
+        self.table = table
+        self.cov_type = cov_type
+        self.model_terms: tuple[str, ...] = tuple(table["terms"])
+
+    @property
+    def params(self) -> Any:
+        """The coefficients."""
+        return self._series(self._coef)
+
+    @property
+    def bse(self) -> Any:
+        """The standard errors; NaN where there is none."""
+        return self._series(self._errors)
+
+    @property
+    def tvalues(self) -> Any:
+        """The coefficients over their standard errors, which are normal."""
+        return self._series(self._coef / self._errors)
+
+    @property
+    def pvalues(self) -> Any:
+        """The two-sided p-values, by the normal distribution."""
+        return self._series(self._p)
+
+    @property
+    def llf(self) -> float:
+        """The log-likelihood."""
+        return float(self.table["loglik"])
+
+    @property
+    def aic(self) -> float:
+        """Akaike's criterion, -2 llf + 2 p."""
+        return float(self.table["aic"])
+
+    @property
+    def bic(self) -> float:
+        """Schwarz's criterion, -2 llf + p log n."""
+        return float(self.table["bic"])
+
+    @property
+    def nobs(self) -> int:
+        """The rows of all sites that were used."""
+        return int(self.table["n"])
+
+    def conf_int(self, alpha: float = 0.05) -> Any:
+        """Return the intervals of level 1 - alpha: columns 0 and 1, or pairs by term."""
+        ends = self._ends(alpha)
+        pandas = _pandas()
+        if pandas is None:
+            return {name: tuple(pair) for name, pair in zip(self.model_terms, ends, strict=True)}
+        return pandas.DataFrame(ends, index=list(self.model_terms), columns=[0, 1])
+
+    def cov_params(self) -> Any:
+        """Return the covariance of the coefficients: a frame, or mappings by term."""
+        robust = self.table["cov_robust"].get(self.cov_type)
+        values = np.array(self.table["cov"] if robust is None else robust, float)
+        names, pandas = list(self.model_terms), _pandas()
+        if pandas is None:
+            rows = values.tolist()
+            return {
+                name: dict(zip(names, row, strict=True))
+                for name, row in zip(names, rows, strict=True)
+            }
+        return pandas.DataFrame(values, index=names, columns=names)
+
+    def summary(self, alpha: float = 0.05) -> str:
+        """Return the table as text of one width, in ASCII but for the names of columns."""
+        low, high = f"[{alpha / 2:.3g}", f"{1 - alpha / 2:.3g}]"
+        header = ("", "coef", "std err", "z", "P>|z|", low, high)
+        ends = self._ends(alpha)
+        rows = [
+            (name, *(_fixed(value, 4) for value in values[:2]), *map(_fixed, values[2:]))
+            for name, *values in zip(
+                self.model_terms, self._coef, self._errors, self._z, self._p, *ends.T, strict=True
+            )
+        ]
+        widths = [max(len(row[place]) for row in [header, *rows]) for place in range(7)]
+        widths = [widths[0], *(max(width, 9) for width in widths[1:])]
+        width = max(sum(widths) + 12, 78)
+        widths[0] += width - sum(widths) - 12
+        lines = ["Generalized linear model, all sites".center(width).rstrip(), "=" * width]
+        lines += side_by_side(self._facts(), width)
+        lines += ["=" * width, _line(header, widths), "-" * width]
+        lines += [_line(row, widths) for row in rows]
+        lines.append("=" * width)
+        lines += [*self._test_lines(), *self.table["notes"]]
+        return "\n".join(lines) + "\n"
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def to_markdown(self, alpha: float = 0.05) -> str:
+        """Return the table in Markdown, with ratios where the link makes them."""
+        return markdown_rows(self._header(alpha), self._rows(alpha, _short, _short_p))
+
+    def to_latex(self, alpha: float = 0.05) -> str:
+        """Return the table as a ``tabular`` of LaTeX with rules of the package booktabs."""
+        return latex_rows(self._header(alpha), self._rows(alpha, _short, _short_p))
+
+    def to_csv(self, alpha: float = 0.05) -> str:
+        """Return the table as comma-separated values, all digits."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self._header(alpha))
+        writer.writerows(self._rows(alpha, _all_digits, _all_digits))
+        return text.getvalue()
+
+    @property
+    def _coef(self) -> FloatArray:
+        return np.array(self.table["coef"], float)
+
+    @property
+    def _errors(self) -> FloatArray:
+        return np.array(self.table["se"][self.cov_type], float)
+
+    @property
+    def _z(self) -> FloatArray:
+        return self._coef / self._errors
+
+    @property
+    def _p(self) -> FloatArray:
+        from scipy.stats import norm
+
+        values: FloatArray = 2.0 * norm.sf(np.abs(self._z))
+        return values
+
+    def _ends(self, alpha: float) -> FloatArray:
+        from scipy.stats import norm
+
+        if not 0 < alpha < 1:
+            raise AnalysisError(f"alpha {alpha}: between 0 and 1, such as .05 for 95 %")
+        reach = norm.ppf(1 - alpha / 2) * self._errors
+        return np.stack([self._coef - reach, self._coef + reach], axis=1)
+
+    def _series(self, values: FloatArray) -> Any:
+        pandas = _pandas()
+        if pandas is None:
+            return dict(zip(self.model_terms, values.tolist(), strict=True))
+        return pandas.Series(values, index=list(self.model_terms))
+
+    def _facts(self) -> list[tuple[str, str]]:
+        table = self.table
+        facts = [
+            ("Outcome", str(table["formula"]).split("~")[0].strip()),
+            ("Family", f"{table['family']} ({table['link']})"),
+            ("Errors", "clustered by site" if self.cov_type == "cluster" else self.cov_type),
+            ("Penalty", "Firth" if table["firth"] else ""),
+            ("Offset", table["offset"] or ""),
+            ("Weights", table["weights"] or ""),
+            ("Sites", str(table["sites"])),
+            ("Observations", str(table["n"])),
+            ("Events", "" if table["events"] is None else str(table["events"])),
+            ("Df residuals", str(table["df_resid"])),
+            ("Log-likelihood", f"{table['loglik']:.6g}"),
+            ("Deviance", f"{table['deviance']:.6g}"),
+            ("Pearson chi2", f"{table['pearson_chi2']:.4g}"),
+            ("Scale", f"{table['scale']:.5g}"),
+            ("AIC", f"{table['aic']:.6g}"),
+            ("BIC", f"{table['bic']:.6g}"),
+            ("Rounds", str(table["rounds"])),
+        ]
+        return [fact for fact in facts if fact[1]]
+
+    def _test_lines(self) -> list[str]:
+        return [
+            f"{term}: chi2({test['df']}) = {test['chi2']:.4g}, p {_compared(test['p'])}"
+            for term, by_kind in self.table["tests"].items()
+            for kind, test in by_kind.items()
+            if kind == self.cov_type
+        ]
+
+    def _header(self, alpha: float) -> list[str]:
+        level = f"{100 * (1 - alpha):g} %"
+        header = ["term", "coef", "std err", "z", "p", f"{level} low", f"{level} high"]
+        ratio = self.table.get("ratio_name")
+        return header + ([ratio, f"{ratio} low", f"{ratio} high"] if ratio else [])
+
+    def _rows(
+        self, alpha: float, shown: Callable[[float], str], shown_p: Callable[[float], str]
+    ) -> list[list[str]]:
+        ends = self._ends(alpha)
+        columns = [self._coef, self._errors, self._z, self._p, *ends.T]
+        if self.table.get("ratio_name"):
+            with np.errstate(over="ignore"):
+                columns += [np.exp(self._coef), *np.exp(ends).T]
+        return [
+            [name, *(shown_p(v) if place == 3 else shown(v) for place, v in enumerate(row))]
+            for name, row in zip(self.model_terms, np.stack(columns, axis=1).tolist(), strict=True)
+        ]
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    first, *others = (
+        cell.ljust(width) if place == 0 else cell.rjust(width)
+        for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    )
+    return "  ".join([first, *others]).rstrip()
+
+
+def _fixed(value: float, digits: int = 3) -> str:
+    """Return a number with so many decimals, or in short where they would hide it."""
+    if np.isnan(value):
+        return ""
+    if digits == 4 and value != 0 and not 1e-3 <= abs(value) < 1e6:
+        return f"{value:.3e}"
+    return f"{value:.{digits}f}" if abs(value) < 1e6 else f"{value:.3e}"
+
+
+def _short(value: float) -> str:
+    return "" if np.isnan(value) else f"{value:.4g}"
+
+
+def _short_p(value: float) -> str:
+    if np.isnan(value):
+        return ""
+    return "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _compared(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"= {p:.3f}"
+
+
+def _all_digits(value: float) -> str:
+    return "" if np.isnan(value) else repr(value)
+
+
+def _pandas() -> Any:
+    try:
+        import pandas
+    except ImportError:
+        return None
+    return pandas

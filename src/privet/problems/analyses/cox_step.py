@@ -1,0 +1,222 @@
+"""The coordinator's steps for a Cox model: Newton's method on the sites' sums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from .analysis import Arrays
+from .cox_state import EVALUATE, FINAL, LARGEST, PENALTY, CoxProgress
+from .frame import AnalysisError, FloatArray
+from .sizes import sizes
+from .texts import unpacked
+
+CLOSE = 1e-8
+"""In standard errors: a step that is shorter is the last."""
+
+_NEAR = 1e-3
+"""After a shorter step the next is below CLOSE, so the table's other sums are asked for with it."""
+
+_MOST_HALVINGS = 25
+_MOST_ROUNDS = 200
+_SMALLEST = 1e-9
+"""Of an eigenvalue of the columns' correlations in the risk sets; fixed points are near 1e-12."""
+
+
+def from_sizes(state: CoxProgress, totals: Arrays) -> CoxProgress:
+    """Return the state with units of everything (raises ``AnalysisError``)."""
+    counts = np.rint(totals["counts"] * state.unit)
+    rows, deaths = float(counts[0]), float(counts[1])
+    if not rows:
+        raise AnalysisError("nobody is at risk: no site has a complete row")
+    if not deaths:
+        raise AnalysisError("event-column: the event occurs at no site")
+    found = sizes(totals["sizes"] * state.unit, rows)
+    columns, time_size, heaviness = found[:-2], float(found[-2]), float(found[-1])
+    if not columns.all():
+        names = np.array(unpacked(state.names))[columns == 0.0]
+        raise AnalysisError(
+            f"{_listed(names)} does not vary within any stratum (sites are strata): leave it out"
+        )
+    return replace(
+        state,
+        phase=EVALUATE,
+        rounds=state.rounds + 1,
+        unit=2.0 ** round(np.log2(rows)),
+        heaviness=heaviness,
+        time_size=time_size or 1.0,
+        sizes=columns,
+        basis=np.diag(1.0 / columns),
+        counts=counts,
+        left_out=np.rint(totals["left_out"] * state.unit),
+    )
+
+
+def from_sums(state: CoxProgress, totals: Arrays, firth: bool) -> CoxProgress:
+    """Return the state after score, information and likelihood at ``gamma``."""
+    state = replace(state, rounds=state.rounds + 1)
+    if state.rounds > _MOST_ROUNDS:
+        raise AnalysisError(f"no maximum of the likelihood in {_MOST_ROUNDS} rounds")
+    loglik, information = float(totals["loglik"]) * state.whole, totals["information"] * state.whole
+    inside = all(np.abs(totals[name]).max() < LARGEST / 2 for name in ("score", "information"))
+    if state.rounds == 2:
+        return _from_null(state, totals["score"] * state.whole, information, loglik, firth)
+    merit = penalised(loglik, information) if firth else loglik
+    noise = 1e-11 * (state.whole + abs(state.held_loglik))
+    if not inside or not merit >= state.held_loglik - noise:
+        return _halved(state)
+    state = replace(
+        state, loglik=loglik, score=totals["score"] * state.whole, information=information
+    )
+    if state.phase == FINAL:
+        state = replace(
+            state,
+            meat=totals["meat"] * state.whole * state.heaviness,
+            cluster=totals["cluster"] * state.whole * state.heaviness,
+            trend=totals["trend"] * state.whole,
+            pairs=np.rint(totals["pairs"] * state.unit**2),
+        )
+    final = state.phase == FINAL
+    return replace(state, phase=PENALTY) if firth else _moved(state, state.score, final, merit)
+
+
+def from_slope(state: CoxProgress, totals: Arrays) -> CoxProgress:
+    """Return the state after the slope of Firth's penalty at ``gamma``.
+
+    How the slope changes is learnt from its changes along the steps (Broyden, 1965), so that they
+    shorten faster than linearly.
+    """
+    slope = totals["slope"] / 2.0
+    state = replace(state, rounds=state.rounds + 1)
+    walked = state.gamma - state.held
+    if walked.any():
+        error = slope - state.slope - state.bend @ walked
+        bend = state.bend + np.outer(error, walked) / (walked @ walked)
+        state = replace(state, bend=bend)
+    final = bool(state.trend[0, 0] > 0.0) and state.gap < _NEAR and not state.halvings
+    state = replace(state, slope=slope)
+    merit = penalised(state.loglik, state.information)
+    return _moved(state, state.score + slope, final, merit)
+
+
+def penalised(loglik: float, information: FloatArray) -> float:
+    """Return l + log det I / 2 (Firth, Biometrika 80, 1993, 27-38); -infinity for no definite I."""
+    sign, logarithm = np.linalg.slogdet(information)
+    return loglik + float(logarithm) / 2.0 if sign > 0 else -np.inf
+
+
+def _from_null(
+    state: CoxProgress, score: FloatArray, information: FloatArray, loglik: float, firth: bool
+) -> CoxProgress:
+    """Return the state after the sums at 0, with a basis in which the information there is 1."""
+    one = information / (float(state.counts[1]) * state.heaviness)
+    _check_independent(one, unpacked(state.names))
+    turn = np.linalg.inv(np.linalg.cholesky(one)).T
+    score, information = turn.T @ score, turn.T @ information @ turn
+    state = replace(
+        state,
+        basis=state.basis @ turn,
+        loglik=loglik,
+        score=score,
+        information=information,
+        null_loglik=loglik,
+        null_score=score,
+        null_information=information,
+    )
+    if firth:
+        return replace(state, phase=PENALTY)
+    return _moved(state, score, False, loglik)
+
+
+def _moved(state: CoxProgress, score: FloatArray, final: bool, merit: float) -> CoxProgress:
+    """Return the state with the next step from ``gamma``, or done."""
+    information = state.information
+    step = _solved(information - (state.bend + state.bend.T) / 2.0, score)
+    if step is None:
+        step = _solved(information, score)
+    if step is None:
+        raise AnalysisError("the information is singular at the estimates: leave a column out")
+    gap = float(np.sqrt(step @ information @ step))
+    if final and gap < CLOSE:
+        return replace(state, gamma=state.gamma + step, gap=gap, done=True)
+    stalled = state.stalled + 1 if _stalls(step, state, gap) else 0
+    if stalled >= 3 and not state.slope.any():
+        raise AnalysisError(_without_end(state, step))
+    return replace(
+        state,
+        gap=gap,
+        phase=FINAL if gap < _NEAR else EVALUATE,
+        held=state.gamma,
+        held_loglik=merit,
+        step=step,
+        gamma=state.gamma + step,
+        halvings=0,
+        stalled=stalled,
+    )
+
+
+def _halved(state: CoxProgress) -> CoxProgress:
+    """Return the state with half the last step."""
+    if state.halvings >= _MOST_HALVINGS:
+        raise AnalysisError("the likelihood rises along no step: are columns near sums of others?")
+    step = state.step / 2.0
+    return replace(
+        state,
+        phase=EVALUATE,
+        step=step,
+        gamma=state.held + step,
+        halvings=state.halvings + 1,
+    )
+
+
+def _solved(matrix: FloatArray, score: FloatArray) -> FloatArray | None:
+    """Return the solution for a definite matrix, None for another."""
+    try:
+        np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return None
+    return np.asarray(np.linalg.solve(matrix, score), np.float64)
+
+
+def _stalls(step: FloatArray, state: CoxProgress, gap: float) -> bool:
+    """Say whether a step is as long as the one before although the likelihood hardly rises.
+
+    Near a maximum Newton's steps shorten quadratically. Where the likelihood has none its rise
+    falls by e with each, and their length stays.
+    """
+    last = float(np.linalg.norm(state.step))
+    along = float(step @ state.step)
+    return gap**2 < 0.02 and 0.0 < 0.5 * last**2 < along
+
+
+def _without_end(state: CoxProgress, step: FloatArray) -> str:
+    moves = np.abs(state.basis @ step) * state.sizes
+    names = np.array(unpacked(state.names))[moves > 0.1 * moves.max()]
+    return (
+        f"the likelihood rises without end along {_listed(names)}, such as where nobody of a "
+        "category has the event: set firth to true, or leave it out"
+    )
+
+
+def _check_independent(information: FloatArray, names: Sequence[str]) -> None:
+    """Raise ``AnalysisError`` where columns do not vary in the risk sets, or are sums of others."""
+    own = np.diag(information)
+    if (own < _SMALLEST).any():
+        flat = np.array(names)[own < _SMALLEST]
+        raise AnalysisError(
+            f"{_listed(flat)} does not vary among those at risk when the event occurs: leave it out"
+        )
+    scale = np.sqrt(own)
+    values, vectors = np.linalg.eigh(information / np.outer(scale, scale))
+    if values[0] < _SMALLEST:
+        part = np.abs(vectors[:, 0])
+        same = np.array(names)[part > 0.1 * part.max()]
+        raise AnalysisError(
+            f"{_listed(same)} add up to the same within the strata: leave one of them out"
+        )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(repr(str(name)) for name in names)

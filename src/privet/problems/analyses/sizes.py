@@ -1,0 +1,36 @@
+"""How large numbers are, as sums that any unit leaves on a fixed-point grid."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .frame import FloatArray
+
+_EXPONENTS = np.arange(-128, 129, 16)
+UNITS = np.ldexp(1.0, _EXPONENTS.astype(int))
+"""Public units, 2^-128 to 2^128."""
+
+
+def size_sums(values: FloatArray) -> FloatArray:
+    """Return sum_i min(1, (x_i / u)^2) for each public unit u, of columns (n, p): (p, units)."""
+    sums = np.empty((values.shape[1], len(UNITS)))
+    for place, unit in enumerate(UNITS):
+        sums[:, place] = (np.minimum(np.abs(values) / unit, 1.0) ** 2).sum(axis=0)
+    return sums
+
+
+def sizes(sums: FloatArray, rows: float) -> FloatArray:
+    """Return powers of two near the root mean squares (p,), of `size_sums` over all rows.
+
+    They are read off the finest unit in which a quarter of the rows is not exceeded; 0 for a column
+    of zeros.
+    """
+    found = np.zeros(len(sums))
+    for place, column in enumerate(sums / max(rows, 1.0)):
+        within = np.flatnonzero(column < 0.25)
+        unit = within[0] if len(within) else len(UNITS) - 1
+        if column[unit] < 2.0**-36:  # the unit below is exceeded by a few large numbers alone
+            unit = max(unit - 1, 0)
+        if column[unit] > 0.0:
+            found[place] = 2.0 ** np.rint(np.log2(UNITS[unit] * np.sqrt(column[unit])))
+    return found

@@ -138,7 +138,8 @@ def _moved(state: CoxProgress, score: FloatArray, final: bool, merit: float) -> 
         step = _solved(information, score)
     if step is None:
         raise AnalysisError("the information is singular at the estimates: leave a column out")
-    gap = float(np.sqrt(step @ information @ step))
+    # Weights far below 1, as those that add up to 1, would make any step a short one.
+    gap = float(np.sqrt(step @ information @ step / min(state.heaviness, 1.0)))
     if final and gap < CLOSE:
         return replace(state, gamma=state.gamma + step, gap=gap, done=True)
     stalled = state.stalled + 1 if _stalls(step, state, gap) else 0

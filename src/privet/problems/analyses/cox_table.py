@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .cox_state import CoxProgress
+from .cox_state import TREND, CoxProgress
 from .cox_step import penalised
 from .follow_up import counts_by_column
 from .frame import FloatArray
@@ -117,24 +117,23 @@ def ph_tests(state: CoxProgress, inverse: FloatArray) -> dict[str, Any]:
     from scipy.stats import chi2
 
     found: dict[str, Any] = {}
-    for name, (weight, first, second, at_zero, *rest) in zip(
-        ("identity", "log"), state.trend, strict=True
-    ):
+    for name, numbers in zip(("identity", "log"), state.trend, strict=True):
+        weight, first, second, at_zero = numbers[:TREND]
+        slopes = numbers[TREND:] - first / weight * state.score
         spread = second - first**2 / weight
         if (name == "log" and at_zero > 0.5) or spread <= 1e-9 * max(second, 1e-300):
             found[name] = None
             continue
-        # At the estimates the residuals add up to 0, so g need not be centred here.
-        trend = state.basis @ (inverse @ np.array(rest))
+        trend = state.basis @ (inverse @ slopes)
         variance = np.einsum("ij,jk,ik->i", state.basis, inverse, state.basis)
         single = weight * trend**2 / (variance * spread)
-        joint = float(weight * (np.array(rest) @ inverse @ np.array(rest)) / spread)
+        joint = float(weight * (slopes @ inverse @ slopes) / spread)
         found[name] = {
             "chi2": single.tolist(),
             "p": chi2.sf(single, 1).tolist(),
             "global_chi2": joint,
-            "global_df": len(rest),
-            "global_p": float(chi2.sf(joint, len(rest))),
+            "global_df": len(slopes),
+            "global_p": float(chi2.sf(joint, len(slopes))),
         }
     return found
 

@@ -7,8 +7,9 @@ row i in part a (0 where it is not at risk),
 
     D_a = sum_i c_ia r_i,   m_a = sum_i c_ia r_i x_i / D_a,   h_a = v_a / D_a
 
-where v_a is the part's weight. Sums over a for each row are differences of cumulative sums, so a
-round takes O(n p^2) time and O(n p) memory.
+where v_a is the part's weight. Sums over i for each part, and over a for each row, are cumulative
+(see `Spans`), so a round takes O(n p^2) time, with times of entry O(n p (p + log n)), and O(n p)
+memory.
 """
 
 from __future__ import annotations
@@ -16,12 +17,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .follow_up import FollowUp, Mask
 from .frame import FloatArray
-
-Places = NDArray[np.intp]
+from .spans import Places, Spans
 
 _LOWEST = -700.0
 """Of x'b below the largest in the stratum: exp stays above 0."""
@@ -46,6 +45,8 @@ class RiskSets:
     part_share : float64 array (a,)
         l / d.
     part_weight : float64 array (a,)
+    spans : Spans
+        Of first and last.
     """
 
     columns: FloatArray
@@ -57,6 +58,7 @@ class RiskSets:
     part_time: Places
     part_share: FloatArray
     part_weight: FloatArray
+    spans: Spans
 
     @classmethod
     def of(
@@ -80,7 +82,9 @@ class RiskSets:
         part_time = np.repeat(np.arange(len(death)), count)
         number = np.arange(len(part_time)) - np.repeat(np.cumsum(count) - count, count)
         share, weight = number / count[part_time], (heavy / count)[part_time]
-        return cls(columns[order], weights, death, first, last, dead, part_time, share, weight)
+        spans = Spans.of(first, last, len(death))
+        parts = (part_time, share, weight)
+        return cls(columns[order], weights, death, first, last, dead, *parts, spans)
 
     def seen_at(self, basis: FloatArray, heaviness: float) -> RiskSets:
         """Return these with the columns times a basis (p, q), and weights in units of heaviness."""
@@ -93,19 +97,7 @@ class RiskSets:
 
     def among(self, values: FloatArray) -> FloatArray:
         """Return the sums of values (n, ...) over those at risk at each time (k, ...)."""
-        staying = self._from(self.last, values)
-        if not self.first.any():
-            return staying
-        order = np.argsort(self.first, kind="stable")
-        return staying - self._from(self.first[order], values[order])
-
-    def _from(self, places: Places, values: FloatArray) -> FloatArray:
-        """Return the sums over rows whose (rising) place is above each time's."""
-        binned = np.zeros((len(self.time) + 1, *values.shape[1:]))
-        starts = np.flatnonzero(np.diff(places, prepend=-1))
-        binned[places[starts]] = np.add.reduceat(values, starts, axis=0)
-        summed: FloatArray = np.cumsum(binned[:0:-1], axis=0)[::-1]
-        return summed
+        return self.spans.over_rows(values)
 
     def at_death(self, values: FloatArray) -> FloatArray:
         """Return the sums of values (n, ...) over those who die at each time (k, ...)."""
@@ -117,16 +109,11 @@ class RiskSets:
 
     def by_row(self, values: FloatArray) -> FloatArray:
         """Return sum_a c_ia f_a (n, ...) of values f (a, ...)."""
-        shape = (len(self.time), *values.shape[1:])
-        total, dying = np.zeros(shape), np.zeros(shape)
         starts = np.flatnonzero(np.diff(self.part_time, prepend=-1))
-        total[:] = np.add.reduceat(values, starts, axis=0)
         share = self.part_share.reshape(-1, *[1] * (values.ndim - 1))
-        dying[:] = np.add.reduceat(values * share, starts, axis=0)
-        summed = np.concatenate([np.zeros((1, *shape[1:])), np.cumsum(total, axis=0)])
-        found = summed[self.last]
-        if self.first.any():
-            found -= summed[self.first]
+        total = np.add.reduceat(values, starts, axis=0)
+        dying = np.add.reduceat(values * share, starts, axis=0)
+        found = self.spans.over_times(total)
         found[self.dead] -= dying[self.last[self.dead] - 1]
         return found
 
@@ -165,8 +152,6 @@ class AtCoefficients:
         risk = np.exp(score)
         heavy = sets.weights * risk
         whole, dying = sets.among(heavy), sets.at_death(heavy)
-        # With times of entry the first is a difference, which cannot be below the second.
-        whole = np.maximum(whole, dying)
         moved = heavy[:, None] * sets.columns
         places, share = sets.part_time, sets.part_share
         sizes = whole[places] - share * dying[places]

@@ -10,25 +10,7 @@ from privet.problems.analyses.analysis import Analysis
 from privet.problems.analyses.kaplan_meier import KaplanMeier
 
 from .half import AnalysisAgent
-
-
-@dataclass(frozen=True)
-class SurvivalTimes:
-    """The columns of times to an event."""
-
-    topic: ClassVar[str] = "Analyses"
-
-    time_column: str = setting("", "column of the times until the event, or until censoring")
-    event_column: str = setting(
-        "", "column that says whether the event was seen: 1 and 0, or two categories"
-    )
-    entry_column: str = setting(
-        "", "column of the times from which a row is observed (left truncation); empty for none"
-    )
-    event_level: str = setting(
-        "", "category of event-column that is the event; empty takes the second of two"
-    )
-    strata_column: str = setting("", "column of strata within each site; empty for none")
+from .survival_times import SurvivalTimes
 
 
 @dataclass(frozen=True)

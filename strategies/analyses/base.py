@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +21,7 @@ from privet.core import ConfigError, RunError
 from privet.core.key import Config
 from privet.data.agreement import Agreement
 from privet.data.analysed import AnalysedTable, levels_of
-from privet.problems.analyses.analysis import Progress
+from privet.problems.analyses.analysis import Analysis, Progress
 from privet.problems.analyses.frame import AnalysisError, Levels
 from privet.rounds import Observer, Round, Run
 from privet.rounds.account import PrivetResult
@@ -57,6 +58,12 @@ class AnalysisServer(ServerHalf[State]):
 
     agent: AnalysisAgent
     levels: Levels | None = field(default=None, kw_only=True, compare=False)
+    names: tuple[str, ...] = field(default=(), kw_only=True, compare=False)
+
+    @cached_property
+    def analysis(self) -> Analysis[Any]:
+        """The analysis of the agreed columns (raises ``ConfigError``)."""
+        return self.agent.analysis.over(self.names)
 
     def informed(self, encoding: Agreement) -> ServerHalf[State]:
         meaning = encoding.meaning
@@ -65,10 +72,13 @@ class AnalysisServer(ServerHalf[State]):
                 "secure-sum: sites state digests of their schema alone: give the coordinator the "
                 "same schema"
             )
-        return replace(self, levels=levels_of(meaning, self.agent.analysis) if meaning else {})
+        if meaning is None:
+            return replace(self, levels={})
+        levels = levels_of(meaning, self.agent.analysis)
+        return replace(self, levels=levels, names=tuple(meaning.columns))
 
     def initialise(self, start: Vector, count: int) -> State:
-        return State(np.zeros(1), self.agent.analysis.begin(self.levels or {}))
+        return State(np.zeros(1), self.analysis.begin(self.levels or {}))
 
     def admit(self, state: State, position: int, start: Vector) -> State:
         """Number the sites of the last sums anew: the analysis is not done without this one."""
@@ -79,11 +89,11 @@ class AnalysisServer(ServerHalf[State]):
         return state
 
     def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
-        point = self.agent.analysis.point(state.progress)
+        point = self.analysis.point(state.progress)
         return state, {name: np.asarray(array, np.float64) for name, array in point.items()}
 
     def summands(self, state: State) -> Mapping[str, tuple[int, ...]]:
-        return dict(sorted(self.agent.analysis.shapes(state.progress).items()))
+        return dict(sorted(self.analysis.shapes(state.progress).items()))
 
     def fold(self, state: State, uploads: Uploads, turn: Turn) -> State:
         sites = [block.one(row) for block in uploads for row in range(len(block.positions))]
@@ -96,7 +106,7 @@ class AnalysisServer(ServerHalf[State]):
         """Take the analysis' step; where other sites reply than before, it may begin again."""
         if not sums.positions:
             return state
-        analysis, before = self.agent.analysis, state.progress
+        analysis, before = self.analysis, state.progress
         positions = np.array(sums.positions, np.float64)
         if state.sites and not np.array_equal(positions, state.positions):
             fresh = analysis.again(before, self.levels or {})
@@ -124,7 +134,7 @@ class AnalysisServer(ServerHalf[State]):
         return arrays
 
     def load(self, arrays: Arrays) -> State:
-        kind = type(self.agent.analysis.begin(self.levels or {}))
+        kind = type(self.analysis.begin(self.levels or {}))
         own = {n.removeprefix(_PART): a for n, a in arrays.items() if n.startswith(_PART)}
         others = {n: a for n, a in arrays.items() if not n.startswith(_PART)}
         if own.keys() != {entry.name for entry in fields(kind)}:
@@ -241,7 +251,7 @@ class AnalysisStrategy(PrimalDualStrategy):
         names = [roster.names[int(place)] for place in state.positions]
         away = [name for name in roster.names if name not in names]
         return {
-            **half.agent.analysis.table(state.progress),
+            **half.analysis.table(state.progress),
             "analysis": self.algorithm,
             "complete": is_complete(self.run),
             "sites": names,

@@ -81,6 +81,7 @@ BUILT_IN: tuple[Algorithm, ...] = (
 ANALYSES: tuple[Algorithm, ...] = (
     _of_this_library("describe", "analyses.describe", "Describe"),
     _of_this_library("glm", "analyses.glm", "GLM"),
+    _of_this_library("cox", "analyses.cox", "Cox"),
     _of_this_library("kaplan-meier", "analyses.kaplan_meier", "KaplanMeier"),
 )
 """What is computed of tables by sums, and trains no model."""

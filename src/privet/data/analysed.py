@@ -125,10 +125,11 @@ class AnalysedTable:
                 f"other sites may have otherwise: set schema; {WAY_OUT}"
             )
         with named(self.table.frame):
-            sums = self.analysis.sums(self.table.frame, self.levels)
+            analysis = self.analysis.over(tuple(self.meaning.columns))
+            sums = analysis.sums(self.table.frame, self.levels)
             self._rules.require_records(sums.num_examples)
             if self._rules.min_cell > 1 and not self._masked:
-                sums = self.analysis.guarded(sums, self._rules.min_cell)
+                sums = analysis.guarded(sums, self._rules.min_cell)
         return sums
 
     def statistics(self, point: Arrays) -> dict[str, FloatArray]:

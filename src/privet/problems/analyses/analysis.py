@@ -82,6 +82,13 @@ class Analysis(ABC, Generic[P]):
             For a setting that cannot be read, such as a formula that is none.
         """
 
+    def over(self, names: Sequence[str]) -> Analysis[P]:
+        """Return the analysis of a table with these columns, where it leaves them open.
+
+        Sites and coordinator give the names that they have agreed on, in the same order.
+        """
+        return self
+
     def factors(self, frame: Frame) -> tuple[str, ...]:
         """Return the columns that are used as categories and need agreed ``levels``.
 

@@ -22,6 +22,7 @@ from .cox_state import FINAL, PENALTY, SIZES, TREND, CoxProgress, fresh
 from .cox_step import from_sizes, from_slope, from_sums
 from .cox_table import cox_table
 from .design import Design, column_of, complete_cases
+from .disclosure import require_few_terms, require_large_cells
 from .follow_up import FollowUpColumns, own_strata
 from .formula import Formula, quoted, read_formula
 from .frame import AnalysisError, FloatArray, Frame, Levels
@@ -152,6 +153,15 @@ class Cox(Analysis[CoxProgress]):
         codes = own_strata(used, self.strata_column, "strata-column")
         matrix = design.matrix(used)[:, 1:]
         return CoxSums.of(matrix, weights, times, codes, self.ties == "efron", left_out)
+
+    def guarded(self, sums: CoxSums, least: int) -> CoxSums:
+        """Refuse terms, or events, that show few records (raises ``AnalysisError``)."""
+        count = sums.num_examples
+        events = np.arange(count, dtype=np.float64) < sums.num_deaths
+        require_few_terms(sums.columns.shape[1], count)
+        named = [("a column of 0 and 1", column) for column in sums.binary.T]
+        require_large_cells([*named, ("the event", events.astype(np.float64))], least)
+        return sums
 
     def begin(self, levels: Levels) -> CoxProgress:
         """Return the state before the first round (raises ``AnalysisError``)."""

@@ -1,0 +1,43 @@
+"""Cox's model, stratified by site: the agent half."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from privet.core.key import same, setting
+from privet.data.frames import FrameSettings
+from privet.problems.analyses.analysis import Analysis
+from privet.problems.analyses.cox import Cox
+
+from .glm import Agent as GlmAgent
+from .half import AnalysisAgent
+from .survival_times import SurvivalTimes
+
+
+@dataclass(frozen=True)
+class Agent(SurvivalTimes, AnalysisAgent):
+    """Agent half of a Cox model: sums of score and information of the site's own risk sets."""
+
+    name: ClassVar[str] = "cox"
+    topic: ClassVar[str] = "Analyses"
+
+    formula: str = same(GlmAgent, "formula")
+    ties: str = setting("efron", "how deaths at one time are counted", choices=("efron", "breslow"))
+    weight_column: str = same(GlmAgent, "weight_column")
+    firth: bool = same(GlmAgent, "firth")
+    id_column: str = same(FrameSettings, "id_column")
+
+    def _analysis(self) -> Analysis[Any]:
+        return Cox(
+            self.time_column,
+            self.event_column,
+            self.entry_column,
+            self.event_level,
+            self.formula,
+            self.ties,
+            self.weight_column,
+            self.strata_column,
+            self.id_column,
+            self.firth,
+        )

@@ -22,7 +22,7 @@ def described_page(table: Mapping[str, Any]) -> str:
     sites = table["sites"]
     away = table.get("sites_away", [])
     body = [
-        f"<h1>{table['rows']:,} rows of {len(sites)} sites</h1>",
+        f"<h1>{_count(table['rows'])} rows of {len(sites)} sites</h1>",
         f'<p class="soft">{text(", ".join(sites))}</p>',
     ]
     if away:
@@ -37,6 +37,11 @@ def described_page(table: Mapping[str, Any]) -> str:
             f'<p class="note">Nodes hide small cells: a quantile may be off by {error} ranks, and '
             "a hidden count is given by its bounds.</p>"
         )
+    if table.get("noised"):
+        body.append(
+            f'<p class="note">Every count has noise of standard deviation '
+            f"{_number(table['count_error'])}; means and deviations are made of noised sums.</p>"
+        )
     body += ["<h2>Columns</h2>", _overview(table), *_details(table)]
     return document("Description", "\n".join(body))
 
@@ -48,8 +53,8 @@ def _overview(table: Mapping[str, Any]) -> str:
         quantiles = column.get("quantiles", {})
         cells = [
             column["kind"],
-            f"{column['n']:,}",
-            f"{column['missing']:,}",
+            _count(column["n"]),
+            _count(column["missing"]),
             _number(column.get("mean")),
             _number(column.get("sd")),
             _number(quantiles.get("0.5")),
@@ -85,9 +90,9 @@ def _histogram(histogram: Mapping[str, Any]) -> str:
     bars = "".join(
         f'<rect x="{place * width:.2f}" y="{_HIGH - _HIGH * count / most:.2f}" '
         f'width="{width * 0.9:.2f}" height="{_HIGH * count / most:.2f}" fill="var(--run-0)">'
-        f"<title>{count}</title></rect>"
+        f"<title>{_count(count)}</title></rect>"
         for place, count in enumerate(counts)
-        if count
+        if count > 0
     )
     low, high = (_number(histogram[end]) for end in ("low", "high"))
     return (
@@ -106,7 +111,7 @@ def _bars(column: Mapping[str, Any]) -> str:
     rows = []
     for category in ordered[:_SHOWN]:
         count = counts[category]
-        shown = f"{count:,}" if count is not None else "{} to {}".format(*bounds[category])
+        shown = _count(count) if count is not None else "{} to {}".format(*bounds[category])
         share = 100 * (count or 0) / most
         bar = (
             f'<svg viewBox="0 0 100 8" width="100" height="8" role="img"><rect width="{share:.1f}" '
@@ -135,6 +140,10 @@ def _by_site(sites: Sequence[str], column: Mapping[str, Any]) -> str:
         for site, row in zip(sites, rows, strict=False)
     ]
     return _table(heads, cells)
+
+
+def _count(value: float) -> str:
+    return f"{round(value):,}"
 
 
 def _number(value: Any) -> str:

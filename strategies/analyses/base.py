@@ -21,6 +21,7 @@ from privet.core import ConfigError, RunError
 from privet.core.key import Config
 from privet.data.agreement import Agreement
 from privet.data.analysed import AnalysedTable, levels_of
+from privet.data.meaning import Meaning
 from privet.problems.analyses.analysis import Analysis, Progress
 from privet.problems.analyses.frame import AnalysisError, Levels
 from privet.rounds import Observer, Round, Run
@@ -126,6 +127,14 @@ class AnalysisServer(ServerHalf[State]):
         state.residual = gap * gap
         return state
 
+    def ended(self, state: State) -> bool:
+        """Return whether nothing is left to ask."""
+        return state.progress.done
+
+    def table(self, state: State) -> dict[str, Any]:
+        """Return the analysis' table."""
+        return self.analysis.table(state.progress)
+
     def dump(self, state: State, changed: Any = None) -> Arrays:
         arrays = super().dump(replace(state, progress=None), changed)  # type: ignore[arg-type]
         del arrays["progress"]
@@ -169,11 +178,16 @@ class _Done(Observer):
 
 def is_complete(run: Run) -> bool:
     """Return whether the analysis has ended with the sums of every site that takes part."""
-    state: State = run.session.state
+    half: Any = run.half
     roster = run.session.roster
-    there = {roster.names[int(place)] for place in state.positions}
     wanted = {name for name, one in roster.agents.items() if not one.out} - set(roster.excluded)
-    return state.progress.done and wanted <= there
+    return half.ended(run.session.state) and wanted <= set(sites_in(run))
+
+
+def sites_in(run: Run) -> list[str]:
+    """Return the names of the sites whose sums the result rests on."""
+    names = run.session.roster.names
+    return [names[int(place)] for place in run.session.state.positions]
 
 
 class AnalysisStrategy(PrimalDualStrategy):
@@ -195,9 +209,22 @@ class AnalysisStrategy(PrimalDualStrategy):
     }
     no_asynchrony: ClassVar[str] = "its sums are those of one round"
 
+    @property
+    def length(self) -> int:
+        """The length of the model that stands for the progress."""
+        return 1
+
+    @property
+    def most_rounds(self) -> int:
+        """The rounds that the analysis can make use of."""
+        return 1 << 20
+
     @classmethod
     def half_of(cls, config: Config, **objects: Any) -> ServerHalf[Any]:
         return super().half_of(config)
+
+    columns: Meaning | None = None
+    """What the coordinator knows of the columns, where it knows any."""
 
     def _set_up(self, config: Config, arguments: Mapping[str, Any]) -> None:
         super()._set_up(config, arguments)
@@ -214,8 +241,11 @@ class AnalysisStrategy(PrimalDualStrategy):
         """
         agent = self.half.agent
         assert isinstance(agent, AnalysisAgent)
-        text = AnalysedTable(agent.analysis, table).meaning.text
-        self.options = replace(self.options, encoding=text)
+        self.columns = self._problem_of(agent, table).meaning
+        self.options = replace(self.options, encoding=self.columns.text)
+
+    def _problem_of(self, agent: AnalysisAgent, table: Any) -> AnalysedTable:
+        return AnalysedTable(agent.analysis, table)
 
     def start(  # type: ignore[override]
         self,
@@ -232,26 +262,25 @@ class AnalysisStrategy(PrimalDualStrategy):
             As there; ``RunError`` too where the sums show that there is no result, such as a
             column that is a combination of others.
         """
-        arrays = initial_arrays or ArrayRecord({"x": Array(np.zeros(1))})
-        found = super().start(grid, arrays, num_rounds, **options)
+        arrays = initial_arrays or ArrayRecord({"x": Array(np.zeros(self.length))})
+        found = super().start(grid, arrays, min(num_rounds, self.most_rounds), **options)
         values = {entry.name: getattr(found, entry.name) for entry in fields(found) if entry.init}
         result = AnalysisResult(**values)
         for entry in fields(found):
             if not entry.init:
                 setattr(result, entry.name, getattr(found, entry.name))
         result.complete = is_complete(self.run)
-        if self.run.session.state.sites:
+        if len(self.run.session.state.positions):
             result.table = self.table()
         return result
 
     def table(self) -> dict[str, Any]:
         """Return the table of the run so far, with the sites that it rests on."""
-        half, state, roster = self.run.half, self.run.session.state, self.run.session.roster
-        assert isinstance(half, AnalysisServer)
-        names = [roster.names[int(place)] for place in state.positions]
-        away = [name for name in roster.names if name not in names]
+        half: Any = self.run.half
+        names = sites_in(self.run)
+        away = [name for name in self.run.session.roster.names if name not in names]
         return {
-            **half.analysis.table(state.progress),
+            **half.table(self.run.session.state),
             "analysis": self.algorithm,
             "complete": is_complete(self.run),
             "sites": names,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, NoReturn
 
@@ -14,9 +14,11 @@ from privet.kernel.analysis_rules import NO_RULES, AnalysisRules
 from privet.kernel.records import FloatArray, RowIndex
 from privet.problems.analyses.analysis import Analysis, Arrays, Sums
 from privet.problems.analyses.frame import AnalysisError, Frame, Levels
+from privet.problems.analyses.noised_description import NoisedLayout
 
 from .dataset import DataError
 from .frames import Table
+from .held_out import most_rows
 from .meaning import OPEN, Meaning
 
 WAY_OUT = "privet describe --schema OUT over the sites writes one"
@@ -144,6 +146,39 @@ class AnalysedTable:
     def gradient(self, x: FloatArray, rows: RowIndex = None) -> FloatArray:
         """Refuse: an analysis has no gradient."""
         _refuse()
+
+
+class NoisedTable(AnalysedTable):
+    """The problem of one site in a noised description: its model is the sum.
+
+    Privacy: `require_public` refuses it where a column's categories or range are read from the
+    records, since then the sum's length, and what a record adds, depend on others.
+    """
+
+    def __init__(self, analysis: Analysis[Any], table: Any, agreed: str = "") -> None:
+        super().__init__(analysis, table, agreed)
+        stated = self.table.stated
+        self.columns = tuple(name for name in self.columns if name in stated)
+        self.layout_of_sum = noised_layout(self.meaning)
+        self.dim = self.layout_of_sum.width
+        open_ = [name for name in analysis.columns if name not in stated]
+        self.data_dependent = _NOT_STATED if open_ or not self.dim else ""
+        persons = self.table.persons
+        self.person_rows = 1 if persons is None else most_rows(persons)
+
+    def contributions(self, point: Arrays) -> Iterator[FloatArray]:
+        """Yield what each record adds to the sum, in blocks."""
+        with named(self.table.frame):
+            yield from self.layout_of_sum.contributions(self.table.frame)
+
+
+def noised_layout(meaning: Meaning) -> NoisedLayout:
+    """Return the layout of the noised sum of the columns that a schema states."""
+    stated = {name: facts for name, facts in meaning.columns.items() if facts.get("stated")}
+    return NoisedLayout(
+        {n: tuple(facts["categories"]) for n, facts in stated.items() if "categories" in facts},
+        {n: tuple(facts["range"]) for n, facts in stated.items() if "range" in facts},
+    )
 
 
 def levels_of(meaning: Meaning, analysis: Analysis[Any]) -> Levels:

@@ -72,13 +72,10 @@ class Statistics:
     clip : float
         C, the l2 norm that a record's vector is held to; 0 for none, and then nothing can be
         charged.
-    width : int
-        k, the length of the sum.
     relation : {"replace-one", "add-remove", "replace-agent"}
     """
 
     clip: float = 0.0
-    width: int = 0
     relation: Relation = "replace-one"
 
     def sensitivity(self, num_examples: int) -> float:
@@ -145,27 +142,27 @@ def noised_statistics(program: Statistics, problem: Any, point: Arrays, noise: P
         raise NoiseError("noised sums need a charged noise and a clip")
     if not isinstance(problem, BoundedSummable):
         raise RecordsError("this problem has no sums that can be noised")
-    total = bounded_sum(program, problem.contributions(point))
+    total = bounded_sum(program.clip, problem.contributions(point), noise.facts.dim)
     sensitivity = program.sensitivity(noise.facts.num_examples)
     noised: Sum = noise.perturb(Clipped(total, sensitivity, "l2")).astype(np.float64, copy=False)
     return noised
 
 
-def bounded_sum(program: Statistics, blocks: Iterable[Sum]) -> Sum:
+def bounded_sum(clip: float, blocks: Iterable[Sum], width: int) -> Sum:
     """Return the exact sum (k,) of rows (m, k), each held to the clip and to no entry below 0.
 
     A row that is not finite counts as zero.
     """
-    total = np.zeros(program.width, np.int64)
-    count, most = 0, program.clip * (1.0 - _SLACK)
+    total = np.zeros(width, np.int64)
+    count, most = 0, clip * (1.0 - _SLACK)
     for block in blocks:
-        if block.ndim != 2 or block.shape[1] != program.width:
+        if block.ndim != 2 or block.shape[1] != width:
             raise RecordsError("a record's part of a sum has another length than was charged")
         count += len(block)
         if count > _MOST_RECORDS:
             raise RecordsError("a noised sum is of 2^31 records at most")
-        total += _units(block, program.clip, most).sum(axis=0)
-    return np.multiply(total, program.clip / _UNITS, dtype=np.float64)
+        total += _units(block, clip, most).sum(axis=0)
+    return np.multiply(total, clip / _UNITS, dtype=np.float64)
 
 
 def _units(block: Sum, clip: float, most: float) -> NDArray[np.int64]:

@@ -1,89 +1,106 @@
-"""A federation in one process for analyses: sums of the sites' statistics, and the step."""
+"""Sites with tables of their own, whose columns one of them may have otherwise."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from flwr.app import Array, ArrayRecord
+from numpy.typing import NDArray
 
-from privet.problems.analyses.analysis import Analysis
-from privet.problems.analyses.frame import Frame
+from privet.client_apps import client_app
+from privet.data import problem_from_context
+from privet.sim.engine import InlineGrid
+from privet.strategies import FedPLT
 
-TABLES = Path(__file__).parents[1] / "data" / "inference"
-
-GRID = 2.0**-40
-LARGEST = 2.0**20
-
-
-def table_of(name: str) -> dict[str, list[Any]]:
-    """Return the columns of a worked table: numbers where all values are."""
-    with (TABLES / name).open() as file:
-        rows = list(csv.DictReader(file))
-    columns: dict[str, list[Any]] = {}
-    for column in rows[0]:
-        texts = [row[column] for row in rows]
-        try:
-            columns[column] = [float(text) for text in texts]
-        except ValueError:
-            columns[column] = list(texts)
-    return columns
+COLUMNS = ("age", "sodium", "ward", "died")
+NAMES = ("bern", "graz", "linz", "nice")
+SCHEMA = '[columns]\nage = [0, 120]\nsodium = [100, 180]\nward = ["a", "b"]\ndied = ["0", "1"]\n'
+PERMUTED = '[columns]\ndied = ["0", "1"]\nward = ["a", "b"]\nsodium = [100, 180]\nage = [0, 120]\n'
 
 
-def dealt(columns: Mapping[str, Sequence[Any]], sites: Sequence[Any]) -> dict[str, Frame]:
-    """Return the frame of each site; texts are categories at all of them."""
-    marks = np.array([str(site) for site in sites])
+def rows(count: int, seed: int) -> dict[str, list[Any]]:
+    """Return the columns of a site: the older and the lower in sodium die more often."""
+    draws = np.random.default_rng(seed)
+    age = draws.normal(50 + 10 * seed, 12, count).round(1).clip(0, 120)
+    sodium = draws.normal(138, 4, count).round(1)
+    ward = draws.integers(0, 2, count)
+    score = (age - 60) / 12 - (sodium - 138) / 4 + 0.8 * ward
+    died = draws.random(count) < 1 / (1 + np.exp(-score))
     return {
-        site: Frame.of(
-            {
-                name: [value for value, mark in zip(values, marks, strict=True) if mark == site]
-                for name, values in columns.items()
-            },
-            site,
-        )
-        for site in sorted(set(marks.tolist()))
+        "age": age.tolist(),
+        "sodium": sodium.tolist(),
+        "ward": ["ab"[one] for one in ward],
+        "died": [str(int(one)) for one in died],
     }
 
 
-def agreed(analysis: Analysis[Any], frames: Mapping[str, Frame]) -> dict[str, list[str]]:
-    """Return the categories of all sites, sorted."""
-    found: dict[str, set[str]] = {}
-    for frame in frames.values():
-        for name in analysis.factors(frame):
-            found.setdefault(name, set()).update(frame.factor(name).levels)
-    return {name: sorted(levels) for name, levels in found.items()}
-
-
-def play(
-    analysis: Analysis[Any], frames: Mapping[str, Frame], rounded: bool = True, most: int = 60
-) -> Any:
-    """Return the last state; ``rounded`` sums as secure sums do, to multiples of 2^-40."""
-    levels = agreed(analysis, frames)
-    sites = [analysis.sums(frames[name], levels) for name in sorted(frames)]
-    state = analysis.begin(levels)
-    for _ in range(most):
-        point, shapes = analysis.point(state), analysis.shapes(state)
-        totals = {name: np.zeros(shape) for name, shape in shapes.items()}
-        for site in sites:
-            statistics = site.statistics(point)
-            assert set(statistics) == set(shapes)
-            for name, value in statistics.items():
-                assert value.shape == shapes[name], name
-                assert np.abs(value).max(initial=0.0) < LARGEST, name
-                totals[name] += np.round(value / GRID) * GRID if rounded else value
-        state = analysis.step(state, totals)
-        if state.done:
-            return state
-    raise AssertionError(f"not done in {most} rounds, gap {state.gap}")
-
-
-def fitted(
-    analysis: Analysis[Any],
+def table(
     columns: Mapping[str, Sequence[Any]],
-    sites: Sequence[Any],
-    rounded: bool = True,
-) -> dict[str, Any]:
-    """Return the table of an analysis of columns whose rows are dealt to sites."""
-    return analysis.table(play(analysis, dealt(columns, sites), rounded))
+    order: Sequence[str] = COLUMNS,
+    names: Mapping[str, str] | None = None,
+    values: Mapping[str, str] | None = None,
+) -> str:
+    """Return a site's CSV with columns in an order, some renamed and some texts replaced."""
+    named, recoded = names or {}, values or {}
+    lines = [",".join(named.get(name, name) for name in order)]
+    for row in zip(*(columns[name] for name in order), strict=True):
+        cells = map(str, row)
+        lines.append(
+            ",".join(
+                recoded.get(f"{name}={cell}", cell) for name, cell in zip(order, cells, strict=True)
+            )
+        )
+    return "\n".join(lines) + "\n"
+
+
+def nodes(
+    folder: Path, tables: Sequence[str], schemas: Sequence[str] = (), **keys: Any
+) -> list[dict[str, Any]]:
+    """Write the files of sites, and return the configs of their nodes, of a written weight."""
+    folder.mkdir(exist_ok=True)
+    configs = []
+    for number, text in enumerate(tables):
+        name = NAMES[number]
+        (folder / f"{name}.csv").write_text(text)
+        config = {
+            "partition-id": number,
+            "num-partitions": len(tables),
+            "agent": name,
+            "dataset": "csv",
+            "data-path": str(folder / f"{name}.csv"),
+            "label-column": "died",
+            "partition": "none",
+            "regularizer-weight": 0.05,
+            **keys,
+        }
+        if schemas:
+            (folder / f"{name}.toml").write_text(schemas[number])
+            config["schema"] = str(folder / f"{name}.toml")
+        configs.append(config)
+    return configs
+
+
+def train(
+    configs: list[dict[str, Any]],
+    rounds: int = 20,
+    *,
+    engine: Callable[..., InlineGrid] = InlineGrid,
+    dim: int = 4,
+    **options: Any,
+) -> tuple[NDArray[Any], FedPLT]:
+    """Return the model of a run of these nodes, and its strategy."""
+    strategy = FedPLT(**{"num_agents": len(configs), "min_agents": 1, **options})
+    start = ArrayRecord({"x": Array(np.zeros(dim))})
+    grid = engine(client_app("fed-plt", problem_from_context), configs)
+    result = strategy.start(grid, start, num_rounds=rounds, log_rounds=False)
+    return result.arrays["x"].numpy(), strategy
+
+
+def turned_away(strategy: FedPLT) -> list[str]:
+    """Return why nodes of a run were turned away, in the order of the nodes."""
+    assert strategy.session is not None
+    rejected = strategy.session.roster.rejected
+    return [rejected[node] for node in sorted(rejected)]

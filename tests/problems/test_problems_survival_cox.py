@@ -78,6 +78,10 @@ def by_definition(columns, ties, *, entry=True, weights=True, ward=True):
     )
 
 
+def bread(inverse, scores):
+    return inverse @ scores.T @ scores @ inverse
+
+
 @pytest.mark.parametrize("ties", ["efron", "breslow"])
 @pytest.mark.parametrize("seed", range(3))
 def test_ties_entries_weights_and_strata_are_those_of_loops(seed, ties):
@@ -101,18 +105,21 @@ def test_ties_entries_weights_and_strata_are_those_of_loops(seed, ties):
     assert table["loglik"] == pytest.approx(pooled.loglik(b), rel=1e-10)
     assert table["null_loglik"] == pytest.approx(pooled.loglik(0 * b), rel=1e-10)
     heavy = columns["heavy"][:, None] * pooled.residuals(b)
-    assert table["se"]["robust"] == pytest.approx(
-        np.sqrt(np.diag(inverse @ heavy.T @ heavy @ inverse)), rel=1e-7
-    )
+    assert table["se"]["robust"] == pytest.approx(np.sqrt(np.diag(bread(inverse, heavy))), rel=1e-7)
     of_sites = np.stack([heavy[columns["site"] == s].sum(axis=0) for s in "uvw"])
     assert table["se"]["cluster"] == pytest.approx(
-        np.sqrt(np.diag(inverse @ of_sites.T @ of_sites @ inverse)), rel=1e-6
+        np.sqrt(np.diag(bread(inverse, of_sites))), rel=1e-6
     )
     assert table["pairs"] == pooled.pairs(b)
     for name, g in (("identity", lambda t: t), ("log", np.log)):
         single, joint = pooled.trend(b, g)
         assert table["ph_test"][name]["chi2"] == pytest.approx(single, rel=1e-6)
         assert table["ph_test"][name]["global_chi2"] == pytest.approx(joint, rel=1e-6)
+    chosen, own = b[:2], inverse[:2, :2]
+    for kind, covariance in (("nonrobust", own), ("robust", bread(inverse, heavy)[:2, :2])):
+        test = table["tests"]["arm"][kind]
+        assert test["chi2"] == pytest.approx(chosen @ np.linalg.solve(covariance, chosen), rel=1e-6)
+        assert test["df"] == 2
     u, information = pooled.score(0 * b), pooled.information(0 * b)
     assert table["score_chi2"] == pytest.approx(u @ np.linalg.solve(information, u), rel=1e-8)
     assert table["wald_chi2"] == pytest.approx(b @ pooled.information(b) @ b, rel=1e-7)
@@ -134,9 +141,11 @@ def test_firth_is_the_maximum_of_the_penalised_likelihood(ties):
         step = 1e-4 * se[j] * np.eye(4)[j]
         assert abs(pooled.penalised(b + step) - pooled.penalised(b - step)) / 2e-4 < 1e-6
         assert pooled.penalised(b + 1e3 * step) < best
-    assert outcome.table["penalised_rise"] == pytest.approx(
-        best - pooled.penalised(0 * b), rel=1e-8
-    )
+    table = outcome.table
+    ours = [table["penalised_loglik"], table["null_penalised_loglik"]]
+    assert ours == pytest.approx([best, pooled.penalised(0 * b)], rel=1e-9)
+    assert table["lr_chi2"] == pytest.approx(2.0 * (best - pooled.penalised(0 * b)), rel=1e-7)
+    assert list(table["se"]) == ["nonrobust"]
     with pytest.raises(AnalysisError, match=r"without end along 'arm\[T\.c\]'.*firth"):
         federate(
             Cox(**TIMES, entry_column="came", formula="arm + x + z", ties=ties), dealt(columns)
@@ -188,8 +197,17 @@ def test_a_site_without_events_one_of_one_row_and_an_empty_one_are_right():
     b = pooled.fit()
     se = np.sqrt(np.diag(np.linalg.inv(pooled.information(b))))
     assert (np.abs(table["coef"] - b) <= 1e-8 * np.maximum(np.abs(b), se)).all()
-    assert (table["num_sites"], table["num_strata"]) == (3, 3)
+    assert (table["sites"], table["num_strata"]) == (3, 3)
     assert table["pairs"] == pooled.pairs(b)
+
+
+def test_a_column_that_varies_at_one_site_has_no_error_clustered_by_site():
+    columns = random_rows(10)
+    columns["x"][columns["site"] != "u"] = 5.0
+    table = federate(Cox(**TIMES, formula="x + heavy"), dealt(columns)).table
+    assert table["se"]["cluster"][0] is None
+    assert table["se"]["cluster"][1] > 0
+    assert "no errors clustered by site: x" in table["notes"][1]
 
 
 def test_without_a_formula_every_other_column_is_a_term():
@@ -222,7 +240,7 @@ def test_missing_values_and_weights_of_0_are_left_out_and_counted():
     columns["heavy"][1] = 0.0
     settings = {**TIMES, "weight_column": "heavy", "formula": "x"}
     table = federate(Cox(**settings), dealt(columns)).table
-    assert table["left_out"] == {"": 2, "x": 1, "heavy": 1}
+    assert table["left_out"] == {"": 2, "days": 0, "died": 0, "heavy": 1, "x": 1}
     assert table["n"] == federate(Cox(**settings), whole).table["n"] - 2
 
 
@@ -259,7 +277,7 @@ def test_few_sites_and_few_events_are_said():
     columns = random_rows(3)
     notes = federate(Cox(**TIMES, formula="x + ward"), dealt(columns)).table["notes"]
     assert len(notes) == 1
-    assert "of 3 sites" in notes[0]
+    assert "clustered by 3 sites" in notes[0]
     columns["died"][20:] = False
     notes = federate(Cox(**TIMES, formula="x + heavy"), dealt(columns)).table["notes"]
     assert "events for 2 columns" in notes[1]

@@ -36,7 +36,7 @@ def test_the_worked_table_has_the_pooled_curve_and_log_rank(rounded):
     assert table["logrank"]["chi2"] == pytest.approx(worked["logrank_sex"]["chi2"], rel=1e-12)
     assert table["logrank"]["p"] == pytest.approx(worked["logrank_sex"]["p"], rel=1e-11)
     assert (table["n"], table["events"], table["off_grid"]) == (800, 558, 0)
-    assert (table["groups"], table["left_out"], table["notes"]) == (["", "F", "M"], {"": 0}, [])
+    assert (table["groups"], table["notes"]) == (["", "F", "M"], [])
 
 
 def test_intervals_and_restricted_means_are_those_of_lifelines():

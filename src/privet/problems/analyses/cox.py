@@ -165,10 +165,14 @@ class Cox(Analysis[CoxProgress]):
 
     def begin(self, levels: Levels) -> CoxProgress:
         """Return the state before the first round (raises ``AnalysisError``)."""
-        _, names = self._design(levels)
+        design, names = self._design(levels)
         event = levels.get(self.event_column, ())
         named = event[self.times.place_of_event(event) :][:1] if event else ()
-        return fresh(names, named, len(self.columns))
+        labels = [""] * len(design.names)
+        for term, places in design.terms.items():
+            for place in places:
+                labels[place] = term
+        return fresh(names, labels[1:], named, len(self.columns))
 
     def point(self, state: CoxProgress) -> dict[str, FloatArray]:
         """Return the phase and unit, and where there are any the basis and coefficients."""
@@ -191,6 +195,7 @@ class Cox(Analysis[CoxProgress]):
         if state.phase == SIZES:
             return {
                 "counts": (4,),
+                "present": (width,),
                 "left_out": state.left_out.shape,
                 "sizes": (width + 2, len(UNITS)),
             }
@@ -221,11 +226,12 @@ class Cox(Analysis[CoxProgress]):
     def table(self, state: CoxProgress) -> dict[str, Any]:
         """Return coefficients, hazard ratios, errors, tests and counts as JSON types."""
         settings = {
-            "algorithm": self.name,
+            "format": 1,
+            "kind": self.name,
             "time": self.time_column,
             "event": self.event_column,
             "entry": self.entry_column,
-            "strata": ["site", *([self.strata_column] if self.strata_column else [])],
+            "strata": f"site, {self.strata_column}" if self.strata_column else "site",
             "weights": self.weight_column,
             "formula": self.formula,
             "ties": self.ties,

@@ -107,6 +107,7 @@ class CoxSums:
         counts = (rows, self.num_deaths, self.num_strata, int(rows > 0))
         return {
             "counts": np.array(counts, np.float64),
+            "present": (self.columns != 0.0).any(axis=0).astype(np.float64),
             "left_out": np.array(list(self.left_out.values()), np.float64),
             "sizes": size_sums(measured),
         }

@@ -33,8 +33,8 @@ class CoxProgress(Progress):
     ----------
     phase, rounds : int
         What is asked for next, and how many rounds have been answered.
-    names, event_level : uint8 arrays
-        Packed texts: of the columns, and the category that is the event (or none).
+    names, labels, event_level : uint8 arrays
+        Packed texts: the columns, the term of each, the category that is the event (or none).
     unit, heaviness, time_size : float
         Powers of two near the number of rows, a row's weight, a time.
     sizes : float64 array (p,)
@@ -49,6 +49,8 @@ class CoxProgress(Progress):
         Steps in a row that went on as they do where the likelihood has no maximum.
     counts : float64 array (4,)
         Rows, deaths, strata, sites with rows.
+    present : float64 array (p,)
+        The number of sites at which a column varies within a stratum.
     left_out : float64 array
         Rows that are left out: of all, and by column.
     loglik, score, information
@@ -67,6 +69,7 @@ class CoxProgress(Progress):
     phase: int
     rounds: int
     names: Bytes
+    labels: Bytes
     event_level: Bytes
     unit: float
     heaviness: float
@@ -80,6 +83,7 @@ class CoxProgress(Progress):
     halvings: int
     stalled: int
     counts: FloatArray
+    present: FloatArray
     left_out: FloatArray
     loglik: float
     score: FloatArray
@@ -100,7 +104,9 @@ class CoxProgress(Progress):
         return self.unit * self.heaviness
 
 
-def fresh(names: Sequence[str], event_level: Sequence[str], read: int) -> CoxProgress:
+def fresh(
+    names: Sequence[str], labels: Sequence[str], event_level: Sequence[str], read: int
+) -> CoxProgress:
     """Return the state before the first round, of columns of the design and ``read`` of a table."""
     width = len(names)
     column, square = np.zeros(width), np.zeros((width, width))
@@ -110,6 +116,7 @@ def fresh(names: Sequence[str], event_level: Sequence[str], read: int) -> CoxPro
         phase=SIZES,
         rounds=0,
         names=packed(names),
+        labels=packed(labels),
         event_level=packed(event_level),
         unit=FIRST_UNIT,
         heaviness=1.0,
@@ -123,6 +130,7 @@ def fresh(names: Sequence[str], event_level: Sequence[str], read: int) -> CoxPro
         halvings=0,
         stalled=0,
         counts=np.zeros(4),
+        present=column,
         left_out=np.zeros(read + 1),
         loglik=0.0,
         score=column,

@@ -50,6 +50,7 @@ def from_sizes(state: CoxProgress, totals: Arrays) -> CoxProgress:
         sizes=columns,
         basis=np.diag(1.0 / columns),
         counts=counts,
+        present=np.rint(totals["present"] * state.unit),
         left_out=np.rint(totals["left_out"] * state.unit),
     )
 

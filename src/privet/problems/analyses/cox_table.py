@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,10 @@ from .cox_state import TREND, CoxProgress
 from .cox_step import penalised
 from .follow_up import counts_by_column
 from .frame import FloatArray
+from .glm_table import FEW_SITES, wald_test
 from .survival_curve import NORMAL_QUANTILE
 from .texts import unpacked
 
-FEW_SITES = 20
 FEW_EVENTS = 10
 """Events a column; with fewer, estimates are biased away from 0 (Peduzzi and others, 1995)."""
 
@@ -28,56 +28,111 @@ def cox_table(state: CoxProgress, columns: Sequence[str]) -> dict[str, Any]:
     84, 1989, 1074-1078), and ``cluster``, I^-1 (sum_s U_s U_s') I^-1 over sites, without
     small-sample factors. ``z``, ``p`` and ``ci95`` are of the first. What is not defined is None.
     """
-    from scipy.stats import norm
-
-    basis = state.basis
-    coefficients = basis @ state.gamma
-    inverse = np.asarray(np.linalg.inv(state.information), np.float64)
-    cov = basis @ inverse @ basis.T
+    coefficients = state.basis @ state.gamma
+    covariances, notes = _covariances(state)
     rows, events, strata, sites = (int(count) for count in state.counts)
-    se = np.sqrt(np.diag(cov))
-    z = coefficients / se
-    reach = NORMAL_QUANTILE * se
-    ends = np.stack([coefficients - reach, coefficients + reach], axis=1)
-    robust = _sandwich(basis @ inverse, state.meat)
-    cluster = _sandwich(basis @ inverse, state.cluster) if sites > 1 else np.full_like(se, np.nan)
-    with np.errstate(over="ignore"):
-        ratio, ratio_ends = np.exp(coefficients), np.exp(ends)
     named = unpacked(state.event_level)
     terms = unpacked(state.names)
-    # The weights' unit w is in log D of each death: it leaves the likelihood by W log w.
-    shift = float(state.trend[0, 0]) * float(np.log(state.heaviness))
+    shift = _weight_unit(state)
     return {
         "event_level": named[0] if named else "1",
         "n": rows,
         "events": events,
+        "sites": sites,
         "num_strata": strata,
-        "num_sites": sites,
-        "left_out": counts_by_column(columns, state.left_out),
         "terms": terms,
         "short_terms": [short_name(term) for term in terms],
         "coef": coefficients.tolist(),
-        "se": {
-            "nonrobust": se.tolist(),
-            "robust": _numbers(robust),
-            "cluster": _numbers(cluster),
+        "se": {kind: _numbers(np.sqrt(np.diag(one))) for kind, one in covariances.items()},
+        "cov": covariances["nonrobust"].tolist(),
+        "cov_robust": {
+            kind: [_numbers(row) for row in one]
+            for kind, one in covariances.items()
+            if kind != "nonrobust"
         },
-        "cov": cov.tolist(),
-        "z": z.tolist(),
-        "p": (2.0 * norm.sf(np.abs(z))).tolist(),
-        "ci95": ends.tolist(),
-        "ratio": _numbers(ratio),
-        "ratio_ci95": [_numbers(pair) for pair in ratio_ends],
+        **_normal(coefficients, np.sqrt(np.diag(covariances["nonrobust"]))),
         "loglik": state.loglik - shift,
         "null_loglik": state.null_loglik - shift,
         "aic": 2.0 * len(terms) - 2.0 * (state.loglik - shift),
         **_overall(state),
+        "tests": _joint_tests(state, coefficients, covariances),
         "concordance": _concordance(state),
         "pairs": [int(count) for count in state.pairs],
-        "ph_test": ph_tests(state, inverse),
+        "ph_test": ph_tests(state),
         "rounds": state.rounds,
-        "notes": _notes(state),
+        "left_out": counts_by_column(columns, state.left_out),
+        "notes": [*notes, *_few_events(state)],
     }
+
+
+def _covariances(state: CoxProgress) -> tuple[dict[str, FloatArray], list[str]]:
+    """Return the covariances by kind, and what is to be said of them.
+
+    The score of a column that varies at one site alone is 0 there at the estimate, so it has no
+    error clustered by site.
+    """
+    inverse = np.asarray(np.linalg.inv(state.information), np.float64)
+    bread = state.basis @ inverse
+    found = {"nonrobust": bread @ state.basis.T}
+    if state.slope.any():
+        return found, ["robust errors of penalised estimates are not given"]
+    alone = state.present < 2.0
+    cluster = bread @ state.cluster @ bread.T
+    found["robust"] = bread @ state.meat @ bread.T
+    found["cluster"] = np.where(alone[:, None] | alone[None, :], np.nan, cluster)
+    notes = []
+    sites = int(state.counts[3])
+    if sites < FEW_SITES:
+        notes.append(
+            f"errors clustered by {sites} sites are too small as a rule; "
+            f"{FEW_SITES} sites or more are needed"
+        )
+    if alone.any():
+        names = np.array(unpacked(state.names))[alone]
+        notes.append(f"no errors clustered by site: {', '.join(names[:20])} (vary at one site)")
+    return found, notes
+
+
+def _normal(coefficients: FloatArray, errors: FloatArray) -> dict[str, Any]:
+    from scipy.stats import norm
+
+    z = coefficients / errors
+    reach = NORMAL_QUANTILE * errors
+    ends = np.stack([coefficients - reach, coefficients + reach], axis=1)
+    with np.errstate(over="ignore"):
+        ratio, ratio_ends = np.exp(coefficients), np.exp(ends)
+    return {
+        "z": z.tolist(),
+        "p": (2.0 * norm.sf(np.abs(z))).tolist(),
+        "ci95": ends.tolist(),
+        "ratio_name": "hazard ratio",
+        "ratio": _numbers(ratio),
+        "ratio_ci95": [_numbers(pair) for pair in ratio_ends],
+    }
+
+
+def _joint_tests(
+    state: CoxProgress, coefficients: FloatArray, covariances: Mapping[str, FloatArray]
+) -> dict[str, Any]:
+    """Return Wald's test of every term of two columns or more, by kind of error.
+
+    The sites' scores add up to 0, so errors clustered by site test fewer columns than sites.
+    """
+    labels = unpacked(state.labels)
+    tests: dict[str, Any] = {}
+    for term in dict.fromkeys(labels):
+        places = [place for place, label in enumerate(labels) if label == term]
+        if len(places) < 2:
+            continue
+        kinds = [kind for kind in covariances if kind != "cluster" or state.counts[3] > len(places)]
+        found = {kind: wald_test(coefficients, covariances[kind], places) for kind in kinds}
+        tests[term] = {kind: test for kind, test in found.items() if test is not None}
+    return tests
+
+
+def _weight_unit(state: CoxProgress) -> float:
+    """Return what the weights' unit w adds to the state's likelihoods: log w for each death."""
+    return float(state.trend[0, 0]) * float(np.log(state.heaviness))
 
 
 def short_name(term: str) -> str:
@@ -96,7 +151,10 @@ def _overall(state: CoxProgress) -> dict[str, Any]:
     if state.slope.any():
         high = penalised(high, state.information)
         low = penalised(low, state.null_information)
-        found["penalised_rise"] = high - low
+        # On the scale of the columns, x = basis^-T z.
+        turned = np.linalg.slogdet(state.basis)[1] + _weight_unit(state)
+        found["penalised_loglik"] = float(high - turned)
+        found["null_penalised_loglik"] = float(low - turned)
     ratio = 2.0 * (high - low)
     wald = float(state.gamma @ state.information @ state.gamma)
     score = float(state.null_score @ np.linalg.solve(state.null_information, state.null_score))
@@ -105,7 +163,7 @@ def _overall(state: CoxProgress) -> dict[str, Any]:
     return found
 
 
-def ph_tests(state: CoxProgress, inverse: FloatArray) -> dict[str, Any]:
+def ph_tests(state: CoxProgress) -> dict[str, Any]:
     """Return tests of proportional hazards against time and its logarithm.
 
     With g centred over deaths, s = sum_k w_k g_k r_k of Schoenfeld's residuals r, V = I^-1 and d
@@ -116,6 +174,7 @@ def ph_tests(state: CoxProgress, inverse: FloatArray) -> dict[str, Any]:
     """
     from scipy.stats import chi2
 
+    inverse = np.asarray(np.linalg.inv(state.information), np.float64)
     found: dict[str, Any] = {}
     for name, numbers in zip(("identity", "log"), state.trend, strict=True):
         weight, first, second, at_zero = numbers[:TREND]
@@ -143,25 +202,15 @@ def _concordance(state: CoxProgress) -> float | None:
     return float((concordant + tied / 2.0) / every) if every else None
 
 
-def _sandwich(bread: FloatArray, meat: FloatArray) -> FloatArray:
-    return np.asarray(np.sqrt(np.einsum("ij,jk,ik->i", bread, meat, bread)), np.float64)
-
-
 def _numbers(values: FloatArray) -> list[float | None]:
     return [float(value) if np.isfinite(value) else None for value in values]
 
 
-def _notes(state: CoxProgress) -> list[str]:
-    _, events, _, sites = state.counts
-    notes = []
-    if sites < FEW_SITES:
-        notes.append(
-            f"errors clustered by site are of {int(sites)} sites: below {FEW_SITES} they are too "
-            "small more often than not"
-        )
-    if events < FEW_EVENTS * len(state.gamma):
-        notes.append(
-            f"{int(events)} events for {len(state.gamma)} columns: below {FEW_EVENTS} for each, "
-            "estimates are biased away from 0; firth = true, or fewer columns, is a way out"
-        )
-    return notes
+def _few_events(state: CoxProgress) -> list[str]:
+    events, width = int(state.counts[1]), len(state.gamma)
+    if events >= FEW_EVENTS * width:
+        return []
+    return [
+        f"{events} events for {width} columns: below {FEW_EVENTS} for each, estimates are biased "
+        "away from 0; firth = true, or fewer columns, is a way out"
+    ]

@@ -132,9 +132,8 @@ def own_strata(frame: Frame, name: str, key: str) -> Codes:
 
 
 def counts_by_column(columns: Sequence[str], counts: FloatArray) -> dict[str, int]:
-    """Return counts of rows that are left out, of all and by column, without those of 0."""
-    named = zip(("", *columns), counts, strict=True)
-    return {name: int(count) for name, count in named if count or not name}
+    """Return counts of rows that are left out, of all ("") and by column."""
+    return {name: int(count) for name, count in zip(("", *columns), counts, strict=True)}
 
 
 def _times(frame: Frame, name: str, key: str) -> FloatArray:

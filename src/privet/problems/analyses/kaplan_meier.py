@@ -235,7 +235,8 @@ class KaplanMeier(Analysis[CurvesState]):
             restriction=self.restriction,
         )
         return {
-            "algorithm": self.name,
+            "format": 1,
+            "kind": self.name,
             "time": self.time_column,
             "event": self.event_column,
             "event_level": named[0] if named else "1",

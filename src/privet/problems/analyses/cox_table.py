@@ -73,7 +73,8 @@ def _covariances(state: CoxProgress) -> tuple[dict[str, FloatArray], list[str]]:
     """
     inverse = np.asarray(np.linalg.inv(state.information), np.float64)
     bread = state.basis @ inverse
-    found = {"nonrobust": bread @ state.basis.T}
+    nonrobust = bread @ state.basis.T
+    found = {"nonrobust": (nonrobust + nonrobust.T) / 2.0}
     if state.slope.any():
         return found, ["robust errors of penalised estimates are not given"]
     alone = state.present < 2.0

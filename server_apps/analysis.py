@@ -58,7 +58,7 @@ class FinishedAnalysis(Finished):
         """Return what is told of the run at its end, by label."""
         table = self.result.table
         told = {"rounds": f"{self.summary['rounds']} (stopped by {self.summary['stopped']})"}
-        told["sites"] = ", ".join(table["sites"])
+        told["sites"] = ", ".join(table["site_names"])
         if table["sites_away"]:
             told["away, and not in the table"] = ", ".join(table["sites_away"])
         told["bytes up"] = f"{self.summary['bytes-up']:,}"
@@ -183,5 +183,5 @@ def _with_names(table: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, A
     """Return a table with the ids of the sites that rows were dealt to, in place of numbers."""
     if not names:
         return dict(table)
-    sites = {key: [names[int(one)] for one in table[key]] for key in ("sites", "sites_away")}
+    sites = {key: [names[int(one)] for one in table[key]] for key in ("site_names", "sites_away")}
     return {**table, **sites}

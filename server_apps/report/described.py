@@ -19,7 +19,7 @@ _SHOWN = 12
 
 def described_page(table: Mapping[str, Any]) -> str:
     """Return the page of a described table as HTML."""
-    sites = table["sites"]
+    sites = table["site_names"]
     away = table.get("sites_away", [])
     body = [
         f"<h1>{_count(table['rows'])} rows of {len(sites)} sites</h1>",
@@ -80,7 +80,7 @@ def _details(table: Mapping[str, Any]) -> Iterator[str]:
             yield _histogram(column["histogram"])
         elif column["kind"] == "categories":
             yield _bars(column)
-        yield f'<div class="aside">{_by_site(table["sites"], column)}</div></div>'
+        yield f'<div class="aside">{_by_site(table["site_names"], column)}</div></div>'
 
 
 def _histogram(histogram: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ def regression_page(table: Mapping[str, Any]) -> str:
     away = table.get("sites_away", [])
     body = [
         f"<h1>{text(_title(table))}</h1>",
-        f'<p class="soft">{table["n"]:,} rows of {len(table["sites"])} sites: '
+        f'<p class="soft">{table["n"]:,} rows of {len(table["site_names"])} sites: '
         f"{text(', '.join(table['sites']))}</p>",
     ]
     if away:

@@ -163,10 +163,21 @@ class AnalysisResult(PrivetResult):
         As it is written to ``table.json``: JSON types, flat.
     complete : bool
         Whether the analysis ended, with every enrolled site's sums in the table.
+    fitted
+        The table by the names that users of statsmodels and lifelines know, which this result has
+        as well (`GlmResult`, `CoxResult`, `KaplanMeierResult`); None of a description.
     """
 
     table: dict[str, Any] = field(default_factory=dict)
     complete: bool = False
+    fitted: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the fitted model has by this name, such as ``params`` or ``summary``."""
+        fitted = self.__dict__.get("fitted")
+        if fitted is None or name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__} has no {name!r}")
+        return getattr(fitted, name)
 
 
 class _Done(Observer):
@@ -208,6 +219,18 @@ class AnalysisStrategy(PrimalDualStrategy):
         )
     }
     no_asynchrony: ClassVar[str] = "its sums are those of one round"
+
+    def __init__(self, *placed: Any, **arguments: Any) -> None:
+        if len(placed) > len(self.positional):
+            raise TypeError(
+                f"{type(self).__name__} takes {len(self.positional)} arguments by their place"
+            )
+        super().__init__(**dict(zip(self.positional, placed, strict=False)), **arguments)
+
+    @staticmethod
+    def fitted(table: Mapping[str, Any]) -> Any:
+        """Return a table as users of other libraries read it; None where there is no such class."""
+        return None
 
     @property
     def length(self) -> int:
@@ -272,6 +295,7 @@ class AnalysisStrategy(PrimalDualStrategy):
         result.complete = is_complete(self.run)
         if len(self.run.session.state.positions):
             result.table = self.table()
+            result.fitted = self.fitted(result.table)
         return result
 
     def table(self) -> dict[str, Any]:
@@ -283,7 +307,8 @@ class AnalysisStrategy(PrimalDualStrategy):
             **half.table(self.run.session.state),
             "analysis": self.algorithm,
             "complete": is_complete(self.run),
-            "sites": names,
+            "sites": len(names),
+            "site_names": names,
             "sites_away": away,
         }
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from privet.client_apps.analyses.cox import Agent
+from privet.problems.analyses.cox_result import CoxResult
 
 from .base import AnalysisServer, AnalysisStrategy
 
@@ -31,3 +33,8 @@ class Cox(AnalysisStrategy):
     algorithm: ClassVar[str] = Agent.name
     settings: ClassVar[tuple[type, ...]] = (Agent,)
     server_half: ClassVar[Any] = Server
+
+    @staticmethod
+    def fitted(table: Mapping[str, Any]) -> CoxResult:
+        """Return the table as a `CoxResult`."""
+        return CoxResult(table)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from privet.client_apps.analyses.glm import Agent
+from privet.problems.analyses.glm_result import GlmResult
 
 from .base import AnalysisServer, AnalysisStrategy
 
@@ -32,3 +34,8 @@ class GLM(AnalysisStrategy):
     settings: ClassVar[tuple[type, ...]] = (Agent,)
     server_half: ClassVar[Any] = Server
     positional = ("formula",)
+
+    @staticmethod
+    def fitted(table: Mapping[str, Any]) -> GlmResult:
+        """Return the table as a `GlmResult`."""
+        return GlmResult(table)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from privet.client_apps.analyses.kaplan_meier import Agent
+from privet.problems.analyses.kaplan_meier_result import KaplanMeierResult
 
 from .base import AnalysisServer, AnalysisStrategy
 
@@ -28,3 +30,8 @@ class KaplanMeier(AnalysisStrategy):
     algorithm: ClassVar[str] = Agent.name
     settings: ClassVar[tuple[type, ...]] = (Agent,)
     server_half: ClassVar[Any] = Server
+
+    @staticmethod
+    def fitted(table: Mapping[str, Any]) -> KaplanMeierResult:
+        """Return the table as a `KaplanMeierResult`."""
+        return KaplanMeierResult(table)

@@ -78,7 +78,7 @@ def test_a_deployed_regression_is_that_of_the_pooled_rows(tmp_path: Path, secure
     errors = np.array(known["se"]["nonrobust"])
     coef = np.array(table["coef"])[places]
     assert table["complete"]
-    assert table["sites"] == ["hill", "north", "south", "west"]
+    assert table["site_names"] == ["hill", "north", "south", "west"]
     assert (abs(coef - known["coef"]) <= 1e-8 * np.maximum(abs(coef), errors)).all()
     for kind, expected in known["se"].items():
         np.testing.assert_allclose(np.array(table["se"][kind])[places], expected, rtol=1e-6)

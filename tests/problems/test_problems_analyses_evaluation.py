@@ -11,9 +11,9 @@ from sklearn.metrics import brier_score_loss, roc_auc_score
 from privet.problems.analyses.evaluation import Evaluation
 from privet.problems.analyses.frame import AnalysisError
 from privet.problems.analyses.glm import Glm
+from support.analysis_sites import fitted
 from support.patients_of_sites import patients
 from support.pooled import pooled
-from support.sites import fitted
 
 FORMULA = "died ~ age + bmi + sex"
 

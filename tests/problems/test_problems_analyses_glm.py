@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from privet.problems.analyses.glm import Glm
-from support.sites import TABLES, fitted, table_of
+from support.analysis_sites import TABLES, fitted, table_of
 
 WORKED = {
     "glm-binomial-1": Glm(formula="died ~ age + sex + bmi + crp + smoker"),

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from privet.problems.analyses.frame import AnalysisError
 from privet.problems.analyses.glm import Glm
+from support.analysis_sites import dealt, fitted, play
 from support.patients_of_sites import patients
 from support.pooled import pooled
-from support.sites import dealt, fitted, play
 
 Columns = dict[str, Any]
 

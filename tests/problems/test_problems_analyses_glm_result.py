@@ -16,8 +16,8 @@ from scipy.stats import norm
 from privet.problems.analyses.frame import AnalysisError
 from privet.problems.analyses.glm import Glm
 from privet.problems.analyses.glm_result import GlmResult
+from support.analysis_sites import TABLES, fitted, table_of
 from support.patients_of_sites import patients
-from support.sites import TABLES, fitted, table_of
 
 
 @pytest.fixture(scope="module")

@@ -135,7 +135,7 @@ def disagreements(table: Mapping[str, Any]) -> list[str]:
     A unit is a guess: a site's mean is away from all others', which are alike, by a known factor.
     """
     lines: list[str] = []
-    sites = table.get("sites", [])
+    sites = table.get("site_names", [])
     for name, column in table["columns"].items():
         lines += _of_lacking(name, column, sites)
         if column["kind"] == "numbers":

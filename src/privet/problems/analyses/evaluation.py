@@ -13,6 +13,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from privet.kernel import Told
+
 from .analysis import Analysis, Arrays, Progress, Shapes
 from .family import FAMILIES
 from .frame import AnalysisError, FloatArray, Frame, Levels
@@ -160,6 +162,12 @@ class Evaluation(Analysis[EvaluationProgress]):
     def sums(self, frame: Frame, levels: Levels) -> EvaluationSums:
         """Return what a site sums of its complete cases (raises ``AnalysisError``)."""
         return EvaluationSums(self._model.sums(frame, levels), self.bins)
+
+    def guarded(self, sums: Any, least: int) -> Any:
+        """Refuse: counts by the linear predictor's parts are of few records."""
+        raise AnalysisError(
+            f"min-cell = {least}: an evaluation counts records in narrow parts", Told.SMALL_CELL
+        )
 
     def begin(self, levels: Levels) -> EvaluationProgress:
         """Return the state before the first round (raises ``AnalysisError``)."""

@@ -24,12 +24,19 @@ class Agent(AnalysisAgent):
         "binomial", "distribution of the outcome, with its canonical link", choices=FAMILIES
     )
     formula: str = setting(
-        "", "outcome and terms, such as died ~ age + C(smoker, ref='never') + sex:bmi + log(crp)"
+        "",
+        "outcome and terms, such as died ~ age + C(smoker, ref='never') + sex:bmi + log(crp); "
+        "where it may be empty, all other columns",
     )
-    exposure_column: str = setting("", "column whose logarithm is added to the linear predictor")
-    offset_column: str = setting("", "column that is added to the linear predictor as it is")
+    exposure_column: str = setting(
+        "", "column whose logarithm is added to the linear predictor; empty: none"
+    )
+    offset_column: str = setting(
+        "", "column that is added to the linear predictor as it is; empty: none"
+    )
     weight_column: str = setting(
-        "", "column of weights: the variance of a row's outcome is divided by its weight"
+        "",
+        "column of weights: the variance of a row's outcome is divided by its weight; empty: none",
     )
     firth: bool = setting(
         False, "add Firth's penalty, which gives separated outcomes finite estimates"

@@ -14,9 +14,11 @@ class SurvivalTimes:
 
     topic: ClassVar[str] = "Analyses"
 
-    time_column: str = setting("", "column of the times until the event, or until censoring")
+    time_column: str = setting(
+        "", "column of the times until the event, or until censoring; not empty"
+    )
     event_column: str = setting(
-        "", "column that says whether the event was seen: 1 and 0, or two categories"
+        "", "column that says whether the event was seen, 1 and 0 or two categories; not empty"
     )
     entry_column: str = setting(
         "", "column of the times from which a row is observed (left truncation); empty for none"

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from privet.core.format import number, text
-from privet.problems.analyses.description_table import QUANTILES, disagreements
+from privet.problems.analyses.description_state import QUANTILES
+from privet.problems.analyses.description_table import disagreements
 
 from .document import document
 

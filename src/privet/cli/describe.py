@@ -110,7 +110,7 @@ def _show(table: dict[str, Any], lines: list[str]) -> None:
         numbers = [column.get("mean"), column.get("sd"), quantiles.get("0.5")]
         cells = ["" if one is None else f"{one:.6g}" for one in numbers]
         shown.add_row(name, f"{column['n']}", f"{column['missing']}", *cells, ends)
-    console.print(f"{table['rows']} rows of {len(table['sites'])} sites")
+    console.print(f"{table['rows']} rows of {table['sites']} sites")
     console.print(shown)
     for line in lines:
         console.print(line, soft_wrap=True)

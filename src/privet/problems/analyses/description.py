@@ -26,80 +26,16 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .analysis import Analysis, Arrays, Progress, Shapes
-from .description_table import QUANTILES, described_table
+from .analysis import Analysis, Arrays, Shapes
+from .description_state import EDGES, PARTS, QUANTILES, SMALLEST, Described
+from .description_table import described_table
 from .frame import FloatArray, Frame, Levels
 from .glm_state import packed
 from .small_cells import carried, hidden, is_rare
 
-PARTS = 64
-"""Into how many parts a round divides the interval of a quantile, and the range of a column."""
 ROUNDS = 4
-_LOW, _HIGH = -40, 60
-_POWERS = 2.0 ** np.arange(_LOW, _HIGH + 1)
-EDGES: FloatArray = np.concatenate([-_POWERS[::-1], [0.0], _POWERS])
-"""Public edges: 0, and the powers of two from 2^-40 to 2^60 with both signs."""
 _START = float(2**20)
 _KINDS = ("values", "missing", "other")
-
-
-@dataclass(slots=True)
-class Described(Progress):
-    """What is known of the columns; C are those of numbers, K all categories one after the other.
-
-    Attributes
-    ----------
-    phase : int
-        Rounds that were summed.
-    rows : float
-        Of all sites.
-    counts : array (columns, 3)
-        Values, missing values, and values of another kind or in a table without the column.
-    cells, hidden : array (K,)
-        How many rows have a category, and at how many sites that is hidden.
-    least : float
-        Sum over the sites of how many values, at most, a histogram may have moved past an edge.
-    coarse : array (C, len(EDGES) + 1)
-    unit : array (C,)
-        The power of two that numbers are divided by.
-    mean, square : array (C,)
-        In these units.
-    low, high : array (C,)
-        Public edges between which all numbers lie.
-    bins : array (C, PARTS)
-        Between them.
-    left, right : array (C, Q)
-        The interval of each quantile.
-    below : array (C, Q)
-        The numbers below it.
-    site_counts, site_cells, site_hidden, site_sums, site_squares : array (sites, ...)
-        Those of each site, in the clear; without rows where sums are masked.
-    levels : uint8 array
-        The agreed columns as JSON.
-    """
-
-    phase: int
-    rows: float
-    least: float
-    counts: FloatArray
-    cells: FloatArray
-    hidden: FloatArray
-    coarse: FloatArray
-    unit: FloatArray
-    mean: FloatArray
-    square: FloatArray
-    low: FloatArray
-    high: FloatArray
-    bins: FloatArray
-    left: FloatArray
-    right: FloatArray
-    below: FloatArray
-    site_counts: FloatArray
-    site_cells: FloatArray
-    site_hidden: FloatArray
-    site_sums: FloatArray
-    site_squares: FloatArray
-    levels: NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -220,7 +156,7 @@ def _first(state: Described, sums: Mapping[str, FloatArray]) -> Described:
         filled.any(axis=1), filled.shape[1] - 1 - filled[:, ::-1].argmax(axis=1), len(EDGES) // 2
     )
     low, high = known[first], known[last + 1]
-    unit = np.maximum(np.maximum(abs(low), abs(high)), _POWERS[0])
+    unit = np.maximum(np.maximum(abs(low), abs(high)), SMALLEST)
     places, below = _places(coarse, coarse.sum(axis=1))
     return replace(
         state,

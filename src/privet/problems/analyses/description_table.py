@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from .description_state import QUANTILES, Described
 from .frame import FloatArray, Levels
-
-if TYPE_CHECKING:
-    from .description import Described
-
-QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""The quantiles that a description has."""
 
 
 def described_table(state: Described, levels: Levels) -> dict[str, Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from privet.analyses.analysis import Analysis
+from privet.analyses.cox import CoxAnalysis
 from privet.core.key import same, setting
 from privet.data.frames import FrameSettings
-from privet.problems.analyses.analysis import Analysis
-from privet.problems.analyses.cox import Cox
 
 from .glm import Agent as GlmAgent
 from .half import AnalysisAgent
@@ -29,7 +29,7 @@ class Agent(SurvivalTimes, AnalysisAgent):
     id_column: str = same(FrameSettings, "id_column")
 
     def _analysis(self) -> Analysis[Any]:
-        return Cox(
+        return CoxAnalysis(
             self.time_column,
             self.event_column,
             self.entry_column,

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 from flwr.app import Context
 
 from privet.agents.half import Arrays, Local, Streams
+from privet.analyses.analysis import Analysis
+from privet.analyses.description import DescribeAnalysis
 from privet.core.key import same, setting
 from privet.data.analysed import NoisedTable
 from privet.data.context import agreed_encoding
 from privet.kernel import Facts, Problem, Records, Relation, Release
 from privet.kernel.programs.statistics import Statistics
-from privet.problems.analyses.analysis import Analysis
-from privet.problems.analyses.description import Describe
 
 from ..gradient_agents import ClippedGradients, GradientAgent
 from .half import AnalysisAgent
@@ -64,7 +64,7 @@ class Agent(AnalysisAgent):
         return Statistics(CLIP, self.relation)
 
     def _analysis(self) -> Analysis[Any]:
-        return Describe(self.only)
+        return DescribeAnalysis(self.only)
 
     def noised_release(self, facts: Facts, round_: int) -> Release:
         """Return the release of the one sum."""

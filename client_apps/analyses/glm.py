@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from privet.analyses.analysis import Analysis
+from privet.analyses.family import FAMILIES
+from privet.analyses.glm import Glm
 from privet.core.key import setting
-from privet.problems.analyses.analysis import Analysis
-from privet.problems.analyses.family import FAMILIES
-from privet.problems.analyses.glm import Glm
 
 from .half import AnalysisAgent
 

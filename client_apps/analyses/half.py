@@ -12,11 +12,11 @@ from flwr.app import Context
 from privet.agents.guard import node_rules
 from privet.agents.half import Arrays, Half, Local, Streams
 from privet.agents.terms import MessageTerms
+from privet.analyses.analysis import Analysis
 from privet.core.key import same
 from privet.data.analysed import AnalysedTable
 from privet.data.context import agreed_encoding
 from privet.kernel import Problem, Records
-from privet.problems.analyses.analysis import Analysis
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from privet.analyses.analysis import Analysis
+from privet.analyses.kaplan_meier import KaplanMeierAnalysis
 from privet.core.key import setting
-from privet.problems.analyses.analysis import Analysis
-from privet.problems.analyses.kaplan_meier import KaplanMeier
 
 from .half import AnalysisAgent
 from .survival_times import SurvivalTimes
@@ -32,7 +32,7 @@ class Agent(SurvivalTimes, AnalysisAgent):
     )
 
     def _analysis(self) -> Analysis[Any]:
-        return KaplanMeier(
+        return KaplanMeierAnalysis(
             self.time_column,
             self.event_column,
             self.entry_column,

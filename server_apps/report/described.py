@@ -7,9 +7,9 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from privet.analyses.description_state import QUANTILES
+from privet.analyses.description_table import disagreements
 from privet.core.format import number, text
-from privet.problems.analyses.description_state import QUANTILES
-from privet.problems.analyses.description_table import disagreements
 
 from .document import document
 

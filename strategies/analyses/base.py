@@ -16,14 +16,14 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 from flwr.serverapp import Grid
 
+from privet.analyses.analysis import Analysis, Progress
+from privet.analyses.frame import AnalysisError, Levels
 from privet.client_apps.analyses.half import AnalysisAgent
 from privet.core import ConfigError, RunError
 from privet.core.key import Config
 from privet.data.agreement import Agreement
 from privet.data.analysed import AnalysedTable, levels_of
 from privet.data.meaning import Meaning
-from privet.problems.analyses.analysis import Analysis, Progress
-from privet.problems.analyses.frame import AnalysisError, Levels
 from privet.rounds import Observer, Round, Run
 from privet.rounds.account import PrivetResult
 from privet.rounds.flower.base import PrimalDualStrategy

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from privet.analyses.cox_result import CoxResult
 from privet.client_apps.analyses.cox import Agent
-from privet.problems.analyses.cox_result import CoxResult
 
 from .base import AnalysisServer, AnalysisStrategy
 
@@ -23,7 +23,7 @@ class Cox(AnalysisStrategy):
     """The Cox model of the pooled rows, stratified by site.
 
     Newton's method on the sum of the sites' partial likelihoods, which ends where the pooled rows'
-    estimate with strata = site is (`privet.problems.analyses.cox`).
+    estimate with strata = site is (`privet.analyses.cox`).
 
     Who is summed when some are absent: the sites of a round; if others reply than before, the
     analysis begins again with them.

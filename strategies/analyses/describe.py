@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from privet.agents.terms import PrivacyTerms
+from privet.analyses.noised_description import NoisedLayout
 from privet.client_apps.analyses.describe import CLIP, Agent
 from privet.client_apps.analyses.half import AnalysisAgent
 from privet.core import ConfigError
 from privet.core.key import Config
 from privet.data.agreement import Agreement
 from privet.data.analysed import AnalysedTable, NoisedTable, noised_layout
-from privet.problems.analyses.noised_description import NoisedLayout
 from privet.rounds.half import HalfState, ServerHalf, Turn, Vector
 from privet.rounds.uploads import Sums
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from privet.analyses.glm_result import GlmResult
 from privet.client_apps.analyses.glm import Agent
-from privet.problems.analyses.glm_result import GlmResult
 
 from .base import AnalysisServer, AnalysisStrategy
 
@@ -23,7 +23,7 @@ class GLM(AnalysisStrategy):
     """The regression table of the pooled rows: logistic, Poisson or Gaussian.
 
     Newton's method on the sums of the sites' scores and information matrices, which ends where the
-    pooled rows' estimate is (`privet.problems.analyses.glm`).
+    pooled rows' estimate is (`privet.analyses.glm`).
 
     Who is summed when some are absent: the sites of a round; if others reply than before, the
     analysis begins again with them.

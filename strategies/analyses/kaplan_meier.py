@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from privet.analyses.kaplan_meier_result import KaplanMeierResult
 from privet.client_apps.analyses.kaplan_meier import Agent
-from privet.problems.analyses.kaplan_meier_result import KaplanMeierResult
 
 from .base import AnalysisServer, AnalysisStrategy
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from privet.problems.analyses.analysis import Analysis
-from privet.problems.analyses.frame import Frame
+from privet.analyses.analysis import Analysis
+from privet.analyses.frame import Frame
 
 TABLES = Path(__file__).parents[1] / "data" / "inference"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from privet.problems.analyses.frame import Frame
+from privet.analyses.frame import Frame
 
 INFERENCE = Path(__file__).parents[1] / "data" / "inference"
 

@@ -16,6 +16,7 @@ from support.paths import ROOT
 ROOMS = (
     "core",
     "problems",
+    "analyses",
     "kernel",
     "wire",
     "data",

@@ -38,9 +38,9 @@ def describe(
 ) -> None:
     """Describe the columns of several sites' tables by sums: counts, missing values, means,
     deviations, quantiles, categories, and what the sites disagree about."""
+    from privet.analyses.description_table import disagreements
     from privet.core import ConfigError
     from privet.data.described_schema import schema_of
-    from privet.problems.analyses.description_table import disagreements
     from privet.server_apps.analysis import TABLE
     from privet.sim.logs import plain, quiet
 

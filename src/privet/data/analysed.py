@@ -8,13 +8,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from privet.analyses.analysis import Analysis, Arrays, SiteSums
+from privet.analyses.frame import AnalysisError, Frame, Levels
+from privet.analyses.noised_description import NoisedLayout
 from privet.core import ConfigError
 from privet.kernel import Told
 from privet.kernel.analysis_rules import NO_RULES, AnalysisRules
 from privet.kernel.records import FloatArray, RowIndex
-from privet.problems.analyses.analysis import Analysis, Arrays, Sums
-from privet.problems.analyses.frame import AnalysisError, Frame, Levels
-from privet.problems.analyses.noised_description import NoisedLayout
 
 from .dataset import DataError
 from .frames import Table
@@ -111,7 +111,7 @@ class AnalysedTable:
         return levels_of(self.meaning, self.analysis)
 
     @cached_property
-    def sums(self) -> Sums:
+    def sums(self) -> SiteSums:
         """What the site sums.
 
         Raises

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from privet.problems.analyses.description_table import ranges
+from privet.analyses.description_table import ranges
 
 from .dataset import DataError
 from .source_column import SourceColumn

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from privet.analyses.frame import Factor, Frame
 from privet.core import ConfigError
 from privet.core.key import read, same, setting
-from privet.problems.analyses.frame import Factor, Frame
 
 from .dataset import DataError, LabelArray
 from .held_out import by_id

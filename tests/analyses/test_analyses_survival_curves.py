@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privet.problems.analyses.follow_up import FollowUp
-from privet.problems.analyses.frame import AnalysisError, Frame
-from privet.problems.analyses.grid import GridTimes, merged_intervals
-from privet.problems.analyses.kaplan_meier import KaplanMeier
+from privet.analyses.follow_up import FollowUp
+from privet.analyses.frame import AnalysisError, Frame
+from privet.analyses.grid import GridTimes, merged_intervals
+from privet.analyses.kaplan_meier import KaplanMeierAnalysis
 from support.fake_sites import INFERENCE, dealt, federate, table_columns
 
 TIMES = {"time_column": "days", "event_column": "died"}
@@ -25,7 +25,7 @@ def survival_at(table, time, curve=0):
 def test_the_worked_table_has_the_pooled_curve_and_log_rank(rounded):
     worked = json.loads((INFERENCE / "cox-1.json").read_text())
     sites = dealt(table_columns(INFERENCE / "cox-1.csv"))
-    outcome = federate(KaplanMeier(**TIMES, group_column="sex"), sites, rounded=rounded)
+    outcome = federate(KaplanMeierAnalysis(**TIMES, group_column="sex"), sites, rounded=rounded)
     table = outcome.table
     assert outcome.rounds == 2
     for day, survival in zip(
@@ -44,7 +44,8 @@ def test_intervals_and_restricted_means_are_those_of_lifelines():
     # k = KaplanMeierFitter().fit(f.days, f.died); k.confidence_interval_.loc[500.0];
     # median_survival_times(k.confidence_interval_); restricted_mean_survival_time(k, 2335.0)
     table = federate(
-        KaplanMeier(**TIMES, group_column="sex"), dealt(table_columns(INFERENCE / "cox-1.csv"))
+        KaplanMeierAnalysis(**TIMES, group_column="sex"),
+        dealt(table_columns(INFERENCE / "cox-1.csv")),
     ).table
     place = np.searchsorted(table["time"][1], 500.0, side="right") - 1
     assert table["ci95"][1][place] == pytest.approx(
@@ -100,7 +101,7 @@ def test_any_table_over_any_sites_has_the_curve_and_tests_of_loops(rows):
     columns = {
         name: list(cells) for name, cells in zip(names, zip(*rows, strict=True), strict=True)
     }
-    analysis = KaplanMeier(**TIMES, entry_column="came", group_column="arm")
+    analysis = KaplanMeierAnalysis(**TIMES, entry_column="came", group_column="arm")
     frames = [Frame.of(part) for part in parts_by_site(columns)]
     table = federate(analysis, frames, rounded=True).table
     pooled = [row[:4] for row in rows]
@@ -130,7 +131,7 @@ def parts_by_site(columns):
 def test_the_variance_of_a_restricted_mean_is_that_of_greenwoods_covariances():
     rng = np.random.default_rng(3)
     columns = {"days": rng.integers(1, 12, 60), "died": rng.integers(0, 2, 60)}
-    table = federate(KaplanMeier(**TIMES, restriction=9.0), [Frame.of(columns)]).table
+    table = federate(KaplanMeierAnalysis(**TIMES, restriction=9.0), [Frame.of(columns)]).table
     times, survival, at_risk, died = (
         np.array(table[k][0]) for k in ("time", "survival", "at_risk", "died")
     )
@@ -150,7 +151,7 @@ def test_the_variance_of_a_restricted_mean_is_that_of_greenwoods_covariances():
 
 def test_later_times_are_censored_at_a_public_horizon_in_two_rounds_as_well():
     columns = {"days": [2, 5, 9, 9, 30], "died": [1, 1, 1, 0, 1]}
-    outcome = federate(KaplanMeier(**TIMES, horizon=9.0), [Frame.of(columns)])
+    outcome = federate(KaplanMeierAnalysis(**TIMES, horizon=9.0), [Frame.of(columns)])
     assert outcome.rounds == 2
     assert outcome.table["died"][0] == [1, 1, 1]
     assert outcome.table["censored"][0] == [0, 0, 2]
@@ -158,19 +159,19 @@ def test_later_times_are_censored_at_a_public_horizon_in_two_rounds_as_well():
 
 def test_times_that_are_not_on_the_grid_are_moved_up_and_counted():
     columns = {"months": [0.5, 1.0, 1.4, 2.0], "died": [1, 1, 1, 1]}
-    analysis = KaplanMeier(time_column="months", event_column="died")
+    analysis = KaplanMeierAnalysis(time_column="months", event_column="died")
     table = federate(analysis, [Frame.of(columns)]).table
     assert table["time"][0] == [1.0, 2.0]
     assert table["off_grid"] == 2
     assert "2 rows have times that are not on the grid of 1" in table["notes"][0]
-    fine = federate(KaplanMeier("months", "died", time_unit=0.1), [Frame.of(columns)]).table
+    fine = federate(KaplanMeierAnalysis("months", "died", time_unit=0.1), [Frame.of(columns)]).table
     assert fine["time"][0] == pytest.approx([0.5, 1.0, 1.4, 2.0])
     assert fine["off_grid"] == 0
 
 
 def test_missing_values_are_left_out_and_counted_by_column():
     columns = {"days": [2, None, 9, 4], "died": [1, 1, None, 0], "sex": ["F", None, "F", "M"]}
-    table = federate(KaplanMeier(**TIMES, group_column="sex"), [Frame.of(columns)]).table
+    table = federate(KaplanMeierAnalysis(**TIMES, group_column="sex"), [Frame.of(columns)]).table
     assert table["left_out"] == {"": 2, "days": 1, "died": 1, "sex": 1}
     assert table["n"] == 2
 
@@ -178,7 +179,7 @@ def test_missing_values_are_left_out_and_counted_by_column():
 def test_groups_of_numbers_are_matched_by_value_and_absent_ones_are_empty():
     one = Frame.of({"days": [2, 3], "died": [1, 0], "arm": [1, 1]})
     two = Frame.of({"days": [2, 3], "died": [1, 0], "arm": [2.0, 2.0]})
-    table = federate(KaplanMeier(**TIMES, group_column="arm"), [one, two]).table
+    table = federate(KaplanMeierAnalysis(**TIMES, group_column="arm"), [one, two]).table
     assert table["groups"] == ["", "1", "2"]
     assert table["group_n"] == [4, 2, 2]
     assert table["logrank_by_site"] == {"chi2": 0.0, "df": 0, "p": None}
@@ -199,20 +200,20 @@ def test_groups_of_numbers_are_matched_by_value_and_absent_ones_are_empty():
 )
 def test_what_cannot_be_used_is_one_line_that_names_the_column(columns, words):
     with pytest.raises(AnalysisError, match=words) as caught:
-        federate(KaplanMeier(**TIMES), [Frame.of(columns)])
+        federate(KaplanMeierAnalysis(**TIMES), [Frame.of(columns)])
     assert "\n" not in str(caught.value)
 
 
 def test_an_entry_after_the_end_is_refused():
     frame = Frame.of({"days": [3, 2], "died": [1, 1], "came": [0, 2]})
     with pytest.raises(AnalysisError, match="'came' is not before 'days'"):
-        federate(KaplanMeier(**TIMES, entry_column="came"), [frame])
+        federate(KaplanMeierAnalysis(**TIMES, entry_column="came"), [frame])
 
 
 def test_the_event_of_two_texts_is_the_last_one_or_the_one_named():
     frame = Frame.of({"days": [1, 2, 3], "died": ["dead", "living", "living"]})
-    assert federate(KaplanMeier(**TIMES), [frame]).table["events"] == 2
-    named = federate(KaplanMeier(**TIMES, event_level="dead"), [frame]).table
+    assert federate(KaplanMeierAnalysis(**TIMES), [frame]).table["events"] == 2
+    named = federate(KaplanMeierAnalysis(**TIMES, event_level="dead"), [frame]).table
     assert (named["events"], named["event_level"]) == (1, "dead")
 
 
@@ -244,7 +245,7 @@ def test_intervals_are_halves_of_a_public_tree_and_not_of_the_records():
 def test_a_site_with_min_cell_sends_no_small_count():
     rng = np.random.default_rng(0)
     columns = {"days": rng.integers(1, 200, 300), "died": rng.integers(0, 2, 300)}
-    analysis = KaplanMeier(**TIMES, horizon=200.0)
+    analysis = KaplanMeierAnalysis(**TIMES, horizon=200.0)
     outcome = federate(analysis, [Frame.of(columns)], of=lambda sums: sums.merged(5))
     for kind in (0, 1):
         counts = outcome.state.counts[kind]
@@ -262,6 +263,6 @@ def test_a_site_with_min_cell_sends_no_small_count():
 def test_min_cell_needs_a_public_horizon_and_enough_rows():
     frame = Frame.of({"days": [1, 2, 3], "died": [1, 0, 1]})
     with pytest.raises(AnalysisError, match="horizon: a node with min-cell"):
-        federate(KaplanMeier(**TIMES), [frame], of=lambda sums: sums.merged(5))
+        federate(KaplanMeierAnalysis(**TIMES), [frame], of=lambda sums: sums.merged(5))
     with pytest.raises(AnalysisError, match="fewer than 5 events"):
-        federate(KaplanMeier(**TIMES, horizon=9.0), [frame], of=lambda sums: sums.merged(5))
+        federate(KaplanMeierAnalysis(**TIMES, horizon=9.0), [frame], of=lambda sums: sums.merged(5))

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from privet.problems.analyses.cox import Cox
-from privet.problems.analyses.cox_result import CoxResult
-from privet.problems.analyses.frame import AnalysisError
-from privet.problems.analyses.kaplan_meier import KaplanMeier
-from privet.problems.analyses.kaplan_meier_result import KaplanMeierResult
+from privet.analyses.cox import CoxAnalysis
+from privet.analyses.cox_result import CoxResult
+from privet.analyses.frame import AnalysisError
+from privet.analyses.kaplan_meier import KaplanMeierAnalysis
+from privet.analyses.kaplan_meier_result import KaplanMeierResult
 from support.fake_sites import INFERENCE, dealt, federate, table_columns
 
 TIMES = {"time_column": "days", "event_column": "died"}
@@ -23,12 +23,12 @@ def sites():
 
 @pytest.fixture(scope="module")
 def cox(sites):
-    return federate(Cox(**TIMES, formula="age + bmi + crp + sex + smoker"), sites).table
+    return federate(CoxAnalysis(**TIMES, formula="age + bmi + crp + sex + smoker"), sites).table
 
 
 @pytest.fixture(scope="module")
 def curves(sites):
-    return federate(KaplanMeier(**TIMES, group_column="sex"), sites).table
+    return federate(KaplanMeierAnalysis(**TIMES, group_column="sex"), sites).table
 
 
 def test_a_cox_result_has_lifelines_names(cox):
@@ -90,7 +90,9 @@ def test_curves_have_lifelines_names(curves):
 
 
 def test_printed_curves_have_numbers_at_risk_below_and_a_dash_for_no_median(sites, capsys):
-    KaplanMeierResult(federate(KaplanMeier(**TIMES, horizon=300.0), sites).table).print_summary()
+    KaplanMeierResult(
+        federate(KaplanMeierAnalysis(**TIMES, horizon=300.0), sites).table
+    ).print_summary()
     lines = capsys.readouterr().out.splitlines()
     assert lines[3].split()[:4] == ["all", "800", lines[3].split()[2], "-"]
     assert lines[-1].split()[:2] == ["all", "800"]

@@ -30,7 +30,7 @@ from .sizes import UNITS
 
 
 @dataclass(frozen=True)
-class Cox(Analysis[CoxProgress]):
+class CoxAnalysis(Analysis[CoxProgress]):
     """A Cox model, stratified by site.
 
     Attributes
@@ -89,7 +89,7 @@ class Cox(Analysis[CoxProgress]):
             return ()
         return tuple(dict.fromkeys((*self._others, *self._read().columns)))
 
-    def over(self, names: Sequence[str]) -> Cox:
+    def over(self, names: Sequence[str]) -> CoxAnalysis:
         """Return the analysis with its formula written out, of a table with these columns."""
         if self.formula:
             return self

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from privet.problems.analyses.frame import AnalysisError
-from privet.problems.analyses.glm import Glm
-from privet.problems.analyses.glm_result import GlmResult
+from privet.analyses.frame import AnalysisError
+from privet.analyses.glm import Glm
+from privet.analyses.glm_result import GlmResult
 from support.analysis_sites import TABLES, fitted, table_of
 from support.patients_of_sites import patients
 

@@ -21,7 +21,7 @@ Arrays = Mapping[str, FloatArray]
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-class Sums(Protocol):
+class SiteSums(Protocol):
     """What a site has made of its rows for an analysis."""
 
     @property
@@ -98,7 +98,7 @@ class Analysis(ABC, Generic[P]):
         return tuple(name for name in used if name in frame.factors)
 
     @abstractmethod
-    def sums(self, frame: Frame, levels: Levels) -> Sums:
+    def sums(self, frame: Frame, levels: Levels) -> SiteSums:
         """Return what a site sums, of its rows and the agreed categories.
 
         Raises
@@ -108,7 +108,7 @@ class Analysis(ABC, Generic[P]):
         """
 
     @abstractmethod
-    def guarded(self, sums: Any, least: int) -> Sums:
+    def guarded(self, sums: Any, least: int) -> SiteSums:
         """Return what a site sums such that no cell of 1 to ``least`` - 1 records can be seen.
 
         Raises

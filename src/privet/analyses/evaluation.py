@@ -84,7 +84,7 @@ class EvaluationSums:
         return self.rows.left_out
 
     def statistics(self, point: Arrays) -> dict[str, FloatArray]:
-        """Return the sums that the point's phase asks for; see `Evaluation`."""
+        """Return the sums that the point's phase asks for; see `LinearEvaluation`."""
         phase = int(point["phase"])
         eta = self.rows.matrix @ point["coefficients"] + self.rows.offset
         outcome, unit = self.rows.outcome, float(point["unit"])
@@ -122,7 +122,7 @@ def _line_sums(scaled: FloatArray, outcome: FloatArray, line: FloatArray) -> dic
 
 
 @dataclass(frozen=True)
-class Evaluation(Analysis[EvaluationProgress]):
+class LinearEvaluation(Analysis[EvaluationProgress]):
     """An evaluation of the coefficients of a binomial model.
 
     Attributes

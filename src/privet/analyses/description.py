@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .analysis import Analysis, Arrays, Shapes
-from .description_state import EDGES, PARTS, QUANTILES, SMALLEST, Described
+from .description_state import EDGES, PARTS, QUANTILES, SMALLEST, DescribeState
 from .description_table import described_table
 from .frame import FloatArray, Frame, Levels
 from .glm_state import packed
@@ -39,7 +39,7 @@ _KINDS = ("values", "missing", "other")
 
 
 @dataclass(frozen=True)
-class Describe(Analysis[Described]):
+class DescribeAnalysis(Analysis[DescribeState]):
     """The description of a table's columns.
 
     Attributes
@@ -67,12 +67,12 @@ class Describe(Analysis[Described]):
         """
         return DescribedSite(sums.frame, sums.levels, least)
 
-    def begin(self, levels: Levels) -> Described:
+    def begin(self, levels: Levels) -> DescribeState:
         numbers = sum(not known for known in levels.values())
         cells = sum(map(len, levels.values()))
         shape = (numbers, len(QUANTILES))
         zeros = np.zeros
-        return Described(
+        return DescribeState(
             *(math.nan, False, 0, 0.0, 0.0),
             *(zeros((len(levels), len(_KINDS))), zeros(cells), zeros(cells)),
             zeros((numbers, len(EDGES) + 1)),
@@ -82,7 +82,7 @@ class Describe(Analysis[Described]):
             *(zeros((0, numbers)), zeros((0, numbers)), packed(levels)),
         )
 
-    def point(self, state: Described) -> dict[str, FloatArray]:
+    def point(self, state: DescribeState) -> dict[str, FloatArray]:
         asked: dict[str, FloatArray] = {
             "phase": np.array([float(state.phase)]),
             "unit": np.array(_unit_of(state.rows)),
@@ -93,7 +93,7 @@ class Describe(Analysis[Described]):
             asked |= {"left": state.left.ravel(), "right": state.right.ravel()}
         return asked
 
-    def shapes(self, state: Described) -> Shapes:
+    def shapes(self, state: DescribeState) -> Shapes:
         if not state.phase:
             return {
                 "rows": (1,), "least": (1,), "counts": state.counts.shape,
@@ -107,7 +107,7 @@ class Describe(Analysis[Described]):
             shapes["squares"] = state.square.shape
         return shapes
 
-    def step(self, state: Described, totals: Arrays) -> Described:
+    def step(self, state: DescribeState, totals: Arrays) -> DescribeState:
         back = _unit_of(state.rows)
         sums = {name: array * back for name, array in totals.items()}
         if not state.phase:
@@ -122,7 +122,9 @@ class Describe(Analysis[Described]):
         done = state.phase + 1 == ROUNDS
         return replace(new, phase=state.phase + 1, done=done, gap=0.0 if done else math.nan)
 
-    def by_site(self, before: Described, after: Described, sites: Sequence[Arrays]) -> Described:
+    def by_site(
+        self, before: DescribeState, after: DescribeState, sites: Sequence[Arrays]
+    ) -> DescribeState:
         back = _unit_of(before.rows)
         kept: dict[str, Any] = {
             field: np.array([site[name] * back for site in sites])
@@ -130,7 +132,7 @@ class Describe(Analysis[Described]):
         }
         return replace(after, **kept)
 
-    def table(self, state: Described) -> dict[str, Any]:
+    def table(self, state: DescribeState) -> dict[str, Any]:
         return described_table(state, json.loads(state.levels.tobytes()))
 
 
@@ -146,7 +148,7 @@ def _unit_of(rows: float) -> float:
     return float(2.0 ** math.ceil(math.log2(rows))) if rows >= 1 else _START
 
 
-def _first(state: Described, sums: Mapping[str, FloatArray]) -> Described:
+def _first(state: DescribeState, sums: Mapping[str, FloatArray]) -> DescribeState:
     """Return the state after the counts: units, ranges, and where the quantiles lie."""
     coarse = sums["coarse"]
     known = np.concatenate([[2.0 * EDGES[0]], EDGES, [2.0 * EDGES[-1]]])
@@ -195,7 +197,7 @@ def _places(
     return places, np.take_along_axis(shifted, places[..., None], axis=2)[..., 0]
 
 
-def _refined(state: Described, parts: FloatArray) -> Described:
+def _refined(state: DescribeState, parts: FloatArray) -> DescribeState:
     """Return the state with the part of each quantile's interval that holds it."""
     places, below = _places(parts, state.coarse.sum(axis=1), state.below)
     width = (state.right - state.left) / PARTS

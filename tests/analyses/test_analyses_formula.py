@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privet.problems.analyses.coding import blocks
-from privet.problems.analyses.formula import Piece, read_formula
-from privet.problems.analyses.frame import AnalysisError
+from privet.analyses.coding import blocks
+from privet.analyses.formula import Piece, read_formula
+from privet.analyses.frame import AnalysisError
 
 LEVELS: Mapping[str, Sequence[str]] = {
     "sex": ("F", "M"),

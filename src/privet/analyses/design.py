@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from .coding import Block, Factored, blocks
+from .coding import CodedBlock, Factored, blocks
 from .formula import Formula, Piece
 from .frame import AnalysisError, FloatArray, Frame, Levels
 
@@ -20,7 +20,7 @@ class Design:
 
     formula: Formula
     levels: Levels
-    blocks: tuple[Block, ...]
+    blocks: tuple[CodedBlock, ...]
 
     @classmethod
     def of(cls, formula: Formula, levels: Levels) -> Design:

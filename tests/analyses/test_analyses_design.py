@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privet.problems.analyses.design import Design, complete_cases
-from privet.problems.analyses.formula import read_formula
-from privet.problems.analyses.frame import AnalysisError, Frame
+from privet.analyses.design import Design, complete_cases
+from privet.analyses.formula import read_formula
+from privet.analyses.frame import AnalysisError, Frame
 
 LEVELS = {"sex": ("F", "M"), "smoker": ("current", "former", "never")}
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, kstest
 
-from privet.problems.analyses.frame import AnalysisError
-from privet.problems.analyses.glm import Glm
-from privet.problems.analyses.glm_tests import likelihood_ratio, score_test, site_point, site_test
+from privet.analyses.frame import AnalysisError
+from privet.analyses.glm import Glm
+from privet.analyses.glm_tests import likelihood_ratio, score_test, site_point, site_test
 from support.analysis_sites import agreed, dealt, fitted, play
 from support.patients_of_sites import patients
 from support.pooled import means, pooled

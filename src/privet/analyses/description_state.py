@@ -23,7 +23,7 @@ SMALLEST = float(_POWERS[0])
 
 
 @dataclass(slots=True)
-class Described(Progress):
+class DescribeState(Progress):
     """What is known of the columns; C are those of numbers, K all categories one after the other.
 
     Attributes

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privet.problems.analyses.cox import Cox
-from privet.problems.analyses.frame import AnalysisError
+from privet.analyses.cox import CoxAnalysis
+from privet.analyses.frame import AnalysisError
 from support.cox_by_definition import ByDefinition
 from support.fake_sites import INFERENCE, dealt, federate, table_columns
 
@@ -24,7 +24,7 @@ def in_order(table, terms, values):
 def test_the_worked_table_has_the_pooled_estimates(ties, rounded):
     worked = json.loads((INFERENCE / "cox-1.json").read_text())
     sites = dealt(table_columns(INFERENCE / "cox-1.csv"))
-    analysis = Cox(**TIMES, formula="age + bmi + crp + sex + smoker", ties=ties)
+    analysis = CoxAnalysis(**TIMES, formula="age + bmi + crp + sex + smoker", ties=ties)
     outcome = federate(analysis, sites, rounded=rounded)
     table, right = outcome.table, worked[ties]
     coef = in_order(table, worked["terms"], table["coef"])
@@ -86,7 +86,7 @@ def bread(inverse, scores):
 @pytest.mark.parametrize("seed", range(3))
 def test_ties_entries_weights_and_strata_are_those_of_loops(seed, ties):
     columns = random_rows(seed)
-    analysis = Cox(
+    analysis = CoxAnalysis(
         **TIMES,
         entry_column="came",
         weight_column="heavy",
@@ -130,7 +130,9 @@ def test_ties_entries_weights_and_strata_are_those_of_loops(seed, ties):
 def test_firth_is_the_maximum_of_the_penalised_likelihood(ties):
     columns = random_rows(5, 40)
     columns["died"][columns["arm"] == "c"] = False  # without a penalty, no maximum
-    analysis = Cox(**TIMES, entry_column="came", formula="arm + x + z", ties=ties, firth=True)
+    analysis = CoxAnalysis(
+        **TIMES, entry_column="came", formula="arm + x + z", ties=ties, firth=True
+    )
     outcome = federate(analysis, dealt(columns), rounded=True, most=60)
     pooled = by_definition(columns, ties, weights=False, ward=False)
     b = np.array(outcome.table["coef"])
@@ -148,7 +150,8 @@ def test_firth_is_the_maximum_of_the_penalised_likelihood(ties):
     assert list(table["se"]) == ["nonrobust"]
     with pytest.raises(AnalysisError, match=r"without end along 'arm\[T\.c\]'.*firth"):
         federate(
-            Cox(**TIMES, entry_column="came", formula="arm + x + z", ties=ties), dealt(columns)
+            CoxAnalysis(**TIMES, entry_column="came", formula="arm + x + z", ties=ties),
+            dealt(columns),
         )
 
 
@@ -157,10 +160,10 @@ def test_units_of_columns_times_and_weights_do_not_matter(scale):
     columns = random_rows(1)
     columns["heavy"] = np.ones(90)
     sites = {"weight_column": "heavy", "formula": "arm + x"}
-    plain = federate(Cox(**TIMES, **sites), dealt(columns), rounded=True).table
+    plain = federate(CoxAnalysis(**TIMES, **sites), dealt(columns), rounded=True).table
     moved = {**columns, "x": columns["x"] * scale, "days": columns["days"] * scale}
     moved["heavy"] = columns["heavy"] * scale
-    table = federate(Cox(**TIMES, **sites), dealt(moved), rounded=True).table
+    table = federate(CoxAnalysis(**TIMES, **sites), dealt(moved), rounded=True).table
     units = np.array([1.0, 1.0, scale])
     assert np.array(table["coef"]) * units == pytest.approx(plain["coef"], rel=1e-8)
     assert np.array(table["se"]["robust"]) * units == pytest.approx(plain["se"]["robust"], rel=1e-7)
@@ -173,10 +176,10 @@ def test_units_of_columns_times_and_weights_do_not_matter(scale):
 def test_columns_that_are_nearly_sums_of_others_keep_their_digits():
     columns = random_rows(2, 200)
     columns["year"] = 2000.0 + 5.0 * columns["x"]
-    analysis = Cox(**TIMES, formula="year + I(year ** 2)")
+    analysis = CoxAnalysis(**TIMES, formula="year + I(year ** 2)")
     table = federate(analysis, dealt(columns), rounded=True).table
     centred = {**columns, "u": columns["year"] - 2000.0}
-    plain = federate(Cox(**TIMES, formula="u + I(u ** 2)"), dealt(centred)).table
+    plain = federate(CoxAnalysis(**TIMES, formula="u + I(u ** 2)"), dealt(centred)).table
     assert table["coef"][1] == pytest.approx(
         plain["coef"][1], abs=1e-8 * plain["se"]["nonrobust"][1]
     )
@@ -192,7 +195,7 @@ def test_a_site_without_events_one_of_one_row_and_an_empty_one_are_right():
     columns = {name: np.delete(cells, lone) for name, cells in columns.items()}
     frames = dealt(columns)
     frames.append(frames[0].taken(np.zeros(frames[0].rows, bool)))
-    table = federate(Cox(**TIMES, formula="arm + x + z"), frames, rounded=True).table
+    table = federate(CoxAnalysis(**TIMES, formula="arm + x + z"), frames, rounded=True).table
     pooled = by_definition(columns, "efron", entry=False, weights=False, ward=False)
     b = pooled.fit()
     se = np.sqrt(np.diag(np.linalg.inv(pooled.information(b))))
@@ -204,7 +207,7 @@ def test_a_site_without_events_one_of_one_row_and_an_empty_one_are_right():
 def test_a_column_that_varies_at_one_site_has_no_error_clustered_by_site():
     columns = random_rows(10)
     columns["x"][columns["site"] != "u"] = 5.0
-    table = federate(Cox(**TIMES, formula="x + heavy"), dealt(columns)).table
+    table = federate(CoxAnalysis(**TIMES, formula="x + heavy"), dealt(columns)).table
     assert table["se"]["cluster"][0] is None
     assert table["se"]["cluster"][1] > 0
     assert "no errors clustered by site: x" in table["notes"][1]
@@ -212,7 +215,7 @@ def test_a_column_that_varies_at_one_site_has_no_error_clustered_by_site():
 
 def test_without_a_formula_every_other_column_is_a_term():
     columns = random_rows(6)
-    analysis = Cox(
+    analysis = CoxAnalysis(
         **TIMES, entry_column="came", weight_column="heavy", strata_column="ward", id_column="site"
     )
     written = analysis.over(tuple(columns))
@@ -224,12 +227,12 @@ def test_without_a_formula_every_other_column_is_a_term():
 
 
 def test_an_outcome_may_be_written_if_it_is_the_event():
-    assert Cox(**TIMES, formula="died ~ x").columns == ("days", "died", "x")
-    assert Cox(**TIMES, formula="~ x").columns == ("days", "died", "x")
+    assert CoxAnalysis(**TIMES, formula="died ~ x").columns == ("days", "died", "x")
+    assert CoxAnalysis(**TIMES, formula="~ x").columns == ("days", "died", "x")
     with pytest.raises(AnalysisError, match="the outcome is 'lived'"):
-        _ = Cox(**TIMES, formula="lived ~ x").columns
+        _ = CoxAnalysis(**TIMES, formula="lived ~ x").columns
     with pytest.raises(AnalysisError, match="'days' is the time and a term"):
-        _ = Cox(**TIMES, formula="x + days").columns
+        _ = CoxAnalysis(**TIMES, formula="x + days").columns
 
 
 def test_missing_values_and_weights_of_0_are_left_out_and_counted():
@@ -239,9 +242,9 @@ def test_missing_values_and_weights_of_0_are_left_out_and_counted():
     columns["x"][0] = None
     columns["heavy"][1] = 0.0
     settings = {**TIMES, "weight_column": "heavy", "formula": "x"}
-    table = federate(Cox(**settings), dealt(columns)).table
+    table = federate(CoxAnalysis(**settings), dealt(columns)).table
     assert table["left_out"] == {"": 2, "days": 0, "died": 0, "heavy": 1, "x": 1}
-    assert table["n"] == federate(Cox(**settings), whole).table["n"] - 2
+    assert table["n"] == federate(CoxAnalysis(**settings), whole).table["n"] - 2
 
 
 @pytest.mark.parametrize(
@@ -261,7 +264,7 @@ def test_what_has_no_estimate_is_one_line_that_names_the_column(change, formula,
     columns = random_rows(8)
     columns |= {"copy": 3.0 * columns["x"] - 7.0, **change}
     with pytest.raises(AnalysisError, match=words) as caught:
-        federate(Cox(**TIMES, formula=formula), dealt(columns))
+        federate(CoxAnalysis(**TIMES, formula=formula), dealt(columns))
     assert "\n" not in str(caught.value)
 
 
@@ -270,16 +273,16 @@ def test_a_column_that_varies_only_where_nobody_dies_is_named():
     columns["died"][columns["site"] == "u"] = False
     columns["x"][columns["site"] != "u"] = 0.0
     with pytest.raises(AnalysisError, match="'x' does not vary among those at risk"):
-        federate(Cox(**TIMES, formula="x + arm"), dealt(columns))
+        federate(CoxAnalysis(**TIMES, formula="x + arm"), dealt(columns))
 
 
 def test_few_sites_and_few_events_are_said():
     columns = random_rows(3)
-    notes = federate(Cox(**TIMES, formula="x + ward"), dealt(columns)).table["notes"]
+    notes = federate(CoxAnalysis(**TIMES, formula="x + ward"), dealt(columns)).table["notes"]
     assert len(notes) == 1
     assert "clustered by 3 sites" in notes[0]
     columns["died"][20:] = False
-    notes = federate(Cox(**TIMES, formula="x + heavy"), dealt(columns)).table["notes"]
+    notes = federate(CoxAnalysis(**TIMES, formula="x + heavy"), dealt(columns)).table["notes"]
     assert "events for 2 columns" in notes[1]
 
 
@@ -293,7 +296,7 @@ def test_a_small_table_has_the_estimate_of_loops_or_one_line(rows, ties):
     days, died, x, site, came = (list(cells) for cells in zip(*rows, strict=True))
     came = [min(entry, time - 1) for entry, time in zip(came, days, strict=True)]
     columns = {"days": days, "died": died, "x": x, "site": site, "came": came}
-    analysis = Cox(**TIMES, entry_column="came", formula="x", ties=ties)
+    analysis = CoxAnalysis(**TIMES, entry_column="came", formula="x", ties=ties)
     pooled = ByDefinition(np.array(x)[:, None], days, died, entry=came, strata=site, ties=ties)
     try:
         table = federate(analysis, dealt(columns), rounded=True).table

@@ -14,7 +14,7 @@ from .design import codes_of, complete_cases
 from .follow_up import FollowUpColumns, counts_by_column, own_strata
 from .frame import AnalysisError, Codes, FloatArray, Frame, Levels
 from .grid import GridTimes
-from .kaplan_meier_table import Curves, curves_table, numbers_at_risk
+from .kaplan_meier_table import SurvivalCurves, curves_table, numbers_at_risk
 from .log_rank import LogRankSums, log_rank_sums
 from .texts import packed, unpacked
 
@@ -60,7 +60,7 @@ class CurvesState(Progress):
 
 
 @dataclass(frozen=True)
-class KaplanMeier(Analysis[CurvesState]):
+class KaplanMeierAnalysis(Analysis[CurvesState]):
     """Curves of survival by group, and whether they differ.
 
     The sites send d (events), c (censored) and, with times of entry, those who enter, by group at
@@ -225,7 +225,7 @@ class KaplanMeier(Analysis[CurvesState]):
 
     def table(self, state: CurvesState) -> dict[str, Any]:
         named = unpacked(state.event_level)
-        curves = Curves(
+        curves = SurvivalCurves(
             groups=tuple(unpacked(state.groups)),
             times=np.arange(state.cells + 1.0) * float(self.time_unit),
             counts=state.counts,
@@ -254,7 +254,7 @@ class CurveSums:
     times: GridTimes
     groups: Codes
     strata: Codes
-    analysis: KaplanMeier
+    analysis: KaplanMeierAnalysis
     num_groups: int
     num_examples: int
     left_out: Mapping[str, int]

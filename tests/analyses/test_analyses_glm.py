@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.problems.analyses.glm import Glm
+from privet.analyses.glm import Glm
 from support.analysis_sites import TABLES, fitted, table_of
 
 WORKED = {

@@ -41,7 +41,7 @@ class Factored:
 
 
 @dataclass(frozen=True)
-class Block:
+class CodedBlock:
     """The columns of a part of a term: all products of one column of each factor.
 
     Attributes
@@ -77,7 +77,7 @@ class Block:
         return all(factor.full for factor in self.factors)
 
 
-def blocks(formula: Formula, levels: Levels) -> tuple[Block, ...]:
+def blocks(formula: Formula, levels: Levels) -> tuple[CodedBlock, ...]:
     """Return the blocks of columns of a formula, in order.
 
     Raises
@@ -93,7 +93,7 @@ def blocks(formula: Formula, levels: Levels) -> tuple[Block, ...]:
     for term in terms:
         numeric = frozenset(piece for piece in term if piece.kind != "C")
         buckets.setdefault(numeric, []).append(term)
-    found: list[Block] = []
+    found: list[CodedBlock] = []
     for bucket in buckets.values():
         used: set[frozenset[Piece]] = set()
         for term in sorted(bucket, key=len):
@@ -143,11 +143,11 @@ def _typed(formula: Formula, levels: Levels) -> list[Term]:
     return list(found.values())
 
 
-def _of_term(term: Term, levels: Levels, used: set[frozenset[Piece]]) -> list[Block]:
+def _of_term(term: Term, levels: Levels, used: set[frozenset[Piece]]) -> list[CodedBlock]:
     categories = [piece for piece in term if piece.kind == "C"]
     label = ":".join(piece.name for piece in term) or "Intercept"
     return [
-        Block(
+        CodedBlock(
             label,
             tuple(
                 _factored(piece, levels, full.get(piece, False))

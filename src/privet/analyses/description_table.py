@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from .description_state import QUANTILES, Described
+from .description_state import QUANTILES, DescribeState
 from .frame import FloatArray, Levels
 
 
-def described_table(state: Described, levels: Levels) -> dict[str, Any]:
+def described_table(state: DescribeState, levels: Levels) -> dict[str, Any]:
     """Return the result of a description as JSON types.
 
     By column: ``kind``, ``n``, ``missing``, and ``other``, the rows of sites that have no such
@@ -44,7 +44,7 @@ def described_table(state: Described, levels: Levels) -> dict[str, Any]:
     }
 
 
-def _numbers(state: Described, at: int) -> dict[str, Any]:
+def _numbers(state: DescribeState, at: int) -> dict[str, Any]:
     values = float(state.coarse[at].sum())
     if not values:
         return {}
@@ -65,7 +65,7 @@ def _numbers(state: Described, at: int) -> dict[str, Any]:
     }
 
 
-def _numbers_by_site(state: Described, place: int, at: int) -> list[dict[str, Any]]:
+def _numbers_by_site(state: DescribeState, place: int, at: int) -> list[dict[str, Any]]:
     rows = []
     unit, mean = float(state.unit[at]), float(state.mean[at])
     for site, (values, missing, other) in enumerate(state.site_counts[:, place]):
@@ -79,7 +79,9 @@ def _numbers_by_site(state: Described, place: int, at: int) -> list[dict[str, An
     return rows
 
 
-def _categories(state: Described, place: int, own: slice, known: Sequence[str]) -> dict[str, Any]:
+def _categories(
+    state: DescribeState, place: int, own: slice, known: Sequence[str]
+) -> dict[str, Any]:
     counts, out = state.cells[own], state.hidden[own]
     shown: dict[str, Any] = {
         "categories": {

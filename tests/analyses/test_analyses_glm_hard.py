@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privet.problems.analyses.frame import AnalysisError
-from privet.problems.analyses.glm import Glm
+from privet.analyses.frame import AnalysisError
+from privet.analyses.glm import Glm
 from support.analysis_sites import dealt, fitted, play
 from support.patients_of_sites import patients
 from support.pooled import pooled

@@ -13,7 +13,7 @@ from .survival_curve import SurvivalCurve
 
 
 @dataclass(frozen=True, eq=False)
-class Curves:
+class SurvivalCurves:
     """Pooled counts on a grid, for a table.
 
     Attributes
@@ -51,7 +51,7 @@ def numbers_at_risk(events: FloatArray, censored: FloatArray, entries: FloatArra
     return result
 
 
-def curves_table(curves: Curves) -> dict[str, Any]:
+def curves_table(curves: SurvivalCurves) -> dict[str, Any]:
     """Return curves of all and by group, medians, restricted means and tests, as JSON types.
 
     ``groups`` names the curves; the first, "", is that of all rows. What has no value (a median
@@ -114,7 +114,7 @@ def _number(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _notes(curves: Curves) -> list[str]:
+def _notes(curves: SurvivalCurves) -> list[str]:
     if not curves.off_grid:
         return []
     return [

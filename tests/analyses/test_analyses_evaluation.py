@@ -1,4 +1,4 @@
-"""Evaluation by sums against scikit-learn and a pooled fit of the slope."""
+"""LinearEvaluation by sums against scikit-learn and a pooled fit of the slope."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
-from privet.problems.analyses.evaluation import Evaluation
-from privet.problems.analyses.frame import AnalysisError
-from privet.problems.analyses.glm import Glm
+from privet.analyses.evaluation import LinearEvaluation
+from privet.analyses.frame import AnalysisError
+from privet.analyses.glm import Glm
 from support.analysis_sites import fitted
 from support.patients_of_sites import patients
 from support.pooled import pooled
@@ -28,7 +28,7 @@ def predictor(columns: dict[str, Any], coef: list[float]) -> Any:
 def test_other_rows_are_evaluated_as_scikit_learn_does(bins: int) -> None:
     train, test = patients(500, seed=1), patients(600, seed=2)
     coef = fitted(Glm(formula=FORMULA), train, train["site"])["coef"]
-    evaluation = Evaluation(FORMULA, coefficients=tuple(coef), bins=bins, apparent=False)
+    evaluation = LinearEvaluation(FORMULA, coefficients=tuple(coef), bins=bins, apparent=False)
     table = fitted(evaluation, test, test["site"])
     eta = predictor(test, coef)
     probability = 1 / (1 + np.exp(-eta))
@@ -53,7 +53,7 @@ def test_other_rows_are_evaluated_as_scikit_learn_does(bins: int) -> None:
 def test_the_rows_that_were_fitted_have_slope_1_and_are_named_apparent() -> None:
     columns = patients(400)
     coef = fitted(Glm(formula=FORMULA), columns, columns["site"])["coef"]
-    table = fitted(Evaluation(FORMULA, coefficients=tuple(coef)), columns, columns["site"])
+    table = fitted(LinearEvaluation(FORMULA, coefficients=tuple(coef)), columns, columns["site"])
     assert table["calibration_slope"] == pytest.approx(1.0, abs=1e-8)
     assert table["calibration_intercept"] == pytest.approx(0.0, abs=1e-8)
     assert table["apparent"]
@@ -63,13 +63,13 @@ def test_the_rows_that_were_fitted_have_slope_1_and_are_named_apparent() -> None
 @pytest.mark.parametrize(
     ("evaluation", "words"),
     [
-        (Evaluation(FORMULA, coefficients=(1.0,)), "1 for 4 columns"),
-        (Evaluation("died ~ age", coefficients=(1.0, 0.0)), "the same for every row"),
-        (Evaluation("died ~ age", coefficients=(0.0, 1.0), bins=1), "bins 1"),
-        (Evaluation("alive ~ age", coefficients=(0.0, 1.0)), "outcome is the same"),
+        (LinearEvaluation(FORMULA, coefficients=(1.0,)), "1 for 4 columns"),
+        (LinearEvaluation("died ~ age", coefficients=(1.0, 0.0)), "the same for every row"),
+        (LinearEvaluation("died ~ age", coefficients=(0.0, 1.0), bins=1), "bins 1"),
+        (LinearEvaluation("alive ~ age", coefficients=(0.0, 1.0)), "outcome is the same"),
     ],
 )
-def test_what_cannot_be_evaluated_is_named(evaluation: Evaluation, words: str) -> None:
+def test_what_cannot_be_evaluated_is_named(evaluation: LinearEvaluation, words: str) -> None:
     columns = patients(100)
     columns["alive"] = np.ones(100)
     with pytest.raises(AnalysisError, match=words):
@@ -80,7 +80,7 @@ def test_what_cannot_be_evaluated_is_named(evaluation: Evaluation, words: str) -
 def test_outcomes_that_are_separated_have_no_slope(bins: int) -> None:
     columns = patients(100)
     columns["old"] = (columns["age"] > 60) * 1.0
-    evaluation = Evaluation("old ~ age", coefficients=(-50.0, 1.0), bins=bins)
+    evaluation = LinearEvaluation("old ~ age", coefficients=(-50.0, 1.0), bins=bins)
     table = fitted(evaluation, columns, columns["site"])
     assert table["calibration_slope"] is None
     assert table["auc"] + table["auc_bound"] >= 1.0

@@ -300,3 +300,15 @@ def test_a_state_is_arrays_and_numbers() -> None:
     state = play(Glm(formula="died ~ age + smoker"), dealt(columns, columns["site"]))
     for name in state.__dataclass_fields__ | {"gap": 0}:
         assert isinstance(getattr(state, name), np.ndarray | float | int), name
+
+
+def test_large_coefficients_are_not_taken_for_separation() -> None:
+    # One row on the wrong side; the estimate is far out and finite.
+    dose = np.concatenate([np.linspace(-4.0, -0.1, 40), np.linspace(0.1, 4.0, 40)])
+    columns = {"dose": np.append(dose, -0.15), "died": np.append(dose > 0, True) * 1.0}
+    found = fitted(Glm(formula="died ~ dose"), columns, ["a", "b", "c"] * 27)
+    oracle = pooled(
+        "binomial", np.stack([np.ones(81), columns["dose"]], axis=1), columns["died"], ["a"] * 81
+    )
+    assert abs(found["coef"][1]) > 15
+    compare(found, oracle, ("nonrobust", "HC0"))

@@ -54,8 +54,8 @@ def means(family: str, eta: Any) -> tuple[Any, Any]:
         return eta, np.ones_like(eta)
     if family == "poisson":
         return np.exp(eta), np.exp(eta)
-    mean = 1 / (1 + np.exp(-eta))
-    return mean, mean * (1 - mean)
+    small = np.exp(-np.abs(eta))
+    return np.where(eta > 0, 1, small) / (1 + small), small / (1 + small) ** 2
 
 
 def pooled(

@@ -55,8 +55,9 @@ class GlmProgress(Progress):
         The coefficients of Z and of the null model at which sums are asked for.
     held, held_loglik, step, halvings
         The coefficients before them, their (penalised) likelihood, the whole step, its halvings.
-    stalled : int
-        Steps in a row that went on as separated outcomes make them.
+    stalled, leap : int
+        Steps in a row that went on as separated outcomes make them; 1 while one of many steps is
+        tried.
     row_count, sites, events : float
     present : float64 array (p,)
         The number of sites at which a column is not all 0.
@@ -91,6 +92,7 @@ class GlmProgress(Progress):
     step: FloatArray
     halvings: int
     stalled: int
+    leap: int
     row_count: float
     sites: float
     events: float
@@ -143,6 +145,7 @@ def fresh(levels: Levels, width: int, columns: int) -> GlmProgress:
         step=nothing,
         halvings=0,
         stalled=0,
+        leap=0,
         row_count=0.0,
         sites=0.0,
         events=0.0,

@@ -19,6 +19,11 @@ _NEAR = 1e-3
 
 _MOST_ROUNDS = 100
 _MOST_HALVINGS = 30
+_LEAP = 256.0
+"""Steps at once, to tell separated outcomes from large coefficients."""
+
+_WAIT = 2
+"""Steps after a leap that failed until the next."""
 
 
 def from_sums(
@@ -34,7 +39,10 @@ def from_sums(
         raise AnalysisError(f"no convergence in {_MOST_ROUNDS} rounds; scale or leave out columns")
     height = _height(state, totals, firth)
     slack = 1e-13 * abs(height) + state.heaviness * state.whole * GRID * 4.0 * state.sites
-    if state.held_loglik - height > slack or not np.isfinite(height):
+    lower = state.held_loglik - height > slack or not np.isfinite(height)
+    if state.leap:
+        return _landed(state, lower, ones, names)
+    if lower:
         return _halved(state)
     state = _read(state, totals, family)
     state = replace(state, held=state.gamma, held_loglik=height, halvings=0)
@@ -50,9 +58,9 @@ def from_sums(
     step, gap = newton(state, score, state.information, dispersion(state, family), ones, names)
     violations = round(float(totals["violations"]) * state.unit)
     stalled = _stalled(last_step, last_gap, step, gap)
-    state = replace(state, stalled=state.stalled + 1 if stalled else 0)
+    state = replace(state, stalled=state.stalled + 1 if stalled else min(state.stalled, 0))
     if state.stalled >= 2 and violations == 0 and family != "gaussian":
-        raise AnalysisError(_separation(raw(state, ones) @ step, state, names))
+        return replace(state, leap=1, step=step, gap=gap, gamma=state.held + _LEAP * step)
     state = replace(state, step=step, gamma=state.gamma + step, gap=max(gap, null_gap))
     done = state.phase == MEAT and state.gap < max(CLOSE, _digits(state, family))
     return replace(state, done=done, phase=MEAT if state.gap < _NEAR else EVALUATE)
@@ -114,7 +122,7 @@ def newton(
         root = np.linalg.cholesky(slope)
     except np.linalg.LinAlgError:
         direction = raw(state, ones) @ np.linalg.eigh(state.information)[1][:, 0]
-        raise AnalysisError(_separation(direction, state, names)) from None
+        raise AnalysisError(_separation(direction, state, names, "nearly ")) from None
     half = np.linalg.solve(root, score)
     step: FloatArray = np.linalg.solve(root.T, half)
     return step, float(np.sqrt(half @ half * state.heaviness / dispersion))
@@ -154,6 +162,19 @@ def _halved(state: GlmProgress) -> GlmProgress:
         raise AnalysisError("the likelihood rises along no step; scale or leave out columns")
     gamma = state.held + state.step * 0.5**halvings
     return replace(state, gamma=gamma, halvings=halvings, phase=EVALUATE)
+
+
+def _landed(
+    state: GlmProgress, lower: bool, ones: FloatArray, names: tuple[str, ...]
+) -> GlmProgress:
+    """Return the state after a leap: where outcomes are separated the likelihood has risen.
+
+    Where they are not, the rows that the step hardly moves stop it: it is taken once.
+    """
+    if not lower:
+        raise AnalysisError(_separation(raw(state, ones) @ state.step, state, names))
+    gamma = state.held + state.step
+    return replace(state, leap=0, stalled=-_WAIT, gamma=gamma, phase=EVALUATE)
 
 
 def _read(state: GlmProgress, totals: Arrays, family: str) -> GlmProgress:
@@ -235,11 +256,13 @@ def _stalled(last: FloatArray, last_gap: float, step: FloatArray, gap: float) ->
     return bool(step @ last > 0.9 * lengths > 0)
 
 
-def _separation(direction: FloatArray, state: GlmProgress, names: tuple[str, ...]) -> str:
+def _separation(
+    direction: FloatArray, state: GlmProgress, names: tuple[str, ...], nearly: str = ""
+) -> str:
     found = [name for name in named(state.scales[0], direction, names) if name != "Intercept"]
     columns = ", ".join(found[:20]) or "Intercept"
     return (
-        f"{columns}: separation, the likelihood rises for ever along "
+        f"{columns}: separation, the likelihood rises {nearly}for ever along "
         f"{'this column' if len(found) < 2 else 'a combination of these columns'}; "
         "leave it out, join categories, or set firth = true"
     )

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privet.analyses.frame import AnalysisError
+from privet.analyses.frame import AnalysisError, Frame
 from privet.analyses.glm import Glm
-from support.analysis_sites import dealt, fitted, play
+from support.analysis_sites import agreed, dealt, fitted, play
 from support.patients_of_sites import patients
 from support.pooled import pooled
 
@@ -198,7 +198,7 @@ def test_site_intercepts_have_no_clustered_errors() -> None:
     assert table["se"]["cluster"][:5] == [None] * 5
     assert table["se"]["cluster"][5] == pytest.approx(oracle.errors("cluster")[5], rel=1e-8)
     assert list(table["tests"]["site"]) == ["nonrobust", "HC0"]
-    assert any("intercepts of sites" in note for note in table["notes"])
+    assert any("(0 at all sites but one" in note for note in table["notes"])
 
 
 def separated(count: int = 200) -> Columns:
@@ -313,3 +313,42 @@ def test_large_coefficients_are_not_taken_for_separation() -> None:
     assert abs(found["coef"][1]) > 15
     compare(found, oracle, ("nonrobust",))
     np.testing.assert_allclose(found["se"]["HC0"], oracle.errors("HC0"), rtol=1e-6)
+
+
+def test_a_site_without_complete_rows_changes_nothing() -> None:
+    columns = patients(200)
+    glm = Glm(formula="died ~ age + smoker")
+    frames = dealt(columns, columns["site"])
+    alone = glm.table(play(glm, frames))
+    empty = {name: [None] * 3 for name in ("died", "age")} | {"smoker": ["never"] * 3}
+    frames["s9"] = Frame.of(empty)
+    table = glm.table(play(glm, frames))
+    for key in ("coef", "n", "sites", "loglik"):
+        np.testing.assert_allclose(table[key], alone[key], rtol=1e-10)
+    assert table["left_out"] == {"": 3, "died": 3, "age": 3, "smoker": 0}
+
+
+def test_sums_that_lack_a_site_are_asked_for_again() -> None:
+    columns = patients(200)
+    glm = Glm(formula="died ~ age + smoker")
+    frames = dealt(columns, columns["site"])
+    levels = agreed(glm, frames)
+    sites = [glm.sums(frame, levels) for frame in frames.values()]
+
+    def totals(state: Any, asked: list[Any]) -> dict[str, Any]:
+        parts = [site.statistics(glm.point(state)) for site in asked]
+        return {name: sum(part[name] for part in parts) for name in glm.shapes(state)}
+
+    state = glm.begin(levels)
+    for round_ in range(20):
+        if round_ in (1, 2, 4):
+            before = glm.point(state)
+            state = glm.step(state, totals(state, sites[1:]))
+            for name, value in glm.point(state).items():
+                np.testing.assert_array_equal(value, before[name])
+        state = glm.step(state, totals(state, sites))
+        if state.done:
+            break
+    expected = fitted(glm, columns, columns["site"])
+    np.testing.assert_allclose(glm.table(state)["coef"], expected["coef"], rtol=1e-9)
+    assert state.rounds == expected["rounds"] + 3

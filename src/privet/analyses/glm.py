@@ -142,13 +142,14 @@ class Glm(Analysis[GlmProgress]):
                 "left_out": state.left_out.shape,
             }
         if state.phase == FIRTH:
-            return {"correction": (width,)}
+            return {"rows": (), "correction": (width,)}
         of_null = {"null_information": (), "null_score": ()}
         if state.phase == START:
-            return {"information": square, "score": (width,), **of_null}
+            return {"rows": (), "information": square, "score": (width,), **of_null}
         scalars = ("loglik", "deviance", "pearson", "outcomes", "log_weights", "violations")
         robust = {"meat": square, "cluster": square} if state.phase == MEAT else {}
         return {
+            "rows": (),
             "information": square,
             "score": (width,),
             **dict.fromkeys(scalars, ()),
@@ -159,11 +160,17 @@ class Glm(Analysis[GlmProgress]):
         }
 
     def step(self, state: GlmProgress, totals: Arrays) -> GlmProgress:
-        """Return the next state (raises ``AnalysisError`` for data without an estimate)."""
+        """Return the next state (raises ``AnalysisError`` for data without an estimate).
+
+        Sums of other rows than those of the first round, since a site was away, are asked for
+        again: likelihoods of different rows cannot be compared.
+        """
         design = self._design(state)
         state = replace(state, rounds=state.rounds + 1)
         if state.phase == SIZES:
             return from_sizes(state, totals, self.family, design.names)
+        if round(float(totals["rows"]) * state.unit) != round(state.row_count):
+            return state
         if state.phase == START:
             state = from_start(state, totals, self.family, design.ones, design.names)
             free = self._free(state, design)

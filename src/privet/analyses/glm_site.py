@@ -58,6 +58,7 @@ class GlmSums:
             for part in self._parts(point):
                 for name, value in make(part, point, width).items():
                     totals[name] = totals.get(name, 0.0) + value
+        totals["rows"] = np.array(float(len(self.outcome)))
         return _fitted(totals, point)
 
     def _parts(self, point: Arrays) -> Iterator[_Part]:
@@ -212,7 +213,7 @@ def _corrected(part: _Part, point: Arrays, width: int) -> dict[str, FloatArray]:
 
 
 _BY_ROOT = ("score", "null_score", "correction")
-_BY_ROWS = ("violations", "log_weights")
+_BY_ROWS = ("rows", "violations", "log_weights")
 
 
 def _fitted(totals: dict[str, FloatArray], point: Arrays) -> dict[str, FloatArray]:

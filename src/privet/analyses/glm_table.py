@@ -56,6 +56,7 @@ def glm_table(
         "events": _whole(state.events) if family != "gaussian" else None,
         "sites": round(state.sites),
         "terms": list(design.names),
+        "levels": {name: list(levels) for name, levels in design.levels.items()},
         "coef": coef.tolist(),
         "se": {kind: _or_none(np.sqrt(np.diag(of_kind))) for kind, of_kind in se.items()},
         "cov": nonrobust.tolist(),
@@ -131,7 +132,10 @@ def _errors(
         )
     if alone.any():
         names = [name for name, one in zip(design.names, alone, strict=True) if one]
-        notes.append(f"no errors clustered by site: {', '.join(names[:20])} (intercepts of sites)")
+        notes.append(
+            f"no errors clustered by site: {', '.join(names[:20])} (0 at all sites but one, or the "
+            "intercept beside such columns)"
+        )
     return {"nonrobust": nonrobust, "HC0": hc0, "cluster": cluster}, notes
 
 

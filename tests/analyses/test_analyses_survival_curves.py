@@ -17,7 +17,7 @@ TIMES = {"time_column": "days", "event_column": "died"}
 
 
 def survival_at(table, time, curve=0):
-    place = np.searchsorted(table["time"][curve], time, side="right")
+    place = np.searchsorted(table["times"][curve], time, side="right")
     return 1.0 if place == 0 else table["survival"][curve][place - 1]
 
 
@@ -47,7 +47,7 @@ def test_intervals_and_restricted_means_are_those_of_lifelines():
         KaplanMeierAnalysis(**TIMES, group_column="sex"),
         dealt(table_columns(INFERENCE / "cox-1.csv")),
     ).table
-    place = np.searchsorted(table["time"][1], 500.0, side="right") - 1
+    place = np.searchsorted(table["times"][1], 500.0, side="right") - 1
     assert table["ci95"][1][place] == pytest.approx(
         [0.5804028098149344, 0.6769239957973251], rel=1e-12
     )
@@ -106,7 +106,7 @@ def test_any_table_over_any_sites_has_the_curve_and_tests_of_loops(rows):
     table = federate(analysis, frames, rounded=True).table
     pooled = [row[:4] for row in rows]
     curve, excess, variance = loops(pooled)
-    mine = zip(*(table[k][0] for k in ("time", "at_risk", "died", "survival", "se")), strict=True)
+    mine = zip(*(table[k][0] for k in ("times", "at_risk", "died", "survival", "se")), strict=True)
     for ours, right in zip(mine, curve, strict=True):
         assert ours == pytest.approx(right, abs=1e-12)
     assert table["logrank"]["chi2"] == pytest.approx(chi2_of(excess, variance), abs=1e-9)
@@ -133,7 +133,7 @@ def test_the_variance_of_a_restricted_mean_is_that_of_greenwoods_covariances():
     columns = {"days": rng.integers(1, 12, 60), "died": rng.integers(0, 2, 60)}
     table = federate(KaplanMeierAnalysis(**TIMES, restriction=9.0), [Frame.of(columns)]).table
     times, survival, at_risk, died = (
-        np.array(table[k][0]) for k in ("time", "survival", "at_risk", "died")
+        np.array(table[k][0]) for k in ("times", "survival", "at_risk", "died")
     )
     terms = died / (at_risk * np.maximum(at_risk - died, 1))
     inside = times < 9.0
@@ -161,11 +161,11 @@ def test_times_that_are_not_on_the_grid_are_moved_up_and_counted():
     columns = {"months": [0.5, 1.0, 1.4, 2.0], "died": [1, 1, 1, 1]}
     analysis = KaplanMeierAnalysis(time_column="months", event_column="died")
     table = federate(analysis, [Frame.of(columns)]).table
-    assert table["time"][0] == [1.0, 2.0]
+    assert table["times"][0] == [1.0, 2.0]
     assert table["off_grid"] == 2
     assert "2 rows have times that are not on the grid of 1" in table["notes"][0]
     fine = federate(KaplanMeierAnalysis("months", "died", time_unit=0.1), [Frame.of(columns)]).table
-    assert fine["time"][0] == pytest.approx([0.5, 1.0, 1.4, 2.0])
+    assert fine["times"][0] == pytest.approx([0.5, 1.0, 1.4, 2.0])
     assert fine["off_grid"] == 0
 
 
@@ -253,7 +253,7 @@ def test_a_site_with_min_cell_sends_no_small_count():
         assert not ((counts > 0) & (counts < 5)).any()
     plain = federate(analysis, [Frame.of(columns)]).table
     merged = outcome.table
-    kinds = (merged["time"][0], merged["survival"][0], merged["at_risk"][0])
+    kinds = (merged["times"][0], merged["survival"][0], merged["at_risk"][0])
     for time, survival, at_risk in zip(*kinds, strict=True):
         if at_risk > 100:
             assert survival_at(plain, time) <= survival + 1e-12

@@ -75,7 +75,7 @@ def test_curves_have_lifelines_names(curves):
     assert result.median_survival_time_ == {"F": 790.0, "M": 494.0}
     assert result["F"].median_interval_ == (662.0, 901.0)
     survival = result["F"].survival_function_
-    assert (survival[0.0], len(survival)) == (1.0, len(curves["time"][1]) + 1)
+    assert (survival[0.0], len(survival)) == (1.0, len(curves["times"][1]) + 1)
     assert result["F"].survival_at([-1.0, 790.0, 789.9])[0] == 1.0
     before, after = result["F"].survival_at([789.9, 790.0])
     assert after <= 0.5 < before
@@ -94,6 +94,7 @@ def test_printed_curves_have_numbers_at_risk_below_and_a_dash_for_no_median(site
         federate(KaplanMeierAnalysis(**TIMES, horizon=300.0), sites).table
     ).print_summary()
     lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "Kaplan-Meier curves of days to died, all sites"
     assert lines[3].split()[:4] == ["all", "800", lines[3].split()[2], "-"]
     assert lines[-1].split()[:2] == ["all", "800"]
     assert "log-rank" not in " ".join(lines)

@@ -30,7 +30,7 @@ class CurveResult:
     @property
     def timeline(self) -> list[float]:
         """0 and the times at which somebody leaves."""
-        times = list(self.columns["time"])
+        times = list(self.columns["times"])
         return times if times and times[0] == 0.0 else [0.0, *times]
 
     @property
@@ -70,7 +70,7 @@ class CurveResult:
                 "censored": columns["censored"],
                 "at_risk": columns["at_risk"],
             },
-            columns["time"],
+            columns["times"],
         )
 
     @property
@@ -80,7 +80,7 @@ class CurveResult:
 
     def survival_at(self, times: Sequence[float]) -> list[float]:
         """Return S at times."""
-        places = np.searchsorted(self.columns["time"], times, side="right")
+        places = np.searchsorted(self.columns["times"], times, side="right")
         return [float(height) for height in np.append(1.0, self.columns["survival"])[places]]
 
     def at_risk_at(self, times: Sequence[float]) -> list[int]:
@@ -88,13 +88,13 @@ class CurveResult:
 
         They are those of the next time at which somebody leaves.
         """
-        places = np.searchsorted(self.columns["time"], times, side="left")
+        places = np.searchsorted(self.columns["times"], times, side="left")
         counts = np.append(self.columns["at_risk"], 0)[places]
         return [int(count) for count in counts]
 
     def _interval(self, kind: str) -> Any:
         ends = np.array(self.columns[kind], float).reshape(-1, 2)
-        places = np.searchsorted(self.columns["time"], self.timeline, side="right")
+        places = np.searchsorted(self.columns["times"], self.timeline, side="right")
         low, high = np.vstack([[1.0, 1.0], ends])[places].T
         columns = {"lower 95%": low.tolist(), "upper 95%": high.tolist()}
         return frame(columns, self.timeline)
@@ -182,7 +182,7 @@ class KaplanMeierResult(Mapping[str, CurveResult]):
     def _at_risk(self) -> list[str]:
         end = max((one.timeline[-1] for one in self.shown), default=0.0)
         times = [float(time) for time in np.linspace(0.0, end, 6)]
-        rows = [["", *(short(time) for time in times)]]
+        rows = [["", *(f"{time:.6g}" for time in times)]]
         for one in self.shown:
             rows.append([one.name or "all", *(str(count) for count in one.at_risk_at(times))])
         return aligned(rows)
@@ -191,7 +191,7 @@ class KaplanMeierResult(Mapping[str, CurveResult]):
 _BY_CURVE = (
     "group_n",
     "group_events",
-    "time",
+    "times",
     "at_risk",
     "died",
     "censored",

@@ -91,7 +91,7 @@ def _columns(curve: SurvivalCurve, until: float) -> dict[str, Any]:
     return {
         "group_n": int(curve.events.sum() + curve.censored.sum()),
         "group_events": int(curve.events.sum()),
-        "time": curve.time.tolist(),
+        "times": curve.time.tolist(),
         "at_risk": [int(count) for count in curve.at_risk],
         "died": [int(count) for count in curve.events],
         "censored": [int(count) for count in curve.censored],

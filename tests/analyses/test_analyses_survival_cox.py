@@ -188,6 +188,24 @@ def test_columns_that_are_nearly_sums_of_others_keep_their_digits():
     assert table["loglik"] == pytest.approx(plain["loglik"], rel=1e-10)
 
 
+@pytest.mark.parametrize("apart", [1e-3, 1e-5, 1e-7])
+def test_a_column_that_is_nearly_another_costs_a_round_and_no_digits(apart):
+    columns = random_rows(2, 200)
+    columns["near"] = columns["x"] + apart * columns["heavy"]
+    near = federate(Cox(**TIMES, formula="x + near"), dealt(columns), rounded=True)
+    plain = federate(Cox(**TIMES, formula="x + heavy"), dealt(columns))
+    table, right = near.table, plain.table
+    # x a + (x + e h) b = x (a + b) + h (e b)
+    ours = [sum(table["coef"]), apart * table["coef"][1]]
+    digits = 1e-8 + 1e-15 / apart  # those of near itself
+    assert (
+        np.abs(np.subtract(ours, right["coef"])) < digits * np.array(right["se"]["nonrobust"])
+    ).all()
+    error = apart * table["se"]["nonrobust"][1]
+    assert error == pytest.approx(right["se"]["nonrobust"][1], rel=1e-6)
+    assert near.rounds <= plain.rounds + 2
+
+
 def test_a_site_without_events_one_of_one_row_and_an_empty_one_are_right():
     columns = random_rows(4, 60)
     columns["died"][columns["site"] == "v"] = False

@@ -45,6 +45,8 @@ class CoxProgress(Progress):
         The coefficients of these at which sums are asked for.
     held, held_loglik, step, halvings
         The coefficients before, their (penalised) likelihood, the whole step, its halvings.
+    attempts : int
+        How often a basis was looked for in vain.
     stalled : int
         Steps in a row that went on as they do where the likelihood has no maximum.
     counts : float64 array (4,)
@@ -81,6 +83,7 @@ class CoxProgress(Progress):
     held_loglik: float
     step: FloatArray
     halvings: int
+    attempts: int
     stalled: int
     counts: FloatArray
     present: FloatArray
@@ -128,6 +131,7 @@ def fresh(
         held_loglik=-np.inf,
         step=column,
         halvings=0,
+        attempts=0,
         stalled=0,
         counts=np.zeros(4),
         present=column,

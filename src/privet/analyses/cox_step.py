@@ -19,10 +19,16 @@ CLOSE = 1e-8
 _NEAR = 1e-3
 """After a shorter step the next is below CLOSE, so the table's other sums are asked for with it."""
 
+_FLOOR = 1e-6
+"""A shorter step that is not half of the one before is rounding."""
+
 _MOST_HALVINGS = 25
 _MOST_ROUNDS = 200
 _SMALLEST = 1e-9
-"""Of an eigenvalue of the columns' correlations in the risk sets; fixed points are near 1e-12."""
+"""Of a variance in the risk sets beside the columns'; fixed points are near 1e-12."""
+
+_FEW_DIGITS = 1e-6
+"""An eigenvalue of the correlations below this has too few digits for a basis."""
 
 
 def from_sizes(state: CoxProgress, totals: Arrays) -> CoxProgress:
@@ -62,7 +68,7 @@ def from_sums(state: CoxProgress, totals: Arrays, firth: bool) -> CoxProgress:
         raise AnalysisError(f"no maximum of the likelihood in {_MOST_ROUNDS} rounds")
     loglik, information = float(totals["loglik"]) * state.whole, totals["information"] * state.whole
     inside = all(np.abs(totals[name]).max() < LARGEST / 2 for name in ("score", "information"))
-    if state.rounds == 2:
+    if not state.null_information.any():
         return _from_null(state, totals["score"] * state.whole, information, loglik, firth)
     merit = penalised(loglik, information) if firth else loglik
     noise = 1e-11 * (state.whole + abs(state.held_loglik))
@@ -111,10 +117,22 @@ def penalised(loglik: float, information: FloatArray) -> float:
 def _from_null(
     state: CoxProgress, score: FloatArray, information: FloatArray, loglik: float, firth: bool
 ) -> CoxProgress:
-    """Return the state after the sums at 0, with a basis in which the information there is 1."""
+    """Return the state after the sums at 0, with a basis in which the information there is 1.
+
+    Where some columns are nearly sums of others, a direction's information has few digits on the
+    fixed-point grid. It is made larger then, and the sums at 0 are asked for once more.
+    """
     one = information / (float(state.counts[1]) * state.heaviness)
-    _check_independent(one, unpacked(state.names))
-    turn = np.linalg.inv(np.linalg.cholesky(one)).T
+    own = np.diag(one)
+    if not state.attempts:
+        _check_varying(own, unpacked(state.names))
+    scale = np.sqrt(np.maximum(own, _SMALLEST))
+    values, vectors = np.linalg.eigh(one / np.outer(scale, scale))
+    turn = (vectors / np.sqrt(np.maximum(values, _SMALLEST))) / scale[:, None]
+    if values[0] < _FEW_DIGITS:
+        if state.attempts:
+            raise AnalysisError(_dependent(state, vectors[:, 0] / scale))
+        return replace(state, basis=state.basis @ turn, attempts=1)
     score, information = turn.T @ score, turn.T @ information @ turn
     state = replace(
         state,
@@ -139,9 +157,10 @@ def _moved(state: CoxProgress, score: FloatArray, final: bool, merit: float) -> 
         step = _solved(information, score)
     if step is None:
         raise AnalysisError("the information is singular at the estimates: leave a column out")
-    # Weights far below 1, as those that add up to 1, would make any step a short one.
-    gap = float(np.sqrt(step @ information @ step / min(state.heaviness, 1.0)))
-    if final and gap < CLOSE:
+    # Of weights of 1 on average: those that add up to 1 would make any step a short one.
+    gap = float(np.sqrt(step @ information @ step / state.heaviness))
+    no_better = gap < _FLOOR and gap > state.gap / 2.0
+    if final and (gap < CLOSE or no_better):
         return replace(state, gamma=state.gamma + step, gap=gap, done=True)
     stalled = state.stalled + 1 if _stalls(step, state, gap) else 0
     if stalled >= 3 and not state.slope.any():
@@ -202,22 +221,19 @@ def _without_end(state: CoxProgress, step: FloatArray) -> str:
     )
 
 
-def _check_independent(information: FloatArray, names: Sequence[str]) -> None:
-    """Raise ``AnalysisError`` where columns do not vary in the risk sets, or are sums of others."""
-    own = np.diag(information)
-    if (own < _SMALLEST).any():
-        flat = np.array(names)[own < _SMALLEST]
+def _check_varying(own: FloatArray, names: Sequence[str]) -> None:
+    """Raise ``AnalysisError`` where a column does not vary in the risk sets."""
+    flat = np.array(names)[own < _SMALLEST]
+    if len(flat):
         raise AnalysisError(
             f"{_listed(flat)} does not vary among those at risk when the event occurs: leave it out"
         )
-    scale = np.sqrt(own)
-    values, vectors = np.linalg.eigh(information / np.outer(scale, scale))
-    if values[0] < _SMALLEST:
-        part = np.abs(vectors[:, 0])
-        same = np.array(names)[part > 0.1 * part.max()]
-        raise AnalysisError(
-            f"{_listed(same)} add up to the same within the strata: leave one of them out"
-        )
+
+
+def _dependent(state: CoxProgress, direction: FloatArray) -> str:
+    part = np.abs(state.basis @ direction) * state.sizes
+    names = np.array(unpacked(state.names))[part > 0.1 * part.max()]
+    return f"{_listed(names)} add up to the same within the strata: leave one of them out"
 
 
 def _listed(names: Iterable[str]) -> str:

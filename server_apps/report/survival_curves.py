@@ -45,12 +45,12 @@ def _groups(table: Mapping[str, Any]) -> list[str]:
 
 
 def _last(table: Mapping[str, Any]) -> float:
-    return max([float(times[-1]) for times in table["time"] if times] + [1.0])
+    return max([float(times[-1]) for times in table["times"] if times] + [1.0])
 
 
 def _curves(table: Mapping[str, Any], names: list[str]) -> str:
     last, parts = _last(table), []
-    for at, (times, survival) in enumerate(zip(table["time"], table["survival"], strict=True)):
+    for at, (times, survival) in enumerate(zip(table["times"], table["survival"], strict=True)):
         x, y, path = 0.0, 0.0, ["M0 0"]
         for time, share in zip(times, survival, strict=True):
             x, y = _WIDE * time / last, _HIGH * (1.0 - share)
@@ -90,7 +90,7 @@ def _ticks(last: float) -> list[float]:
 def _at_risk(table: Mapping[str, Any], names: list[str]) -> str:
     last = _last(table)
     rows = []
-    for name, times, counts in zip(names, table["time"], table["at_risk"], strict=True):
+    for name, times, counts in zip(names, table["times"], table["at_risk"], strict=True):
         cells = []
         for tick in _ticks(last):
             after = [c for t, c in zip(times, counts, strict=True) if t >= tick]
@@ -128,7 +128,7 @@ def _number(value: Any) -> str:
     return "" if value is None else text(number(value))
 
 
-_COLUMNS = ("time", "at_risk", "survival", "se")
+_COLUMNS = ("times", "at_risk", "survival", "se")
 
 
 def curves_csv(table: Mapping[str, Any]) -> str:

@@ -192,8 +192,8 @@ def test_columns_that_are_nearly_sums_of_others_keep_their_digits():
 def test_a_column_that_is_nearly_another_costs_a_round_and_no_digits(apart):
     columns = random_rows(2, 200)
     columns["near"] = columns["x"] + apart * columns["heavy"]
-    near = federate(Cox(**TIMES, formula="x + near"), dealt(columns), rounded=True)
-    plain = federate(Cox(**TIMES, formula="x + heavy"), dealt(columns))
+    near = federate(CoxAnalysis(**TIMES, formula="x + near"), dealt(columns), rounded=True)
+    plain = federate(CoxAnalysis(**TIMES, formula="x + heavy"), dealt(columns))
     table, right = near.table, plain.table
     # x a + (x + e h) b = x (a + b) + h (e b)
     ours = [sum(table["coef"]), apart * table["coef"][1]]

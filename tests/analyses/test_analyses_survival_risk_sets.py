@@ -4,10 +4,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privet.problems.analyses.concordance import pairs_of
-from privet.problems.analyses.follow_up import FollowUp
-from privet.problems.analyses.risk_sets import AtCoefficients, RiskSets
-from privet.problems.analyses.spans import Spans
+from privet.analyses.concordance import pairs_of
+from privet.analyses.follow_up import FollowUp
+from privet.analyses.risk_sets import AtCoefficients, RiskSets
+from privet.analyses.spans import Spans
 from support.cox_by_definition import ByDefinition
 
 SPAN = st.tuples(st.integers(0, 11), st.integers(1, 12)).map(

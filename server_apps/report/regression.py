@@ -21,7 +21,7 @@ def regression_page(table: Mapping[str, Any]) -> str:
     body = [
         f"<h1>{text(_title(table))}</h1>",
         f'<p class="soft">{table["n"]:,} rows of {len(table["site_names"])} sites: '
-        f"{text(', '.join(table['sites']))}</p>",
+        f"{text(', '.join(table['site_names']))}</p>",
     ]
     if away:
         body.append(f'<p class="warn">Not in this table: {text(", ".join(away))}</p>')

@@ -21,7 +21,7 @@ def curves_page(table: Mapping[str, Any]) -> str:
     body = [
         f"<h1>Survival by {text(table['group'])}</h1>" if table["group"] else "<h1>Survival</h1>",
         f'<p class="soft">{table["n"]:,} rows, {table["events"]:,} events, of '
-        f"{len(table['sites'])} sites: {text(', '.join(table['sites']))}</p>",
+        f"{len(table['site_names'])} sites: {text(', '.join(table['site_names']))}</p>",
     ]
     if away:
         body.append(f'<p class="warn">Not in these curves: {text(", ".join(away))}</p>')

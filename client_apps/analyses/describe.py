@@ -38,6 +38,9 @@ class Agent(AnalysisAgent):
     steady: ClassVar[bool] = True
 
     only: str = setting("", "columns to describe, separated by commas; empty: all")
+    by: str = setting(
+        "", "column by whose groups the others are described as well, as in a table 1; empty: none"
+    )
     noised: bool = setting(
         False,
         "one noised sum over the columns of a schema; target-epsilon and noise-scale ask for it",
@@ -64,7 +67,7 @@ class Agent(AnalysisAgent):
         return Statistics(CLIP, self.relation)
 
     def _analysis(self) -> Analysis[Any]:
-        return DescribeAnalysis(self.only)
+        return DescribeAnalysis(self.only, self.by)
 
     def noised_release(self, facts: Facts, round_: int) -> Release:
         """Return the release of the one sum."""

@@ -81,7 +81,27 @@ def _details(table: Mapping[str, Any]) -> Iterator[str]:
             yield _histogram(column["histogram"])
         elif column["kind"] == "categories":
             yield _bars(column)
+        if column.get("groups"):
+            yield _groups(column)
         yield f'<div class="aside">{_by_site(table["site_names"], column)}</div></div>'
+
+
+def _groups(column: Mapping[str, Any]) -> str:
+    """Return a column within each group, and how far two groups differ."""
+    rows = []
+    for group, one in column["groups"].items():
+        shares = ", ".join(
+            f"{text(name)} {_count(count) if count is not None else '(hidden)'}"
+            for name, count in list(one.get("categories", {}).items())[:_SHOWN]
+        )
+        shown = f"{_number(one.get('mean'))} ({_number(one.get('sd'))})"
+        of_group = shares if one["kind"] == "categories" else shown
+        rows.append(
+            f"<tr><th>{text(group)}</th><td>{_count(one['n'])}</td><td>{of_group}</td></tr>"
+        )
+    apart = column.get("standardised_difference")
+    said = f'<p class="soft">standardised difference {_number(apart)}</p>' if apart else ""
+    return f"<figure>{_table(('group', 'n', 'mean (sd), or counts'), rows)}{said}</figure>"
 
 
 def _histogram(histogram: Mapping[str, Any]) -> str:

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .analysis import Analysis, Arrays, Shapes
+from .description_groups import SEPARATOR, nested, parted, shown_groups, with_groups
 from .description_state import EDGES, PARTS, QUANTILES, SMALLEST, DescribeState
 from .description_table import described_table
 from .frame import FloatArray, Frame, Levels
@@ -46,34 +47,43 @@ class DescribeAnalysis(Analysis[DescribeState]):
     ----------
     only : str
         Names of columns, separated by commas; empty for all.
+    by : str
+        A column of categories, by whose groups the others are described as well; empty for none.
     """
 
     name: ClassVar[str] = "describe"
     needs_levels: ClassVar[bool] = False
 
     only: str = ""
+    by: str = ""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return tuple(filter(None, (one.strip() for one in self.only.split(","))))
+        named = tuple(filter(None, (one.strip() for one in self.only.split(","))))
+        return tuple(dict.fromkeys((*named, self.by))) if named and self.by else named
+
+    def factors(self, frame: Frame) -> tuple[str, ...]:
+        texts = super().factors(frame)
+        return (*texts, self.by) if self.by and self.by not in texts else texts
 
     def sums(self, frame: Frame, levels: Levels) -> DescribedSite:
-        return DescribedSite(frame, levels or _own(frame))
+        return DescribedSite(frame, levels, self.by)
 
     def guarded(self, sums: DescribedSite, least: int) -> DescribedSite:
         """Hide cells of 1 to ``least`` - 1 records; see `small_cells`.
 
         A column with fewer values, or of 0 and 1 with fewer of either, is one without any.
         """
-        return DescribedSite(sums.frame, sums.levels, least)
+        return DescribedSite(sums.frame, sums.levels, self.by, least)
 
     def begin(self, levels: Levels) -> DescribeState:
+        levels = with_groups(levels, self.by)
         numbers = sum(not known for known in levels.values())
         cells = sum(map(len, levels.values()))
         shape = (numbers, len(QUANTILES))
         zeros = np.zeros
         return DescribeState(
-            *(math.nan, False, 0, 0.0, 0.0),
+            *(math.nan, False, 0, 0.0, 0.0, 0.0),
             *(zeros((len(levels), len(_KINDS))), zeros(cells), zeros(cells)),
             zeros((numbers, len(EDGES) + 1)),
             *(np.ones(numbers), zeros(numbers), zeros(numbers), zeros(numbers), zeros(numbers)),
@@ -96,7 +106,7 @@ class DescribeAnalysis(Analysis[DescribeState]):
     def shapes(self, state: DescribeState) -> Shapes:
         if not state.phase:
             return {
-                "rows": (1,), "least": (1,), "counts": state.counts.shape,
+                "rows": (1,), "persons": (1,), "least": (1,), "counts": state.counts.shape,
                 "cells": state.cells.shape, "hidden": state.hidden.shape,
                 "coarse": state.coarse.shape,
             }  # fmt: skip
@@ -133,14 +143,11 @@ class DescribeAnalysis(Analysis[DescribeState]):
         return replace(after, **kept)
 
     def table(self, state: DescribeState) -> dict[str, Any]:
-        return described_table(state, json.loads(state.levels.tobytes()))
-
-
-def _own(frame: Frame) -> Levels:
-    return {
-        name: frame.factors[name].levels if name in frame.factors else ()
-        for name in sorted(frame.names)
-    }
+        levels = json.loads(state.levels.tobytes())
+        table = described_table(state, levels)
+        if self.by:
+            table |= {"by": self.by, "columns": nested(table["columns"], levels[self.by])}
+        return table
 
 
 def _unit_of(rows: float) -> float:
@@ -163,6 +170,7 @@ def _first(state: DescribeState, sums: Mapping[str, FloatArray]) -> DescribeStat
     return replace(
         state,
         rows=float(sums["rows"][0]),
+        persons=float(sums["persons"][0]),
         least=float(sums["least"][0]),
         counts=sums["counts"],
         cells=sums["cells"],
@@ -216,13 +224,38 @@ _OF_SITES: tuple[Mapping[str, str], ...] = (
 
 
 class DescribedSite:
-    """What a site counts and sums of its own columns."""
+    """What a site counts and sums of its own columns.
 
-    def __init__(self, frame: Frame, levels: Levels, least: int = 1) -> None:
+    ``levels`` are the agreed columns, and ``least`` the rows that a cell has at least.
+    """
+
+    def __init__(self, frame: Frame, levels: Levels, by: str = "", least: int = 1) -> None:
         self.frame, self.levels = frame, levels
         self.num_examples = frame.rows
         self.left_out: Mapping[str, int] = {}
-        self._least = least
+        self._by, self._least = by, least
+        self._all = with_groups(levels, by)
+        self._groups: NDArray[np.int32] = np.full(frame.rows, -1, np.int32)
+        if by:
+            codes = _codes(frame, by, levels[by])
+            rows = np.bincount(codes[codes >= 0], minlength=len(levels[by])).astype(float)
+            shown = np.append(shown_groups(rows, least), False)
+            self._groups = np.where(shown[codes], codes, -1).astype(np.int32)
+        self._unshown = {name for name in levels if by and self._is_solvable(name)}
+
+    def _is_solvable(self, name: str) -> bool:
+        """Whether a group has too little of a column, so that it is shown of no group: the sums of
+        the others, and of all, would give it away."""
+        if self._least <= 1 or name == self._by:
+            return False
+        known, places = self.levels[name], range(len(self.levels[self._by]))
+        columns = [f"{name}{SEPARATOR}{place}" for place in places]
+        if known:
+            return any(
+                self._counted(one, known).min(initial=np.inf) < self._least for one in columns
+            )
+        values = [self._values(one) for one in columns]
+        return any(0 < len(one) < self._least or is_rare(one, self._least) for one in values)
 
     def statistics(self, point: Arrays) -> dict[str, FloatArray]:
         share = 1.0 / float(point["unit"])
@@ -230,37 +263,59 @@ class DescribedSite:
         sums = self._counts() if not phase else self._sums(phase, point)
         return {name: array * share for name, array in sums.items()}
 
-    def _numbers(self, name: str) -> FloatArray:
-        """Return the numbers of a column that there are; none where they are too few to show."""
-        known = _known(self.frame.numbers.get(name, np.empty(0)))
-        few = self._least > 1 and (len(known) < self._least or is_rare(known, self._least))
-        return np.empty(0) if few else known
+    def _values(self, name: str) -> FloatArray:
+        """Return the numbers of a column that there are, of its group."""
+        own, group = parted(name)
+        values = self.frame.numbers.get(own, np.empty(0))
+        if group >= 0 and len(values):
+            values = values[self._groups == group]
+        return _known(values)
 
-    def _cells(self, name: str, known: Sequence[str]) -> FloatArray:
-        """Return how many rows have each of the agreed categories."""
-        codes = _codes(self.frame, name, known)
-        counts = np.bincount(codes[codes >= 0], minlength=len(known)).astype(float)
-        return counts if counts.sum() >= self._least else np.zeros(len(known))
+    def _numbers(self, name: str) -> FloatArray:
+        """Return the numbers of a column that are shown: none where they are too few."""
+        own, group = parted(name)
+        known = self._values(name)
+        few = self._least > 1 and (len(known) < self._least or is_rare(known, self._least))
+        return np.empty(0) if few or (group >= 0 and own in self._unshown) else known
+
+    def _counted(self, name: str, known: Sequence[str]) -> FloatArray:
+        """Return how many rows of the column's group have each of the agreed categories."""
+        own, group = parted(name)
+        codes = _codes(self.frame, own, known)
+        if group >= 0 and len(codes):
+            codes = codes[self._groups == group]
+        return np.bincount(codes[codes >= 0], minlength=len(known)).astype(float)
+
+    def _cells(self, name: str, known: Sequence[str]) -> tuple[FloatArray, NDArray[np.bool_]]:
+        """Return the counts of a column's categories, and which of them are hidden."""
+        own, group = parted(name)
+        counts = self._counted(name, known)
+        if counts.sum() < self._least:
+            return np.zeros(len(known)), np.zeros(len(known), bool)
+        if group >= 0:
+            return counts, np.full(len(known), own in self._unshown)
+        return counts, hidden(counts, self._least)
 
     def _counts(self) -> dict[str, FloatArray]:
         counts, cells, unknown, coarse = [], [], [], []
-        rows = float(self.frame.rows)
-        for name, known in self.levels.items():
+        for name, known in self._all.items():
+            own, group = parted(name)
+            rows = float(self.frame.rows if group < 0 else (self._groups == group).sum())
             if known:
-                of_column = self._cells(name, known)
-                out = hidden(of_column, self._least)
-                values, here = float(of_column.sum()), name in self.frame.factors
+                of_column, out = self._cells(name, known)
+                values, here = float(of_column.sum()), own in self.frame.factors or own == self._by
                 cells.append(np.where(out, 0.0, of_column))
                 unknown.append(out.astype(float))
             else:
                 numbers = self._numbers(name)
-                values, here = float(len(numbers)), name in self.frame.numbers
+                values, here = float(len(numbers)), own in self.frame.numbers
                 places = np.searchsorted(EDGES, numbers, side="right")
                 binned = np.bincount(places, minlength=len(EDGES) + 1).astype(float)
                 coarse.append(carried(binned, self._least))
             counts.append([values, rows - values if here else 0.0, 0.0 if here else rows])
         return {
-            "rows": np.array([rows]),
+            "rows": np.array([float(self.frame.rows)]),
+            "persons": np.array([float(self.frame.persons)]),
             "least": np.array([self._least - 1.0]),
             "counts": np.array(counts).reshape(-1, len(_KINDS)),
             "cells": np.concatenate([np.empty(0), *cells]),
@@ -269,7 +324,7 @@ class DescribedSite:
         }
 
     def _sums(self, phase: int, point: Arrays) -> dict[str, FloatArray]:
-        numbers = [self._numbers(name) for name, known in self.levels.items() if not known]
+        numbers = [self._numbers(name) for name, known in self._all.items() if not known]
         units, centre = point["units"], point["centre"]
         shape = (len(numbers), len(QUANTILES))
         left, right = (point[name].reshape(shape) for name in ("left", "right"))
@@ -298,9 +353,9 @@ def _known(values: FloatArray) -> FloatArray:
 def _codes(frame: Frame, name: str, known: Sequence[str]) -> NDArray[np.int32]:
     """Return the codes of a column by the agreed categories, -1 for any other text; none where it
     is no column of categories here."""
-    factor = frame.factors.get(name)
-    if factor is None:
+    if name not in frame:
         return np.empty(0, np.int32)
+    factor = frame.factor(name)
     places = {level: place for place, level in enumerate(known)}
     moved = np.array([places.get(level, -1) for level in factor.levels] + [-1], np.int32)
     codes: NDArray[np.int32] = moved[factor.codes]

@@ -30,8 +30,8 @@ class DescribeState(Progress):
     ----------
     phase : int
         Rounds that were summed.
-    rows : float
-        Of all sites.
+    rows, persons : float
+        Of all sites; no persons where no site says whose its rows are.
     counts : array (columns, 3)
         Values, missing values, and values of another kind or in a table without the column.
     cells, hidden : array (K,)
@@ -59,6 +59,7 @@ class DescribeState(Progress):
 
     phase: int
     rows: float
+    persons: float
     least: float
     counts: FloatArray
     cells: FloatArray

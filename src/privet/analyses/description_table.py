@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .description_state import QUANTILES, DescribeState
-from .frame import FloatArray, Levels
+from .frame import DATES_LEVEL, TEXTS_LEVEL, FloatArray, Levels
 
 
 def described_table(state: DescribeState, levels: Levels) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def described_table(state: DescribeState, levels: Levels) -> dict[str, Any]:
     number = cell = 0
     for place, (name, known) in enumerate(levels.items()):
         values, missing, other = (round(one) for one in state.counts[place])
-        shown: dict[str, Any] = {"kind": "categories" if known else "numbers"}
+        shown: dict[str, Any] = {"kind": _kind(known)}
         shown |= {"n": values, "missing": missing, "other": other}
         if known:
             own = slice(cell, cell + len(known))
@@ -39,9 +39,18 @@ def described_table(state: DescribeState, levels: Levels) -> dict[str, Any]:
     least = round(state.least)
     return {
         "rows": round(state.rows),
+        **({"persons": round(state.persons)} if state.persons else {}),
         **({"quantile_rank_error": least} if least else {}),
         "columns": columns,
     }
+
+
+def _kind(known: Sequence[str]) -> str:
+    if not known:
+        return "numbers"
+    if all(text.startswith(DATES_LEVEL) for text in known):
+        return "dates"
+    return "texts" if tuple(known) == (TEXTS_LEVEL,) else "categories"
 
 
 def _numbers(state: DescribeState, at: int) -> dict[str, Any]:
@@ -138,8 +147,9 @@ def disagreements(table: Mapping[str, Any]) -> list[str]:
         if column["kind"] == "numbers":
             lines += _of_units(name, column, sites)
             lines += _of_constants(name, column, sites)
-        else:
+        elif column["kind"] == "categories":
             lines += _of_spellings(name, column, sites)
+        lines += _of_dates(name, column)
     return lines
 
 
@@ -213,6 +223,15 @@ def _of_spellings(name: str, column: Mapping[str, Any], sites: Sequence[str]) ->
         if apart:
             where = "; " + ", ".join(f"{site} has {' and '.join(o)}" for site, o in apart)
         yield f"column {name}: {' and '.join(map(repr, texts))} may be the same{where}"
+
+
+def _of_dates(name: str, column: Mapping[str, Any]) -> Iterator[str]:
+    orders = {text for text in column.get("categories", {}) if text.startswith(DATES_LEVEL)}
+    written = [text for text in sorted(orders) if "first" in text]
+    if len(written) > 1:
+        yield f"column {name}: dates are written day first at some sites, month first at others"
+    elif orders and column["kind"] == "categories":
+        yield f"column {name}: dates at some sites, other texts at others"
 
 
 def _meant(text: str) -> str:

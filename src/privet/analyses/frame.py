@@ -15,6 +15,12 @@ Levels = Mapping[str, Sequence[str]]
 """By column, the categories that all sites have agreed on, in order; none of numbers."""
 
 
+TEXTS_LEVEL = "(texts)"
+"""The one level of a column of texts that are no categories, such as names."""
+DATES_LEVEL = "(dates"
+"""What the one level of a column of dates begins with."""
+
+
 class AnalysisError(ValueError):
     """A table or setting that an analysis cannot use: one line that names the column or key.
 
@@ -45,6 +51,14 @@ class Factor:
     codes: Codes
     levels: tuple[str, ...]
 
+    def frequent(self, least: int) -> tuple[str, ...]:
+        """Return the levels that at least so many rows have."""
+        known = self.codes[self.codes >= 0]
+        counts = np.bincount(known, minlength=len(self.levels))
+        return tuple(
+            level for level, count in zip(self.levels, counts, strict=True) if count >= least
+        )
+
     def among(self, levels: Sequence[str]) -> Codes:
         """Return the codes (n,) by other levels, which hold all that occur.
 
@@ -73,12 +87,15 @@ class Frame:
     factors : mapping of str to Factor
     source : str
         Where the rows are from, for errors.
+    persons : int
+        Whose rows they are: as many as there are rows, where nobody says.
     """
 
     rows: int
     numbers: Mapping[str, FloatArray] = field(default_factory=dict)
     factors: Mapping[str, Factor] = field(default_factory=dict)
     source: str = ""
+    persons: int = 0
 
     @classmethod
     def of(cls, columns: Mapping[str, Any], source: str = "") -> Frame:
@@ -139,7 +156,7 @@ class Frame:
         numbers = {name: values[rows] for name, values in self.numbers.items()}
         factors = {name: Factor(one.codes[rows], one.levels) for name, one in self.factors.items()}
         count = int(np.count_nonzero(rows)) if rows.dtype == bool else len(rows)
-        return Frame(count, numbers, factors, self.source)
+        return Frame(count, numbers, factors, self.source, self.persons and count)
 
 
 def _text(value: Any) -> str | None:

@@ -21,6 +21,8 @@ from .frames import Table
 from .held_out import most_rows
 from .meaning import OPEN, Meaning
 
+FEW_LEVEL = "(fewer)"
+"""The level of a column none of whose own is frequent enough to be named."""
 WAY_OUT = "privet describe --schema OUT over the sites writes one"
 
 
@@ -100,7 +102,11 @@ class AnalysedTable:
     def _facts(self, name: str) -> Mapping[str, Any]:
         stated = {"stated": True} if name in self.table.stated else {}
         if name in self._factors:
-            return {"categories": list(self.table.frame.factor(name).levels), **stated}
+            factor = self.table.frame.factor(name)
+            levels = list(factor.levels)
+            if not stated and not self.analysis.needs_levels:
+                levels = list(factor.frequent(self._rules.min_cell)) or [FEW_LEVEL]
+            return {"categories": levels, **stated}
         if name in self.table.ranges:
             return {"range": list(self.table.ranges[name]), **stated}
         return {}

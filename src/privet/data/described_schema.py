@@ -30,6 +30,8 @@ def schema_of(table: Mapping[str, Any]) -> str:
         if not column["n"]:
             continue
         gap = bool(column["missing"] or column["other"])
+        if column["kind"] in ("texts", "dates"):
+            continue
         if column["kind"] == "categories":
             columns.append(SourceColumn(name, 0, tuple(column["categories"]), gap=gap))
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -9,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from privet.analyses.frame import Factor, Frame
+from privet.analyses.frame import DATES_LEVEL, TEXTS_LEVEL, Factor, Frame
 from privet.core import ConfigError
 from privet.core.key import read, same, setting
 
@@ -35,6 +36,8 @@ from .tables.values import (
     with_point,
 )
 
+MOST_LEVELS = 200
+"""Different texts of a column of categories, at most; of more a column is one of texts."""
 DEALT = ("natural-id", "iid", "none")
 """How the rows of a table are dealt to the sites of a simulated analysis."""
 
@@ -91,7 +94,10 @@ class Table(NamedTuple):
     def taken(self, rows: Any) -> Table:
         """Return the table of some rows."""
         ids, persons = (None if one is None else one[rows] for one in (self.ids, self.persons))
-        return self._replace(frame=self.frame.taken(rows), ids=ids, persons=persons)
+        frame = self.frame.taken(rows)
+        if persons is not None:
+            frame = replace(frame, persons=len(np.unique(persons)))
+        return self._replace(frame=frame, ids=ids, persons=persons)
 
 
 @dataclass(frozen=True)
@@ -223,13 +229,19 @@ def _table(settings: FrameSettings, changed: Changes) -> Table:
             factors[name] = values
         else:
             numbers[name] = values
-    frame = Frame(len(rows.files), numbers, factors, settings.data_path)
     several = len(rows.counts) > 1
-    ids = _texts(rows.table, settings.id_column) if settings.id_column else None
+    ids, persons = (
+        _texts(rows.table, name) if name else None
+        for name in (settings.id_column, settings.person_column)
+    )
+    count = 0 if persons is None else len(np.unique(persons))
+    factors.pop(settings.person_column, None)  # whose a row is, is no column to analyse
+    numbers.pop(settings.person_column, None)
+    frame = Frame(len(rows.files), numbers, factors, settings.data_path, count)
     return Table(
         frame,
         rows.files if ids is None and several else ids,
-        _texts(rows.table, settings.person_column) if settings.person_column else None,
+        persons,
         frozenset(schema.columns),
         {name: (one.low, one.high) for name, one in schema.columns.items() if not one.categories},
     )
@@ -251,6 +263,8 @@ def _read(name: str, values: Any, schema: Schema, settings: FrameSettings) -> An
     if settings.dates != "refuse" and are_dates(values):
         return as_numbers(as_days(values, settings.dates))
     values = finite_as(values, settings.infinite)
+    if are_dates(values):
+        return _alike(values, f"{DATES_LEVEL}{_order(values)})")
     if is_numeric(values):
         numbers = as_numbers(values)
         if public and ((numbers < public.low) | (numbers > public.high)).any():
@@ -260,7 +274,30 @@ def _read(name: str, values: Any, schema: Schema, settings: FrameSettings) -> An
         return numbers
     if public:
         raise UnfitError("texts, where the schema states a range")
-    return _factor(values)
+    found = _factor(values)
+    return _alike(values, TEXTS_LEVEL) if len(found.levels) > MOST_LEVELS else found
+
+
+def _alike(values: Any, level: str) -> Factor:
+    """Return a column of texts that are no categories as one of a single level."""
+    missing = np.asarray(values.is_null())
+    return Factor(np.where(missing, -1, 0).astype(np.int32), (level,))
+
+
+def _order(values: Any) -> str:
+    """Return in which order dates such as 5.1.2020 are written, where they say."""
+    import pyarrow as pa
+
+    if not pa.types.is_string(values.type):
+        return ""
+    parts = [
+        re.match(r"(\d{1,2})[-/.](\d{1,2})[-/.]", one)
+        for one in values.drop_null().unique().to_pylist()
+    ]
+    firsts, seconds = ([int(one[at]) for one in parts if one] for at in (1, 2))
+    if any(one > 12 for one in firsts):
+        return ", day first"
+    return ", month first" if any(one > 12 for one in seconds) else ""
 
 
 def _factor(values: Any, levels: tuple[str, ...] = ()) -> Factor:

@@ -1,0 +1,88 @@
+"""A description by the groups of one column, as a paper's table 1 has it.
+
+Each column is described once more within each group: as a further column, named by the group's
+place, whose rows are those of the group.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .frame import AnalysisError, Levels
+from .small_cells import hidden
+
+SEPARATOR = "\x1f"
+"""Between the name of a column and the place of a group; no header of a table has it."""
+
+
+def with_groups(levels: Levels, by: str) -> Levels:
+    """Return the columns with those within each group (raises ``AnalysisError``)."""
+    if not by:
+        return levels
+    if not levels.get(by):
+        raise AnalysisError(f"by: {by} is no column of categories at every site")
+    found = dict(levels)
+    for name, known in levels.items():
+        if name != by:
+            for place in range(len(levels[by])):
+                found[f"{name}{SEPARATOR}{place}"] = known
+    return found
+
+
+def parted(name: str) -> tuple[str, int]:
+    """Return a column's own name and its group's place, -1 where it is of all rows."""
+    own, mark, place = name.partition(SEPARATOR)
+    return own, int(place) if mark else -1
+
+
+def shown_groups(counts: NDArray[np.float64], least: int) -> NDArray[np.bool_]:
+    """Return which groups (G,) a site tells of: a hidden one's sums would give away its rows."""
+    return ~hidden(counts, least)
+
+
+def nested(columns: Mapping[str, dict[str, Any]], groups: Sequence[str]) -> dict[str, Any]:
+    """Return described columns with those of groups within them, and how far two groups differ."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, column in columns.items():
+        own, place = parted(name)
+        if place < 0:
+            found[own] = {**column, "groups": {}}
+        else:
+            of_group = {key: value for key, value in column.items() if key != "by_site"}
+            found[own]["groups"][groups[place]] = of_group
+    for column in found.values():
+        if len(column["groups"]) == 2:
+            column["standardised_difference"] = _difference(*column["groups"].values())
+        elif not column["groups"]:
+            del column["groups"]
+    return found
+
+
+def _difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> float | None:
+    """Return the standardised difference of the second group to the first; None if unknown.
+
+    Of numbers (m_2 - m_1) / sqrt((s_1^2 + s_2^2) / 2), of categories Mahalanobis' distance of the
+    shares of all but the first: D. Yang and J. E. Dalton, SAS Global Forum 2012, paper 335.
+    """
+    if first["kind"] == "numbers":
+        deviations = [float(one.get("sd") or 0.0) for one in (first, second)]
+        if not any(deviations) or any("mean" not in one for one in (first, second)):
+            return None
+        spread = math.sqrt(sum(one * one for one in deviations) / 2)
+        return float((second["mean"] - first["mean"]) / spread)
+    counts = [list(one["categories"].values()) for one in (first, second)]
+    if any(None in one or not sum(one) for one in counts):
+        return None
+    shares = [np.array(one, float)[1:] / sum(one) for one in counts]
+    if not len(shares[0]):
+        return 0.0
+    covariances = [np.diag(one) - np.outer(one, one) for one in shares]
+    apart = shares[1] - shares[0]
+    middle = (covariances[0] + covariances[1]) / 2
+    distance = math.sqrt(max(float(apart @ np.linalg.pinv(middle) @ apart), 0.0))
+    return math.copysign(distance, apart[0]) if len(apart) == 1 else distance

@@ -18,6 +18,7 @@ its interval is told, and how much larger it may be.
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,10 +30,12 @@ from numpy.typing import NDArray
 from .analysis import Analysis, Arrays, Shapes
 from .description_groups import SEPARATOR, nested, parted, shown_groups, with_groups
 from .description_state import EDGES, PARTS, QUANTILES, SMALLEST, DescribeState
-from .description_table import described_table
+from .description_table import described_table, factor_of
 from .frame import FloatArray, Frame, Levels
 from .glm_state import packed
 from .small_cells import carried, hidden, is_rare
+
+log = logging.getLogger("flwr.privet")
 
 ROUNDS = 4
 _START = float(2**20)
@@ -323,6 +326,21 @@ class DescribedSite:
             "coarse": np.array(coarse).reshape(-1, len(EDGES) + 1),
         }
 
+    def _compare(
+        self, numbers: Sequence[FloatArray], units: FloatArray, centre: FloatArray
+    ) -> None:
+        """Write into the site's own log where its mean is the pooled one in another unit."""
+        names = [name for name, known in self._all.items() if not known]
+        for name, column, unit, mean in zip(names, numbers, units, centre, strict=True):
+            pooled = float(mean * unit)
+            if len(column) and pooled and parted(name)[1] < 0:
+                own = float(column.mean())
+                if guess := factor_of(own / pooled, math.nan):
+                    log.warning(
+                        "column %s: the mean is %.4g here, and %.4g of all sites: another unit? "
+                        "(%s)", name, own, pooled, guess,
+                    )  # fmt: skip
+
     def _sums(self, phase: int, point: Arrays) -> dict[str, FloatArray]:
         numbers = [self._numbers(name) for name, known in self._all.items() if not known]
         units, centre = point["units"], point["centre"]
@@ -333,6 +351,8 @@ class DescribedSite:
             for at, column in enumerate(numbers)
         ]
         sums = {"parts": carried(np.array(parts).reshape(*shape, PARTS), self._least)}
+        if phase == 2:
+            self._compare(numbers, units, centre)
         scaled = [column / unit for column, unit in zip(numbers, units, strict=True)]
         if phase == 1:
             ends = zip(numbers, point["low"], point["high"], strict=True)

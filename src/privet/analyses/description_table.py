@@ -184,7 +184,7 @@ def _of_units(name: str, column: Mapping[str, Any], sites: Sequence[str]) -> Ite
         if not (others > 0).all() or others.max() > _SPREAD * others.min():
             continue
         middle, spread = float(np.median(others)), float(np.median(spreads))
-        guess = _factor(mean / middle, deviation / spread if spread else math.nan)
+        guess = factor_of(mean / middle, deviation / spread if spread else math.nan)
         if not guess and 30 <= middle <= 42 and abs(mean - (1.8 * middle + 32)) < 3:
             guess = "degrees Fahrenheit beside Celsius"
         if guess:
@@ -194,7 +194,9 @@ def _of_units(name: str, column: Mapping[str, Any], sites: Sequence[str]) -> Ite
             )
 
 
-def _factor(ratio: float, spread: float) -> str:
+def factor_of(ratio: float, spread: float) -> str:
+    """Return what a ratio of means may come from, empty for nothing known; ``spread`` is that of
+    the deviations, NaN where it is not known."""
     for factor, what in FACTORS.items():
         for wanted in (factor, 1.0 / factor):
             near = abs(math.log(ratio / wanted)) < _NEAR if ratio > 0 else False

@@ -86,6 +86,7 @@ def _rules(rules: NodeRules) -> Iterator[Said]:
         yield Said(GOOD, f"{name}: {f'{value:g}' if value is not None else f'none, {without}'}")
     declared = rules.num_examples or "as many as there are, which the coordinator is told"
     yield Said(GOOD, f"relation: {rules.relation}; num-examples: {declared}")
+    yield from _analyses(rules)
     if rules.trust_files is not None:
         yield Said(GOOD, f"trust: sums of pinned peers, up to {rules.colluders} against this node")
     if rules.max_steps:
@@ -94,6 +95,23 @@ def _rules(rules: NodeRules) -> Iterator[Said]:
         yield Said(GOOD, f"min-seconds-between: {rules.min_seconds_between:g}")
     if rules.reply_seconds:
         yield Said(GOOD, f"reply-seconds: {rules.reply_seconds:g}")
+
+
+def _analyses(rules: NodeRules) -> Iterator[Said]:
+    """Yield what un-noised analyses may have of the node."""
+    own = rules.analyses
+    if rules.limited:
+        yield Said(GOOD, "analyses: noised descriptions alone, under the budget")
+    elif not own.allowed:
+        yield Said(GOOD, "analyses: none, as allow-analyses = false")
+    else:
+        sums = "in secure sums alone (sums-only)" if own.sums_only else "in the clear or masked"
+        cells = f"min-records {own.min_records}, min-cell {own.min_cell}"
+        yield Said(GOOD, f"analyses: un-noised, {sums}; {cells}")
+        most = str(own.most) if own.most else "any number, as max-analyses sets none"
+        yield Said(GOOD if own.most else WEAK, f"max-analyses: {most}")
+    if own.path:
+        yield _written("analyses-path", Path(own.path))
 
 
 def _delta(rules: NodeRules, config: Mapping[str, Any]) -> Iterator[Said]:

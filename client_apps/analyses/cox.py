@@ -11,12 +11,11 @@ from privet.core.key import same, setting
 from privet.data.frames import FrameSettings
 
 from .glm import Agent as GlmAgent
-from .half import AnalysisAgent
 from .survival_times import SurvivalTimes
 
 
 @dataclass(frozen=True)
-class Agent(SurvivalTimes, AnalysisAgent):
+class Agent(SurvivalTimes):
     """Agent half of a Cox model: sums of score and information of the site's own risk sets."""
 
     name: ClassVar[str] = "cox"
@@ -30,10 +29,9 @@ class Agent(SurvivalTimes, AnalysisAgent):
 
     def _analysis(self) -> Analysis[Any]:
         return CoxAnalysis(
-            self.time_column,
-            self.event_column,
+            *self.times,
             self.entry_column,
-            self.event_level,
+            "" if self.start_column else self.event_level,
             self.formula,
             self.ties,
             self.weight_column,

@@ -14,8 +14,9 @@ from privet.agents.half import Arrays, Half, Local, Streams
 from privet.agents.terms import MessageTerms
 from privet.analyses.analysis import Analysis
 from privet.core.key import same
-from privet.data.analysed import AnalysedTable
+from privet.data.analysed import AnalysedTable, as_table
 from privet.data.context import agreed_encoding
+from privet.data.frames import Table
 from privet.kernel import Problem, Records
 
 
@@ -41,10 +42,20 @@ class AnalysisAgent(Half):
     def _analysis(self) -> Analysis[Any]:
         """Return the analysis of these settings."""
 
+    def prepared(self, table: Any) -> Table:
+        """Return a table, or what stands for one, with the columns that are made of others.
+
+        Raises
+        ------
+        DataError
+            If one of these cannot be used.
+        """
+        return as_table(table)
+
     def of_table(self, table: Any, context: Context) -> Problem:
         own = "data-path" in context.node_config
         return AnalysedTable(
-            *(self.analysis, table, agreed_encoding(context)),
+            *(self.analysis, self.prepared(table), agreed_encoding(context)),
             own=own,
             rules=node_rules(context).analyses,
             masked=self.secure_sum,

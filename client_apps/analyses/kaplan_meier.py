@@ -9,12 +9,11 @@ from privet.analyses.analysis import Analysis
 from privet.analyses.kaplan_meier import KaplanMeierAnalysis
 from privet.core.key import setting
 
-from .half import AnalysisAgent
 from .survival_times import SurvivalTimes
 
 
 @dataclass(frozen=True)
-class Agent(SurvivalTimes, AnalysisAgent):
+class Agent(SurvivalTimes):
     """Agent half of Kaplan-Meier curves: counts on a public grid of times."""
 
     name: ClassVar[str] = "kaplan-meier"
@@ -33,10 +32,9 @@ class Agent(SurvivalTimes, AnalysisAgent):
 
     def _analysis(self) -> Analysis[Any]:
         return KaplanMeierAnalysis(
-            self.time_column,
-            self.event_column,
+            *self.times,
             self.entry_column,
-            self.event_level,
+            "" if self.start_column else self.event_level,
             self.group_column,
             self.strata_column,
             self.time_unit,

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
+import numpy as np
+
+from privet.analyses.durations import SECONDS, durations
+from privet.analyses.follow_up import FollowUpColumns, require
+from privet.analyses.frame import AnalysisError, FloatArray, Frame
 from privet.core.key import setting
+from privet.data.analysed import as_table, named
+from privet.data.frames import Table
+
+from .half import AnalysisAgent
+
+DURATION, OBSERVED = "duration", "event_observed"
+"""Names of the columns that two dates, and an end of the study, make."""
 
 
 @dataclass(frozen=True)
-class SurvivalTimes:
+class SurvivalTimes(AnalysisAgent):
     """The columns of times to an event."""
 
     topic: ClassVar[str] = "Analyses"
 
     time_column: str = setting(
-        "", "column of the times until the event, or until censoring; not empty"
+        "",
+        "column of the times until the event, or until censoring; empty where start-column and "
+        "end-column are dates",
     )
     event_column: str = setting(
         "", "column that says whether the event was seen, 1 and 0 or two categories; not empty"
@@ -27,3 +41,70 @@ class SurvivalTimes:
         "", "category of event-column that is the event; empty takes the second of two"
     )
     strata_column: str = setting("", "column of strata within each site; empty for none")
+    start_column: str = setting(
+        "", "column of dates from which the time counts, in place of time-column; empty: none"
+    )
+    end_column: str = setting("", "column of dates until which it counts; empty: none")
+    duration_unit: str = setting(
+        "days", "unit of the time between two dates", choices=tuple(SECONDS)
+    )
+    until: str = setting(
+        "",
+        "date, such as 2024-02-29, after which rows are censored: the study's end; empty: none",
+    )
+
+    @property
+    def times(self) -> tuple[str, str]:
+        """The names of the columns of times and events."""
+        if not self.start_column:
+            return self.time_column, self.event_column
+        return DURATION, OBSERVED
+
+    def prepared(self, table: Any) -> Table:
+        found = as_table(table)
+        if not (self.start_column or self.end_column or self.until):
+            return found
+        with named(found.frame):
+            return found._replace(frame=self._with_durations(found.frame))
+
+    def _with_durations(self, frame: Frame) -> Frame:
+        if not (self.start_column and self.end_column) or self.time_column:
+            raise AnalysisError(
+                "start-column, end-column: give both, and no time-column, for times between dates"
+            )
+        start, end = (
+            _moments(frame, name, key)
+            for name, key in ((self.start_column, "start-column"), (self.end_column, "end-column"))
+        )
+        require(frame, self.event_column, "event-column")
+        there = _is_there(frame, self.event_column)
+        follow = FollowUpColumns(DURATION, self.event_column, happened=self.event_level)
+        levels = {}
+        if self.event_column in frame.factors:
+            levels = {self.event_column: frame.factors[self.event_column].levels}
+        event = np.zeros(frame.rows, bool)
+        event[there] = follow.events(frame.taken(there), levels)
+        names = (self.start_column, self.end_column)
+        times, seen = durations(
+            start, end, event, unit=self.duration_unit, until=self.until, names=names
+        )
+        numbers = {DURATION: times, OBSERVED: np.where(there, seen.astype(float), np.nan)}
+        return replace(frame, numbers={**frame.numbers, **numbers})
+
+
+def _moments(frame: Frame, name: str, key: str) -> Any:
+    """Return a column of days since 1970 as datetime64 (n,), NaT where one is missing."""
+    require(frame, name, key)
+    if name not in frame.numbers:
+        raise AnalysisError(f"{key}: {name!r} holds texts: set dates = day-first or month-first")
+    days: FloatArray = frame.numbers[name]
+    moments = np.full(frame.rows, np.datetime64("NaT"), "datetime64[us]")
+    known = np.isfinite(days)
+    moments[known] = np.round(days[known] * 86_400e6).astype(np.int64).astype("datetime64[us]")
+    return moments
+
+
+def _is_there(frame: Frame, name: str) -> Any:
+    if name in frame.factors:
+        return frame.factors[name].codes >= 0
+    return np.isfinite(frame.numbers[name])

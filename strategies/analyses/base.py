@@ -268,7 +268,7 @@ class AnalysisStrategy(PrimalDualStrategy):
         self.options = replace(self.options, encoding=self.columns.text)
 
     def _problem_of(self, agent: AnalysisAgent, table: Any) -> AnalysedTable:
-        return AnalysedTable(agent.analysis, table)
+        return AnalysedTable(agent.analysis, agent.prepared(table))
 
     def start(  # type: ignore[override]
         self,

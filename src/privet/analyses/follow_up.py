@@ -79,9 +79,10 @@ class FollowUpColumns:
                     f"entry-column: {self.entry!r} is not before {self.time!r} in some rows: "
                     "nobody is at risk in between; leave them out, or mend the clock's origin"
                 )
-        return FollowUp(time, self._events(frame, levels), entry)
+        return FollowUp(time, self.events(frame, levels), entry)
 
-    def _events(self, frame: Frame, levels: Levels) -> Mask:
+    def events(self, frame: Frame, levels: Levels) -> Mask:
+        """Return which of complete rows (n,) ended in the event (raises ``AnalysisError``)."""
         name = require(frame, self.event, "event-column")
         if name in frame.factors:
             agreed = levels.get(name, frame.factors[name].levels)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +10,7 @@ import typer
 
 from .config import given_keys
 from .keys import ConfigOption, JsonOption, completed
+from .of_tables import analysed, paths_and_keys
 
 DescribedArgument = Annotated[
     list[str] | None,
@@ -44,8 +42,7 @@ def describe(
     from privet.server_apps.analysis import TABLE
     from privet.sim.logs import plain, quiet
 
-    paths = [one for one in arguments or [] if "=" not in one]
-    keys = [one for one in arguments or [] if "=" in one]
+    paths, keys = paths_and_keys(arguments or [])
     if schema and schema.exists():
         raise ConfigError(f"--schema {schema}: is there already; name a new file")
     quiet() if as_json else plain()
@@ -55,7 +52,7 @@ def describe(
             raise ConfigError(f"{folder}: a run folder is described alone, without keys")
         table = _read(folder / TABLE)
     else:
-        table = _described(paths, given_keys(keys, config, algorithm="describe"))
+        table = analysed(paths, given_keys(keys, config, algorithm="describe"))
     if schema:
         schema.write_text(schema_of(table), encoding="utf-8")
     if as_json:
@@ -77,22 +74,6 @@ def _read(file: Path) -> dict[str, Any]:
         raise ConfigError(f"{file}: no description: {error}") from None
     found: dict[str, Any] = table
     return found
-
-
-def _described(paths: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
-    """Return the description of tables: one that is dealt by ids, or each of its own site."""
-    from privet.core import ConfigError
-    from privet.sim.inline import run_inline, run_tables
-
-    if not paths and "data-path" not in given:
-        raise ConfigError("name the tables to describe, or give data-path")
-    name = f"{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}-describe"
-    if len(paths) == 1:
-        given["data-path"] = str(Path(paths[0]).absolute())
-    finished = run_tables(paths, given, name) if len(paths) > 1 else run_inline(given, name)
-    table: dict[str, Any] = finished.result.table  # type: ignore[attr-defined]
-    print(f"run folder: {finished.folder}")
-    return table
 
 
 def _show(table: dict[str, Any], lines: list[str]) -> None:

@@ -37,6 +37,7 @@ from .predict import export, predict
 from .report import report, watch
 from .run import run
 from .statement import statement
+from .survival import survival
 from .tune import tune
 
 START, CHOOSE, PRIVACY, OTHERS = "Start", "Choose", "Privacy", "Plugins"
@@ -127,6 +128,7 @@ def _advice(interrupt: BaseException | None) -> str:
 _add("run", run, panel=START, cls=KeysCommand)
 _add("data", data, panel=START, cls=KeysCommand)
 _add("describe", describe, panel=START, cls=KeysCommand)
+_add("survival", survival, panel=START, cls=KeysCommand)
 _add("new", new, panel=START)
 _add("report", report, panel=START)
 _add("predict", predict, panel=START)

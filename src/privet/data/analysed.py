@@ -65,7 +65,7 @@ class AnalysedTable:
         rules: AnalysisRules = NO_RULES,
         masked: bool = False,
     ) -> None:
-        self.analysis, self.table = analysis, _as_table(table)
+        self.analysis, self.table = analysis, as_table(table)
         self._rules, self._masked = rules, masked
         self._own, self._agreed = own, Meaning.from_text(agreed) if agreed else None
         self.num_examples = self.table.frame.rows
@@ -211,7 +211,8 @@ class named:
             raise DataError(f"{where}{error}", error.told) from None
 
 
-def _as_table(table: Any) -> Table:
+def as_table(table: Any) -> Table:
+    """Return a table, a frame or a mapping of columns as a table (raises ``DataError``)."""
     if isinstance(table, Table):
         return table
     if isinstance(table, Frame):

@@ -1,0 +1,37 @@
+"""Commands on several tables, each that of a site."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+
+def paths_and_keys(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the tables that a command was given, and its ``key=value`` pairs."""
+    paths = [one for one in arguments if "=" not in one]
+    return paths, [one for one in arguments if "=" in one]
+
+
+def analysed(paths: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
+    """Return the table of an analysis of tables: one that is dealt by ids, or each of a site.
+
+    Raises
+    ------
+    ConfigError, RunError
+        As ``privet.sim.inline.run_inline``; and where no table is named.
+    """
+    from privet.core import ConfigError
+    from privet.sim.inline import run_inline, run_tables
+
+    if not paths and "data-path" not in given:
+        raise ConfigError("name the tables, or give data-path")
+    name = f"{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}-{given['algorithm']}"
+    if len(paths) == 1:
+        given["data-path"] = str(Path(paths[0]).absolute())
+    finished = run_tables(paths, given, name) if len(paths) > 1 else run_inline(given, name)
+    table: dict[str, Any] = finished.result.table  # type: ignore[attr-defined]
+    print(f"run folder: {finished.folder}")
+    return table

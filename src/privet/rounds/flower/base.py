@@ -320,7 +320,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         others = {} if private else self.half.agent.without_moduli
         for name, value in settings.items():
             unused = name in keys and keys[name].unused(settings)
-            if value in (0, -1, "0") or unused or (name in FOR_NOISE and not private):
+            if value in (0, -1, "0", "") or unused or (name in FOR_NOISE and not private):
                 continue  # off, or left to the library
             if others.get(name) == value and isinstance(value, str):
                 continue  # chosen once the agents are known

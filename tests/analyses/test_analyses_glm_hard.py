@@ -352,3 +352,29 @@ def test_sums_that_lack_a_site_are_asked_for_again() -> None:
     expected = fitted(glm, columns, columns["site"])
     np.testing.assert_allclose(glm.table(state)["coef"], expected["coef"], rtol=1e-9)
     assert state.rounds == expected["rounds"] + 3
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_firth_finds_the_maximum_of_perfectly_separated_outcomes(seed: int) -> None:
+    # Its penalised likelihood is not concave; no point that a search comes to is higher.
+    from scipy.optimize import minimize
+
+    rng = np.random.default_rng(seed)
+    dose = rng.normal(size=20)
+    outcome = (dose > np.sort(dose)[rng.integers(2, 18)]) * 1.0
+    columns = {"dose": dose, "died": outcome}
+    glm = Glm(formula="died ~ dose", firth=True)
+    found = fitted(glm, columns, rng.integers(3, size=20))
+    design = np.stack([np.ones(20), dose], axis=1)
+
+    def height(coef: Any) -> float:
+        small = np.exp(-np.abs(design @ coef))
+        information = (design * (small / (1 + small) ** 2)[:, None]).T @ design
+        lost = np.logaddexp(0, -(2 * outcome - 1) * (design @ coef)).sum()
+        return float(lost - np.linalg.slogdet(information)[1] / 2)
+
+    best = height(np.array(found["coef"]))
+    assert found["penalised_loglik"] == pytest.approx(-best, rel=1e-8)
+    start = np.array(found["coef"])
+    searched = [minimize(height, start * share, tol=1e-10).fun for share in (0.0, 0.5, 1.0)]
+    assert best <= min(searched) + 1e-8

@@ -175,7 +175,7 @@ class GlmResult:
         return pandas.Series(values, index=list(self.model_terms))
 
     def _facts(self) -> list[tuple[str, str]]:
-        table = self.table
+        table, pearson = self.table, self.table["pearson_chi2"]
         facts = [
             ("Outcome", str(table["formula"]).split("~")[0].strip()),
             ("Family", f"{table['family']} ({table['link']})"),
@@ -189,7 +189,7 @@ class GlmResult:
             ("Df residuals", str(table["df_resid"])),
             ("Log-likelihood", f"{table['loglik']:.6g}"),
             ("Deviance", f"{table['deviance']:.6g}"),
-            ("Pearson chi2", f"{table['pearson_chi2']:.4g}"),
+            ("Pearson chi2", "" if pearson is None else f"{pearson:.4g}"),
             ("Scale", f"{table['scale']:.5g}"),
             ("AIC", f"{table['aic']:.6g}"),
             ("BIC", f"{table['bic']:.6g}"),

@@ -38,7 +38,9 @@ def from_sums(
     if state.rounds > _MOST_ROUNDS:
         raise AnalysisError(f"no convergence in {_MOST_ROUNDS} rounds; scale or leave out columns")
     height = _height(state, totals, firth)
-    slack = 1e-13 * abs(height) + state.heaviness * state.whole * GRID * 4.0 * state.sites
+    slack = 1e-13 * abs(height) + _rounding(state) * state.heaviness
+    if firth:
+        slack += _rounding(state) * _of_inverse(totals["information"] * state.whole)
     lower = state.held_loglik - height > slack or not np.isfinite(height)
     if state.leap:
         return _landed(state, lower, ones, names)
@@ -87,10 +89,8 @@ def from_correction(
         bend, along = state.bend, float(missed @ moved)
         if abs(along) > 1e-8 * np.linalg.norm(missed) * np.linalg.norm(moved) > 0:
             bend = bend + np.outer(missed, missed) / along
-    slope = state.information + bend
-    if np.linalg.eigvalsh(slope)[0] < 1e-3 * np.linalg.eigvalsh(state.information)[0]:
-        slope, bend = state.information, np.zeros_like(bend)
-    score, slope = free.T @ (state.step + correction), free.T @ slope @ free
+    score = free.T @ (state.step + correction)
+    slope = _rising(free.T @ (state.information + bend) @ free, state.information)
     step, gap = newton(state, score, slope, 1.0, ones, names)
     step, gap = free @ step, max(gap, state.gap)
     return replace(
@@ -102,8 +102,19 @@ def from_correction(
         step=step,
         gamma=state.gamma + step,
         gap=gap,
-        done=gap < max(CLOSE, _digits(state, "")),
+        done=gap < max(CLOSE, _digits(state, "") + _of_correction(state, correction)),
     )
+
+
+def _rising(slope: FloatArray, information: FloatArray) -> FloatArray:
+    """Return a slope made positive definite: the penalised likelihood need not be concave.
+
+    Its eigenvalues are taken by size and bounded below (Nocedal and Wright, section 3.4).
+    """
+    values, vectors = np.linalg.eigh(slope)
+    lowest = 0.1 * np.linalg.eigvalsh(information)[0]
+    bounded: FloatArray = (vectors * np.maximum(np.abs(values), lowest)) @ vectors.T
+    return bounded
 
 
 def newton(
@@ -146,6 +157,23 @@ def _digits(state: GlmProgress, family: str) -> float:
     return float(of_sums + of_numbers)
 
 
+def _rounding(state: GlmProgress) -> float:
+    """Return how far a sum over sites may be off on the fixed-point grid."""
+    return 4.0 * state.sites * GRID * state.whole
+
+
+def _of_inverse(information: FloatArray) -> float:
+    """Return the trace of the inverse: what log det I moves by, for an error of 1 in I."""
+    values = np.linalg.eigvalsh(information)
+    return float((1.0 / values).sum()) if values[0] > 0 else 0.0
+
+
+def _of_correction(state: GlmProgress, correction: FloatArray) -> float:
+    """Return how many standard errors of Firth's correction are lost in the rounding of I."""
+    length = np.sqrt(correction @ np.linalg.solve(state.information, correction))
+    return float(_rounding(state) * _of_inverse(state.information) * length)
+
+
 def _height(state: GlmProgress, totals: Arrays, firth: bool) -> float:
     height = float(totals["loglik"]) * state.whole * state.heaviness
     if float(totals["loglik"]) <= -LARGEST / 2.0:
@@ -182,7 +210,8 @@ def _read(state: GlmProgress, totals: Arrays, family: str) -> GlmProgress:
     whole = state.whole
     numbers = ("loglik", "deviance", "pearson", "null_loglik", "null_deviance")
     matrices = ("information", "meat", "cluster") if "meat" in totals else ("information",)
-    if max(float(np.abs(totals[name]).max()) for name in (*numbers, *matrices)) >= LARGEST:
+    checked = {*numbers, *matrices} - ({"pearson"} if family != "gaussian" else set())
+    if max(float(np.abs(totals[name]).max()) for name in checked) >= LARGEST:
         raise AnalysisError("a sum is too large for its fixed point; leave out extreme rows")
     loglik, deviance, pearson, null_loglik, null_deviance = (
         float(totals[name]) * whole for name in numbers

@@ -11,7 +11,7 @@ from .design import Design
 from .family import FAMILIES
 from .frame import FloatArray
 from .glm_start import raw, within
-from .glm_state import GlmProgress
+from .glm_state import LARGEST, GlmProgress
 from .glm_step import dispersion
 
 FEW_SITES = 20
@@ -98,7 +98,8 @@ def _fit(state: GlmProgress, family: str, width: int) -> dict[str, Any]:
         "null_loglik": float(null_loglik),
         "deviance": deviance,
         "null_deviance": null_deviance,
-        "pearson_chi2": state.pearson * squares,
+        # One row of a fitted probability near 0 may be beyond the fixed point.
+        "pearson_chi2": state.pearson * squares if state.pearson < LARGEST * state.whole else None,
         "scale": scale,
         "df_resid": round(rows) - width,
         "aic": float(-2.0 * loglik + 2.0 * width),

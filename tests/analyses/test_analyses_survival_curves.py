@@ -176,6 +176,16 @@ def test_missing_values_are_left_out_and_counted_by_column():
     assert table["n"] == 2
 
 
+def test_a_site_without_rows_changes_nothing():
+    columns = {"days": [2, 3, 5], "died": [1, 0, 1], "sex": ["F", "M", "F"]}
+    analysis = KaplanMeierAnalysis(**TIMES, group_column="sex", entry_column="")
+    empty = Frame.of({"days": [], "died": [], "sex": []})
+    missing = Frame.of({"days": [None], "died": [1], "sex": ["M"]})
+    plain = federate(analysis, [Frame.of(columns)]).table
+    table = federate(analysis, [Frame.of(columns), empty, missing]).table
+    assert {**table, "left_out": plain["left_out"]} == plain
+
+
 def test_groups_of_numbers_are_matched_by_value_and_absent_ones_are_empty():
     one = Frame.of({"days": [2, 3], "died": [1, 0], "arm": [1, 1]})
     two = Frame.of({"days": [2, 3], "died": [1, 0], "arm": [2.0, 2.0]})
@@ -196,6 +206,7 @@ def test_groups_of_numbers_are_matched_by_value_and_absent_ones_are_empty():
         ({"days": [1, 2]}, "column 'died' is not in the table"),
         ({"days": [None], "died": [1]}, "nobody is at risk"),
         ({"days": [2.0**40], "died": [1]}, "set a larger time-unit"),
+        ({"days": [1e300], "died": [1]}, "time-unit: it is so small"),
     ],
 )
 def test_what_cannot_be_used_is_one_line_that_names_the_column(columns, words):

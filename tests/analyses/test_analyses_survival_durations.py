@@ -70,7 +70,7 @@ def test_an_end_before_its_start_is_named_by_its_columns():
     start, end = dates(["2024-01-02"], "came"), dates(["2024-01-01"], "left")
     with pytest.raises(AnalysisError, match="'left' is before 'came'"):
         durations(start, end, np.array([True]), names=("came", "left"))
-    with pytest.raises(AnalysisError, match="time-unit 'fortnights': one of hours, days"):
+    with pytest.raises(AnalysisError, match="unit 'fortnights': one of hours, days"):
         durations(start, start, np.array([True]), unit="fortnights")
     with pytest.raises(AnalysisError, match="horizon must be above 0"):
         censored_at(np.ones(1), np.ones(1, bool), 0.0)

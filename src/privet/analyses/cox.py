@@ -23,9 +23,9 @@ from .cox_step import from_sizes, from_slope, from_sums
 from .cox_table import cox_table
 from .design import Design, column_of, complete_cases
 from .disclosure import require_few_terms, require_large_cells
-from .follow_up import FollowUpColumns, own_strata
+from .follow_up import FollowUp, FollowUpColumns, own_strata
 from .formula import Formula, quoted, read_formula
-from .frame import AnalysisError, FloatArray, Frame, Levels
+from .frame import AnalysisError, Codes, FloatArray, Frame, Levels
 from .sizes import UNITS
 
 
@@ -137,6 +137,19 @@ class CoxAnalysis(Analysis[CoxProgress]):
         """Return what a site sums of its complete cases (raises ``AnalysisError``)."""
         if not self.formula:
             return self.over(frame.names).sums(frame, levels)
+        matrix, weights, times, codes, left_out = self.rows(frame, levels)
+        return CoxSums.of(matrix, weights, times, codes, self.ties == "efron", left_out)
+
+    def rows(
+        self, frame: Frame, levels: Levels
+    ) -> tuple[FloatArray, FloatArray, FollowUp, Codes, dict[str, int]]:
+        """Return the design (n, p), weights, times and strata of complete cases; rows left out.
+
+        Raises
+        ------
+        AnalysisError
+            For a column that is not there or cannot be used.
+        """
         design, _ = self._design(levels)
         complete, left_out = complete_cases(frame, self.columns)
         used = frame.taken(complete)
@@ -151,8 +164,7 @@ class CoxAnalysis(Analysis[CoxProgress]):
             weights = weights[weights > 0.0]
         times = self.times.read(used, levels)
         codes = own_strata(used, self.strata_column, "strata-column")
-        matrix = design.matrix(used)[:, 1:]
-        return CoxSums.of(matrix, weights, times, codes, self.ties == "efron", left_out)
+        return design.matrix(used)[:, 1:], weights, times, codes, left_out
 
     def guarded(self, sums: CoxSums, least: int) -> CoxSums:
         """Refuse terms, or events, that show few records (raises ``AnalysisError``)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,13 +14,15 @@ from .frame import AnalysisError, FloatArray
 from .sizes import sizes
 from .texts import unpacked
 
+S = TypeVar("S", bound=CoxProgress)
+
 CLOSE = 1e-8
 """In standard errors: a step that is shorter is the last."""
 
 _NEAR = 1e-3
 """After a shorter step the next is below CLOSE, so the table's other sums are asked for with it."""
 
-_FLOOR = 1e-6
+FLOOR = 1e-6
 """A shorter step that is not half of the one before is rounding."""
 
 _MOST_HALVINGS = 25
@@ -44,7 +47,7 @@ def from_sizes(state: CoxProgress, totals: Arrays) -> CoxProgress:
     if not columns.all():
         names = np.array(unpacked(state.names))[columns == 0.0]
         raise AnalysisError(
-            f"{_listed(names)} does not vary within any stratum (sites are strata): leave it out"
+            f"{listed(names)} does not vary within any stratum (sites are strata): leave it out"
         )
     return replace(
         state,
@@ -61,7 +64,7 @@ def from_sizes(state: CoxProgress, totals: Arrays) -> CoxProgress:
     )
 
 
-def from_sums(state: CoxProgress, totals: Arrays, firth: bool) -> CoxProgress:
+def from_sums(state: S, totals: Arrays, firth: bool) -> S:
     """Return the state after score, information and likelihood at ``gamma``."""
     state = replace(state, rounds=state.rounds + 1)
     if state.rounds > _MOST_ROUNDS:
@@ -115,8 +118,8 @@ def penalised(loglik: float, information: FloatArray) -> float:
 
 
 def _from_null(
-    state: CoxProgress, score: FloatArray, information: FloatArray, loglik: float, firth: bool
-) -> CoxProgress:
+    state: S, score: FloatArray, information: FloatArray, loglik: float, firth: bool
+) -> S:
     """Return the state after the sums at 0, with a basis in which the information there is 1.
 
     Where some columns are nearly sums of others, a direction's information has few digits on the
@@ -149,7 +152,7 @@ def _from_null(
     return _moved(state, score, False, loglik)
 
 
-def _moved(state: CoxProgress, score: FloatArray, final: bool, merit: float) -> CoxProgress:
+def _moved(state: S, score: FloatArray, final: bool, merit: float) -> S:
     """Return the state with the next step from ``gamma``, or done."""
     information = state.information
     step = _solved(information - (state.bend + state.bend.T) / 2.0, score)
@@ -159,7 +162,7 @@ def _moved(state: CoxProgress, score: FloatArray, final: bool, merit: float) -> 
         raise AnalysisError("the information is singular at the estimates: leave a column out")
     # Of weights of 1 on average: those that add up to 1 would make any step a short one.
     gap = float(np.sqrt(step @ information @ step / state.heaviness))
-    no_better = gap < _FLOOR and gap > state.gap / 2.0
+    no_better = gap < FLOOR and gap > state.gap / 2.0
     if final and (gap < CLOSE or no_better):
         return replace(state, gamma=state.gamma + step, gap=gap, done=True)
     stalled = state.stalled + 1 if _stalls(step, state, gap) else 0
@@ -178,7 +181,7 @@ def _moved(state: CoxProgress, score: FloatArray, final: bool, merit: float) -> 
     )
 
 
-def _halved(state: CoxProgress) -> CoxProgress:
+def _halved(state: S) -> S:
     """Return the state with half the last step."""
     if state.halvings >= _MOST_HALVINGS:
         raise AnalysisError("the likelihood rises along no step: are columns near sums of others?")
@@ -216,7 +219,7 @@ def _without_end(state: CoxProgress, step: FloatArray) -> str:
     moves = np.abs(state.basis @ step) * state.sizes
     names = np.array(unpacked(state.names))[moves > 0.1 * moves.max()]
     return (
-        f"the likelihood rises without end along {_listed(names)}, such as where nobody of a "
+        f"the likelihood rises without end along {listed(names)}, such as where nobody of a "
         "category has the event: set firth to true, or leave it out"
     )
 
@@ -226,15 +229,16 @@ def _check_varying(own: FloatArray, names: Sequence[str]) -> None:
     flat = np.array(names)[own < _SMALLEST]
     if len(flat):
         raise AnalysisError(
-            f"{_listed(flat)} does not vary among those at risk when the event occurs: leave it out"
+            f"{listed(flat)} does not vary among those at risk when the event occurs: leave it out"
         )
 
 
 def _dependent(state: CoxProgress, direction: FloatArray) -> str:
     part = np.abs(state.basis @ direction) * state.sizes
     names = np.array(unpacked(state.names))[part > 0.1 * part.max()]
-    return f"{_listed(names)} add up to the same within the strata: leave one of them out"
+    return f"{listed(names)} add up to the same within the strata: leave one of them out"
 
 
-def _listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str]) -> str:
+    """Return names in quotes, for errors."""
     return ", ".join(repr(str(name)) for name in names)

@@ -79,7 +79,7 @@ def durations(
         For an unknown unit or date, or an end before its start; the line names no value.
     """
     if unit not in SECONDS:
-        raise AnalysisError(f"time-unit {unit!r}: one of {', '.join(SECONDS)}")
+        raise AnalysisError(f"unit {unit!r}: one of {', '.join(SECONDS)}")
     event = event.copy()
     end = end.astype("datetime64[us]")
     start = start.astype("datetime64[us]")

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .follow_up import FollowUp, Mask
-from .frame import FloatArray
+from .frame import AnalysisError, FloatArray
 
 Cells = NDArray[np.int64]
 
@@ -38,7 +38,14 @@ class GridTimes:
         """Return the times on the grid of a unit; those after the cell ``last`` > 0 are censored.
 
         Whoever is still followed at ``last`` leaves there, and who enters later is not at risk.
+
+        Raises
+        ------
+        AnalysisError
+            For times of more than 2^52 units, which have no exact whole numbers.
         """
+        if len(times.time) and times.time.max() / unit > 2.0**52:
+            raise AnalysisError("time-unit: it is so small that times are no whole numbers of it")
         cell, moved = _whole(times.time / unit, np.ceil)
         entry = np.full(len(cell), -1, np.int64)
         truncated = np.isfinite(times.entry)

@@ -12,6 +12,9 @@ from .frame import AnalysisError, FloatArray
 
 Cells = NDArray[np.int64]
 
+DOUBLINGS = 53
+"""Powers of two units after which those who leave are counted, to find the end of a grid."""
+
 
 @dataclass(frozen=True, eq=False)
 class GridTimes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -12,10 +11,11 @@ from numpy.typing import NDArray
 from .analysis import Analysis, Arrays, Progress, Shapes
 from .design import codes_of, complete_cases
 from .follow_up import FollowUpColumns, counts_by_column, own_strata
-from .frame import AnalysisError, Codes, FloatArray, Frame, Levels
-from .grid import GridTimes
-from .kaplan_meier_table import SurvivalCurves, curves_table, numbers_at_risk
-from .log_rank import LogRankSums, log_rank_sums
+from .frame import AnalysisError, FloatArray, Frame, Levels
+from .grid import DOUBLINGS, GridTimes
+from .kaplan_meier_site import CurveSums
+from .kaplan_meier_table import SurvivalCurves, curves_table
+from .log_rank import LogRankSums
 from .texts import packed, unpacked
 
 FIRST_UNIT = 2.0**20
@@ -23,8 +23,6 @@ FIRST_UNIT = 2.0**20
 
 MOST_CELLS = 2**20
 """Of one sum, over groups and times."""
-
-_DOUBLINGS = 53
 
 
 @dataclass(slots=True)
@@ -106,7 +104,7 @@ class KaplanMeierAnalysis(Analysis[CurvesState]):
         if self.horizon and not (self.last > 0 and np.isfinite(self.horizon)):
             raise AnalysisError("horizon must be at least one time-unit, or 0 to find it")
         extra = tuple(name for name in (self.group_column, self.strata_column) if name)
-        return (*self.times.names, *extra)
+        return tuple(dict.fromkeys((*self.times.names, *extra)))
 
     @property
     def times(self) -> FollowUpColumns:
@@ -142,9 +140,9 @@ class KaplanMeierAnalysis(Analysis[CurvesState]):
             on_grid.taken(followed),
             groups[followed],
             strata[followed],
-            self,
             count,
-            int(followed.sum()),
+            self.last,
+            bool(self.entry_column),
             left_out,
         )
 
@@ -177,7 +175,7 @@ class KaplanMeierAnalysis(Analysis[CurvesState]):
 
     def shapes(self, state: CurvesState) -> Shapes:
         if not state.cells:
-            later = 0 if self.horizon else _DOUBLINGS
+            later = 0 if self.horizon else DOUBLINGS
             return {"rows": (), "later": (later,), "left_out": (1 + len(self.columns),)}
         groups = len(state.excess)
         grid = (groups, state.cells + 1)
@@ -245,92 +243,3 @@ class KaplanMeierAnalysis(Analysis[CurvesState]):
             "left_out": counts_by_column(self.columns, state.left_out),
             **curves_table(curves),
         }
-
-
-@dataclass(frozen=True, eq=False)
-class CurveSums:
-    """A site's times on the grid, by group and the site's own strata."""
-
-    times: GridTimes
-    groups: Codes
-    strata: Codes
-    analysis: KaplanMeierAnalysis
-    num_groups: int
-    num_examples: int
-    left_out: Mapping[str, int]
-
-    def merged(self, least: int) -> CurveSums:
-        """Return these with intervals of the grid merged until no count is 1 to ``least`` - 1.
-
-        It is the site that merges, before anything leaves it: the rule is the site's own and
-        cannot count on the rows of others, with and without secure sums, and a merge of the sums
-        would have shown the coordinator what it is to hide. All sums then are of the moved times,
-        the log-rank's too.
-
-        Raises
-        ------
-        AnalysisError
-            Without a public horizon, or if the whole grid has too few rows of a kind.
-        """
-        if least <= 1:
-            return self
-        if not self.analysis.last:
-            raise AnalysisError(
-                "horizon: a node with min-cell needs a public horizon, since the largest time of "
-                "its rows is a record's"
-            )
-        merged = replace(self, times=self.times.merged(self.groups, self.analysis.last, least))
-        if any(
-            ((counts > 0) & (counts < least)).any() for counts in merged._counts(self.analysis.last)
-        ):
-            raise AnalysisError(
-                f"min-cell: a group has fewer than {least} events, censored rows or entries at "
-                "this site"
-            )
-        return merged
-
-    def statistics(self, point: Arrays) -> dict[str, FloatArray]:
-        unit = float(point["unit"])
-        if "cells" not in point:
-            return {name: value / unit for name, value in self._bound().items()}
-        cells = int(point["cells"])
-        events, censored, entries = self._counts(cells)
-        excess, variance = np.zeros(self.num_groups), np.zeros((self.num_groups,) * 2)
-        for stratum in np.unique(self.strata):
-            one = log_rank_sums(*self._at_risk(cells, self.strata == stratum))
-            excess += one.excess
-            variance += one.variance
-        sums = {
-            "events": events,
-            "censored": censored,
-            "entries": entries if self.analysis.entry_column else entries[:0, :0],
-            "off_grid": np.array(float(self.times.off_grid)),
-            "excess": excess,
-            "variance": variance,
-        }
-        return {name: value / unit for name, value in sums.items()}
-
-    def _bound(self) -> dict[str, FloatArray]:
-        """Return the number of rows, and of those who leave after 2^k units for k = 0, 1, ..."""
-        edges = 1 << np.arange(0 if self.analysis.last else _DOUBLINGS, dtype=np.int64)
-        later = (self.times.cell[:, None] > edges).sum(axis=0).astype(float)
-        left_out = [self.left_out[name] for name in ("", *self.analysis.columns)]
-        return {
-            "rows": np.array(float(self.num_examples)),
-            "later": later,
-            "left_out": np.array(left_out, float),
-        }
-
-    def _counts(self, cells: int, rows: Any = slice(None)) -> tuple[FloatArray, ...]:
-        """Return events, censored rows and entries of some rows, each (groups, cells + 1)."""
-        times, groups = self.times, self.groups[rows]
-        cell, event, entry = times.cell[rows], times.event[rows], times.entry[rows]
-        kinds = ((event, cell), (~event, cell), (entry >= 0, entry))
-        counts = [np.zeros((self.num_groups, cells + 1)) for _ in kinds]
-        for count, (chosen, places) in zip(counts, kinds, strict=True):
-            np.add.at(count, (groups[chosen], places[chosen]), 1.0)
-        return tuple(counts)
-
-    def _at_risk(self, cells: int, rows: Any) -> tuple[FloatArray, FloatArray]:
-        events, censored, entries = self._counts(cells, rows)
-        return events, numbers_at_risk(events, censored, entries)

@@ -26,8 +26,8 @@ from .cox_state import EVALUATE, FINAL, LARGEST, SIZES, TREND
 from .cox_step import CLOSE, FLOOR, from_sums, listed
 from .cox_table import cox_table
 from .frame import AnalysisError, FloatArray, Frame, Levels
-from .grid import GridTimes
-from .pooled_cox_site import DOUBLINGS, PooledCoxSums
+from .grid import DOUBLINGS, GridTimes
+from .pooled_cox_site import PooledCoxSums
 from .pooled_cox_state import MEANS, PooledCoxProgress, begun
 from .pooled_cox_sums import Pooled, moments, traffic
 from .sizes import UNITS, sizes

@@ -11,14 +11,11 @@ from .analysis import Arrays
 from .cox_state import FINAL, LARGEST, SIZES, TREND
 from .follow_up import Mask
 from .frame import FloatArray
-from .grid import GridTimes
+from .grid import DOUBLINGS, GridTimes
 from .pooled_cox_state import MEANS
 from .pooled_cox_sums import moments
 from .sizes import size_sums
 from .spans import Spans
-
-DOUBLINGS = 53
-"""Powers of two units after which those who leave are counted, to find the end of the grid."""
 
 
 @dataclass(frozen=True, eq=False)

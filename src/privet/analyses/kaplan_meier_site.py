@@ -1,0 +1,118 @@
+"""What a site sums for survival curves: counts by group and time, and its own log-rank sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from .analysis import Arrays
+from .frame import AnalysisError, Codes, FloatArray
+from .grid import DOUBLINGS, GridTimes
+from .kaplan_meier_table import numbers_at_risk
+from .log_rank import log_rank_sums
+
+
+@dataclass(frozen=True, eq=False)
+class CurveSums:
+    """A site's times on the grid, by group and the site's own strata.
+
+    Attributes
+    ----------
+    times : GridTimes
+    groups, strata : int32 arrays (n,)
+    num_groups : int
+    last : int
+        The cell of a public horizon; 0 without one.
+    truncated : bool
+        Whether there are times of entry.
+    left_out : mapping of str to int
+    """
+
+    times: GridTimes
+    groups: Codes
+    strata: Codes
+    num_groups: int
+    last: int
+    truncated: bool
+    left_out: Mapping[str, int]
+
+    @property
+    def num_examples(self) -> int:
+        """The complete cases that are at risk before the horizon."""
+        return len(self.groups)
+
+    def merged(self, least: int) -> CurveSums:
+        """Return these with intervals of the grid merged until no count is 1 to ``least`` - 1.
+
+        It is the site that merges, before anything leaves it: the rule is the site's own and
+        cannot count on the rows of others, with and without secure sums, and a merge of the sums
+        would have shown the coordinator what it is to hide. All sums then are of the moved times,
+        the log-rank's too.
+
+        Raises
+        ------
+        AnalysisError
+            Without a public horizon, or if the whole grid has too few rows of a kind.
+        """
+        if least <= 1:
+            return self
+        if not self.last:
+            raise AnalysisError(
+                "horizon: a node with min-cell needs a public horizon, since the largest time of "
+                "its rows is a record's"
+            )
+        merged = replace(self, times=self.times.merged(self.groups, self.last, least))
+        if any(((counts > 0) & (counts < least)).any() for counts in merged._counts(self.last)):
+            raise AnalysisError(
+                f"min-cell: a group has fewer than {least} events, censored rows or entries at "
+                "this site"
+            )
+        return merged
+
+    def statistics(self, point: Arrays) -> dict[str, FloatArray]:
+        unit = float(point["unit"])
+        if "cells" not in point:
+            return {name: value / unit for name, value in self._bound().items()}
+        cells = int(point["cells"])
+        events, censored, entries = self._counts(cells)
+        excess, variance = np.zeros(self.num_groups), np.zeros((self.num_groups,) * 2)
+        for stratum in np.unique(self.strata):
+            one = log_rank_sums(*self._at_risk(cells, self.strata == stratum))
+            excess += one.excess
+            variance += one.variance
+        sums = {
+            "events": events,
+            "censored": censored,
+            "entries": entries if self.truncated else entries[:0, :0],
+            "off_grid": np.array(float(self.times.off_grid)),
+            "excess": excess,
+            "variance": variance,
+        }
+        return {name: value / unit for name, value in sums.items()}
+
+    def _bound(self) -> dict[str, FloatArray]:
+        """Return the number of rows, and of those who leave after 2^k units for k = 0, 1, ..."""
+        edges = 1 << np.arange(0 if self.last else DOUBLINGS, dtype=np.int64)
+        later = (self.times.cell[:, None] > edges).sum(axis=0).astype(float)
+        return {
+            "rows": np.array(float(self.num_examples)),
+            "later": later,
+            "left_out": np.array(list(self.left_out.values()), np.float64),
+        }
+
+    def _counts(self, cells: int, rows: Any = slice(None)) -> tuple[FloatArray, ...]:
+        """Return events, censored rows and entries of some rows, each (groups, cells + 1)."""
+        times, groups = self.times, self.groups[rows]
+        cell, event, entry = times.cell[rows], times.event[rows], times.entry[rows]
+        kinds = ((event, cell), (~event, cell), (entry >= 0, entry))
+        counts = [np.zeros((self.num_groups, cells + 1)) for _ in kinds]
+        for count, (chosen, places) in zip(counts, kinds, strict=True):
+            np.add.at(count, (groups[chosen], places[chosen]), 1.0)
+        return tuple(counts)
+
+    def _at_risk(self, cells: int, rows: Any) -> tuple[FloatArray, FloatArray]:
+        events, censored, entries = self._counts(cells, rows)
+        return events, numbers_at_risk(events, censored, entries)

@@ -86,6 +86,12 @@ class CoxSums:
         phase, unit = int(point["phase"]), float(point["unit"])
         if phase == SIZES:
             return {name: total / unit for name, total in self._sized().items()}
+        # Coefficients far out are not taken: see `_fitted`.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._at(point, phase, unit)
+
+    def _at(self, point: Arrays, phase: int, unit: float) -> dict[str, FloatArray]:
+        """Return the sums of a phase at the point's coefficients."""
         if phase == PENALTY:
             slope = np.zeros(self.columns.shape[1])
             for at in self._evaluated(point):

@@ -33,6 +33,9 @@ _SMALLEST = 1e-9
 _FEW_DIGITS = 1e-6
 """An eigenvalue of the correlations below this has too few digits for a basis."""
 
+_NO_DIGITS = 1e-4
+"""In a basis with directions that are up to 1 / sqrt(_SMALLEST) longer, rounding reaches 1e-6."""
+
 
 def from_sizes(state: CoxProgress, totals: Arrays) -> CoxProgress:
     """Return the state with units of everything (raises ``AnalysisError``)."""
@@ -75,7 +78,8 @@ def from_sums(state: S, totals: Arrays, firth: bool) -> S:
         return _from_null(state, totals["score"] * state.whole, information, loglik, firth)
     merit = penalised(loglik, information) if firth else loglik
     noise = 1e-11 * (state.whole + abs(state.held_loglik))
-    if not inside or not merit >= state.held_loglik - noise:
+    falls = not merit >= state.held_loglik - noise
+    if not inside or (falls and not state.gap < FLOOR):
         return _halved(state)
     state = replace(
         state, loglik=loglik, score=totals["score"] * state.whole, information=information
@@ -132,7 +136,7 @@ def _from_null(
     scale = np.sqrt(np.maximum(own, _SMALLEST))
     values, vectors = np.linalg.eigh(one / np.outer(scale, scale))
     turn = (vectors / np.sqrt(np.maximum(values, _SMALLEST))) / scale[:, None]
-    if values[0] < _FEW_DIGITS:
+    if values[0] < (_NO_DIGITS if state.attempts else _FEW_DIGITS):
         if state.attempts:
             raise AnalysisError(_dependent(state, vectors[:, 0] / scale))
         return replace(state, basis=state.basis @ turn, attempts=1)
@@ -158,10 +162,11 @@ def _moved(state: S, score: FloatArray, final: bool, merit: float) -> S:
     step = _solved(information - (state.bend + state.bend.T) / 2.0, score)
     if step is None:
         step = _solved(information, score)
-    if step is None:
-        raise AnalysisError("the information is singular at the estimates: leave a column out")
+    if step is None:  # it was 1 at 0, and vanishes along a direction without a maximum
+        raise AnalysisError(_without_end(state, np.linalg.eigh(information)[1][:, 0]))
     # Of weights of 1 on average: those that add up to 1 would make any step a short one.
-    gap = float(np.sqrt(step @ information @ step / state.heaviness))
+    rise = max(float(step @ information @ step), _fall(information, score))
+    gap = float(np.sqrt(rise / state.heaviness))
     no_better = gap < FLOOR and gap > state.gap / 2.0
     if final and (gap < CLOSE or no_better):
         return replace(state, gamma=state.gamma + step, gap=gap, done=True)
@@ -202,6 +207,11 @@ def _solved(matrix: FloatArray, score: FloatArray) -> FloatArray | None:
     except np.linalg.LinAlgError:
         return None
     return np.asarray(np.linalg.solve(matrix, score), np.float64)
+
+
+def _fall(information: FloatArray, score: FloatArray) -> float:
+    """Return U' I^-1 U: a step that a learnt curvature makes short is no end, unless U is 0."""
+    return float(score @ np.linalg.solve(information, score))
 
 
 def _stalls(step: FloatArray, state: CoxProgress, gap: float) -> bool:

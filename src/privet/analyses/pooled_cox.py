@@ -8,7 +8,7 @@ public grid, which is exact where the recorded times are whole multiples of its 
 
 **What it discloses.** The sums over those who die at a time are one person's columns where one
 dies, and so are the last sums over those at risk; with secure sums this is so of the pooled rows.
-Use `Cox`, stratified by site, wherever sites may have baselines of their own; a node with a
+Use `CoxAnalysis`, stratified by site, wherever sites may have baselines of their own; a node with a
 ``min-cell`` above 1 must refuse this one.
 """
 
@@ -20,8 +20,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from privet.kernel import Told
+
 from .analysis import Analysis, Arrays, Shapes
-from .cox import Cox
+from .cox import CoxAnalysis
 from .cox_state import EVALUATE, FINAL, LARGEST, SIZES, TREND
 from .cox_step import CLOSE, FLOOR, from_sums, listed
 from .cox_table import cox_table
@@ -47,7 +49,7 @@ class PooledCox(Analysis[PooledCoxProgress]):
     Attributes
     ----------
     time_column, event_column, entry_column, event_level, formula, ties, weight_column, id_column
-        As of `Cox`.
+        As of `CoxAnalysis`.
     time_unit : float
         The grid's step; times that are no whole multiples are moved up to the next one.
     """
@@ -65,9 +67,9 @@ class PooledCox(Analysis[PooledCoxProgress]):
     time_unit: float = 1.0
 
     @property
-    def _like(self) -> Cox:
+    def _like(self) -> CoxAnalysis:
         """The model stratified by site of the same columns."""
-        return Cox(
+        return CoxAnalysis(
             self.time_column,
             self.event_column,
             self.entry_column,
@@ -80,7 +82,7 @@ class PooledCox(Analysis[PooledCoxProgress]):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it reads, as of `Cox`."""
+        """The columns that it reads, as of `CoxAnalysis`."""
         if not (self.time_unit > 0.0 and np.isfinite(self.time_unit)):
             raise AnalysisError("time-unit must be above 0")
         return self._like.columns
@@ -100,6 +102,14 @@ class PooledCox(Analysis[PooledCoxProgress]):
         matrix, weights, times, _, left_out = self._like.rows(frame, levels)
         on_grid = GridTimes.of(times, self.time_unit)
         return PooledCoxSums(matrix, weights, on_grid, self.ties == "efron", left_out)
+
+    def guarded(self, sums: PooledCoxSums, least: int) -> PooledCoxSums:
+        """Refuse: between two times of death few leave a site's risk set."""
+        raise AnalysisError(
+            f"min-cell = {least}: sums over those at risk at each time give single records: use "
+            "baseline = site, or secure-sum",
+            Told.SMALL_CELL,
+        )
 
     def begin(self, levels: Levels) -> PooledCoxProgress:
         """Return the state before the first round (raises ``AnalysisError``)."""
@@ -159,7 +169,7 @@ class PooledCox(Analysis[PooledCoxProgress]):
         return _with_risks(state, totals)
 
     def table(self, state: PooledCoxProgress) -> dict[str, Any]:
-        """Return what `Cox` has but for the concordance, whose pairs are over sites."""
+        """Return what `CoxAnalysis` has but for the concordance, whose pairs are over sites."""
         settings: dict[str, Any] = {
             "format": 1,
             "kind": self.name,

@@ -4,8 +4,9 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 
 from privet.analyses.cox import CoxAnalysis
 from privet.analyses.frame import AnalysisError
@@ -327,3 +328,45 @@ def test_a_small_table_has_the_estimate_of_loops_or_one_line(rows, ties):
     if table is not None:  # how far it is from the maximum, in standard errors
         b = np.array(table["coef"])
         assert abs(pooled.score(b)[0]) * pooled.information(b)[0, 0] ** -0.5 < 1e-7
+
+
+def rises_without_end(x, time, event, entry, site):
+    """Whether some direction ranks each who dies at least as high as all at risk, one higher."""
+    away = [
+        x[i] - x[j]
+        for i in np.flatnonzero(event)
+        for j in np.flatnonzero((site == site[i]) & (entry < time[i]) & (time >= time[i]))
+    ]
+    found = linprog(
+        -np.sum(away, axis=0), A_ub=-np.array(away), b_ub=np.zeros(len(away)), bounds=[(-1, 1)] * 2
+    )
+    return -found.fun > 1e-9
+
+
+WIDE = st.tuples(
+    st.integers(1, 9),
+    st.booleans(),
+    st.integers(-2, 2),
+    st.integers(-2, 2),
+    st.integers(0, 5),
+    st.sampled_from("uv"),
+)
+
+
+@given(st.lists(WIDE, min_size=5, max_size=25), st.sampled_from(["efron", "breslow"]))
+def test_two_columns_have_an_estimate_unless_the_likelihood_rises_along_one(rows, ties):
+    days, died, x, z, came, site = (np.array(cells) for cells in zip(*rows, strict=True))
+    came = np.minimum(came, days - 1)
+    columns = {"days": days, "died": died, "x": x, "z": z, "came": came, "site": site}
+    both = np.stack([x, z], axis=1).astype(float)
+    pooled = ByDefinition(both, days, died, entry=came, strata=site, ties=ties)
+    information = pooled.information(np.zeros(2))
+    assume(died.any() and np.linalg.eigvalsh(information)[0] > 1e-9)
+    analysis = CoxAnalysis(**TIMES, entry_column="came", formula="x + z", ties=ties)
+    if rises_without_end(both, days, died, came, site):
+        with pytest.raises(AnalysisError, match="rises without end"):
+            federate(analysis, dealt(columns), rounded=True)
+        return
+    b = np.array(federate(analysis, dealt(columns), rounded=True).table["coef"])
+    score = pooled.score(b)
+    assert score @ np.linalg.solve(pooled.information(b), score) < 1e-14

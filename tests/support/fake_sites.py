@@ -1,7 +1,7 @@
 """Sites of an analysis in one process: their sums are added up in order, and a step is made."""
 
 import csv
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -73,4 +73,7 @@ def federate(analysis, frames, *, rounded=False, most=40, of=lambda sums: sums):
                 sent = np.rint(value * 2.0**40) / 2.0**40 if rounded else value
                 totals[name] = totals[name] + sent
         state = analysis.step(state, totals)
+        for field in fields(state):  # what a checkpoint can hold
+            value = getattr(state, field.name)
+            assert isinstance(value, (bool, int, float, np.ndarray)), field.name
     return Outcome(analysis.table(state), rounds, state)

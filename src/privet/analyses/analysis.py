@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from .frame import FloatArray, Frame, Levels
 
@@ -82,10 +82,11 @@ class Analysis(ABC, Generic[P]):
             For a setting that cannot be read, such as a formula that is none.
         """
 
-    def over(self, names: Sequence[str]) -> Analysis[P]:
-        """Return the analysis of a table with these columns, where it leaves them open.
+    def over(self, names: Sequence[str]) -> Self:
+        """Return the analysis of a table with these columns: nothing is left to its columns then.
 
-        Sites and coordinator give the names that they have agreed on, in the same order.
+        By default the same; one of *all other columns* names them. Sites and coordinator give the
+        names that they have agreed on, in the same order, before `begin`.
         """
         return self
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -89,7 +89,7 @@ class CoxAnalysis(Analysis[CoxProgress]):
             return ()
         return tuple(dict.fromkeys((*self._others, *self._read().columns)))
 
-    def over(self, names: Sequence[str]) -> CoxAnalysis:
+    def over(self, names: Sequence[str]) -> Self:
         """Return the analysis with its formula written out, of a table with these columns."""
         if self.formula:
             return self

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -87,7 +87,7 @@ class PooledCox(Analysis[PooledCoxProgress]):
             raise AnalysisError("time-unit must be above 0")
         return self._like.columns
 
-    def over(self, names: Sequence[str]) -> PooledCox:
+    def over(self, names: Sequence[str]) -> Self:
         """Return the analysis with its formula written out, of a table with these columns."""
         return replace(self, formula=self._like.over(names).formula)
 

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from support.paths import ROOT
+from support.pooled import pooled
 from support.processes import Deployment
+from support.tls import make_certificates
 
 pytestmark = [pytest.mark.deployment, pytest.mark.slow]
 
@@ -23,6 +26,7 @@ bmi = [5, 100]
 crp = [0, 1000]
 sex = ["F", "M"]
 smoker = ["current", "former", "never"]
+days = [0, 3000]
 died = [0, 1]
 """
 
@@ -52,33 +56,70 @@ def dealt(folder: Path, name: str) -> list[dict[str, Any]]:
     return nodes
 
 
-@pytest.mark.parametrize("secure", [False, True], ids=["clear", "secure-sum"])
-def test_a_deployed_regression_is_that_of_the_pooled_rows(tmp_path: Path, secure: bool) -> None:
-    """The worked table, whose answers are another library's on the pooled rows."""
-    known = json.loads((WORKED / "glm-binomial-1.json").read_text())
-    config: dict[str, Any] = {
-        "algorithm": "glm",
-        "family": "binomial",
-        "formula": known["formula"],
-        "num-agents": 4,
-        "secure-sum": secure,
-        "schema": str(tmp_path / "schema.toml"),
-        "output-dir": str(tmp_path / "runs"),
-    }
-    with Deployment(tmp_path) as deployment:
+def test_deployed_analyses_are_those_of_the_pooled_rows(tmp_path: Path) -> None:
+    """The worked tables, whose answers are other libraries' on the pooled rows, over TLS.
+
+    Nodes have the rules of a table of their own, but for the curves, which are exact by days.
+    """
+    (tmp_path / "tls").mkdir()
+    certificates = make_certificates(tmp_path / "tls")
+    shared = {"num-agents": 4, "output-dir": str(tmp_path / "runs")}
+    schema = {"schema": str(tmp_path / "schema.toml")}
+    glm = {"algorithm": "glm", "formula": "died ~ age + sex + bmi + crp + smoker"}
+    with Deployment(tmp_path, certificates) as deployment:
         deployment.start_superlink()
-        for site in dealt(tmp_path, "glm-binomial-1"):
-            deployment.start_node(str(site["agent"]), site)
+        for site in dealt(tmp_path, "cox-1"):
+            name = str(site["agent"])
+            deployment.start_node(name, site, key=deployment.register(name))
         deployment.wait_for_nodes()
-        run = deployment.submit(ROOT, config)
-        verdict = run.wait()
-        assert verdict.completed, verdict.details
-    table = json.loads((tmp_path / "runs" / run.run_id / "table.json").read_text())
-    places = [table["terms"].index(term) for term in known["terms"]]
-    errors = np.array(known["se"]["nonrobust"])
-    coef = np.array(table["coef"])[places]
-    assert table["complete"]
-    assert table["site_names"] == ["hill", "north", "south", "west"]
-    assert (abs(coef - known["coef"]) <= 1e-8 * np.maximum(abs(coef), errors)).all()
-    for kind, expected in known["se"].items():
-        np.testing.assert_allclose(np.array(table["se"][kind])[places], expected, rtol=1e-6)
+
+        def table(**config: Any) -> dict[str, Any]:
+            asked = {key.replace("_", "-"): value for key, value in config.items()}
+            run = deployment.submit(ROOT, {**shared, **schema, **asked})
+            verdict = run.wait()
+            assert verdict.completed, verdict.details
+            found = json.loads((tmp_path / "runs" / run.run_id / "table.json").read_text())
+            assert found["complete"]
+            assert found["site_names"] == ["hill", "north", "south", "west"]
+            return found
+
+        clear, masked = table(**glm), table(**glm, secure_sum=True)
+        times = {"time_column": "days", "event_column": "died"}
+        cox = table(algorithm="cox", formula="age + bmi + crp + sex + smoker", **times)
+        described = table(algorithm="describe")
+    known = json.loads((WORKED / "cox-1.json").read_text())
+    coef, errors = _logistic(WORKED / "cox-1.csv")
+    for found in (clear, masked):
+        places = [found["terms"].index(term) for term in TERMS]
+        near = 1e-8 * np.maximum(abs(coef), errors)
+        assert (abs(np.array(found["coef"])[places] - coef) <= near).all()
+        own = np.array(found["se"]["nonrobust"])[places]
+        np.testing.assert_allclose(own, errors, rtol=1e-6)
+    efron = known["efron"]
+    names = [cox["short_terms"].index(term) for term in known["terms"]]
+    near = 1e-8 * np.maximum(np.abs(efron["coef"]), efron["se"])
+    assert (abs(np.array(cox["coef"])[names] - efron["coef"]) <= near).all()
+    rows = pd.read_csv(WORKED / "cox-1.csv")
+    assert described["rows"] == len(rows)
+    age = described["columns"]["age"]
+    assert age["mean"] == pytest.approx(rows["age"].mean(), rel=1e-12)
+    assert age["sd"] == pytest.approx(rows["age"].std(), rel=1e-12)
+    assert described["columns"]["smoker"]["categories"] == rows["smoker"].value_counts().to_dict()
+
+
+TERMS = ("Intercept", "sex[T.M]", "smoker[T.former]", "smoker[T.never]", "age", "bmi", "crp")
+
+
+def _logistic(path: Path) -> tuple[Any, Any]:
+    """Return coefficients and errors of the pooled rows, in extended precision, by `TERMS`."""
+    rows = pd.read_csv(path)
+    columns = [
+        np.ones(len(rows)),
+        rows["sex"] == "M",
+        rows["smoker"] == "former",
+        rows["smoker"] == "never",
+        *(rows[name] for name in ("age", "bmi", "crp")),
+    ]
+    design = np.column_stack([np.asarray(column, float) for column in columns])
+    fit = pooled("binomial", design, rows["died"].to_numpy(float), rows["site"].to_numpy())
+    return fit.coef.astype(float), fit.errors("nonrobust")

@@ -26,6 +26,7 @@ from ..config import changed
 log = logging.getLogger("flwr.privet")
 
 HISTORY = "history.jsonl"
+JOURNAL = "asked.jsonl"
 SUMMARY = "summary.json"
 PRIVACY = "privacy.json"
 IDENTITY = ("algorithm", "dataset", "num-agents", "partition", "partition-seed", "seed")

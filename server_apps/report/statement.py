@@ -24,6 +24,7 @@ from privet.rounds.session import Round
 from .document import printed
 from .runs import (
     HISTORY,
+    JOURNAL,
     PRIVACY,
     SUMMARY,
     RecordedPrivacy,
@@ -36,8 +37,10 @@ from .tables import entries_of
 
 _SCALE = "As a scale, ε = 0 gives nothing away, around 1 protects strongly, above 10 weakly."
 _SHOWN_COLUMNS = 40
-BOUND_FILES = ("model.npz", HISTORY)
-"""The files of a run folder whose digests stand in its statement."""
+BOUND_FILES = ("model.npz", HISTORY, JOURNAL)
+"""The files of a run folder whose digests stand in its statement.
+
+The journal tells of a run that asked agents after its end, in a round that no history has yet."""
 _LINES = ("Name and function", "Date and place", "Signature")
 
 

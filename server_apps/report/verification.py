@@ -30,7 +30,7 @@ from privet.wire import sort_names
 
 from ..account import OBSERVERS, assumptions_of
 from .files import STATEMENT
-from .runs import HISTORY, PRIVACY, SUMMARY, RecordedRun, ReportUsageError, settings_of
+from .runs import HISTORY, JOURNAL, PRIVACY, SUMMARY, RecordedRun, ReportUsageError, settings_of
 from .statement import (
     BOUND_FILES,
     accounts_of,
@@ -70,7 +70,7 @@ def statement_page(runs: Sequence[RecordedRun]) -> bytes:
     if wrong := [line for holds, line in checks if not holds]:
         raise ReportUsageError(
             f"--statement: the files of {run.name} contradict each other: {listed(wrong)}; put "
-            "back those of one run"
+            "back those of one run, or resume it if it went on"
         )
     return page_of(run)
 
@@ -340,7 +340,7 @@ def _checks_of_files(run: RecordedRun) -> Iterator[Check]:
     """Yield a line for each of the run's files whose digest the summary holds."""
     known, changed = run.summary.get("sha-256", {}), changed_files(run)
     for name in BOUND_FILES:
-        if name not in known:
+        if name not in known and (name != JOURNAL or os.path.lexists(run.folder / name)):
             yield False, f"{SUMMARY}: holds no digest of {name}"
     for name, digest in known.items():
         same = name not in changed

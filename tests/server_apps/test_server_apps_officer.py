@@ -107,12 +107,14 @@ def test_statement_names_a_person_and_the_digests(finished: Any) -> None:
     assert "of at most 2 records: ε = " in page
     for digest in finished.summary["sha-256"].values():
         assert digest in page
-    assert set(finished.summary["sha-256"]) == {"model.npz", "history.jsonl"}
+    assert set(finished.summary["sha-256"]) == {"model.npz", "history.jsonl", "asked.jsonl"}
     code, said, _ = privet("statement", finished.folder, "--verify")
     assert (code, "DIFFERS" in said, "no ledger was given" in said) == (0, False, True)
 
 
-@pytest.mark.parametrize("name", ["model.npz", "history.jsonl", "statement.html", "privacy.json"])
+@pytest.mark.parametrize(
+    "name", ["model.npz", "history.jsonl", "asked.jsonl", "statement.html", "privacy.json"]
+)
 def test_a_changed_file_is_found(copied: Path, name: str) -> None:
     file = copied / name
     if name == "privacy.json":

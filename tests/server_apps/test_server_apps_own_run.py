@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from flwr.app import Context, Message
 from privet import load_model
 from privet.client_apps import LoopParticipant, client_app, initial_arrays
 from privet.core.errors import ConfigError, HopelessError
+from privet.core.exits import Exit
 from privet.data import problem_from_context
 from privet.rounds.keep.checkpoint import load
 from privet.server_apps import read_config, run_and_save
@@ -21,6 +23,7 @@ from privet.server_apps.execute import Finished
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedDyn
 from support.cli import privet
+from support.run_files import Killed
 
 
 def test_a_model_file_has_the_settings_that_the_run_chose(tmp_path: Path) -> None:
@@ -70,6 +73,37 @@ def test_the_statement_of_a_private_run_can_be_verified(tmp_path: Path) -> None:
     assert "agent 0: holds the head that its node returned" in said
     ledger.write_bytes(ledger.read_bytes().splitlines(keepends=True)[0])
     assert privet(*command).code == 1
+
+
+class Dies(InlineGrid):
+    """A grid whose coordinator dies once the agents have answered."""
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        found = list(super().pull_messages(message_ids))
+        if any(reply.metadata.message_type == "train" for reply in found):
+            raise Killed
+        return found
+
+
+def test_a_run_that_went_on_in_code_has_no_statement_of_its_earlier_end(tmp_path: Path) -> None:
+    """The round that it died in is in its journal alone."""
+    raw = {"algorithm": "dp-fedsgd", "clip": 1.0, "noise-scale": 0.1, "dataset": "synthetic",
+           "num-agents": 2}  # fmt: skip
+    config, app = read_config(raw), client_app(None, problem_from_context)
+    start = starting_model(config, build_federation(config).dim)
+    nodes = [{"partition-id": place, "num-partitions": 2} for place in range(2)]
+    begun = (build_strategy(config), InlineGrid(app, nodes, config), start, 2)
+    run = run_and_save(*begun, name="one", output_dir=str(tmp_path)).folder
+    assert privet("statement", run, "--verify").code == 0
+    where = {"resume": run, "checkpoint": run / "checkpoint.npz"}
+    with pytest.raises(Killed):
+        build_strategy(config).start(Dies(app, nodes, config), start, 4, **where)
+    verified = privet("statement", run, "--verify")
+    assert verified.code == 1
+    assert "DIFFERS: asked.jsonl" in verified.out
+    said = privet("statement", run)
+    assert said.code == Exit.PERSON
+    assert "asked.jsonl is not the file whose SHA-256 summary.json holds" in said.err
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])

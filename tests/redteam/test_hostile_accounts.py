@@ -31,12 +31,13 @@ from privet.kernel.agent_ledger import LONGEST_ACCOUNT, MOST_RELEASES
 from privet.kernel.laplace import mixed_epsilon
 from privet.kernel.masks import MOST_MEMBERS
 from privet.kernel.sampled import sampled_epsilon
+from privet.problems import public_facts
 from privet.rounds.account import expected_release, upload_fault
 from privet.rounds.calibration import require_delta
 from privet.rounds.keep.checkpoint import load, save
-from privet.rounds.roster import EnrolledAgent
+from privet.rounds.roster import MOST_EARLIER, EnrolledAgent
 from privet.sim.engine import InlineGrid
-from privet.strategies import DPFedSGD, FedPLT
+from privet.strategies import DPFedSGD, FedPDM, FedPLT
 from privet.wire import ENROL, pack
 from privet.wire.contract import agent_record, encode_settings, shared_record
 from privet.wire.enrolment import LONGEST_LAYOUT
@@ -749,6 +750,49 @@ def test_sums_of_many_sizes_cost_a_coordinator_little_after_many_rounds(
     require_seconds(processor_time(lost), 0.0, SECONDS)
     assert found[0] is not None
     assert found[0].scale == 1e-2
+
+
+NOT_STEADY: dict[str, Any] = {"clip": 1.0, "noise_scale": 1.0, "rho": 1.0, "dual": "public"} | {
+    "step_size_base": 0.1, "max_local_steps": 2, "row_norm": 9.0, "batch": "full",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["fed-plt", "fed-pdm"])
+def test_numbers_that_an_agent_stated_before_cost_a_coordinator_no_more_rounds(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It changes them as often as it may, and holds a release dearer than any asked for."""
+    rounds, noises = 1500, (2.0, 3.0)
+    solver = {"local_solver": "noisy-gd", "local_epochs": 2, "row_norm": 9.0}
+    ratio = {"budget_schedule": "geometric", "budget_ratio": 0.999}
+    noised = {"clip": 1.0, "noise_variance": 1.0, **solver, **ratio}
+    half = (FedPLT(**noised) if name == "fed-plt" else FedPDM(**NOT_STEADY)).half
+    facts = public_facts(problem())
+    earlier = [replace(facts, modulus=0.1 + place / 100) for place in range(MOST_EARLIER)]
+    asked = half.agent.release(facts, rounds)
+    dear, cheap = replace(asked, scale=asked.scale / 100), replace(asked, scale=asked.scale * 100)
+    agent = EnrolledAgent(
+        *(1, 20),
+        facts=facts.to_json(),
+        earlier=tuple((one.to_json(), "") for one in earlier),
+        ledger=AgentLedger.of([(asked, 1), (dear, 1)]).to_json(),
+    )
+    made: list[int] = []
+    release = type(half.agent).release
+
+    def counted(agent_half: Any, given: Facts, round_: int) -> Release:
+        made.append(round_)
+        return release(agent_half, given, round_)
+
+    monkeypatch.setattr(type(half.agent), "release", counted)
+    of_present = rounds * (1 + len(noises)) + 100
+    assert expected_release(half, agent, rounds, 1, noises) == dear
+    assert len(made) <= of_present
+    made.clear()
+    stated = AgentLedger.of([(asked, 1), (dear, 1), (cheap, 1)]).to_json()
+    said = upload_fault(half, agent, stated, rounds, noises, enrolled=4)
+    assert said == "it lacks the release that was asked for"
+    assert len(made) <= of_present
 
 
 # ---------------------------------------------------------------------- what is kept and read later

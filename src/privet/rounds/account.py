@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -699,22 +699,24 @@ def expected_release(
 
 
 def _asked_before(
-    stated: Iterable[tuple[ServerHalf[Any], Facts]], number: int, noises: Collection[float]
+    stated: Sequence[tuple[ServerHalf[Any], Facts]], number: int, noises: Collection[float]
 ) -> set[Release]:
     """Return the releases that agents were asked for up to a round, as if in sums of one agent.
 
     Others differ in `Release.agents` alone. ``stated`` are the halves and facts by which agents
     compute.
     """
+    agent = stated[0][0].agent
+    rounds = (1,) if agent.steady and agent.noise_ratio == 1 else range(1, number + 1)
     return {
         half.release(replace(facts, agents=1), round_)
-        for half, facts in _by_noise(stated, noises)
-        for round_ in ((1,) if half.steady and half.noise_ratio == 1 else range(1, number + 1))
+        for half, facts in _by_noise(stated, noises, len(rounds))
+        for round_ in rounds
     }
 
 
 def _cheapest_asked(
-    stated: Iterable[tuple[ServerHalf[Any], Facts]],
+    stated: Sequence[tuple[ServerHalf[Any], Facts]],
     number: int,
     agents: int,
     noises: Collection[float],
@@ -724,18 +726,29 @@ def _cheapest_asked(
     Where rounds differ in their noise alone, and that by one ratio from round to round, the first
     or the last round is the cheapest.
     """
+    rounds = (1, number) if stated[0][0].agent.steady else range(1, number + 1)
     return _cheapest(
         half.release(replace(facts, agents=agents), round_)
-        for half, facts in _by_noise(stated, noises)
-        for round_ in ((1, number) if half.steady else range(1, number + 1))
+        for half, facts in _by_noise(stated, noises, len(rounds))
+        for round_ in rounds
     )
 
 
+_MOST_ASKED = 1 << 12
+"""Releases that an agent was asked for which an account is compared with, those by its present
+numbers and settings in any case: it may change them `MOST_EARLIER` times. One that is compared with
+fewer is charged no less for a lost reply."""
+
+
 def _by_noise(
-    stated: Iterable[tuple[ServerHalf[Any], Facts]], noises: Collection[float]
+    stated: Sequence[tuple[ServerHalf[Any], Facts]], noises: Collection[float], rounds: int
 ) -> Iterator[tuple[Half, Facts]]:
-    """Yield the agent halves by which agents may have computed, with their facts."""
-    for local, facts in stated:
+    """Yield the agent halves by which agents may have computed, with their facts.
+
+    Each is asked for releases of so many ``rounds``; the present ones of an agent come first.
+    """
+    most = _MOST_ASKED // (rounds * (1 + len(noises)))
+    for local, facts in stated[: max(1, most)]:
         yield local.agent, facts
         if key := local.noise_key:
             yield from ((local.with_settings({key: noise}).agent, facts) for noise in noises)

@@ -10,6 +10,8 @@ from scipy.optimize import linprog
 
 from privet.analyses.cox import CoxAnalysis
 from privet.analyses.frame import AnalysisError
+from privet.analyses.kaplan_meier import KaplanMeierAnalysis
+from privet.analyses.pooled_cox import PooledCox
 from support.cox_by_definition import ByDefinition
 from support.fake_sites import INFERENCE, dealt, federate, table_columns
 
@@ -370,3 +372,22 @@ def test_two_columns_have_an_estimate_unless_the_likelihood_rises_along_one(rows
     b = np.array(federate(analysis, dealt(columns), rounded=True).table["coef"])
     score = pooled.score(b)
     assert score @ np.linalg.solve(pooled.information(b), score) < 1e-14
+
+
+@pytest.mark.parametrize(
+    "analysis",
+    [
+        CoxAnalysis(**TIMES, formula="x + arm"),
+        CoxAnalysis(**TIMES, formula="x + arm", firth=True),
+        PooledCox(**TIMES, formula="x + arm"),
+        KaplanMeierAnalysis(**TIMES, group_column="arm"),
+    ],
+    ids=lambda analysis: f"{analysis.name}{' firth' * getattr(analysis, 'firth', False)}",
+)
+def test_sums_that_lack_a_site_are_asked_for_again(analysis):
+    frames = dealt(random_rows(11))
+    whole = federate(analysis, frames)
+    away = federate(analysis, frames, away={3: 1, 5: 0} if whole.rounds > 2 else {2: 2})
+    assert away.rounds == whole.rounds + (2 if whole.rounds > 2 else 1)
+    left = {"rounds": whole.table.get("rounds")}
+    assert {**away.table, **left} == {**whole.table, **left}

@@ -140,8 +140,8 @@ def test_what_has_no_estimate_is_one_line(change, formula, words):
 
 
 def test_what_a_site_sends_is_said_before_it_is_sent():
-    # 2 of: 1, 10 columns and 55 products at 1000 times, and 10 columns of the dead; 8 bytes each.
-    assert traffic(1000, 10, efron=True) == 8 * (2 * 66 * 1000 + 10)
+    # 2 of: 1, 10 columns and 55 products at 1000 times; 10 columns of the dead, a count of rows.
+    assert traffic(1000, 10, efron=True) == 8 * (2 * 66 * 1000 + 10 + 1)
     columns = rows_of_sites(5)
     outcome = federate(PooledCox(**TIMES, formula="x + year"), dealt(columns))
     state = outcome.state

@@ -53,8 +53,11 @@ class Outcome:
     state: object
 
 
-def federate(analysis, frames, *, rounded=False, most=40, of=lambda sums: sums):
-    """Run an analysis to its end; ``rounded`` gives each number the grid 2^-40 of secure sums."""
+def federate(analysis, frames, *, rounded=False, most=40, of=lambda sums: sums, away=None):
+    """Run an analysis to its end; ``rounded`` gives each number the grid 2^-40 of secure sums.
+
+    ``away`` says by round which site does not answer.
+    """
     levels = agreed_levels(analysis, frames)
     sites = [of(analysis.sums(frame, levels)) for frame in frames]
     state, rounds = analysis.begin(levels), 0
@@ -63,7 +66,9 @@ def federate(analysis, frames, *, rounded=False, most=40, of=lambda sums: sums):
         assert rounds <= most, "it does not end"
         point, shapes = analysis.point(state), analysis.shapes(state)
         totals = {name: np.zeros(shape) for name, shape in shapes.items()}
-        for site in sites:
+        for place, site in enumerate(sites):
+            if (away or {}).get(rounds) == place:
+                continue
             statistics = site.statistics(point)
             assert list(statistics) == list(shapes)
             for name, value in statistics.items():

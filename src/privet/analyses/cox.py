@@ -10,6 +10,7 @@ sums ends where the pooled rows' estimate is. No baseline hazard leaves a site.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -19,7 +20,7 @@ import numpy as np
 from .analysis import Analysis, Arrays, Shapes
 from .cox_site import CoxSums
 from .cox_state import FINAL, PENALTY, SIZES, TREND, CoxProgress, fresh
-from .cox_step import from_sizes, from_slope, from_sums
+from .cox_step import from_sizes, from_slope, from_sums, lacks_rows
 from .cox_table import cox_table
 from .design import Design, column_of, complete_cases
 from .disclosure import require_few_terms, require_large_cells
@@ -178,13 +179,13 @@ class CoxAnalysis(Analysis[CoxProgress]):
     def begin(self, levels: Levels) -> CoxProgress:
         """Return the state before the first round (raises ``AnalysisError``)."""
         design, names = self._design(levels)
-        event = levels.get(self.event_column, ())
-        named = event[self.times.place_of_event(event) :][:1] if event else ()
+        if event := levels.get(self.event_column, ()):
+            self.times.place_of_event(event)
         labels = [""] * len(design.names)
         for term, places in design.terms.items():
             for place in places:
                 labels[place] = term
-        return fresh(names, labels[1:], named, len(self.columns))
+        return fresh(names, labels[1:], levels, len(self.columns))
 
     def point(self, state: CoxProgress) -> dict[str, FloatArray]:
         """Return the phase and unit, and where there are any the basis and coefficients."""
@@ -212,8 +213,9 @@ class CoxAnalysis(Analysis[CoxProgress]):
                 "sizes": (width + 2, len(UNITS)),
             }
         if state.phase == PENALTY:
-            return {"slope": (width,)}
+            return {"rows": (), "slope": (width,)}
         shapes: dict[str, tuple[int, ...]] = {
+            "rows": (),
             "loglik": (),
             "score": (width,),
             "information": (width, width),
@@ -228,9 +230,15 @@ class CoxAnalysis(Analysis[CoxProgress]):
         return shapes
 
     def step(self, state: CoxProgress, totals: Arrays) -> CoxProgress:
-        """Return the state after a round (raises ``AnalysisError`` where there is no maximum)."""
+        """Return the state after a round (raises ``AnalysisError`` where there is no maximum).
+
+        Sums of other rows than those of the first round, since a site was away, are asked for
+        again: likelihoods of different rows cannot be compared.
+        """
         if state.phase == SIZES:
             return from_sizes(state, totals)
+        if lacks_rows(state, totals):
+            return replace(state, rounds=state.rounds + 1)
         if state.phase == PENALTY:
             return from_slope(state, totals)
         return from_sums(state, totals, self.firth)
@@ -242,6 +250,7 @@ class CoxAnalysis(Analysis[CoxProgress]):
             "kind": self.name,
             "time": self.time_column,
             "event": self.event_column,
+            "event_level": self.times.event_level(json.loads(state.levels.tobytes())),
             "entry": self.entry_column,
             "strata": f"site, {self.strata_column}" if self.strata_column else "site",
             "weights": self.weight_column,

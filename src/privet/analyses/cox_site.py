@@ -96,7 +96,7 @@ class CoxSums:
             slope = np.zeros(self.columns.shape[1])
             for at in self._evaluated(point):
                 slope += at.penalty_slope(point["inverse"])
-            return _fitted({"slope": slope / unit})
+            return _fitted({"rows": np.array(self.num_examples / unit), "slope": slope / unit})
         sums = self._likelihood(point)
         if phase == FINAL:
             cluster = np.outer(sums["score"], sums["score"])
@@ -130,7 +130,9 @@ class CoxSums:
             loglik += at.loglik
             score += at.score
             information += at.information
-        return {"loglik": np.array(loglik), "score": score, "information": information}
+        rows = np.array(float(self.num_examples))
+        likelihood = {"loglik": np.array(loglik), "score": score, "information": information}
+        return {"rows": rows, **likelihood}
 
     def _final(self, point: Arrays) -> dict[str, FloatArray]:
         """Return what the table needs: squares of residuals, trends in time and pairs."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from .analysis import Progress
-from .frame import FloatArray
+from .frame import FloatArray, Levels
+from .glm_state import packed as packed_levels
 from .texts import Bytes, packed
 
 SIZES, EVALUATE, PENALTY, FINAL = range(4)
@@ -33,8 +34,10 @@ class CoxProgress(Progress):
     ----------
     phase, rounds : int
         What is asked for next, and how many rounds have been answered.
-    names, labels, event_level : uint8 arrays
-        Packed texts: the columns, the term of each, the category that is the event (or none).
+    names, labels : uint8 arrays
+        Packed texts: the columns, and the term of each.
+    levels : uint8 array
+        The agreed categories as JSON.
     unit, heaviness, time_size : float
         Powers of two near the number of rows, a row's weight, a time.
     sizes : float64 array (p,)
@@ -72,7 +75,7 @@ class CoxProgress(Progress):
     rounds: int
     names: Bytes
     labels: Bytes
-    event_level: Bytes
+    levels: Bytes
     unit: float
     heaviness: float
     time_size: float
@@ -107,9 +110,7 @@ class CoxProgress(Progress):
         return self.unit * self.heaviness
 
 
-def fresh(
-    names: Sequence[str], labels: Sequence[str], event_level: Sequence[str], read: int
-) -> CoxProgress:
+def fresh(names: Sequence[str], labels: Sequence[str], levels: Levels, read: int) -> CoxProgress:
     """Return the state before the first round, of columns of the design and ``read`` of a table."""
     width = len(names)
     column, square = np.zeros(width), np.zeros((width, width))
@@ -120,7 +121,7 @@ def fresh(
         rounds=0,
         names=packed(names),
         labels=packed(labels),
-        event_level=packed(event_level),
+        levels=packed_levels(levels),
         unit=FIRST_UNIT,
         heaviness=1.0,
         time_size=1.0,

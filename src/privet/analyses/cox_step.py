@@ -67,6 +67,11 @@ def from_sizes(state: CoxProgress, totals: Arrays) -> CoxProgress:
     )
 
 
+def lacks_rows(state: CoxProgress, totals: Arrays) -> bool:
+    """Say whether sums are of other rows than those of the first round."""
+    return round(float(totals["rows"]) * state.unit) != round(float(state.counts[0]))
+
+
 def from_sums(state: S, totals: Arrays, firth: bool) -> S:
     """Return the state after score, information and likelihood at ``gamma``."""
     state = replace(state, rounds=state.rounds + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,16 +32,15 @@ def cox_table(state: CoxProgress, columns: Sequence[str]) -> dict[str, Any]:
     coefficients = state.basis @ state.gamma
     covariances, notes = _covariances(state)
     rows, events, strata, sites = (int(count) for count in state.counts)
-    named = unpacked(state.event_level)
     terms = unpacked(state.names)
     shift = _weight_unit(state)
     return {
-        "event_level": named[0] if named else "1",
         "n": rows,
         "events": events,
         "sites": sites,
         "num_strata": strata,
         "terms": terms,
+        "levels": json.loads(state.levels.tobytes()),
         "short_terms": [short_name(term) for term in terms],
         "coef": coefficients.tolist(),
         "se": {kind: _numbers(np.sqrt(np.diag(one))) for kind, one in covariances.items()},

@@ -97,6 +97,11 @@ class FollowUpColumns:
         events: Mask = values == 1.0
         return events
 
+    def event_level(self, levels: Levels) -> str:
+        """Return the category that is the event by the agreed ones; "1" of a column of numbers."""
+        agreed = levels.get(self.event, ())
+        return "".join(agreed[self.place_of_event(agreed) :][:1]) if agreed else "1"
+
     def place_of_event(self, agreed: Sequence[str]) -> int:
         """Return which of the two agreed categories is the event (raises ``AnalysisError``)."""
         if set(agreed) <= {"false", "true"} and not self.happened:

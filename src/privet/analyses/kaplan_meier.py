@@ -32,9 +32,11 @@ class CurvesState(Progress):
     Attributes
     ----------
     groups, event_level : uint8 arrays
-        Packed texts: the agreed groups, and the category that is the event (or none).
+        Packed texts: the agreed groups, and the category that is the event.
     left_out : float64 array
         Rows that are left out: of all, and by column.
+    rows : int
+        All that are used, as the first round counts them.
     unit : float
         What the next sums are divided by.
     cells : int
@@ -49,6 +51,7 @@ class CurvesState(Progress):
     groups: NDArray[np.uint8]
     event_level: NDArray[np.uint8]
     left_out: FloatArray
+    rows: int
     unit: float
     cells: int
     counts: FloatArray
@@ -152,15 +155,15 @@ class KaplanMeierAnalysis(Analysis[CurvesState]):
 
     def begin(self, levels: Levels) -> CurvesState:
         groups = tuple(levels[self.group_column]) if self.group_column else ()
-        event = levels.get(self.event_column, ())
-        named = event[self.times.place_of_event(event) :][:1] if event else ()
+        named = self.times.event_level(levels)
         count = max(len(groups), 1)
         return CurvesState(
             gap=float("nan"),
             done=False,
             groups=packed(groups),
-            event_level=packed(named),
+            event_level=packed([named]),
             left_out=np.zeros(1 + len(self.columns)),
+            rows=0,
             unit=FIRST_UNIT,
             cells=0,
             counts=np.zeros((3, count, 0)),
@@ -192,6 +195,9 @@ class KaplanMeierAnalysis(Analysis[CurvesState]):
     def step(self, state: CurvesState, totals: Arrays) -> CurvesState:
         if not state.cells:
             return self._bounded(state, totals)
+        leave = (totals["events"].sum() + totals["censored"].sum()) * state.unit
+        if round(float(leave)) != state.rows:  # a site was away
+            return state
         counts = np.zeros((3, *totals["events"].shape))
         for place, kind in enumerate(("events", "censored", "entries")):
             if totals[kind].size:
@@ -219,10 +225,10 @@ class KaplanMeierAnalysis(Analysis[CurvesState]):
                 f"{MOST_CELLS} counts: set a larger time-unit, or a horizon"
             )
         left_out = np.rint(totals["left_out"] * state.unit)
-        return replace(state, unit=2.0 ** round(np.log2(rows)), cells=cells, left_out=left_out)
+        unit = 2.0 ** round(np.log2(rows))
+        return replace(state, rows=rows, unit=unit, cells=cells, left_out=left_out)
 
     def table(self, state: CurvesState) -> dict[str, Any]:
-        named = unpacked(state.event_level)
         curves = SurvivalCurves(
             groups=tuple(unpacked(state.groups)),
             times=np.arange(state.cells + 1.0) * float(self.time_unit),
@@ -237,7 +243,7 @@ class KaplanMeierAnalysis(Analysis[CurvesState]):
             "kind": self.name,
             "time": self.time_column,
             "event": self.event_column,
-            "event_level": named[0] if named else "1",
+            "event_level": unpacked(state.event_level)[0],
             "entry": self.entry_column,
             "group": self.group_column,
             "left_out": counts_by_column(self.columns, state.left_out),

@@ -14,6 +14,7 @@ Use `CoxAnalysis`, stratified by site, wherever sites may have baselines of thei
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -25,7 +26,7 @@ from privet.kernel import Told
 from .analysis import Analysis, Arrays, Shapes
 from .cox import CoxAnalysis
 from .cox_state import EVALUATE, FINAL, LARGEST, SIZES, TREND
-from .cox_step import CLOSE, FLOOR, from_sums, listed
+from .cox_step import CLOSE, FLOOR, from_sums, lacks_rows, listed
 from .cox_table import cox_table
 from .frame import AnalysisError, FloatArray, Frame, Levels
 from .grid import DOUBLINGS, GridTimes
@@ -127,7 +128,7 @@ class PooledCox(Analysis[PooledCoxProgress]):
         if state.phase == FINAL:
             size = np.array(state.time_size)
             return point | {"gamma": state.held, "rates": state.rates, "time_size": size}
-        return point | {"gamma": state.gamma, "levels": state.levels}
+        return point | {"gamma": state.gamma, "risk_units": state.risk_units}
 
     def shapes(self, state: PooledCoxProgress) -> Shapes:
         """Return the shapes of the sums of the state's phase, p columns and k times of death."""
@@ -143,17 +144,19 @@ class PooledCox(Analysis[PooledCoxProgress]):
             }
         if state.phase == MEANS:
             grid = (state.cells + 1,)
-            return {"means": (width,), "deaths": grid, "death_weights": grid}
+            return {"rows": (), "means": (width,), "deaths": grid, "death_weights": grid}
         if state.phase == FINAL:
-            return {"cluster": square, "meat": square, "trend": (2, TREND + width)}
+            return {"rows": (), "cluster": square, "meat": square, "trend": (2, TREND + width)}
         by_time = (len(state.places), moments(width))
-        shapes: dict[str, tuple[int, ...]] = {"at_risk": by_time, "died": (width,)}
+        shapes: dict[str, tuple[int, ...]] = {"rows": (), "at_risk": by_time, "died": (width,)}
         return shapes | ({"dying": by_time} if self.ties == "efron" else {})
 
     def step(self, state: PooledCoxProgress, totals: Arrays) -> PooledCoxProgress:
-        """Return the state after a round (raises ``AnalysisError`` where there is no maximum)."""
+        """Return the state after a round, as `Cox` does."""
         if state.phase == SIZES:
             return _sized(state, totals, self.ties == "efron")
+        if lacks_rows(state, totals):
+            return replace(state, rounds=state.rounds + 1)
         if state.phase == MEANS:
             return _with_means(state, totals, self.ties == "efron")
         if state.phase == FINAL:
@@ -175,6 +178,7 @@ class PooledCox(Analysis[PooledCoxProgress]):
             "kind": self.name,
             "time": self.time_column,
             "event": self.event_column,
+            "event_level": self._like.times.event_level(json.loads(state.levels.tobytes())),
             "entry": self.entry_column,
             "strata": "",
             "weights": self.weight_column,
@@ -246,7 +250,7 @@ def _with_means(state: PooledCoxProgress, totals: Arrays, efron: bool) -> Pooled
         places=places.astype(np.float64),
         deaths=deaths[places] if efron else np.ones(len(places)),
         death_weights=heavy,
-        levels=np.full(len(places), state.unit),
+        risk_units=np.full(len(places), state.unit),
     )
 
 
@@ -257,16 +261,18 @@ def _with_risks(state: PooledCoxProgress, totals: Arrays) -> PooledCoxProgress:
     are at risk, keep their digits on a fixed-point grid.
     """
     at_risk = totals["at_risk"]
-    levels = state.levels[:, None]
-    dying = totals["dying"] * levels if "dying" in totals else np.zeros_like(at_risk)
+    units = state.risk_units[:, None]
+    dying = totals["dying"] * units if "dying" in totals else np.zeros_like(at_risk)
     unit = state.unit
     width = len(state.gamma)
     inside = np.abs(at_risk).max() < LARGEST / 2 and at_risk[:, 0].min() > 0.0
     if inside:
         deaths, weights = state.deaths, state.death_weights
-        pooled = Pooled(at_risk * levels, dying, deaths, weights, totals["died"] * unit)
+        pooled = Pooled(at_risk * units, dying, deaths, weights, totals["died"] * unit)
         loglik, score, information = pooled.likelihood(state.gamma)
-        state = replace(state, rates=pooled.rates, levels=_powers(at_risk[:, 0] * state.levels))
+        state = replace(
+            state, rates=pooled.rates, risk_units=_powers(at_risk[:, 0] * state.risk_units)
+        )
         likelihood = {"loglik": np.array(loglik / unit), "score": score / unit}
         likelihood["information"] = information / unit
     else:

@@ -47,11 +47,13 @@ class PooledCoxSums:
         phase, unit = int(point["phase"]), float(point["unit"])
         if phase == SIZES:
             return {name: total / unit for name, total in self._sized().items()}
+        of_rows = np.array(self.num_examples / unit)
         if phase == MEANS:
-            return {name: total / unit for name, total in self._means(point).items()}
+            means = {name: total / unit for name, total in self._means(point).items()}
+            return {"rows": of_rows, **means}
         rows = _Rows.of(self, point)
         sums = rows.residual_sums(point) if phase == FINAL else rows.risk_sums(point, self.efron)
-        return {
+        return {"rows": of_rows} | {
             name: np.clip(np.nan_to_num(total, nan=LARGEST), -LARGEST, LARGEST)
             for name, total in sums.items()
         }
@@ -110,9 +112,9 @@ class _Rows:
         return cls(columns, weights, risk, site.times.event[order], spans)
 
     def risk_sums(self, point: Arrays, efron: bool) -> dict[str, FloatArray]:
-        """Return the moments by time, in units of the levels, and the sum over the dead."""
-        width, levels = self.columns.shape[1], point["levels"]
-        at_risk = np.zeros((len(levels), moments(width)))
+        """Return the moments by time, in the point's units, and the sum over the dead."""
+        width, units = self.columns.shape[1], point["risk_units"]
+        at_risk = np.zeros((len(units), moments(width)))
         dying = np.zeros_like(at_risk)
         heavy = self.weights * self.risk
         ones = np.ones((len(heavy), 1))
@@ -123,11 +125,11 @@ class _Rows:
         for place, (j, k) in enumerate(pairs):
             values = heavy * whole[:, j] * whole[:, k]
             at_risk[:, place] = self.spans.over_rows(values)
-            dying[:, place] = np.bincount(died, values[self.dead], minlength=len(levels))
+            dying[:, place] = np.bincount(died, values[self.dead], minlength=len(units))
         total = self.weights[self.dead] @ self.columns[self.dead]
-        sums = {"at_risk": at_risk / levels[:, None], "died": total / float(point["unit"])}
+        sums = {"at_risk": at_risk / units[:, None], "died": total / float(point["unit"])}
         if efron:
-            sums["dying"] = dying / levels[:, None]
+            sums["dying"] = dying / units[:, None]
         return sums
 
     def residual_sums(self, point: Arrays) -> dict[str, FloatArray]:

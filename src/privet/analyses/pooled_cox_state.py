@@ -24,7 +24,7 @@ class PooledCoxProgress(CoxProgress):
     cells : int
         The grid ends at so many units; 0 while unknown.
     off_grid : int
-    places, deaths, death_weights, levels : float64 arrays (k,)
+    places, deaths, death_weights, risk_units : float64 arrays (k,)
         Cells with deaths, how many die, their weights, powers of two near the sums of risks.
     rates : float64 array (k, 2 + 3 p)
         See `pooled_cox_sums.Pooled.rates`.
@@ -37,7 +37,7 @@ class PooledCoxProgress(CoxProgress):
     places: FloatArray
     deaths: FloatArray
     death_weights: FloatArray
-    levels: FloatArray
+    risk_units: FloatArray
     rates: FloatArray
 
 
@@ -53,6 +53,6 @@ def begun(state: CoxProgress) -> PooledCoxProgress:
         places=none,
         deaths=none,
         death_weights=none,
-        levels=none,
+        risk_units=none,
         rates=np.zeros((0, 2 + 3 * width)),
     )

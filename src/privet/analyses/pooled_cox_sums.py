@@ -18,7 +18,7 @@ def moments(width: int) -> int:
 
 def traffic(times: int, width: int, efron: bool) -> int:
     """Return the bytes that a site sends in a round of k times and p columns."""
-    return 8 * (times * moments(width) * (2 if efron else 1) + width)
+    return 8 * (times * moments(width) * (2 if efron else 1) + width + 1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -66,3 +66,20 @@ def test_coefficients_far_out_give_finite_numbers():
         at = AtCoefficients.of(sets, np.array([1e4, -1e5]))
         numbers = (at.loglik, at.score, at.information, at.residuals, at.penalty_slope(np.eye(2)))
         assert all(np.isfinite(one).all() for one in numbers)
+
+
+def test_a_column_far_from_0_among_those_at_risk_keeps_its_digits():
+    # Who is censored before the first death is in no risk set, whatever the row's columns are.
+    rng = np.random.default_rng(2)
+    x, time = rng.normal(size=(30, 2)), 1.0 + rng.integers(1, 9, 30)
+    event = rng.random(30) < 0.6
+    plain = RiskSets.of(x, np.ones(30), FollowUp(time, event, np.zeros(30)), efron=True)
+    far, early = np.vstack([x + 1e6, [[-3e7, -3e7]]]), np.append(time, 0.5)
+    times = FollowUp(early, np.append(event, False), np.full(31, -np.inf))
+    sets = RiskSets.of(far, np.ones(31), times, efron=True)
+    b, inverse = np.array([0.3, -0.2]), np.array([[0.1, 0.02], [0.02, 0.2]])
+    ours, right = (AtCoefficients.of(one, b) for one in (sets, plain))
+    np.testing.assert_allclose(ours.information, right.information, rtol=1e-8)
+    np.testing.assert_allclose(
+        ours.penalty_slope(inverse), right.penalty_slope(inverse), rtol=1e-7, atol=1e-8
+    )

@@ -84,7 +84,9 @@ class RiskSets:
         share, weight = number / count[part_time], (heavy / count)[part_time]
         spans = Spans.of(first, last, len(death))
         parts = (part_time, share, weight)
-        return cls(columns[order], weights, death, first, last, dead, *parts, spans)
+        # The likelihood is that of columns about any centre, and near 0 they cancel least.
+        own = columns[order] - columns[order].mean(axis=0)
+        return cls(own, weights, death, first, last, dead, *parts, spans)
 
     def seen_at(self, basis: FloatArray, heaviness: float) -> RiskSets:
         """Return these with the columns times a basis (p, q), and weights in units of heaviness."""

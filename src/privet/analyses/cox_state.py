@@ -10,6 +10,7 @@ import numpy as np
 from .analysis import Progress
 from .frame import FloatArray, Levels
 from .glm_state import packed as packed_levels
+from .sizes import FIRST_UNIT
 from .texts import Bytes, packed
 
 SIZES, EVALUATE, PENALTY, FINAL = range(4)
@@ -18,9 +19,6 @@ slope of Firth's penalty there; the second with all else that the table needs.""
 
 LARGEST = 2.0**19
 """A site's sum is no larger than this, so that it fits a secure sum's fixed point."""
-
-FIRST_UNIT = 2.0**20
-"""What sums are divided by before the number of rows is known."""
 
 TREND = 4
 """Numbers of a trend in time before those of each column: see `cox_site.trend_sums`."""

@@ -16,10 +16,8 @@ from .grid import DOUBLINGS, GridTimes
 from .kaplan_meier_site import CurveSums
 from .kaplan_meier_table import SurvivalCurves, curves_table
 from .log_rank import LogRankSums
+from .sizes import FIRST_UNIT
 from .texts import packed, unpacked
-
-FIRST_UNIT = 2.0**20
-"""What sums are divided by before the number of rows is known."""
 
 MOST_CELLS = 2**20
 """Of one sum, over groups and times."""

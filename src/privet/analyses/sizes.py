@@ -6,6 +6,9 @@ import numpy as np
 
 from .frame import FloatArray
 
+FIRST_UNIT = 2.0**20
+"""What sums are divided by before the number of rows is known."""
+
 _EXPONENTS = np.arange(-128, 129, 16)
 UNITS = np.ldexp(1.0, _EXPONENTS.astype(int))
 """Public units, 2^-128 to 2^128."""

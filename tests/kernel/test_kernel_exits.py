@@ -17,7 +17,7 @@ from support.paths import PACKAGE
 OPEN, QUIET = Exits(private=False, quiet=False), Exits(private=False, quiet=True)
 CLOSED = Exits(private=True, quiet=True)
 SECRET = "row 7 is 4.2"
-ROOMS = ("kernel", "agents", "client_apps", "data", "wire")
+ROOMS = ("kernel", "agents", "analyses", "client_apps", "data", "wire")
 
 
 def test_a_private_node_sends_no_numbers() -> None:

@@ -122,7 +122,7 @@ def question(**more: Any) -> RecordDict:
 def own_errors() -> list[type[Exception]]:
     """Return every class of exceptions that a module of this library defines."""
     found: dict[str, type[Exception]] = {}
-    for room in ("core", "kernel", "wire", "problems", "data", "agents", "client_apps"):
+    for room in ("core", "kernel", "wire", "problems", "analyses", "data", "agents", "client_apps"):
         package = importlib.import_module(f"privet.{room}")
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             try:

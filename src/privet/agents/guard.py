@@ -39,6 +39,7 @@ from privet.kernel.exits import Exits
 from privet.kernel.node_rules import OF_NODES
 from privet.wire import Layout, magnitude_bound
 from privet.wire.contract import RECORD, decode_settings, encode_settings, means_privacy
+from privet.wire.flower_internals import held_by
 from privet.wire.magnitude import LARGEST
 from privet.wire.payload import BUFFERS, ENCODED, OF_LOOP
 
@@ -48,6 +49,8 @@ from .terms import MessageTerms, PrivacyTerms
 
 NoiseFactory = Callable[[str, int], NoiseSource]
 
+ANSWERS_RECORD = "privet.answers"
+"""In a node's context: how many rounds of an analysis it has answered in the run."""
 _LONGEST_KEPT = 1 << 16
 """Longest account, in characters, whose charge is cached."""
 _MOST_OF_A_STATE, _HEADS_OF_A_STATE = 16, 1 << 14
@@ -135,6 +138,7 @@ class Guard(NamedTuple):
             self._keep_target(epsilon)
         noise = Perturber(release, self.source(), facts, given=explicit)
         if half.reads_tables and release.mechanism == "none":
+            self._count_answer()
             settings = encode_settings(values_of(half))
             self.rules.analyses.note(self.experiment, half.name, settings)
         head = self.rules.charge(
@@ -149,6 +153,13 @@ class Guard(NamedTuple):
         why = "noise is given" if explicit else "noise-seed is set"
         note = f"not private: {why}" if self.round == 1 else ""
         return ReplyCharge(math.inf, delta, noise, ledger, note)
+
+    def _count_answer(self) -> None:
+        """Count a round of an analysis that is answered (raises ``BudgetRefused``)."""
+        known: Any = held_by(self.context.state).get(ANSWERS_RECORD)
+        before = 0 if known is None else int(known["count"])
+        self.rules.analyses.require_few_answers(before)
+        self.context.state[ANSWERS_RECORD] = ConfigRecord({"count": before + 1})
 
     @staticmethod
     def _account(ledger: str, sent: str, release: Release, delta: float) -> tuple[str, float]:

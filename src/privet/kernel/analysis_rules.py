@@ -11,6 +11,7 @@ reads a table of its own; where one process deals a table to all sites nobody se
     min-cell         the node hides cells, and refuses sums    the coordinator's table alone: the
                      that give one                             node's own cells are in no message
     max-analyses     the node refuses the next                 the same
+    (of each)        the node answers `MOST_ANSWERS` rounds    the same
 
 A secure sum is of three sites at least. What it says of one of them the others cannot know, unless
 all of them but that one tell each other.
@@ -29,6 +30,8 @@ from .errors import BudgetRefused
 from .told import Told
 
 KEYS = ("allow-analyses", "min-records", "min-cell", "max-analyses", "sums-only", "analyses-path")
+MOST_ANSWERS = 200
+"""Rounds of one analysis that a node with a table of its own answers: the longest take 70."""
 _LONGEST_LINE = 4096
 
 
@@ -46,6 +49,8 @@ class AnalysisRules:
     most : int
         ``max-analyses``: runs of analyses that the node answers, over its lifetime; 0 for any
         number.
+    answers : int
+        Rounds of one run that it answers; 0 for any number.
     sums_only : bool
         Whether its sums leave the node masked alone.
     path : str
@@ -56,6 +61,7 @@ class AnalysisRules:
     min_records: int = 1
     min_cell: int = 1
     most: int = 0
+    answers: int = 0
     sums_only: bool = False
     path: str = ""
 
@@ -80,6 +86,7 @@ class AnalysisRules:
             min_records=_count(mapping, "min-records", 10 if own else 1),
             min_cell=_count(mapping, "min-cell", 5 if own else 1),
             most=most,
+            answers=MOST_ANSWERS if own else 0,
             sums_only=_flag(mapping, "sums-only", default=False),
             path=path,
         )
@@ -90,6 +97,14 @@ class AnalysisRules:
             raise BudgetRefused(Told.ANALYSES)
         if self.sums_only and not masked:
             raise BudgetRefused(Told.SUMS_ONLY)
+
+    def require_few_answers(self, before: int) -> None:
+        """Refuse a round of a run of which so many were answered (raises ``BudgetRefused``).
+
+        Each answers a question of the coordinator's choice: enough of them would give every row.
+        """
+        if 0 < self.answers <= before:
+            raise BudgetRefused(Told.MOST_ANSWERS)
 
     def require_records(self, count: int) -> None:
         """Refuse a site with too few rows (raises ``BudgetRefused``)."""

@@ -82,6 +82,7 @@ class Told(StrEnum):
     )
     MANY_TERMS = "this analysis has more than a third as many terms as this node has rows"
     MOST_ANALYSES = "max-analyses: this node has answered as many analyses as its operator lets it"
+    MOST_ANSWERS = "this node has answered as many rounds of this analysis as any needs"
     ANALYSES_FILE = "analyses-path: this node cannot write down which analyses it answers"
     RULES_UNREADABLE = "its node config cannot be used; its own log names the key"
     STATE = "its state-path cannot be used; its own log says why"

@@ -29,13 +29,16 @@ from privet.rounds.account import expected_release
 from privet.rounds.keep import chain
 from privet.rounds.keep.checkpoint import load, parts_beside, read_manifest, save
 from privet.rounds.keep.journal import Journal, Request, last_check, read_journal
+from privet.rounds.participation import Schedule
 from privet.rounds.roster import EnrolledAgent, Question, Roster, columns, from_columns
 from privet.server_apps import execute, read_config
+from privet.server_apps.account import privacy_account
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import FIRST_NODE
-from privet.strategies import DPFedSGD
+from privet.strategies import DPFedSGD, FedPLT
 from redteam.harness import spent
+from support.federations import app_of, logistic_agents, zeros
 from support.run_files import Killed
 
 AGENTS = 4
@@ -368,6 +371,40 @@ def test_lost_requests_are_charged_as_what_was_asked_for(
     for name, ledger in enumerate(ledgers_in(tmp_path)):
         assert math.isclose(said[str(name)], spent(ledger), rel_tol=1e-9)
         assert 0.98 * 2.0 < spent(ledger) <= 2.0
+
+
+def test_settings_of_after_the_checkpoint_before_count_where_the_newest_is_damaged(
+    tmp_path: Path,
+) -> None:
+    """An agent takes more steps once it is back, in a round in which it is not asked."""
+    names = tuple(map(str, range(AGENTS)))
+    some = names[:-1]
+
+    def noised() -> FedPLT:
+        taking_part = Schedule((names, some, some, names))
+        kept: dict[str, Any] = {"num_agents": AGENTS, "min_agents": 1, "wait_timeout": 0.1}
+        steps: dict[str, Any] = {"local_solver": "noisy-gd", "local_epochs": 2, "row_norm": 9.0}
+        return FedPLT(clip=1.0, noise_variance=0.1, participation=taking_part, **kept, **steps)
+
+    grid, later = (Dies(app_of(logistic_agents(AGENTS)), AGENTS) for _ in range(2))
+    grid.dies_in, last = 4, FIRST_NODE + AGENTS - 1
+
+    def change(done: Any, _: Any) -> None:
+        if done.round == 1:
+            grid.online.discard(last)
+        if done.round == 2:
+            grid.contexts[last].node_config["local-epochs"] = 20
+            grid.online.add(last)
+
+    where: dict[str, Any] = {"checkpoint": tmp_path / "checkpoint.npz", "log_rounds": False}
+    with pytest.raises(Killed):
+        noised().start(grid, zeros(4), num_rounds=4, observers=[change], **where)
+    where["checkpoint"].write_bytes(b"")
+    later.online.discard(last)
+    strategy = noised()
+    strategy.start(later, zeros(4), num_rounds=4, resume=tmp_path, **where)
+    released = privacy_account(strategy, {})["agents"][names[-1]]["releases"]
+    assert sorted(release["steps"] for release in released) == [2, 20]
 
 
 def test_an_agent_that_released_more_than_it_was_asked_for_is_taken_to_do_so_again() -> None:

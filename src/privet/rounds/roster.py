@@ -408,7 +408,8 @@ class Roster:
     changes: Changes = field(default_factory=Changes)
     """What the next checkpoint has to hold."""
     saved: dict[str, tuple[str, str]] = field(default_factory=dict, repr=False, compare=False)
-    """``facts`` and ``own`` of the agents of the newest checkpoint of a private run."""
+    """``facts`` and ``own`` of the agents that the newest two checkpoints of a private run have so:
+    a resume may have to go back to the earlier one."""
     unfit: dict[int, Unfit] = field(default_factory=dict)
     """By node, an agent whose model does not fit, while the encoding of the run is not known: what
     it differs in says why."""
@@ -424,6 +425,10 @@ class Roster:
     """Whose each public key is that an agent has given; a secure sum cannot use one of two."""
     _notes: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
     _restarted: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
+    _newest: dict[str, tuple[str, str]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """As ``saved``, of the newest checkpoint alone."""
     _sorted: tuple[Any, dict[str, int]] = field(
         default=(None, {}), init=False, repr=False, compare=False
     )
@@ -449,10 +454,11 @@ class Roster:
 
     def note_saved(self, agents: Mapping[str, EnrolledAgent]) -> None:
         """Note what the newest checkpoint has of the agents."""
-        self.saved = {name: (agent.facts, agent.own) for name, agent in agents.items()}
+        before, self._newest = self._newest, {n: (a.facts, a.own) for n, a in agents.items()}
+        self.saved = {n: stated for n, stated in self._newest.items() if before.get(n) == stated}
 
     def unsaved(self, names: Iterable[str]) -> dict[str, list[Any]]:
-        """Return the table of those of these agents that the newest checkpoint has otherwise."""
+        """Return the table of those of these agents that one of two checkpoints has otherwise."""
         agents = ((name, self.agents[name]) for name in names)
         new = {n: one for n, one in agents if self.saved.get(n) != (one.facts, one.own)}
         return columns(new) if new else {}

@@ -18,7 +18,12 @@ from privet.core.files import write_whole
 from privet.core.key import Config
 from privet.core.threads import pin_blas_threads
 from privet.data import DataError
-from privet.data.frames import Dealt, dealt_from_config, table_of_schema
+from privet.data.frames import (
+    Dealt,
+    dealt_from_config,
+    table_from_config,
+    table_of_schema,
+)
 from privet.rounds.keep.checkpoint import Checkpoint
 from privet.rounds.roster import in_simulation
 from privet.strategies.analyses.base import AnalysisResult, AnalysisStrategy
@@ -58,12 +63,14 @@ class FinishedAnalysis(Finished):
         """Return what is told of the run at its end, by label."""
         table = self.result.table
         told = {"rounds": f"{self.summary['rounds']} (stopped by {self.summary['stopped']})"}
-        told["sites"] = ", ".join(table["site_names"])
+        names = table["site_names"]
+        told["sites"] = f"{len(names)}: {', '.join(names)}"
         if table["sites_away"]:
             told["away, and not in the table"] = ", ".join(table["sites_away"])
         told["bytes up"] = f"{self.summary['bytes-up']:,}"
         told["privacy"] = str(self.summary["privacy"])
         told["table"] = str(self.folder / TABLE)
+        told["page"] = str(self.folder / PAGE)
         return told
 
 
@@ -139,7 +146,8 @@ def _read_columns(
     try:
         if in_simulation(grid) and config["data-path"]:
             dealt = sites_of(config)
-            strategy.reads_as(dealt.tables[0])
+            # Of all rows: a site's own may lack some numbers of a column of categories.
+            strategy.reads_as(table_from_config(config))
             return dealt.names
         if config["schema"]:
             strategy.reads_as(table_of_schema(config["schema"]))

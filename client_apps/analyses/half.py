@@ -13,6 +13,8 @@ from privet.agents.guard import node_rules
 from privet.agents.half import Arrays, Half, Local, Streams
 from privet.agents.terms import MessageTerms
 from privet.analyses.analysis import Analysis
+from privet.analyses.frame import AnalysisError
+from privet.core import ConfigError
 from privet.core.key import same
 from privet.data.analysed import AnalysedTable, as_table
 from privet.data.context import agreed_encoding
@@ -36,7 +38,12 @@ class AnalysisAgent(Half):
     @cached_property
     def analysis(self) -> Analysis[Any]:
         """The analysis of these settings (raises ``ConfigError``)."""
-        return self._analysis()
+        made = self._analysis()
+        try:
+            made.columns  # noqa: B018 (it reads the formula, before any table is read)
+        except AnalysisError as error:
+            raise ConfigError(str(error)) from None
+        return made
 
     @abstractmethod
     def _analysis(self) -> Analysis[Any]:

@@ -378,7 +378,7 @@ class Participant:
             log.warning("agent %s refuses: %s%s", name, text, why)
         elif library_error:
             log.warning("agent %s: %s%s", name, text, why)
-        elif isinstance(error, ValueError if kind is Told.DATA else ModelError):
+        elif isinstance(error, (DataError, ValueError if kind is Told.DATA else ModelError)):
             # Most often a wrong data file, or a layer whose error explains more than a traceback.
             log.error("agent %s: %s: %s", name, type(error).__name__, text)
         else:

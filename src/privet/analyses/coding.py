@@ -133,7 +133,10 @@ def _typed(formula: Formula, levels: Levels) -> list[Term]:
             return piece
         reference = references.get(column, next(iter(levels[column]), ""))
         if reference not in levels[column]:
-            raise AnalysisError(f"formula: the reference of {piece.name} is none of its categories")
+            raise AnalysisError(
+                f"formula: {piece.name}: {reference!r} is none of its categories, "
+                f"{', '.join(levels[column])}"
+            )
         return Piece(column, "C", reference=reference)
 
     found: dict[frozenset[Piece], Term] = {}

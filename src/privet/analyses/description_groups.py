@@ -25,7 +25,10 @@ def with_groups(levels: Levels, by: str) -> Levels:
     if not by:
         return levels
     if not levels.get(by):
-        raise AnalysisError(f"by: {by} is no column of categories at every site")
+        there = [name for name, texts in levels.items() if texts]
+        raise AnalysisError(
+            f"by: {by} is no column of categories at every site; there are {', '.join(there)}"
+        )
     found = dict(levels)
     for name, known in levels.items():
         if name != by:

@@ -58,7 +58,10 @@ class FollowUpColumns:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns, in order."""
+        """The columns, in order (raises ``AnalysisError`` where time or event has none)."""
+        for key, name in (("time-column", self.time), ("event-column", self.event)):
+            if not name:
+                raise AnalysisError(f"{key} is empty: name the column")
         return tuple(name for name in (self.time, self.event, self.entry) if name)
 
     def read(self, frame: Frame, levels: Levels) -> FollowUp:

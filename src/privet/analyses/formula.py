@@ -108,6 +108,8 @@ def read_formula(text: str) -> Formula:
     """
     if len(text) > LONGEST:
         raise AnalysisError(f"formula: {len(text)} characters, at most {LONGEST} are read")
+    if not text.strip():
+        raise AnalysisError("formula: it is empty; give outcome and terms: 'died ~ age + sex'")
     reader = _Reader(list(_tokens(text)))
     outcome = reader.piece()
     if outcome.kind in ("C", "rcs"):

@@ -238,7 +238,10 @@ def _outcome(frame: Frame, outcome: Piece, levels: Levels, family: str) -> Float
         return codes_of(frame, outcome.column, levels).astype(np.float64)
     (values,) = numbers_of(outcome, frame)
     if family == "binomial" and not ((values == 0) | (values == 1)).all():
-        raise AnalysisError(f"outcome {outcome.name} has numbers other than 0 and 1")
+        raise AnalysisError(
+            f"outcome {outcome.name} has numbers other than 0 and 1: recode it, such as 1 and 2 "
+            "into 0 and 1, use texts, or choose another family"
+        )
     if family == "poisson" and (values < 0).any():
         raise AnalysisError(f"outcome {outcome.name} has numbers below 0; poisson counts")
     return values

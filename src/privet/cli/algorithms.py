@@ -18,6 +18,7 @@ def algorithms(json_lines: JsonLinesOption = False) -> None:
     from rich.table import Table
 
     from privet.core import algorithms as registered
+    from privet.core import analyses
     from privet.core.terminal import console
 
     rows = [described(one) for one in registered().values()]
@@ -29,7 +30,8 @@ def algorithms(json_lines: JsonLinesOption = False) -> None:
     for row in rows:
         table.add_row(row["name"], row["title"], row["noise"] or "-", row["local-steps"] or "-")
     console().print(table)
-    print("privet keys NAME lists the keys of an algorithm")
+    print(f"beside training, analyses of tables: {', '.join(analyses())}")
+    print("privet keys NAME lists the keys of an algorithm or analysis")
 
 
 def described(algorithm: Algorithm) -> dict[str, Any]:

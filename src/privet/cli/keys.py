@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "run": "algorithm=fed-plt dataset=digits num-agents=20 num-server-rounds=50",
     "data": "dataset=digits num-agents=20 partition=dirichlet",
+    "describe": "NORTH.csv SOUTH.csv WEST.csv by=died --schema schema.toml",
     "tune": "fed-plt dataset=digits num-agents=20",
     "account": "target-epsilon=4 local-solver=noisy-gd clip=1 row-norm=1 num-server-rounds=10",
 }
@@ -52,12 +53,13 @@ class KeysCommand(TyperCommand):
 def _common_help(command: str) -> Iterator[str]:
     from textwrap import wrap
 
-    from privet.core import algorithms
+    from privet.core import algorithms, analyses
     from privet.server_apps.config import table
 
     known = table()
     for heading, names in (
         ("Algorithms", list(algorithms())),
+        ("Analyses of tables, as algorithm=NAME", list(analyses())),
         ("Data sets", list(known["dataset"].owners[""].choices)),
     ):
         yield f"{heading}:"
@@ -93,7 +95,7 @@ def completed(incomplete: str) -> list[str]:
 
 def _assigned(name: str) -> list[str]:
     """Return ``key=value`` for all choices that a key has, or for its default."""
-    from privet.core import algorithms
+    from privet.core import algorithms, analyses
     from privet.server_apps.config import table
 
     entry = table().get(name)
@@ -101,7 +103,7 @@ def _assigned(name: str) -> list[str]:
         return []
     values = sorted({one for key in entry.owners.values() for one in key.choices})
     if name == "algorithm":
-        values = sorted(algorithms())
+        values = sorted({**algorithms(), **analyses()})
     elif isinstance(entry.default, bool):
         values = ["false", "true"]
     default = [] if entry.default == "" else [_default(entry)]
@@ -175,10 +177,11 @@ def by_topic() -> dict[str, list[ConfigEntry]]:
 
 def completed_word(incomplete: str) -> list[str]:
     """Return the keys and algorithms that a word may become."""
-    from privet.core import algorithms
+    from privet.core import algorithms, analyses
     from privet.server_apps.config import table
 
-    return [name for name in (*table(), *algorithms()) if name.startswith(incomplete)]
+    names = (*table(), *algorithms(), *analyses())
+    return [name for name in names if name.startswith(incomplete)]
 
 
 def keys(
@@ -186,22 +189,23 @@ def keys(
         list[str] | None,
         typer.Argument(
             metavar="[WORD]...",
-            help="A key, an algorithm, or a word of a name or meaning.",
+            help="A key, an algorithm or analysis, or a word of a name or meaning.",
             autocompletion=completed_word,
         ),
     ] = None,
     json_lines: JsonLinesOption = False,
 ) -> None:
     """List the run-config keys by topic, the common ones first; explain one; search for a word."""
-    from privet.core import ConfigError, algorithms
+    from privet.core import ConfigError, algorithms, analyses
     from privet.server_apps.config import ConfigEntry, keys_of_algorithm, table, unknown
 
     known = table()
+    methods = {**algorithms(), **analyses()}
     for word in words or [""]:
         if word in known and not json_lines:
             show([word])
             continue
-        if word in algorithms():
+        if word in methods:
             matches = [
                 ConfigEntry(name, {word: key}) for name, key in keys_of_algorithm(word).items()
             ]
@@ -210,7 +214,7 @@ def keys(
         else:
             matches = [entry for entry in known.values() if word in _searched(entry)]
         if not matches:
-            raise ConfigError(unknown(word, algorithms()))
+            raise ConfigError(unknown(word, methods))
         topics = {"": matches} if word else by_topic()
         for topic, entries in topics.items():
             if json_lines:

@@ -24,6 +24,7 @@ def analysed(paths: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
         As ``privet.sim.inline.run_inline``; and where no table is named.
     """
     from privet.core import ConfigError
+    from privet.server_apps.report.files import PAGE
     from privet.sim.inline import run_inline, run_tables
 
     if not paths and "data-path" not in given:
@@ -34,4 +35,5 @@ def analysed(paths: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
     finished = run_tables(paths, given, name) if len(paths) > 1 else run_inline(given, name)
     table: dict[str, Any] = finished.result.table  # type: ignore[attr-defined]
     print(f"run folder: {finished.folder}")
+    print(f"page: {finished.folder / PAGE}")
     return table

@@ -96,6 +96,8 @@ def run(
         print(fitted)
     for label, value in finished.headline().items():
         print(f"{label}: {value}")
+    if (fitted := getattr(finished.result, "fitted", None)) is not None:
+        print(f"\n{fitted}".rstrip())
     folder = Path(finished.folder)
     if (folder / FILE).exists() and finished.result.exit_code != Exit.FRUITLESS:
         print(f"predict new rows: privet predict {shlex.quote(str(folder))} ROWS.csv")

@@ -76,7 +76,7 @@ class AnalysedTable:
 
     def _require_columns(self) -> None:
         frame = self.table.frame
-        for name in self.columns:
+        for name in self.analysis.over(frame.names).columns or frame.names:
             if name not in frame:
                 raise AnalysisError(f"no column {name}; there are {', '.join(frame.names)}")
 

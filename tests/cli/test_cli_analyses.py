@@ -1,0 +1,107 @@
+"""Analyses on the command line: what is found, printed and refused, as a newcomer meets it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privet.cli.keys import completed
+from privet.core import analyses
+from support.cli import privet
+
+SITES = {"north": (0, 1, 2), "south": (0, 1), "west": (1, 2, 3)}
+"""By site, the codes of a stage that its rows have."""
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> list[str]:
+    """Return the keys of a table of three sites."""
+    rng = np.random.default_rng(3)
+    rows = ["site,days,died,coded,stage,age,ward"]
+    for site, stages in SITES.items():
+        for _ in range(40):
+            died = int(rng.random() < 0.5)
+            rows.append(
+                f"{site},{rng.integers(1, 400)},{died},{died + 1},{rng.choice(stages)},"
+                f"{rng.integers(30, 90)},{rng.choice(['A', 'B', 'C'])}"
+            )
+    path = tmp_path / "all.csv"
+    path.write_text("\n".join(rows) + "\n")
+    return [f"data-path={path}", "id-column=site", f"output-dir={tmp_path / 'runs'}"]
+
+
+def test_analyses_are_found_where_algorithms_are() -> None:
+    helps = [privet(command, "--help") for command in ("run", "describe")]
+    assert [code for code, _, _ in helps] == [0, 0]
+    assert "privet describe NORTH.csv" in helps[1].out
+    _, listed, _ = privet("algorithms")
+    for name in analyses():
+        assert all(name in out for out in (helps[0].out, listed))
+        assert f"algorithm={name}" in completed("algorithm=")
+        assert privet("keys", name).code == 0
+    assert "event-column" in privet("keys", "cox").out
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        (["algorithm=glm"], "formula: it is empty; give outcome and terms"),
+        (["algorithm=glm", "formula=died ~ exp(age)"], "formula: there is no function 'exp'"),
+        (["algorithm=glm", "formula=died ~ log(age"], "formula: the end where ')'"),
+        (["algorithm=glm", "formula=died ~ agee"], "no column agee; there are days,"),
+        (["algorithm=glm", "formula=coded ~ age"], "recode it, such as 1 and 2 into 0 and 1"),
+        (
+            ["algorithm=glm", "formula=died ~ C(ward, ref='D')"],
+            "formula: ward: 'D' is none of its categories, A, B, C",
+        ),
+        (["algorithm=cox", "event-column=died"], "time-column is empty: name the column"),
+        (["algorithm=cox", "time-column=days"], "event-column is empty: name the column"),
+        (["algorithm=kaplan-meier", "time-column=days"], "event-column is empty"),
+        (
+            ["algorithm=cox", "time-column=day", "event-column=died"],
+            "no column day; there are days,",
+        ),
+        (["algorithm=describe", "by=nope"], "there are site, ward"),
+    ],
+)
+def test_what_cannot_be_analysed_is_one_line_without_a_traceback(
+    table: list[str], settings: list[str], line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="flwr"):
+        code, _, err = privet("run", *settings, *table)
+    assert code != 0
+    assert "Traceback" not in err
+    assert not [record for record in caplog.records if record.exc_info]
+    (last,) = [one for one in err.splitlines() if one.startswith("privet: ")]
+    assert line in last
+
+
+def test_a_run_prints_its_table_and_names_its_sites_and_page(table: list[str]) -> None:
+    code, out, _ = privet("run", "algorithm=glm", "formula=died ~ age", *table)
+    assert code == 0
+    assert "sites: 3: north, south, west" in out
+    assert "report.html" in out
+    assert any(one.split()[:1] == ["Intercept"] for one in out.splitlines())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["algorithm=glm", "formula=died ~ C(stage)"],
+        ["algorithm=kaplan-meier", "time-column=days", "event-column=died", "group-column=stage"],
+    ],
+)
+def test_numbers_that_are_categories_have_those_of_all_sites(
+    table: list[str], settings: list[str]
+) -> None:
+    """No site is turned away for a code that the first one has not."""
+    code, out, _ = privet("run", *settings, *table)
+    assert code == 0
+    file = next(one for one in out.splitlines() if one.startswith("table: ")).split()[1]
+    found = json.loads(Path(file).read_text())
+    assert found["site_names"] == list(SITES)
+    assert found["n"] == 120

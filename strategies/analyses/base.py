@@ -20,6 +20,7 @@ from privet.analyses.analysis import Analysis, Progress
 from privet.analyses.frame import AnalysisError, Levels
 from privet.client_apps.analyses.half import AnalysisAgent
 from privet.core import ConfigError, RunError
+from privet.core.errors import listed
 from privet.core.key import Config
 from privet.data.agreement import Agreement
 from privet.data.analysed import AnalysedTable, levels_of
@@ -28,6 +29,7 @@ from privet.rounds import Observer, Round, Run
 from privet.rounds.account import PrivetResult
 from privet.rounds.flower.base import PrimalDualStrategy
 from privet.rounds.half import Arrays, HalfState, ServerHalf, Turn, Vector
+from privet.rounds.roster import in_simulation
 from privet.rounds.uploads import ClearSums, Sums, Uploads
 
 MOST_ROUNDS = 60
@@ -282,11 +284,13 @@ class AnalysisStrategy(PrimalDualStrategy):
         Raises
         ------
         ConfigError, RunError
-            As there; ``RunError`` too where the sums show that there is no result, such as a
-            column that is a combination of others.
+            As there; ``RunError`` too where a simulated site's table does not fit, and where the
+            sums show that there is no result, such as a column that is a combination of others.
         """
         arrays = initial_arrays or ArrayRecord({"x": Array(np.zeros(self.length))})
         found = super().start(grid, arrays, min(num_rounds, self.most_rounds), **options)
+        if in_simulation(grid):
+            self._require_all_sites()
         values = {entry.name: getattr(found, entry.name) for entry in fields(found) if entry.init}
         result = AnalysisResult(**values)
         for entry in fields(found):
@@ -297,6 +301,14 @@ class AnalysisStrategy(PrimalDualStrategy):
             result.table = self.table()
             result.fitted = self.fitted(result.table)
         return result
+
+    def _require_all_sites(self) -> None:
+        """Refuse a table without a simulated site: nobody mends it while the run waits."""
+        if turned_away := self.run.session.roster.rejected:
+            raise RunError(
+                f"{len(turned_away)} sites cannot be in the table: {listed(turned_away.values())}; "
+                "mend their tables, or leave them out"
+            )
 
     def table(self) -> dict[str, Any]:
         """Return the table of the run so far, with the sites that it rests on."""

@@ -11,6 +11,9 @@ import pytest
 
 from privet.cli.keys import completed
 from privet.core import analyses
+from privet.core.errors import RunError
+from privet.sim import grid_of
+from privet.strategies.analyses import GLM
 from support.cli import privet
 
 SITES = {"north": (0, 1, 2), "south": (0, 1), "west": (1, 2, 3)}
@@ -105,3 +108,23 @@ def test_numbers_that_are_categories_have_those_of_all_sites(
     found = json.loads(Path(file).read_text())
     assert found["site_names"] == list(SITES)
     assert found["n"] == 120
+
+
+def own_table(site: str, **more: list[str]) -> dict[str, list[object]]:
+    return {"site": [site] * 20, "age": list(range(20)), "died": [0, 1, 1, 0] * 5, **more}
+
+
+def test_a_site_whose_rows_have_one_category_is_in_the_table() -> None:
+    """`C(site)` in Python: each site knows its own name, the coordinator all of them."""
+    tables = [own_table(site) for site in ("north", "south")]
+    every = {"site": ["north", "south"], "age": [0, 1], "died": [0, 1]}
+    strategy = GLM(formula="died ~ age + C(site)", table=every)
+    result = strategy.start(grid_of("glm", tables))
+    assert result.table["n"] == 40
+    assert "site[T.south]" in result.table["terms"]
+
+
+def test_no_table_is_made_without_a_simulated_site() -> None:
+    tables = [own_table("north"), {"age": [1, 2, 3], "outcome": [0, 1, 1]}]
+    with pytest.raises(RunError, match="1 sites cannot be in the table: agent 1: no column died"):
+        GLM(formula="died ~ age").start(grid_of("glm", tables))

@@ -24,7 +24,12 @@ WITH_TORCH = (
     "torch_tabular.py",
     "torch_text_lora.py",
 )
-OTHERS = ("bring_your_own_model.py", "compare_algorithms.py", "deploy_private.sh")
+OTHERS = (
+    "bring_your_own_model.py",
+    "compare_algorithms.py",
+    "deploy_private.sh",
+    "multi_site.py",
+)
 
 
 @pytest.fixture
@@ -162,3 +167,10 @@ def test_statistics_of_batch_norm_are_each_devices_own(printed: Any) -> None:
     own, swapped = numbers(r"(0\.\d+)", printed("torch_batch_norm.py"))
     assert own > 0.9
     assert swapped < 0.6
+
+
+def test_the_comparison_of_multi_site_fits_is_that_of_the_page(printed: Any) -> None:
+    text = printed("multi_site.py")
+    page = (ROOT / "docs" / "how-to" / "multi-site-study.md").read_text()
+    assert text.count("below 1e-7") == 5
+    assert text in page

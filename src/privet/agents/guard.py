@@ -104,6 +104,8 @@ class Guard(NamedTuple):
         if half.reads_tables and not self.rules.limited:
             self.rules.analyses.screen(masked=half.secure_sum)
             return
+        if half.reads_tables and not half.private:
+            raise BudgetRefused(Told.NOISED_ALONE)
         self.rules.screen(
             private=half.private,
             relation=str(self.settings.get("relation", "replace-one")),

@@ -84,19 +84,23 @@ def _show(table: dict[str, Any], lines: list[str]) -> None:
     shown = Table("column", "n", "missing", "mean", "sd", "median", "5 % to 95 %")
     for name, column in table["columns"].items():
         quantiles = column.get("quantiles", {})
-        counts = ", ".join(
+        texts = ", ".join(
             f"{text} {_count(column, text)}" for text in list(column.get("categories", {}))[:6]
         )
-        ends = f"{quantiles['0.05']:.6g} to {quantiles['0.95']:.6g}" if quantiles else counts
+        ends = f"{quantiles['0.05']:.6g} to {quantiles['0.95']:.6g}" if quantiles else texts
         numbers = [column.get("mean"), column.get("sd"), quantiles.get("0.5")]
         cells = ["" if one is None else f"{one:.6g}" for one in numbers]
-        shown.add_row(name, f"{column['n']}", f"{column['missing']}", *cells, ends)
-    console.print(f"{table['rows']} rows of {table['sites']} sites")
+        counts = f"{column['n']:.0f}", f"{column['missing']:.0f}"
+        shown.add_row(name, *counts, *cells, ends)
+    sites = "1 site" if table["sites"] == 1 else f"{table['sites']} sites"
+    console.print(f"{table['rows']:.0f} rows of {sites}")
     console.print(shown)
+    if error := table.get("count_error"):
+        console.print(f"counts are noised, each with a standard error of {error:.3g} rows")
     for line in lines:
         console.print(line, soft_wrap=True)
 
 
 def _count(column: dict[str, Any], text: str) -> str:
     count = column["categories"][text]
-    return str(count) if count is not None else "{} to {}".format(*column["bounds"][text])
+    return f"{count:.0f}" if count is not None else "{} to {}".format(*column["bounds"][text])

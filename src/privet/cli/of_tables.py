@@ -36,4 +36,5 @@ def analysed(paths: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
     table: dict[str, Any] = finished.result.table  # type: ignore[attr-defined]
     print(f"run folder: {finished.folder}")
     print(f"page: {finished.folder / PAGE}")
+    print(f"privacy: {finished.summary['privacy']}")
     return table

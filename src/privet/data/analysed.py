@@ -106,7 +106,9 @@ class AnalysedTable:
             levels = list(factor.levels)
             if not stated and not self.analysis.needs_levels:
                 levels = list(factor.frequent(self._rules.min_cell)) or [FEW_LEVEL]
-            return {"categories": levels, **stated}
+            # A column at any site, also where all its rows have one and the same category.
+            width = {"width": len(levels)} if len(levels) == 1 and not stated else {}
+            return {"categories": levels, **width, **stated}
         if name in self.table.ranges:
             return {"range": list(self.table.ranges[name]), **stated}
         return {}

@@ -128,6 +128,8 @@ class AnalysisRules:
             raise BudgetRefused(Told.ANALYSES_FILE) from error
         try:
             self._note(file, experiment, what, settings)
+        except BudgetRefused:  # it is a ValueError as well
+            raise
         except (OSError, ValueError) as error:
             raise BudgetRefused(Told.ANALYSES_FILE) from error
         finally:

@@ -74,6 +74,7 @@ class Told(StrEnum):
     EVALUATION = "declines evaluation: it would be an un-noised release"
     QUERY = "declines a query of its own app: it would be an un-noised release"
     ANALYSES = "allow-analyses: this node answers no analysis"
+    NOISED_ALONE = "this node has a budget: of analyses it answers noised descriptions alone"
     SUMS_ONLY = "sums-only: this node answers analyses in secure sums alone: set secure-sum = true"
     FEW_RECORDS = "min-records: this node has fewer rows that are complete for this analysis"
     SMALL_CELL = (

@@ -146,7 +146,7 @@ def rows():
             pooled = dict(zip(terms, zip(beta[-6:], errors[-6:], strict=True), strict=True))
             sites = " + C(site)" if by_site else ""
             # A site knows its own name alone, so the coordinator says what the categories are.
-            all_rows = {key: sum((one[key] for one in tables), []) for key in tables[0]}
+            all_rows = {key: [v for one in tables for v in one[key]] for key in tables[0]}
             strategy = GLM(formula=f"{outcome} ~ {TERMS}{sites}", table=all_rows, **keys)
             averaged = "-"
             if not by_site:

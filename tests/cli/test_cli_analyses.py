@@ -110,6 +110,17 @@ def test_numbers_that_are_categories_have_those_of_all_sites(
     assert found["n"] == 120
 
 
+def test_a_schema_without_the_id_column_fits_the_files_of_the_sites(
+    table: list[str], tmp_path: Path
+) -> None:
+    schema = tmp_path / "schema.toml"
+    told = privet("describe", *table, "drop-columns=site", "--schema", str(schema))
+    assert told.code == 0
+    assert "3 sites" in told.out
+    assert '"age" = ' in schema.read_text()
+    assert '"site" = ' not in schema.read_text()
+
+
 def own_table(site: str, **more: list[str]) -> dict[str, list[object]]:
     return {"site": [site] * 20, "age": list(range(20)), "died": [0, 1, 1, 0] * 5, **more}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -133,6 +134,28 @@ def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         program, *arguments = expanded.stdout.rstrip("\0").split("\0")
         assert program == "privet"
         assert privet(*arguments).code == 0, command
+
+
+def test_the_commands_of_the_page_on_studies_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In their order, on the tables that it names, and on a file for each site."""
+    monkeypatch.chdir(tmp_path)
+    commands = "".join(blocks(DOCS / "how-to" / "multi-site-study.md", "")).replace("\\\n", " ")
+    for old, new in re.findall(r"^cp (\S+) (\S+)$", commands, re.M):
+        Path(new).write_text((ROOT / old).read_text())
+    header, *rows = Path("study.csv").read_text().splitlines()
+    assert header.startswith("site,")
+    Path("sites").mkdir()
+    for site in {row.partition(",")[0] for row in rows}:
+        own = [row.partition(",")[2] for row in [header, *rows] if row.startswith(("site", site))]
+        Path(f"sites/{site}.csv").write_text("\n".join(own) + "\n")
+    public = '[columns]\nage = [0, 120]\nsex = ["F", "M"]\ndied = ["0", "1"]\n'
+    Path("public.toml").write_text(public)
+    ours = [one for one in re.findall(r"^privet (.*)$", commands, re.M) if "/srv/" not in one]
+    assert len(ours) == 10
+    for command in ours:
+        assert privet(*shlex.split(command)).code == 0, command
 
 
 @pytest.mark.parametrize("name", ["tutorial", "how-to/private-run", "how-to/budget", "how-to/csv"])

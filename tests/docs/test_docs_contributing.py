@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 from privet.core import Algorithm, algorithm, registered
+from privet.sim import grid_of
 from privet.sim.inline import run_inline
 from privet.testing import checks
 from support.paths import ROOT
@@ -56,3 +57,19 @@ def test_an_algorithm_is_registered_in_its_block_alone() -> None:
         assert algorithm("other").strategy == "a:B"
     with pytest.raises(Exception, match="unknown algorithm 'other'"):
         algorithm("other")
+
+
+def test_the_example_of_an_analysis_is_the_mean_of_all_sites() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    section = text[text.index("## Add an analysis") : text.index("## Add a loss")]
+    module = ModuleType("my_mean")
+    sys.modules[module.__name__] = module
+    for block in re.findall(r"^```python\n(.*?)^```$", section, re.S | re.M):
+        exec(compile(block, "CONTRIBUTING.md", "exec"), module.__dict__)
+    tables = [{"age": [1.0, 2.0, 3.0, math.nan]}, {"age": [5.0]}, {"age": [7.0]}]
+    with registered(Algorithm("my-mean", module.MyMean, module.Agent)):
+        for secure in (False, True):
+            strategy = module.MyMean(mean_column="age", secure_sum=secure, table={"age": []})
+            table = strategy.start(grid_of("my-mean", tables)).table
+            assert (table["n"], table["mean"], table["sites"]) == (5, 3.6, 3)
+    del sys.modules[module.__name__]

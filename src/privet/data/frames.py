@@ -235,8 +235,9 @@ def _table(settings: FrameSettings, changed: Changes) -> Table:
         for name in (settings.id_column, settings.person_column)
     )
     count = 0 if persons is None else len(np.unique(persons))
-    factors.pop(settings.person_column, None)  # whose a row is, is no column to analyse
-    numbers.pop(settings.person_column, None)
+    for name in (settings.person_column, *out):  # whose a row is, is no column to analyse
+        factors.pop(name, None)
+        numbers.pop(name, None)
     frame = Frame(len(rows.files), numbers, factors, settings.data_path, count)
     return Table(
         frame,

@@ -161,7 +161,7 @@ def bounded_sum(clip: float, blocks: Iterable[Sum], width: int) -> Sum:
         count += len(block)
         if count > _MOST_RECORDS:
             raise RecordsError("a noised sum is of 2^31 records at most")
-        total += _units(block, clip, most).sum(axis=0)
+        total += _units(np.asarray(block, np.float64), clip, most).sum(axis=0)
     return np.multiply(total, clip / _UNITS, dtype=np.float64)
 
 
@@ -172,8 +172,9 @@ def _units(block: Sum, clip: float, most: float) -> NDArray[np.int64]:
         rows[~np.isfinite(rows).all(axis=1)] = 0.0
         largest = rows.max(axis=1, initial=0.0)
         shares = rows / np.where(largest > 0, largest, 1.0)[:, None]  # no square overflows
-        norms = largest * np.sqrt((shares * shares).sum(axis=1))
-        rows *= np.minimum(1.0, most / np.where(norms > 0, norms, 1.0))[:, None]
+        norms = np.sqrt((shares * shares).sum(axis=1))  # from 1 to the root of k, or 0
+        held = shares * (most / np.where(norms > 0, norms, 1.0))[:, None]
+        rows = np.where((largest * norms > most)[:, None], held, rows)
         units: NDArray[np.int64] = np.floor(rows * (_UNITS / clip)).astype(np.int64)
     return units
 

@@ -28,12 +28,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .analysis import Analysis, Arrays, Shapes
-from .description_groups import SEPARATOR, nested, parted, shown_groups, with_groups
+from .description_groups import nested, parted, with_groups
 from .description_state import EDGES, PARTS, QUANTILES, SMALLEST, DescribeState
 from .description_table import described_table, factor_of
 from .frame import FloatArray, Frame, Levels
 from .glm_state import packed
-from .small_cells import carried, hidden, is_rare
+from .shown_columns import ShownColumns
 
 log = logging.getLogger("flwr.privet")
 
@@ -75,7 +75,8 @@ class DescribeAnalysis(Analysis[DescribeState]):
     def guarded(self, sums: DescribedSite, least: int) -> DescribedSite:
         """Hide cells of 1 to ``least`` - 1 records; see `small_cells`.
 
-        A column with fewer values, or of 0 and 1 with fewer of either, is one without any.
+        A column with fewer values, or of a few numbers with fewer rows of one of them, is one
+        without any.
         """
         return DescribedSite(sums.frame, sums.levels, self.by, least)
 
@@ -236,29 +237,10 @@ class DescribedSite:
         self.frame, self.levels = frame, levels
         self.num_examples = frame.rows
         self.left_out: Mapping[str, int] = {}
-        self._by, self._least = by, least
+        self._least = least
         self._all = with_groups(levels, by)
-        self._groups: NDArray[np.int32] = np.full(frame.rows, -1, np.int32)
-        if by:
-            codes = _codes(frame, by, levels[by])
-            rows = np.bincount(codes[codes >= 0], minlength=len(levels[by])).astype(float)
-            shown = np.append(shown_groups(rows, least), False)
-            self._groups = np.where(shown[codes], codes, -1).astype(np.int32)
-        self._unshown = {name for name in levels if by and self._is_solvable(name)}
-
-    def _is_solvable(self, name: str) -> bool:
-        """Whether a group has too little of a column, so that it is shown of no group: the sums of
-        the others, and of all, would give it away."""
-        if self._least <= 1 or name == self._by:
-            return False
-        known, places = self.levels[name], range(len(self.levels[self._by]))
-        columns = [f"{name}{SEPARATOR}{place}" for place in places]
-        if known:
-            return any(
-                self._counted(one, known).min(initial=np.inf) < self._least for one in columns
-            )
-        values = [self._values(one) for one in columns]
-        return any(0 < len(one) < self._least or is_rare(one, self._least) for one in values)
+        self._columns = ShownColumns(frame, levels, by, least)
+        self._of_numbers = [name for name, known in self._all.items() if not known]
 
     def statistics(self, point: Arrays) -> dict[str, FloatArray]:
         share = 1.0 / float(point["unit"])
@@ -266,55 +248,19 @@ class DescribedSite:
         sums = self._counts() if not phase else self._sums(phase, point)
         return {name: array * share for name, array in sums.items()}
 
-    def _values(self, name: str) -> FloatArray:
-        """Return the numbers of a column that there are, of its group."""
-        own, group = parted(name)
-        values = self.frame.numbers.get(own, np.empty(0))
-        if group >= 0 and len(values):
-            values = values[self._groups == group]
-        return _known(values)
-
-    def _numbers(self, name: str) -> FloatArray:
-        """Return the numbers of a column that are shown: none where they are too few."""
-        own, group = parted(name)
-        known = self._values(name)
-        few = self._least > 1 and (len(known) < self._least or is_rare(known, self._least))
-        return np.empty(0) if few or (group >= 0 and own in self._unshown) else known
-
-    def _counted(self, name: str, known: Sequence[str]) -> FloatArray:
-        """Return how many rows of the column's group have each of the agreed categories."""
-        own, group = parted(name)
-        codes = _codes(self.frame, own, known)
-        if group >= 0 and len(codes):
-            codes = codes[self._groups == group]
-        return np.bincount(codes[codes >= 0], minlength=len(known)).astype(float)
-
-    def _cells(self, name: str, known: Sequence[str]) -> tuple[FloatArray, NDArray[np.bool_]]:
-        """Return the counts of a column's categories, and which of them are hidden."""
-        own, group = parted(name)
-        counts = self._counted(name, known)
-        if counts.sum() < self._least:
-            return np.zeros(len(known)), np.zeros(len(known), bool)
-        if group >= 0:
-            return counts, np.full(len(known), own in self._unshown)
-        return counts, hidden(counts, self._least)
-
     def _counts(self) -> dict[str, FloatArray]:
         counts, cells, unknown, coarse = [], [], [], []
         for name, known in self._all.items():
-            own, group = parted(name)
-            rows = float(self.frame.rows if group < 0 else (self._groups == group).sum())
+            rows, here = self._columns.rows(name), self._columns.is_here(parted(name)[0])
             if known:
-                of_column, out = self._cells(name, known)
-                values, here = float(of_column.sum()), own in self.frame.factors or own == self._by
-                cells.append(np.where(out, 0.0, of_column))
+                values, of_column, out = self._columns.cells(name)
+                cells.append(of_column)
                 unknown.append(out.astype(float))
             else:
-                numbers = self._numbers(name)
-                values, here = float(len(numbers)), own in self.frame.numbers
-                places = np.searchsorted(EDGES, numbers, side="right")
-                binned = np.bincount(places, minlength=len(EDGES) + 1).astype(float)
-                coarse.append(carried(binned, self._least))
+                values = float(len(self._columns.numbers(name)))
+                places, numbers = self._columns.places(name)
+                parts = np.searchsorted(EDGES, places, side="right")
+                coarse.append(np.bincount(parts, numbers, len(EDGES) + 1).astype(float))
             counts.append([values, rows - values if here else 0.0, 0.0 if here else rows])
         return {
             "rows": np.array([float(self.frame.rows)]),
@@ -330,8 +276,7 @@ class DescribedSite:
         self, numbers: Sequence[FloatArray], units: FloatArray, centre: FloatArray
     ) -> None:
         """Write into the site's own log where its mean is the pooled one in another unit."""
-        names = [name for name, known in self._all.items() if not known]
-        for name, column, unit, mean in zip(names, numbers, units, centre, strict=True):
+        for name, column, unit, mean in zip(self._of_numbers, numbers, units, centre, strict=True):
             pooled = float(mean * unit)
             if len(column) and pooled and parted(name)[1] < 0:
                 own = float(column.mean())
@@ -342,51 +287,38 @@ class DescribedSite:
                     )  # fmt: skip
 
     def _sums(self, phase: int, point: Arrays) -> dict[str, FloatArray]:
-        numbers = [self._numbers(name) for name, known in self._all.items() if not known]
         units, centre = point["units"], point["centre"]
-        shape = (len(numbers), len(QUANTILES))
+        shape = (len(self._of_numbers), len(QUANTILES))
         left, right = (point[name].reshape(shape) for name in ("left", "right"))
-        parts = [
-            [_parts(column, *ends) for ends in zip(left[at], right[at], strict=True)]
-            for at, column in enumerate(numbers)
-        ]
-        sums = {"parts": carried(np.array(parts).reshape(*shape, PARTS), self._least)}
-        if phase == 2:
-            self._compare(numbers, units, centre)
+        low, high = point["low"], point["high"]
+        parts: FloatArray = np.zeros((*shape, PARTS))
+        bins: FloatArray = np.zeros((len(self._of_numbers), PARTS))
+        for at, name in enumerate(self._of_numbers):
+            places = self._columns.places(name)
+            for of_quantile, ends in enumerate(zip(left[at], right[at], strict=True)):
+                parts[at, of_quantile] = _parts(*places, *ends)
+            if phase == 1:
+                bins[at] = _parts(*places, low[at], high[at])
+        sums = {"parts": parts}
+        if phase == 3:
+            return sums
+        numbers = [self._columns.numbers(name) for name in self._of_numbers]
         scaled = [column / unit for column, unit in zip(numbers, units, strict=True)]
         if phase == 1:
-            ends = zip(numbers, point["low"], point["high"], strict=True)
             sums["sums"] = np.array([column.sum() for column in scaled])
-            bins = np.array([_parts(*one) for one in ends]).reshape(-1, PARTS)
-            sums["bins"] = carried(bins, self._least)
-        if phase == 2:
+            sums["bins"] = bins
+        else:
+            self._compare(numbers, units, centre)
             pairs = zip(scaled, centre, strict=True)
             sums["squares"] = np.array([((column - mean) ** 2).sum() for column, mean in pairs])
         return sums
 
 
-def _known(values: FloatArray) -> FloatArray:
-    known: FloatArray = values[np.isfinite(values)]
-    return known
-
-
-def _codes(frame: Frame, name: str, known: Sequence[str]) -> NDArray[np.int32]:
-    """Return the codes of a column by the agreed categories, -1 for any other text; none where it
-    is no column of categories here."""
-    if name not in frame:
-        return np.empty(0, np.int32)
-    factor = frame.factor(name)
-    places = {level: place for place, level in enumerate(known)}
-    moved = np.array([places.get(level, -1) for level in factor.levels] + [-1], np.int32)
-    codes: NDArray[np.int32] = moved[factor.codes]
-    return codes
-
-
-def _parts(values: FloatArray, low: float, high: float) -> FloatArray:
-    """Return how many values lie in each of `PARTS` equal parts of [low, high)."""
-    inside = values[(values >= low) & (values < high)]
-    if not len(inside) or not high > low:
+def _parts(places: FloatArray, numbers: FloatArray | None, low: float, high: float) -> FloatArray:
+    """Return how many numbers lie in each of `PARTS` equal parts of [low, high)."""
+    inside = (places >= low) & (places < high)
+    if not inside.any() or not high > low:
         return np.zeros(PARTS)
     edges = low + np.arange(1, PARTS) * ((high - low) / PARTS)
-    places = np.searchsorted(edges, inside, side="right")
-    return np.bincount(places, minlength=PARTS).astype(float)
+    parts = np.searchsorted(edges, places[inside], side="right")
+    return np.bincount(parts, None if numbers is None else numbers[inside], PARTS).astype(float)

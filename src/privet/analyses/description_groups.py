@@ -11,10 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .frame import AnalysisError, Levels
-from .small_cells import hidden
 
 SEPARATOR = "\x1f"
 """Between the name of a column and the place of a group; no header of a table has it."""
@@ -41,11 +39,6 @@ def parted(name: str) -> tuple[str, int]:
     """Return a column's own name and its group's place, -1 where it is of all rows."""
     own, mark, place = name.partition(SEPARATOR)
     return own, int(place) if mark else -1
-
-
-def shown_groups(counts: NDArray[np.float64], least: int) -> NDArray[np.bool_]:
-    """Return which groups (G,) a site tells of: a hidden one's sums would give away its rows."""
-    return ~hidden(counts, least)
 
 
 def nested(columns: Mapping[str, dict[str, Any]], groups: Sequence[str]) -> dict[str, Any]:

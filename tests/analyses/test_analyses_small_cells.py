@@ -1,0 +1,257 @@
+"""No hidden cell can be solved for: brute force over all small tables and all that a site sends.
+
+Missing values are told, of groups too: they are no cells.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privet.analyses.description import DescribeAnalysis
+from privet.analyses.description_state import EDGES, PARTS, QUANTILES
+from privet.analyses.frame import AnalysisError, Frame, Levels
+from privet.analyses.small_cells import MOST_CODES, hidden, merged, steps
+from privet.kernel import Told
+
+LEAST = 3
+QUERIES = [(-1.0, 3.0), (0.0, 2.0), (0.5, 1.5), (1.0, 1.0000001), (2.0, 4.0), (-8.0, 64.0)]
+"""Intervals that a coordinator may ask for: those of no honest one among them."""
+
+
+def sent(frame: Frame, levels: Levels, by: str = "", least: int = LEAST) -> bytes:
+    """All that a site sends of a description, whatever the points: all of its rounds, edges that
+    are chosen, and a round out of order."""
+    analysis = DescribeAnalysis(by=by)
+    site: Any = analysis.guarded(analysis.sums(frame, levels), least)
+    state, parts = analysis.begin(levels), []
+    while not state.done:
+        answer = site.statistics(analysis.point(state))
+        parts += [answer[name] for name in sorted(answer)]
+        state = analysis.step(state, answer)
+    columns = len(state.unit)
+    for low, high in QUERIES if columns else ():
+        same = np.ones(columns)
+        point = {
+            "phase": np.ones(1),
+            "unit": np.array(1.0),
+            "units": same,
+            "centre": 0 * same,
+            "low": low * same,
+            "high": high * same,
+            "left": np.repeat(low * same, len(QUANTILES)),
+            "right": np.repeat(high * same, len(QUANTILES)),
+        }
+        answer = site.statistics(point)
+        parts += [answer[name] for name in sorted(answer)]
+    return b"|".join(np.round(part, 9).tobytes() for part in parts)
+
+
+def tables(kinds: int, rows: int) -> Iterable[tuple[int, ...]]:
+    """All tables of so many rows, as how many are of each kind: nothing else sends that number."""
+    for bars in itertools.combinations(range(rows + kinds - 1), kinds - 1):
+        ends = (-1, *bars, rows + kinds - 1)
+        yield tuple(high - low - 1 for low, high in itertools.pairwise(ends))
+
+
+def solved(seen: Mapping[Any, Sequence[Any]], cells: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Which cells of 1 to LEAST - 1 rows have one value in all tables that send the same."""
+    return [
+        (name, alike)
+        for alike in seen.values()
+        for name, count in cells.items()
+        if len(found := {count(one) for one in alike}) == 1 and 0 < found.pop() < LEAST
+    ]
+
+
+def rows_of(kinds: Iterable[tuple[Any, ...]], counts: Sequence[int]) -> list[list[Any]]:
+    """The columns of a table that has so many rows of each kind."""
+    rows = [kind for kind, count in zip(kinds, counts, strict=True) for _ in range(count)]
+    return [list(column) for column in zip(*rows, strict=True)] if rows else []
+
+
+def frequent(texts: Sequence[str | None]) -> set[str]:
+    return {one for one in texts if one and texts.count(one) >= LEAST}
+
+
+@pytest.mark.parametrize("rows", [5, 6, 7, 9, 12])
+def test_no_rare_category_is_solved_for_whichever_categories_are_agreed(rows: int) -> None:
+    """One column of three categories, described for every list of them that a site takes."""
+    lists = [("a", "b", "c"), ("c", "b", "a"), ("a", "b"), ("b", "a"), ("a", "c"), ("b",)]
+    seen = defaultdict(list)
+    for counts in tables(4, rows):
+        [texts] = rows_of([("a",), ("b",), ("c",), (None,)], counts)
+        if not any(texts):
+            continue
+        frame = Frame.of({"f": texts})
+        told = [
+            sent(frame, {"f": one}) if frequent(texts) <= set(one) else b"refused" for one in lists
+        ]
+        seen[tuple(told)].append(counts)
+    assert solved(seen, {name: itemgetter(at) for at, name in enumerate("abc")}) == []
+
+
+def test_a_list_without_a_frequent_category_is_refused() -> None:
+    frame = Frame.of({"f": ["a"] * 9 + ["b"] * 9 + ["c"]})
+    with pytest.raises(AnalysisError, match="column f") as caught:
+        sent(frame, {"f": ("a",)})
+    assert caught.value.told == Told.SMALL_CELL
+
+
+JOINT = [("a", "u"), ("a", "v"), ("b", "u"), ("b", "v"), (None, "u"), (None, "v")]
+
+
+@pytest.mark.parametrize("rows", [6, 8, 10])
+def test_no_cell_of_two_columns_is_solved_for_from_margins_and_groups(rows: int) -> None:
+    """Described alone, by each other's groups, and with rows that are in no group."""
+    seen = defaultdict(list)
+    levels = {"f": ("a", "b"), "g": ("u", "v")}
+    for counts in tables(len(JOINT), rows):
+        columns = rows_of(JOINT, counts)
+        if any(columns[0]):
+            frame = Frame.of({"f": columns[0], "g": columns[1]})
+            told = [sent(frame, levels)] + [sent(frame, levels, by) for by in ("f", "g")]
+            seen[(*told, sent(frame, {"g": ("u", "v")}))].append(counts)
+    cells: dict[str, Any] = {f"{kind}": itemgetter(at) for at, kind in enumerate(JOINT[:4])}
+    for at, name in enumerate("ab"):
+        cells[name] = lambda table, at=at: table[2 * at] + table[2 * at + 1]
+    for at, name in enumerate("uv"):
+        cells[name] = lambda table, at=at: table[at] + table[at + 2] + table[at + 4]
+    assert solved(seen, cells) == []
+
+
+@pytest.mark.parametrize("codes", [(0, 1), (1, 2), (0, 1, 2), (0.0, 2.5, 9.0), (0, 1, 2, 3)])
+@pytest.mark.parametrize("rows", [4, 7, 12])
+def test_no_rare_code_is_solved_for_from_moments_and_histograms(
+    codes: tuple[float, ...], rows: int
+) -> None:
+    seen = defaultdict(list)
+    for counts in tables(len(codes) + 1, rows):
+        [numbers] = rows_of([*((code,) for code in codes), (None,)], counts)
+        seen[sent(Frame.of({"x": numbers}), {"x": ()})].append(counts)
+    assert solved(seen, {f"{code}": itemgetter(at) for at, code in enumerate(codes)}) == []
+
+
+NUMBERED = [("a", 0.0), ("a", 1.0), ("b", 0.0), ("b", 1.0), (None, 0.0), (None, 1.0)]
+
+
+@pytest.mark.parametrize("rows", [6, 8, 10])
+def test_no_number_of_a_group_is_solved_for_from_the_groups_and_all_rows(rows: int) -> None:
+    seen = defaultdict(list)
+    levels = {"f": ("a", "b"), "x": ()}
+    for counts in tables(len(NUMBERED), rows):
+        columns = rows_of(NUMBERED, counts)
+        if any(columns[0]):
+            frame = Frame.of({"f": columns[0], "x": columns[1]})
+            seen[sent(frame, levels), sent(frame, levels, "f")].append(counts)
+    assert solved(seen, {f"{kind}": itemgetter(at) for at, kind in enumerate(NUMBERED[:4])}) == []
+
+
+# ------------------------------------------------------------------ histograms of many numbers
+
+
+def cumulated(frame: Frame, levels: Levels, by: str, at: int, edge: float) -> float:
+    """How many numbers of a column lie below an edge, by what a site sends."""
+    analysis = DescribeAnalysis(by=by)
+    site: Any = analysis.guarded(analysis.sums(frame, levels), LEAST)
+    columns = len(analysis.begin(levels).unit)
+    same = np.ones(columns)
+    answer = site.statistics(
+        {
+            "phase": np.ones(1),
+            "unit": np.array(1.0),
+            "units": same,
+            "centre": same,
+            "low": EDGES[0] * same,
+            "high": edge * same,
+            "left": np.repeat(EDGES[0] * same, len(QUANTILES)),
+            "right": np.repeat(edge * same, len(QUANTILES)),
+        }
+    )
+    assert (answer["bins"].sum(axis=1) == answer["parts"].sum(axis=2)[:, 0]).all()
+    return float(answer["bins"][at].sum())
+
+
+@given(st.integers(0, 2**32), st.integers(15, 60))
+def test_no_two_edges_have_a_few_numbers_between_them(seed: int, count: int) -> None:
+    """Of all rows, of a group, and of the others: the difference is 0, or LEAST and more.
+
+    The edges are everywhere, also between single numbers.
+    """
+    rng = np.random.default_rng(seed)
+    values = np.round(rng.normal(0.0, 20.0, count), rng.integers(0, 3))
+    values[rng.random(count) < 0.1] = np.nan
+    texts = rng.choice(["a", "b", ""], count, p=[0.45, 0.45, 0.1]).tolist()
+    frame = Frame.of({"f": [one or None for one in texts], "x": values})
+    levels = {"f": ("a", "b"), "x": ()}
+    edges = np.unique(np.concatenate([values[np.isfinite(values)], [-1e6, 1e6]]))
+    edges = np.sort(np.concatenate([edges, (edges[1:] + edges[:-1]) / 2]))
+    plain = np.array([cumulated(frame, levels, "", 0, one) for one in edges])
+    whole, first, second = (
+        np.array([cumulated(frame, levels, "f", at, one) for one in edges]) for at in range(3)
+    )
+    assert np.array_equal(plain, whole)
+    exact = np.flatnonzero(np.diff(first + second) > 0)[:-1] + 1  # but where the rest is put
+    exact = np.array([0, *exact, len(edges) - 1])
+    for counts in (whole, first, second, (whole - first - second)[exact]):
+        apart = abs(np.subtract.outer(counts, counts))
+        assert ((apart == 0) | (apart >= LEAST)).all()
+
+
+@given(st.lists(st.floats(-1e19, 1e19), min_size=LEAST, max_size=50))
+def test_steps_move_fewer_numbers_than_the_least_past_any_edge(numbers: list[float]) -> None:
+    values = np.sort(np.array(numbers) + 0.0)
+    found = steps(values, LEAST)
+    assert (found.counts >= LEAST).all()
+    assert found.counts.sum() == len(values)
+    assert (np.diff(found.places) > 0).all()
+    moved = np.sort(found.places[found.which])
+    for edge in EDGES:
+        assert abs((moved < edge).sum() - (values < edge).sum()) < LEAST
+
+
+@given(st.integers(0, 2**32))
+def test_merged_cells_have_enough_of_every_count(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(0, 4, (rng.integers(1, 4), 30))
+    counts[:, rng.integers(30)] += LEAST  # so that the whole is enough
+    which, last = merged(counts, LEAST)
+    sums = np.array([[row[which == one].sum() for one in range(len(last))] for row in counts])
+    assert ((sums == 0) | (sums >= LEAST)).all()
+    assert (np.diff(which) >= 0).all()
+    assert all(which[one] == place for place, one in enumerate(last))
+
+
+def test_the_largest_of_equal_cells_is_hidden_by_its_name() -> None:
+    counts = {"a": 9.0, "b": 9.0, "c": 1.0}
+    for names in itertools.permutations(counts):
+        out = hidden(np.array([counts[one] for one in names]), names, LEAST)
+        assert {name for name, one in zip(names, out, strict=True) if one} == {"a", "c"}
+
+
+def test_a_site_without_the_column_of_the_groups_is_described_without_them() -> None:
+    frame = Frame.of({"x": [float(one) for one in range(20)]})
+    levels = {"f": ("a", "b"), "x": ()}
+    for least in (1, LEAST):
+        analysis = DescribeAnalysis(by="f")
+        site: Any = analysis.guarded(analysis.sums(frame, levels), least)
+        answer = site.statistics(analysis.point(analysis.begin(levels)))
+        back = answer["counts"] * 2.0**20
+        assert back.tolist() == [[0, 0, 20], [20, 0, 0], [0, 0, 0], [0, 0, 0]]
+
+
+def test_more_numbers_than_codes_are_shown() -> None:
+    for count in (MOST_CODES, MOST_CODES + 1):
+        frame = Frame.of({"x": [float(one) for one in range(count)]})
+        site: Any = DescribeAnalysis().guarded(DescribeAnalysis().sums(frame, {"x": ()}), LEAST)
+        answer = site.statistics(DescribeAnalysis().point(DescribeAnalysis().begin({"x": ()})))
+        assert (answer["counts"][0, 0] > 0) == (count > MOST_CODES)
+    assert PARTS == 64

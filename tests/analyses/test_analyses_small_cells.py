@@ -45,6 +45,7 @@ def sent(frame: Frame, levels: Levels, by: str = "", least: int = LEAST) -> byte
             "unit": np.array(1.0),
             "units": same,
             "centre": 0 * same,
+            "sizes": same,
             "low": low * same,
             "high": high * same,
             "left": np.repeat(low * same, len(QUANTILES)),
@@ -155,6 +156,26 @@ def test_no_number_of_a_group_is_solved_for_from_the_groups_and_all_rows(rows: i
     assert solved(seen, {f"{kind}": itemgetter(at) for at, kind in enumerate(NUMBERED[:4])}) == []
 
 
+def test_sums_at_points_where_differences_are_rounded_say_no_more_than_moments() -> None:
+    """Two columns of equal moments, the one mirrored, send the same, also where x / unit - centre
+    would be a multiple of 2^-53, so that their sum counts the numbers above one."""
+    wide = np.repeat([0.0, 3.0, 3.0, 6.0], 12)
+    columns = [wide.copy(), np.repeat([0.0, 3.0, 3.0, 6.0], 12)]
+    columns[0][[12, 24, 13]] += [2.0, -1.0, -1.0]  # 5, 2, 2 in place of 3, 3, 3
+    columns[1][[12, 24, 13]] += [-2.0, 1.0, 1.0]  # 1, 4, 4: the same sum, and that of squares
+    told = []
+    for values in columns:
+        analysis = DescribeAnalysis()
+        site: Any = analysis.sums(Frame.of({"x": values}), {"x": ()})
+        one = np.ones(1)
+        ends = {"low": one, "high": one, "left": np.ones(5), "right": np.ones(5)}
+        for unit, centre, size in ((2.0**54, 1.0, 2.0**-53), (2.0**1000, 0.0, 5e-324)):
+            point = {"units": unit * one, "centre": centre * one, "sizes": size * one, **ends}
+            answer = site.statistics({**point, "phase": 3 * one, "unit": np.array(1.0)})
+            told.append(answer["sums"].tobytes() + answer["squares"].tobytes())
+    assert told[:2] == told[2:]
+
+
 # ------------------------------------------------------------------ histograms of many numbers
 
 
@@ -170,6 +191,7 @@ def cumulated(frame: Frame, levels: Levels, by: str, at: int, edge: float) -> fl
             "unit": np.array(1.0),
             "units": same,
             "centre": same,
+            "sizes": same,
             "low": EDGES[0] * same,
             "high": edge * same,
             "left": np.repeat(EDGES[0] * same, len(QUANTILES)),

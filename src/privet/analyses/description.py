@@ -6,8 +6,8 @@ the round before, so that nothing cancels:
     round 1   rows, values and missing values of each column; of numbers, how many lie between which
               powers of two; of categories, how many have each
     round 2   sums of the numbers, in units of the largest of these powers, and finer counts
-    round 3   squares about the mean, and finer counts
-    round 4   the last of these
+    round 3   how large the distances to the mean are, and finer counts
+    round 4   these distances and their squares, in units of that size, and the last counts
 
 A quantile is searched between public edges. Each round divides the interval that holds it into 64:
 after three it is known to a 2^-18th of the distance of the powers of two that it lies between. The
@@ -90,7 +90,8 @@ class DescribeAnalysis(Analysis[DescribeState]):
             *(math.nan, False, 0, 0.0, 0.0, 0.0),
             *(zeros((len(levels), len(_KINDS))), zeros(cells), zeros(cells)),
             zeros((numbers, len(EDGES) + 1)),
-            *(np.ones(numbers), zeros(numbers), zeros(numbers), zeros(numbers), zeros(numbers)),
+            *(np.ones(numbers), zeros(numbers), zeros(numbers)),
+            *(np.ones(numbers), zeros(numbers), zeros(numbers)),
             *(zeros((numbers, PARTS)), zeros(shape), zeros(shape), zeros(shape)),
             *(zeros((0, len(levels), len(_KINDS))), zeros((0, cells)), zeros((0, cells))),
             *(zeros((0, numbers)), zeros((0, numbers)), packed(levels)),
@@ -102,7 +103,7 @@ class DescribeAnalysis(Analysis[DescribeState]):
             "unit": np.array(_unit_of(state.rows)),
         }
         if state.phase:
-            asked |= {"units": state.unit, "centre": state.mean}
+            asked |= {"units": state.unit, "centre": state.mean, "sizes": state.size}
             asked |= {"low": state.low, "high": state.high}
             asked |= {"left": state.left.ravel(), "right": state.right.ravel()}
         return asked
@@ -118,7 +119,9 @@ class DescribeAnalysis(Analysis[DescribeState]):
         if state.phase == 1:
             shapes |= {"sums": state.mean.shape, "bins": state.bins.shape}
         if state.phase == 2:
-            shapes["squares"] = state.square.shape
+            shapes["sizes"] = (len(state.mean), len(_SIZES))
+        if state.phase == 3:
+            shapes |= {"sums": state.mean.shape, "squares": state.square.shape}
         return shapes
 
     def step(self, state: DescribeState, totals: Arrays) -> DescribeState:
@@ -132,7 +135,12 @@ class DescribeAnalysis(Analysis[DescribeState]):
         if state.phase == 1:
             new = replace(new, mean=sums["sums"] / values, bins=np.rint(sums["bins"]))
         if state.phase == 2:
-            new = replace(new, square=sums["squares"])
+            new = replace(new, size=_size(sums["sizes"] / values[:, None]))
+        if state.phase == 3:
+            moved = sums["sums"] / values
+            square = np.maximum(sums["squares"] - values * moved**2, 0.0)
+            mean = state.mean + moved * state.size
+            new = replace(new, mean=mean, square=square * state.size**2)
         done = state.phase + 1 == ROUNDS
         return replace(new, phase=state.phase + 1, done=done, gap=0.0 if done else math.nan)
 
@@ -140,11 +148,11 @@ class DescribeAnalysis(Analysis[DescribeState]):
         self, before: DescribeState, after: DescribeState, sites: Sequence[Arrays]
     ) -> DescribeState:
         back = _unit_of(before.rows)
-        kept: dict[str, Any] = {
-            field: np.array([site[name] * back for site in sites])
-            for field, name in _OF_SITES[before.phase].items()
+        kept = _OF_SITES[before.phase]
+        arrays: dict[str, Any] = {
+            field: np.array([site[name] * back for site in sites]) for field, name in kept.items()
         }
-        return replace(after, **kept)
+        return replace(after, **arrays)
 
     def table(self, state: DescribeState) -> dict[str, Any]:
         levels = json.loads(state.levels.tobytes())
@@ -157,6 +165,26 @@ class DescribeAnalysis(Analysis[DescribeState]):
 def _unit_of(rows: float) -> float:
     """Return the power of two that sums are divided by, so that they fit a secure sum."""
     return float(2.0 ** math.ceil(math.log2(rows))) if rows >= 1 else _START
+
+
+_SIZES = 2.0 ** (1.0 - 6.0 * np.arange(10))
+"""Sizes of distances that are tried; all distances are below the first."""
+
+
+def _size(shares: FloatArray) -> FloatArray:
+    """Return powers of two (C,) near the root mean square of distances.
+
+    ``shares`` (C, sizes) are means of min(1, (distance / size)^2), on a grid of 2^-40. That of the
+    first size above 2^-16 is taken: by the size before it, of 2^6 as much, the mean square without
+    the 1 is at most 2^-4 of it, so that no squares in the result's unit exceed 2^12 a row.
+    """
+    found = np.ones(len(shares))
+    for place, column in enumerate(shares):
+        enough = np.flatnonzero(column > 2.0**-16)
+        at = enough[0] if len(enough) else len(_SIZES) - 1
+        if column[at] > 0:
+            found[place] = 2.0 ** np.rint(np.log2(_SIZES[at] * np.sqrt(column[at])))
+    return found
 
 
 def _first(state: DescribeState, sums: Mapping[str, FloatArray]) -> DescribeState:
@@ -221,8 +249,8 @@ def _refined(state: DescribeState, parts: FloatArray) -> DescribeState:
 _OF_SITES: tuple[Mapping[str, str], ...] = (
     {"site_counts": "counts", "site_cells": "cells", "site_hidden": "hidden"},
     {"site_sums": "sums"},
-    {"site_squares": "squares"},
     {},
+    {"site_squares": "squares"},
 )
 """What is kept of each site, by round."""
 
@@ -272,22 +300,19 @@ class DescribedSite:
             "coarse": np.array(coarse).reshape(-1, len(EDGES) + 1),
         }
 
-    def _compare(
-        self, numbers: Sequence[FloatArray], units: FloatArray, centre: FloatArray
-    ) -> None:
+    def _compare(self, units: FloatArray, centre: FloatArray) -> None:
         """Write into the site's own log where its mean is the pooled one in another unit."""
-        for name, column, unit, mean in zip(self._of_numbers, numbers, units, centre, strict=True):
-            pooled = float(mean * unit)
-            if len(column) and pooled and parted(name)[1] < 0:
-                own = float(column.mean())
-                if guess := factor_of(own / pooled, math.nan):
-                    log.warning(
-                        "column %s: the mean is %.4g here, and %.4g of all sites: another unit? "
-                        "(%s)", name, own, pooled, guess,
-                    )  # fmt: skip
+        for name, unit, mean in zip(self._of_numbers, units, centre, strict=True):
+            own, pooled = self._columns.moments(name), float(mean * unit)
+            guess = factor_of(own.mean / pooled, math.nan) if own.number and pooled else ""
+            if guess and parted(name)[1] < 0:
+                log.warning(
+                    "column %s: the mean is %.4g here, and %.4g of all sites: another unit? "
+                    "(%s)", name, own.mean, pooled, guess,
+                )  # fmt: skip
 
     def _sums(self, phase: int, point: Arrays) -> dict[str, FloatArray]:
-        units, centre = point["units"], point["centre"]
+        units, centre, sizes = point["units"], point["centre"], point["sizes"]
         shape = (len(self._of_numbers), len(QUANTILES))
         left, right = (point[name].reshape(shape) for name in ("left", "right"))
         low, high = point["low"], point["high"]
@@ -300,18 +325,31 @@ class DescribedSite:
             if phase == 1:
                 bins[at] = _parts(*places, low[at], high[at])
         sums = {"parts": parts}
-        if phase == 3:
-            return sums
-        numbers = [self._columns.numbers(name) for name in self._of_numbers]
-        scaled = [column / unit for column, unit in zip(numbers, units, strict=True)]
+        moments = [self._columns.moments(name) for name in self._of_numbers]
         if phase == 1:
-            sums["sums"] = np.array([column.sum() for column in scaled])
+            scaled = zip(moments, units, strict=True)
+            sums["sums"] = np.array([one.distances(0.0, unit) for one, unit in scaled])
             sums["bins"] = bins
+        elif phase == 2:
+            self._compare(units, centre)
+            sums["sizes"] = self._sizes(units, centre)
         else:
-            self._compare(numbers, units, centre)
-            pairs = zip(scaled, centre, strict=True)
-            sums["squares"] = np.array([((column - mean) ** 2).sum() for column, mean in pairs])
+            asked = list(zip(moments, centre * units, sizes * units, strict=True))
+            sums["sums"] = np.array([one.distances(*point) for one, *point in asked])
+            sums["squares"] = np.array([one.squares(*point) for one, *point in asked])
         return sums
+
+    def _sizes(self, units: FloatArray, centre: FloatArray) -> FloatArray:
+        """Return the sums of min(1, (distance / size)^2): of places alone, where these are shown,
+        as they would say how many numbers equal a centre."""
+        found: FloatArray = np.zeros((len(self._of_numbers), len(_SIZES)))
+        for at, name in enumerate(self._of_numbers):
+            places, numbers = self._columns.places(name)
+            distances = abs(places / units[at] - centre[at])
+            for of_size, size in enumerate(_SIZES):
+                near = np.minimum(distances / size, 1.0) ** 2
+                found[at, of_size] = near.sum() if numbers is None else near @ numbers
+        return found
 
 
 def _parts(places: FloatArray, numbers: FloatArray | None, low: float, high: float) -> FloatArray:

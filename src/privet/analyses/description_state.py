@@ -43,6 +43,8 @@ class DescribeState(Progress):
         The power of two that numbers are divided by.
     mean, square : array (C,)
         In these units.
+    size : array (C,)
+        The power of two near the deviation, in them.
     low, high : array (C,)
         Public edges between which all numbers lie.
     bins : array (C, PARTS)
@@ -52,7 +54,8 @@ class DescribeState(Progress):
     below : array (C, Q)
         The numbers below it.
     site_counts, site_cells, site_hidden, site_sums, site_squares : array (sites, ...)
-        Those of each site, in the clear; without rows where sums are masked.
+        Those of each site, in the clear; without rows where sums are masked. Squares are
+        about the mean of all, in units of ``size``.
     levels : uint8 array
         The agreed columns as JSON.
     """
@@ -68,6 +71,7 @@ class DescribeState(Progress):
     unit: FloatArray
     mean: FloatArray
     square: FloatArray
+    size: FloatArray
     low: FloatArray
     high: FloatArray
     bins: FloatArray

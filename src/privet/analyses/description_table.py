@@ -76,14 +76,15 @@ def _numbers(state: DescribeState, at: int) -> dict[str, Any]:
 
 def _numbers_by_site(state: DescribeState, place: int, at: int) -> list[dict[str, Any]]:
     rows = []
-    unit, mean = float(state.unit[at]), float(state.mean[at])
+    unit, mean, size = (float(one[at]) for one in (state.unit, state.mean, state.size))
     for site, (values, missing, other) in enumerate(state.site_counts[:, place]):
         row: dict[str, Any] = {"n": int(values), "missing": int(missing), "other": int(other)}
         if values and site < len(state.site_squares):
             own = float(state.site_sums[site, at]) / values
-            squares = float(state.site_squares[site, at]) - values * (own - mean) ** 2
+            squares = float(state.site_squares[site, at]) - values * ((own - mean) / size) ** 2
             row["mean"] = own * unit
-            row["sd"] = math.sqrt(max(squares, 0.0) / (values - 1)) * unit if values > 1 else None
+            deviation = math.sqrt(max(squares, 0.0) / max(values - 1, 1)) * size * unit
+            row["sd"] = deviation if values > 1 else None
         rows.append(row)
     return rows
 

@@ -6,8 +6,10 @@ taking the groups from all. So a column is shown of all groups or of none.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,43 @@ from .small_cells import Steps, has_rare_code, hidden, merged, steps
 Cells = tuple[FloatArray, NDArray[np.bool_]]
 _NONE = -1
 """The group of rows that are in none which is shown."""
+
+
+class Moments(NamedTuple):
+    """How many numbers there are, their mean, and the squares about it in units of ``scale``.
+
+    What a site sends of numbers is a function of these alone, whatever point it is asked at: sums
+    of rounded differences would not be, and could count the numbers above any.
+    """
+
+    number: int
+    mean: float
+    squared: float
+    scale: float
+
+    @classmethod
+    def of(cls, values: FloatArray) -> Moments:
+        """Return those of finite numbers."""
+        if not len(values):
+            return cls(0, 0.0, 0.0, 1.0)
+        scale = 2.0 ** math.frexp(float(abs(values).max()))[1]
+        scaled = values / scale
+        middle = float(scaled.mean())
+        scaled -= middle
+        moved = float(scaled.mean())  # what rounding has left
+        return cls(
+            *(len(values), (middle + moved) * scale),
+            *(float((scaled**2).sum()) - len(values) * moved**2, scale),
+        )
+
+    def distances(self, centre: float, unit: float) -> float:
+        """Return sum (x - centre) / unit."""
+        return self.number * ((self.mean - centre) / unit)
+
+    def squares(self, centre: float, unit: float) -> float:
+        """Return sum ((x - centre) / unit)^2."""
+        moved = (self.mean - centre) / unit
+        return self.squared * (self.scale / unit) ** 2 + self.number * moved * moved
 
 
 class ShownColumns:
@@ -47,6 +86,7 @@ class ShownColumns:
         self.frame, self.levels, self.by, self.least = frame, levels, by, least
         self._groups: Codes = np.full(frame.rows, _NONE, np.int32)
         self._of_columns: dict[str, tuple[bool, Steps | None]] = {}
+        self._moments: dict[str, Moments] = {}
         self._of_groups: dict[str, tuple[FloatArray, FloatArray]] = {}
         for name, known in levels.items():
             if least > 1 and known and self.is_here(name):
@@ -115,6 +155,12 @@ class ShownColumns:
         if own in self._unshown or not len(values):
             return np.empty(0)
         return _known(values[self._groups == group])
+
+    def moments(self, name: str) -> Moments:
+        """Return the moments of the numbers that are shown."""
+        if name not in self._moments:
+            self._moments[name] = Moments.of(self.numbers(name))
+        return self._moments[name]
 
     def places(self, name: str) -> tuple[FloatArray, FloatArray | None]:
         """Return what histograms are made of: places, and how many numbers each has; None for one.

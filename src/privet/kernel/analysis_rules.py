@@ -19,8 +19,10 @@ all of them but that one tell each other.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,8 +49,8 @@ class AnalysisRules:
     min_cell : int
         Rows that a cell of a table has at least, or none at all; 1 for no rule.
     most : int
-        ``max-analyses``: runs of analyses that the node answers, over its lifetime; 0 for any
-        number.
+        ``max-analyses``: analyses that the node answers, over its lifetime, at however many points
+        each; 0 for any number.
     answers : int
         Rounds of one run that it answers; 0 for any number.
     sums_only : bool
@@ -113,7 +115,9 @@ class AnalysisRules:
             raise BudgetRefused(Told.FEW_RECORDS) from ValueError(why)  # for its own log
 
     def note(self, experiment: str, what: str, settings: str) -> None:
-        """Write a line for a run of an analysis before its first answer, once for each run.
+        """Write a line for an analysis before its first answer, once for each run.
+
+        A run is the coordinator's word: of other settings it is another analysis.
 
         Raises
         ------
@@ -130,7 +134,7 @@ class AnalysisRules:
             self._note(file, experiment, what, settings)
         except BudgetRefused:  # it is a ValueError as well
             raise
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, LookupError, TypeError) as error:
             raise BudgetRefused(Told.ANALYSES_FILE) from error
         finally:
             os.close(file)
@@ -139,15 +143,25 @@ class AnalysisRules:
         import fcntl
 
         fcntl.flock(file, fcntl.LOCK_EX)
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise ValueError("analyses-path is no regular file")
         with os.fdopen(os.dup(file), "r", encoding="utf-8") as lines:
             lines.seek(0)
-            known = {str(json.loads(line)["run"]) for line in lines if line.strip()}
-        if experiment in known:
+            known = {str(json.loads(line)["mark"]) for line in lines}
+        mark = hashlib.sha256(json.dumps([experiment, what, settings]).encode()).hexdigest()
+        if mark in known:
             return
         if 0 < self.most <= len(known):
             raise BudgetRefused(Told.MOST_ANALYSES)
         line = {"run": experiment, "analysis": what, "settings": settings[:_LONGEST_LINE]}
-        os.write(file, (json.dumps(line, ensure_ascii=False) + "\n").encode())
+        text = (json.dumps({**line, "mark": mark}, ensure_ascii=False) + "\n").encode()
+        before = os.fstat(file).st_size
+        try:
+            if os.write(file, text) < len(text):
+                raise OSError("the line was cut off")
+        except OSError:
+            os.ftruncate(file, before)  # else no line could be read again
+            raise
         os.fsync(file)
 
 

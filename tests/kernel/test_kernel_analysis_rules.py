@@ -71,7 +71,7 @@ def test_a_flag_is_true_or_false(key: str, value: Any) -> None:
 
 @pytest.mark.parametrize("value", ["log", "./log", 3, None, True])
 def test_the_path_is_absolute(value: Any) -> None:
-    with pytest.raises(ValueError, match="node-config: analyses-path = .*an absolute path"):
+    with pytest.raises(ValueError, match=r"node-config: analyses-path = .*an absolute path"):
         rules(analyses_path=value)
 
 

@@ -132,7 +132,7 @@ class AnalysisRules:
             raise BudgetRefused(Told.ANALYSES_FILE) from error
         try:
             self._note(file, experiment, what, settings)
-        except BudgetRefused:  # it is a ValueError as well
+        except BudgetRefused:  # a ValueError itself
             raise
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise BudgetRefused(Told.ANALYSES_FILE) from error

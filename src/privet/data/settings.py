@@ -68,7 +68,7 @@ class DataSettings:
     )
     id_column: str = setting(
         "",
-        "csv and hf: tables: column of the ids by which partition = natural-id deals",
+        "csv and hf: tables: column of the ids by which partition = natural-id deals; empty: none",
         needs={"dataset": FROM_PATH},
     )
     person_column: str = setting(

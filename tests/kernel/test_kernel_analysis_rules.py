@@ -49,7 +49,14 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         "analyses-path": str(tmp_path / "log"),
     }
     assert set(keys) == set(KEYS)
-    expected = AnalysisRules(False, 20, 7, 3, True, str(tmp_path / "log"))
+    expected = AnalysisRules(
+        allowed=False,
+        min_records=20,
+        min_cell=7,
+        most=3,
+        sums_only=True,
+        path=str(tmp_path / "log"),
+    )
     assert AnalysisRules.from_node_config(keys) == expected
     assert NodeRules.from_node_config({"partition-id": 0, **keys}).analyses == expected
 

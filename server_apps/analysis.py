@@ -177,13 +177,14 @@ def _folder(
 
 
 def _require_table(result: AnalysisResult) -> None:
-    """Raise ``RunError`` where no site has replied."""
+    """Raise ``RunError`` where the analysis has not ended."""
     if result.table:
         return
     failures = result.history[-1].failures if result.history else {}
     reasons = "; ".join(f"site {name}: {why}" for name, why in failures.items())
     raise RunError(
-        f"no site's sums came in {len(result.history)} rounds{reasons and f': {reasons}'}"
+        f"the analysis has no result after {len(result.history)} rounds: "
+        f"{reasons or 'set num-server-rounds to more, and resume'}"
     )
 
 

@@ -145,7 +145,7 @@ class AnalysisServer(ServerHalf[State]):
         return arrays
 
     def load(self, arrays: Arrays) -> State:
-        kind = type(self.analysis.begin(self.levels or {}))
+        kind = self.agent.analysis.progress  # the columns are agreed on after a checkpoint is read
         own = {n.removeprefix(_PART): a for n, a in arrays.items() if n.startswith(_PART)}
         others = {n: a for n, a in arrays.items() if not n.startswith(_PART)}
         if own.keys() != {entry.name for entry in fields(kind)}:
@@ -297,7 +297,8 @@ class AnalysisStrategy(PrimalDualStrategy):
             if not entry.init:
                 setattr(result, entry.name, getattr(found, entry.name))
         result.complete = is_complete(self.run)
-        if len(self.run.session.state.positions):
+        half: Any = self.run.half
+        if half.ended(self.run.session.state):
             result.table = self.table()
             result.fitted = self.fitted(result.table)
         return result

@@ -68,6 +68,8 @@ class Analysis(ABC, Generic[P]):
 
     name: ClassVar[str] = ""
     """As ``algorithm`` names it."""
+    progress: ClassVar[type[Any]] = Progress
+    """The class of its states."""
     needs_levels: ClassVar[bool] = True
     """Whether categories have to be agreed on before anything is summed."""
 

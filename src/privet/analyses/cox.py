@@ -56,6 +56,7 @@ class CoxAnalysis(Analysis[CoxProgress]):
     """
 
     name: ClassVar[str] = "cox"
+    progress: ClassVar[type[Any]] = CoxProgress
 
     time_column: str = ""
     event_column: str = ""

@@ -55,6 +55,7 @@ class DescribeAnalysis(Analysis[DescribeState]):
     """
 
     name: ClassVar[str] = "describe"
+    progress: ClassVar[type[Any]] = DescribeState
     needs_levels: ClassVar[bool] = False
 
     only: str = ""

@@ -138,6 +138,7 @@ class LinearEvaluation(Analysis[EvaluationProgress]):
     """
 
     name: ClassVar[str] = "evaluation"
+    progress: ClassVar[type[Any]] = EvaluationProgress
 
     formula: str = ""
     exposure_column: str = ""

@@ -55,6 +55,7 @@ class Glm(Analysis[GlmProgress]):
     """
 
     name: ClassVar[str] = "glm"
+    progress: ClassVar[type[Any]] = GlmProgress
 
     family: str = "binomial"
     formula: str = ""

@@ -87,6 +87,7 @@ class KaplanMeierAnalysis(Analysis[CurvesState]):
     """
 
     name: ClassVar[str] = "kaplan-meier"
+    progress: ClassVar[type[Any]] = CurvesState
 
     time_column: str = ""
     event_column: str = ""

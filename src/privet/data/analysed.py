@@ -104,7 +104,8 @@ class AnalysedTable:
         if name in self._factors:
             factor = self.table.frame.factor(name)
             levels = list(factor.levels)
-            if not stated and not self.analysis.needs_levels:
+            guarded = self._own or self._rules.min_cell > 1  # else all of the file that was dealt
+            if guarded and not stated and not self.analysis.needs_levels:
                 levels = list(factor.frequent(self._rules.min_cell)) or [FEW_LEVEL]
             # A column at any site, also where all its rows have one and the same category.
             width = {"width": len(levels)} if len(levels) == 1 and not stated else {}

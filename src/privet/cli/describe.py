@@ -50,14 +50,15 @@ def describe(
     if folder is not None:
         if len(paths) > 1 or keys:
             raise ConfigError(f"{folder}: a run folder is described alone, without keys")
-        table = _read(folder / TABLE)
+        table, where = _read(folder / TABLE), [f"run folder: {folder}"]
     else:
-        table = analysed(paths, given_keys(keys, config, algorithm="describe"))
+        table, where = analysed(paths, given_keys(keys, config, algorithm="describe"))
     if schema:
         schema.write_text(schema_of(table), encoding="utf-8")
     if as_json:
         print(json.dumps(table))
         return
+    print("\n".join(where))
     _show(table, disagreements(table))
     if schema:
         print(f"schema: {schema}")

@@ -15,8 +15,9 @@ def paths_and_keys(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return paths, [one for one in arguments if "=" in one]
 
 
-def analysed(paths: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
-    """Return the table of an analysis of tables: one that is dealt by ids, or each of a site.
+def analysed(paths: Sequence[str], given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return the table of an analysis of tables (one that is dealt by ids, or each of a site), and
+    lines that say where the run is and what privacy it has.
 
     Raises
     ------
@@ -34,7 +35,9 @@ def analysed(paths: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
         given["data-path"] = str(Path(paths[0]).absolute())
     finished = run_tables(paths, given, name) if len(paths) > 1 else run_inline(given, name)
     table: dict[str, Any] = finished.result.table  # type: ignore[attr-defined]
-    print(f"run folder: {finished.folder}")
-    print(f"page: {finished.folder / PAGE}")
-    print(f"privacy: {finished.summary['privacy']}")
-    return table
+    where = [
+        f"run folder: {finished.folder}",
+        f"page: {finished.folder / PAGE}",
+        f"privacy: {finished.summary['privacy']}",
+    ]
+    return table, where

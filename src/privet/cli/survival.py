@@ -35,5 +35,9 @@ def survival(
 
     paths, keys = paths_and_keys(arguments or [])
     quiet() if as_json else plain()
-    table = analysed(paths, given_keys(keys, config, algorithm="kaplan-meier"))
-    print(json.dumps(table) if as_json else KaplanMeierResult(table).text())
+    table, where = analysed(paths, given_keys(keys, config, algorithm="kaplan-meier"))
+    if as_json:
+        print(json.dumps(table))
+        return
+    print("\n".join(where))
+    print(KaplanMeierResult(table).text())

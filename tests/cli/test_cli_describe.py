@@ -1,0 +1,145 @@
+"""``privet describe``: files, a folder, a run folder, a schema, and odd inputs in one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from privet.data.tables.schema import read_schema
+from support.cli import privet
+
+WORKED = Path(__file__).parents[1] / "data" / "inference" / "glm-binomial-1.csv"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the table of each site."""
+    monkeypatch.chdir(tmp_path)
+    pooled = pd.read_csv(WORKED)
+    (tmp_path / "sites").mkdir()
+    for site, rows in pooled.groupby("site"):
+        rows.drop(columns="site").to_csv(tmp_path / "sites" / f"{site}.csv", index=False)
+    return tmp_path
+
+
+def described(*arguments: object) -> dict[str, object]:
+    said = privet("describe", *arguments, "--json")
+    assert said.code == 0, said.err
+    table: dict[str, object] = json.loads(said.out[said.out.index("{") :])
+    return table
+
+
+def means(table: dict[str, object]) -> dict[str, float]:
+    columns: dict[str, dict[str, float]] = table["columns"]  # type: ignore[assignment]
+    return {name: columns[name]["mean"] for name in ("age", "bmi", "crp")}
+
+
+def test_files_a_folder_and_ids_are_described_alike(here: Path) -> None:
+    files = sorted((here / "sites").glob("*.csv"))
+    pooled = pd.read_csv(WORKED)
+    expected = {
+        name: pytest.approx(pooled[name].mean(), rel=1e-12) for name in ("age", "bmi", "crp")
+    }
+    for arguments in (files, [here / "sites"], [WORKED, "id-column=site"]):
+        table = described(*arguments)
+        assert means(table) == expected
+        assert (table["rows"], table["sites"]) == (len(pooled), 4)
+    assert described(*files)["site_names"] == ["hill", "north", "south", "west"]
+
+
+def test_a_run_folder_is_read_again(here: Path) -> None:
+    table = described(here / "sites")
+    [run] = (here / "runs").iterdir()
+    assert described(run)["columns"] == table["columns"]
+    said = privet("describe", run)
+    assert said.code == 0
+    assert "rows of 4 sites" in said.out
+
+
+def test_json_is_all_that_is_printed(here: Path) -> None:
+    said = privet("describe", here / "sites", "--json")
+    assert json.loads(said.out)["analysis"] == "describe"
+
+
+def test_a_schema_is_written_once(here: Path) -> None:
+    out = here / "schema.toml"
+    assert privet("describe", here / "sites", "--schema", out).code == 0
+    columns = read_schema(str(out)).columns
+    assert columns["sex"].categories == ("F", "M")
+    ages = pd.read_csv(WORKED)["age"]
+    assert columns["age"].low <= ages.min() <= ages.max() <= columns["age"].high
+    text = out.read_text()
+    said = privet("describe", here / "sites", "--schema", out)
+    assert said.code != 0
+    assert "is there already" in said.err
+    assert out.read_text() == text
+
+
+def test_the_schema_of_a_run_folder_is_the_same(here: Path) -> None:
+    assert privet("describe", here / "sites", "--schema", "one.toml").code == 0
+    [run] = (here / "runs").iterdir()
+    assert privet("describe", run, "--schema", "two.toml").code == 0
+    assert (here / "one.toml").read_text() == (here / "two.toml").read_text()
+
+
+FILES = {
+    "empty.csv": "",
+    "header.csv": "a,b\n",
+    "ragged.csv": "a,b\n1\n2,3,4\n",
+    "binary.csv": "\x00\x01\x02",
+    "twice.csv": "a,a\n1,2\n",
+    "text.json": "{}",
+    "inf.csv": "a\ninf\n1\n",
+    "bad.parquet": "PAR1",
+}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["none.csv"],
+        ["sites/hill.csv", "none.csv"],
+        *[[name] for name in FILES],
+        ["sites", "no-such-key=1"],
+        ["sites", "id-column=none"],
+        ["sites", "only=none"],
+        ["sites", "by=none"],
+        ["sites", "by=age,bmi"],
+        ["sites", "num-agents=0"],
+        ["sites", "num-agents=-1"],
+        ["sites", "schema=none.toml"],
+        ["sites", "algorithm=fed-plt"],
+        ["sites", "secure-sum=maybe"],
+        ["sites/hill.csv", "sites/north.csv", "secure-sum=true"],
+        ["sites", "--schema", "none/schema.toml"],
+        ["sites", "--schema", "sites"],
+        ["sites", "target-epsilon=1.0"],
+        ["broken"],
+        ["broken", "sites"],
+    ],
+    ids=" ".join,
+)
+def test_odd_inputs_are_told_in_a_line(here: Path, arguments: list[str]) -> None:
+    for name, text in FILES.items():
+        (here / name).write_text(text)
+    (here / "broken").mkdir()
+    (here / "broken" / "table.json").write_text('{"analysis": "glm"}')
+    said = privet("describe", *arguments)
+    assert "Traceback" not in said.err + said.out
+    if said.code:
+        lines = [line for line in said.err.splitlines() if line.strip()]
+        assert lines, said.out
+        assert len(said.err) < 1200, said.err
+    shutil.rmtree(here / "broken")
+
+
+def test_few_of_the_odd_inputs_can_be_described(here: Path) -> None:
+    """A table of numbers without rows, and a key that is at its default."""
+    for arguments in (["header.csv"], ["sites", "only=none"], ["sites", "by=none"], ["none.csv"]):
+        (here / "header.csv").write_text("a,b\n")
+        assert privet("describe", *arguments).code != 0

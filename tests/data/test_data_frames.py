@@ -1,4 +1,4 @@
-"""The tables of analyses: formats, types, missing values, dates, schemas, and how rows are dealt."""
+"""Tables of analyses: formats, types, missing values, dates, schemas, and how rows are dealt."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_rows_are_dealt_by_ids_and_all_of_them(tmp_path: Path) -> None:
     dealt = dealt_from_config(config)
     assert (dealt.names, dealt.count) == (("a", "b"), 2)
     assert dealt.tables[0].frame.numbers["age"].tolist() == [2.0, 4.25]
-    with pytest.raises(DataError, match="num-agents = 3: site has 2 ids.*num-agents = 2"):
+    with pytest.raises(DataError, match=r"num-agents = 3: site has 2 ids.*num-agents = 2"):
         dealt_from_config(config, 3)
     with pytest.raises(DataError, match="partition = natural-id: needs id-column"):
         dealt_from_config({"data-path": str(path), "partition": "natural-id"})

@@ -210,8 +210,14 @@ def test_misspelt_keys_do_not_silently_disarm(key: str) -> None:
 
 
 def test_keys_of_others_are_left_alone() -> None:
-    config = {"data-path": "/x", "hospital": "north", "num-partitions": 3, "unit": "a"}
+    config = {"hospital": "north", "num-partitions": 3, "unit": "a"}
     assert NodeRules.from_node_config(config) == NodeRules()
+
+
+def test_a_node_with_a_table_of_its_own_hides_small_cells_of_analyses() -> None:
+    rules = NodeRules.from_node_config({"data-path": "/x"})
+    assert (rules.analyses.min_records, rules.analyses.min_cell) == (10, 5)
+    assert replace(rules, analyses=NodeRules().analyses) == NodeRules()
 
 
 def test_a_release_is_of_the_relation_that_the_node_means(tmp_path: Path) -> None:

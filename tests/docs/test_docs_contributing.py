@@ -64,7 +64,10 @@ def test_the_example_of_an_analysis_is_the_mean_of_all_sites() -> None:
     section = text[text.index("## Add an analysis") : text.index("## Add a loss")]
     module = ModuleType("my_mean")
     sys.modules[module.__name__] = module
-    for block in re.findall(r"^```python\n(.*?)^```$", section, re.S | re.M):
+    homes = ("privet.analyses", "privet.client_apps.analyses", "privet.strategies.analyses")
+    blocks = re.findall(r"^```python\n(.*?)^```$", section, re.S | re.M)
+    for home, block in zip(homes, blocks, strict=True):
+        module.__dict__["__package__"] = home  # each file stands in a folder of its own
         exec(compile(block, "CONTRIBUTING.md", "exec"), module.__dict__)
     tables = [{"age": [1.0, 2.0, 3.0, math.nan]}, {"age": [5.0]}, {"age": [7.0]}]
     with registered(Algorithm("my-mean", module.MyMean, module.Agent)):

@@ -126,6 +126,7 @@ def execute_analysis(grid: Grid, config: Config, run_id: str) -> FinishedAnalysi
             finish_failed(folder, strategy, config, tracking, error)
             raise
         result.table = _with_names(result.table, names)
+        result.fitted = strategy.fitted(result.table)
         folder.write_json(TABLE, result.table)
         outcome = {
             "status": "completed" if result.complete else "incomplete",

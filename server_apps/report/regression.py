@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from privet.analyses.site_tests import hidden_sites, site_rows
 from privet.core.format import number, text
 
 from .document import document
@@ -30,6 +31,7 @@ def regression_page(table: Mapping[str, Any]) -> str:
     body += ["<h2>Fit</h2>", _fit(table)]
     if table.get("tests"):
         body += ["<h2>Tests of factors</h2>", _tests(table)]
+    body += _sites(table)
     left = {name: count for name, count in table.get("left_out", {}).items() if count}
     if left:
         whole = left.pop("", sum(left.values()))
@@ -166,6 +168,27 @@ def _tests(table: Mapping[str, Any]) -> str:
         cells = [_number(test.get("chi2")), str(test.get("df", "")), _p(test.get("p"))]
         rows.append(f"<tr><th>{text(name)}</th>{_cells(cells)}</tr>")
     return _table(("factor", "chi-squared", "df", "p"), rows)
+
+
+def _sites(table: Mapping[str, Any]) -> list[str]:
+    """Return the section of each site's counts and test; nothing where the table has none."""
+    heads, rows = site_rows(table)
+    if not rows:
+        return []
+    others = heads[1:]
+    shown = {head: _p if head.startswith("p") else _number for head in others}
+    lines = [
+        f"<tr><th>{text(row['site'])}</th>{_cells([shown[one](row[one]) for one in others])}</tr>"
+        for row in rows
+    ]
+    parts = ["<h2>Sites</h2>", _table([head.replace("_", " ") for head in heads], lines)]
+    if table.get("heterogeneity"):
+        parts.append(
+            '<p class="soft">chi2 is the score test that a site shares the pooled model; p '
+            "corrected is p times the number of sites tested.</p>"
+        )
+    hidden = hidden_sites(table)
+    return parts + ([f'<p class="note">{text(hidden)}</p>'] if hidden else [])
 
 
 def regression_csv(table: Mapping[str, Any]) -> str:

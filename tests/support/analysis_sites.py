@@ -59,21 +59,26 @@ def agreed(analysis: Analysis[Any], frames: Mapping[str, Frame]) -> dict[str, li
 def play(
     analysis: Analysis[Any], frames: Mapping[str, Frame], rounded: bool = True, most: int = 60
 ) -> Any:
-    """Return the last state; ``rounded`` sums as secure sums do, to multiples of 2^-40."""
+    """Return the last state.
+
+    ``rounded`` sums as secure sums do, to multiples of 2^-40; else each site's sums are seen.
+    """
     levels = agreed(analysis, frames)
     sites = [analysis.sums(frames[name], levels) for name in sorted(frames)]
     state = analysis.begin(levels)
     for _ in range(most):
         point, shapes = analysis.point(state), analysis.shapes(state)
         totals = {name: np.zeros(shape) for name, shape in shapes.items()}
-        for site in sites:
-            statistics = site.statistics(point)
+        replies = [site.statistics(point) for site in sites]
+        for statistics in replies:
             assert set(statistics) == set(shapes)
             for name, value in statistics.items():
                 assert value.shape == shapes[name], name
                 assert np.abs(value).max(initial=0.0) < LARGEST, name
                 totals[name] += np.round(value / GRID) * GRID if rounded else value
-        state = analysis.step(state, totals)
+        before, state = state, analysis.step(state, totals)
+        if not rounded:
+            state = analysis.by_site(before, state, replies)
         if state.done:
             return state
     raise AssertionError(f"not done in {most} rounds, gap {state.gap}")

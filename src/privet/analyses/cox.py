@@ -27,6 +27,7 @@ from .disclosure import require_few_terms, require_large_cells
 from .follow_up import FollowUp, FollowUpColumns, own_strata
 from .formula import Formula, quoted, read_formula
 from .frame import AnalysisError, Codes, FloatArray, Frame, Levels
+from .site_tests import against_pooled
 from .sizes import UNITS
 
 
@@ -244,6 +245,20 @@ class CoxAnalysis(Analysis[CoxProgress]):
             return from_slope(state, totals)
         return from_sums(state, totals, self.firth)
 
+    def by_site(
+        self, before: CoxProgress, after: CoxProgress, sites: Sequence[Arrays]
+    ) -> CoxProgress:
+        """Keep each site's counts, and at the end its score test of the pooled coefficients.
+
+        At a penalised estimate the scores do not add up to 0, and there is no test.
+        """
+        if before.phase == SIZES:
+            return replace(after, site_counts=counts_of(before, sites))
+        if before.phase != FINAL or not after.done:
+            return after
+        own = ((site["score"] * before.whole, site["information"] * before.whole) for site in sites)
+        return replace(after, site_tests=against_pooled(own, after.information, 1.0))
+
     def table(self, state: CoxProgress) -> dict[str, Any]:
         """Return coefficients, hazard ratios, errors, tests and counts as JSON types."""
         settings = {
@@ -260,3 +275,8 @@ class CoxAnalysis(Analysis[CoxProgress]):
             "firth": self.firth,
         }
         return settings | cox_table(state, self.columns)
+
+
+def counts_of(before: CoxProgress, sites: Sequence[Arrays]) -> FloatArray:
+    """Return rows and deaths (sites, 2) of the sums of the first round."""
+    return np.array([np.rint(site["counts"][:2] * before.unit) for site in sites])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .frame import AnalysisError, FloatArray
+from .glm_result import site_lines
 from .labelled import frame, series
 from .survival_curve import NORMAL_QUANTILE
 from .survival_text import aligned, p_text, short, test_text
@@ -127,7 +128,8 @@ class CoxResult:
             cells = [short(columns[kind][place]) for kind in ("coef", "exp(coef)", "se(coef)", "z")]
             ends = [short(columns[f"exp(coef) {end} 95%"][place]) for end in ("lower", "upper")]
             rows.append([term, *cells, p_text(columns["p"][place]), *ends])
-        lines = [*facts, "", *aligned([header, *rows]), "", *self._tests(), *table["notes"]]
+        lines = [*facts, "", *aligned([header, *rows]), "", *self._tests()]
+        lines += [*site_lines(table), *table["notes"]]
         return "\n".join(lines)
 
     def print_summary(self) -> None:

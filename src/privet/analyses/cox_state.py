@@ -67,6 +67,8 @@ class CoxProgress(Progress):
     trend : float64 array (2, 4 + p)
     pairs : float64 array (3,)
         Concordant, tied and all pairs.
+    site_counts, site_tests : float64 arrays (sites, 2)
+        In the clear, rows and deaths of each site, and at the end its test.
     """
 
     phase: int
@@ -101,6 +103,8 @@ class CoxProgress(Progress):
     cluster: FloatArray
     trend: FloatArray
     pairs: FloatArray
+    site_counts: FloatArray
+    site_tests: FloatArray
 
     @property
     def whole(self) -> float:
@@ -147,4 +151,6 @@ def fresh(names: Sequence[str], labels: Sequence[str], levels: Levels, read: int
         cluster=square,
         trend=np.zeros((2, TREND + width)),
         pairs=np.zeros(3),
+        site_counts=np.zeros((0, 2)),
+        site_tests=np.zeros((0, 2)),
     )

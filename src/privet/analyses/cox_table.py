@@ -14,6 +14,7 @@ from .cox_step import penalised
 from .follow_up import counts_by_column
 from .frame import FloatArray
 from .glm_table import FEW_SITES, wald_test
+from .site_tests import site_entries, site_notes
 from .survival_curve import NORMAL_QUANTILE
 from .texts import unpacked
 
@@ -34,6 +35,7 @@ def cox_table(state: CoxProgress, columns: Sequence[str]) -> dict[str, Any]:
     rows, events, strata, sites = (int(count) for count in state.counts)
     terms = unpacked(state.names)
     shift = _weight_unit(state)
+    entries = site_entries(state.site_counts, state.site_tests)
     return {
         "n": rows,
         "events": events,
@@ -59,9 +61,10 @@ def cox_table(state: CoxProgress, columns: Sequence[str]) -> dict[str, Any]:
         "concordance": _concordance(state),
         "pairs": [int(count) for count in state.pairs],
         "ph_test": ph_tests(state),
+        **entries,
         "rounds": state.rounds,
         "left_out": counts_by_column(columns, state.left_out),
-        "notes": [*notes, *_few_events(state)],
+        "notes": [*notes, *_few_events(state), *site_notes(entries)],
     }
 
 

@@ -13,6 +13,7 @@ Biometrika 73, 1986, 13-22).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -27,8 +28,9 @@ from .frame import AnalysisError, FloatArray, Frame, Levels
 from .glm_site import GlmSums
 from .glm_start import from_sizes, from_start, within
 from .glm_state import EVALUATE, FIRTH, MEAT, SIZES, START, GlmProgress, design_of, fresh
-from .glm_step import from_correction, from_sums
+from .glm_step import dispersion, from_correction, from_sums
 from .glm_table import glm_table
+from .site_tests import against_pooled
 
 
 @dataclass(frozen=True)
@@ -181,6 +183,24 @@ class Glm(Analysis[GlmProgress]):
             return from_sums(state, totals, self.family, self.firth, design.ones, design.names)
         free = self._free(state, design)
         return from_correction(state, totals, free, design.ones, design.names)
+
+    def by_site(
+        self, before: GlmProgress, after: GlmProgress, sites: Sequence[Arrays]
+    ) -> GlmProgress:
+        """Keep each site's counts, and at the end its score test of the pooled model.
+
+        At a penalised estimate the scores do not add up to 0, and there is no test.
+        """
+        if before.phase not in (EVALUATE, MEAT):
+            return after
+        counts = [(site["rows"] * before.unit, site["outcomes"] * before.whole) for site in sites]
+        after = replace(after, site_counts=np.array(counts, float))
+        if not after.done:
+            return after
+        root = np.sqrt(before.whole * before.heaviness)
+        own = ((site["score"] * root, site["information"] * before.whole) for site in sites)
+        phi = dispersion(after, self.family)
+        return replace(after, site_tests=against_pooled(own, after.information, phi))
 
     def table(self, state: GlmProgress) -> dict[str, Any]:
         """Return the regression table; see `glm_table`."""

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from .frame import AnalysisError, FloatArray
+from .site_tests import hidden_sites, site_rows
+from .survival_text import aligned
 from .text_table import latex_rows, markdown_rows, side_by_side
 
 
@@ -119,7 +121,7 @@ class GlmResult:
         lines += ["=" * width, _line(header, widths), "-" * width]
         lines += [_line(row, widths) for row in rows]
         lines.append("=" * width)
-        lines += [*self._test_lines(), *self.table["notes"]]
+        lines += [*self._test_lines(), *site_lines(self.table), *self.table["notes"]]
         return "\n".join(lines) + "\n"
 
     def __str__(self) -> str:
@@ -223,6 +225,21 @@ class GlmResult:
             [name, *(shown_p(v) if place == 3 else shown(v) for place, v in enumerate(row))]
             for name, row in zip(self.model_terms, np.stack(columns, axis=1).tolist(), strict=True)
         ]
+
+
+def site_lines(table: Mapping[str, Any]) -> list[str]:
+    """Return the lines of what a table has of each site, between blank ones; none without it."""
+    heads, rows = site_rows(table)
+    if not rows:
+        return []
+    shown = {"chi2": _short, "p": _short_p, "p_corrected": _short_p}
+    cells = [
+        ["" if row[head] is None else shown.get(head, str)(row[head]) for head in heads]
+        for row in rows
+    ]
+    lines = aligned([[head.replace("_", " ") for head in heads], *cells])
+    hidden = hidden_sites(table)
+    return ["", *lines, *([hidden] if hidden else []), ""]
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -68,6 +68,8 @@ class GlmProgress(Progress):
         Likewise, in units of ``spread`` squared and ``null_spread`` squared.
     bend, correction, centre_of_correction : float64 arrays (p, p), (p,), (p,)
         Firth's penalty: its estimated curvature, its part of the score, and the gamma of that.
+    site_counts, site_tests : float64 arrays (sites, 2)
+        In the clear, rows and the outcomes' sum of each site, and at the end its test.
     """
 
     phase: int
@@ -110,6 +112,8 @@ class GlmProgress(Progress):
     bend: FloatArray
     correction: FloatArray
     centre_of_correction: FloatArray
+    site_counts: FloatArray
+    site_tests: FloatArray
 
     @property
     def whole(self) -> float:
@@ -163,6 +167,8 @@ def fresh(levels: Levels, width: int, columns: int) -> GlmProgress:
         bend=square,
         correction=nothing,
         centre_of_correction=nothing,
+        site_counts=np.zeros((0, 2)),
+        site_tests=np.zeros((0, 2)),
     )
 
 

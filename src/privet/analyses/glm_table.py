@@ -13,6 +13,7 @@ from .frame import FloatArray
 from .glm_start import raw, within
 from .glm_state import LARGEST, GlmProgress
 from .glm_step import dispersion
+from .site_tests import site_entries, site_notes
 
 FEW_SITES = 20
 """Errors clustered by fewer sites are too small; the table says so."""
@@ -32,8 +33,9 @@ def glm_table(
     Pearson's chi-squared over n - p of a Gaussian and 1 of others. The log-likelihood of a Gaussian
     is at the variance RSS / n, as statsmodels has it; the null model is an intercept beside the
     same offset and weights, with a variance of its own. ``z``, ``p`` and ``ci95`` are by the normal
-    distribution and the nonrobust errors; ``bic`` is -2 loglik + p log n. Entries that do not exist
-    are None.
+    distribution and the nonrobust errors; ``bic`` is -2 loglik + p log n. ``by_site`` and
+    ``heterogeneity`` are lists in the order of the sites: see `site_entries`. Entries that do not
+    exist are None.
     """
     family = str(settings["family"])
     spread = state.spread
@@ -46,6 +48,7 @@ def glm_table(
     coef = turn @ (state.gamma * spread) + design.ones * state.shift
     se, notes = _errors(state, design, turn @ inverse * spread, nonrobust, bool(settings["firth"]))
     fit = _fit(state, family, len(coef))
+    entries = site_entries(state.site_counts, state.site_tests, family != "gaussian")
     if settings["firth"]:
         fit["penalised_loglik"] = fit["loglik"] + _penalty(state, summed)
     return {
@@ -66,9 +69,10 @@ def glm_table(
         **_normal(coef, np.sqrt(np.diag(nonrobust)), FAMILIES[family].ratio),
         **fit,
         "tests": _joint_tests(coef, se, design, state),
+        **entries,
         "rounds": state.rounds,
         "left_out": dict(zip(("", *columns), map(round, state.left_out.tolist()), strict=True)),
-        "notes": [*_notes(state, design, columns), *notes],
+        "notes": [*_notes(state, design, columns), *notes, *site_notes(entries)],
     }
 
 

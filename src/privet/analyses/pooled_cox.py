@@ -24,7 +24,7 @@ import numpy as np
 from privet.kernel import Told
 
 from .analysis import Analysis, Arrays, Shapes
-from .cox import CoxAnalysis
+from .cox import CoxAnalysis, counts_of
 from .cox_state import EVALUATE, FINAL, LARGEST, SIZES, TREND
 from .cox_step import CLOSE, FLOOR, from_sums, lacks_rows, listed
 from .cox_table import cox_table
@@ -170,6 +170,14 @@ class PooledCox(Analysis[PooledCoxProgress]):
                 done=True,
             )
         return _with_risks(state, totals)
+
+    def by_site(
+        self, before: PooledCoxProgress, after: PooledCoxProgress, sites: Sequence[Arrays]
+    ) -> PooledCoxProgress:
+        """Keep each site's counts; the information is no sum over sites, so there is no test."""
+        if before.phase == SIZES:
+            return replace(after, site_counts=counts_of(before, sites))
+        return after
 
     def table(self, state: PooledCoxProgress) -> dict[str, Any]:
         """Return what `CoxAnalysis` has but for the concordance, whose pairs are over sites."""

@@ -1,0 +1,176 @@
+"""What a table in the clear says of each site, against the pooled rows."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from privet.analyses.cox import CoxAnalysis
+from privet.analyses.cox_result import CoxResult
+from privet.analyses.glm import Glm
+from privet.analyses.glm_result import GlmResult
+from privet.analyses.pooled_cox import PooledCox
+from privet.server_apps.report.regression import regression_page
+from support.analysis_sites import fitted, table_of
+from support.cox_by_definition import ByDefinition
+from support.patients_of_sites import patients
+from support.pooled import means, pooled
+
+TIMES = {"time_column": "days", "event_column": "died"}
+
+
+def by_the_formula(score: Any, own: Any, pooled_information: Any, scale: float = 1.0) -> Any:
+    """The statistic by a pseudo-inverse, and the rank of its matrix."""
+    middle = own - own @ np.linalg.solve(pooled_information, own)
+    size = np.sqrt(np.diag(pooled_information))
+    middle, score = middle / np.outer(size, size), score / size
+    back = np.linalg.pinv(middle, rcond=1e-8, hermitian=True)
+    return score @ back @ score / scale, np.linalg.matrix_rank(middle, tol=1e-8, hermitian=True)
+
+
+def agree(found: dict[str, Any], statistic: float, rank: int, several: int) -> None:
+    assert found["chi2"] == pytest.approx(statistic, rel=1e-6)
+    assert found["df"] == rank
+    assert found["p"] == pytest.approx(chi2.sf(statistic, rank), rel=1e-5)
+    assert found["p_corrected"] == pytest.approx(min(1.0, several * found["p"]))
+
+
+@pytest.mark.parametrize(
+    ("family", "outcome"), [("binomial", "died"), ("poisson", "visits"), ("gaussian", "pressure")]
+)
+@pytest.mark.parametrize("weights", ["", "heavy"])
+def test_each_site_is_tested_against_the_pooled_rows(
+    family: str, outcome: str, weights: str
+) -> None:
+    columns = patients(500)
+    glm = Glm(family, f"{outcome} ~ age + cells", weight_column=weights)
+    table = fitted(glm, columns, columns["site"], rounded=False)
+    matrix = np.stack([np.ones(500), columns["age"], columns["cells"]], axis=1)
+    heavy = columns[weights] if weights else np.ones(500)
+    whole = pooled(family, matrix, columns[outcome], columns["site"], weights=heavy)
+    mean, variance = (x.astype(float) for x in means(family, matrix @ whole.coef))
+    information = matrix.T @ (matrix * (heavy * variance)[:, None])
+    marks = np.array(columns["site"])
+    for place, site in enumerate(sorted(set(columns["site"]))):
+        own, count = marks == site, int((marks == site).sum())
+        score = matrix[own].T @ (heavy * (columns[outcome] - mean))[own]
+        part = matrix[own].T @ (matrix[own] * (heavy * variance)[own, None])
+        expected = by_the_formula(score, part, information, whole.scale)
+        agree(table["heterogeneity"][place], *expected, several=5)
+        if family == "gaussian":
+            assert table["by_site"][place] == {"n": count}
+        else:
+            events = round(columns[outcome][own].sum())
+            assert table["by_site"][place] == {"n": count, "events": events}
+    json.dumps(table, allow_nan=False)
+
+
+@pytest.mark.parametrize("ties", ["efron", "breslow"])
+def test_each_site_of_a_cox_model_is_tested(ties: str) -> None:
+    columns = table_of("cox-1.csv")
+    analysis = CoxAnalysis(**TIMES, formula="age + sex", ties=ties)
+    table = fitted(analysis, columns, columns["site"], rounded=False)
+    male = (np.array(columns["sex"]) == "M") * 1.0
+    order = {"age": np.array(columns["age"]), "sex[T.M]": male}
+    matrix = np.stack([order[term] for term in table["terms"]], axis=1)
+    time, died = np.array(columns["days"]), np.array(columns["died"]) == 1
+    marks = np.array(columns["site"])
+    sites = [
+        ByDefinition(matrix[own], time[own], died[own], ties=ties)
+        for own in (marks == site for site in sorted(set(columns["site"])))
+    ]
+    coef = np.array(table["coef"])
+    information = sum(site.information(coef) for site in sites)
+    for site, counts, found in zip(sites, table["by_site"], table["heterogeneity"], strict=True):
+        assert counts == {"n": len(site.x), "events": site.event.sum()}
+        expected = by_the_formula(site.score(coef), site.information(coef), information)
+        agree(found, *expected, several=4)
+    json.dumps(table, allow_nan=False)
+
+
+def test_one_baseline_for_all_sites_has_counts_and_no_tests() -> None:
+    columns = table_of("cox-1.csv")
+    analysis = PooledCox(**TIMES, formula="age")
+    table = fitted(analysis, columns, columns["site"], rounded=False)
+    assert sum(site["events"] for site in table["by_site"]) == table["events"]
+    assert table["heterogeneity"] is None
+
+
+def test_with_site_intercepts_the_rank_falls() -> None:
+    columns = patients(400, sites=3)
+    table = fitted(Glm(formula="died ~ age + C(site)"), columns, columns["site"], rounded=False)
+    assert [test["df"] for test in table["heterogeneity"]] == [1, 1, 1]
+
+
+def test_two_sites_have_one_number_and_the_table_says_so() -> None:
+    columns = patients(400, sites=2)
+    table = fitted(Glm(formula="died ~ age"), columns, columns["site"], rounded=False)
+    first, second = table["heterogeneity"]
+    assert first["chi2"] == pytest.approx(second["chi2"], rel=1e-6)
+    assert first["chi2"] > 0
+    assert any(note.startswith("two sites: ") for note in table["notes"])
+
+
+def test_a_site_of_other_rows_is_seen_and_what_to_do_is_said() -> None:
+    columns = patients(1500, sites=4)
+    last = np.array(columns["site"]) == "s3"
+    columns["died"] = np.where(last, 1.0 - columns["died"], columns["died"])
+    table = fitted(Glm(formula="died ~ age + bmi"), columns, columns["site"], rounded=False)
+    p = [test["p"] for test in table["heterogeneity"]]
+    assert p.index(min(p)) == 3
+    assert min(p) < 1e-6
+    assert any(note.startswith("sites differ from the pooled model") for note in table["notes"])
+
+
+def test_one_site_and_penalised_estimates_have_no_tests() -> None:
+    columns = patients(300)
+    alone = fitted(Glm(formula="died ~ age"), columns, ["s0"] * 300, rounded=False)
+    assert alone["heterogeneity"] is None
+    assert alone["by_site"] == [{"n": 300, "events": alone["events"]}]
+    glm = Glm(formula="died ~ age", firth=True)
+    table = fitted(glm, columns, columns["site"], rounded=False)
+    assert table["heterogeneity"] is None
+    assert sum(site["n"] for site in table["by_site"]) == 300
+
+
+def test_a_site_without_rows_has_nothing_to_test() -> None:
+    columns = patients(300, sites=3)
+    columns["age"][np.array(columns["site"]) == "s1"] = np.nan
+    table = fitted(Glm(formula="died ~ age"), columns, columns["site"], rounded=False)
+    nothing = {"chi2": 0.0, "df": 0, "p": None, "p_corrected": None}
+    assert table["heterogeneity"][1] == nothing
+    assert table["by_site"][1] == {"n": 0, "events": 0}
+    GlmResult(table).summary()
+    json.dumps(table, allow_nan=False)
+
+
+def test_masked_sums_say_nothing_of_sites() -> None:
+    columns = patients(300)
+    table = fitted(Glm(formula="died ~ age"), columns, columns["site"])
+    assert (table["by_site"], table["heterogeneity"]) == (None, None)
+    assert "p corrected" not in GlmResult(table).summary()
+
+
+def test_summary_and_page_show_the_sites() -> None:
+    columns = patients(900, sites=30)
+    glm = Glm(formula="died ~ age")
+    names = [f"<{site}>" for site in sorted(set(columns["site"]))]
+    table = fitted(glm, columns, columns["site"], rounded=False) | {"site_names": names}
+    text, page = GlmResult(table).summary(), regression_page(table)
+    assert sum(line.startswith("<s") for line in text.splitlines()) == 20
+    lowest = min(range(30), key=lambda at: table["heterogeneity"][at]["p"])
+    assert names[lowest] in text
+    assert "20 of 30 sites, those with the lowest p" in text
+    assert "20 of 30 sites, those with the lowest p" in page
+    assert f"&lt;{names[lowest][1:-1]}&gt;" in page
+    assert "p corrected" in page
+    few = table_of("cox-1.csv")
+    analysis = CoxAnalysis(**TIMES, formula="age")
+    cox = fitted(analysis, few, few["site"], rounded=False)
+    cox["site_names"] = ["hill", "north", "south", "west"]
+    assert sum(line.startswith("hill  ") for line in CoxResult(cox).text().splitlines()) == 1
+    assert "<h2>Sites</h2>" in regression_page(cox)

@@ -40,7 +40,7 @@ from studies import (
 from studies.execute import CASES, run_studies
 from studies.pages import summary, write_pages, write_study
 from studies.plots import draw
-from studies.rule import Gap, Side, all_of
+from studies.rule import Gap, Side, all_of, standing
 from studies.statistics import Estimate, difference
 from studies.study import ADULT, FEMNIST, MNIST, Results, Rows, said_of
 
@@ -494,3 +494,22 @@ def test_printed_iterations_are_those_of_the_papers_times() -> None:
     assert list(nine.values()) == pytest.approx([31.9e3, 18e3, 13.5e3, 14.4e3, 16e3, 24e3])
     eight = [1500 * count for count in fed_plt.TABLE_VIII.values()]
     assert eight == pytest.approx([184.5e3, 58.5e3, 243e3])
+
+
+def test_of_many_differences_those_stand_that_holm_leaves() -> None:
+    """p values are scipy's; a family of none that differ has a wrong word in one of twenty."""
+    from scipy.stats import ttest_1samp
+
+    rng = np.random.default_rng(4)
+    wrong = 0
+    for _ in range(400):
+        rows = rng.standard_normal((12, 10)) + np.repeat([0.0, 1.2], [9, 3])[:, None]
+        chances = ttest_1samp(rows, 0.0, axis=1).pvalue
+        expected, left = ["undecided"] * 12, 12
+        for at in np.argsort(chances):
+            if chances[at] > 0.05 / left:
+                break
+            expected[at], left = "better" if rows[at].mean() > 0 else "worse", left - 1
+        assert standing([Estimate.of(row.tolist()) for row in rows]) == expected
+        wrong += any(word != "undecided" for word in expected[:9])
+    assert wrong <= 40  # at most 20 are expected: 20 + 5 standard deviations of 4.4

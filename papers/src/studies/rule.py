@@ -93,6 +93,23 @@ def better_or_worse(low: float, high: float, equal: float = 0.0) -> str:
     return {Side.INSIDE: BETTER, Side.OUTSIDE: WORSE}.get(side_of(low, high, equal), UNDECIDED)
 
 
+def standing(gaps: Sequence[Estimate], family: float = FAMILY) -> list[str]:
+    """Return in a word what each of several differences says, by Holm's procedure.
+
+    They are taken by their chance p under no difference, the smallest first: the k-th of m stands
+    while p <= family / (m - k + 1), and none after the first that does not. So the chance of any
+    wrong word among all of them is at most ``family`` (S. Holm, Scandinavian Journal of Statistics
+    6, 1979, 65-70).
+    """
+    words = [UNDECIDED] * len(gaps)
+    known = [at for at, one in enumerate(gaps) if not math.isnan(one.chance)]
+    for rank, at in enumerate(sorted(known, key=lambda one: gaps[one].chance)):
+        if gaps[at].chance > family / (len(gaps) - rank):
+            break
+        words[at] = BETTER if gaps[at].mean > 0 else WORSE
+    return words
+
+
 def all_of(gaps: Sequence[Gap], entries: int) -> Side:
     """Return where a claim about several gaps lies."""
     if any(gap.side(entries * len(gaps)) is Side.OUTSIDE for gap in gaps):

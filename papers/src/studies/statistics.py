@@ -63,6 +63,19 @@ class Estimate:
         wider = student(self.count, chance) / student(self.count)
         return replace(self, half_width=wider * self.half_width)
 
+    @property
+    def chance(self) -> float:
+        """The chance of a mean as far from 0, if it were 0: of Student's t, two-sided; NaN of one
+        value."""
+        from scipy.stats import t
+
+        if self.count < 2 or math.isnan(self.mean):
+            return math.nan
+        if self.half_width <= 0:
+            return float(self.mean == 0)
+        far = abs(self.mean) / self.half_width * student(self.count)
+        return float(2 * t.sf(far, self.count - 1))
+
     def below(self, bound: float) -> Estimate:
         """Return how far this lies below a bound."""
         return Estimate(bound - self.mean, self.half_width, self.count, self.tried)

@@ -83,8 +83,9 @@ class Control(Observer):
             for key, value in requested.items():
                 if not isinstance(value, kinds.get(key, ())):
                     raise ValueError(f"{key} = {value!r}: expected stop, exclude or exclude-units")
-        except (OSError, ValueError, RecursionError) as error:  # one of nested lists
-            refused = one_line(str(error))
+        except (OSError, ValueError, RecursionError) as error:
+            deep = isinstance(error, RecursionError)  # whose text depends on where it was found
+            refused = "its lists are nested too deep" if deep else one_line(str(error))
             if refused != self._refused:
                 log.warning("%s is not followed: %s", self.path, refused)
             self._refused = refused

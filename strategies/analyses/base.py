@@ -117,6 +117,8 @@ class AnalysisServer(ServerHalf[State]):
                 state.progress, state.positions = fresh, positions
                 state.residual = math.nan
                 return state
+        elif before.done:  # the run only waits for sites that are away
+            return state
         totals = {name: sums.total(name) for name in self.summands(state)}
         try:
             after = analysis.step(before, totals)

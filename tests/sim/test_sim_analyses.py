@@ -198,8 +198,10 @@ def test_a_site_that_comes_back_is_in_the_result(tmp_path: Path, secure: bool) -
     require_pooled(table)
 
 
-def test_a_site_that_stays_away_is_named(tmp_path: Path) -> None:
-    table = analysed(tmp_path, own_tables(tmp_path), away=(1, 10**6), num_server_rounds=14)
+@pytest.mark.parametrize("kind", ["describe", "glm"])
+def test_a_site_that_stays_away_is_named(tmp_path: Path, kind: str) -> None:
+    nodes = own_tables(tmp_path)
+    table = analysed(tmp_path, nodes, kind, away=(1, 10**6), num_server_rounds=14)
     assert (table["complete"], table["sites_away"]) == (False, ["south"])
     assert table["site_names"] == ["hill", "north", "west"]
 

@@ -34,6 +34,7 @@ from privet.kernel.door import Held
 from privet.kernel.programs.drift import Drift
 from privet.kernel.programs.gradients import Gradients
 from privet.kernel.programs.inexact import Inexact, Inner
+from privet.kernel.programs.statistics import Statistics
 from privet.kernel.programs.steps import LocalTask, Walk
 from privet.kernel.programs.update import ClippedUpdate
 from privet.kernel.streams import StackedStreams, Streams
@@ -186,6 +187,14 @@ class RemoteRecords:
 
     def difference(self, program: ClippedUpdate, start: Array, end: Array) -> Array:
         found: Array = self._ask("difference", program, start, end)
+        return found
+
+    def statistics(self, point: Mapping[str, Array]) -> dict[str, Array]:
+        found: dict[str, Array] = self._ask("statistics", point)
+        return found
+
+    def noised_statistics(self, program: Statistics, point: Mapping[str, Array]) -> Array:
+        found: Array = self._ask("noised_statistics", program, point)
         return found
 
     def custom(self, name: str, streams: Streams, /, **arguments: Any) -> Array:

@@ -127,14 +127,14 @@ class CoxAnalysis(Analysis[CoxProgress]):
             used, categories = tuple(name for name in frame.names if name not in own), ()
         return tuple(name for name in used if name in frame.factors or name in categories)
 
-    def _design(self, levels: Levels) -> tuple[Design, tuple[str, ...]]:
-        """Return the design and its columns' names but for the intercept, which is the first."""
+    def design(self, levels: Levels) -> Design:
+        """Return the design, whose first column is the intercept (raises ``AnalysisError``)."""
         if not self.formula:
             raise AnalysisError("formula is empty: name the terms, such as age + sex")
         design = Design.of(self._read(), levels)
         if len(design.names) < 2:
             raise AnalysisError("formula: it has no column beside the intercept")
-        return design, design.names[1:]
+        return design
 
     def sums(self, frame: Frame, levels: Levels) -> CoxSums:
         """Return what a site sums of its complete cases (raises ``AnalysisError``)."""
@@ -153,7 +153,7 @@ class CoxAnalysis(Analysis[CoxProgress]):
         AnalysisError
             For a column that is not there or cannot be used.
         """
-        design, _ = self._design(levels)
+        design = self.design(levels)
         complete, left_out = complete_cases(frame, self.columns)
         used = frame.taken(complete)
         weights = np.ones(used.rows)
@@ -180,14 +180,14 @@ class CoxAnalysis(Analysis[CoxProgress]):
 
     def begin(self, levels: Levels) -> CoxProgress:
         """Return the state before the first round (raises ``AnalysisError``)."""
-        design, names = self._design(levels)
+        design = self.design(levels)
         if event := levels.get(self.event_column, ()):
             self.times.place_of_event(event)
         labels = [""] * len(design.names)
         for term, places in design.terms.items():
             for place in places:
                 labels[place] = term
-        return fresh(names, labels[1:], levels, len(self.columns))
+        return fresh(design.names[1:], labels[1:], levels, len(self.columns))
 
     def point(self, state: CoxProgress) -> dict[str, FloatArray]:
         """Return the phase and unit, and where there are any the basis and coefficients."""

@@ -10,6 +10,7 @@ import numpy as np
 from .frame import AnalysisError, FloatArray
 from .glm_result import site_lines
 from .labelled import frame, series
+from .prediction import REFUSE, labelled, predicted
 from .survival_curve import NORMAL_QUANTILE
 from .survival_text import aligned, p_text, short, test_text
 
@@ -56,10 +57,8 @@ class CoxResult:
     @property
     def variance_matrix_(self) -> Any:
         """The covariance of the coefficients."""
-        robust = self.table["cov_robust"].get(self.cov_type)
-        values = np.array(self.table["cov"] if robust is None else robust, float)
         terms = self.table["terms"]
-        return frame(dict(zip(terms, values.T.tolist(), strict=True)), terms)
+        return frame(dict(zip(terms, self._covariance.T.tolist(), strict=True)), terms)
 
     @property
     def confidence_intervals_(self) -> Any:
@@ -88,6 +87,34 @@ class CoxResult:
     def summary(self) -> Any:
         """The table of terms, with the columns of lifelines'."""
         return frame(self._columns(), self.table["terms"])
+
+    def predict_partial_hazard(
+        self, columns: Any, alpha: float = 0.05, unknown: str = REFUSE
+    ) -> Any:
+        """Return the relative hazards exp(x' b) of new rows, with intervals of level 1 - alpha.
+
+        They are relative to a row of the same stratum whose numbers are 0 and whose categories are
+        the references (lifelines': to one at the means); ratios of two rows are the same. There is
+        no absolute risk, as no baseline hazard leaves a site.
+
+        Parameters
+        ----------
+        columns, alpha, unknown
+            As of `GlmResult.predict`.
+
+        Returns
+        -------
+        frame, or mappings
+            ``linear_predictor``, ``partial_hazard``, ``partial_hazard_ci_lower``,
+            ``partial_hazard_ci_upper``; NaN in rows with a missing value.
+
+        Raises
+        ------
+        AnalysisError
+            For a column that is not there, or holds what the model cannot read.
+        """
+        found = predicted(self.table, columns, self._covariance, alpha=alpha, unknown=unknown)
+        return labelled(columns, found)
 
     def log_likelihood_ratio_test(self) -> dict[str, float]:
         """Return the test that all coefficients are 0."""
@@ -155,6 +182,11 @@ class CoxResult:
                 numbers = (test["global_chi2"], test["global_df"], test["global_p"])
                 lines.append(test_text(words, *numbers))
         return lines
+
+    @property
+    def _covariance(self) -> FloatArray:
+        robust = self.table["cov_robust"].get(self.cov_type)
+        return np.array(self.table["cov"] if robust is None else robust, float)
 
     @property
     def _coef(self) -> FloatArray:

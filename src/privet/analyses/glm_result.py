@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .frame import AnalysisError, FloatArray
+from .prediction import REFUSE, labelled, predicted
 from .site_tests import hidden_sites, site_rows
 from .survival_text import aligned
 from .text_table import latex_rows, markdown_rows, side_by_side
@@ -90,8 +91,7 @@ class GlmResult:
 
     def cov_params(self) -> Any:
         """Return the covariance of the coefficients: a frame, or mappings by term."""
-        robust = self.table["cov_robust"].get(self.cov_type)
-        values = np.array(self.table["cov"] if robust is None else robust, float)
+        values = self._covariance
         names, pandas = list(self.model_terms), _pandas()
         if pandas is None:
             rows = values.tolist()
@@ -100,6 +100,33 @@ class GlmResult:
                 for name, row in zip(names, rows, strict=True)
             }
         return pandas.DataFrame(values, index=names, columns=names)
+
+    def predict(self, columns: Any, alpha: float = 0.05, unknown: str = REFUSE) -> Any:
+        """Return the linear predictor and the mean of new rows, with intervals of level 1 - alpha.
+
+        The interval is of the mean, made on the scale of the linear predictor and then transformed.
+
+        Parameters
+        ----------
+        columns : pandas frame, or mapping of str to sequence (n,)
+            The columns of the terms, and those of the offset; others are left alone.
+        alpha : float
+        unknown : str
+            ``refuse``, or ``missing``: a category that the model does not have is a missing value.
+
+        Returns
+        -------
+        frame, or mappings
+            ``linear_predictor``, ``mean``, ``mean_ci_lower``, ``mean_ci_upper``; NaN in rows with a
+            missing value.
+
+        Raises
+        ------
+        AnalysisError
+            For a column that is not there, or holds what the model cannot read.
+        """
+        found = predicted(self.table, columns, self._covariance, alpha=alpha, unknown=unknown)
+        return labelled(columns, found)
 
     def summary(self, alpha: float = 0.05) -> str:
         """Return the table as text of one width, in ASCII but for the names of columns."""
@@ -150,6 +177,11 @@ class GlmResult:
     @property
     def _errors(self) -> FloatArray:
         return np.array(self.table["se"][self.cov_type], float)
+
+    @property
+    def _covariance(self) -> FloatArray:
+        robust = self.table["cov_robust"].get(self.cov_type)
+        return np.array(self.table["cov"] if robust is None else robust, float)
 
     @property
     def _z(self) -> FloatArray:

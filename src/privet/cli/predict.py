@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 RunArgument = Annotated[
-    Path, typer.Argument(metavar="RUN", help="A run folder, or its file model.npz.")
+    Path, typer.Argument(metavar="RUN", help="A run folder, or its file model.npz or table.json.")
 ]
 
 
@@ -28,30 +30,31 @@ def predict(
     unknown: Annotated[
         str,
         typer.Option(
-            help="What a category is that the training did not have, or a number outside of the "
-            "schema's range: refuse, or missing (read as a missing value).",
+            help="What a category is that the run did not have, or a number outside of the range "
+            "in a model's schema: refuse, or missing (read as a missing value).",
             autocompletion=lambda: ("refuse", "missing"),
         ),
     ] = "refuse",
 ) -> None:
-    """Predict the rows of a table with the model of a run, as CSV: a row each, in their order."""
+    """Predict the rows of a table with the model of a run, as CSV: a row each, in their order.
+
+    Of a glm, the linear predictor and the mean with its 95 % interval. Of a cox, the hazard
+    relative to a row whose numbers are 0 and whose categories are the references; there is no
+    absolute risk, as no baseline hazard leaves a site. Rows with a missing value get empty cells.
+    """
+    from privet.analyses.frame import AnalysisError
     from privet.core import ConfigError
     from privet.core.files import write_whole
     from privet.data import DataError
-    from privet.data.tables.files import read_rows
-    from privet.server_apps import load_model
+    from privet.server_apps.regression_file import is_analysis
 
-    model = load_model(run)
+    play = _of_regression if is_analysis(run) else _of_model
     try:
-        table = read_rows(str(rows)).table
-        named = model.columns or table.column_names
-        predictions = model.predicted(
-            table if model.columns else table.to_pandas(), unknown=unknown
-        )
-    except DataError as error:
-        at = "" if str(error).startswith(str(rows)) else f"{rows}: "
+        predictions, others = play(run, rows, unknown)
+    except (AnalysisError, DataError) as error:
+        at = "" if str(rows) in str(error) else f"{rows}: "
         raise ConfigError(f"{at}{error}") from None
-    if others := [name for name in table.column_names if name not in named]:
+    if others:
         print(f"not used by the model: {', '.join(others)}", file=sys.stderr)
     text = _csv(predictions)
     if out is None:
@@ -64,11 +67,40 @@ def predict(
     print(out.resolve())
 
 
+def _of_model(run: Path, rows: Path, unknown: str) -> tuple[Mapping[str, Any], list[str]]:
+    """Return the predictions of a trained model, and the columns that it does not use."""
+    from privet.data.tables.files import read_rows
+    from privet.server_apps import load_model
+
+    model = load_model(run)
+    table = read_rows(str(rows)).table
+    named = model.columns or table.column_names
+    predictions = model.predicted(table if model.columns else table.to_pandas(), unknown=unknown)
+    return predictions, [name for name in table.column_names if name not in named]
+
+
+def _of_regression(run: Path, rows: Path, unknown: str) -> tuple[Mapping[str, Any], list[str]]:
+    """Return the predictions of a regression table, and the columns that it does not use."""
+    from privet.analyses.prediction import columns_of, predicted
+    from privet.server_apps.regression_file import load_regression, read_new_rows
+
+    table = load_regression(run).table
+    frame = read_new_rows(run, rows)
+    covariance = np.array(table["cov"], float)
+    predictions = predicted(table, frame, covariance, unknown=unknown)
+    if empty := int(np.isnan(predictions["linear_predictor"]).sum()):
+        print(f"{empty} of {frame.rows} rows have missing values: empty cells", file=sys.stderr)
+    named = columns_of(table)
+    return predictions, [name for name in frame.names if name not in named]
+
+
 def _csv(columns: Mapping[str, Any]) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))
+    for row in zip(*(column.tolist() for column in columns.values()), strict=True):
+        missing = [isinstance(cell, float) and math.isnan(cell) for cell in row]
+        writer.writerow(["" if one else cell for one, cell in zip(missing, row, strict=True)])
     return file.getvalue()
 
 

@@ -99,7 +99,8 @@ def run(
     if (fitted := getattr(finished.result, "fitted", None)) is not None:
         print(f"\n{fitted}".rstrip())
     folder = Path(finished.folder)
-    if (folder / FILE).exists() and finished.result.exit_code != Exit.FRUITLESS:
+    predicts = (folder / FILE).exists() or "coef" in getattr(finished.result, "table", {})
+    if predicts and finished.result.exit_code != Exit.FRUITLESS:
         print(f"predict new rows: privet predict {shlex.quote(str(folder))} ROWS.csv")
     raise typer.Exit(finished.result.exit_code)
 

@@ -1,0 +1,165 @@
+"""What a regression table predicts of new rows, by its formula, its categories and its covariance.
+
+    eta = x' b + offset,   eta +- q (x' V x)^(1/2),   mean g(eta), between g of the ends
+
+The interval is that of the mean, not of a new row's outcome. Of a Cox model it is exp(x' b), the
+hazard relative to that of a row of the same stratum whose columns are all 0: numbers 0, categories
+the references. Without a baseline hazard, which leaves no site, there is no absolute risk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .cox import CoxAnalysis
+from .design import Design, complete_cases, numbers_of
+from .family import FAMILIES
+from .formula import Piece, read_formula
+from .frame import AnalysisError, Factor, FloatArray, Frame, Levels
+from .labelled import frame as labelled_frame
+
+REFUSE, MISSING = "refuse", "missing"
+"""What a category is that the model does not have."""
+
+_SHOWN = 8
+
+
+def labelled(columns: Any, predictions: Mapping[str, FloatArray]) -> Any:
+    """Return predictions as a frame with the rows of a pandas frame, or numbered."""
+    count = len(next(iter(predictions.values())))
+    own = getattr(columns, "index", None)
+    names = range(count) if own is None or callable(own) else own
+    return labelled_frame({name: one.tolist() for name, one in predictions.items()}, list(names))
+
+
+def predicted(
+    table: Mapping[str, Any],
+    columns: Any,
+    covariance: FloatArray,
+    *,
+    alpha: float = 0.05,
+    unknown: str = REFUSE,
+) -> dict[str, FloatArray]:
+    """Return the predictions (n,) of rows by a table of ``glm`` or ``cox``.
+
+    Parameters
+    ----------
+    table : mapping
+        As ``table.json`` holds it.
+    columns : Frame or mapping of str to sequence
+        The new rows; what the model does not read is left alone.
+    covariance : float64 array (p, p)
+        Of the coefficients.
+    alpha : float
+        The intervals are of level 1 - alpha.
+    unknown : str
+        ``refuse``, or ``missing``: a category that the model does not have is a missing value.
+
+    Returns
+    -------
+    dict of str to float64 array (n,)
+        ``linear_predictor``, then ``mean`` or ``partial_hazard``, with ``_ci_lower`` and
+        ``_ci_upper``; NaN in rows with a missing value.
+
+    Raises
+    ------
+    AnalysisError
+        For a column that is not there, or holds what the model cannot read.
+    """
+    from scipy.stats import norm
+
+    if not 0 < alpha < 1:
+        raise AnalysisError(f"alpha {alpha}: between 0 and 1, such as .05 for 95 %")
+    rows = columns if isinstance(columns, Frame) else Frame.of(columns)
+    matrix, offset, complete = _design_of(table, rows, unknown)
+    eta, error = np.full(rows.rows, np.nan), np.full(rows.rows, np.nan)
+    eta[complete] = matrix @ np.array(table["coef"], float) + offset
+    squares = ((matrix @ covariance) * matrix).sum(axis=1)
+    error[complete] = np.sqrt(np.maximum(squares, 0.0))
+    reach = norm.ppf(1.0 - alpha / 2.0) * error
+    of_glm = table["kind"] == "glm"
+    name = "mean" if of_glm else "partial_hazard"
+    mean: Callable[[FloatArray], FloatArray] = FAMILIES[table["family"]].mean if of_glm else np.exp
+    with np.errstate(over="ignore"):
+        ends = {f"{name}_ci_lower": mean(eta - reach), f"{name}_ci_upper": mean(eta + reach)}
+        return {"linear_predictor": eta, name: mean(eta), **ends}
+
+
+def columns_of(table: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the columns that predictions by a table need, each once."""
+    outcome, offset = _outcome(table), _offset(table)
+    terms = _design(table).formula.columns
+    names = (*(name for name in terms if name != outcome), *(piece.column for piece in offset))
+    return tuple(dict.fromkeys(names))
+
+
+def _design_of(
+    table: Mapping[str, Any], rows: Frame, unknown: str
+) -> tuple[FloatArray, FloatArray, Any]:
+    """Return the matrix and the offset of the complete rows, and which those are (n,)."""
+    names, design = columns_of(table), _design(table)
+    if missing := [name for name in names if name not in rows]:
+        listed = ", ".join(missing[:_SHOWN])
+        raise AnalysisError(f"no column {listed}{_of(rows)}, which the model reads")
+    rows = _coded(rows, names, design.levels, unknown)
+    complete, _ = complete_cases(rows, names)
+    used = rows.taken(complete)
+    matrix, offset = design.matrix(used), np.zeros(used.rows)
+    for piece in _offset(table):
+        offset = offset + numbers_of(piece, used)[0]
+    return (matrix[:, 1:] if table["kind"] != "glm" else matrix), offset, complete
+
+
+def _design(table: Mapping[str, Any]) -> Design:
+    """Return the design of a table; that of a Cox model begins with an intercept."""
+    if table["kind"] == "glm":
+        return Design.of(read_formula(table["formula"]), table["levels"])
+    model = CoxAnalysis(table["time"], table["event"], formula=table["formula"])
+    return model.design(table["levels"])
+
+
+def _outcome(table: Mapping[str, Any]) -> str:
+    """Return the column of the outcome, which new rows need not have."""
+    return _design(table).formula.outcome.column
+
+
+def _offset(table: Mapping[str, Any]) -> list[Piece]:
+    """Return what is added to a linear predictor: the table writes it as terms of a formula."""
+    if not table.get("offset"):
+        return []
+    outcome = read_formula(table["formula"]).outcome.name
+    return [piece for (piece,) in read_formula(f"{outcome} ~ {table['offset']}").terms]
+
+
+def _coded(rows: Frame, names: Sequence[str], levels: Levels, unknown: str) -> Frame:
+    """Return rows whose categories have the model's codes (raises ``AnalysisError``)."""
+    if unknown not in (REFUSE, MISSING):
+        raise AnalysisError(f"unknown = {unknown!r}: {REFUSE} or {MISSING}")
+    numbers, factors = dict(rows.numbers), dict(rows.factors)
+    for name in names:
+        if name not in levels:
+            if name in factors:
+                raise AnalysisError(f"column {name!r}{_of(rows)} holds texts; the model, numbers")
+            continue
+        known = tuple(levels[name])
+        found = rows.factor(name)
+        moved = np.array([known.index(one) if one in known else -1 for one in found.levels] + [-1])
+        codes = moved[found.codes].astype(np.int32)
+        strange = found.codes[(codes < 0) & (found.codes >= 0)]
+        if len(strange) and unknown == REFUSE:
+            listed = ", ".join(known[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
+            raise AnalysisError(
+                f"column {name!r}{_of(rows)}: {found.levels[strange[0]]!r} is none of the model's "
+                f"categories, {listed}; with unknown = {MISSING} it is a missing value"
+            )
+        numbers.pop(name, None)
+        factors[name] = Factor(codes, known)
+    return replace(rows, numbers=numbers, factors=factors)
+
+
+def _of(rows: Frame) -> str:
+    return f" ({rows.source})" if rows.source else ""

@@ -98,7 +98,7 @@ def _moments(frame: Frame, name: str, key: str) -> Any:
     if name not in frame.numbers:
         raise AnalysisError(f"{key}: {name!r} holds texts: set dates = day-first or month-first")
     days: FloatArray = frame.numbers[name]
-    moments = np.full(frame.rows, np.datetime64("NaT"), "datetime64[us]")
+    moments = np.full(frame.rows, np.datetime64("NaT", "us"), "datetime64[us]")
     known = np.isfinite(days)
     moments[known] = np.round(days[known] * 86_400e6).astype(np.int64).astype("datetime64[us]")
     return moments

@@ -93,7 +93,7 @@ def durations(
         late = (end > last) | (np.isnat(end) & ~event)
         end = np.where(late, last, end)
         event &= ~late
-        start = np.where(start > last, np.datetime64("NaT"), start)
+        start = np.where(start > last, np.datetime64("NaT", "us"), start)
     passed = (end - start) / np.timedelta64(1, "s")
     return np.asarray(passed / SECONDS[unit], np.float64), event
 

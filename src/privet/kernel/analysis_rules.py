@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .checks import count_in, flag_in
 from .errors import BudgetRefused
 from .told import Told
 
@@ -80,16 +81,16 @@ class AnalysisRules:
         path = mapping.get("analyses-path", "")
         if not isinstance(path, str) or (path and not Path(path).is_absolute()):
             raise ValueError(f"node-config: analyses-path = {path!r}, expected an absolute path")
-        most = _count(mapping, "max-analyses", 0)
+        most = count_in(mapping, "max-analyses", 0)
         if most and not path:
             raise ValueError("node-config: max-analyses needs analyses-path, a file to count in")
         return cls(
-            allowed=_flag(mapping, "allow-analyses", default=True),
-            min_records=_count(mapping, "min-records", 10 if own else 1),
-            min_cell=_count(mapping, "min-cell", 5 if own else 1),
+            allowed=flag_in(mapping, "allow-analyses", default=True),
+            min_records=count_in(mapping, "min-records", 10 if own else 1),
+            min_cell=count_in(mapping, "min-cell", 5 if own else 1),
             most=most,
             answers=MOST_ANSWERS if own else 0,
-            sums_only=_flag(mapping, "sums-only", default=False),
+            sums_only=flag_in(mapping, "sums-only", default=False),
             path=path,
         )
 
@@ -167,17 +168,3 @@ class AnalysisRules:
 
 NO_RULES = AnalysisRules()
 """Those of a process that deals a table to all sites."""
-
-
-def _count(mapping: Mapping[str, Any], key: str, default: int) -> int:
-    value = mapping.get(key, default)
-    if type(value) is not int or (key in mapping and value < 1):
-        raise ValueError(f"node-config: {key} = {value!r}, expected a number >= 1")
-    return value
-
-
-def _flag(mapping: Mapping[str, Any], key: str, *, default: bool) -> bool:
-    value = mapping.get(key, default)
-    if type(value) is not bool:
-        raise ValueError(f"node-config: {key} = {value!r}, expected true or false")
-    return value

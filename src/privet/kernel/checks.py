@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +31,22 @@ def at_least_one(**numbers: int) -> None:
     for name, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"{name} is {value!r}, expected an integer >= 1")
+
+
+def count_in(mapping: Mapping[str, Any], key: str, default: int) -> int:
+    """Return a whole number >= 1 of a node config, or the default (raises ``ValueError``)."""
+    value = mapping.get(key, default)
+    if type(value) is not int or (key in mapping and value < 1):
+        raise ValueError(f"node-config: {key} = {value!r}, expected a number >= 1")
+    return value
+
+
+def flag_in(mapping: Mapping[str, Any], key: str, *, default: bool) -> bool:
+    """Return true or false of a node config, or the default (raises ``ValueError``)."""
+    value = mapping.get(key, default)
+    if type(value) is not bool:
+        raise ValueError(f"node-config: {key} = {value!r}, expected true or false")
+    return value
 
 
 def check_features(features: npt.ArrayLike) -> FloatArray:

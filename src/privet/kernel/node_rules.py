@@ -12,6 +12,7 @@ from typing import Any
 from .analysis_rules import KEYS as OF_ANALYSES
 from .analysis_rules import NO_RULES, AnalysisRules
 from .bounded import RELATIONS, Relation
+from .checks import count_in, flag_in
 from .errors import BudgetRefused, LedgerError, UnsupportedAccountError
 from .events import Release
 from .ledger import LedgerFile
@@ -127,7 +128,7 @@ class NodeRules:
         if delta is not None and delta >= 1:
             raise ValueError(f"node-config: delta = {delta!r}, expected a number below 1")
         limited = any(key in mapping for key in LIMITS)
-        count = _count(mapping, "num-examples", 0)
+        count = count_in(mapping, "num-examples", 0)
         relation = mapping.get("relation", "replace-one")
         if relation not in RELATIONS:
             raise ValueError(
@@ -152,13 +153,13 @@ class NodeRules:
             max_clip=_number(mapping, "max-clip"),
             relation=relation,
             num_examples=count,
-            allow_run_data=_flag(mapping, ALLOW_RUN_DATA, default=False),
-            keep_data=_flag(mapping, KEEP_DATA, default=True),
+            allow_run_data=flag_in(mapping, ALLOW_RUN_DATA, default=False),
+            keep_data=flag_in(mapping, KEEP_DATA, default=True),
             trust_files=_trust_files(mapping),
             limited=limited,
             min_seconds_between=pause,
             reply_seconds=seconds,
-            max_steps=_count(mapping, MAX_STEPS, _DEFAULT_STEPS if limited else 0),
+            max_steps=count_in(mapping, MAX_STEPS, _DEFAULT_STEPS if limited else 0),
             analyses=AnalysisRules.from_node_config(mapping),
         )
 
@@ -407,20 +408,6 @@ def _number(mapping: Mapping[str, Any], key: str) -> float | None:
     ):
         raise ValueError(f"node-config: {key} = {value!r}, expected a finite number > 0")
     return float(value)
-
-
-def _count(mapping: Mapping[str, Any], key: str, default: int) -> int:
-    value = mapping.get(key, default)
-    if type(value) is not int or (key in mapping and value < 1):
-        raise ValueError(f"node-config: {key} = {value!r}, expected a number >= 1")
-    return value
-
-
-def _flag(mapping: Mapping[str, Any], key: str, *, default: bool) -> bool:
-    value = mapping.get(key, default)
-    if type(value) is not bool:
-        raise ValueError(f"node-config: {key} = {value!r}, expected true or false")
-    return value
 
 
 def _absolute_path(mapping: Mapping[str, Any], key: str) -> str | None:

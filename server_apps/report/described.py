@@ -9,9 +9,10 @@ from typing import Any
 
 from privet.analyses.description_state import QUANTILES
 from privet.analyses.description_table import disagreements
-from privet.core.format import number, text
+from privet.core.format import text
 
 from .document import document
+from .tables import in_cell, numbers_table
 
 _WIDE, _HIGH = 320, 64
 _SHOWN = 12
@@ -41,7 +42,7 @@ def described_page(table: Mapping[str, Any]) -> str:
     if table.get("noised"):
         body.append(
             f'<p class="note">Every count has noise of standard deviation '
-            f"{_number(table['count_error'])}; means and deviations are made of noised sums.</p>"
+            f"{in_cell(table['count_error'])}; means and deviations are made of noised sums.</p>"
         )
     body += ["<h2>Columns</h2>", _overview(table), *_details(table)]
     return document("Description", "\n".join(body))
@@ -56,21 +57,13 @@ def _overview(table: Mapping[str, Any]) -> str:
             column["kind"],
             _count(column["n"]),
             _count(column["missing"]),
-            _number(column.get("mean")),
-            _number(column.get("sd")),
-            _number(quantiles.get("0.5")),
-            " to ".join(_number(quantiles[q]) for q in ("0.05", "0.95")) if quantiles else "",
+            in_cell(column.get("mean")),
+            in_cell(column.get("sd")),
+            in_cell(quantiles.get("0.5")),
+            " to ".join(in_cell(quantiles[q]) for q in ("0.05", "0.95")) if quantiles else "",
         ]
         rows.append(f"<tr><th>{text(name)}</th>{''.join(f'<td>{one}</td>' for one in cells)}</tr>")
-    return _table(heads, rows)
-
-
-def _table(heads: Sequence[str], rows: Sequence[str]) -> str:
-    head = "".join(f"<th>{text(one)}</th>" for one in heads)
-    return (
-        f'<div class="scroll"><table class="numbers"><thead><tr>{head}</tr></thead><tbody>'
-        f"{''.join(rows)}</tbody></table></div>"
-    )
+    return numbers_table(heads, rows)
 
 
 def _details(table: Mapping[str, Any]) -> Iterator[str]:
@@ -94,14 +87,14 @@ def _groups(column: Mapping[str, Any]) -> str:
             f"{text(name)} {_count(count) if count is not None else '(hidden)'}"
             for name, count in list(one.get("categories", {}).items())[:_SHOWN]
         )
-        shown = f"{_number(one.get('mean'))} ({_number(one.get('sd'))})"
+        shown = f"{in_cell(one.get('mean'))} ({in_cell(one.get('sd'))})"
         of_group = shares if one["kind"] == "categories" else shown
         rows.append(
             f"<tr><th>{text(group)}</th><td>{_count(one['n'])}</td><td>{of_group}</td></tr>"
         )
     apart = column.get("standardised_difference")
-    said = f'<p class="soft">standardised difference {_number(apart)}</p>' if apart else ""
-    return f"<figure>{_table(('group', 'n', 'mean (sd), or counts'), rows)}{said}</figure>"
+    said = f'<p class="soft">standardised difference {in_cell(apart)}</p>' if apart else ""
+    return f"<figure>{numbers_table(('group', 'n', 'mean (sd), or counts'), rows)}{said}</figure>"
 
 
 def _histogram(histogram: Mapping[str, Any]) -> str:
@@ -115,7 +108,7 @@ def _histogram(histogram: Mapping[str, Any]) -> str:
         for place, count in enumerate(counts)
         if count > 0
     )
-    low, high = (_number(histogram[end]) for end in ("low", "high"))
+    low, high = (in_cell(histogram[end]) for end in ("low", "high"))
     return (
         f'<figure><svg viewBox="0 0 {_WIDE} {_HIGH + 16}" role="img">{bars}'
         f'<text x="0" y="{_HIGH + 13}" font-size="11" fill="currentColor">{low}</text>'
@@ -153,22 +146,18 @@ def _by_site(sites: Sequence[str], column: Mapping[str, Any]) -> str:
     cells = [
         f"<tr><th>{text(site)}</th><td>{row['n']:,}</td><td>{row['missing']:,}</td>"
         + (
-            f"<td>{_number(row.get('mean'))}</td><td>{_number(row.get('sd'))}</td>"
+            f"<td>{in_cell(row.get('mean'))}</td><td>{in_cell(row.get('sd'))}</td>"
             if numbers
             else ""
         )
         + "</tr>"
         for site, row in zip(sites, rows, strict=False)
     ]
-    return _table(heads, cells)
+    return numbers_table(heads, cells)
 
 
 def _count(value: float) -> str:
     return f"{round(value):,}"
-
-
-def _number(value: Any) -> str:
-    return "" if value is None else text(number(value))
 
 
 def described_csv(table: Mapping[str, Any]) -> str:

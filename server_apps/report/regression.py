@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from privet.analyses.site_tests import hidden_sites, site_rows
-from privet.core.format import number, text
+from privet.core.format import text
 
 from .document import document
+from .tables import in_cell, numbers_table
 
 _ROW, _WIDE, _LEFT = 22, 420, 10
 
@@ -51,10 +52,6 @@ def _cells(values: Sequence[Any]) -> str:
     return "".join(f"<td>{one}</td>" for one in values)
 
 
-def _number(value: Any) -> str:
-    return "" if value is None else text(number(value))
-
-
 def _p(value: Any) -> str:
     if value is None:
         return ""
@@ -70,17 +67,17 @@ def _estimates(table: Mapping[str, Any]) -> str:
     for at, term in enumerate(table["terms"]):
         low, high = table["ci95"][at]
         cells = [
-            _number(table["coef"][at]),
-            _number(table["se"]["nonrobust"][at]),
-            _number(table["z"][at]),
+            in_cell(table["coef"][at]),
+            in_cell(table["se"]["nonrobust"][at]),
+            in_cell(table["z"][at]),
             _p(table["p"][at]),
-            f"{_number(low)} to {_number(high)}",
+            f"{in_cell(low)} to {in_cell(high)}",
         ]
         if ratios:
-            cells.append(f"{_number(ratios[at])} ({_number(_exp(low))} to {_number(_exp(high))})")
-        cells += [_number((table["se"][kind] or [None] * (at + 1))[at]) for kind in kinds]
+            cells.append(f"{in_cell(ratios[at])} ({in_cell(_exp(low))} to {in_cell(_exp(high))})")
+        cells += [in_cell((table["se"][kind] or [None] * (at + 1))[at]) for kind in kinds]
         rows.append(f"<tr><th>{text(term)}</th>{_cells(cells)}</tr>")
-    return _table(heads, rows)
+    return numbers_table(heads, rows)
 
 
 def ratio_name(table: Mapping[str, Any]) -> str:
@@ -91,14 +88,6 @@ def ratio_name(table: Mapping[str, Any]) -> str:
 
 def _exp(value: float | None) -> float | None:
     return None if value is None else math.exp(min(value, 700.0))
-
-
-def _table(heads: Sequence[str], rows: Sequence[str]) -> str:
-    head = "".join(f"<th>{text(one)}</th>" for one in heads)
-    return (
-        f'<div class="scroll"><table class="numbers"><thead><tr>{head}</tr></thead><tbody>'
-        f"{''.join(rows)}</tbody></table></div>"
-    )
 
 
 def forest(table: Mapping[str, Any]) -> str:
@@ -125,7 +114,7 @@ def forest(table: Mapping[str, Any]) -> str:
             f'<line x1="{x(least):.1f}" x2="{x(most):.1f}" y1="{y}" y2="{y}" '
             'stroke="var(--run-0)" stroke-width="2"/>'
             f'<circle cx="{x(table["coef"][at]):.1f}" cy="{y}" r="4" fill="var(--run-0)">'
-            f"<title>{text(table['terms'][at])}: {_number(table['coef'][at])}</title></circle>"
+            f"<title>{text(table['terms'][at])}: {in_cell(table['coef'][at])}</title></circle>"
         )
     names = "".join(
         f'<tr style="height:{_ROW}px"><th>{text(table["terms"][at])}</th></tr>' for at in shown
@@ -134,7 +123,7 @@ def forest(table: Mapping[str, Any]) -> str:
     height = _ROW * len(shown) + 16
     ticks = "".join(
         f'<text x="{x(end):.1f}" y="{height - 3}" font-size="11" fill="currentColor" '
-        f'text-anchor="{anchor}">{_number(end)}</text>'
+        f'text-anchor="{anchor}">{in_cell(end)}</text>'
         for end, anchor in ((low, "start"), (high, "end"))
     )
     return (
@@ -153,11 +142,11 @@ _OF_FIT = (
 
 def _fit(table: Mapping[str, Any]) -> str:
     rows = [
-        f"<tr><th>{text(name.replace('_', ' '))}</th><td>{_number(table[name])}</td></tr>"
+        f"<tr><th>{text(name.replace('_', ' '))}</th><td>{in_cell(table[name])}</td></tr>"
         for name in _OF_FIT
         if isinstance(table.get(name), int | float)
     ]
-    return _table(("", "value"), rows)
+    return numbers_table(("", "value"), rows)
 
 
 def _tests(table: Mapping[str, Any]) -> str:
@@ -165,9 +154,9 @@ def _tests(table: Mapping[str, Any]) -> str:
     tests = table["tests"]
     listed = tests.items() if isinstance(tests, Mapping) else ((one["term"], one) for one in tests)
     for name, test in listed:
-        cells = [_number(test.get("chi2")), str(test.get("df", "")), _p(test.get("p"))]
+        cells = [in_cell(test.get("chi2")), str(test.get("df", "")), _p(test.get("p"))]
         rows.append(f"<tr><th>{text(name)}</th>{_cells(cells)}</tr>")
-    return _table(("factor", "chi-squared", "df", "p"), rows)
+    return numbers_table(("factor", "chi-squared", "df", "p"), rows)
 
 
 def _sites(table: Mapping[str, Any]) -> list[str]:
@@ -176,12 +165,12 @@ def _sites(table: Mapping[str, Any]) -> list[str]:
     if not rows:
         return []
     others = heads[1:]
-    shown = {head: _p if head.startswith("p") else _number for head in others}
+    shown = {head: _p if head.startswith("p") else in_cell for head in others}
     lines = [
         f"<tr><th>{text(row['site'])}</th>{_cells([shown[one](row[one]) for one in others])}</tr>"
         for row in rows
     ]
-    parts = ["<h2>Sites</h2>", _table([head.replace("_", " ") for head in heads], lines)]
+    parts = ["<h2>Sites</h2>", numbers_table([head.replace("_", " ") for head in heads], lines)]
     if table.get("heterogeneity"):
         parts.append(
             '<p class="soft">chi2 is the score test that a site shares the pooled model; p '

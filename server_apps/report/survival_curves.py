@@ -7,9 +7,10 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
-from privet.core.format import number, text
+from privet.core.format import text
 
 from .document import document
+from .tables import in_cell, numbers_table
 
 _WIDE, _HIGH, _TICKS = 520, 260, 6
 
@@ -28,15 +29,15 @@ def curves_page(table: Mapping[str, Any]) -> str:
     body += [f'<p class="warn">{text(one)}</p>' for one in table.get("notes", [])]
     body += [_curves(table, names), _at_risk(table, names), _medians(table, names)]
     if len(names) > 1:
-        rows = "".join(
-            f"<tr><th>{label}</th><td>{_number(test['chi2'])}</td><td>{test['df']}</td>"
-            f"<td>{_number(test['p'])}</td></tr>"
+        rows = [
+            f"<tr><th>{label}</th><td>{in_cell(test['chi2'])}</td><td>{test['df']}</td>"
+            f"<td>{in_cell(test['p'])}</td></tr>"
             for label, test in (
                 ("log-rank", table["logrank"]),
                 ("log-rank, stratified by site", table["logrank_by_site"]),
             )
-        )
-        body.append(_table(("test", "chi-squared", "df", "p"), rows))
+        ]
+        body.append(numbers_table(("test", "chi-squared", "df", "p"), rows))
     return document("Survival", "\n".join(body))
 
 
@@ -72,7 +73,7 @@ def _curves(table: Mapping[str, Any], names: list[str]) -> str:
     )
     labels += "".join(
         f'<text x="{_WIDE * tick / last:.0f}" y="{_HIGH + 16}" font-size="11" '
-        f'text-anchor="middle" fill="currentColor">{_number(tick)}</text>'
+        f'text-anchor="middle" fill="currentColor">{in_cell(tick)}</text>'
         for tick in _ticks(last)
     )
     return (
@@ -96,7 +97,7 @@ def _at_risk(table: Mapping[str, Any], names: list[str]) -> str:
             after = [c for t, c in zip(times, counts, strict=True) if t >= tick]
             cells.append(f"<td>{int(after[0]):,}</td>" if after else "<td>0</td>")
         rows.append(f"<tr><th>{text(name)}</th>{''.join(cells)}</tr>")
-    return _table(("at risk", *(_number(tick) for tick in _ticks(last))), "".join(rows))
+    return numbers_table(("at risk", *(in_cell(tick) for tick in _ticks(last))), rows)
 
 
 def _medians(table: Mapping[str, Any], names: list[str]) -> str:
@@ -105,27 +106,15 @@ def _medians(table: Mapping[str, Any], names: list[str]) -> str:
         cells = (
             f"{int(table['group_n'][at]):,}",
             f"{int(table['group_events'][at]):,}",
-            _number(table["median"][at]),
-            " to ".join(_number(end) or "?" for end in table["median_ci95"][at]),
-            _number(table["restricted_mean"][at]),
+            in_cell(table["median"][at]),
+            " to ".join(in_cell(end) or "?" for end in table["median_ci95"][at]),
+            in_cell(table["restricted_mean"][at]),
         )
         shown = "".join(f"<td>{one}</td>" for one in cells)
         rows.append(f"<tr><th>{text(name)}</th>{shown}</tr>")
-    until = _number(table.get("restriction"))
+    until = in_cell(table.get("restriction"))
     heads = ("group", "n", "events", "median", "95 % interval", f"mean until {until}")
-    return _table(heads, "".join(rows))
-
-
-def _table(heads: tuple[str, ...], rows: str) -> str:
-    head = "".join(f"<th>{text(one)}</th>" for one in heads)
-    return (
-        f'<div class="scroll"><table class="numbers"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>"
-    )
-
-
-def _number(value: Any) -> str:
-    return "" if value is None else text(number(value))
+    return numbers_table(heads, rows)
 
 
 _COLUMNS = ("times", "at_risk", "survival", "se")

@@ -521,3 +521,13 @@ def html_table(heads: Sequence[str], rows: Sequence[str], kind: str) -> str:
         f'<div class="scroll"><table class="{kind}"><thead><tr>{head}</tr></thead>\n'
         f"<tbody>\n{body}\n</tbody></table></div>"
     )
+
+
+def numbers_table(heads: Sequence[str], rows: Sequence[str]) -> str:
+    """As `html_table`, of an analysis: heads are texts, some of them names of the sites' data."""
+    return html_table([text(head) for head in heads], rows, "numbers")
+
+
+def in_cell(value: Number | None) -> str:
+    """Return a number as HTML, or nothing for one that there is not."""
+    return "" if value is None else text(fmt.number(value))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,12 +9,13 @@ import numpy as np
 from .frame import AnalysisError, FloatArray
 from .glm_result import site_lines
 from .labelled import frame, series
-from .prediction import REFUSE, labelled, predicted
+from .prediction import REFUSE
+from .regression_result import RegressionResult
 from .survival_curve import NORMAL_QUANTILE
-from .survival_text import aligned, p_text, short, test_text
+from .text_table import aligned, p_text, short, test_text
 
 
-class CoxResult:
+class CoxResult(RegressionResult):
     """The result of a Cox model, with the attributes of lifelines' ``CoxPHFitter``.
 
     Series and frames are pandas' where it is installed, else mappings by term.
@@ -32,12 +32,6 @@ class CoxResult:
     AnalysisError
         If the table has no errors of this kind.
     """
-
-    def __init__(self, table: Mapping[str, Any], cov_type: str = "nonrobust") -> None:
-        if cov_type not in table["se"]:
-            raise AnalysisError(f"cov_type {cov_type!r}: the table has {', '.join(table['se'])}")
-        self.table = table
-        self.cov_type = cov_type
 
     @property
     def params_(self) -> Any:
@@ -113,8 +107,7 @@ class CoxResult:
         AnalysisError
             For a column that is not there, or holds what the model cannot read.
         """
-        found = predicted(self.table, columns, self._covariance, alpha=alpha, unknown=unknown)
-        return labelled(columns, found)
+        return self._predicted(columns, alpha, unknown)
 
     def log_likelihood_ratio_test(self) -> dict[str, float]:
         """Return the test that all coefficients are 0."""
@@ -182,19 +175,6 @@ class CoxResult:
                 numbers = (test["global_chi2"], test["global_df"], test["global_p"])
                 lines.append(test_text(words, *numbers))
         return lines
-
-    @property
-    def _covariance(self) -> FloatArray:
-        robust = self.table["cov_robust"].get(self.cov_type)
-        return np.array(self.table["cov"] if robust is None else robust, float)
-
-    @property
-    def _coef(self) -> FloatArray:
-        return np.array(self.table["coef"], float)
-
-    @property
-    def _errors(self) -> FloatArray:
-        return np.array(self.table["se"][self.cov_type], float)
 
     @property
     def _ends(self) -> tuple[FloatArray, FloatArray]:

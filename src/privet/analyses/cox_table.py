@@ -13,7 +13,7 @@ from .cox_state import TREND, CoxProgress
 from .cox_step import penalised
 from .follow_up import counts_by_column
 from .frame import FloatArray
-from .glm_table import FEW_SITES, wald_test
+from .glm_table import FEW_SITES, finite_or_none, wald_test
 from .site_tests import site_entries, site_notes
 from .survival_curve import NORMAL_QUANTILE
 from .texts import unpacked
@@ -45,10 +45,10 @@ def cox_table(state: CoxProgress, columns: Sequence[str]) -> dict[str, Any]:
         "levels": json.loads(state.levels.tobytes()),
         "short_terms": [short_name(term) for term in terms],
         "coef": coefficients.tolist(),
-        "se": {kind: _numbers(np.sqrt(np.diag(one))) for kind, one in covariances.items()},
+        "se": {kind: finite_or_none(np.sqrt(np.diag(one))) for kind, one in covariances.items()},
         "cov": covariances["nonrobust"].tolist(),
         "cov_robust": {
-            kind: [_numbers(row) for row in one]
+            kind: [finite_or_none(row) for row in one]
             for kind, one in covariances.items()
             if kind != "nonrobust"
         },
@@ -110,8 +110,8 @@ def _normal(coefficients: FloatArray, errors: FloatArray) -> dict[str, Any]:
         "p": (2.0 * norm.sf(np.abs(z))).tolist(),
         "ci95": ends.tolist(),
         "ratio_name": "hazard ratio",
-        "ratio": _numbers(ratio),
-        "ratio_ci95": [_numbers(pair) for pair in ratio_ends],
+        "ratio": finite_or_none(ratio),
+        "ratio_ci95": [finite_or_none(pair) for pair in ratio_ends],
     }
 
 
@@ -204,10 +204,6 @@ def ph_tests(state: CoxProgress) -> dict[str, Any]:
 def _concordance(state: CoxProgress) -> float | None:
     concordant, tied, every = state.pairs
     return float((concordant + tied / 2.0) / every) if every else None
-
-
-def _numbers(values: FloatArray) -> list[float | None]:
-    return [float(value) if np.isfinite(value) else None for value in values]
 
 
 def _few_events(state: CoxProgress) -> list[str]:

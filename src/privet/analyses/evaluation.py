@@ -21,6 +21,7 @@ from .frame import AnalysisError, FloatArray, Frame, Levels
 from .glm import Glm
 from .glm_site import GlmSums
 from .glm_step import CLOSE
+from .sizes import FIRST_UNIT
 
 _MOMENTS, _HISTOGRAM, _SLOPE = range(3)
 _WIDTH = 4.0
@@ -182,7 +183,7 @@ class LinearEvaluation(Analysis[EvaluationProgress]):
             done=False,
             phase=_MOMENTS,
             rounds=0,
-            unit=2.0**20,
+            unit=FIRST_UNIT,
             coefficients=np.array(self.coefficients, float),
             row_count=0.0,
             centre=0.0,

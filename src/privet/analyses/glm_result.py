@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from .frame import AnalysisError, FloatArray
-from .prediction import REFUSE, labelled, predicted
+from .labelled import pandas_or_none, series
+from .prediction import REFUSE
+from .regression_result import RegressionResult
 from .site_tests import hidden_sites, site_rows
-from .survival_text import aligned
-from .text_table import latex_rows, markdown_rows, side_by_side
+from .text_table import aligned, latex_rows, line, markdown_rows, side_by_side
 
 
-class GlmResult:
+class GlmResult(RegressionResult):
     """The result of a generalised linear model, by the names that statsmodels' users know.
 
     Series and frames are pandas' where it is installed, else mappings by term.
@@ -35,10 +36,7 @@ class GlmResult:
     """
 
     def __init__(self, table: Mapping[str, Any], cov_type: str = "nonrobust") -> None:
-        if cov_type not in table["se"]:
-            raise AnalysisError(f"cov_type {cov_type!r}: the table has {', '.join(table['se'])}")
-        self.table = table
-        self.cov_type = cov_type
+        super().__init__(table, cov_type)
         self.model_terms: tuple[str, ...] = tuple(table["terms"])
 
     @property
@@ -84,7 +82,7 @@ class GlmResult:
     def conf_int(self, alpha: float = 0.05) -> Any:
         """Return the intervals of level 1 - alpha: columns 0 and 1, or pairs by term."""
         ends = self._ends(alpha)
-        pandas = _pandas()
+        pandas = pandas_or_none()
         if pandas is None:
             return {name: tuple(pair) for name, pair in zip(self.model_terms, ends, strict=True)}
         return pandas.DataFrame(ends, index=list(self.model_terms), columns=[0, 1])
@@ -92,8 +90,8 @@ class GlmResult:
     def cov_params(self) -> Any:
         """Return the covariance of the coefficients: a frame, or mappings by term."""
         values = self._covariance
-        names, pandas = list(self.model_terms), _pandas()
-        if pandas is None:
+        names, pandas = list(self.model_terms), pandas_or_none()
+        if pandas is None:  # by row, which rounding tells from a column
             rows = values.tolist()
             return {
                 name: dict(zip(names, row, strict=True))
@@ -125,8 +123,7 @@ class GlmResult:
         AnalysisError
             For a column that is not there, or holds what the model cannot read.
         """
-        found = predicted(self.table, columns, self._covariance, alpha=alpha, unknown=unknown)
-        return labelled(columns, found)
+        return self._predicted(columns, alpha, unknown)
 
     def summary(self, alpha: float = 0.05) -> str:
         """Return the table as text of one width, in ASCII but for the names of columns."""
@@ -145,8 +142,8 @@ class GlmResult:
         widths[0] += width - sum(widths) - 12
         lines = ["Generalized linear model, all sites".center(width).rstrip(), "=" * width]
         lines += side_by_side(self._facts(), width)
-        lines += ["=" * width, _line(header, widths), "-" * width]
-        lines += [_line(row, widths) for row in rows]
+        lines += ["=" * width, line(header, widths), "-" * width]
+        lines += [line(row, widths) for row in rows]
         lines.append("=" * width)
         lines += [*self._test_lines(), *site_lines(self.table), *self.table["notes"]]
         return "\n".join(lines) + "\n"
@@ -171,19 +168,6 @@ class GlmResult:
         return text.getvalue()
 
     @property
-    def _coef(self) -> FloatArray:
-        return np.array(self.table["coef"], float)
-
-    @property
-    def _errors(self) -> FloatArray:
-        return np.array(self.table["se"][self.cov_type], float)
-
-    @property
-    def _covariance(self) -> FloatArray:
-        robust = self.table["cov_robust"].get(self.cov_type)
-        return np.array(self.table["cov"] if robust is None else robust, float)
-
-    @property
     def _z(self) -> FloatArray:
         return self._coef / self._errors
 
@@ -203,10 +187,7 @@ class GlmResult:
         return np.stack([self._coef - reach, self._coef + reach], axis=1)
 
     def _series(self, values: FloatArray) -> Any:
-        pandas = _pandas()
-        if pandas is None:
-            return dict(zip(self.model_terms, values.tolist(), strict=True))
-        return pandas.Series(values, index=list(self.model_terms))
+        return series(values.tolist(), self.model_terms)
 
     def _facts(self) -> list[tuple[str, str]]:
         table, pearson = self.table, self.table["pearson_chi2"]
@@ -274,14 +255,6 @@ def site_lines(table: Mapping[str, Any]) -> list[str]:
     return ["", *lines, *([hidden] if hidden else []), ""]
 
 
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    first, *others = (
-        cell.ljust(width) if place == 0 else cell.rjust(width)
-        for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    )
-    return "  ".join([first, *others]).rstrip()
-
-
 def _fixed(value: float, digits: int = 3) -> str:
     """Return a number with so many decimals, or in short where they would hide it."""
     if np.isnan(value):
@@ -307,11 +280,3 @@ def _compared(p: float) -> str:
 
 def _all_digits(value: float) -> str:
     return "" if np.isnan(value) else repr(value)
-
-
-def _pandas() -> Any:
-    try:
-        import pandas
-    except ImportError:
-        return None
-    return pandas

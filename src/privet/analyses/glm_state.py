@@ -13,6 +13,7 @@ from .analysis import Progress
 from .design import Design
 from .formula import read_formula
 from .frame import FloatArray, Levels
+from .sizes import FIRST_UNIT
 
 SIZES, START, EVALUATE, MEAT, FIRTH = range(5)
 """What a round asks for: units, a first estimate, sums at coefficients, these with those of robust
@@ -130,7 +131,7 @@ def fresh(levels: Levels, width: int, columns: int) -> GlmProgress:
         phase=SIZES,
         rounds=0,
         levels=packed(levels),
-        unit=2.0**20,
+        unit=FIRST_UNIT,
         level=1.0,
         heaviness=1.0,
         spread=1.0,

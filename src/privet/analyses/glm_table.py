@@ -61,7 +61,7 @@ def glm_table(
         "terms": list(design.names),
         "levels": {name: list(levels) for name, levels in design.levels.items()},
         "coef": coef.tolist(),
-        "se": {kind: _or_none(np.sqrt(np.diag(of_kind))) for kind, of_kind in se.items()},
+        "se": {kind: finite_or_none(np.sqrt(np.diag(of_kind))) for kind, of_kind in se.items()},
         "cov": nonrobust.tolist(),
         "cov_robust": {
             kind: _square(of_kind) for kind, of_kind in se.items() if kind != "nonrobust"
@@ -160,8 +160,8 @@ def _normal(coef: FloatArray, error: FloatArray, ratio: str) -> dict[str, Any]:
             exponents = np.exp(coef), np.exp(ends)
         found |= {
             "ratio_name": ratio,
-            "ratio": _or_none(exponents[0]),
-            "ratio_ci95": [_or_none(pair) for pair in exponents[1]],
+            "ratio": finite_or_none(exponents[0]),
+            "ratio_ci95": [finite_or_none(pair) for pair in exponents[1]],
         }
     return found
 
@@ -232,12 +232,13 @@ def _notes(state: GlmProgress, design: Design, columns: Sequence[str]) -> list[s
     return notes
 
 
-def _or_none(values: FloatArray) -> list[float | None]:
+def finite_or_none(values: FloatArray) -> list[float | None]:
+    """Return numbers as JSON has them: None for one that is not finite."""
     return [float(value) if np.isfinite(value) else None for value in values]
 
 
 def _square(values: FloatArray) -> list[list[float | None]]:
-    return [_or_none(row) for row in values]
+    return [finite_or_none(row) for row in values]
 
 
 def _whole(value: float) -> float | int:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .labelled import frame, series
-from .survival_text import aligned, short, test_text
+from .text_table import aligned, short, test_text
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 def series(values: Sequence[float], names: Sequence[Hashable], name: str = "") -> Any:
     """Return a series of values by name, or a mapping."""
-    pandas = _pandas()
+    pandas = pandas_or_none()
     if pandas is None:
         return dict(zip(names, values, strict=True))
     return pandas.Series(list(values), index=list(names), name=name or None, dtype=float)
@@ -16,7 +16,7 @@ def series(values: Sequence[float], names: Sequence[Hashable], name: str = "") -
 
 def frame(columns: Mapping[str, Sequence[Any]], names: Sequence[Hashable]) -> Any:
     """Return a frame of columns with rows by name, or a mapping of mappings by column."""
-    pandas = _pandas()
+    pandas = pandas_or_none()
     if pandas is None:
         return {column: dict(zip(names, values, strict=True)) for column, values in columns.items()}
     return pandas.DataFrame(
@@ -24,7 +24,8 @@ def frame(columns: Mapping[str, Sequence[Any]], names: Sequence[Hashable]) -> An
     )
 
 
-def _pandas() -> Any:
+def pandas_or_none() -> Any:
+    """Return pandas where it is installed, else None."""
     try:
         import pandas
     except ImportError:

@@ -18,7 +18,7 @@ import numpy as np
 from .cox import CoxAnalysis
 from .design import Design, complete_cases, numbers_of
 from .family import FAMILIES
-from .formula import Piece, read_formula
+from .formula import Formula, Piece, read_formula
 from .frame import AnalysisError, Factor, FloatArray, Frame, Levels
 from .labelled import frame as labelled_frame
 
@@ -91,27 +91,32 @@ def predicted(
 
 def columns_of(table: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the columns that predictions by a table need, each once."""
-    outcome, offset = _outcome(table), _offset(table)
-    terms = _design(table).formula.columns
-    names = (*(name for name in terms if name != outcome), *(piece.column for piece in offset))
-    return tuple(dict.fromkeys(names))
+    return _columns_read(_design(table).formula, _offset(table))
+
+
+def _columns_read(formula: Formula, offset: Sequence[Piece]) -> tuple[str, ...]:
+    """Return the columns of terms and offset; new rows need not have the outcome's."""
+    outcome = formula.outcome.column
+    names = (name for name in formula.columns if name != outcome)
+    return tuple(dict.fromkeys((*names, *(piece.column for piece in offset))))
 
 
 def _design_of(
     table: Mapping[str, Any], rows: Frame, unknown: str
 ) -> tuple[FloatArray, FloatArray, Any]:
     """Return the matrix and the offset of the complete rows, and which those are (n,)."""
-    names, design = columns_of(table), _design(table)
+    design, offset = _design(table), _offset(table)
+    names = _columns_read(design.formula, offset)
     if missing := [name for name in names if name not in rows]:
         listed = ", ".join(missing[:_SHOWN])
         raise AnalysisError(f"no column {listed}{_of(rows)}, which the model reads")
     rows = _coded(rows, names, design.levels, unknown)
     complete, _ = complete_cases(rows, names)
     used = rows.taken(complete)
-    matrix, offset = design.matrix(used), np.zeros(used.rows)
-    for piece in _offset(table):
-        offset = offset + numbers_of(piece, used)[0]
-    return (matrix[:, 1:] if table["kind"] != "glm" else matrix), offset, complete
+    matrix, added = design.matrix(used), np.zeros(used.rows)
+    for piece in offset:
+        added = added + numbers_of(piece, used)[0]
+    return (matrix[:, 1:] if table["kind"] != "glm" else matrix), added, complete
 
 
 def _design(table: Mapping[str, Any]) -> Design:
@@ -120,11 +125,6 @@ def _design(table: Mapping[str, Any]) -> Design:
         return Design.of(read_formula(table["formula"]), table["levels"])
     model = CoxAnalysis(table["time"], table["event"], formula=table["formula"])
     return model.design(table["levels"])
-
-
-def _outcome(table: Mapping[str, Any]) -> str:
-    """Return the column of the outcome, which new rows need not have."""
-    return _design(table).formula.outcome.column
 
 
 def _offset(table: Mapping[str, Any]) -> list[Piece]:

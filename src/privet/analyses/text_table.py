@@ -1,8 +1,10 @@
-"""Rows of texts as Markdown, LaTeX and columns of one width."""
+"""Numbers of results as texts, and rows of texts as Markdown, LaTeX and columns of one width."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+import numpy as np
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -13,6 +15,39 @@ _LATEX = {
     **{mark: "\\" + mark for mark in "&%$#_{}"},
 }
 _MARKDOWN = {mark: "\\" + mark for mark in "\\|*_`[]<>"}
+
+
+def short(value: float) -> str:
+    """Return a number in four digits; "-" for one that is not reached or does not exist."""
+    return f"{value:.4g}" if np.isfinite(value) else "-"
+
+
+def p_text(p: float) -> str:
+    """Return a p-value in three decimals, or that it is below."""
+    if not np.isfinite(p):
+        return "-"
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def test_text(words: str, chi2: float, df: int, p: float) -> str:
+    """Return a test's line."""
+    compared = "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+    return f"{words}: chi2({df}) = {short(chi2)}, {compared}"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return lines of columns of one width: the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [line(row, widths) for row in rows]
+
+
+def line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """Return a row's line: the first cell to the left, the others to the right."""
+    first, *others = (
+        cell.ljust(width) if place == 0 else cell.rjust(width)
+        for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    )
+    return "  ".join([first, *others]).rstrip()
 
 
 def markdown_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

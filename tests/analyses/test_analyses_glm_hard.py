@@ -332,7 +332,7 @@ def test_sums_that_lack_a_site_are_asked_for_again() -> None:
     columns = patients(200)
     glm = Glm(formula="died ~ age + smoker")
     frames = dealt(columns, columns["site"])
-    levels = agreed(glm, frames)
+    levels = agreed(glm, frames.values())
     sites = [glm.sums(frame, levels) for frame in frames.values()]
 
     def totals(state: Any, asked: list[Any]) -> dict[str, Any]:

@@ -103,7 +103,7 @@ def test_penalised_likelihoods_are_compared_with_the_larger_penalty() -> None:
 def site_tests(glm: Glm, columns: dict[str, Any]) -> dict[str, dict[str, float]]:
     frames = dealt(columns, columns["site"])
     point = site_point(play(glm, frames), glm.family)
-    levels = agreed(glm, frames)
+    levels = agreed(glm, frames.values())
     return {name: site_test(glm.sums(frame, levels), point) for name, frame in frames.items()}
 
 

@@ -12,8 +12,8 @@ from privet.analyses.cox import CoxAnalysis
 from privet.analyses.frame import AnalysisError
 from privet.analyses.kaplan_meier import KaplanMeierAnalysis
 from privet.analyses.pooled_cox import PooledCox
+from support.analysis_sites import TABLES, federate, frames_by, table_columns
 from support.cox_by_definition import ByDefinition
-from support.fake_sites import INFERENCE, dealt, federate, table_columns
 
 TIMES = {"time_column": "days", "event_column": "died"}
 
@@ -25,8 +25,8 @@ def in_order(table, terms, values):
 @pytest.mark.parametrize("rounded", [False, True])
 @pytest.mark.parametrize("ties", ["efron", "breslow"])
 def test_the_worked_table_has_the_pooled_estimates(ties, rounded):
-    worked = json.loads((INFERENCE / "cox-1.json").read_text())
-    sites = dealt(table_columns(INFERENCE / "cox-1.csv"))
+    worked = json.loads((TABLES / "cox-1.json").read_text())
+    sites = frames_by(table_columns(TABLES / "cox-1.csv"))
     analysis = CoxAnalysis(**TIMES, formula="age + bmi + crp + sex + smoker", ties=ties)
     outcome = federate(analysis, sites, rounded=rounded)
     table, right = outcome.table, worked[ties]
@@ -97,7 +97,7 @@ def test_ties_entries_weights_and_strata_are_those_of_loops(seed, ties):
         formula="arm + x + z",
         ties=ties,
     )
-    table = federate(analysis, dealt(columns), rounded=True).table
+    table = federate(analysis, frames_by(columns), rounded=True).table
     pooled = by_definition(columns, ties)
     b = pooled.fit()
     inverse = np.linalg.inv(pooled.information(b))
@@ -136,7 +136,7 @@ def test_firth_is_the_maximum_of_the_penalised_likelihood(ties):
     analysis = CoxAnalysis(
         **TIMES, entry_column="came", formula="arm + x + z", ties=ties, firth=True
     )
-    outcome = federate(analysis, dealt(columns), rounded=True, most=60)
+    outcome = federate(analysis, frames_by(columns), rounded=True, most=60)
     pooled = by_definition(columns, ties, weights=False, ward=False)
     b = np.array(outcome.table["coef"])
     se = np.sqrt(np.diag(np.linalg.inv(pooled.information(b))))
@@ -154,7 +154,7 @@ def test_firth_is_the_maximum_of_the_penalised_likelihood(ties):
     with pytest.raises(AnalysisError, match=r"without end along 'arm\[T\.c\]'.*firth"):
         federate(
             CoxAnalysis(**TIMES, entry_column="came", formula="arm + x + z", ties=ties),
-            dealt(columns),
+            frames_by(columns),
         )
 
 
@@ -163,10 +163,10 @@ def test_units_of_columns_times_and_weights_do_not_matter(scale):
     columns = random_rows(1)
     columns["heavy"] = np.ones(90)
     sites = {"weight_column": "heavy", "formula": "arm + x"}
-    plain = federate(CoxAnalysis(**TIMES, **sites), dealt(columns), rounded=True).table
+    plain = federate(CoxAnalysis(**TIMES, **sites), frames_by(columns), rounded=True).table
     moved = {**columns, "x": columns["x"] * scale, "days": columns["days"] * scale}
     moved["heavy"] = columns["heavy"] * scale
-    table = federate(CoxAnalysis(**TIMES, **sites), dealt(moved), rounded=True).table
+    table = federate(CoxAnalysis(**TIMES, **sites), frames_by(moved), rounded=True).table
     units = np.array([1.0, 1.0, scale])
     assert np.array(table["coef"]) * units == pytest.approx(plain["coef"], rel=1e-8)
     assert np.array(table["se"]["robust"]) * units == pytest.approx(plain["se"]["robust"], rel=1e-7)
@@ -180,9 +180,9 @@ def test_columns_that_are_nearly_sums_of_others_keep_their_digits():
     columns = random_rows(2, 200)
     columns["year"] = 2000.0 + 5.0 * columns["x"]
     analysis = CoxAnalysis(**TIMES, formula="year + I(year ** 2)")
-    table = federate(analysis, dealt(columns), rounded=True).table
+    table = federate(analysis, frames_by(columns), rounded=True).table
     centred = {**columns, "u": columns["year"] - 2000.0}
-    plain = federate(CoxAnalysis(**TIMES, formula="u + I(u ** 2)"), dealt(centred)).table
+    plain = federate(CoxAnalysis(**TIMES, formula="u + I(u ** 2)"), frames_by(centred)).table
     assert table["coef"][1] == pytest.approx(
         plain["coef"][1], abs=1e-8 * plain["se"]["nonrobust"][1]
     )
@@ -195,8 +195,8 @@ def test_columns_that_are_nearly_sums_of_others_keep_their_digits():
 def test_a_column_that_is_nearly_another_costs_a_round_and_no_digits(apart):
     columns = random_rows(2, 200)
     columns["near"] = columns["x"] + apart * columns["heavy"]
-    near = federate(CoxAnalysis(**TIMES, formula="x + near"), dealt(columns), rounded=True)
-    plain = federate(CoxAnalysis(**TIMES, formula="x + heavy"), dealt(columns))
+    near = federate(CoxAnalysis(**TIMES, formula="x + near"), frames_by(columns), rounded=True)
+    plain = federate(CoxAnalysis(**TIMES, formula="x + heavy"), frames_by(columns))
     table, right = near.table, plain.table
     # x a + (x + e h) b = x (a + b) + h (e b)
     ours = [sum(table["coef"]), apart * table["coef"][1]]
@@ -214,7 +214,7 @@ def test_a_site_without_events_one_of_one_row_and_an_empty_one_are_right():
     columns["died"][columns["site"] == "v"] = False
     lone = np.flatnonzero(columns["site"] == "w")[1:]
     columns = {name: np.delete(cells, lone) for name, cells in columns.items()}
-    frames = dealt(columns)
+    frames = frames_by(columns)
     frames.append(frames[0].taken(np.zeros(frames[0].rows, bool)))
     table = federate(CoxAnalysis(**TIMES, formula="arm + x + z"), frames, rounded=True).table
     pooled = by_definition(columns, "efron", entry=False, weights=False, ward=False)
@@ -228,7 +228,7 @@ def test_a_site_without_events_one_of_one_row_and_an_empty_one_are_right():
 def test_a_column_that_varies_at_one_site_has_no_error_clustered_by_site():
     columns = random_rows(10)
     columns["x"][columns["site"] != "u"] = 5.0
-    table = federate(CoxAnalysis(**TIMES, formula="x + heavy"), dealt(columns)).table
+    table = federate(CoxAnalysis(**TIMES, formula="x + heavy"), frames_by(columns)).table
     assert table["se"]["cluster"][0] is None
     assert table["se"]["cluster"][1] > 0
     assert "no errors clustered by site: x" in table["notes"][1]
@@ -242,7 +242,7 @@ def test_without_a_formula_every_other_column_is_a_term():
     written = analysis.over(tuple(columns))
     assert written.formula == "x + z + arm"
     assert written.columns == ("days", "died", "came", "heavy", "ward", "x", "z", "arm")
-    frame = dealt(columns)[0]
+    frame = frames_by(columns)[0]
     assert analysis.factors(frame) == ("died", "arm")
     assert analysis.over(frame.names).over(["x"]) == analysis.over(frame.names)
 
@@ -258,12 +258,12 @@ def test_an_outcome_may_be_written_if_it_is_the_event():
 
 def test_missing_values_and_weights_of_0_are_left_out_and_counted():
     columns = random_rows(7)
-    whole = dealt(columns)
+    whole = frames_by(columns)
     columns = {name: list(cells) for name, cells in columns.items()}
     columns["x"][0] = None
     columns["heavy"][1] = 0.0
     settings = {**TIMES, "weight_column": "heavy", "formula": "x"}
-    table = federate(CoxAnalysis(**settings), dealt(columns)).table
+    table = federate(CoxAnalysis(**settings), frames_by(columns)).table
     assert table["left_out"] == {"": 2, "days": 0, "died": 0, "heavy": 1, "x": 1}
     assert table["n"] == federate(CoxAnalysis(**settings), whole).table["n"] - 2
 
@@ -285,7 +285,7 @@ def test_what_has_no_estimate_is_one_line_that_names_the_column(change, formula,
     columns = random_rows(8)
     columns |= {"copy": 3.0 * columns["x"] - 7.0, **change}
     with pytest.raises(AnalysisError, match=words) as caught:
-        federate(CoxAnalysis(**TIMES, formula=formula), dealt(columns))
+        federate(CoxAnalysis(**TIMES, formula=formula), frames_by(columns))
     assert "\n" not in str(caught.value)
 
 
@@ -294,16 +294,16 @@ def test_a_column_that_varies_only_where_nobody_dies_is_named():
     columns["died"][columns["site"] == "u"] = False
     columns["x"][columns["site"] != "u"] = 0.0
     with pytest.raises(AnalysisError, match="'x' does not vary among those at risk"):
-        federate(CoxAnalysis(**TIMES, formula="x + arm"), dealt(columns))
+        federate(CoxAnalysis(**TIMES, formula="x + arm"), frames_by(columns))
 
 
 def test_few_sites_and_few_events_are_said():
     columns = random_rows(3)
-    notes = federate(CoxAnalysis(**TIMES, formula="x + ward"), dealt(columns)).table["notes"]
+    notes = federate(CoxAnalysis(**TIMES, formula="x + ward"), frames_by(columns)).table["notes"]
     assert len(notes) == 1
     assert "clustered by 3 sites" in notes[0]
     columns["died"][20:] = False
-    notes = federate(CoxAnalysis(**TIMES, formula="x + heavy"), dealt(columns)).table["notes"]
+    notes = federate(CoxAnalysis(**TIMES, formula="x + heavy"), frames_by(columns)).table["notes"]
     assert "events for 2 columns" in notes[1]
 
 
@@ -320,7 +320,7 @@ def test_a_small_table_has_the_estimate_of_loops_or_one_line(rows, ties):
     analysis = CoxAnalysis(**TIMES, entry_column="came", formula="x", ties=ties)
     pooled = ByDefinition(np.array(x)[:, None], days, died, entry=came, strata=site, ties=ties)
     try:
-        table = federate(analysis, dealt(columns), rounded=True).table
+        table = federate(analysis, frames_by(columns), rounded=True).table
     except AnalysisError:
         table = None
     flat = not any(died) or pooled.information(np.zeros(1))[0, 0] < 1e-9
@@ -367,9 +367,9 @@ def test_two_columns_have_an_estimate_unless_the_likelihood_rises_along_one(rows
     analysis = CoxAnalysis(**TIMES, entry_column="came", formula="x + z", ties=ties)
     if rises_without_end(both, days, died, came, site):
         with pytest.raises(AnalysisError, match="rises without end"):
-            federate(analysis, dealt(columns), rounded=True)
+            federate(analysis, frames_by(columns), rounded=True)
         return
-    b = np.array(federate(analysis, dealt(columns), rounded=True).table["coef"])
+    b = np.array(federate(analysis, frames_by(columns), rounded=True).table["coef"])
     score = pooled.score(b)
     assert score @ np.linalg.solve(pooled.information(b), score) < 1e-14
 
@@ -385,7 +385,7 @@ def test_two_columns_have_an_estimate_unless_the_likelihood_rises_along_one(rows
     ids=lambda analysis: f"{analysis.name}{' firth' * getattr(analysis, 'firth', False)}",
 )
 def test_sums_that_lack_a_site_are_asked_for_again(analysis):
-    frames = dealt(random_rows(11))
+    frames = frames_by(random_rows(11))
     whole = federate(analysis, frames)
     away = federate(analysis, frames, away={3: 1, 5: 0} if whole.rounds > 2 else {2: 2})
     assert away.rounds == whole.rounds + (2 if whole.rounds > 2 else 1)

@@ -11,7 +11,7 @@ from privet.analyses.follow_up import FollowUp
 from privet.analyses.frame import AnalysisError, Frame
 from privet.analyses.grid import GridTimes, merged_intervals
 from privet.analyses.kaplan_meier import KaplanMeierAnalysis
-from support.fake_sites import INFERENCE, dealt, federate, table_columns
+from support.analysis_sites import TABLES, federate, frames_by, table_columns
 
 TIMES = {"time_column": "days", "event_column": "died"}
 
@@ -23,8 +23,8 @@ def survival_at(table, time, curve=0):
 
 @pytest.mark.parametrize("rounded", [False, True])
 def test_the_worked_table_has_the_pooled_curve_and_log_rank(rounded):
-    worked = json.loads((INFERENCE / "cox-1.json").read_text())
-    sites = dealt(table_columns(INFERENCE / "cox-1.csv"))
+    worked = json.loads((TABLES / "cox-1.json").read_text())
+    sites = frames_by(table_columns(TABLES / "cox-1.csv"))
     outcome = federate(KaplanMeierAnalysis(**TIMES, group_column="sex"), sites, rounded=rounded)
     table = outcome.table
     assert outcome.rounds == 2
@@ -45,7 +45,7 @@ def test_intervals_and_restricted_means_are_those_of_lifelines():
     # median_survival_times(k.confidence_interval_); restricted_mean_survival_time(k, 2335.0)
     table = federate(
         KaplanMeierAnalysis(**TIMES, group_column="sex"),
-        dealt(table_columns(INFERENCE / "cox-1.csv")),
+        frames_by(table_columns(TABLES / "cox-1.csv")),
     ).table
     place = np.searchsorted(table["times"][1], 500.0, side="right") - 1
     assert table["ci95"][1][place] == pytest.approx(

@@ -9,8 +9,8 @@ from privet.analyses.cox_state import EVALUATE
 from privet.analyses.frame import AnalysisError
 from privet.analyses.pooled_cox import PooledCox
 from privet.analyses.pooled_cox_sums import traffic
+from support.analysis_sites import TABLES, federate, frames_by, table_columns
 from support.cox_by_definition import ByDefinition
-from support.fake_sites import INFERENCE, dealt, federate, table_columns
 
 TIMES = {"time_column": "days", "event_column": "died"}
 
@@ -40,7 +40,7 @@ def test_the_estimates_and_errors_are_those_of_the_pooled_rows(seed, ties, round
     analysis = PooledCox(
         **TIMES, entry_column="came", weight_column="heavy", formula="C(site) + x + year", ties=ties
     )
-    outcome = federate(analysis, dealt(columns), rounded=rounded)
+    outcome = federate(analysis, frames_by(columns), rounded=rounded)
     table = outcome.table
     site = columns["site"]
     x = np.column_stack([site == "v", site == "w", columns["x"], columns["year"] - 2000.0])
@@ -98,7 +98,7 @@ def test_the_worked_table_without_strata_is_that_of_lifelines():
     # lifelines 0.30.3, X = pandas.get_dummies(d.drop(columns="site"), columns=["sex", "smoker"],
     # drop_first=True, dtype=float): CoxPHFitter().fit(X, "days", "died",
     # fit_options={"precision": 1e-13}).params_, .standard_errors_, .log_likelihood_
-    sites = dealt(table_columns(INFERENCE / "cox-1.csv"))
+    sites = frames_by(table_columns(TABLES / "cox-1.csv"))
     analysis = PooledCox(**TIMES, formula="age + bmi + crp + sex + smoker")
     table = federate(analysis, sites, rounded=True).table
     order = [table["short_terms"].index(name) for name in NAMES]
@@ -112,11 +112,11 @@ def test_times_off_the_grid_are_moved_and_counted():
     columns = rows_of_sites(3)
     moved = {**columns, "days": columns["days"] - 0.5}
     analysis = PooledCox(**TIMES, formula="x")
-    plain = federate(analysis, dealt(columns)).table
-    table = federate(analysis, dealt(moved)).table
+    plain = federate(analysis, frames_by(columns)).table
+    table = federate(analysis, frames_by(moved)).table
     assert table["coef"] == pytest.approx(plain["coef"], rel=1e-12)
     assert "90 rows have times that are not on the grid" in table["notes"][-1]
-    half = federate(PooledCox(**TIMES, formula="x", time_unit=0.5), dealt(moved)).table
+    half = federate(PooledCox(**TIMES, formula="x", time_unit=0.5), frames_by(moved)).table
     assert half["notes"] == plain["notes"]
 
 
@@ -136,14 +136,14 @@ def test_what_has_no_estimate_is_one_line(change, formula, words):
     if "copy" in change:
         columns["copy"] = 3.0 * columns["x"] - 7.0
     with pytest.raises(AnalysisError, match=words):
-        federate(PooledCox(**TIMES, formula=formula), dealt(columns))
+        federate(PooledCox(**TIMES, formula=formula), frames_by(columns))
 
 
 def test_what_a_site_sends_is_said_before_it_is_sent():
     # 2 of: 1, 10 columns and 55 products at 1000 times; 10 columns of the dead, a count of rows.
     assert traffic(1000, 10, efron=True) == 8 * (2 * 66 * 1000 + 10 + 1)
     columns = rows_of_sites(5)
-    outcome = federate(PooledCox(**TIMES, formula="x + year"), dealt(columns))
+    outcome = federate(PooledCox(**TIMES, formula="x + year"), frames_by(columns))
     state = outcome.state
     asking = replace(state, phase=EVALUATE)
     shapes = PooledCox(**TIMES, formula="x + year").shapes(asking)

@@ -11,14 +11,14 @@ from privet.analyses.cox_result import CoxResult
 from privet.analyses.frame import AnalysisError
 from privet.analyses.kaplan_meier import KaplanMeierAnalysis
 from privet.analyses.kaplan_meier_result import KaplanMeierResult
-from support.fake_sites import INFERENCE, dealt, federate, table_columns
+from support.analysis_sites import TABLES, federate, frames_by, table_columns
 
 TIMES = {"time_column": "days", "event_column": "died"}
 
 
 @pytest.fixture(scope="module")
 def sites():
-    return dealt(table_columns(INFERENCE / "cox-1.csv"))
+    return frames_by(table_columns(TABLES / "cox-1.csv"))
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -11,49 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from support.paths import ROOT
+from support.analysis_sites import PATIENTS, TABLES, own_tables
 from support.pooled import pooled
 from support.processes import Deployment
 from support.tls import make_certificates
 
 pytestmark = [pytest.mark.deployment, pytest.mark.slow]
 
-WORKED = ROOT / "tests" / "data" / "inference"
-SCHEMA = """
-[columns]
-age = [0, 120]
-bmi = [5, 100]
-crp = [0, 1000]
-sex = ["F", "M"]
-smoker = ["current", "former", "never"]
-days = [0, 3000]
-died = [0, 1]
-"""
-
-
-def dealt(folder: Path, name: str) -> list[dict[str, Any]]:
-    """Write the rows of each site of a worked table to a file of its own; return node configs."""
-    with (WORKED / f"{name}.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    (folder / "schema.toml").write_text(SCHEMA)
-    nodes = []
-    for number, site in enumerate(sorted({row["site"] for row in rows})):
-        path = folder / f"{site}.csv"
-        own = [{k: v for k, v in row.items() if k != "site"} for row in rows if row["site"] == site]
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, own[0].keys())
-            writer.writeheader()
-            writer.writerows(own)
-        nodes.append(
-            {
-                "partition-id": number,
-                "agent": site,
-                "dataset": "csv",
-                "data-path": str(path),
-                "schema": str(folder / "schema.toml"),
-            }
-        )
-    return nodes
+SCHEMA = PATIENTS + "days = [0, 3000]\n"
 
 
 def test_deployed_analyses_are_those_of_the_pooled_rows(tmp_path: Path) -> None:
@@ -68,7 +32,7 @@ def test_deployed_analyses_are_those_of_the_pooled_rows(tmp_path: Path) -> None:
     glm = {"algorithm": "glm", "formula": "died ~ age + sex + bmi + crp + smoker"}
     with Deployment(tmp_path, certificates) as deployment:
         deployment.start_superlink()
-        for site in dealt(tmp_path, "cox-1"):
+        for site in own_tables(tmp_path, schema=SCHEMA, name="cox-1"):
             name = str(site["agent"])
             deployment.start_node(name, site, key=deployment.register(name))
         deployment.wait_for_nodes()
@@ -87,8 +51,8 @@ def test_deployed_analyses_are_those_of_the_pooled_rows(tmp_path: Path) -> None:
         times = {"time_column": "days", "event_column": "died"}
         cox = table(algorithm="cox", formula="age + bmi + crp + sex + smoker", **times)
         described = table(algorithm="describe")
-    known = json.loads((WORKED / "cox-1.json").read_text())
-    coef, errors = _logistic(WORKED / "cox-1.csv")
+    known = json.loads((TABLES / "cox-1.json").read_text())
+    coef, errors = _logistic(TABLES / "cox-1.csv")
     for found in (clear, masked):
         places = [found["terms"].index(term) for term in TERMS]
         near = 1e-8 * np.maximum(abs(coef), errors)
@@ -99,7 +63,7 @@ def test_deployed_analyses_are_those_of_the_pooled_rows(tmp_path: Path) -> None:
     names = [cox["short_terms"].index(term) for term in known["terms"]]
     near = 1e-8 * np.maximum(np.abs(efron["coef"]), efron["se"])
     assert (abs(np.array(cox["coef"])[names] - efron["coef"]) <= near).all()
-    rows = pd.read_csv(WORKED / "cox-1.csv")
+    rows = pd.read_csv(TABLES / "cox-1.csv")
     assert described["rows"] == len(rows)
     age = described["columns"]["age"]
     assert age["mean"] == pytest.approx(rows["age"].mean(), rel=1e-12)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +20,11 @@ from privet.server_apps.analysis import execute_analysis
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import configured_app, run_inline
 from privet.wire import ENROL
+from support.analysis_sites import PATIENTS, TABLES, own_tables
 from support.told import refused
 
-WORKED = Path(__file__).parents[1] / "data" / "inference"
 SITES = ("hill", "north", "south", "west")
-SCHEMA = """
-[columns]
-age = [0, 120]
-bmi = [5, 100]
-crp = [0, 1000]
-sex = ["F", "M"]
-smoker = ["current", "former", "never"]
-died = [0, 1]
-"""
-BINOMIAL = json.loads((WORKED / "glm-binomial-1.json").read_text())
+BINOMIAL = json.loads((TABLES / "glm-binomial-1.json").read_text())
 KINDS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "describe": ("glm-binomial-1", {"by": "sex"}),
     "glm": ("glm-binomial-1", {"formula": BINOMIAL["formula"], "family": "binomial"}),
@@ -50,7 +40,7 @@ def config(folder: Path, kind: str, **more: Any) -> dict[str, Any]:
     table, keys = KINDS[kind]
     return {
         "algorithm": kind,
-        "data-path": str(WORKED / f"{table}.csv"),
+        "data-path": str(TABLES / f"{table}.csv"),
         "id-column": "site",
         "output-dir": str(folder / "runs"),
         **keys,
@@ -106,7 +96,7 @@ def test_secure_sums_agree_with_those_in_the_clear(tmp_path: Path, kind: str) ->
 
 def test_a_described_table_is_that_of_pandas(tmp_path: Path) -> None:
     table = run_inline(config(tmp_path, "describe"), "run").result.table  # type: ignore[attr-defined]
-    pooled = pd.read_csv(WORKED / "glm-binomial-1.csv")
+    pooled = pd.read_csv(TABLES / "glm-binomial-1.csv")
     assert table["rows"] == len(pooled)
     for name in ("age", "bmi", "crp"):
         found = table["columns"][name]
@@ -122,32 +112,6 @@ def test_a_described_table_is_that_of_pandas(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------ tables of nodes' own
-
-
-def own_tables(
-    folder: Path,
-    change: Callable[[str, list[dict[str, str]]], list[dict[str, str]]] = lambda site, rows: rows,
-    schema: str = SCHEMA,
-    **keys: Any,
-) -> list[dict[str, Any]]:
-    """Write each site's rows of the worked table to a file of its own; return node configs."""
-    with (WORKED / "glm-binomial-1.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    if schema:
-        (folder / "schema.toml").write_text(schema)
-    nodes = []
-    for number, site in enumerate(SITES):
-        own = [{k: v for k, v in row.items() if k != "site"} for row in rows if row["site"] == site]
-        own = change(site, own)
-        with (folder / f"{site}.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, own[0].keys())
-            writer.writeheader()
-            writer.writerows(own)
-        node: dict[str, Any] = {"partition-id": number, "agent": site, "dataset": "csv"}
-        node |= {"data-path": str(folder / f"{site}.csv")}
-        node |= {"schema": str(folder / "schema.toml")} if schema else {}
-        nodes.append({**node, **{k.replace("_", "-"): v for k, v in keys.items()}})
-    return nodes
 
 
 class Away(InlineGrid):
@@ -268,7 +232,7 @@ def test_texts_without_a_schema_are_refused_with_the_line_that_makes_one(tmp_pat
 
 def test_a_node_with_other_categories_is_turned_away_by_name(tmp_path: Path) -> None:
     nodes = own_tables(tmp_path)
-    other = SCHEMA.replace('["F", "M"]', '["F", "M", "X"]')
+    other = PATIENTS.replace('["F", "M"]', '["F", "M", "X"]')
     (tmp_path / "other.toml").write_text(other)
     nodes[3]["schema"] = str(tmp_path / "other.toml")
     with pytest.raises(Exception, match=r"west|sex"):
@@ -317,7 +281,7 @@ def test_a_noised_description_is_charged_under_the_nodes_budget(tmp_path: Path) 
         assert 0.9 <= LedgerFile(tmp_path / f"{site}.ledger").spent(1e-5).epsilon <= 1.0
     lines = (tmp_path / "hill.ledger").read_text()
     assert "noised sums of a description" in lines
-    pooled = pd.read_csv(WORKED / "glm-binomial-1.csv")
+    pooled = pd.read_csv(TABLES / "glm-binomial-1.csv")
     error = 6 * table["count_error"]
     assert abs(table["columns"]["sex"]["categories"]["F"] - (pooled["sex"] == "F").sum()) < error
     with refused(Told.BUDGET, "max-epsilon"):

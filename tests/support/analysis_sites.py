@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,13 +15,24 @@ from privet.analyses.frame import Frame
 
 TABLES = Path(__file__).parents[1] / "data" / "inference"
 
+PATIENTS = """
+[columns]
+age = [0, 120]
+bmi = [5, 100]
+crp = [0, 1000]
+sex = ["F", "M"]
+smoker = ["current", "former", "never"]
+died = [0, 1]
+"""
+"""A schema of the worked tables' columns, but for times."""
+
 GRID = 2.0**-40
 LARGEST = 2.0**20
 
 
-def table_of(name: str) -> dict[str, list[Any]]:
-    """Return the columns of a worked table: numbers where all values are."""
-    with (TABLES / name).open() as file:
+def table_columns(path: Path) -> dict[str, list[Any]]:
+    """Return the columns of a CSV file: numbers where all values are, texts otherwise."""
+    with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     columns: dict[str, list[Any]] = {}
     for column in rows[0]:
@@ -30,6 +42,11 @@ def table_of(name: str) -> dict[str, list[Any]]:
         except ValueError:
             columns[column] = list(texts)
     return columns
+
+
+def table_of(name: str) -> dict[str, list[Any]]:
+    """Return the columns of a worked table."""
+    return table_columns(TABLES / name)
 
 
 def dealt(columns: Mapping[str, Sequence[Any]], sites: Sequence[Any]) -> dict[str, Frame]:
@@ -47,41 +64,106 @@ def dealt(columns: Mapping[str, Sequence[Any]], sites: Sequence[Any]) -> dict[st
     }
 
 
-def agreed(analysis: Analysis[Any], frames: Mapping[str, Frame]) -> dict[str, list[str]]:
-    """Return the categories of all sites, sorted."""
+def own_tables(
+    folder: Path,
+    change: Callable[[str, list[dict[str, str]]], list[dict[str, str]]] = lambda site, rows: rows,
+    schema: str = PATIENTS,
+    name: str = "glm-binomial-1",
+    **keys: Any,
+) -> list[dict[str, Any]]:
+    """Write each site's rows of a worked table to a file of its own; return node configs."""
+    with (TABLES / f"{name}.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    if schema:
+        (folder / "schema.toml").write_text(schema)
+    nodes = []
+    for number, site in enumerate(sorted({row["site"] for row in rows})):
+        own = [{k: v for k, v in row.items() if k != "site"} for row in rows if row["site"] == site]
+        own = change(site, own)
+        with (folder / f"{site}.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, own[0].keys())
+            writer.writeheader()
+            writer.writerows(own)
+        node: dict[str, Any] = {"partition-id": number, "agent": site, "dataset": "csv"}
+        node |= {"data-path": str(folder / f"{site}.csv")}
+        node |= {"schema": str(folder / "schema.toml")} if schema else {}
+        nodes.append({**node, **{k.replace("_", "-"): v for k, v in keys.items()}})
+    return nodes
+
+
+def frames_by(columns: Mapping[str, Sequence[Any]], by: str = "site") -> list[Frame]:
+    """Return the frames of the sites by a column, which stays in them; sites in sorted order."""
+    return list(dealt(columns, columns[by]).values())
+
+
+def agreed(analysis: Analysis[Any], frames: Iterable[Frame]) -> dict[str, tuple[str, ...]]:
+    """Return the categories of all sites, sorted; numbers as written shortest."""
     found: dict[str, set[str]] = {}
-    for frame in frames.values():
+    for frame in frames:
         for name in analysis.factors(frame):
             found.setdefault(name, set()).update(frame.factor(name).levels)
-    return {name: sorted(levels) for name, levels in found.items()}
+    return {name: tuple(sorted(levels)) for name, levels in found.items()}
+
+
+class Outcome(NamedTuple):
+    table: dict[str, Any]
+    rounds: int
+    state: Any
+
+
+def federate(
+    analysis: Analysis[Any],
+    frames: Sequence[Frame],
+    *,
+    rounded: bool = False,
+    seen: bool = False,
+    ordered: bool = True,
+    most: int = 40,
+    of: Callable[[Any], Any] = lambda sums: sums,
+    away: Mapping[int, int] | None = None,
+) -> Outcome:
+    """Run an analysis to its end.
+
+    ``rounded`` sums as secure sums do, to multiples of 2^-40; ``seen`` shows each site's sums to
+    the analysis, and ``ordered`` asks for them in the order of their shapes. ``away`` says by
+    round which site does not answer.
+    """
+    levels = agreed(analysis, frames)
+    sites = [of(analysis.sums(frame, levels)) for frame in frames]
+    state, rounds = analysis.begin(levels), 0
+    while not state.done:
+        rounds += 1
+        assert rounds <= most, f"not done in {most} rounds, gap {state.gap}"
+        point, shapes = analysis.point(state), analysis.shapes(state)
+        totals = {name: np.zeros(shape) for name, shape in shapes.items()}
+        there = [site for place, site in enumerate(sites) if (away or {}).get(rounds) != place]
+        replies = [site.statistics(point) for site in there]
+        for statistics in replies:
+            assert set(statistics) == set(shapes)
+            assert list(statistics) == list(shapes) or not ordered
+            for name, value in statistics.items():
+                assert np.shape(value) == shapes[name], name
+                assert np.all(np.abs(value) < LARGEST), name
+                assert np.asarray(value).dtype == np.float64, name
+                sent = np.rint(value / GRID) * GRID if rounded else value
+                totals[name] = totals[name] + sent
+        before, state = state, analysis.step(state, totals)
+        if seen:
+            state = analysis.by_site(before, state, replies)
+        for field in fields(state):  # what a checkpoint can hold
+            value = getattr(state, field.name)
+            assert isinstance(value, bool | int | float | np.ndarray), field.name
+    return Outcome(analysis.table(state), rounds, state)
 
 
 def play(
     analysis: Analysis[Any], frames: Mapping[str, Frame], rounded: bool = True, most: int = 60
 ) -> Any:
-    """Return the last state.
-
-    ``rounded`` sums as secure sums do, to multiples of 2^-40; else each site's sums are seen.
-    """
-    levels = agreed(analysis, frames)
-    sites = [analysis.sums(frames[name], levels) for name in sorted(frames)]
-    state = analysis.begin(levels)
-    for _ in range(most):
-        point, shapes = analysis.point(state), analysis.shapes(state)
-        totals = {name: np.zeros(shape) for name, shape in shapes.items()}
-        replies = [site.statistics(point) for site in sites]
-        for statistics in replies:
-            assert set(statistics) == set(shapes)
-            for name, value in statistics.items():
-                assert value.shape == shapes[name], name
-                assert np.abs(value).max(initial=0.0) < LARGEST, name
-                totals[name] += np.round(value / GRID) * GRID if rounded else value
-        before, state = state, analysis.step(state, totals)
-        if not rounded:
-            state = analysis.by_site(before, state, replies)
-        if state.done:
-            return state
-    raise AssertionError(f"not done in {most} rounds, gap {state.gap}")
+    """Return the last state; sums that are not rounded are seen site by site."""
+    ordered = [frames[name] for name in sorted(frames)]
+    return federate(
+        analysis, ordered, rounded=rounded, seen=not rounded, ordered=False, most=most
+    ).state
 
 
 def fitted(

@@ -60,7 +60,7 @@ class FinishedAnalysis(Finished):
     result: AnalysisResult
 
     def headline(self) -> dict[str, str]:
-        """Return what is told of the run at its end, by label."""
+        """Return the lines that end the run's log: label and value."""
         table = self.result.table
         told = {"rounds": f"{self.summary['rounds']} (stopped by {self.summary['stopped']})"}
         names = table["site_names"]

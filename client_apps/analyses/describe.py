@@ -50,12 +50,12 @@ class Agent(AnalysisAgent):
 
     @property
     def private(self) -> bool:
-        """Whether the sum is noised."""
+        """Whether the node adds noise to its sum."""
         return self.noise_scale > 0
 
     @property
     def clip(self) -> float:
-        """What a record adds is held to this norm."""
+        """The norm that a record's summands are clipped to; 0 without noise."""
         return CLIP if self.private else 0.0
 
     @property

@@ -18,7 +18,7 @@ from privet.core import ConfigError
 from privet.core.key import same
 from privet.data.analysed import AnalysedTable, as_table
 from privet.data.context import agreed_encoding
-from privet.data.frames import Table
+from privet.data.frames import SiteTable
 from privet.kernel import Problem, Records
 
 
@@ -49,7 +49,7 @@ class AnalysisAgent(Half):
     def _analysis(self) -> Analysis[Any]:
         """Return the analysis of these settings."""
 
-    def prepared(self, table: Any) -> Table:
+    def prepared(self, table: Any) -> SiteTable:
         """Return a table, or what stands for one, with the columns that are made of others.
 
         Raises

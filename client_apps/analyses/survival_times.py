@@ -12,7 +12,7 @@ from privet.analyses.follow_up import FollowUpColumns, require
 from privet.analyses.frame import AnalysisError, FloatArray, Frame
 from privet.core.key import setting
 from privet.data.analysed import as_table, named
-from privet.data.frames import Table
+from privet.data.frames import SiteTable
 
 from .half import AnalysisAgent
 
@@ -60,7 +60,7 @@ class SurvivalTimes(AnalysisAgent):
             return self.time_column, self.event_column
         return DURATION, OBSERVED
 
-    def prepared(self, table: Any) -> Table:
+    def prepared(self, table: Any) -> SiteTable:
         found = as_table(table)
         if not (self.start_column or self.end_column or self.until):
             return found

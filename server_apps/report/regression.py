@@ -81,7 +81,7 @@ def _estimates(table: Mapping[str, Any]) -> str:
 
 
 def ratio_name(table: Mapping[str, Any]) -> str:
-    """Return what the exponential of a coefficient is called."""
+    """Return the name of exp(coefficient): odds, rate or hazard ratio."""
     names = {"binomial": "odds ratio", "poisson": "rate ratio"}
     return names.get(str(table.get("family")), "hazard ratio")
 

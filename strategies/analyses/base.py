@@ -217,7 +217,7 @@ class AnalysisStrategy(PrimalDualStrategy):
     server_half = AnalysisServer
     objects: ClassVar[Mapping[str, tuple[str, str]]] = {
         "table": (
-            "Table | Frame | None",
+            "SiteTable | Frame | None",
             "a table with the columns and categories of all sites, rows or none, such as that of a "
             "schema: needed where sites state digests alone",
         )

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from support.analysis_sites import PATIENTS, TABLES, own_tables
+from support.paths import ROOT
 from support.pooled import pooled
 from support.processes import Deployment
 from support.tls import make_certificates

@@ -42,7 +42,7 @@ class Half(Method):
     """
 
     reads_tables: ClassVar[bool] = False
-    """Whether the half is an analysis: its problem is made of the agent's table, `of_table`."""
+    """Whether the half is an analysis, whose `of_table` makes a problem of the agent's table."""
     noise_settings: ClassVar[Mapping[str, Any]] = {}
     """Run-config keys that the noise needs in addition to ``noise_key``."""
     steady: ClassVar[bool] = False

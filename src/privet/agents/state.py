@@ -160,7 +160,7 @@ def read_state(context: Context) -> AgentState:
 
 
 def _in_file(context: Context) -> AgentState:
-    """Return what ``state-path`` holds (raises ``WireError`` where it is damaged)."""
+    """Return the state in the file ``state-path`` (raises ``WireError`` where it is damaged)."""
     path = state_path(context.node_config)
     if path is None or not path.exists():
         return AgentState()

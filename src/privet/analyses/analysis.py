@@ -22,7 +22,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class SiteSums(Protocol):
-    """What a site has made of its rows for an analysis."""
+    """A site's rows, coded for an analysis: its sums at a point."""
 
     @property
     def num_examples(self) -> int:

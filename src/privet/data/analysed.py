@@ -17,7 +17,7 @@ from privet.kernel.analysis_rules import NO_RULES, AnalysisRules
 from privet.kernel.records import FloatArray, RowIndex
 
 from .dataset import DataError
-from .frames import Table
+from .frames import SiteTable
 from .held_out import most_rows
 from .meaning import OPEN, Meaning
 
@@ -32,7 +32,7 @@ class AnalysedTable:
     Parameters
     ----------
     analysis : Analysis
-    table : Table, Frame or mapping of columns
+    table : SiteTable, Frame or mapping of columns
     agreed : str
         What the run's sites have agreed on, as the text of a `Meaning`; empty before.
     own : bool
@@ -214,14 +214,14 @@ class named:
             raise DataError(f"{where}{error}", error.told) from None
 
 
-def as_table(table: Any) -> Table:
+def as_table(table: Any) -> SiteTable:
     """Return a table, a frame or a mapping of columns as a table (raises ``DataError``)."""
-    if isinstance(table, Table):
+    if isinstance(table, SiteTable):
         return table
     if isinstance(table, Frame):
-        return Table(table)
+        return SiteTable(table)
     try:
-        return Table(Frame.of({str(name): table[name] for name in table}))
+        return SiteTable(Frame.of({str(name): table[name] for name in table}))
     except (TypeError, ValueError) as error:
         raise DataError(f"an analysis reads a table of columns: {error}") from None
 

@@ -17,7 +17,7 @@ from privet.problems import LinearModel
 from privet.wire.flower_internals import held_by
 
 from .dataset import UNUSABLE, DataError
-from .frames import Table, dealt_from_config, table_from_config
+from .frames import SiteTable, dealt_from_config, table_from_config
 from .loaders import Changes, changes
 from .meaning import ENCODING_RECORD
 from .prepared import forget
@@ -69,7 +69,7 @@ def problem_from_context(context: Context) -> LinearModel[Any]:
     return problem
 
 
-def table_from_context(context: Context) -> Table:
+def table_from_context(context: Context) -> SiteTable:
     """Return the table of the node's site, for analyses.
 
     It is the node's own where the node sets any data key, with all of its rows unless it says how

@@ -70,7 +70,7 @@ class FrameSettings:
     partition_seed: int = same(DataSettings, "partition_seed", needs={})
 
 
-class Table(NamedTuple):
+class SiteTable(NamedTuple):
     """A table that was read.
 
     Attributes
@@ -91,7 +91,7 @@ class Table(NamedTuple):
     stated: frozenset[str] = frozenset()
     ranges: Mapping[str, tuple[float, float]] = {}
 
-    def taken(self, rows: Any) -> Table:
+    def taken(self, rows: Any) -> SiteTable:
         """Return the table of some rows."""
         ids, persons = (None if one is None else one[rows] for one in (self.ids, self.persons))
         frame = self.frame.taken(rows)
@@ -106,12 +106,12 @@ class Dealt:
 
     Attributes
     ----------
-    tables : tuple of Table
+    tables : tuple of SiteTable
     names : tuple of str
         The id of each site's rows; empty where they are not dealt by ids.
     """
 
-    tables: tuple[Table, ...]
+    tables: tuple[SiteTable, ...]
     names: tuple[str, ...] = ()
     count: int = field(init=False)
 
@@ -119,7 +119,7 @@ class Dealt:
         object.__setattr__(self, "count", len(self.tables))
 
 
-def table_of_schema(path: str) -> Table:
+def table_of_schema(path: str) -> SiteTable:
     """Return a table without rows, with the columns of a schema (raises ``DataError``)."""
     columns = read_schema(path).columns
     factors = {
@@ -129,7 +129,7 @@ def table_of_schema(path: str) -> Table:
     }
     ranges = {name: (one.low, one.high) for name, one in columns.items() if not one.categories}
     frame = Frame(0, {name: np.empty(0) for name in ranges}, factors, path)
-    return Table(frame, stated=frozenset(columns), ranges=ranges)
+    return SiteTable(frame, stated=frozenset(columns), ranges=ranges)
 
 
 def settings_of(config: Mapping[str, Any]) -> FrameSettings:
@@ -143,7 +143,7 @@ def settings_of(config: Mapping[str, Any]) -> FrameSettings:
     return replace(settings, data_path=str(settings.data_path))
 
 
-def table_from_config(config: Mapping[str, Any]) -> Table:
+def table_from_config(config: Mapping[str, Any]) -> SiteTable:
     """Return the table of a config; cached per process until a file of it changes.
 
     Raises
@@ -198,7 +198,7 @@ def _dealt(settings: FrameSettings, num_agents: int, changed: Changes) -> Dealt:
 
 
 @lru_cache(maxsize=2)
-def _table(settings: FrameSettings, changed: Changes) -> Table:
+def _table(settings: FrameSettings, changed: Changes) -> SiteTable:
     schema = read_schema(settings.schema)
     out = set(dropped(settings.drop_columns))
     special = [normal(one) for one in (settings.id_column, settings.person_column) if one]
@@ -239,7 +239,7 @@ def _table(settings: FrameSettings, changed: Changes) -> Table:
         factors.pop(name, None)
         numbers.pop(name, None)
     frame = Frame(len(rows.files), numbers, factors, settings.data_path, count)
-    return Table(
+    return SiteTable(
         frame,
         rows.files if ids is None and several else ids,
         persons,

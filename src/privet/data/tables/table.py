@@ -184,8 +184,8 @@ def load_table(source: Source) -> Dataset:
         raise TableError(source, faults)
     *inputs, label = columns
     facts = _of_all_rows(facts, columns, values)
-    faults += _faults_of_values(source, columns, values, table, files)
-    faults += of_signs(columns, table, rows.points) + of_exchanged(inputs, values, facts)
+    faults += _faults_of_values(source, columns, values, facts, table, files)
+    faults += of_signs(columns, table, rows.points)
     ids = _texts_of(table, source.id_column)
     faults += _of_sites(_undoubted(columns, faults), values, facts, files, ids)
     agreed = meaning.Meaning.from_text(source.agreed) if source.agreed else None
@@ -255,6 +255,7 @@ def _faults_of_values(
     source: Source,
     columns: list[SourceColumn],
     values: Mapping[str, Any],
+    facts: Mapping[str, Any],
     table: Any,
     files: LabelArray,
 ) -> list[Fault]:
@@ -269,6 +270,7 @@ def _faults_of_values(
         *of_numbers_of_dates(inputs, values),
         *of_survival(label, inputs, values),
         *of_leaks(label, others, values, _persons(source, table, ids)),
+        *of_exchanged(inputs, values, facts),
     ]
 
 

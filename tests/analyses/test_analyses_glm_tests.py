@@ -10,10 +10,10 @@ from scipy.stats import chi2, kstest
 
 from privet.analyses.frame import AnalysisError
 from privet.analyses.glm import Glm
-from privet.analyses.glm_tests import likelihood_ratio, score_test, site_point, site_test
-from support.analysis_sites import agreed, dealt, fitted, play
+from privet.analyses.glm_tests import likelihood_ratio, score_test
+from support.analysis_sites import fitted
 from support.patients_of_sites import patients
-from support.pooled import means, pooled
+from support.pooled import pooled
 
 
 def matrix(columns: dict[str, Any], *names: str) -> Any:
@@ -100,53 +100,6 @@ def test_penalised_likelihoods_are_compared_with_the_larger_penalty() -> None:
         likelihood_ratio(alone, larger)
 
 
-def site_tests(glm: Glm, columns: dict[str, Any]) -> dict[str, dict[str, float]]:
-    frames = dealt(columns, columns["site"])
-    point = site_point(play(glm, frames), glm.family)
-    levels = agreed(glm, frames.values())
-    return {name: site_test(glm.sums(frame, levels), point) for name, frame in frames.items()}
-
-
-@pytest.mark.parametrize(
-    "glm",
-    [
-        Glm(formula="died ~ age + sex"),
-        Glm("gaussian", "pressure ~ age + sex", weight_column="heavy"),
-        Glm("poisson", "visits ~ age + sex", exposure_column="years"),
-    ],
-)
-def test_a_site_is_tested_by_the_definition(glm: Glm) -> None:
-    columns = patients(300, sites=3)
-    found = site_tests(glm, columns)
-    design = matrix(columns, "male", "age")
-    outcome = columns[glm.formula.split(" ~ ")[0]]
-    offset = np.log(columns["years"]) if glm.exposure_column else np.zeros(300)
-    weights = columns["heavy"] if glm.weight_column else np.ones(300)
-    fit = pooled(glm.family, design, outcome, columns["site"], offset, weights)
-    eta = design @ fit.coef.astype(float) + offset
-    mean, variance = means(glm.family, eta)
-    weighted = weights * variance
-    everywhere = (design * weighted[:, None]).T @ design
-    for name, test in found.items():
-        here = np.array(columns["site"]) == name
-        score = design[here].T @ (weights * (outcome - mean))[here]
-        information = (design[here] * weighted[here, None]).T @ design[here]
-        middle = information - information @ np.linalg.inv(everywhere) @ information
-        expected = score @ np.linalg.solve(middle, score) / fit.scale
-        assert test["chi2"] == pytest.approx(float(expected), rel=1e-5)
-        assert test["df"] == 3
-        assert test["p_corrected"] == pytest.approx(min(1.0, 3 * test["p"]))
-
-
-def test_two_sites_have_the_same_test_and_intercepts_of_sites_cost_a_degree() -> None:
-    columns = patients(300, sites=2)
-    first, second = site_tests(Glm(formula="died ~ age + sex"), columns).values()
-    assert first["chi2"] == pytest.approx(second["chi2"], rel=1e-6)
-    assert first["df"] == second["df"] == 3
-    with_sites = site_tests(Glm(formula="died ~ age + sex + C(site)"), columns)
-    assert [test["df"] for test in with_sites.values()] == [2, 2]
-
-
 def test_site_tests_are_uniform_where_sites_share_the_model() -> None:
     # Of 150 draws; Kolmogorov and Smirnov's p is below 1e-3 once in a thousand seeds, this is one.
     rng = np.random.default_rng(7)
@@ -161,12 +114,3 @@ def test_site_tests_are_uniform_where_sites_share_the_model() -> None:
         parts = weighted[:100].T @ design[:100], weighted.T @ design
         values.append(score_test(score, *parts)["p"])
     assert kstest(values, "uniform").pvalue > 1e-3
-
-
-def test_a_site_of_another_model_is_found() -> None:
-    columns = patients(600, sites=4)
-    odd = np.array(columns["site"]) == "s2"
-    columns["died"] = np.where(odd, 1 - columns["died"], columns["died"])
-    found = site_tests(Glm(formula="died ~ age + bmi + sex"), columns)
-    assert min(found, key=lambda name: found[name]["p"]) == "s2"
-    assert found["s2"]["p_corrected"] < 1e-6

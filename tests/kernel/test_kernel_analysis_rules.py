@@ -129,7 +129,9 @@ def test_a_run_counts_once_however_often_it_asks(tmp_path: Path) -> None:
         assert caught.value.args[0] is Told.MOST_ANALYSES
     own.note("first", "glm", '{"formula": "y ~ x"}')
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
-    assert [line["run"] for line in lines] == ["first", "second"]
+    assert [line["run"] for line in lines if "run" in line] == ["first", "second"]
+    first = [line for line in lines if line["mark"] == lines[0]["mark"]]
+    assert [line.get("round", 1) for line in first] == [1, 2, 3, 4, 5, 6]
     assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
 
 
@@ -172,6 +174,19 @@ def test_the_count_is_one_over_processes(tmp_path: Path) -> None:
     said = [word for one in started for word in one.communicate(timeout=300)[0].split()]
     assert sorted(said) == ["answered"] * 5 + ["refused"] * 7
     assert len(path.read_text().splitlines()) == 5
+
+
+def test_rounds_are_counted_over_all_runs_of_one_name_and_settings(tmp_path: Path) -> None:
+    """A coordinator that begins anew under the same name is told no more than in one run."""
+    own = AnalysisRules(answers=3, path=str(tmp_path / "log"))
+    for _ in range(3):
+        own.note("run", "glm", "{}")
+    own.note("other", "glm", "{}")
+    for _ in range(2):
+        with pytest.raises(BudgetRefused) as caught:
+            own.note("run", "glm", "{}")
+        assert caught.value.args[0] is Told.MOST_ANSWERS
+    assert len((tmp_path / "log").read_text().splitlines()) == 4
 
 
 def test_without_a_path_nothing_is_written() -> None:

@@ -13,6 +13,7 @@ from .concordance import pairs_of
 from .cox_state import FINAL, LARGEST, PENALTY, SIZES, TREND
 from .follow_up import FollowUp
 from .frame import FloatArray
+from .points import require_point
 from .risk_sets import AtCoefficients, RiskSets
 from .sizes import size_sums
 
@@ -83,6 +84,9 @@ class CoxSums:
 
     def statistics(self, point: Arrays) -> dict[str, FloatArray]:
         """Return the sums that the point's phase asks for; see `Cox`."""
+        width = self.columns.shape[1]
+        square = (width, width)
+        require_point(point, {"gamma": (width,), "basis": square, "inverse": square})
         phase, unit = int(point["phase"]), float(point["unit"])
         if phase == SIZES:
             return {name: total / unit for name, total in self._sized().items()}
@@ -104,7 +108,7 @@ class CoxSums:
         pairs = sums.pop("pairs", None)
         found = {name: total / unit for name, total in sums.items()}
         # There are up to n^2 pairs.
-        return _fitted(found if pairs is None else found | {"pairs": pairs / unit**2})
+        return _fitted(found if pairs is None else found | {"pairs": pairs / unit / unit})
 
     def _sized(self) -> dict[str, FloatArray]:
         """Return counts, and sums that tell how large columns, times and weights are."""

@@ -33,6 +33,7 @@ from .description_state import EDGES, PARTS, QUANTILES, SMALLEST, DescribeState
 from .description_table import described_table, factor_of
 from .frame import FloatArray, Frame, Levels
 from .glm_state import packed
+from .points import require_point
 from .shown_columns import ShownColumns
 
 log = logging.getLogger("flwr.privet")
@@ -272,6 +273,10 @@ class DescribedSite:
         self._of_numbers = [name for name, known in self._all.items() if not known]
 
     def statistics(self, point: Arrays) -> dict[str, FloatArray]:
+        numbers = len(self._of_numbers)
+        shapes: Shapes = dict.fromkeys(("units", "centre", "sizes", "low", "high"), (numbers,))
+        ends: Shapes = dict.fromkeys(("left", "right"), (numbers * len(QUANTILES),))
+        require_point(point, {**shapes, **ends, "phase": (1,)})
         share = 1.0 / float(point["unit"])
         phase = int(point["phase"][0])
         sums = self._counts() if not phase else self._sums(phase, point)

@@ -21,6 +21,7 @@ from .frame import AnalysisError, FloatArray, Frame, Levels
 from .glm import Glm
 from .glm_site import GlmSums
 from .glm_step import CLOSE
+from .points import require_point
 from .sizes import FIRST_UNIT
 
 _MOMENTS, _HISTOGRAM, _SLOPE = range(3)
@@ -29,6 +30,7 @@ _WIDTH = 4.0
 
 _GROUPS = 10
 _MOST_ROUNDS = 40
+_MOST_BINS = 2**16
 _FLAT = 1e-6
 """Information below it, of all rows, is that of outcomes which eta separates within a bin."""
 
@@ -86,6 +88,7 @@ class EvaluationSums:
 
     def statistics(self, point: Arrays) -> dict[str, FloatArray]:
         """Return the sums that the point's phase asks for; see `LinearEvaluation`."""
+        require_point(point, {"coefficients": (self.rows.matrix.shape[1],), "line": (2,)})
         phase = int(point["phase"])
         eta = self.rows.matrix @ point["coefficients"] + self.rows.offset
         outcome, unit = self.rows.outcome, float(point["unit"])
@@ -150,7 +153,9 @@ class LinearEvaluation(Analysis[EvaluationProgress]):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of the model."""
+        """The columns of the model (raises ``AnalysisError``)."""
+        if not 2 <= self.bins <= _MOST_BINS:
+            raise AnalysisError(f"bins {self.bins}: 2 to {_MOST_BINS}")
         return self._model.columns
 
     @property
@@ -176,8 +181,6 @@ class LinearEvaluation(Analysis[EvaluationProgress]):
         width = len(self._model.begin(levels).gamma)
         if len(self.coefficients) != width:
             raise AnalysisError(f"coefficients: {len(self.coefficients)} for {width} columns")
-        if self.bins < 2:
-            raise AnalysisError(f"bins {self.bins}: 2 or more")
         return EvaluationProgress(
             gap=np.nan,
             done=False,

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .analysis import Arrays
+from .analysis import Arrays, Shapes
 from .family import FAMILIES, Family
 from .frame import FloatArray
 from .glm_state import EVALUATE, FIRTH, LARGEST, MEAT, SIZES, START
+from .points import require_point
 
 _ROWS = 1 << 15
 """Rows at a time: what is held beside the table."""
@@ -48,11 +49,13 @@ class GlmSums:
 
     def statistics(self, point: Arrays) -> dict[str, FloatArray]:
         """Return the sums that the point's phase asks for; see `Glm`."""
+        width = self.matrix.shape[1]
+        shapes: Shapes = dict.fromkeys(("centre", "gamma", "direction"), (width,))
+        require_point(point, {**shapes, "basis": (width, width), "inverse": (width, width)})
         phase = int(point["phase"])
         if phase == SIZES:
             return _sized(self, float(point["unit"]))
         make = {START: _started, EVALUATE: _evaluated, MEAT: _evaluated, FIRTH: _corrected}[phase]
-        width = self.matrix.shape[1]
         totals: dict[str, FloatArray] = {}
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             for part in self._parts(point):

@@ -8,11 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .analysis import Arrays
 from .frame import AnalysisError, FloatArray
-from .glm_site import GlmSums
-from .glm_state import EVALUATE, GlmProgress
-from .glm_step import dispersion
 
 _RANK = 1e-8
 
@@ -65,41 +61,6 @@ def _outcome(table: Mapping[str, Any]) -> str:
 
 def _plain(name: str) -> str:
     return re.sub(r"rcs\(([^,()]+|Q\(\"[^\"]*\"\)), [^()]*\)\[0\]", r"\1", name)
-
-
-def site_point(state: GlmProgress, family: str) -> dict[str, FloatArray]:
-    """Return what a site is sent to test itself against the pooled model, at its end."""
-    return {
-        "phase": np.array(float(EVALUATE)),
-        **{
-            name: np.array(float(getattr(state, name)))
-            for name in ("unit", "level", "heaviness", "spread", "null_spread", "shift", "alpha")
-        },
-        "sites": np.array(state.sites),
-        "dispersion": np.array(dispersion(state, family)),
-        "centre": state.centre,
-        "basis": state.basis,
-        "gamma": state.gamma,
-        "direction": state.step,
-        "information": state.information,
-    }
-
-
-def site_test(site: GlmSums, point: Arrays) -> dict[str, float]:
-    """Return a site's score test of the pooled model: see `score_test`.
-
-    ``p_corrected`` is Bonferroni's, p times the number of sites, at most 1.
-    """
-    found = site.statistics(point)
-    whole = float(point["unit"] * point["level"])
-    heaviness = float(point["heaviness"])
-    test = score_test(
-        found["score"] * np.sqrt(whole) * np.sqrt(heaviness),
-        found["information"] * whole,
-        point["information"],
-        float(point["dispersion"]),
-    )
-    return {**test, "p_corrected": min(1.0, test["p"] * float(point["sites"]))}
 
 
 def score_test(

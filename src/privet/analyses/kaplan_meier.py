@@ -13,14 +13,11 @@ from .design import codes_of, complete_cases
 from .follow_up import FollowUpColumns, counts_by_column, own_strata
 from .frame import AnalysisError, FloatArray, Frame, Levels
 from .grid import DOUBLINGS, GridTimes
-from .kaplan_meier_site import CurveSums
+from .kaplan_meier_site import MOST_CELLS, CurveSums
 from .kaplan_meier_table import SurvivalCurves, curves_table
 from .log_rank import LogRankSums
 from .sizes import FIRST_UNIT
 from .texts import packed, unpacked
-
-MOST_CELLS = 2**20
-"""Of one sum, over groups and times."""
 
 
 @dataclass(slots=True)
@@ -103,7 +100,10 @@ class KaplanMeierAnalysis(Analysis[CurvesState]):
     def columns(self) -> tuple[str, ...]:
         if not (self.time_unit > 0.0 and np.isfinite(self.time_unit)):
             raise AnalysisError("time-unit must be above 0")
-        if self.horizon and not (self.last > 0 and np.isfinite(self.horizon)):
+        units = self.horizon / self.time_unit
+        if np.isnan(units) or units > MOST_CELLS:
+            raise AnalysisError(f"time-unit: the horizon is over {MOST_CELLS} of it")
+        if self.horizon and self.last < 1:
             raise AnalysisError("horizon must be at least one time-unit, or 0 to find it")
         extra = tuple(name for name in (self.group_column, self.strata_column) if name)
         return tuple(dict.fromkeys((*self.times.names, *extra)))

@@ -13,6 +13,10 @@ from .frame import AnalysisError, Codes, FloatArray
 from .grid import DOUBLINGS, GridTimes
 from .kaplan_meier_table import numbers_at_risk
 from .log_rank import log_rank_sums
+from .points import require_grid, require_point
+
+MOST_CELLS = 2**20
+"""Counts of a grid by group and time, at most."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,10 +77,13 @@ class CurveSums:
         return merged
 
     def statistics(self, point: Arrays) -> dict[str, FloatArray]:
+        require_point(point, {})
         unit = float(point["unit"])
         if "cells" not in point:
             return {name: value / unit for name, value in self._bound().items()}
-        cells = int(point["cells"])
+        own = self.last or int(self.times.cell.max(initial=1))
+        most = self.last or MOST_CELLS // self.num_groups
+        cells = require_grid(float(point["cells"]), own, most)
         events, censored, entries = self._counts(cells)
         excess, variance = np.zeros(self.num_groups), np.zeros((self.num_groups,) * 2)
         for stratum in np.unique(self.strata):

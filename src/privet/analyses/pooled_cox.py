@@ -32,15 +32,9 @@ from .frame import AnalysisError, FloatArray, Frame, Levels
 from .grid import DOUBLINGS, GridTimes
 from .pooled_cox_site import PooledCoxSums
 from .pooled_cox_state import MEANS, PooledCoxProgress, begun
-from .pooled_cox_sums import Pooled, moments, traffic
+from .pooled_cox_sums import MOST_BYTES, MOST_CELLS, Pooled, moments, traffic
 from .sizes import UNITS, sizes
 from .texts import unpacked
-
-MOST_BYTES = 2**27
-"""That a site may send in a round."""
-
-MOST_CELLS = 2**22
-"""Of the grid."""
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .analysis import Arrays
+from privet.kernel import Told
+
+from .analysis import Arrays, Shapes
 from .cox_state import FINAL, LARGEST, SIZES, TREND
 from .follow_up import Mask
-from .frame import FloatArray
+from .frame import AnalysisError, FloatArray
 from .grid import DOUBLINGS, GridTimes
+from .points import require_grid, require_point
 from .pooled_cox_state import MEANS
-from .pooled_cox_sums import moments
+from .pooled_cox_sums import MOST_BYTES, MOST_CELLS, moments, traffic
 from .sizes import size_sums
 from .spans import Spans
 
@@ -44,6 +47,13 @@ class PooledCoxSums:
 
     def statistics(self, point: Arrays) -> dict[str, FloatArray]:
         """Return the sums that the point's phase asks for; see `PooledCox`."""
+        width, times = self.columns.shape[1], np.size(point.get("places", ()))
+        vectors: Shapes = dict.fromkeys(("units", "centre", "gamma"), (width,))
+        grids: Shapes = dict.fromkeys(("places", "risk_units"), (times,))
+        matrices = {"basis": (width, width), "rates": (times, 2 + 3 * width)}
+        require_point(point, {**vectors, **grids, **matrices})
+        if (sent := traffic(times, width, self.efron)) > MOST_BYTES:
+            raise AnalysisError(f"the point's grid asks for {sent} bytes", Told.MESSAGE)
         phase, unit = int(point["phase"]), float(point["unit"])
         if phase == SIZES:
             return {name: total / unit for name, total in self._sized().items()}
@@ -77,7 +87,9 @@ class PooledCoxSums:
         }
 
     def _means(self, point: Arrays) -> dict[str, FloatArray]:
-        cells, heaviness = int(point["cells"]), float(point["heaviness"])
+        own = int(self.times.cell.max(initial=0))
+        cells = require_grid(float(point["cells"]), own, MOST_CELLS)
+        heaviness = float(point["heaviness"])
         died = self.times.cell[self.times.event]
         weights = self.weights[self.times.event] / heaviness
         return {

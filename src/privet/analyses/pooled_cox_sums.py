@@ -10,6 +10,12 @@ import numpy as np
 from .follow_up import Mask
 from .frame import FloatArray
 
+MOST_BYTES = 2**27
+"""That a site may send in a round."""
+
+MOST_CELLS = 2**22
+"""Of the grid."""
+
 
 def moments(width: int) -> int:
     """Return how many sums a time has: of 1, of p columns, and of their products once each."""

@@ -12,6 +12,8 @@ reads a table of its own; where one process deals a table to all sites nobody se
                      that give one                             node's own cells are in no message
     max-analyses     the node refuses the next                 the same
     (of each)        the node answers `MOST_ANSWERS` rounds    the same
+                     of it: over its lifetime where it has
+                     analyses-path, else in a run of Flower
 
 A secure sum is of three sites at least. What it says of one of them the others cannot know, unless
 all of them but that one tell each other.
@@ -23,6 +25,7 @@ import hashlib
 import json
 import os
 import stat
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,11 +56,12 @@ class AnalysisRules:
         ``max-analyses``: analyses that the node answers, over its lifetime, at however many points
         each; 0 for any number.
     answers : int
-        Rounds of one run that it answers; 0 for any number.
+        Rounds of one analysis that it answers; 0 for any number.
     sums_only : bool
         Whether its sums leave the node masked alone.
     path : str
-        ``analyses-path``, a file with a line for each analysis that was answered; empty for none.
+        ``analyses-path``, a file with a line for each analysis that was answered, and a short one
+        for each of its further rounds; empty for none.
     """
 
     allowed: bool = True
@@ -102,7 +106,7 @@ class AnalysisRules:
             raise BudgetRefused(Told.SUMS_ONLY)
 
     def require_few_answers(self, before: int) -> None:
-        """Refuse a round of a run of which so many were answered (raises ``BudgetRefused``).
+        """Refuse a round after so many answers to its analysis (raises ``BudgetRefused``).
 
         Each answers a question of the coordinator's choice: enough of them would give every row.
         """
@@ -116,14 +120,16 @@ class AnalysisRules:
             raise BudgetRefused(Told.FEW_RECORDS) from ValueError(why)  # for its own log
 
     def note(self, experiment: str, what: str, settings: str) -> None:
-        """Write a line for an analysis before its first answer, once for each run.
+        """Write a line for an answer to an analysis, before it is given.
 
-        A run is the coordinator's word: of other settings it is another analysis.
+        Which experiment a message is of is the coordinator's word, and an analysis of other
+        settings is another one.
 
         Raises
         ------
         BudgetRefused
-            If as many as ``max-analyses`` were answered before, or the line cannot be written.
+            If as many analyses as ``max-analyses``, or as many rounds of this one as any needs,
+            were answered before, or the line cannot be written.
         """
         if not self.path:
             return
@@ -148,13 +154,14 @@ class AnalysisRules:
             raise ValueError("analyses-path is no regular file")
         with os.fdopen(os.dup(file), "r", encoding="utf-8") as lines:
             lines.seek(0)
-            known = {str(json.loads(line)["mark"]) for line in lines}
+            known = Counter(str(json.loads(line)["mark"]) for line in lines)
         mark = hashlib.sha256(json.dumps([experiment, what, settings]).encode()).hexdigest()
-        if mark in known:
-            return
-        if 0 < self.most <= len(known):
-            raise BudgetRefused(Told.MOST_ANALYSES)
-        line = {"run": experiment, "analysis": what, "settings": settings[:_LONGEST_LINE]}
+        self.require_few_answers(known[mark])
+        line: dict[str, Any] = {"round": known[mark] + 1}
+        if mark not in known:
+            if 0 < self.most <= len(known):
+                raise BudgetRefused(Told.MOST_ANALYSES)
+            line = {"run": experiment, "analysis": what, "settings": settings[:_LONGEST_LINE]}
         text = (json.dumps({**line, "mark": mark}, ensure_ascii=False) + "\n").encode()
         before = os.fstat(file).st_size
         try:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from privet.data import DataError, problem_from_config
 from privet.data.agreement import Agreement, agreement
-from privet.data.meaning import Difference, Meaning, is_statement, read
+from privet.data.meaning import OPEN, Difference, Meaning, is_statement, read
 from privet.data.scaling import pooled
 
 NAMES = ("age", "bmi", "sex", "ward", "Weight [kg]", "größe")
@@ -720,3 +720,27 @@ def test_a_site_cannot_make_the_others_models_longer_than_the_starting_one() -> 
     sites = dict(zip("abc", (several[0].text, several[0].text, several[1].text), strict=True))
     assert agreement(sites, "", {"a": 3, "b": 3, "c": 0}) == Agreement(several[1].text)
     assert agreement(sites, "", {"a": 0, "b": 0, "c": 0}) == Agreement(several[0].text)
+
+
+def test_one_site_cannot_have_all_others_describe_thousands_of_columns() -> None:
+    def described(count: int) -> Meaning:
+        return Meaning({f"c{i:05}": {} for i in range(count)}, settings={OPEN: "yes"})
+
+    sites = {"a": described(5), "b": described(7), "c": described(8_000), "d": described(200)}
+    agreed = agreement({name: one.text for name, one in sites.items()})
+    assert agreed.meaning is not None
+    assert len(agreed.meaning.columns) == 200
+    assert agreed.unfit(sites["c"].text, "the others") == (
+        "has 8000 columns and categories, the others 200 columns and categories"
+    )
+    assert not any(agreed.unfit(sites[name].text, "the others") for name in "abd")
+    wide = {name: described(8_000 + place).text for place, name in enumerate("abc")}
+    assert len(agreement(wide).meaning.columns) == 8_002  # type: ignore[union-attr]
+
+
+def test_categories_count_as_columns_do() -> None:
+    long = Meaning({"c": {"categories": [f"t{i}" for i in range(900)]}}, settings={OPEN: "yes"})
+    short = Meaning({"c": {"categories": ["a", "b"]}}, settings={OPEN: "yes"})
+    agreed = agreement({"a": short.text, "b": short.text, "c": long.text})
+    assert agreed.meaning == short or agreed.text == short.text
+    assert "901 columns and categories" in agreed.unfit(long.text, "the others")

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from flwr.app import Message
+from flwr.app import ConfigRecord, Message, RecordDict
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +21,10 @@ from privet.data import problem
 from privet.data.meaning import Meaning, digest
 from privet.data.problem import problem_from_config
 from privet.kernel import Told
+from privet.sim.engine import InlineGrid
+from privet.sim.inline import configured_app
+from privet.wire import ENROL
+from privet.wire.contract import CONTRACT_VERSION, encode_settings
 from redteam.test_data import OPEN, Site
 
 ROWS = 6
@@ -215,3 +219,51 @@ def test_an_encoding_that_cannot_be_used_is_not_kept(tmp_path: Path) -> None:
     assert "privet.encoding" not in context.state
     text = text_of({**PLAIN, "ill": ["flu"], "scale": (0.0, 2.0)}, known)
     assert node.enrol("dp-fedsgd", quiet=False, encoding=text).has_content()
+
+
+ANALYSED = {
+    "glm": {"formula": "y ~ C(age) + ill", "family": "gaussian"},
+    "cox": {"formula": "C(age)", "time-column": "age", "event-column": "y"},
+    "kaplan-meier": {"time-column": "age", "event-column": "y", "group-column": "age"},
+    "describe": {"by": "age"},
+    "durations": {"start-column": "age", "end-column": "y", "event-column": "y", "formula": "ill"},
+    "noised": {"by": "age", "noised": True, "target-epsilon": 1.0},
+    "noised, all columns": {"noised": True, "target-epsilon": 1.0},
+}
+"""Questions of analyses, by their settings."""
+
+
+@pytest.mark.parametrize("schema", [False, True], ids=["no schema", "schema"])
+@pytest.mark.parametrize("what", ANALYSED)
+@pytest.mark.parametrize("masked", [False, True])
+@settings(
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(one=RECORDS, other=RECORDS)
+@example(one=[*OLD, (77.0, "flu")], other=[*OLD, (64.0, "flu")])
+def test_no_answer_of_a_node_with_a_budget_to_an_analysis_depends_on_the_records(
+    what: str, schema: bool, masked: bool, one: Records, other: Records
+) -> None:
+    name = {"durations": "cox"}.get(what, what.partition(",")[0].replace("noised", "describe"))
+    asked = {
+        "contract": CONTRACT_VERSION,
+        "protocol": name,
+        "version": 1,
+        "experiment": "e",
+        "quiet": True,
+        "secure-sum": masked,
+        "settings": encode_settings({**ANALYSED[what], "secure-sum": masked}),
+    }
+    answers = []
+    for records in (one, other):
+        with TemporaryDirectory() as folder:
+            rules = {"max-epsilon": 5.0, "delta": 1e-5, "ledger-path": f"{folder}/ledger"}
+            node = config(table(Path(folder) / "own", records), schema)
+            node |= {"partition-id": 0, "agent": "me", "num-examples": ROWS, **rules}
+            grid = InlineGrid(configured_app(), [node], {})
+            question = RecordDict({"privet": ConfigRecord(asked)})
+            (reply,) = grid.send_and_receive([Message(question, 1000, ENROL)])
+            answers.append(said(reply))
+    assert answers[0] == answers[1]
+    enrolled = what == "noised, all columns" and schema
+    assert ("encoding" in answers[0]) == enrolled

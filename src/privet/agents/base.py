@@ -84,6 +84,7 @@ from .guard import (
     node_rules,
     prepared,
     require_tame,
+    screen_analysis,
 )
 from .half import Half
 from .masking import MaskFactory, new_keys
@@ -559,7 +560,7 @@ class Participant:
                 f"enrolment question is not of contract version {CONTRACT_VERSION}", Told.CONTRACT
             )
         protocol, experiment = read_protocol(question), read_experiment(question)
-        half = self._asked_for(protocol, question, context)
+        half = self._asked_for(protocol, question, context, rules)
         masked = bool(question.get("secure-sum"))
         quiet = bool(question.get("quiet")) or masked
         silent = quiet or is_private(context)
@@ -602,12 +603,21 @@ class Participant:
             encoding=encoding,
         )
 
-    def _asked_for(self, protocol: str, question: ConfigRecord, context: Context) -> type[Half]:
-        """Return the half that a question is of, whose settings an analysis reads a table by."""
+    def _asked_for(
+        self, protocol: str, question: ConfigRecord, context: Context, rules: NodeRules
+    ) -> type[Half]:
+        """Return the half that a question is of, whose settings an analysis reads a table by.
+
+        Raises
+        ------
+        BudgetRefused
+            If the node's rules let it answer no such analysis.
+        """
         half = self.served(protocol)
         analysis = None
         if half.reads_tables:
             analysis = _agent_half(protocol, read_field(question, "settings", str, "{}"), ())
+            screen_analysis(analysis, rules)
         self._look_as(analysis, context)
         return half
 

@@ -101,11 +101,12 @@ class Guard(NamedTuple):
         BudgetRefused
             If the node's own rules forbid the run: its relation, its noise, its clip, its steps.
         """
-        if half.reads_tables and not self.rules.limited:
-            self.rules.analyses.screen(masked=half.secure_sum)
-            return
-        if half.reads_tables and not half.private:
-            raise BudgetRefused(Told.NOISED_ALONE)
+        if half.reads_tables:
+            screen_analysis(half, self.rules)
+            if not self.rules.limited:
+                return
+            if not half.private:
+                raise BudgetRefused(Told.NOISED_ALONE)
         self.rules.screen(
             private=half.private,
             relation=str(self.settings.get("relation", "replace-one")),
@@ -270,6 +271,21 @@ def checked_terms(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings with those checked that no half reads (raises ``ConfigError``)."""
     terms = {name: key.check(settings[name]) for name, key in TERMS.items() if name in settings}
     return {**settings, **terms}
+
+
+def screen_analysis(half: Half, rules: NodeRules) -> None:
+    """Refuse an analysis that a node's rules forbid, before its table is read.
+
+    What the table's columns are, and that they cannot be used, would be a function of its records.
+
+    Raises
+    ------
+    BudgetRefused
+    """
+    if not rules.limited:
+        rules.analyses.screen(masked=half.secure_sum)
+    elif not (half.noised or half.private):
+        raise BudgetRefused(Told.NOISED_ALONE)
 
 
 def require_vectors(

@@ -43,6 +43,8 @@ class Half(Method):
 
     reads_tables: ClassVar[bool] = False
     """Whether the half is an analysis, whose `of_table` makes a problem of the agent's table."""
+    noised: ClassVar[bool] = False
+    """Of an analysis: whether its sums are to be noised, by a scale that may still be open."""
     noise_settings: ClassVar[Mapping[str, Any]] = {}
     """Run-config keys that the noise needs in addition to ``noise_key``."""
     steady: ClassVar[bool] = False

@@ -85,8 +85,14 @@ class AnalysedTable:
         return self.analysis.factors(self.table.frame)
 
     @property
+    def _open_factors(self) -> list[str]:
+        """The columns taken as categories that no schema states: a range is none of these."""
+        stated = self.table.stated - self.table.ranges.keys()
+        return [name for name in self._factors if name not in stated]
+
+    @property
     def _stated(self) -> bool:
-        return self.table.stated.issuperset(self._factors)
+        return not self._open_factors
 
     @cached_property
     def meaning(self) -> Meaning:
@@ -102,6 +108,7 @@ class AnalysedTable:
     def _facts(self, name: str) -> Mapping[str, Any]:
         stated = {"stated": True} if name in self.table.stated else {}
         if name in self._factors:
+            stated = {} if name in self.table.ranges else stated
             factor = self.table.frame.factor(name)
             levels = list(factor.levels)
             guarded = self._own or self._rules.min_cell > 1  # else all of the file that was dealt
@@ -130,10 +137,9 @@ class AnalysedTable:
             states the categories.
         """
         if self._own and not self._stated and self.analysis.needs_levels:
-            lacking = [name for name in self._factors if name not in self.table.stated]
             raise DataError(
-                f"column {lacking[0]} is one of texts, and no schema states its categories, which "
-                f"other sites may have otherwise: set schema; {WAY_OUT}"
+                f"column {self._open_factors[0]} is taken as categories, and no schema states "
+                f"them, which other sites may have otherwise: set schema; {WAY_OUT}"
             )
         with named(self.table.frame):
             analysis = self.analysis.over(tuple(self.meaning.columns))

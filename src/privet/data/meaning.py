@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from statistics import median_low
 from typing import Any, NamedTuple
 
 from privet.wire.enrolment import LONGEST_LAYOUT, MOST_EXAMPLES
@@ -37,6 +38,10 @@ LONGEST = LONGEST_LAYOUT
 
 MOST_COLUMNS = 1 << 15
 """Columns at most: each of a site takes some 30 characters of a text, so that no more fit."""
+
+FEW_FACTS, MANY_TIMES = 200, 10
+"""Columns and categories that any site may state, and how many times as many as most sites: all
+others describe each of them, with some 3 kB a column."""
 
 _STRONGEST = 1e7
 """A trend at most: that of 2^40 rows which all agree is 4e6."""
@@ -248,7 +253,7 @@ class Meaning:
         where its own are among them, and booleans where all its numbers are 0 or 1.
         """
         if self.open and other.open:
-            return None
+            return self._more_than(other)
         if found := _of_names(self.columns, other.columns):
             return found
         for name, facts in other.columns.items():
@@ -270,13 +275,20 @@ class Meaning:
         """Whether sites may differ in their columns, as where these are described."""
         return OPEN in self.settings
 
-    def united(self, others: Iterable[Meaning]) -> Meaning:
-        """Return this open encoding with the columns, and categories, of others beside its own.
+    def _more_than(self, other: Meaning) -> Difference | None:
+        """Return in what this open encoding states far more than that of all sites."""
+        if self.num_facts <= most_facts([other.num_facts]):
+            return None
+        return Difference(*(f"{one.num_facts} columns and categories" for one in (self, other)))
+
+    @staticmethod
+    def united(sites: Iterable[Meaning]) -> Meaning:
+        """Return the open encoding with the columns, and categories, of all sites.
 
         A column of categories at one site is one of all; they are sorted where not all sites have
         the same.
         """
-        every = [self, *others]
+        every = list(sites)
         columns: dict[str, Facts] = {}
         for name in sorted({name for one in every for name in one.columns}):
             known = [one.columns[name] for one in every if name in one.columns]
@@ -285,7 +297,12 @@ class Meaning:
             columns[name] = known[0] if not texts else next(x for x in known if "categories" in x)
             if not same:
                 columns[name] = {"categories": sorted({text for one in texts for text in one})}
-        return replace(self, columns=columns)
+        return replace(every[0], columns=columns)
+
+    @property
+    def num_facts(self) -> int:
+        """The number of columns and of their categories."""
+        return len(self.columns) + self.num_categories
 
     @property
     def num_categories(self) -> int:
@@ -344,6 +361,11 @@ class Meaning:
     def without_rows(self) -> Meaning:
         """Return the encoding without the numbers of a site's rows, which no other site is sent."""
         return replace(self, rows={}, codes={}, trends={})
+
+
+def most_facts(counts: Sequence[int]) -> int:
+    """Return how many columns and categories an open encoding may have, of what sites state."""
+    return max(FEW_FACTS, MANY_TIMES * median_low(counts))
 
 
 def usual(base: Meaning, forms: Sequence[tuple[Meaning, int]]) -> Meaning:

@@ -54,6 +54,11 @@ class Agent(AnalysisAgent):
         return self.noise_scale > 0
 
     @property
+    def asks_noise(self) -> bool:
+        """Whether the sum is to be noised."""
+        return self.noised or self.private
+
+    @property
     def clip(self) -> float:
         """The norm that a record's summands are clipped to; 0 without noise."""
         return CLIP if self.private else 0.0
@@ -74,7 +79,7 @@ class Agent(AnalysisAgent):
         return self._program.release(facts, self.noise_scale, "noised sums of a description")
 
     def of_table(self, table: Any, context: Context) -> Problem:
-        if self.noised or self.private:
+        if self.asks_noise:
             return NoisedTable(self.analysis, table, agreed_encoding(context))
         return super().of_table(table, context)
 

@@ -284,7 +284,7 @@ def screen_analysis(half: Half, rules: NodeRules) -> None:
     """
     if not rules.limited:
         rules.analyses.screen(masked=half.secure_sum)
-    elif not (half.noised or half.private):
+    elif not half.asks_noise:
         raise BudgetRefused(Told.NOISED_ALONE)
 
 

@@ -43,8 +43,6 @@ class Half(Method):
 
     reads_tables: ClassVar[bool] = False
     """Whether the half is an analysis, whose `of_table` makes a problem of the agent's table."""
-    noised: ClassVar[bool] = False
-    """Of an analysis: whether its sums are to be noised, by a scale that may still be open."""
     noise_settings: ClassVar[Mapping[str, Any]] = {}
     """Run-config keys that the noise needs in addition to ``noise_key``."""
     steady: ClassVar[bool] = False
@@ -114,6 +112,11 @@ class Half(Method):
     def bounds_uploads(self) -> bool:
         """Whether the server refuses uploads of a norm above `upload_bound`, or, where that is
         infinite, near the largest number of their dtype."""
+        return self.private
+
+    @property
+    def asks_noise(self) -> bool:
+        """Of an analysis: whether its sums are to be noised; the scale may still be open."""
         return self.private
 
     @property

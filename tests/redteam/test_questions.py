@@ -267,3 +267,38 @@ def test_no_answer_of_a_node_with_a_budget_to_an_analysis_depends_on_the_records
     assert answers[0] == answers[1]
     enrolled = what == "noised, all columns" and schema
     assert ("encoding" in answers[0]) == enrolled
+
+
+@pytest.mark.parametrize("what", ["glm", "cox", "kaplan-meier", "describe"])
+@pytest.mark.parametrize("schema", ["", "[columns]\nage = [0, 120]\ny = ['no', 'yes']\n"])
+def test_no_answer_in_the_clear_holds_a_value_of_few_records(
+    what: str, schema: str, tmp_path: Path
+) -> None:
+    of_names = {
+        "glm": {"formula": "age ~ ill + C(age)"},
+        "cox": {**ANALYSED["cox"], "formula": "ill + C(age)"},
+        "kaplan-meier": {**ANALYSED["kaplan-meier"], "group-column": "ill"},
+        "describe": {"by": "ill"},
+    }
+    records = [(20.0 + row, "flu") for row in range(ROWS - 1)] + [(97.0, "name of a patient")]
+    node = {**config(table(tmp_path / "own", records), False), "partition-id": 0, "agent": "me"}
+    if schema:
+        (tmp_path / "schema.toml").write_text(schema)
+        node["schema"] = str(tmp_path / "schema.toml")
+    for rules in ({}, {"allow-analyses": False}, {"sums-only": True}):
+        asked = {
+            "contract": CONTRACT_VERSION,
+            "protocol": what,
+            "version": 1,
+            "experiment": "e",
+            "quiet": False,
+            "secure-sum": False,
+            "settings": encode_settings(of_names[what]),
+        }
+        grid = InlineGrid(configured_app(), [{**node, **rules}], {})
+        question = RecordDict({"privet": ConfigRecord(asked)})
+        (reply,) = grid.send_and_receive([Message(question, 1000, ENROL)])
+        answer = str(said(reply))
+        assert "patient" not in answer
+        assert "97" not in answer
+        assert reply.has_error() or (what == "describe" and not rules)

@@ -45,7 +45,8 @@ class AnalysedTable:
     Raises
     ------
     DataError
-        For a column that is not there or cannot be used.
+        For a column that is not there or cannot be used, and for categories of a table of one's own
+        that no schema states.
     """
 
     dim = 1
@@ -79,6 +80,12 @@ class AnalysedTable:
         for name in self.analysis.over(frame.names).columns or frame.names:
             if name not in frame:
                 raise AnalysisError(f"no column {name}; there are {', '.join(frame.names)}")
+        # Their categories would be in the answer to the enrolment question, rare ones as well.
+        if self._own and not self._stated and self.analysis.needs_levels:
+            raise AnalysisError(
+                f"column {self._open_factors[0]} is taken as categories, and no schema states "
+                f"them, which other sites may have otherwise: set schema; {WAY_OUT}"
+            )
 
     @cached_property
     def _factors(self) -> tuple[str, ...]:
@@ -133,14 +140,8 @@ class AnalysedTable:
         Raises
         ------
         DataError
-            For a column that cannot be used, and texts of a table of one's own of which no schema
-            states the categories.
+            For a column that cannot be used.
         """
-        if self._own and not self._stated and self.analysis.needs_levels:
-            raise DataError(
-                f"column {self._open_factors[0]} is taken as categories, and no schema states "
-                f"them, which other sites may have otherwise: set schema; {WAY_OUT}"
-            )
         with named(self.table.frame):
             analysis = self.analysis.over(tuple(self.meaning.columns))
             sums = analysis.sums(self.table.frame, self.levels)

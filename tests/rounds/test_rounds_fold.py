@@ -57,4 +57,4 @@ def test_a_folded_round_holds_no_uploads() -> None:
     assert len(done) == 3
     for each in done.values():
         with pytest.raises(RunError, match="folded once"):
-            each.folded()
+            each.load()

@@ -305,7 +305,7 @@ def test_an_exclusion_below_min_agents_can_be_corrected_while_the_round_is_tried
     begin_again = OpenRound.begin_again
 
     def corrected(self: OpenRound) -> None:
-        if len(self.tally.failed) == 2:
+        if len(self.tally.failed_at) == 2:
             control.unlink()
         begin_again(self)
 

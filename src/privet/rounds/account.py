@@ -564,10 +564,10 @@ def account_fault(
     What is kept is read and evaluated much later, so it must be readable, and of releases that
     compose with each other and with what the run asks for in a round: under one relation, of one
     mechanism, against one number of colluders, of noise that an agent draws. It must have a finite
-    epsilon at a total delta below 1, and for ``to_target`` within the run's target. That is
-    computed where it holds dearer releases than the run asks for, or more of them, that were not in
-    the account that is kept of the agent; what a message costs is otherwise that of the releases
-    that were added. Custom programs that it names must be the run's.
+    epsilon at a total delta below 1, and for ``to_target`` within the run's target. The epsilon is
+    computed only if the text adds dearer releases than the run asks for, or more of them, to the
+    account that is kept of the agent; otherwise only the added releases are looked at, which is
+    quick. Custom programs that it names must be the run's.
     """
     known = agent.ledger
     added = _appended(known, text) or text

@@ -20,7 +20,7 @@ from .stop import Stop
 log = logging.getLogger("flwr.privet")
 
 DIVERGES = "this run diverges, "
-"""What the note begins with that the first round which diverges has in the history."""
+"""Beginning of the note that the history has at the first round that diverges."""
 UPLOADS = "uploads that are not finite"
 FIRST, GROWN, LASTING = 3, 30.0, 3
 """The number of first rounds that set the usual level, the factor of it that is too large, and the

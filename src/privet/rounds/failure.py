@@ -84,8 +84,8 @@ FRUITLESS = frozenset(
         FailureCode.ENROL_AGAIN,
     }
 )
-"""The kinds of failures of a task that the agent may have charged, or that has it enrolled again:
-in a private run it is not asked for ever."""
+"""Failures of a task that may have been charged, or after which the agent enrols again. A private
+run stops asking after `REPEATS` of them in a row."""
 
 
 def not_finite(failures: Mapping[str, Failure]) -> list[str]:

@@ -184,7 +184,8 @@ class EnrolledAgent:
     former: tuple[str, ...] = ()
     """Accounts of the nodes that had this name before and whose state it was not given."""
     apart: bool = False
-    """Whether its node's ledger file lacks those: the file had no release when it took the name."""
+    """Whether its node took over the name with an empty ledger file, which lacks the releases in
+    ``former``."""
     library: str = ""
     """The version of this library on its node; empty if it does not state one."""
     earlier: tuple[tuple[str, str], ...] = ()
@@ -529,8 +530,9 @@ class Roster:
     def note_ledger(self, name: str, ledger: str, head: str = "", *, stated: bool = False) -> None:
         """Note an agent's account of its releases, and the head of its node's ledger if given.
 
-        ``stated`` says that it is as its node stated it with an upload. Others may hold releases of
-        lost replies that the node never made, and need not state.
+        ``stated`` says that it is as its node stated it with an upload. An account that the server
+        extended by lost replies may hold releases that the node never made; ``said`` keeps what the
+        node stated.
         """
         agent = self.agents[name]
         agent.said = "" if stated else agent.own_account or "[]"
@@ -585,7 +587,7 @@ class Roster:
         self.changes.names |= longer
         return longer
 
-    def accepted(self, name: str, update: Update) -> None:
+    def note_folded(self, name: str, update: Update) -> None:
         """Note that an agent's upload of a round was folded."""
         agent = self.agents[name]
         agent.held = agent.tag, update.round

@@ -1,20 +1,28 @@
 """One run of an algorithm on the server: `Run` begins or resumes it and plays its rounds.
 
-A round has six steps. The strategy (or Flower's own loop) calls `Run.open_round` for the first
-three, `Run.collect` for the fourth and `Run.close_round` for the last two:
+A round has six steps, in three calls of `PrimalDualStrategy.play_round`:
+
+    messages = run.open_round(number, grid)  # 1 enrol, 2 broadcast, 3 ask: in `configure_train`
+    replies = run.collect(grid, messages)  # 4 collect
+    run.close_round(by_agent)  # 5 fold, 6 record: in `aggregate_train`
+
+Where too few uploads can be folded, `Run.try_again` returns the messages of a further try, and it
+goes on with the fourth. Flower's own loop makes the first call and the last, and sends the messages
+itself: without retries, further tries and the journal.
 
 1. Enrol: `enrol_newcomers` asks nodes that have connected since the last round for their agents'
    names (`Roster.refresh`), and `ServerHalf.admit` inserts every new agent into the state.
 2. Broadcast: `Run._broadcast` draws the participants and creates the round (`OpenRound.begin`);
    `collect/broadcast.py` has `ServerHalf.broadcast` begin it and encodes the arrays for all.
 3. Ask: `Run._ask` has the collector select the participants that can be asked now, and
-   `messages_for` builds their messages (`collect/ask.py`). A grid that computes many agents at
-   once has done so by then (`work_together`), without messages.
+   `messages_for` builds their messages (`collect/ask.py`); the roster of a secure sum is put into
+   the broadcast here. A grid that computes many agents at once (`work_together`) does so now,
+   without messages: their request is written into the journal first.
 4. Collect: the collector's ``collect`` has the request written into the journal of a private run,
    sends the messages and waits for replies; its ``retry`` names agents to be asked once more.
-5. Fold: the collector's ``fold`` checks every reply, `ServerHalf.accept` every upload in clear
+5. Fold: what was not checked as it came is checked now, `ServerHalf.accept` every upload in clear
    (`collect/accept.py`), and `ServerHalf.fold` (of sums: ``fold_sums``) combines the uploads into
-   the next state.
+   the next state. `Tasks` checks all of them in the fourth step.
 6. Record: `collect/outcome.py` adds the round's `Round` to the history of the `Session`.
 
 Before the first round `Run.begin` enrols the agents (`enrol/`), resolves what was left open
@@ -22,23 +30,32 @@ Before the first round `Run.begin` enrols the agents (`enrol/`), resolves what w
 again, and `Run.snapshot` is what a checkpoint holds (`keep/`).
 
 The collector is a `ClearUploads`, a `MaskedSums` where uploads are masked, or a `Tasks` where a
-round does not wait for all replies.
+round does not wait for all replies, and where simulated agents have speeds.
 
 What else happens on the way:
 
 * An upload in clear is decoded, accepted, and the digest of what its agent holds from then on is
   compared with the one in the reply (``accepted``). A large one is as soon as it arrives. The
   results of agents that worked together are checked as one block, and row by row if that is
-  refused. A reply that fails is dropped with a `Failure`, and its agent keeps the state of before.
+  refused. A reply that fails is dropped: the round's record has a `Failure` of its agent, and its
+  bytes and cost all the same. The server's row of that agent stays as it was; the node holds the
+  state of before and the new one, and goes on from the one that its next message names.
+* A reply that comes after its round's timeout is never read, and is charged as a lost one. `Tasks`
+  folds it in the round in which it comes, unless its task was withdrawn before.
+* If an upload of a secure sum is missing, nobody's upload of that attempt can be used: the others
+  are asked, and charged, again, without that agent and one more drawn by the seed
+  (`collect/masked.py`). So a sum survives a loss with five agents or more.
 * An agent that is known not to hold the state last accepted is sent it with its message; one that
   replies that it lacks it is asked once more in the same round, with it (``retry``).
-  `EnrolledAgent.tag` is the round last accepted, set by `Roster.accepted`; `EnrolledAgent.held`
-  are those its node holds.
-* The agent charges its own ledger before it computes. ``note_cost`` takes over what a reply states,
-  also of uploads that are not folded; ``note_lost`` counts replies that never came
-  (`collect/costs.py`).
-* If too few uploads can be folded, ``require`` raises `TooFewError`; the strategy's ``play_round``
-  has `Run.try_again` return the messages of another try, or the run ends.
+  `EnrolledAgent.tag` is the round in which it was folded last, set by `Roster.note_folded`;
+  `EnrolledAgent.held` are the rounds whose states its node is known to hold.
+* The agent charges its own ledger before it computes. ``read_cost`` takes over what a reply states,
+  also of uploads that are not folded, and charges what was asked for where that cannot be read;
+  ``note_lost`` counts replies that never came (`collect/costs.py`).
+* An agent is asked no more if the account that it states cannot be kept, and in a private run if
+  `REPEATS` of its tasks in a row came to nothing.
+* If too few uploads can be folded, ``require`` raises `TooFewError`. Another try is worth it while
+  an agent may answer better: one that was late, lost or away, or that is sent its state next time.
 * Evaluation, checkpoints and the line on the disk are those of observers (`observers.py`),
   after the round; `Session.amend` puts what they measure into its record.
 """
@@ -270,12 +287,13 @@ class Run:
     def failed_tries(self) -> int:
         """The number of failed tries of the round under way."""
         tally = self._opened.tally if self._opened else None
-        return 0 if tally is None or tally.folded else len(tally.failed)
+        return 0 if tally is None or tally.ended else len(tally.failed_at)
 
     @property
     def failed(self) -> OpenRound | None:
         """The round under way if it could not be folded, else None."""
-        return self._opened if self._opened and self._opened.tally.failures else None
+        opened = self._opened
+        return opened if opened and opened.tally.failures and not opened.tally.ended else None
 
     def open_round(self, number: int, grid: Grid) -> list[Message]:
         """Begin a round: enrol newcomers, choose participants, and return the messages to send.
@@ -302,7 +320,7 @@ class Run:
         opened.tally.notes += session.remarks
         session.remarks.clear()
         opened.tally.notes += [f"agent {name} joined" for name in newcomers]
-        if failed is not None and not failed.tally.folded:
+        if failed is not None and not failed.tally.ended:
             opened.carry_over(failed)
         return opened
 
@@ -316,7 +334,7 @@ class Run:
             remaining = work_together(opened, grid, names)
             others = set(remaining)
             for name in others:
-                opened.tally.settle(name)
+                opened.tally.drop_newest_request(name)
             asked = [name for name in names if name not in others]
             self._journal_request(asked, request)
             if self.private:
@@ -354,8 +372,10 @@ class Run:
     def try_again(self, few: TooFewError, grid: Grid) -> list[Message]:
         """Pause after a failed try of the round, and return the messages of the next try.
 
-        An agent whose upload in clear was accepted is not asked again, nor is one of a private run
-        whose task came to nothing (`OpenRound.in_vain`).
+        An agent whose upload in clear was accepted is not asked again, unless the round is opened
+        again for new nodes, as too few agents are left: the broadcast is another one then, and
+        uploads that were accepted are lost, though charged. Nor is an agent of a private run whose
+        task came to nothing (`OpenRound.in_vain`).
 
         Raises
         ------
@@ -393,7 +413,7 @@ class Run:
             If the round is folded already.
         """
         opened = self.opened
-        if opened.tally.folded:
+        if opened.tally.ended:
             raise RunError(f"round {opened.number}: its uploads have been combined already")
         self.folding = True
         try:

@@ -52,7 +52,8 @@ class Round:
     participants : tuple of str
         Agents whose upload was folded.
     failures : dict of str to Failure
-        Agents that were chosen and not folded, with the reason.
+        Agents whose task ended in this round without an upload folded, or that could not be asked,
+        with the reason.
     notes : tuple of str
         Further events, e.g. that an agent was sent its state again.
     loss, accuracy, stationarity : float
@@ -66,7 +67,8 @@ class Round:
     seconds : float
         Wall time of the round with its evaluation.
     epsilon : float
-        Largest total epsilon an agent has reported; infinity where a reply was not private.
+        Largest total epsilon that is counted for an agent, lost replies among it; infinity where a
+        reply was not private.
     clock : float
         Seconds since the run began, of simulated agents by their own clock (`Speeds`); NaN in a run
         whose rounds wait for all replies.
@@ -285,7 +287,8 @@ class Session:
     row_norm: float = 0.0
     """The norm that the algorithm itself scales all agents' rows down to; 0 for none."""
     spent: Counter[str] = field(default_factory=Counter)
-    """In a private run, by agent the tasks since an upload was folded last: each is charged."""
+    """In a private run, by agent the requests since an upload was folded last: each task of these
+    is charged."""
     fruitless: Counter[str] = field(default_factory=Counter)
     """In a private run, by agent its tasks in a row of which no upload of its own was folded."""
     not_finite: dict[str, int] = field(default_factory=dict)
@@ -327,9 +330,9 @@ class Session:
         """Whether an agent of a private run is not asked again until an upload is folded.
 
         A task is charged whether or not it is folded, so what brings nothing is not repeated: one
-        task without an upload folded is enough. It is `REPEATS` where accepted uploads of others
-        are ``at_hand`` and would be lost, and for an agent that was folded before, once others have
-        had all their tasks: its upload alone is missing then.
+        task without an upload folded is enough. `REPEATS` are allowed in two cases: accepted
+        uploads of others wait in this round (``at_hand``); or this agent was folded before, and
+        some other has had all its tasks, so that its upload alone is missing.
         """
         spent = self.spent[name]
         if not spent:
@@ -340,7 +343,7 @@ class Session:
         return spent >= (REPEATS if at_hand or last else 1)
 
     def note_gain(self) -> None:
-        """Note that uploads were folded: of what was spent, tasks that are out may still be."""
+        """Note that uploads were folded: forget spent tasks, but those that agents work on."""
         if self.spent:
             self.spent = Counter(self.tasks.keys())
 
@@ -394,7 +397,7 @@ class Session:
 
     def usual(self, text: str) -> tuple[Facts, Facts]:
         """Return an agent's public numbers, and the same with the loss and regulariser of most
-        agents, where its own bound its uploads less.
+        agents, where its own would give its uploads a looser bound.
 
         Raises
         ------

@@ -1,8 +1,9 @@
 """Uploads in clear are checked, a block of rows at a time, and folded into the state.
 
 A reply is a block of one row (`of_reply`), the results of agents that worked together are a block
-of many (`of_together`). Both are charged when they are read. `accept_rows` checks a block; a
-refused one of many is split, so that only the rows that cannot be used are dropped.
+of many (`of_together`). A block is charged when it is read. `accept_rows` checks it: shapes, dtype,
+finite numbers, digest; if private, norm and account. If a block of many is refused, each of its
+rows is checked alone, and only the rows that fail are dropped; nothing is charged twice.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from privet.agents.inputs import starting_rows
 from privet.agents.sparsifiers import VALUES
 from privet.agents.state import LARGE
 from privet.agents.upload_bounds import norm_of
-from privet.core import RunError, UploadError, WireError, mapped
+from privet.core import RunError, UploadError, mapped
 from privet.kernel import NoCertificateError
 from privet.wire import RECORD, Update, content_bytes, sort_names
 from privet.wire.contract import is_need_state, means_privacy
@@ -36,7 +37,15 @@ from ..roster import EnrolledAgent
 from ..task import Task
 from ..together import Together
 from ..uploads import Block, Uploads
-from .costs import NoReplyError, dropped, note_cost, note_lost, read_cost, require_number
+from .costs import (
+    LostStateError,
+    NoReplyError,
+    dropped,
+    note_cost,
+    note_lost,
+    read_cost,
+    require_number,
+)
 from .round import Accepted, OpenRound
 
 log = logging.getLogger("flwr.privet")
@@ -44,11 +53,11 @@ log = logging.getLogger("flwr.privet")
 ROUNDED = 1.001
 """Margin of the bound of an upload for its numbers' rounding to float32."""
 SHARE = 1e-6
-"""The share of the largest number in a broadcast that one agent may upload: the rest is for what a
-server makes of it."""
+"""Private agents refuse broadcast numbers above `LARGEST`. One upload may reach this share of it,
+so that what the server computes of uploads stays below."""
 SEVERAL, MANY = 10.0, 100.0
-"""An agent's bound in multiples, at most, of that by the regulariser of most agents, and of that by
-the run's own settings."""
+"""An agent's bound is at most 10 times the one with the regulariser of most agents, and, if it has
+settings of its own, 100 times the one with the run's."""
 
 
 class Arrived(NamedTuple):
@@ -64,7 +73,8 @@ class Arrived(NamedTuple):
     updates : dict of str to Update
         The metadata of each, by agent.
     version : int, optional
-        The round that a message answers; None for agents that worked in this process.
+        The round that a message answers; None for agents that worked together, whose uploads and
+        accounts this library computed itself: their size and account are not checked.
     extras, statistics
         As in `Accepted`.
     """
@@ -88,7 +98,12 @@ class Arrived(NamedTuple):
 def of_reply(opened: OpenRound, name: str, reply: Reply, task: Task | None = None) -> Arrived:
     """Return the upload in an agent's reply, by default to a message of this round.
 
-    Its release is charged, also where it cannot be used and an error is raised.
+    The release of an upload is charged, also of one that cannot be used. Nothing is charged for a
+    request for its state or an agent's own error; a reply that never came counts as expected.
+
+    Raises
+    ------
+    UploadError, WireError
     """
     half, session = opened.half, opened.session
     agent, position = session.roster.agents[name], session.roster.positions[name]
@@ -101,7 +116,7 @@ def of_reply(opened: OpenRound, name: str, reply: Reply, task: Task | None = Non
     if is_need_state(reply.content):
         kept = half.recovery_of(session.state, position, session.start) is not None
         agent.held, agent.tag = (), agent.tag if kept else 0
-        raise UploadError("does not hold its state; the next message restores it")
+        raise LostStateError("does not hold its state; the next message restores it")
     update = read_cost(opened, name, reply.content, version)
     upload = update.arrays()
     statistics = session.statistics_of(upload.pop(BUFFERS, None))
@@ -128,7 +143,10 @@ def of_reply(opened: OpenRound, name: str, reply: Reply, task: Task | None = Non
 def of_together(
     opened: OpenRound, together: Together, sent: Arrays, versions: Sequence[int]
 ) -> Arrived:
-    """Return the uploads of agents that worked together on what they were sent in these rounds."""
+    """Charge and return the results of agents that worked together.
+
+    ``sent`` is what they were sent, ``versions`` the round of each.
+    """
     opened.tally.bytes_up += together.size
     updates = together.updates(versions)
     for name, update in updates.items():
@@ -148,7 +166,7 @@ def accept_reply(
     """Accept the upload in an agent's reply, or note in ``failures`` why it cannot be used."""
     try:
         came = of_reply(opened, name, reply, task)
-    except Exception as error:  # whatever an agent sends costs that agent's reply only
+    except Exception as error:  # no reply of an agent ends the round
         failures[name] = dropped(opened, name, error)
     else:
         accept_rows(opened, came, failures)
@@ -191,7 +209,7 @@ def accepted(opened: OpenRound, came: Arrived) -> Accepted:
         if len(came.updates) == 1:
             (name,) = came.updates
             agents[name].held = ()
-        raise WireError("digest differs: agent and server do not hold the same state")
+        raise LostStateError("digest differs: agent and server do not hold the same state")
     if came.version is None:
         return Accepted(partial(_given, block), came.updates, came.extras)
     (name,) = came.updates
@@ -219,8 +237,8 @@ def require_honest_size(
     """Refuse a private upload beyond all that its clip and its noise explain (`upload_bound`).
 
     An agent's own regulariser and settings explain no more than several times what those of most
-    agents do (`Session.usual`). Where no bound is known, as around a user's training loop, numbers
-    that the others could not compute with are refused: private agents answer no broadcast of such
+    agents do (`Session.usual`). Where no bound is known, as around a user's training loop, an
+    upload is refused if its norm is so large that the other agents might refuse the next broadcast
     (`require_tame`).
 
     Raises
@@ -270,8 +288,8 @@ def require_honest_size(
 def fold_accepted(opened: OpenRound, ages: Mapping[str, int] | None = None) -> dict[str, Update]:
     """Fold the accepted uploads into the run's state; return their metadata, in folding order.
 
-    ``ages`` are those of `Uploads`, by agent. Statistics of buffers come with uploads that were
-    read one by one.
+    ``ages``: by agent, how many rounds ago it was asked; None where rounds wait for all. Only
+    uploads that came in messages have statistics of buffers.
     """
     half, session, tally = opened.half, opened.session, opened.tally
     whole = {id(one): one for one in tally.uploads.values()}
@@ -287,7 +305,9 @@ def fold_accepted(opened: OpenRound, ages: Mapping[str, int] | None = None) -> d
         session.state = session.steps.folded(half, session.state, opened.turn.t, fold)
     tally.spool = None
     session.average(tally.uploads[name].statistics for name in updates)
-    freed = {key: one._replace(folded=_is_folded, statistics=None) for key, one in whole.items()}
+    freed = {
+        key: one._replace(load=_cannot_load_again, statistics=None) for key, one in whole.items()
+    }
     tally.uploads = {name: freed[id(one)] for name, one in tally.uploads.items()}
     return updates
 
@@ -297,20 +317,20 @@ def _in_order(
 ) -> tuple[dict[str, Update], list[Callable[[], Block]]]:
     """Return the metadata and the loaders of accepted uploads, in folding order.
 
-    A block of many is one if nobody else has uploaded, else it goes row by row.
+    One block is folded whole; several are folded row by row, in the agents' order.
     """
     if len(whole) == 1:
-        return whole[0].updates, [whole[0].folded]
+        return whole[0].updates, [whole[0].load]
     rows: dict[str, Callable[[], Block]] = {}
     for one in whole:
         if len(one.updates) == 1:
-            rows |= dict.fromkeys(one.updates, one.folded)
+            rows |= dict.fromkeys(one.updates, one.load)
         else:
-            each = zip(one.updates, one.folded().rows(), strict=True)
+            each = zip(one.updates, one.load().rows(), strict=True)
             rows |= {name: partial(_given, block) for name, block in each}
     names = sort_names(uploads)
     return {name: uploads[name].updates[name] for name in names}, [rows[name] for name in names]
 
 
-def _is_folded() -> Block:
+def _cannot_load_again() -> Block:
     raise RunError("an upload is folded once")

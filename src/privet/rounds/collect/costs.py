@@ -30,6 +30,10 @@ class AccountError(UploadError):
     """An upload whose account of its agent's releases cannot be kept."""
 
 
+class LostStateError(UploadError):
+    """An agent does not hold the state that the server has of it: its next message restores it."""
+
+
 class NoReplyError(UploadError):
     """A chosen agent sent no upload; ``failure`` says why."""
 
@@ -91,7 +95,7 @@ def read_masked(opened: OpenRound, name: str, content: RecordDict, agents: int) 
     try:
         update = read_cost(opened, name, content, opened.number, agents)
     except AccountError as error:
-        dropped(opened, name, error)
+        log.warning("round %d: agent %s is kept in the sum: %s", opened.number, name, error)
         update = read_update(content, opened.half.name, opened.half.version, opened.number)
         charged = opened.session.roster.agents[name].ledger
         update = update._replace(ledger=charged, epsilon=0.0)
@@ -105,7 +109,7 @@ def note_cost(opened: OpenRound, name: str, update: Update, *, computed: bool = 
     ``computed`` says that the epsilon was computed in this process, and is no agent's word.
     """
     tally, roster = opened.tally, opened.session.roster
-    tally.settle(name)
+    tally.drop_newest_request(name)
     if update.ledger:
         roster.note_ledger(name, update.ledger, update.head, stated=True)
     spent = update.epsilon
@@ -126,9 +130,9 @@ def note_cost(opened: OpenRound, name: str, update: Update, *, computed: bool = 
 def largest_stated(opened: OpenRound) -> float:
     """Return the largest epsilon so far, with those that uploads state and their accounts bear out.
 
-    So one account is evaluated a round, that of the largest, and another for each agent that states
-    more than its own account. One that states less hides its own cost from the history alone: the
-    run's account has it.
+    Only the account of the largest claim is evaluated, and of each agent that claims more than its
+    account shows. A claim that is too small lowers the history's figure, not the statement of
+    privacy, which is made from the accounts.
     """
     tally, roster, terms = opened.tally, opened.session.roster, opened.half.terms
     largest = tally.epsilon
@@ -172,7 +176,7 @@ def note_lost(
     half, tally, roster = opened.half, opened.tally, opened.session.roster
     if code != CLIENT_APP_FAILED:
         tally.awaited.add(name)
-    tally.settle(name)
+    tally.drop_newest_request(name)
     if code == NODE_UNAVAILABLE:  # it may be back before the nodes are listed again
         roster.doubtful.add(name)
     agent, noises = roster.agents[name], opened.session.noises
@@ -205,6 +209,8 @@ def dropped(opened: OpenRound, name: str, error: Exception) -> Failure:
     known = isinstance(error, PrivetError)
     why = one_line(str(error) if known else f"reply cannot be used ({error!r})")
     log.warning("round %d: agent %s dropped: %s", opened.number, name, why, exc_info=not known)
+    if isinstance(error, LostStateError):
+        opened.tally.awaited.add(name)
     if isinstance(error, NoReplyError):
         if error.failure.code is FailureCode.ENROL_AGAIN:
             opened.session.roster.doubtful.add(name)

@@ -88,9 +88,9 @@ def pause(opened: OpenRound, now: float) -> float:
     """Return the seconds until the next try of a round that failed; 0: there is none.
 
     It is tried again while there is time left and an agent to wait for: an agent that declined or
-    failed would do so again.
+    failed would do so again. One that is sent its state with the next message may do better.
     """
-    failed = opened.tally.failed
+    failed = opened.tally.failed_at
     failed.append(now)
     left = failed[0] + opened.options.patience - now
     if not _waited_for(opened) or left <= 0:
@@ -127,7 +127,7 @@ def record(opened: OpenRound, folded: Folded) -> Round:
     half, session, tally = opened.half, opened.session, opened.tally
     roster, epsilon = session.roster, largest_stated(opened)
     for name, update in folded.updates.items():
-        roster.accepted(name, update)
+        roster.note_folded(name, update)
     last = session.history[-1] if session.history else None
     participants = tuple(folded.updates)
     if last is not None and last.participants == participants:
@@ -161,12 +161,12 @@ def record(opened: OpenRound, folded: Folded) -> Round:
     )
     session.history.append(done)
     session.round = opened.number
-    tally.folded = True
+    tally.ended = True
     return done
 
 
 def _tries_before(opened: OpenRound) -> list[str]:
-    failed = opened.tally.failed
+    failed = opened.tally.failed_at
     if not failed:
         return []
     times, seconds = len(failed), failed[-1] - opened.tally.begun

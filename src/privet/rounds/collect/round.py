@@ -5,8 +5,8 @@ builds its messages, `costs.py` notes what its replies cost, `accept.py` checks 
 `outcome.py` ends it.
 
 A round that could not be folded is either continued (`OpenRound.begin_again`: accepted uploads in
-clear stay) or opened again with newly enrolled nodes, which takes over its clock, byte counts and
-notes (`OpenRound.carry_over`).
+clear stay) or opened again with newly enrolled nodes: its clock, costs, byte counts and notes go on
+(`OpenRound.carry_over`), its uploads do not. Failures of a failed try are in no record.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ IN_VAIN = Failure(FailureCode.IN_VAIN, "was charged for a task, and no upload wa
 
 
 class Accepted(NamedTuple):
-    """Accepted uploads, a row each: ``folded`` loads their arrays; the rest came with them."""
+    """Accepted uploads, a row each: ``load`` returns their arrays; the rest came with them."""
 
-    folded: Callable[[], Block]
+    load: Callable[[], Block]
     updates: dict[str, Update]
     """The metadata of each, by agent in folding order."""
     extras: Mapping[str, Any]
@@ -80,7 +80,7 @@ class Tally:
         Agents that did not answer themselves, so that asking again may help.
     uploads : dict of str to Accepted
         The uploads in clear that will be folded, by agent; agents whose uploads were checked
-        together share one. They are kept when a try fails.
+        together share one. They are kept when a try fails, unless the round is opened again.
     spool : Spool, optional
         The files of uploads that are too large for memory.
     bytes_up, bytes_down : int
@@ -88,24 +88,24 @@ class Tally:
     notes : list of str
         Notes for the history.
     unanswered : dict of str to list of int
-        By agent, its requests whose cost is not noted yet: the agents in the sum of each.
+        Requests whose cost is in no account yet: by agent a number for each, of the agents in its
+        sum (1 in clear).
     epsilon : float
-        The largest epsilon that an agent has spent after this round, within the target if there is
-        one; of those that state one, where each agent's claim rests on its own noise
-        (`claims_by_agent`).
+        The largest epsilon so far, without what uploads merely claim (``stated``), accounts above
+        the target, and agents that state no bound (`claims_by_agent`).
     stated : dict of str to (float, str)
         The epsilon that uploads state and their accounts, by agent: it counts as far as the account
         bears it out (`largest_stated`).
     unbound : list of str
-        Agents that state none since this round.
+        Agents whose first upload without a finite epsilon came in this round.
     shortest : float
         The seconds of the quickest task that was withdrawn, where that is known; else infinity.
-    failed : list of float
+    failed_at : list of float
         The times of failed tries, on the monotonic clock.
     failures : dict of str to Failure
         Why agents were not folded, if too few uploads were.
-    folded : bool
-        Whether the round has ended.
+    ended : bool
+        Whether the round is folded and recorded.
     """
 
     begun: float
@@ -129,9 +129,9 @@ class Tally:
     stated: dict[str, tuple[float, str]] = field(default_factory=dict)
     unbound: list[str] = field(default_factory=list)
     shortest: float = math.inf
-    failed: list[float] = field(default_factory=list)
+    failed_at: list[float] = field(default_factory=list)
     failures: dict[str, Failure] = field(default_factory=dict)
-    folded: bool = False
+    ended: bool = False
 
     def note_remark(self, name: str, update: Update) -> None:
         """Keep an agent's note on its upload for the history."""
@@ -143,8 +143,8 @@ class Tally:
         for name in names:
             self.unanswered.setdefault(name, []).append(agents)
 
-    def settle(self, name: str) -> None:
-        """Note that the cost of an agent's newest request is in its account."""
+    def drop_newest_request(self, name: str) -> None:
+        """Forget an agent's newest request: its cost is in its account, or it was not sent."""
         if asked := self.unanswered.get(name):
             asked.pop()
 
@@ -219,7 +219,7 @@ class OpenRound:
     def carry_over(self, failed: OpenRound) -> None:
         """Take over clock, costs, byte counts and notes of a failed try of this round."""
         old, new = failed.tally, self.tally
-        new.begun, new.failed = old.begun, old.failed
+        new.begun, new.failed_at = old.begun, old.failed_at
         new.bytes_up, new.epsilon, new.unbound = old.bytes_up, old.epsilon, old.unbound
         new.stated = old.stated
         new.bytes_down += old.bytes_down

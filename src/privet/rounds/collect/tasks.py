@@ -123,8 +123,8 @@ class Tasks(ClearUploads):
     def is_over(self, session: Session) -> bool:
         """Whether every agent has had all its tasks or is out, and nothing is to come.
 
-        Excluded agents are not waited for, nor are in a private run the last ones that were charged
-        for a task since the others had theirs, and sent nothing.
+        Not waited for are excluded agents and, in a private run, agents whose tasks since the last
+        fold were charged and brought nothing, if all others have had theirs.
         """
         if session.tasks or not self.options.max_uploads:
             return False

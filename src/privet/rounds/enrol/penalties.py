@@ -18,12 +18,12 @@ log = logging.getLogger("flwr.privet")
 
 
 def require_open_penalties(options: RunOptions, session: Session) -> None:
-    """Turn away agents whose penalty ``penalty-c`` cannot change, where they are not most.
+    """Turn away agents with a penalty of their own, which ``penalty-c`` cannot change.
 
     Raises
     ------
     ConfigError
-        If they are.
+        If these are more than half.
     """
     roster, given = session.roster, options.penalty_c
     own = [

@@ -32,7 +32,7 @@ log = logging.getLogger("flwr.privet")
 SMALL = 1 << 20
 """Bytes of a whole checkpoint up to which all are whole."""
 LONGEST = 2
-"""Bytes of a chain, in those that a whole checkpoint would have, from which a new one begins."""
+"""A new chain begins when the old one takes this many times the bytes of a whole checkpoint."""
 MOST_PARTS = 200
 """Parts of a chain at most."""
 

@@ -409,7 +409,7 @@ def _load(file: Path, path: Path, broken: dict[Path, str]) -> Checkpoint:
 
 
 def as_now(checkpoint: Checkpoint) -> Checkpoint:
-    """Return a checkpoint with every request since, of after it was read as well.
+    """Return the checkpoint with all requests since, also those made after it was read.
 
     Raises
     ------

@@ -34,9 +34,8 @@ from privet.kernel.ledger import append, sync_directory
 class Request(NamedTuple):
     """A request of a round: its recipients, the agents to be in a sum, and the settings sent.
 
-    ``enrolled`` is the table (`roster.columns`) of those recipients that are now otherwise than in
-    one of the two checkpoints that a resume may go on from: what they were asked could not be
-    charged without it.
+    ``enrolled`` is the table (`roster.columns`) of the recipients whose numbers or settings one of
+    the last two checkpoints lacks: a resume from it could not charge them.
     """
 
     round: int

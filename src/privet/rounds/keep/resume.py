@@ -324,8 +324,8 @@ def _charge_lost(half: ServerHalf[Any], session: Session, grid: Grid, saved: Che
 def _lost_tasks(half: ServerHalf[Any], session: Session, saved: Checkpoint) -> Iterator[Request]:
     """Yield the requests of tasks that agents had at a checkpoint and whose result is lost.
 
-    Also where it is known to be, and its task ends later: the agent's state, which is put back with
-    the run's account, holds it then.
+    A task whose reply is known to be lost counts now, although it ends later: the account that is
+    put back must hold it. `Task.counted` keeps it from counting twice.
     """
     settings = encode_settings(half.settings())
     for entry in saved.manifest.get("tasks", ()):

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
+from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 APP_TABLE = ("tool", "flwr", "app", "config")
 """Path of the run config in a Flower app's pyproject.toml."""
+
+
+_RUNS = count(1)
+
+
+def run_name(algorithm: str) -> str:
+    """Return a name for a run's folder: the time, this process, and which of its runs it is.
+
+    Two that begin in the same second differ in the process, or in the number.
+    """
+    number = next(_RUNS)
+    process = f"{os.getpid()}.{number}" if number > 1 else f"{os.getpid()}"
+    return f"{datetime.now():%Y%m%d-%H%M%S}-{process}-{algorithm}"
 
 
 def given_keys(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+from .config import run_name
 
 
 def paths_and_keys(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -30,7 +30,7 @@ def analysed(paths: Sequence[str], given: dict[str, Any]) -> tuple[dict[str, Any
 
     if not paths and "data-path" not in given:
         raise ConfigError("name the tables, or give data-path")
-    name = f"{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}-{given['algorithm']}"
+    name = run_name(given["algorithm"])
     if len(paths) == 1:
         given["data-path"] = str(Path(paths[0]).absolute())
     finished = run_tables(paths, given, name) if len(paths) > 1 else run_inline(given, name)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from .config import given_keys
+from .config import given_keys, run_name
 from .keys import ConfigOption, PresetOption, SettingsArgument
 
 ENGINES = ("auto", "inline", "cohort", "ray")
@@ -80,8 +78,7 @@ def run(
         raise ConfigError("--colluders is not of the Ray engine")
     raw = given_keys(settings, config, preset)
     quiet() if json_line else plain()
-    # The process id distinguishes runs that are started in the same second.
-    name = f"{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}-{raw.get('algorithm', DEFAULT_ALGORITHM)}"
+    name = run_name(str(raw.get("algorithm", DEFAULT_ALGORITHM)))
     if engine == "ray":
         environment = _runtime_env(ray_runtime_env)
         finished = run_ray(

@@ -9,6 +9,7 @@ from typing import Any
 
 from privet.analyses.description_state import QUANTILES
 from privet.analyses.description_table import disagreements
+from privet.analyses.table_one import table_one
 from privet.core.format import text
 
 from .document import document
@@ -42,8 +43,11 @@ def described_page(table: Mapping[str, Any]) -> str:
     if table.get("noised"):
         body.append(
             f'<p class="note">Every count has noise of standard deviation '
-            f"{in_cell(table['count_error'])}; means and deviations are made of noised sums.</p>"
+            f"{in_cell(table['count_error'])}, and 0 stands for those below; means and deviations "
+            "are made of noised sums.</p>"
         )
+    if table.get("by"):
+        body += [f"<h2>By {text(table['by'])}</h2>", _table_one(table)]
     body += ["<h2>Columns</h2>", _overview(table), *_details(table)]
     return document("Description", "\n".join(body))
 
@@ -74,27 +78,17 @@ def _details(table: Mapping[str, Any]) -> Iterator[str]:
             yield _histogram(column["histogram"])
         elif column["kind"] == "categories":
             yield _bars(column)
-        if column.get("groups"):
-            yield _groups(column)
         yield f'<div class="aside">{_by_site(table["site_names"], column)}</div></div>'
 
 
-def _groups(column: Mapping[str, Any]) -> str:
-    """Return a column within each group, and how far two groups differ."""
-    rows = []
-    for group, one in column["groups"].items():
-        shares = ", ".join(
-            f"{text(name)} {_count(count) if count is not None else '(hidden)'}"
-            for name, count in list(one.get("categories", {}).items())[:_SHOWN]
-        )
-        shown = f"{in_cell(one.get('mean'))} ({in_cell(one.get('sd'))})"
-        of_group = shares if one["kind"] == "categories" else shown
-        rows.append(
-            f"<tr><th>{text(group)}</th><td>{_count(one['n'])}</td><td>{of_group}</td></tr>"
-        )
-    apart = column.get("standardised_difference")
-    said = f'<p class="soft">standardised difference {in_cell(apart)}</p>' if apart else ""
-    return f"<figure>{numbers_table(('group', 'n', 'mean (sd), or counts'), rows)}{said}</figure>"
+def _table_one(table: Mapping[str, Any]) -> str:
+    """Return the columns by the groups of one, as a paper's table 1."""
+    heads, *rows = table_one(table)
+    body = [
+        f"<tr><th>{text(first)}</th>{''.join(f'<td>{text(one)}</td>' for one in cells)}</tr>"
+        for first, *cells in rows
+    ]
+    return numbers_table(heads, body)
 
 
 def _histogram(histogram: Mapping[str, Any]) -> str:
@@ -161,21 +155,31 @@ def _count(value: float) -> str:
 
 
 def described_csv(table: Mapping[str, Any]) -> str:
-    """Return a described table as CSV: a row a column, and one for each category."""
+    """Return a described table as CSV.
+
+    A row a column and one for each of its categories, of all rows, and then of each site and of
+    each group where these are known.
+    """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    quantiles = [f"{q:g}" for q in QUANTILES]
-    heads = [f"q{q}" for q in quantiles]
-    writer.writerow(["column", "category", "n", "missing", "other", "mean", "sd", *heads])
+    heads = ["column", "category", "site", "group", "n", "missing", "other", "mean", "sd"]
+    writer.writerow([*heads, "standardised_difference", *(f"q{q:g}" for q in QUANTILES)])
     for name, column in table["columns"].items():
-        own = column.get("quantiles", {})
-        row = [name, "", column["n"], column["missing"], column["other"]]
-        row += [column.get("mean", ""), column.get("sd", "")]
-        writer.writerow(
-            ["" if one is None else one for one in [*row, *(own.get(q, "") for q in quantiles)]]
-        )
-        bounds = column.get("bounds", {})
-        for category, count in column.get("categories", {}).items():
-            shown = "{}-{}".format(*bounds[category]) if count is None else count
-            writer.writerow([name, category, shown])
+        parts = [("", "", column)]
+        parts += [(s, "", o) for s, o in zip(table["site_names"], column["by_site"], strict=False)]
+        parts += [("", group, own) for group, own in column.get("groups", {}).items()]
+        for site, group, own in parts:
+            writer.writerows(_csv_rows(name, site, group, own))
     return out.getvalue()
+
+
+def _csv_rows(name: str, site: str, group: str, own: Mapping[str, Any]) -> Iterator[list[Any]]:
+    quantiles = own.get("quantiles", {})
+    counts = [own[key] for key in ("n", "missing", "other")]
+    keys = ("mean", "sd", "standardised_difference")
+    numbers = [*(own.get(key) for key in keys), *(quantiles.get(f"{q:g}") for q in QUANTILES)]
+    yield [name, "", site, group, *counts, *("" if one is None else one for one in numbers)]
+    bounds = own.get("bounds", {})
+    for category, count in own.get("categories", {}).items():
+        hidden = "{}-{}".format(*bounds[category]) if category in bounds else "hidden"
+        yield [name, category, site, group, hidden if count is None else count]

@@ -16,6 +16,7 @@ from privet.analyses.description import DescribeAnalysis
 from privet.analyses.description_state import QUANTILES
 from privet.analyses.description_table import disagreements
 from privet.analyses.frame import AnalysisError, Frame, Levels
+from privet.analyses.table_one import table_one
 
 GRID = 2.0**-40
 
@@ -214,6 +215,39 @@ def test_standardised_differences_are_those_of_the_formula(seed: int, count: int
     apart = shares[1] - shares[0]
     distance = math.sqrt(apart @ np.linalg.solve(middle, apart))
     assert table["t"]["standardised_difference"] == pytest.approx(distance, rel=1e-9, abs=1e-9)
+
+
+def test_table_1_has_what_pandas_finds_in_each_group() -> None:
+    columns, whose = grouped(5, 400)
+    columns["t"][0] = None
+    table = described(dealt(columns, whose), LEVELS, by="group")
+    heads, *rows = table_one({**table, "by": "group"})
+    pooled = pd.DataFrame(columns)
+    parts = [pooled, *(rows for _, rows in pooled.groupby("group"))]
+    sizes = [
+        f"{name} (n = {len(part)})" for name, part in zip(("all", "a", "b"), parts, strict=True)
+    ]
+    assert heads == ["group", *sizes, "missing", "std. difference"]
+    by_name = {first: cells for first, *cells in rows}
+    numbers = [f"{one['x'].mean():.4g} ({one['x'].std():.4g})" for one in parts]
+    apart = table["columns"]["x"]["standardised_difference"]
+    assert by_name["x, mean (sd)"] == [*numbers, str(pooled["x"].isna().sum()), f"{apart:.3f}"]
+    assert by_name["t, n (%)"][3] == "1"
+    for text in LEVELS["t"]:
+        counts = [((one["t"] == text).sum(), one["t"].count()) for one in parts]
+        shown = [f"{count} ({100 * count / known:.1f} %)" for count, known in counts]
+        assert by_name[f"  {text}"] == [*shown, "", ""]
+
+
+def test_table_1_gives_a_hidden_count_by_its_bounds() -> None:
+    columns, whose = grouped(5, 60)
+    columns["t"] = ["u"] * 57 + ["v"] * 3
+    rows = table_one(
+        {**described(dealt(columns, whose), LEVELS, by="group", least=9), "by": "group"}
+    )
+    cells = {first: cells for first, *cells in rows}
+    assert " to " in cells["  v"][0]
+    assert "(5.0 %)" not in cells["  v"][0]
 
 
 def test_a_column_that_is_no_category_cannot_make_groups() -> None:

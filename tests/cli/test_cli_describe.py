@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from privet.cli.config import run_name
 from privet.data.tables.schema import read_schema
 from support.cli import privet
 
@@ -143,3 +145,21 @@ def test_few_of_the_odd_inputs_can_be_described(here: Path) -> None:
     for arguments in (["header.csv"], ["sites", "only=none"], ["sites", "by=none"], ["none.csv"]):
         (here / "header.csv").write_text("a,b\n")
         assert privet("describe", *arguments).code != 0
+
+
+def test_runs_that_begin_in_one_second_have_folders_of_their_own(here: Path) -> None:
+    names = {run_name("describe") for _ in range(50)}
+    assert len(names) == 50
+    for _ in range(2):
+        assert privet("describe", here / "sites" / "hill.csv").code == 0
+    assert len(list((here / "runs").iterdir())) == 2
+
+
+def test_groups_are_printed_as_a_table_1(here: Path) -> None:
+    said = privet("describe", here / "sites", "by=died")
+    assert said.code == 0
+    pooled = pd.read_csv(WORKED)
+    ages = [pooled["age"], *(rows["age"] for _, rows in pooled.groupby("died"))]
+    shown = " +".join(re.escape(f"{one.mean():.4g} ({one.std():.4g})") for one in ages)
+    assert re.search(rf"age, mean \(sd\) +{shown} +0 +-?\d\.\d{{3}}\n", said.out)
+    assert "std. difference" in said.out

@@ -81,6 +81,9 @@ def _show(table: dict[str, Any], lines: list[str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from privet.analyses.table_one import table_one
+    from privet.analyses.text_table import aligned
+
     console = Console(highlight=False, markup=False)
     shown = Table("column", "n", "missing", "mean", "sd", "median", "5 % to 95 %")
     for name, column in table["columns"].items():
@@ -97,7 +100,13 @@ def _show(table: dict[str, Any], lines: list[str]) -> None:
     console.print(f"{table['rows']:.0f} rows of {sites}")
     console.print(shown)
     if error := table.get("count_error"):
-        console.print(f"counts are noised, each with a standard error of {error:.3g} rows")
+        console.print(
+            f"counts are noised: each has a standard error of {error:.3g} rows, an n of "
+            f"{table['n_error']:.3g}; 0 stands for what is below",
+            soft_wrap=True,
+        )
+    if table.get("by"):
+        console.print("\n".join(aligned(table_one(table))), soft_wrap=True)
     for line in lines:
         console.print(line, soft_wrap=True)
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from privet.core import format as fmt
 from privet.core.errors import one_line
+from privet.data import DataError
+from privet.data.tables.schema import read_schema
 from privet.kernel import UNITS, AgentLedger, drawn_delta
 from privet.kernel.programs.custom import custom_in
 from privet.rounds.account import Privacy, draw_length, privacy_of, terms_of
@@ -39,6 +42,11 @@ IN_SUMS = (
     "its peers' noise and keys on trust, as its own config says"
 )
 
+
+DESCRIBED = (
+    "beside the noised description that the schema is from: it cost each site epsilon "
+    "{epsilon:.6g} at delta {delta:g}, which adds to these figures; a node's ledger holds both"
+)
 
 OBSERVERS = ("coordinator", "world")
 """Towards whom a private run states its figures: the same releases are seen."""
@@ -124,6 +132,8 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
     against = _against(worst)
     assumptions = assumptions_of(worst, result.agents.values())
     assumptions += result.not_covered
+    with suppress(DataError):  # the file is gone since, which the summary says
+        assumptions += of_description(read_schema(str(config.get("schema", ""))).described)
     accounts = [
         {
             "to": to,
@@ -155,6 +165,11 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
         **({"apart": list(result.apart)} if result.apart else {}),
     }
     return Account(account)
+
+
+def of_description(spent: Mapping[str, float]) -> list[str]:
+    """Return a line on the noised description that a run's schema is from, if it is from one."""
+    return [DESCRIBED.format(**spent)] if spent else []
 
 
 def _of_person(

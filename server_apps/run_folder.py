@@ -407,7 +407,8 @@ def schema_stated(path: str) -> dict[str, Any]:
         name: list(column.categories) or [column.low, column.high]
         for name, column in read.columns.items()
     }
-    return {"schema": {"sha-256": digest, "columns": columns}}
+    described = {"described": dict(read.described)} if read.described else {}
+    return {"schema": {"sha-256": digest, "columns": columns, **described}}
 
 
 def to_json(value: Any) -> Any:

@@ -50,6 +50,7 @@ _LABEL_KEYS = 3
 _BASELINE = Entries(
     {**dict.fromkeys(("accuracy", "loss", "lowest", "highest", "distance"), REAL), "setting": str}
 )
+_SPENT = Entries(dict.fromkeys(("epsilon", "delta"), float), required=("epsilon", "delta"))
 _SHAPES = {
     SUMMARY: Entries(
         {
@@ -62,7 +63,9 @@ _SHAPES = {
                 {"value": float, "metric": str},
                 required=("file", "metric", "value", "round"),
             ),
-            "schema": Entries({"columns": Entries(others=Items((float, str)))}),
+            "schema": Entries(
+                {"columns": Entries(others=Items((float, str))), "described": _SPENT}
+            ),
             "failures": Entries(
                 others=Entries({"code": str, "text": str}, required=("code", "text"))
             ),

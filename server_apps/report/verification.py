@@ -28,7 +28,7 @@ from privet.kernel import AgentLedger, LedgerFile, drawn_delta
 from privet.rounds.account import apart_line, not_of, set_apart
 from privet.wire import sort_names
 
-from ..account import OBSERVERS, assumptions_of
+from ..account import OBSERVERS, assumptions_of, of_description
 from .files import STATEMENT
 from .runs import HISTORY, JOURNAL, PRIVACY, SUMMARY, RecordedRun, ReportUsageError, settings_of
 from .statement import (
@@ -269,6 +269,8 @@ def _checks_of_entry(
     unbound = [not_of(run.privacy.unbound)] if run.privacy.unbound else []
     expected = assumptions_of(accounts[worst], every.values())
     expected += [*unbound, *apart_line(apart, every, delta)]
+    schema = run.summary.get("schema") or {}
+    expected += of_description(schema.get("described", {}))
     for line in expected:
         if line not in said:
             yield False, f"{where}.assumptions lacks: {line}"

@@ -17,6 +17,7 @@ from privet.core import ConfigError
 from privet.core.key import Config
 from privet.data.agreement import Agreement
 from privet.data.analysed import AnalysedTable, NoisedTable, noised_layout
+from privet.rounds.account import privacy_of
 from privet.rounds.half import HalfState, ServerHalf, Turn, Vector
 from privet.rounds.uploads import Sums
 
@@ -107,6 +108,14 @@ class Describe(AnalysisStrategy):
         if isinstance(self.half, NoisedServer):
             return NoisedTable(agent.analysis, table)
         return super()._problem_of(agent, table)
+
+    def table(self) -> dict[str, Any]:
+        """Return the table, of a noised description with what it cost each site at most."""
+        found = super().table()
+        privacy = privacy_of(self.run.half, self.run.session) if found.get("noised") else None
+        if privacy is not None and math.isfinite(privacy.epsilon):
+            found |= {"epsilon": privacy.epsilon, "delta": privacy.delta}
+        return found
 
     @property
     def length(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,41 +12,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from flwr.app import Message
 
 from privet.core import RunError
+from privet.data.described_schema import schema_of
 from privet.kernel import LedgerFile, Told
-from privet.server_apps import read_config
-from privet.server_apps.analysis import execute_analysis
+from privet.server_apps import execute, read_config
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import configured_app, run_inline
-from privet.wire import ENROL
+from support.analysis_runs import BINOMIAL, KINDS, SITES, analysed, config
 from support.analysis_sites import PATIENTS, TABLES, own_tables
 from support.told import refused
-
-SITES = ("hill", "north", "south", "west")
-BINOMIAL = json.loads((TABLES / "glm-binomial-1.json").read_text())
-KINDS: Mapping[str, tuple[str, dict[str, Any]]] = {
-    "describe": ("glm-binomial-1", {"by": "sex"}),
-    "glm": ("glm-binomial-1", {"formula": BINOMIAL["formula"], "family": "binomial"}),
-    "cox": ("cox-1", {"time-column": "days", "event-column": "died"}),
-    "kaplan-meier": (
-        "cox-1",
-        {"time-column": "days", "event-column": "died", "group-column": "sex"},
-    ),
-}
-
-
-def config(folder: Path, kind: str, **more: Any) -> dict[str, Any]:
-    table, keys = KINDS[kind]
-    return {
-        "algorithm": kind,
-        "data-path": str(TABLES / f"{table}.csv"),
-        "id-column": "site",
-        "output-dir": str(folder / "runs"),
-        **keys,
-        **{name.replace("_", "-"): value for name, value in more.items()},
-    }
 
 
 def numbers(table: Any) -> list[float]:
@@ -112,39 +88,6 @@ def test_a_described_table_is_that_of_pandas(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------ tables of nodes' own
-
-
-class Away(InlineGrid):
-    """Nodes of which one does not answer from its n-th message of training on, until another."""
-
-    def __init__(
-        self, nodes: list[dict[str, Any]], config: Mapping[str, Any], first: int, last: int
-    ) -> None:
-        super().__init__(configured_app(), nodes, config)
-        self.first, self.last, self.asked = first, last, 0
-        self.node = list(self.node_configs)[2]
-
-    def deliver(self, message: Message) -> Message | None:
-        if message.metadata.dst_node_id == self.node and message.metadata.message_type != ENROL:
-            self.asked += 1
-            if self.first <= self.asked <= self.last:
-                return self.not_connected(message)
-        return super().deliver(message)
-
-
-def analysed(
-    folder: Path, nodes: list[dict[str, Any]], kind: str = "glm", *, run: str = "run", **more: Any
-) -> dict[str, Any]:
-    """The table of an analysis of nodes' own tables."""
-    away = more.pop("away", None)
-    keys = {"num_agents": len(nodes), "schema": str(folder / "schema.toml"), **more}
-    if not (folder / "schema.toml").exists():
-        del keys["schema"]
-    raw = config(folder, kind, **keys)
-    del raw["data-path"], raw["id-column"]
-    settled = read_config(raw)
-    grid = Away(nodes, settled, *away) if away else InlineGrid(configured_app(), nodes, settled)
-    return dict(execute_analysis(grid, settled, run).result.table)
 
 
 def require_pooled(table: Mapping[str, Any]) -> None:
@@ -296,3 +239,73 @@ def test_a_noised_description_without_a_schema_is_refused(tmp_path: Path) -> Non
     nodes = own_tables(tmp_path, schema="")
     with pytest.raises(Exception, match="schema"):
         noised(tmp_path, nodes, num_server_rounds=1)
+
+
+def test_a_private_run_from_a_noised_description_is_charged_beside_it(tmp_path: Path) -> None:
+    """One budget holds both, and the run's account names what the description cost.
+
+    The expected total is the closed form of Gaussian mechanisms: mu^2 adds up.
+    """
+    nodes = own_tables(tmp_path, max_epsilon=2.5, delta=1e-5)
+    for node in nodes:
+        node["ledger-path"] = str(tmp_path / f"{node['agent']}.ledger")
+    table = noised(tmp_path, nodes, run="described")
+    schema = tmp_path / "described.toml"
+    schema.write_text(schema_of(table))
+    for node in nodes:
+        node |= {"schema": str(schema), "label-column": "died", "num-partitions": len(nodes)}
+        node["partition"] = "none"
+
+    def train(run: str, target: float) -> dict[str, Any]:
+        keys = {"algorithm": "dp-fedsgd", "dataset": "csv", "label-column": "died"}
+        keys |= {"schema": str(schema), "num-agents": 4, "num-server-rounds": 3}
+        keys |= {"data-path": nodes[0]["data-path"], "partition": "iid"}  # for the measures alone
+        keys |= {"clip": 1.0, "target-epsilon": target}
+        settled = read_config({**keys, "output-dir": str(tmp_path / "trained")})
+        execute(InlineGrid(configured_app(), nodes, settled), settled, run)
+        folder = tmp_path / "trained" / run
+        return {
+            name: json.loads((folder / f"{name}.json").read_text())
+            for name in ("privacy", "summary")
+        }
+
+    found = train("first", 1.5)
+    [line] = [one for one in found["privacy"]["accounts"][0]["assumptions"] if "descript" in one]
+    assert f"epsilon {table['epsilon']:.6g} at delta 1e-05" in line
+    assert found["summary"]["schema"]["described"] == {
+        "epsilon": table["epsilon"],
+        "delta": table["delta"],
+    }
+    assert table["epsilon"] == pytest.approx(1.0, abs=1e-6)
+    for site in SITES:
+        alone = found["privacy"]["agents"][site]["epsilon"]
+        both = math.hypot(gaussian_mu(1.0, 1e-5), gaussian_mu(alone, 1e-5))
+        spent = LedgerFile(tmp_path / f"{site}.ledger").spent(1e-5).epsilon
+        assert spent == pytest.approx(gaussian_epsilon(both, 1e-5), rel=1e-6)
+        assert max(1.0, alone) < spent < 2.5
+    page = (tmp_path / "trained" / "first" / "statement.html").read_text()
+    assert "beside the noised description" in page
+    train("second", 2.0)
+    assert Told.BUDGET in (tmp_path / "trained" / "second" / "history.jsonl").read_text()
+    for site in SITES:
+        assert LedgerFile(tmp_path / f"{site}.ledger").spent(1e-5).epsilon <= 2.5
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """Epsilon of a Gaussian mechanism of sensitivity / deviation = mu: B. Balle and Y.-X. Wang,
+    ICML 2018, theorem 8."""
+    from scipy.optimize import brentq
+    from scipy.stats import norm
+
+    def excess(epsilon: float) -> float:
+        first = norm.cdf(mu / 2 - epsilon / mu)
+        return float(first - np.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu) - delta)
+
+    return float(brentq(excess, 0.0, 50.0, xtol=1e-13))
+
+
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """Its inverse."""
+    from scipy.optimize import brentq
+
+    return float(brentq(lambda mu: gaussian_epsilon(mu, delta) - epsilon, 0.01, 5.0, xtol=1e-13))

@@ -86,34 +86,47 @@ class NoisedLayout:
     def table(self, total: FloatArray, deviation: float) -> dict[str, Any]:
         """Return what the noised sum (k,) says of the columns.
 
-        ``deviation`` is the noise's standard deviation on each entry of the sum. Counts are not
-        rounded and may be below 0; ``count_error`` is their standard deviation.
+        ``deviation`` is the noise's standard deviation on each entry of the sum. Every column's
+        cells, that of missing values among them, have each row once: ``rows`` is the mean of their
+        sums, weighted by one over the number of cells, and a column's ``n`` is ``rows`` without its
+        missing values. ``count_error`` and ``n_error`` are the standard deviations of a cell and,
+        at most, of an n. Counts are not rounded, and those below 0 are given as 0. A deviation is
+        None where the noised variance is not above 0, a mean where n is not.
         """
-        counts, at = total / self.share, 0
+        counts, cell = total / self.share, deviation / self.share
+        parts = dict(self._parts(counts))
+        sums = [float(part.sum()) for part in parts.values()]
+        weights = [1.0 / len(part) for part in parts.values()]
+        rows = float(np.average(sums, weights=weights)) if parts else 0.0
         columns: dict[str, Any] = {}
-        for name in self.names:
+        at = 0
+        for name, part in parts.items():
+            missing, at = float(part[-1]), at + len(part)
+            shown: dict[str, Any] = {"n": _count(rows - missing), "missing": _count(missing)}
+            shown |= {"other": 0, "by_site": []}
             if name in self.categories:
-                known = self.categories[name]
-                own = counts[at : at + len(known)]
-                columns[name] = {
-                    "kind": "categories",
-                    "n": float(own.sum()),
-                    "missing": float(counts[at + len(known)]),
-                    "other": 0,
-                    "categories": dict(zip(known, own.tolist(), strict=True)),
-                    "by_site": [],
-                }
-                at += len(known) + 1
+                cells = dict(zip(self.categories[name], map(_count, part[:-1]), strict=True))
+                columns[name] = {"kind": "categories", **shown, "categories": cells}
                 continue
-            columns[name] = _numbers(counts[at : at + _NUMBERS], self.ranges[name])
-            at += _NUMBERS
-        rows = [column["n"] + column["missing"] for column in columns.values()]
+            moments, at = counts[at : at + 2], at + 2
+            columns[name] = {"kind": "numbers", **shown}
+            columns[name] |= _numbers(part[:-1], moments, rows - missing, self.ranges[name])
         return {
-            "rows": float(np.mean(rows)) if rows else 0.0,
+            "rows": _count(rows),
             "noised": True,
-            "count_error": deviation / self.share,
+            "count_error": cell,
+            "n_error": cell * math.sqrt(1.0 + 1.0 / sum(weights)) if parts else cell,
             "columns": columns,
         }
+
+    def _parts(self, counts: FloatArray) -> Iterator[tuple[str, FloatArray]]:
+        """Yield each column's cells, the last that of missing values."""
+        at = 0
+        for name in self.names:
+            known = self.categories.get(name)
+            width = BINS + 1 if known is None else len(known) + 1
+            yield name, counts[at : at + width]
+            at += _NUMBERS if known is None else width
 
 
 def _shares(frame: Frame, name: str, ends: tuple[float, float]) -> FloatArray:
@@ -125,16 +138,19 @@ def _shares(frame: Frame, name: str, ends: tuple[float, float]) -> FloatArray:
     return share
 
 
-def _numbers(counts: FloatArray, ends: tuple[float, float]) -> dict[str, Any]:
+def _count(noised: float) -> float:
+    """Return a noised count, or 0 in place of one below."""
+    return max(float(noised), 0.0)
+
+
+def _numbers(
+    cells: FloatArray, moments: FloatArray, values: float, ends: tuple[float, float]
+) -> dict[str, Any]:
     low, high = ends
-    cells, missing = counts[:BINS], float(counts[BINS])
-    values = float(cells.sum())
-    shown: dict[str, Any] = {"kind": "numbers", "n": values, "missing": missing, "other": 0}
-    shown["by_site"] = []
+    shown: dict[str, Any] = {"mean": None, "sd": None}
     if values > 0:
-        share = float(counts[BINS + 1]) / values
-        variance = max(float(counts[BINS + 2]) / values - share * share, 0.0)
+        share, square = (float(one) / values for one in moments)
+        variance = square - share * share
         shown["mean"] = low + (high - low) * min(max(share, 0.0), 1.0)
-        shown["sd"] = (high - low) * math.sqrt(variance)
-    shown["histogram"] = {"low": low, "high": high, "counts": cells.tolist()}
-    return shown
+        shown["sd"] = (high - low) * math.sqrt(variance) if variance > 0 else None
+    return {**shown, "histogram": {"low": low, "high": high, "counts": list(map(_count, cells))}}

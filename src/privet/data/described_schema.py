@@ -15,25 +15,33 @@ from .tables.schema import write_schema
 def schema_of(table: Mapping[str, Any]) -> str:
     """Return the text of a schema with the columns of a described table.
 
-    Ranges are the public edges between which the pooled numbers lie; where nodes hide small cells
-    they are made twice as wide, as a few values may lie outside. It is marked as made from
-    records, so that a private run refuses it until a person has put public ranges and categories
-    in it.
+    Ranges and categories of a noised description are those of the public schema that it was made
+    of, and the file says what it cost. Else ranges are the public edges between which the pooled
+    numbers lie; where nodes hide small cells they are made twice as wide, as a few values may lie
+    outside. It is then marked as made from records, so that a private run refuses it until a person
+    has put public ranges and categories in it.
 
     Raises
     ------
     DataError
         If no column has a value.
     """
+    described = {key: table[key] for key in ("epsilon", "delta") if key in table}
     columns = []
     for name, column in table["columns"].items():
-        if not column["n"]:
+        if not (column["n"] or described):
             continue
-        gap = bool(column["missing"] or column["other"])
+        # Of noised counts, what noise alone gives one time in 700 is no gap.
+        least = 3 * table["count_error"] if described else 0
+        gap = column["missing"] > least or bool(column["other"])
         if column["kind"] in ("texts", "dates"):
             continue
         if column["kind"] == "categories":
             columns.append(SourceColumn(name, 0, tuple(column["categories"]), gap=gap))
+            continue
+        if described:  # whatever noised counts say: the ends are public
+            low, high = (column["histogram"][end] for end in ("low", "high"))
+            columns.append(SourceColumn(name, 0, low=low, high=high, gap=gap))
             continue
         low, high = ranges(column)
         if table.get("quantile_rank_error"):
@@ -41,4 +49,4 @@ def schema_of(table: Mapping[str, Any]) -> str:
         columns.append(SourceColumn(name, 0, low=low, high=high, gap=gap))
     if not columns:
         raise DataError("the description has no column with values that may be shown")
-    return write_schema(tuple(columns))
+    return write_schema(tuple(columns), described)

@@ -19,6 +19,8 @@ from .values import normal
 
 MARK = "from-records"
 """The key of a file that `privet data --schema` wrote: its values are those of the records."""
+DESCRIBED = "described"
+"""The table of a file that `privet describe --schema` wrote of a noised description."""
 GAP = ""
 """Listed among the values of a column in which values may be missing."""
 
@@ -28,10 +30,13 @@ class Schema:
     """The columns that are used, by name; none where no schema is given.
 
     ``from_records`` says that ranges and categories were read from the records, and are not public.
+    ``described`` has the ``epsilon`` and ``delta`` of a noised description of these columns, which
+    each site has spent beside what later runs cost; empty for none.
     """
 
     columns: Mapping[str, SourceColumn] = field(default_factory=dict)
     from_records: bool = False
+    described: Mapping[str, float] = field(default_factory=dict)
 
 
 def read_schema(path: str) -> Schema:
@@ -45,7 +50,7 @@ def read_schema(path: str) -> Schema:
     except (ValueError, RecursionError) as error:  # one of nested lists
         raise DataError(f"schema {path}: expected TOML ({brief(error)})") from None
     columns, mark = document.get("columns"), document.get(MARK, False)
-    if not isinstance(columns, dict) or not columns or set(document) - {"columns", "units", MARK}:
+    if not isinstance(columns, dict) or not columns or set(document) - _TABLES:
         raise DataError(f"schema {path}: expected one table [columns], and perhaps one [units]")
     if not isinstance(mark, bool):
         raise DataError(f"schema {path}: {MARK} = {mark!r}: expected true or false")
@@ -62,7 +67,21 @@ def read_schema(path: str) -> Schema:
         if name not in known or known[name].categories:
             raise DataError(f"schema {path}: a unit of {name}, which is no column of numbers")
         known[name] = replace(known[name], unit=unit)
-    return Schema(known, mark)
+    return Schema(known, mark, _described(path, document.get(DESCRIBED, {})))
+
+
+_TABLES = {"columns", "units", MARK, DESCRIBED}
+
+
+def _described(path: str, spent: Any) -> dict[str, float]:
+    keys = {"epsilon", "delta"}
+    if spent == {}:
+        return {}
+    if isinstance(spent, dict) and spent.keys() == keys:
+        numbers = [one for one in spent.values() if type(one) in (int, float)]
+        if len(numbers) == len(keys) and all(0 < one < np.inf for one in numbers):
+            return {key: float(spent[key]) for key in sorted(keys)}
+    raise DataError(f"schema {path}: expected epsilon and delta above 0 in [{DESCRIBED}]")
 
 
 def _units(path: str, units: Any) -> dict[str, str]:
@@ -89,8 +108,14 @@ def _column(name: str, values: Any) -> SourceColumn | None:
     return None
 
 
-def write_schema(columns: tuple[SourceColumn, ...]) -> str:
-    """Return the text of a schema with what columns of a table hold, marked as such."""
+def write_schema(
+    columns: tuple[SourceColumn, ...], described: Mapping[str, float] | None = None
+) -> str:
+    """Return the text of a schema with what columns of a table hold, marked as such.
+
+    With ``described``, a noised description's ``epsilon`` and ``delta``, columns are public, and
+    the file says what that description cost.
+    """
     lines = [
         "# Read from the records. For a private run, put ranges and categories here that are",
         f"# publicly known of such data, and then take out the line {MARK}. A column that you",
@@ -99,6 +124,16 @@ def write_schema(columns: tuple[SourceColumn, ...]) -> str:
         "",
         "[columns]",
     ]
+    if described:
+        lines = [
+            "# Public ranges and categories, and columns that a noised description was made of. A",
+            "# column that you delete is left out.",
+            "",
+            f"[{DESCRIBED}]  # what the description cost at each site, beside later runs",
+            *(f"{key} = {described[key]!r}" for key in ("epsilon", "delta")),
+            "",
+            "[columns]",
+        ]
     for column in columns:
         values: list[Any] = list(column.categories) or [column.low, column.high]
         values += [GAP] if column.gap else []

@@ -12,7 +12,6 @@ the answers are functions of these steps.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -93,25 +92,47 @@ def merged(counts: NDArray[np.integer], least: int) -> tuple[NDArray[np.intp], N
     Returns which merged cell each belongs to, and the last cell of each, without those that are
     left over at the end.
     """
-    every = np.cumsum(counts.sum(axis=0)).tolist()
-    running = [row.tolist() for row in np.cumsum(counts, axis=1)]  # bisect is fast on lists
-    before, size, last = [0] * len(running), len(every), []
-    at = bisect_left(every, 1)
+    size = counts.shape[1]
+    running = np.cumsum(counts, axis=1)
+    after = _ends(running, least).tolist()
+    last: list[int] = []
+    at = after[0]
     while at < size:
-        enough = max(
-            bisect_left(row, start + least, at) if start < row[at] < start + least else at
-            for row, start in zip(running, before, strict=True)
-        )
-        if enough > at:
-            at = enough
-            continue
         last.append(at)
-        before = [row[at] for row in running]
-        at = bisect_left(every, every[at] + 1, at)
-    while len(last) > 1 and any(0 < row[-1] - row[last[-2]] < least for row in running):
+        at = after[at + 1]
+    left_over = running[:, -1:] - running
+    while len(last) > 1 and _any_below(left_over[:, last[-2]], least):
         del last[-2]  # what is left over is too little of one that the last cell has none of
     ends = np.array(last, np.intp)
     return np.minimum(np.searchsorted(ends, np.arange(size)), len(ends) - 1), ends
+
+
+def _any_below(counts: NDArray[np.integer], least: int) -> bool:
+    return bool(((counts > 0) & (counts < least)).any())
+
+
+def _ends(running: NDArray[np.integer], least: int) -> NDArray[np.intp]:
+    """Return for a merged cell that begins at 0, ..., m where it ends; m where it cannot.
+
+    ``running`` (G, m) are cumulated counts. The cell ends at the first place at which it has any,
+    and none of its counts is from 1 to ``least`` - 1; each step moves every cell on that has one.
+    """
+    before = np.concatenate([np.zeros((len(running), 1), running.dtype), running], axis=1)
+    every = before.sum(axis=0)
+    enough = [np.searchsorted(row[1:], row + least) for row in before]
+    ends = np.searchsorted(every[1:], every + 1)
+    size, moved = running.shape[1], True
+    while moved:
+        moved = False
+        inside = np.flatnonzero(ends < size)
+        for row, reached in zip(before, enough, strict=True):
+            counts = row[ends[inside] + 1] - row[inside]
+            short = inside[(counts > 0) & (counts < least)]
+            later = short[reached[short] > ends[short]]
+            ends[later] = reached[later]
+            inside = np.flatnonzero(ends < size) if len(later) else inside
+            moved = moved or len(later) > 0
+    return ends
 
 
 def _cut(values: FloatArray) -> FloatArray:

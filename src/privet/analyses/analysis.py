@@ -120,6 +120,14 @@ class Analysis(ABC, Generic[P]):
             If the analysis cannot be answered so.
         """
 
+    def unseen(self, sums: Any) -> SiteSums:
+        """Return what a site sums whose sums nobody sees but it, as in a secure sum.
+
+        By default the same; it may compare its own with the pooled ones, in its own log.
+        """
+        found: SiteSums = sums
+        return found
+
     @abstractmethod
     def begin(self, levels: Levels) -> P:
         """Return the state before the first round."""

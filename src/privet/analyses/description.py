@@ -82,6 +82,9 @@ class DescribeAnalysis(Analysis[DescribeState]):
         """
         return DescribedSite(sums.frame, sums.levels, self.by, least)
 
+    def unseen(self, sums: DescribedSite) -> DescribedSite:
+        return DescribedSite(sums.frame, sums.levels, self.by, compares=True)
+
     def begin(self, levels: Levels) -> DescribeState:
         levels = with_groups(levels, self.by)
         numbers = sum(not known for known in levels.values())
@@ -260,11 +263,20 @@ _OF_SITES: tuple[Mapping[str, str], ...] = (
 class DescribedSite:
     """What a site counts and sums of its own columns.
 
-    ``levels`` are the agreed columns, and ``least`` the rows that a cell has at least.
+    ``levels`` are the agreed columns, and ``least`` the rows that a cell has at least. A site that
+    ``compares`` says in its own log where its mean is the pooled one in another unit.
     """
 
-    def __init__(self, frame: Frame, levels: Levels, by: str = "", least: int = 1) -> None:
-        self.frame, self.levels = frame, levels
+    def __init__(
+        self,
+        frame: Frame,
+        levels: Levels,
+        by: str = "",
+        least: int = 1,
+        *,
+        compares: bool = False,
+    ) -> None:
+        self.frame, self.levels, self._compares = frame, levels, compares
         self.num_examples = frame.rows
         self.left_out: Mapping[str, int] = {}
         self._least = least
@@ -337,7 +349,8 @@ class DescribedSite:
             sums["sums"] = np.array([one.distances(0.0, unit) for one, unit in scaled])
             sums["bins"] = bins
         elif phase == 2:
-            self._compare(units, centre)
+            if self._compares:
+                self._compare(units, centre)
             sums["sizes"] = self._sizes(units, centre)
         else:
             asked = list(zip(moments, centre * units, sizes * units, strict=True))

@@ -146,7 +146,9 @@ class AnalysedTable:
             analysis = self.analysis.over(tuple(self.meaning.columns))
             sums = analysis.sums(self.table.frame, self.levels)
             self._rules.require_records(sums.num_examples)
-            if self._rules.min_cell > 1 and not self._masked:
+            if self._masked:
+                sums = analysis.unseen(sums)
+            elif self._rules.min_cell > 1:
                 sums = analysis.guarded(sums, self._rules.min_cell)
         return sums
 

@@ -66,7 +66,11 @@ class FinishedAnalysis(Finished):
         names = table["site_names"]
         told["sites"] = f"{len(names)}: {', '.join(names)}"
         if table["sites_away"]:
-            told["away, and not in the table"] = ", ".join(table["sites_away"])
+            last = self.result.history[-1].failures
+            away = [f"{one} ({last[one]})" if one in last else one for one in table["sites_away"]]
+            told["away, and not in the table"] = ", ".join(away)
+        if "turned_away" in table:
+            told["turned away, and not in the table"] = "; ".join(table["turned_away"])
         told["bytes up"] = f"{self.summary['bytes-up']:,}"
         told["privacy"] = str(self.summary["privacy"])
         told["table"] = str(self.folder / TABLE)

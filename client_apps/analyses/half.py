@@ -31,6 +31,7 @@ class AnalysisAgent(Half):
     """
 
     reads_tables: ClassVar[bool] = True
+    repeats: ClassVar[bool] = True
     upload: ClassVar[str] = "sums"
 
     secure_sum: bool = same(MessageTerms, "secure_sum")

@@ -20,13 +20,14 @@ from privet.analyses.analysis import Analysis, Progress
 from privet.analyses.frame import AnalysisError, Levels
 from privet.client_apps.analyses.half import AnalysisAgent
 from privet.core import ConfigError, RunError
-from privet.core.errors import listed
+from privet.core.errors import INSTEAD_OF_OTHER_APPS, listed
 from privet.core.key import Config
 from privet.data.agreement import Agreement
 from privet.data.analysed import AnalysedTable, levels_of
 from privet.data.meaning import Meaning
 from privet.rounds import Observer, Round, Run
 from privet.rounds.account import PrivetResult
+from privet.rounds.failure import FOR_A_PERSON, FailureCode
 from privet.rounds.flower.base import PrimalDualStrategy
 from privet.rounds.half import Arrays, HalfState, ServerHalf, Turn, Vector
 from privet.rounds.roster import in_simulation
@@ -36,6 +37,8 @@ MOST_ROUNDS = 60
 """Rounds of an analysis at most, unless it is asked for others: few take more than ten."""
 COMPLETE = "the analysis is complete"
 """Why a run of an analysis ends."""
+WITHOUT = "the analysis is complete but for sites that refuse or left"
+"""Why it ends where the others' sums are all that there will be."""
 _PART = "progress."
 
 
@@ -131,6 +134,9 @@ class AnalysisServer(ServerHalf[State]):
         state.residual = gap * gap
         return state
 
+    def summed(self, state: State) -> Sequence[int]:
+        return [int(position) for position in state.positions]
+
     def ended(self, state: State) -> bool:
         """Return whether nothing is left to ask."""
         return state.progress.done
@@ -185,18 +191,44 @@ class AnalysisResult(PrivetResult):
 
 
 class _Done(Observer):
-    """Ends a run when the analysis has ended."""
+    """Ends a run when the analysis has ended, with all sites or those that can be in it."""
 
     def on_round(self, run: Run, done: Round) -> str | None:
-        return COMPLETE if is_complete(run) else None
+        if is_complete(run):
+            return COMPLETE
+        half: Any = run.half
+        return WITHOUT if half.ended(run.session.state) and not _may_come(run, done) else None
+
+
+def _may_come(run: Run, done: Round) -> bool:
+    """Return whether a site that is away may be in the result if it is waited for.
+
+    A refusal, and an error of its own, would be the same again; and no site joins the secure sums
+    of a run that began without it.
+    """
+    away = set(run.session.roster.names) - set(sites_in(run)) - set(run.session.roster.excluded)
+    if run.half.masked:
+        return False
+    codes = [done.failures[name].code for name in away if name in done.failures]
+    return len(codes) < len(away) or any(code not in _FINAL for code in codes)
+
+
+_FINAL = FOR_A_PERSON | {FailureCode.FAILED}
 
 
 def is_complete(run: Run) -> bool:
     """Return whether the analysis has ended with the sums of every site that takes part."""
     half: Any = run.half
     roster = run.session.roster
-    wanted = {name for name, one in roster.agents.items() if not one.out} - set(roster.excluded)
-    return half.ended(run.session.state) and wanted <= set(sites_in(run))
+    wanted = set(roster.agents) - set(roster.excluded)
+    everybody = wanted <= set(sites_in(run)) and not turned_away(run)
+    return half.ended(run.session.state) and everybody
+
+
+def turned_away(run: Run) -> list[str]:
+    """Return why nodes of this library are not in the run that would be sites of it."""
+    rejected = run.session.roster.rejected.values()
+    return [why for why in rejected if why != INSTEAD_OF_OTHER_APPS]
 
 
 def sites_in(run: Run) -> list[str]:
@@ -307,9 +339,9 @@ class AnalysisStrategy(PrimalDualStrategy):
 
     def _require_all_sites(self) -> None:
         """Refuse a table without a simulated site: nobody mends it while the run waits."""
-        if turned_away := self.run.session.roster.rejected:
+        if others := self.run.session.roster.rejected:
             raise RunError(
-                f"{len(turned_away)} sites cannot be in the table: {listed(turned_away.values())}; "
+                f"{len(others)} sites cannot be in the table: {listed(others.values())}; "
                 "mend their tables, or leave them out"
             )
 
@@ -325,6 +357,7 @@ class AnalysisStrategy(PrimalDualStrategy):
             "sites": len(names),
             "site_names": names,
             "sites_away": away,
+            **({"turned_away": lines} if (lines := turned_away(self.run)) else {}),
         }
 
     def _measuring(self, *arguments: Any, **options: Any) -> Iterator[Observer]:

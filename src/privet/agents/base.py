@@ -611,7 +611,8 @@ class Participant:
         Raises
         ------
         BudgetRefused
-            If the node's rules let it answer no such analysis.
+            If the node's rules let it answer no such analysis: it is then in no roster of secure
+            sums.
         """
         half = self.served(protocol)
         analysis = None

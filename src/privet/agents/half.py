@@ -43,6 +43,9 @@ class Half(Method):
 
     reads_tables: ClassVar[bool] = False
     """Whether the half is an analysis, whose `of_table` makes a problem of the agent's table."""
+    repeats: ClassVar[bool] = False
+    """Whether two rounds may ask for the same numbers, as an analysis that begins again does: in a
+    run of secure sums an agent that left then stays away, and none leaves or joins alone."""
     noise_settings: ClassVar[Mapping[str, Any]] = {}
     """Run-config keys that the noise needs in addition to ``noise_key``."""
     steady: ClassVar[bool] = False

@@ -4,6 +4,10 @@ Keys live in Flower's context of the run and nowhere else: an agent that loses t
 when it is enrolled again. A mask is used once, or two uploads under it would reveal their
 difference; so the agent remembers the last round and attempt it uploaded for. Where other agents
 count on its noise, a file remembers it too, however the process ends (`privet.kernel.trust`).
+
+Two sums of which one agent is in the first alone give its upload as their difference, where the
+others' are the same. They are within a round. Of an analysis they are in any round that asks at the
+same point, as when it begins again without a site: there the rule is over all rounds of a run.
 """
 
 from __future__ import annotations
@@ -143,11 +147,13 @@ def plan_masking(
     factory: MaskFactory | None,
     *,
     shared: bool = False,
+    repeats: bool = False,
 ) -> Masking | None:
     """Return the masking of the upload, None where this agent has lost its keys.
 
     Nothing is computed or charged before this has returned. Where noise is shared and the node
-    trusts peers to add theirs, every agent of the roster must be one of them.
+    trusts peers to add theirs, every agent of the roster must be one of them. ``repeats`` says
+    that other rounds may ask for the same (`Half.repeats`).
 
     Raises
     ------
@@ -167,7 +173,7 @@ def plan_masking(
     binding = Binding(
         instruction.experiment, instruction.round, instruction.attempt, instruction.roster, task
     )
-    _require_fresh(state, binding)
+    _require_fresh(state, binding, repeats=repeats)
     trust = node_rules(context).trust(agent) if shared and factory is None else None
     source: MaskSource = PairwiseMasks(state.keys, trust)
     if factory is not None:
@@ -207,11 +213,13 @@ def _digest(protocol: str, version: int, settings: str, payload: bytes, grid: fl
     return made.digest()
 
 
-def _require_fresh(state: MaskState, binding: Binding) -> None:
+def _require_fresh(state: MaskState, binding: Binding, *, repeats: bool) -> None:
     """Refuse a mask that was used, and a roster whose sum would reveal an agent's upload.
 
     Between two attempts at one round agents may only leave, and never exactly one: the difference
-    of the sums would be its upload, should the first sum be completed after all.
+    of the sums would be its upload, should the first sum be completed after all. Where rounds
+    repeat each other, so it is between any two rosters. These are a chain, S_1 over S_2 over ...,
+    and its sums span those of S_i without S_(i+1), of two agents or more each, and of the last.
     """
     now, last = (binding.round, binding.attempt), (state.round, state.attempt)
     if now <= last:
@@ -220,7 +228,7 @@ def _require_fresh(state: MaskState, binding: Binding) -> None:
             f"attempt {last[1]}; a mask is used once",
             Told.MASK_ONCE,
         )
-    if binding.round != state.round:
+    if binding.round != state.round and not (repeats and state.names):
         return
     here, before = set(binding.names), set(state.names)
     if not here <= before or len(before - here) == 1:

@@ -144,6 +144,7 @@ class MessageRound(AgentRound[Local, RecordDict]):
         self.masking = plan_masking(
             *(self._context, self.instruction, self._name, self._participant.mask_factory),
             shared=self.half.noise_sharing,
+            repeats=self.half.repeats,
         )
         if self.masking is None:
             self._ask_for_state()

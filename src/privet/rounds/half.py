@@ -277,6 +277,10 @@ class ServerHalf(ServerMethod[S]):
             return None
         return starting_rows(held, 0)
 
+    def summed(self, state: S) -> Sequence[int]:
+        """Return the positions of the agents of the last sum, of a method with `Half.repeats`."""
+        return ()
+
     def model(self, state: S) -> Vector:
         """Return the model (d,) that is the run's result."""
         model: Vector = getattr(state, self.last)

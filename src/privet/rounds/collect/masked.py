@@ -8,7 +8,8 @@ next attempt.
 No two rosters of a round differ by a single agent, or the difference of their sums would be that
 agent's upload: should the late upload of an agent that was dropped still arrive, a curious server
 could compute it. If one agent dropped, another one is left out with it, drawn by the run's seed.
-Agents check this.
+Agents check this. Where rounds may ask for the same (`Half.repeats`), that is so of any two rosters
+of a run: whoever is left out stays so, and whoever comes later waits for another run.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from .round import OpenRound
 log = logging.getLogger("flwr.privet")
 
 SPARED = "left out: two sums of a round may not differ by one agent"
+LATER = "left out: the sums of this run are without it, and it can join in another run alone"
 MOST_ATTEMPTS = 4
 """Attempts at the sum of a group in one round; each is a release of every agent in it."""
 MOST_SPOILED = 2
@@ -75,6 +77,8 @@ class MaskedSums(Collector):
         The complete sums, by group.
     updates
         The metadata of the uploads in the complete sums.
+    sent
+        By group, the last roster of any round, where rounds may ask for the same.
     renewed
         Agents that enrolled again in this round with a new key; each may do so once.
     spoiled
@@ -87,6 +91,7 @@ class MaskedSums(Collector):
     last: dict[str, Attempt] = field(default_factory=dict)
     sums: dict[str, MaskedTotals] = field(default_factory=dict)
     updates: dict[str, Update] = field(default_factory=dict)
+    sent: dict[str, tuple[str, ...]] = field(default_factory=dict)
     renewed: set[str] = field(default_factory=set)
     spoiled: Counter[str] = field(default_factory=Counter)
 
@@ -97,8 +102,23 @@ class MaskedSums(Collector):
         for name in opened.chosen:
             members.setdefault(opened.broadcast.group_of(name), []).append(name)
         for group, names in members.items():
-            self.last[group] = Attempt(0, tuple(names))
+            self.last[group] = Attempt(0, self._bound(opened, group, tuple(names)))
         return self.reopen(opened)
+
+    def _bound(self, opened: OpenRound, group: str, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the roster that a round starts from: where rounds may ask for the same, that of
+        the last round, also before a resume."""
+        half, session = opened.half, opened.session
+        if not half.agent.repeats:
+            return names
+        before = [session.roster.names[one] for one in half.summed(session.state)]
+        if before:
+            self.sent.setdefault(group, tuple(before))
+        last = self.sent.get(group, names)
+        for name in names:
+            if name not in last:
+                opened.tally.absent[name] = Failure(FailureCode.LEFT_OUT, LATER)
+        return last
 
     def reopen(self, opened: OpenRound) -> list[str]:
         """Ask the groups without a sum again, starting from the roster that was sent out last.
@@ -176,6 +196,8 @@ class MaskedSums(Collector):
         keys = {name: opened.session.roster.agents[name].public_key for name in names}
         opened.broadcast.shared[group] = with_roster(opened.broadcast.shared[group], number, keys)
         self.attempts[group] = self.last[group] = Attempt(number, names)
+        if opened.half.agent.repeats:
+            self.sent[group] = names
         return True
 
     def _decode_sums(self, opened: OpenRound, replies: Mapping[str, Reply]) -> None:
@@ -270,7 +292,8 @@ class MaskedSums(Collector):
                     opened.tally.absent[name] = why
                 else:
                     stay.append(name)
-            if attempt.number and len(attempt.names) - len(stay) == 1:
+            asked = attempt.number or group in self.sent
+            if asked and len(attempt.names) - len(stay) == 1:
                 turn = opened.number * MOST_ATTEMPTS + attempt.number
                 rng = stream(opened.options.seed, "left-out", group, turn)
                 spared = stay.pop(int(rng.integers(len(stay))))

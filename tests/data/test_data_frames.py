@@ -12,7 +12,13 @@ import pytest
 
 from privet.analyses.frame import TEXTS_LEVEL, Frame
 from privet.data import DataError
-from privet.data.frames import MOST_LEVELS, dealt_from_config, table_from_config, table_of_schema
+from privet.data.frames import (
+    FEW_LEVELS,
+    MOST_LEVELS,
+    dealt_from_config,
+    table_from_config,
+    table_of_schema,
+)
 
 ROWS = pd.DataFrame(
     {
@@ -85,7 +91,7 @@ def test_persons_are_counted_and_are_no_column(tmp_path: Path) -> None:
 
 def test_a_column_of_more_texts_than_categories_is_one_of_texts(tmp_path: Path) -> None:
     for count in (MOST_LEVELS, MOST_LEVELS + 1):
-        text = "t\n" + "".join(f"name {one}\n" for one in range(count))
+        text = "t\n" + "".join(f"name {one}\n" for one in range(count)) * 2
         levels = read(write(tmp_path / f"{count}.csv", text)).factors["t"].levels
         assert levels == (TEXTS_LEVEL,) if count > MOST_LEVELS else len(levels) == count
 
@@ -124,6 +130,36 @@ def test_a_schema_states_columns_order_and_ranges(tmp_path: Path) -> None:
     assert (table.stated, table.ranges) == (frozenset({"age", "sex"}), {"age": (0.0, 120.0)})
     empty = table_of_schema(schema)
     assert (empty.frame.rows, set(empty.frame.names)) == (0, {"age", "sex"})
+
+
+def test_ids_of_a_few_rows_are_no_categories(tmp_path: Path) -> None:
+    ids = "".join(f"{one},{'ab'[one % 2]}\n" for one in range(FEW_LEVELS + 1)).replace(",", "x,")
+    factors = read(write(tmp_path / "a.csv", f"id,arm\n{ids}")).factors
+    assert factors["id"].levels == (TEXTS_LEVEL,)
+    assert factors["arm"].levels == ("a", "b")
+
+
+def test_cells_of_a_schemas_columns_are_read_by_themselves(tmp_path: Path) -> None:
+    """Files of a folder with decimal commas and points, and booleans in other cases."""
+    folder = tmp_path / "sites"
+    folder.mkdir()
+    write(folder / "a.csv", "age;sex;ill\n30,5;F;True\n29;M;False\n")
+    write(folder / "b.csv", "age,sex,ill\n31.25,X,false\n,F,true\n")
+    schema = write(
+        tmp_path / "s.toml",
+        '[columns]\nage = [0, 120, ""]\nsex = ["M", "F", "X"]\nill = ["false", "true"]\n',
+    )
+    frame = read(folder, schema=str(schema))
+    assert frame.numbers["age"].tolist()[:3] == [30.5, 29.0, 31.25]
+    assert np.isnan(frame.numbers["age"][3])
+    assert frame.factors["ill"].codes.tolist() == [1, 0, 0, 1]
+
+
+def test_what_others_are_told_of_a_cell_is_its_column_alone(tmp_path: Path) -> None:
+    path, schema = write(tmp_path / "t.csv", "age,sex\nsecret,F\n"), write(tmp_path / "s", SCHEMA)
+    with pytest.raises(DataError, match="'secret' is a text") as caught:
+        read(path, schema=str(schema))
+    assert caught.value.told == "column age: a cell that does not fit the range in the schema"
 
 
 @pytest.mark.parametrize(

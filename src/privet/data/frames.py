@@ -22,6 +22,7 @@ from .settings import DataSettings
 from .tables.dates import are_dates, as_days
 from .tables.faults import dropped
 from .tables.files import read_rows
+from .tables.public import numbers_of
 from .tables.schema import Schema, read_schema
 from .tables.values import (
     UnfitError,
@@ -32,12 +33,16 @@ from .tables.values import (
     finite_as,
     is_numeric,
     normal,
+    spelled,
     typed,
     with_point,
 )
 
 MOST_LEVELS = 200
 """Different texts of a column of categories, at most; of more a column is one of texts."""
+FEW_LEVELS = 20
+"""As many may be of categories however few rows there are; more are at most half of the rows, or
+the column is one of texts, such as ids."""
 DEALT = ("natural-id", "iid", "none")
 """How the rows of a table are dealt to the sites of a simulated analysis."""
 
@@ -221,10 +226,14 @@ def _table(settings: FrameSettings, changed: Changes) -> SiteTable:
     for name in names:
         if name in rows.faults:
             raise DataError(f"{settings.data_path}: column {name}: {rows.faults[name]}")
+        ranged = name in schema.columns and not schema.columns[name].categories
+        given = cells(rows.table[name]) if ranged else columns[name]
         try:
-            values = _read(name, columns[name], schema, settings)
-        except UnfitError as error:
-            raise DataError(f"{settings.data_path}: column {name}: {error}") from None
+            values = _read(name, given, schema, settings)
+        except UnfitError as error:  # its text may quote a cell
+            told = f"column {name}: a cell that does not fit the range in the schema"
+            line = f"{settings.data_path}: column {name}: {error}"
+            raise DataError(line, told if ranged else "") from None
         if isinstance(values, Factor):
             factors[name] = values
         else:
@@ -259,7 +268,15 @@ def _read(name: str, values: Any, schema: Schema, settings: FrameSettings) -> An
     """Return a column as numbers (n,), or as a `Factor` (raises ``UnfitError``)."""
     public = schema.columns.get(name)
     if public and public.categories:
-        return _factor(values, public.categories)
+        return _factor(spelled(as_texts(values), public.categories), public.categories)
+    if public:  # each cell by itself, as a model's training reads it
+        values = numbers_of(values, public, dates=settings.dates, censored=settings.censored)
+        numbers = as_numbers(finite_as(values, settings.infinite))
+        if ((numbers < public.low) | (numbers > public.high)).any():
+            raise UnfitError(
+                f"values outside of [{public.low:g}, {public.high:g}], the range in the schema"
+            )
+        return numbers
     values = with_point(censored_as(values, settings.censored))
     if settings.dates != "refuse" and are_dates(values):
         return as_numbers(as_days(values, settings.dates))
@@ -267,16 +284,10 @@ def _read(name: str, values: Any, schema: Schema, settings: FrameSettings) -> An
     if are_dates(values):
         return _alike(values, f"{DATES_LEVEL}{_order(values)})")
     if is_numeric(values):
-        numbers = as_numbers(values)
-        if public and ((numbers < public.low) | (numbers > public.high)).any():
-            raise UnfitError(
-                f"values outside of [{public.low:g}, {public.high:g}], the range in the schema"
-            )
-        return numbers
-    if public:
-        raise UnfitError("texts, where the schema states a range")
+        return as_numbers(values)
     found = _factor(values)
-    return _alike(values, TEXTS_LEVEL) if len(found.levels) > MOST_LEVELS else found
+    most = min(MOST_LEVELS, max(FEW_LEVELS, int((found.codes >= 0).sum()) // 2))
+    return _alike(values, TEXTS_LEVEL) if len(found.levels) > most else found
 
 
 def _alike(values: Any, level: str) -> Factor:
@@ -309,5 +320,8 @@ def _factor(values: Any, levels: tuple[str, ...] = ()) -> Factor:
     known = levels or tuple(sorted(map(str, texts.drop_null().unique().to_pylist())))
     codes = pc.index_in(texts, pa.array(known, pa.string()))
     if levels and pc.any(pc.and_(codes.is_null(), texts.is_valid())).as_py():
-        raise UnfitError("a value that is none of the schema's categories")
+        raise UnfitError(
+            "a value that is none of the schema's categories (privet data with this schema names "
+            "it)"
+        )
     return Factor(np.asarray(codes.fill_null(-1).to_numpy(zero_copy_only=False), np.int32), known)

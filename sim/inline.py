@@ -16,10 +16,11 @@ from privet.core import ConfigError, analyses
 from privet.core.key import Config
 from privet.data import DataError, problem_from_context, table_from_context
 from privet.data.frames import table_from_config
+from privet.data.tables.files import site_name
 from privet.kernel.node_rules import ALLOW_RUN_DATA
 from privet.server_apps import Finished, execute, read_config
 from privet.server_apps.analysis import execute_analysis, sites_of
-from privet.server_apps.build import build_federation
+from privet.server_apps.build import build_federation, build_strategy
 
 from .cohort import CohortGrid
 from .engine import InlineGrid
@@ -145,13 +146,15 @@ def run_tables(paths: Sequence[str], raw: Mapping[str, Any], run_id: str) -> Fin
     """
     config = read_config({**raw, "num-agents": len(paths)})
     tables = []
+    strategy: Any = build_strategy(config)
     for path in paths:
         try:
             tables.append(table_from_config({**config, "data-path": str(Path(path).absolute())}))
+            strategy.reads_as(tables[-1])  # one line here, in place of one for each site
         except DataError as error:
             raise ConfigError(str(error)) from None
     name = str(config["algorithm"])
-    nodes = [{"agent": Path(path).stem} for path in paths]
+    nodes = [{"agent": site_name(path)} for path in paths]
     if len({one["agent"] for one in nodes}) < len(nodes):
         nodes = [{"agent": path} for path in paths]
     grid = grid_of(name, tables, nodes, engine="inline")

@@ -50,7 +50,7 @@ def _kind(known: Sequence[str]) -> str:
         return "numbers"
     if all(text.startswith(DATES_LEVEL) for text in known):
         return "dates"
-    return "texts" if tuple(known) == (TEXTS_LEVEL,) else "categories"
+    return "texts" if TEXTS_LEVEL in known else "categories"
 
 
 def _numbers(state: DescribeState, at: int) -> dict[str, Any]:
@@ -93,6 +93,8 @@ def _categories(
     state: DescribeState, place: int, own: slice, known: Sequence[str]
 ) -> dict[str, Any]:
     counts, out = state.cells[own], state.hidden[own]
+    if TEXTS_LEVEL in known:  # what a small site has may be names, or ids
+        known, counts, out = (), counts[:0], out[:0]
     shown: dict[str, Any] = {
         "categories": {
             text: None if away else round(count)
@@ -109,7 +111,7 @@ def _categories(
     by_site = []
     for site, (values, missing, other) in enumerate(state.site_counts[:, place]):
         row = {"n": int(values), "missing": int(missing), "other": int(other)}
-        cells = zip(known, state.site_cells[site, own], state.site_hidden[site, own], strict=True)
+        cells = zip(known, state.site_cells[site, own], state.site_hidden[site, own], strict=False)
         by_site.append({**row, "categories": {t: None if h else int(c) for t, c, h in cells}})
     return {**shown, "by_site": by_site}
 

@@ -91,9 +91,10 @@ def _show(table: dict[str, Any], lines: list[str]) -> None:
         texts = ", ".join(
             f"{text} {_count(column, text)}" for text in list(column.get("categories", {}))[:6]
         )
-        ends = f"{quantiles['0.05']:.6g} to {quantiles['0.95']:.6g}" if quantiles else texts
-        numbers = [column.get("mean"), column.get("sd"), quantiles.get("0.5")]
+        ends = " to ".join(_digits(quantiles[q]) for q in ("0.05", "0.95")) if quantiles else texts
+        numbers = [column.get("mean"), column.get("sd")]
         cells = ["" if one is None else f"{one:.6g}" for one in numbers]
+        cells.append(_digits(quantiles["0.5"]) if quantiles else "")
         counts = f"{column['n']:.0f}", f"{column['missing']:.0f}"
         shown.add_row(name, *counts, *cells, ends)
     sites = "1 site" if table["sites"] == 1 else f"{table['sites']} sites"
@@ -109,6 +110,11 @@ def _show(table: dict[str, Any], lines: list[str]) -> None:
         console.print("\n".join(aligned(table_one(table))), soft_wrap=True)
     for line in lines:
         console.print(line, soft_wrap=True)
+
+
+def _digits(value: float) -> str:
+    """Return a quantile in the five digits that are known of it."""
+    return f"{float(f'{value:.5g}'):.15g}"
 
 
 def _count(column: dict[str, Any], text: str) -> str:

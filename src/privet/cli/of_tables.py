@@ -19,21 +19,29 @@ def analysed(paths: Sequence[str], given: dict[str, Any]) -> tuple[dict[str, Any
     """Return the table of an analysis of tables (one that is dealt by ids, or each of a site), and
     lines that say where the run is and what privacy it has.
 
+    The files of a folder are tables of sites, each read by itself, so that they may differ in what
+    the analysis is to show. In secure sums they are read as one table: sites state digests alone.
+
     Raises
     ------
     ConfigError, RunError
         As ``privet.sim.inline.run_inline``; and where no table is named.
     """
     from privet.core import ConfigError
+    from privet.data.tables.files import node_files
     from privet.server_apps.report.files import PAGE
     from privet.sim.inline import run_inline, run_tables
 
     if not paths and "data-path" not in given:
         raise ConfigError("name the tables, or give data-path")
+    files = node_files(paths[0]) if len(paths) == 1 else []
+    apart = len(paths) > 1
+    if files and not {"id-column", "secure-sum"} & given.keys():
+        paths, apart = files, True
     name = run_name(given["algorithm"])
-    if len(paths) == 1:
+    if len(paths) == 1 and not apart:
         given["data-path"] = str(Path(paths[0]).absolute())
-    finished = run_tables(paths, given, name) if len(paths) > 1 else run_inline(given, name)
+    finished = run_tables(paths, given, name) if apart else run_inline(given, name)
     table: dict[str, Any] = finished.result.table  # type: ignore[attr-defined]
     where = [
         f"run folder: {finished.folder}",

@@ -89,8 +89,6 @@ def run(
     if json_line:
         print(json.dumps(finished.summary))
         raise typer.Exit(finished.result.exit_code)
-    if fitted := getattr(finished.result, "fitted", None):
-        print(fitted)
     for label, value in finished.headline().items():
         print(f"{label}: {value}")
     if (fitted := getattr(finished.result, "fitted", None)) is not None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from privet.analyses.description_table import ranges
+from privet.analyses.frame import DATES_LEVEL, TEXTS_LEVEL
 
+from .analysed import FEW_LEVEL
 from .dataset import DataError
 from .source_column import SourceColumn
 from .tables.schema import write_schema
@@ -27,17 +30,19 @@ def schema_of(table: Mapping[str, Any]) -> str:
         If no column has a value.
     """
     described = {key: table[key] for key in ("epsilon", "delta") if key in table}
-    columns = []
+    columns, others = [], []
     for name, column in table["columns"].items():
         if not (column["n"] or described):
             continue
         # Of noised counts, what noise alone gives one time in 700 is no gap.
         least = 3 * table["count_error"] if described else 0
         gap = column["missing"] > least or bool(column["other"])
-        if column["kind"] in ("texts", "dates"):
-            continue
-        if column["kind"] == "categories":
-            columns.append(SourceColumn(name, 0, tuple(column["categories"]), gap=gap))
+        if column["kind"] != "numbers":
+            stated = [one for one in column.get("categories", {}) if not _stands_for_others(one)]
+            if stated:
+                columns.append(SourceColumn(name, 0, tuple(stated), gap=gap))
+            else:
+                others.append(f"{json.dumps(name, ensure_ascii=False)} ({column['kind']})")
             continue
         if described:  # whatever noised counts say: the ends are public
             low, high = (column["histogram"][end] for end in ("low", "high"))
@@ -49,4 +54,10 @@ def schema_of(table: Mapping[str, Any]) -> str:
         columns.append(SourceColumn(name, 0, low=low, high=high, gap=gap))
     if not columns:
         raise DataError("the description has no column with values that may be shown")
-    return write_schema(tuple(columns), described)
+    left_out = f"# Left out: {', '.join(others)}.\n" if others else ""
+    return left_out + write_schema(tuple(columns), described)
+
+
+def _stands_for_others(level: str) -> bool:
+    """Whether a level is no category: it stands for texts, dates, or rare categories."""
+    return level in (TEXTS_LEVEL, FEW_LEVEL) or level.startswith(DATES_LEVEL)

@@ -244,6 +244,12 @@ def node_files(folder: str) -> list[str]:
     return [str(file) for file in files if _name(file) != TEST]
 
 
+def site_name(path: str) -> str:
+    """Return what a site is called whose table is this file, or a folder of files."""
+    file = Path(path)
+    return _name(file) if is_table(file.name) else file.name
+
+
 def _files(folder: Path) -> list[Path]:
     return sorted(filter(_may_be_read, folder.iterdir()))
 

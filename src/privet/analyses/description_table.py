@@ -188,7 +188,7 @@ def _of_units(name: str, column: Mapping[str, Any], sites: Sequence[str]) -> Ite
             continue
         middle, spread = float(np.median(others)), float(np.median(spreads))
         guess = factor_of(mean / middle, deviation / spread if spread else math.nan)
-        if not guess and 30 <= middle <= 42 and abs(mean - (1.8 * middle + 32)) < 3:
+        if 30 <= middle <= 42 and abs(mean - (1.8 * middle + 32)) < 3:
             guess = "degrees Fahrenheit beside Celsius"
         if guess:
             yield (
@@ -198,14 +198,18 @@ def _of_units(name: str, column: Mapping[str, Any], sites: Sequence[str]) -> Ite
 
 
 def factor_of(ratio: float, spread: float) -> str:
-    """Return what a ratio of means may come from, empty for nothing known; ``spread`` is that of
-    the deviations, NaN where it is not known."""
+    """Return what a ratio of means may come from, by the nearest factor, empty for nothing known;
+    ``spread`` is that of the deviations, NaN where it is not known."""
+    if not ratio > 0:
+        return ""
+    near: dict[float, str] = {}
     for factor, what in FACTORS.items():
         for wanted in (factor, 1.0 / factor):
-            near = abs(math.log(ratio / wanted)) < _NEAR if ratio > 0 else False
-            if near and (math.isnan(spread) or abs(math.log(max(spread, 1e-9) / wanted)) < 0.7):
-                return what
-    return ""
+            apart = abs(math.log(ratio / wanted))
+            alike = math.isnan(spread) or abs(math.log(max(spread, 1e-9) / wanted)) < 0.7
+            if apart < _NEAR and alike:
+                near[apart] = what
+    return near[min(near)] if near else ""
 
 
 def _of_constants(name: str, column: Mapping[str, Any], sites: Sequence[str]) -> Iterator[str]:

@@ -120,7 +120,7 @@ def _ends(running: NDArray[np.integer], least: int) -> NDArray[np.intp]:
     before = np.concatenate([np.zeros((len(running), 1), running.dtype), running], axis=1)
     every = before.sum(axis=0)
     enough = [np.searchsorted(row[1:], row + least) for row in before]
-    ends = np.searchsorted(every[1:], every + 1)
+    ends: NDArray[np.intp] = np.searchsorted(every[1:], every + 1)
     size, moved = running.shape[1], True
     while moved:
         moved = False

@@ -391,3 +391,15 @@ def test_sums_that_lack_a_site_are_asked_for_again(analysis):
     assert away.rounds == whole.rounds + (2 if whole.rounds > 2 else 1)
     left = {"rounds": whole.table.get("rounds")}
     assert {**away.table, **left} == {**whole.table, **left}
+
+
+def test_a_column_that_varies_in_few_of_many_strata_is_scaled_by_these():
+    columns = random_rows(12, 400)
+    site = np.array([f"s{number:02}" for number in np.arange(400) // 40])
+    columns |= {"site": site, "rare": np.where(site == "s03", columns["ward"], 0.0)}
+    table = federate(CoxAnalysis(**TIMES, formula="rare + x"), frames_by(columns), rounded=True)
+    x = np.column_stack([columns["rare"], columns["x"]])
+    pooled = ByDefinition(x, columns["days"], columns["died"], strata=site)
+    b = pooled.fit()
+    se = np.sqrt(np.diag(np.linalg.inv(pooled.information(b))))
+    assert (np.abs(table.table["coef"] - b) <= 1e-8 * np.maximum(np.abs(b), se)).all()

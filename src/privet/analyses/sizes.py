@@ -25,12 +25,13 @@ def size_sums(values: FloatArray) -> FloatArray:
 def sizes(sums: FloatArray, rows: float) -> FloatArray:
     """Return powers of two near the root mean squares (p,), of `size_sums` over all rows.
 
-    They are read off the finest unit in which a quarter of the rows is not exceeded; 0 for a column
-    of zeros.
+    They are read off the finest unit in which a quarter of the rows is not exceeded, or of those
+    that are not 0 where these are fewer; 0 for a column of zeros.
     """
     found = np.zeros(len(sums))
     for place, column in enumerate(sums / max(rows, 1.0)):
-        within = np.flatnonzero(column < 0.25)
+        most = 0.25 if column[0] >= 0.25 else column[0] / 4.0
+        within = np.flatnonzero(column < most)
         unit = within[0] if len(within) else len(UNITS) - 1
         if column[unit] < 2.0**-36:  # the unit below is exceeded by a few large numbers alone
             unit = max(unit - 1, 0)

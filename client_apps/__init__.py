@@ -2,6 +2,7 @@
 
 from privet.agents.adapters import (
     CallableProblem,
+    CoxProblem,
     SklearnModel,
     SklearnProblem,
     TorchProblem,
@@ -26,6 +27,7 @@ __all__ = [
     "Choice",
     "ClippedGradients",
     "ClippedUpdate",
+    "CoxProblem",
     "GradientAgent",
     "Gradients",
     "Half",

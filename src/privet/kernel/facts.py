@@ -135,7 +135,8 @@ class Facts:
         if clipping == "example" and not self.clips:
             raise NoCertificateError(
                 "this problem cannot clip per example, so it has no certificate: it needs a method "
-                "clipped_gradient, a CallableProblem the argument per_example_gradient"
+                "clipped_gradient, a CallableProblem the argument per_example_gradient; where a "
+                "record is in the loss of others, as in the risk sets of a Cox model, there is none"
             )
         if relation == "add-remove" and not in_place and self.dtype != "float64":
             raise NoCertificateError(

@@ -6,6 +6,7 @@ ends when nothing is left to ask, with a table (`AnalysisResult.table`).
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -32,6 +33,8 @@ from privet.rounds.flower.base import PrimalDualStrategy
 from privet.rounds.half import Arrays, HalfState, ServerHalf, Turn, Vector
 from privet.rounds.roster import in_simulation
 from privet.rounds.uploads import ClearSums, Sums, Uploads
+
+log = logging.getLogger("flwr.privet")
 
 MOST_ROUNDS = 60
 """Rounds of an analysis at most, unless it is asked for others: few take more than ten."""
@@ -128,6 +131,8 @@ class AnalysisServer(ServerHalf[State]):
             state.progress = analysis.by_site(before, after, sites) if sites else after
         except AnalysisError as error:
             raise RunError(f"{self.name}: {error}") from None
+        if line := analysis.said(before, after):
+            log.info(line)
         state.positions, state.sites = positions, len(positions)
         state.x = np.array([float(state.sites)])
         gap = state.progress.gap

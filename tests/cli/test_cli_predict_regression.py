@@ -85,7 +85,39 @@ def test_relative_hazards_of_a_table(tmp_path: Path) -> None:
     known = json.loads((folder / "table.json").read_text())
     ratio = float(second["partial_hazard"]) / float(first["partial_hazard"])
     assert ratio == pytest.approx(known["ratio"][known["terms"].index("sex[T.M]")])
-    assert "no absolute risk" in " ".join(privet("predict", "--help").out.split())
+    refused = privet("predict", folder, table, "--times", "365")
+    assert refused.code != 0
+    assert "no absolute risk: the model is stratified by site" in refused.err
+
+
+def test_survival_at_times_of_a_table_with_a_pooled_baseline(tmp_path: Path) -> None:
+    known = json.loads((TABLES / "survival-rossi.json").read_text())
+    path = TABLES / "survival-rossi.csv"
+    keys = {"time-column": "week", "event-column": "arrest", "data-path": path}
+    more = {"formula": known["formula"], "baseline": "pooled"}
+    folder = run(tmp_path / "runs", algorithm="cox", **keys, **more)
+    lines = path.read_text().splitlines()
+    asked = known["pooled"]["predicted"]
+    rows = tmp_path / "rows.csv"
+    rows.write_text("\n".join([lines[0], *(lines[1 + at] for at in asked["rows"])]) + "\n")
+    times = ",".join(f"{time:g}" for time in asked["times"])
+    said = privet("predict", folder, rows, "--times", times)
+    assert said.code == 0
+    for row, right in zip(csv.DictReader(io.StringIO(said.out)), asked["survival"], strict=True):
+        found = [float(row[f"survival_{time:g}"]) for time in asked["times"]]
+        assert found == pytest.approx(right, rel=1e-7)
+    for wrong, says in (("week", "--times week: numbers"), ("-1", "from 0 on")):
+        refused = privet("predict", folder, rows, "--times", wrong)
+        assert refused.code != 0
+        assert says in refused.err
+
+
+def test_a_regression_without_times_has_no_survival(glm: Path, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text((TABLES / "glm-poisson-1.csv").read_text())
+    refused = privet("predict", glm, rows, "--times", "10")
+    assert refused.code != 0
+    assert "no absolute risk: glm has no times" in refused.err
 
 
 def test_what_cannot_be_predicted_is_one_line(glm: Path, tmp_path: Path) -> None:

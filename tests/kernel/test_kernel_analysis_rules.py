@@ -15,7 +15,7 @@ from privet.kernel import BudgetRefused, Told
 from privet.kernel.analysis_rules import KEYS, NO_RULES, AnalysisRules
 from privet.kernel.node_rules import NodeRules
 
-FLAGS = ("allow-analyses", "sums-only")
+FLAGS = ("allow-analyses", "sums-only", "pooled-baseline")
 COUNTS = ("min-records", "min-cell", "max-analyses")
 
 
@@ -37,6 +37,7 @@ def test_a_node_with_a_table_of_its_own_hides_small_cells() -> None:
     own = rules(data_path="/data/table.csv")
     assert (own.allowed, own.min_records, own.min_cell) == (True, 10, 5)
     assert (own.most, own.sums_only, own.path) == (0, False, "")
+    assert (own.pooled_baseline, NO_RULES.pooled_baseline) == (False, True)
 
 
 def test_every_key_is_read(tmp_path: Path) -> None:
@@ -46,6 +47,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         "min-cell": 7,
         "max-analyses": 3,
         "sums-only": True,
+        "pooled-baseline": False,
         "analyses-path": str(tmp_path / "log"),
     }
     assert set(keys) == set(KEYS)
@@ -55,6 +57,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         min_cell=7,
         most=3,
         sums_only=True,
+        pooled_baseline=False,
         path=str(tmp_path / "log"),
     )
     assert AnalysisRules.from_node_config(keys) == expected
@@ -103,6 +106,16 @@ def test_sums_only_lets_secure_sums_pass() -> None:
     with pytest.raises(BudgetRefused) as caught:
         own.screen(masked=False)
     assert caught.value.args[0] is Told.SUMS_ONLY
+
+
+def test_a_baseline_is_pooled_where_the_operator_lets_it(tmp_path: Path) -> None:
+    NO_RULES.require_baseline()
+    AnalysisRules.from_node_config(
+        {"data-path": "/t.csv", "pooled-baseline": True}
+    ).require_baseline()
+    with pytest.raises(BudgetRefused) as caught:
+        AnalysisRules.from_node_config({"data-path": "/t.csv"}).require_baseline()
+    assert caught.value.args[0] is Told.POOLED_BASELINE
 
 
 def test_too_few_rows_are_told_without_their_number() -> None:

@@ -11,11 +11,11 @@ masked or in the clear, is none of its business.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from .frame import FloatArray, Frame, Levels
+from .frame import AnalysisError, FloatArray, Frame, Levels
 
 Arrays = Mapping[str, FloatArray]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -40,6 +40,23 @@ class SiteSums(Protocol):
         The shapes are those of `Analysis.shapes`. All are divided by ``point["unit"]``, shape (),
         a power of two near the number of all rows, so that they fit a secure sum's fixed point.
         """
+        ...
+
+
+class NoisedSums(Protocol):
+    """Which entry of one noised sum is what, of public columns alone."""
+
+    @property
+    def width(self) -> int:
+        """k, the length of the sum; 0 where no column is public."""
+        ...
+
+    def contributions(self, frame: Frame) -> Iterator[FloatArray]:
+        """Yield what each record adds, in blocks (m, k): no entry below 0, l2 norm at most 1."""
+        ...
+
+    def table(self, total: FloatArray, deviation: float) -> dict[str, Any]:
+        """Return what a sum (k,) says, with noise of this standard deviation on each entry."""
         ...
 
 
@@ -72,6 +89,8 @@ class Analysis(ABC, Generic[P]):
     """The class of its states."""
     needs_levels: ClassVar[bool] = True
     """Whether categories have to be agreed on before anything is summed."""
+    pools_baseline: ClassVar[bool] = False
+    """Whether it sums over those at risk at each time of an event, which a node has to allow."""
 
     @property
     @abstractmethod
@@ -163,6 +182,20 @@ class Analysis(ABC, Generic[P]):
         ``before`` asked for them, and they are in the order of the sites. By default nothing is.
         """
         return after
+
+    def said(self, before: P, after: P) -> str:
+        """Return what a run logs after a step, such as what the next rounds cost; "" for none."""
+        return ""
+
+    def noised(self, levels: Levels, ranges: Mapping[str, tuple[float, float]]) -> NoisedSums:
+        """Return the analysis by one noised sum, of the categories and ranges of a public schema.
+
+        Raises
+        ------
+        AnalysisError
+            If there is none.
+        """
+        raise AnalysisError(f"{self.name} has no noised sum")
 
     @abstractmethod
     def table(self, state: P) -> dict[str, Any]:

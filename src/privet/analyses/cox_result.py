@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from .cox_tests import cox_likelihood_ratio
 from .frame import AnalysisError, FloatArray
 from .glm_result import site_lines
 from .labelled import frame, series
-from .prediction import REFUSE
+from .prediction import REFUSE, baseline_of, cumulative_hazards, row_names
 from .regression_result import RegressionResult
 from .survival_curve import NORMAL_QUANTILE
 from .text_table import aligned, p_text, short, test_text
@@ -88,8 +90,7 @@ class CoxResult(RegressionResult):
         """Return the relative hazards exp(x' b) of new rows, with intervals of level 1 - alpha.
 
         They are relative to a row of the same stratum whose numbers are 0 and whose categories are
-        the references (lifelines': to one at the means); ratios of two rows are the same. There is
-        no absolute risk, as no baseline hazard leaves a site.
+        the references (lifelines': to one at the means); ratios of two rows are the same.
 
         Parameters
         ----------
@@ -109,9 +110,80 @@ class CoxResult(RegressionResult):
         """
         return self._predicted(columns, alpha, unknown)
 
-    def log_likelihood_ratio_test(self) -> dict[str, float]:
-        """Return the test that all coefficients are 0."""
+    @property
+    def baseline_cumulative_hazard_(self) -> Any:
+        """Breslow's H_0 by time, of a row at the means; of ``baseline = pooled`` alone.
+
+        Raises
+        ------
+        AnalysisError
+            For a model stratified by site: no site's baseline leaves it.
+        """
+        baseline = baseline_of(self.table)
+        hazard, times = baseline["cumulative_hazard"], baseline["times"]
+        return series(hazard, times, "baseline cumulative hazard")
+
+    @property
+    def baseline_survival_(self) -> Any:
+        """exp(-H_0) by time, of a row at the means; as `baseline_cumulative_hazard_`."""
+        baseline = baseline_of(self.table)
+        survival = np.exp(-np.array(baseline["cumulative_hazard"], float))
+        return series(survival.tolist(), baseline["times"], "baseline survival")
+
+    def predict_cumulative_hazard(
+        self, columns: Any, times: Sequence[float] | None = None, unknown: str = REFUSE
+    ) -> Any:
+        """Return H(t | x) = H_0(t) exp((x - c)' b) by time, a column for each new row.
+
+        Of a model with ``baseline = pooled``. Breslow's H_0 is a step function, also between the
+        times of events, where lifelines' interpolates; there are no intervals.
+
+        Parameters
+        ----------
+        columns, unknown
+            As of `GlmResult.predict`.
+        times : sequence of float, optional
+            By default 0 and the times at which the event occurred.
+
+        Raises
+        ------
+        AnalysisError
+            For a model stratified by site, a time below 0, and what `GlmResult.predict` refuses.
+        """
+        asked, hazards = cumulative_hazards(self.table, columns, times, unknown=unknown)
+        return _by_row(columns, asked, hazards)
+
+    def predict_survival_function(
+        self, columns: Any, times: Sequence[float] | None = None, unknown: str = REFUSE
+    ) -> Any:
+        """Return S(t | x) = exp(-H(t | x)) by time, a column for each new row.
+
+        The arguments and errors are those of `predict_cumulative_hazard`.
+        """
+        asked, hazards = cumulative_hazards(self.table, columns, times, unknown=unknown)
+        return _by_row(columns, asked, np.exp(-hazards))
+
+    def log_likelihood_ratio_test(self, smaller: Any = None) -> dict[str, float]:
+        """Return the test of this model against a smaller one, or that all coefficients are 0.
+
+        Parameters
+        ----------
+        smaller : CoxResult, AnalysisResult or mapping, optional
+            The result, or the table, of a model with some of this one's columns on the same rows.
+
+        Raises
+        ------
+        AnalysisError
+            For a model that is not nested in this one, of other rows, or penalised.
+        """
         table = self.table
+        if smaller is not None:
+            test = cox_likelihood_ratio(getattr(smaller, "table", smaller), table)
+            return {
+                "test_statistic": test["chi2"],
+                "degrees_freedom": test["df"],
+                "p_value": test["p"],
+            }
         return {
             "test_statistic": table["lr_chi2"],
             "degrees_freedom": table["df"],
@@ -199,3 +271,12 @@ class CoxResult(RegressionResult):
             "-log2(p)": -(norm.logsf(np.abs(z)) / np.log(2.0) + 1.0),
         }
         return {name: np.asarray(values).tolist() for name, values in columns.items()}
+
+
+def _by_row(columns: Any, times: Sequence[float], values: FloatArray) -> Any:
+    """Return values (k, n) by time; columns are named as rows, numbered where names repeat."""
+    names = row_names(columns, values.shape[1])
+    if len(set(names)) < len(names):
+        names = list(range(len(names)))
+    by_row = {name: one.tolist() for name, one in zip(names, values.T, strict=True)}
+    return frame(by_row, list(times))

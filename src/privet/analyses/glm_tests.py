@@ -25,8 +25,6 @@ def likelihood_ratio(smaller: Mapping[str, Any], larger: Mapping[str, Any]) -> d
     AnalysisError
         For tables of other rows, families, outcomes or penalties, or models that are not nested.
     """
-    from scipy.stats import chi2
-
     for key in ("family", "n", "events", "offset", "weights", "firth"):
         if smaller[key] != larger[key]:
             raise AnalysisError(f"likelihood ratio: the tables differ in {key}; fit the same rows")
@@ -39,6 +37,19 @@ def likelihood_ratio(smaller: Mapping[str, Any], larger: Mapping[str, Any]) -> d
             raise AnalysisError(
                 f"likelihood ratio: with firth, fit the smaller model within='{larger['formula']}'"
             )
+    return nested_test(smaller, larger, key)
+
+
+def nested_test(smaller: Mapping[str, Any], larger: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return the test of two tables of the same rows by the likelihoods that ``key`` names.
+
+    Raises
+    ------
+    AnalysisError
+        If a column of the smaller is none of the larger's, or none is added.
+    """
+    from scipy.stats import chi2
+
     columns = {_plain(name) for name in larger["terms"]}
     missing = [name for name in smaller["terms"] if _plain(name) not in columns]
     freedom = len(larger["terms"]) - len(smaller["terms"])

@@ -8,8 +8,10 @@ public grid, which is exact where the recorded times are whole multiples of its 
 
 **What it discloses.** The sums over those who die at a time are one person's columns where one
 dies, and so are the last sums over those at risk; with secure sums this is so of the pooled rows.
-Use `CoxAnalysis`, stratified by site, wherever sites may have baselines of their own; a node with a
-``min-cell`` above 1 must refuse this one.
+Use `CoxAnalysis`, stratified by site, wherever sites may have baselines of their own. A node
+refuses this one unless its operator lets baselines be pooled (``pooled-baseline``), and in the
+clear with a ``min-cell`` above 1. Breslow's baseline hazard is made of the same sums, so the table
+has it wherever there is one.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from .frame import AnalysisError, FloatArray, Frame, Levels
 from .grid import DOUBLINGS, GridTimes
 from .pooled_cox_site import PooledCoxSums
 from .pooled_cox_state import MEANS, PooledCoxProgress, begun
-from .pooled_cox_sums import MOST_BYTES, MOST_CELLS, Pooled, moments, traffic
+from .pooled_cox_sums import MOST_BYTES, MOST_CELLS, Pooled, baseline_hazard, moments, traffic
 from .sizes import UNITS, sizes
 from .texts import unpacked
 
@@ -50,6 +52,7 @@ class PooledCox(Analysis[PooledCoxProgress]):
     """
 
     name: ClassVar[str] = "cox-pooled"
+    pools_baseline: ClassVar[bool] = True
 
     time_column: str = ""
     event_column: str = ""
@@ -173,6 +176,17 @@ class PooledCox(Analysis[PooledCoxProgress]):
             return replace(after, site_counts=counts_of(before, sites))
         return after
 
+    def said(self, before: PooledCoxProgress, after: PooledCoxProgress) -> str:
+        """Return, before the first sums over those at risk, how long they are."""
+        if before.phase != MEANS or after.phase == MEANS:
+            return ""
+        times, width = len(after.places), len(after.gamma)
+        sent = traffic(times, width, self.ties == "efron")
+        return (
+            f"each site sends {sent:,} bytes in each of the next rounds: sums over those at risk "
+            f"at {times} times of the event, of {width} columns"
+        )
+
     def table(self, state: PooledCoxProgress) -> dict[str, Any]:
         """Return what `CoxAnalysis` has but for the concordance, whose pairs are over sites."""
         settings: dict[str, Any] = {
@@ -189,6 +203,11 @@ class PooledCox(Analysis[PooledCoxProgress]):
             "firth": False,
         }
         table = settings | cox_table(state, self.columns)
+        table["baseline"] = {
+            "centre": state.centre.tolist(),
+            "times": (state.places * self.time_unit).tolist(),
+            "cumulative_hazard": baseline_hazard(state.death_weights, state.at_risk).tolist(),
+        }
         if state.off_grid:
             table["notes"].append(
                 f"{state.off_grid} rows have times that are not on the grid of "
@@ -272,8 +291,9 @@ def _with_risks(state: PooledCoxProgress, totals: Arrays) -> PooledCoxProgress:
         deaths, weights = state.deaths, state.death_weights
         pooled = Pooled(at_risk * units, dying, deaths, weights, totals["died"] * unit)
         loglik, score, information = pooled.likelihood(state.gamma)
+        sizes_of_risk = at_risk[:, 0] * state.risk_units
         state = replace(
-            state, rates=pooled.rates, risk_units=_powers(at_risk[:, 0] * state.risk_units)
+            state, rates=pooled.rates, at_risk=sizes_of_risk, risk_units=_powers(sizes_of_risk)
         )
         likelihood = {"loglik": np.array(loglik / unit), "score": score / unit}
         likelihood["information"] = information / unit

@@ -28,6 +28,8 @@ class PooledCoxProgress(CoxProgress):
         Cells with deaths, how many die, their weights, powers of two near the sums of risks.
     rates : float64 array (k, 2 + 3 p)
         See `pooled_cox_sums.Pooled.rates`.
+    at_risk : float64 array (k,)
+        The sums of w exp((x - centre)' b) over those at risk, at the last coefficients.
     """
 
     units: FloatArray
@@ -39,6 +41,7 @@ class PooledCoxProgress(CoxProgress):
     death_weights: FloatArray
     risk_units: FloatArray
     rates: FloatArray
+    at_risk: FloatArray
 
 
 def begun(state: CoxProgress) -> PooledCoxProgress:
@@ -55,4 +58,5 @@ def begun(state: CoxProgress) -> PooledCoxProgress:
         death_weights=none,
         risk_units=none,
         rates=np.zeros((0, 2 + 3 * width)),
+        at_risk=none,
     )

@@ -27,6 +27,19 @@ def traffic(times: int, width: int, efron: bool) -> int:
     return 8 * (times * moments(width) * (2 if efron else 1) + width + 1)
 
 
+def baseline_hazard(weights: FloatArray, at_risk: FloatArray) -> FloatArray:
+    """Return Breslow's cumulative baseline hazard (k,) after each time of death.
+
+        H_0(t) = sum_{k: t_k <= t} v_k / sum_{i at risk at t_k} w_i exp((x_i - c)' b)
+
+    v_k is the weight (k,) of all who die at t_k, and ``at_risk`` (k,) has the denominators: that of
+    a row at the centre c (Breslow, Journal of the Royal Statistical Society B 34, 1972, 216-217).
+    With ties it is Breslow's also where the coefficients are Efron's, as in lifelines.
+    """
+    result: FloatArray = np.cumsum(weights / at_risk)
+    return result
+
+
 @dataclass(frozen=True, eq=False)
 class Pooled:
     """The likelihood at coefficients b, in the notation of `risk_sets`.

@@ -4,7 +4,9 @@
 
 The interval is that of the mean, not of a new row's outcome. Of a Cox model it is exp(x' b), the
 hazard relative to that of a row of the same stratum whose columns are all 0: numbers 0, categories
-the references. Without a baseline hazard, which leaves no site, there is no absolute risk.
+the references. Absolute risk needs a baseline hazard, which a model with ``baseline = pooled`` has:
+
+    H(t | x) = H_0(t) exp((x - c)' b),   S(t | x) = exp(-H(t | x))
 """
 
 from __future__ import annotations
@@ -30,10 +32,14 @@ _SHOWN = 8
 
 def labelled(columns: Any, predictions: Mapping[str, FloatArray]) -> Any:
     """Return predictions as a frame with the rows of a pandas frame, or numbered."""
-    count = len(next(iter(predictions.values())))
+    names = row_names(columns, len(next(iter(predictions.values()))))
+    return labelled_frame({name: one.tolist() for name, one in predictions.items()}, names)
+
+
+def row_names(columns: Any, count: int) -> list[Any]:
+    """Return the names of the rows of a pandas frame, of other columns their numbers."""
     own = getattr(columns, "index", None)
-    names = range(count) if own is None or callable(own) else own
-    return labelled_frame({name: one.tolist() for name, one in predictions.items()}, list(names))
+    return list(range(count) if own is None or callable(own) else own)
 
 
 def predicted(
@@ -87,6 +93,63 @@ def predicted(
     with np.errstate(over="ignore"):
         ends = {f"{name}_ci_lower": mean(eta - reach), f"{name}_ci_upper": mean(eta + reach)}
         return {"linear_predictor": eta, name: mean(eta), **ends}
+
+
+def cumulative_hazards(
+    table: Mapping[str, Any],
+    columns: Any,
+    times: Sequence[float] | None = None,
+    *,
+    unknown: str = REFUSE,
+) -> tuple[list[float], FloatArray]:
+    """Return times (k,) and the cumulative hazards (k, n) of rows at them.
+
+    Breslow's baseline is a step function: it is 0 before the first event, and what it is at the
+    last one later, where nobody is known to be at risk.
+
+    Parameters
+    ----------
+    table : mapping
+        Of ``cox`` with ``baseline = pooled``, as ``table.json`` holds it.
+    columns, unknown
+        As of `predicted`.
+    times : sequence of float, optional
+        From 0 on; by default 0 and the times at which the event occurred.
+
+    Raises
+    ------
+    AnalysisError
+        For a table without a baseline, a time below 0, and what `predicted` refuses.
+    """
+    baseline = baseline_of(table)
+    steps = np.array(baseline["times"], float)
+    if times is None:
+        times = [0.0, *steps[steps > 0.0].tolist()]
+    asked = np.array(times, float)
+    if not (asked >= 0.0).all():  # NaN too
+        raise AnalysisError("times: times of follow-up are from 0 on")
+    rows = columns if isinstance(columns, Frame) else Frame.of(columns)
+    matrix, _, complete = _design_of(table, rows, unknown)
+    eta = np.full(rows.rows, np.nan)
+    eta[complete] = (matrix - np.array(baseline["centre"])) @ np.array(table["coef"], float)
+    heights = np.concatenate([[0.0], np.array(baseline["cumulative_hazard"], float)])
+    places = np.searchsorted(steps, asked, side="right")
+    with np.errstate(over="ignore"):
+        hazards: FloatArray = np.outer(heights[places], np.exp(eta))
+    return asked.tolist(), hazards
+
+
+def baseline_of(table: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the baseline of a Cox model (raises ``AnalysisError`` where it has none)."""
+    if table["kind"] == "glm":
+        raise AnalysisError("no absolute risk: glm has no times; a cox run has")
+    baseline = table.get("baseline")
+    if not isinstance(baseline, Mapping):
+        raise AnalysisError(
+            "no absolute risk: the model is stratified by site and each site keeps its baseline "
+            "hazard; fit with baseline = pooled, where the sites allow it (pooled-baseline)"
+        )
+    return baseline
 
 
 def columns_of(table: Mapping[str, Any]) -> tuple[str, ...]:

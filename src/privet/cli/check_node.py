@@ -108,6 +108,8 @@ def _analyses(rules: NodeRules) -> Iterator[Said]:
         sums = "in secure sums alone (sums-only)" if own.sums_only else "in the clear or masked"
         cells = f"min-records {own.min_records}, min-cell {own.min_cell}"
         yield Said(GOOD, f"analyses: un-noised, {sums}; {cells}")
+        pooled = "leaves" if own.pooled_baseline else "does not leave"
+        yield Said(GOOD, f"pooled-baseline: the baseline hazard {pooled} this node")
         most = str(own.most) if own.most else "any number, as max-analyses sets none"
         yield Said(GOOD if own.most else WEAK, f"max-analyses: {most}")
     if own.path:

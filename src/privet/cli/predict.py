@@ -35,12 +35,20 @@ def predict(
             autocompletion=lambda: ("refuse", "missing"),
         ),
     ] = "refuse",
+    times: Annotated[
+        str,
+        typer.Option(
+            help="Times, separated by commas, at which the probability of no event until then is "
+            "predicted as well; of a cox run with baseline = pooled."
+        ),
+    ] = "",
 ) -> None:
     """Predict the rows of a table with the model of a run, as CSV: a row each, in their order.
 
     Of a glm, the linear predictor and the mean with its 95 % interval. Of a cox, the hazard
-    relative to a row whose numbers are 0 and whose categories are the references; there is no
-    absolute risk, as no baseline hazard leaves a site. Rows with a missing value get empty cells.
+    relative to a row whose numbers are 0 and whose categories are the references; where its sites
+    let their baseline be pooled, the survival at --times. Rows with a missing value get empty
+    cells.
     """
     from privet.analyses.frame import AnalysisError
     from privet.core import ConfigError
@@ -48,9 +56,14 @@ def predict(
     from privet.data import DataError
     from privet.server_apps.regression_file import is_analysis
 
-    play = _of_regression if is_analysis(run) else _of_model
+    of_times = _times(times)
+    if of_times and not is_analysis(run):
+        raise ConfigError("--times: the run is no Cox model, and has no survival to predict")
     try:
-        predictions, others = play(run, rows, unknown)
+        if is_analysis(run):
+            predictions, others = _of_regression(run, rows, unknown, of_times)
+        else:
+            predictions, others = _of_model(run, rows, unknown)
     except (AnalysisError, DataError) as error:
         at = "" if str(rows) in str(error) else f"{rows}: "
         raise ConfigError(f"{at}{error}") from None
@@ -79,15 +92,35 @@ def _of_model(run: Path, rows: Path, unknown: str) -> tuple[Mapping[str, Any], l
     return predictions, [name for name in table.column_names if name not in named]
 
 
-def _of_regression(run: Path, rows: Path, unknown: str) -> tuple[Mapping[str, Any], list[str]]:
+def _times(texts: str) -> list[float]:
+    """Return the times of an option (raises ``ConfigError``)."""
+    from privet.core import ConfigError
+
+    try:
+        return [float(text) for text in texts.split(",")] if texts.strip() else []
+    except ValueError:
+        raise ConfigError(
+            f"--times {texts}: numbers separated by commas, such as 365,730"
+        ) from None
+
+
+def _of_regression(
+    run: Path, rows: Path, unknown: str, times: list[float]
+) -> tuple[Mapping[str, Any], list[str]]:
     """Return the predictions of a regression table, and the columns that it does not use."""
-    from privet.analyses.prediction import columns_of, predicted
+    from privet.analyses.prediction import columns_of, cumulative_hazards, predicted
     from privet.server_apps.regression_file import load_regression, read_new_rows
 
     table = load_regression(run).table
     frame = read_new_rows(run, rows)
     covariance = np.array(table["cov"], float)
     predictions = predicted(table, frame, covariance, unknown=unknown)
+    if times:
+        _, hazards = cumulative_hazards(table, frame, times, unknown=unknown)
+        predictions |= {
+            f"survival_{time:.15g}": np.exp(-hazard)
+            for time, hazard in zip(times, hazards, strict=True)
+        }
     if empty := int(np.isnan(predictions["linear_predictor"]).sum()):
         print(f"{empty} of {frame.rows} rows have missing values: empty cells", file=sys.stderr)
     named = columns_of(table)

@@ -11,6 +11,8 @@ reads a table of its own; where one process deals a table to all sites nobody se
     min-cell         the node hides cells, and refuses sums    the coordinator's table alone: the
                      that give one                             node's own cells are in no message
     max-analyses     the node refuses the next                 the same
+    pooled-baseline  the node refuses sums over those at risk  the same
+                     at each time, unless it is true
     (of each)        the node answers `MOST_ANSWERS` rounds    the same
                      of it: over its lifetime where it has
                      analyses-path, else in a run of Flower
@@ -35,7 +37,10 @@ from .checks import count_in, flag_in
 from .errors import BudgetRefused
 from .told import Told
 
-KEYS = ("allow-analyses", "min-records", "min-cell", "max-analyses", "sums-only", "analyses-path")
+KEYS = (
+    "allow-analyses", "min-records", "min-cell", "max-analyses", "sums-only", "pooled-baseline",
+    "analyses-path",
+)  # fmt: skip
 MOST_ANSWERS = 200
 """Rounds of one analysis that a node with a table of its own answers: the longest take 70."""
 _LONGEST_LINE = 4096
@@ -59,6 +64,10 @@ class AnalysisRules:
         Rounds of one analysis that it answers; 0 for any number.
     sums_only : bool
         Whether its sums leave the node masked alone.
+    pooled_baseline : bool
+        Whether the sums over those at risk at each time of an event may leave the node, which make
+        a baseline hazard of all sites: late ones, and those over who has the event, are of few
+        rows, if not of one.
     path : str
         ``analyses-path``, a file with a line for each analysis that was answered, and a short one
         for each of its further rounds; empty for none.
@@ -70,6 +79,7 @@ class AnalysisRules:
     most: int = 0
     answers: int = 0
     sums_only: bool = False
+    pooled_baseline: bool = True
     path: str = ""
 
     @classmethod
@@ -95,6 +105,7 @@ class AnalysisRules:
             most=most,
             answers=MOST_ANSWERS if own else 0,
             sums_only=flag_in(mapping, "sums-only", default=False),
+            pooled_baseline=flag_in(mapping, "pooled-baseline", default=not own),
             path=path,
         )
 
@@ -118,6 +129,11 @@ class AnalysisRules:
         if count < self.min_records:
             why = f"{count} are complete, and min-records = {self.min_records}"
             raise BudgetRefused(Told.FEW_RECORDS) from ValueError(why)  # for its own log
+
+    def require_baseline(self) -> None:
+        """Refuse sums for a pooled baseline where they are not let out (``BudgetRefused``)."""
+        if not self.pooled_baseline:
+            raise BudgetRefused(Told.POOLED_BASELINE)
 
     def note(self, experiment: str, what: str, settings: str) -> None:
         """Write a line for an answer to an analysis, before it is given.

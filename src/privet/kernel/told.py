@@ -74,8 +74,14 @@ class Told(StrEnum):
     EVALUATION = "declines evaluation: it would be an un-noised release"
     QUERY = "declines a query of its own app: it would be an un-noised release"
     ANALYSES = "allow-analyses: this node answers no analysis"
-    NOISED_ALONE = "this node has a budget: of analyses it answers noised descriptions alone"
+    NOISED_ALONE = (
+        "this node has a budget: of analyses it answers noised descriptions and curves alone"
+    )
     SUMS_ONLY = "sums-only: this node answers analyses in secure sums alone: set secure-sum = true"
+    POOLED_BASELINE = (
+        "pooled-baseline: this node's sums over those at risk at each time stay where they are: "
+        "its operator sets pooled-baseline = true, or the run baseline = site"
+    )
     FEW_RECORDS = "min-records: this node has fewer rows that are complete for this analysis"
     SMALL_CELL = (
         "min-cell: this analysis would show a cell of fewer records than this node shows; its own "

@@ -9,15 +9,17 @@ from privet.analyses.analysis import Analysis
 from privet.analyses.kaplan_meier import KaplanMeierAnalysis
 from privet.core.key import setting
 
+from .noised import NoisedAgent
 from .survival_times import SurvivalTimes
 
 
 @dataclass(frozen=True)
-class Agent(SurvivalTimes):
-    """Agent half of Kaplan-Meier curves: counts on a public grid of times."""
+class Agent(SurvivalTimes, NoisedAgent):
+    """Agent half of Kaplan-Meier curves: counts on a public grid of times, or one noised sum."""
 
     name: ClassVar[str] = "kaplan-meier"
     topic: ClassVar[str] = "Analyses"
+    what: ClassVar[str] = "noised counts of survival curves"
 
     group_column: str = setting("", "column of groups, each with a curve; empty for one curve")
     time_unit: float = setting(

@@ -65,7 +65,10 @@ class SurvivalTimes(AnalysisAgent):
         if not (self.start_column or self.end_column or self.until):
             return found
         with named(found.frame):
-            return found._replace(frame=self._with_durations(found.frame))
+            made = found._replace(frame=self._with_durations(found.frame))
+        sources = {DURATION: (self.start_column, self.end_column), OBSERVED: (self.event_column,)}
+        stated = {name for name, of in sources.items() if found.stated.issuperset(of)}
+        return made._replace(stated=found.stated | stated)
 
     def _with_durations(self, frame: Frame) -> Frame:
         if not (self.start_column and self.end_column) or self.time_column:

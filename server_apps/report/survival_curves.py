@@ -21,14 +21,14 @@ def curves_page(table: Mapping[str, Any]) -> str:
     away = table.get("sites_away", [])
     body = [
         f"<h1>Survival by {text(table['group'])}</h1>" if table["group"] else "<h1>Survival</h1>",
-        f'<p class="soft">{table["n"]:,} rows, {table["events"]:,} events, of '
+        f'<p class="soft">{table["n"]:,.0f} rows, {table["events"]:,.0f} events, of '
         f"{len(table['site_names'])} sites: {text(', '.join(table['site_names']))}</p>",
     ]
     if away:
         body.append(f'<p class="warn">Not in these curves: {text(", ".join(away))}</p>')
     body += [f'<p class="warn">{text(one)}</p>' for one in table.get("notes", [])]
     body += [_curves(table, names), _at_risk(table, names), _medians(table, names)]
-    if len(names) > 1:
+    if len(names) > 1 and not table.get("noised"):
         rows = [
             f"<tr><th>{label}</th><td>{in_cell(test['chi2'])}</td><td>{test['df']}</td>"
             f"<td>{in_cell(test['p'])}</td></tr>"
@@ -95,7 +95,7 @@ def _at_risk(table: Mapping[str, Any], names: list[str]) -> str:
         cells = []
         for tick in _ticks(last):
             after = [c for t, c in zip(times, counts, strict=True) if t >= tick]
-            cells.append(f"<td>{int(after[0]):,}</td>" if after else "<td>0</td>")
+            cells.append(f"<td>{round(after[0]):,}</td>" if after else "<td>0</td>")
         rows.append(f"<tr><th>{text(name)}</th>{''.join(cells)}</tr>")
     return numbers_table(("at risk", *(in_cell(tick) for tick in _ticks(last))), rows)
 
@@ -104,8 +104,8 @@ def _medians(table: Mapping[str, Any], names: list[str]) -> str:
     rows = []
     for at, name in enumerate(names):
         cells = (
-            f"{int(table['group_n'][at]):,}",
-            f"{int(table['group_events'][at]):,}",
+            f"{round(table['group_n'][at]):,}",
+            f"{round(table['group_events'][at]):,}",
             in_cell(table["median"][at]),
             " to ".join(in_cell(end) or "?" for end in table["median_ci95"][at]),
             in_cell(table["restricted_mean"][at]),
@@ -124,8 +124,9 @@ def curves_csv(table: Mapping[str, Any]) -> str:
     """Return survival curves as CSV, a row for each time with events of a group."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["group", *_COLUMNS])
+    columns = [*_COLUMNS, "se_noise"] if table.get("noised") else _COLUMNS
+    writer.writerow(["group", *columns])
     for at, name in enumerate(_groups(table)):
-        for row in zip(*(table[column][at] for column in _COLUMNS), strict=True):
+        for row in zip(*(table[column][at] for column in columns), strict=True):
             writer.writerow([name, *row])
     return out.getvalue()

@@ -34,6 +34,7 @@ from .description_table import described_table, factor_of
 from .frame import FloatArray, Frame, Levels
 from .glm_state import packed
 from .points import require_point
+from .noised_description import NoisedLayout, Ranges
 from .shown_columns import ShownColumns
 
 log = logging.getLogger("flwr.privet")
@@ -73,6 +74,9 @@ class DescribeAnalysis(Analysis[DescribeState]):
 
     def sums(self, frame: Frame, levels: Levels) -> DescribedSite:
         return DescribedSite(frame, levels, self.by)
+
+    def noised(self, levels: Levels, ranges: Ranges) -> NoisedLayout:
+        return NoisedLayout(levels, ranges)
 
     def guarded(self, sums: DescribedSite, least: int) -> DescribedSite:
         """Hide cells of 1 to ``least`` - 1 records; see `small_cells`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -16,6 +17,7 @@ from .grid import DOUBLINGS, GridTimes
 from .kaplan_meier_site import MOST_CELLS, CurveSums
 from .kaplan_meier_table import SurvivalCurves, curves_table
 from .log_rank import LogRankSums
+from .noised_curves import NoisedCurves
 from .sizes import FIRST_UNIT
 from .texts import packed, unpacked
 
@@ -151,6 +153,19 @@ class KaplanMeierAnalysis(Analysis[CurvesState]):
     def guarded(self, sums: CurveSums, least: int) -> CurveSums:
         """Merge intervals of the grid; see `CurveSums.merged`."""
         return sums.merged(least)
+
+    def noised(self, levels: Levels, ranges: Mapping[str, tuple[float, float]]) -> NoisedCurves:
+        """Return the curves by one noised sum (raises ``AnalysisError``)."""
+        if self.group_column and self.group_column not in levels:
+            raise AnalysisError(
+                f"group-column: noised curves need the categories of {self.group_column!r} in a "
+                "public schema"
+            )
+        if self.strata_column:
+            raise AnalysisError("strata-column: noised curves have no log-rank test to stratify")
+        return NoisedCurves(
+            *(self.times, levels, self.group_column, self.time_unit, self.last, self.restriction)
+        )
 
     def begin(self, levels: Levels) -> CurvesState:
         groups = tuple(levels[self.group_column]) if self.group_column else ()

@@ -52,7 +52,10 @@ class CurveResult:
 
     @property
     def confidence_interval_(self) -> Any:
-        """Intervals of 95 per cent, symmetric on the scale log(-log S); NaN where S is 0."""
+        """Intervals of 95 per cent, symmetric on the scale log(-log S); NaN where S is 0.
+
+        Those of a noised curve are symmetric in S.
+        """
         return self._interval("ci95")
 
     @property
@@ -90,7 +93,7 @@ class CurveResult:
         """
         places = np.searchsorted(self.columns["times"], times, side="left")
         counts = np.append(self.columns["at_risk"], 0)[places]
-        return [int(count) for count in counts]
+        return [round(count) for count in counts.tolist()]
 
     def _interval(self, kind: str) -> Any:
         ends = np.array(self.columns[kind], float).reshape(-1, 2)
@@ -112,7 +115,7 @@ class KaplanMeierResult(Mapping[str, CurveResult]):
     def __init__(self, table: Mapping[str, Any]) -> None:
         self.table = table
         self._curves = {
-            name: CurveResult(name, {key: table[key][place] for key in _BY_CURVE})
+            name: CurveResult(name, {key: table[key][place] for key in _BY_CURVE if key in table})
             for place, name in enumerate(table["groups"])
         }
 
@@ -152,8 +155,8 @@ class KaplanMeierResult(Mapping[str, CurveResult]):
         rows = [
             [
                 one.name or "all",
-                str(one.columns["group_n"]),
-                str(one.columns["group_events"]),
+                f"{one.columns['group_n']:.0f}",
+                f"{one.columns['group_events']:.0f}",
                 short(one.median_survival_time_),
                 " to ".join(short(end) for end in one.median_interval_),
                 *(short(value) for value in one.restricted_mean_),
@@ -197,6 +200,7 @@ _BY_CURVE = (
     "censored",
     "survival",
     "se",
+    "se_noise",
     "ci95",
     "ci95_greenwood",
     "median",

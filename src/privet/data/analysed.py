@@ -8,9 +8,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from privet.analyses.analysis import Analysis, Arrays, SiteSums
+from privet.analyses.analysis import Analysis, Arrays, NoisedSums, SiteSums
 from privet.analyses.frame import AnalysisError, Frame, Levels
-from privet.analyses.noised_description import NoisedLayout
 from privet.core import ConfigError
 from privet.kernel import Told
 from privet.kernel.analysis_rules import NO_RULES, AnalysisRules
@@ -116,6 +115,12 @@ class AnalysedTable:
         stated = {"stated": True} if name in self.table.stated else {}
         if name in self._factors:
             stated = {} if name in self.table.ranges else stated
+            empty = not self.table.frame.rows
+            if name in self.table.ranges and empty and self.analysis.needs_levels:
+                raise DataError(
+                    f"column {name} is used as categories, and the schema states a range, which "
+                    f'does not say which there are: state them, such as "{name}" = ["0", "1"]'
+                )
             factor = self.table.frame.factor(name)
             levels = list(factor.levels)
             guarded = self._own or self._rules.min_cell > 1  # else all of the file that was dealt
@@ -146,6 +151,8 @@ class AnalysedTable:
             analysis = self.analysis.over(tuple(self.meaning.columns))
             sums = analysis.sums(self.table.frame, self.levels)
             self._rules.require_records(sums.num_examples)
+            if analysis.pools_baseline:
+                self._rules.require_baseline()
             if self._masked:
                 sums = analysis.unseen(sums)
             elif self._rules.min_cell > 1:
@@ -167,7 +174,7 @@ class AnalysedTable:
 
 
 class NoisedTable(AnalysedTable):
-    """The problem of one site in a noised description: its model is the sum.
+    """The problem of one site in an analysis by a noised sum: its model is the sum.
 
     Privacy: `require_public` refuses it where a column's categories or range are read from the
     records, since then the sum's length, and what a record adds, depend on others.
@@ -177,7 +184,8 @@ class NoisedTable(AnalysedTable):
         super().__init__(analysis, table, agreed)
         stated = self.table.stated
         self.columns = tuple(name for name in self.columns if name in stated)
-        self.layout_of_sum = noised_layout(self.meaning)
+        with named(self.table.frame):
+            self.layout_of_sum = noised_sums(self.meaning, analysis)
         self.dim = self.layout_of_sum.width
         open_ = [name for name in analysis.columns if name not in stated]
         self.data_dependent = _NOT_STATED if open_ or not self.dim else ""
@@ -190,10 +198,10 @@ class NoisedTable(AnalysedTable):
             yield from self.layout_of_sum.contributions(self.table.frame)
 
 
-def noised_layout(meaning: Meaning) -> NoisedLayout:
-    """Return the layout of the noised sum of the columns that a schema states."""
+def noised_sums(meaning: Meaning, analysis: Analysis[Any]) -> NoisedSums:
+    """Return the noised sum of the columns that a schema states (raises ``AnalysisError``)."""
     stated = {name: facts for name, facts in meaning.columns.items() if facts.get("stated")}
-    return NoisedLayout(
+    return analysis.noised(
         {n: tuple(facts["categories"]) for n, facts in stated.items() if "categories" in facts},
         {n: tuple(facts["range"]) for n, facts in stated.items() if "range" in facts},
     )

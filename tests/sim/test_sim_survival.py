@@ -1,0 +1,200 @@
+"""Survival analyses by real messages: the worked table, pooled baselines, noised curves."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from privet.analyses import CoxResult, KaplanMeierResult
+from privet.core import ConfigError
+from privet.kernel import LedgerFile, Told
+from privet.server_apps import read_config
+from privet.server_apps.analysis import execute_analysis
+from privet.sim.engine import InlineGrid
+from privet.sim.inline import configured_app, run_inline, run_ray
+from support.analysis_sites import PATIENTS, TABLES, own_tables
+from support.told import refused
+
+WORKED = json.loads((TABLES / "cox-1.json").read_text())
+TIMES = {"time-column": "days", "event-column": "died"}
+FORMULA = "age + bmi + crp + sex + smoker"
+SCHEMA = PATIENTS + "days = [0, 3000]\n"
+
+
+def config(folder: Path, **keys: Any) -> dict[str, Any]:
+    given = {name.replace("_", "-"): value for name, value in keys.items()}
+    table = {"data-path": str(TABLES / "cox-1.csv"), "id-column": "site"}
+    return {**TIMES, **table, "output-dir": str(folder / "runs"), **given}
+
+
+def played(engine: str, raw: dict[str, Any]) -> dict[str, Any]:
+    if engine == "ray":
+        finished: Any = run_ray(raw, "run", actors=2)
+    else:
+        finished = run_inline(raw, "run", engine=engine)
+    return dict(finished.result.table)
+
+
+def of_nodes(folder: Path, nodes: list[dict[str, Any]], **keys: Any) -> dict[str, Any]:
+    """The table of an analysis of nodes' own tables."""
+    raw = config(folder, num_agents=len(nodes), schema=str(folder / "schema.toml"), **keys)
+    del raw["data-path"], raw["id-column"]
+    settled = read_config(raw)
+    grid = InlineGrid(configured_app(), nodes, settled)
+    return dict(execute_analysis(grid, settled, "run").result.table)
+
+
+def require_worked(table: dict[str, Any], ties: str) -> None:
+    right = WORKED[ties]
+    order = [table["short_terms"].index(term) for term in WORKED["terms"]]
+    error = np.abs(np.array(table["coef"])[order] - right["coef"])
+    assert (error <= 1e-8 * np.maximum(np.abs(right["coef"]), right["se"])).all()
+    assert np.array(table["se"]["nonrobust"])[order] == pytest.approx(right["se"], rel=1e-8)
+
+
+ENGINES = ["inline", "cohort", pytest.param("ray", marks=[
+    pytest.mark.ray, pytest.mark.filterwarnings("ignore::ResourceWarning")])]  # fmt: skip
+
+
+@pytest.mark.parametrize("secure", [False, True])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_worked_table_by_every_engine(tmp_path: Path, engine: str, secure: bool) -> None:
+    for ties in ("efron", "breslow"):
+        keys = {"algorithm": "cox", "formula": FORMULA, "ties": ties, "secure_sum": secure}
+        require_worked(played(engine, config(tmp_path / ties, **keys)), ties)
+    keys = {"algorithm": "kaplan-meier", "group_column": "sex", "secure_sum": secure}
+    table = played(engine, config(tmp_path / "curves", **keys))
+    right = WORKED["kaplan_meier"]
+    curve = KaplanMeierResult(table)[""]
+    assert curve.survival_at(right["days"]) == pytest.approx(right["survival"], abs=1e-12)
+    assert curve.median_survival_time_ == right["median"]
+    assert table["logrank"]["chi2"] == pytest.approx(WORKED["logrank_sex"]["chi2"], rel=1e-12)
+
+
+# ------------------------------------------------------------------ a pooled baseline
+
+
+def test_the_size_of_pooled_sums_is_said_before_they_are_asked_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="flwr.privet"):
+        raw = config(tmp_path, algorithm="cox", formula=FORMULA, baseline="pooled")
+        finished: Any = run_inline(raw, "run")
+    table = finished.result.table
+    times, width = len(table["baseline"]["times"]), len(table["terms"])
+    said = 8 * (2 * times * (1 + width + width * (width + 1) // 2) + width + 1)
+    (line,) = (one.getMessage() for one in caplog.records if "bytes in each" in one.getMessage())
+    assert line.startswith(f"each site sends {said:,} bytes in each of the next rounds")
+    sent = finished.summary["bytes-up"] / 4
+    assert sent > said * (table["rounds"] - 3)  # two rounds before it, and the last
+
+
+def allowed(folder: Path, **keys: Any) -> list[dict[str, Any]]:
+    return own_tables(folder, schema=SCHEMA, name="cox-1", **keys)
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_a_node_keeps_its_baseline_unless_its_operator_lets_it_out(
+    tmp_path: Path, secure: bool
+) -> None:
+    keys = {"algorithm": "cox", "formula": FORMULA, "baseline": "pooled", "secure_sum": secure}
+    with refused(Told.POOLED_BASELINE, "pooled-baseline"):
+        of_nodes(tmp_path, allowed(tmp_path, min_cell=1), **keys, num_server_rounds=2)
+    least = {} if secure else {"min_cell": 1}
+    table = of_nodes(tmp_path, allowed(tmp_path, pooled_baseline=True, **least), **keys)
+    assert table["complete"]
+    survival = CoxResult(table).predict_survival_function(
+        {"age": [50], "bmi": [25], "crp": [3], "sex": ["F"], "smoker": ["never"]}, [365.0]
+    )
+    assert 0.0 < survival.iloc[0, 0] < 1.0
+
+
+def test_in_the_clear_the_least_cell_holds_for_a_pooled_baseline_as_well(tmp_path: Path) -> None:
+    keys = {"algorithm": "cox", "formula": FORMULA, "baseline": "pooled"}
+    with refused(Told.SMALL_CELL, "min-cell"):
+        of_nodes(tmp_path, allowed(tmp_path, pooled_baseline=True), **keys, num_server_rounds=2)
+
+
+# ------------------------------------------------------------------ noise
+
+
+def test_noised_curves_are_charged_under_the_nodes_budget(tmp_path: Path) -> None:
+    nodes = allowed(tmp_path, relation="replace-one", max_epsilon=1.2, delta=1e-5)
+    for node in nodes:
+        node["ledger-path"] = str(tmp_path / f"{node['agent']}.ledger")
+    keys = {"algorithm": "kaplan-meier", "horizon": 1000.0, "time_unit": 100.0}
+    keys |= {"relation": "replace-one", "target_epsilon": 1.0, "group_column": "sex"}
+    table = of_nodes(tmp_path, nodes, **keys)
+    assert (table["noised"], table["complete"], table["kind"]) == (True, True, "kaplan-meier")
+    for node in nodes:  # what the account says is what the node has written down
+        assert 0.9 <= LedgerFile(Path(node["ledger-path"])).spent(1e-5).epsilon <= 1.0
+    assert "noised counts of survival curves" in Path(nodes[0]["ledger-path"]).read_text()
+    rows = pd.read_csv(TABLES / "cox-1.csv")
+    error = table["count_error"] * np.sqrt(2 * 20)
+    assert abs(table["n"] - len(rows)) < 6 * error
+    exact = WORKED["kaplan_meier"]
+    curve = KaplanMeierResult(table)[""]
+    noise = curve.columns["se_noise"][0]
+    assert curve.columns["times"][0] == 100.0
+    assert abs(curve.survival_at([100.0])[0] - exact["survival"][0]) < 6 * noise
+    assert {"report.html", "table.csv"} <= {
+        one.name for one in (tmp_path / "runs" / "run").iterdir()
+    }
+    page = (tmp_path / "runs" / "run" / "report.html").read_text()
+    assert "no log-rank tests of noised counts" in page
+    with refused(Told.BUDGET, "max-epsilon"):
+        more = {**keys, "output_dir": str(tmp_path / "again"), "num_server_rounds": 1}
+        of_nodes(tmp_path, nodes, **more)
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"horizon": 0.0}, "public grid"),
+        ({"secure_sum": True}, "sent in the clear"),
+        ({"strata_column": "smoker"}, "no log-rank test to stratify"),
+        (
+            {"group_column": "age"},
+            "column age is used as categories, and the schema states a range",
+        ),
+    ],
+)
+def test_noised_curves_without_public_inputs_are_refused(
+    tmp_path: Path, keys: dict[str, Any], words: str
+) -> None:
+    asked = {"algorithm": "kaplan-meier", "horizon": 1000.0, "time_unit": 100.0}
+    asked |= {"target_epsilon": 1.0, "relation": "replace-one", **keys}
+    with pytest.raises(Exception, match=words):
+        of_nodes(tmp_path, allowed(tmp_path), **asked, num_server_rounds=1)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"algorithm": "kaplan-meier", "group_column": "age", "horizon": 3000.0},
+        {"algorithm": "cox", "formula": "bmi + C(age)"},
+    ],
+)
+def test_numbers_with_a_range_are_no_categories_of_deployed_nodes(
+    tmp_path: Path, keys: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError, match="column age is used as categories") as caught:
+        of_nodes(tmp_path, allowed(tmp_path), **keys, num_server_rounds=1)
+    assert "\n" not in str(caught.value)
+    schema = SCHEMA.replace("died = [0, 1]", 'died = ["0", "1"]')
+    nodes = own_tables(tmp_path, schema=schema, name="cox-1", min_cell=1)
+    curves = {"algorithm": "kaplan-meier", "group_column": "died", "horizon": 3000.0}
+    assert of_nodes(tmp_path, nodes, **curves)["groups"] == ["", "0", "1"]
+
+
+def test_noised_curves_without_a_schema_are_refused(tmp_path: Path) -> None:
+    keys = {"algorithm": "kaplan-meier", "horizon": 1000.0, "time_unit": 100.0}
+    raw = config(tmp_path, **keys, noise_scale=5.0, num_server_rounds=1)
+    with pytest.raises(Exception, match="schema"):
+        run_inline(raw, "run")

@@ -99,7 +99,10 @@ def _moments(frame: Frame, name: str, key: str) -> Any:
     """Return a column of days since 1970 as datetime64 (n,), NaT where one is missing."""
     require(frame, name, key)
     if name not in frame.numbers:
-        raise AnalysisError(f"{key}: {name!r} holds texts: set dates = day-first or month-first")
+        raise AnalysisError(
+            f"{key}: {name!r} holds texts: set dates = day-first or month-first; either reads "
+            "2024-02-29"
+        )
     days: FloatArray = frame.numbers[name]
     moments = np.full(frame.rows, np.datetime64("NaT", "us"), "datetime64[us]")
     known = np.isfinite(days)

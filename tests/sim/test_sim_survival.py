@@ -11,14 +11,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from privet.analyses import CoxResult, KaplanMeierResult
-from privet.core import ConfigError
+from privet.analyses import CoxResult, Factor, Frame, KaplanMeierResult
+from privet.core import ConfigError, RunError
 from privet.kernel import LedgerFile, Told
 from privet.server_apps import read_config
 from privet.server_apps.analysis import execute_analysis
+from privet.sim import grid_of
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import configured_app, run_inline, run_ray
+from privet.strategies.analyses import Cox, KaplanMeier
 from support.analysis_sites import PATIENTS, TABLES, own_tables
+from support.away import Away
+from support.cox_by_definition import ByDefinition
 from support.told import refused
 
 WORKED = json.loads((TABLES / "cox-1.json").read_text())
@@ -198,3 +202,118 @@ def test_noised_curves_without_a_schema_are_refused(tmp_path: Path) -> None:
     raw = config(tmp_path, **keys, noise_scale=5.0, num_server_rounds=1)
     with pytest.raises(Exception, match="schema"):
         run_inline(raw, "run")
+
+
+# ------------------------------------------------------------------ sites that have little
+
+
+def uneven() -> list[dict[str, Any]]:
+    """Columns of four sites: two are usual, at one nobody dies, one has a single row."""
+    rng = np.random.default_rng(8)
+
+    def site(rows: int, dying: float) -> dict[str, Any]:
+        return {
+            "days": rng.integers(1, 90, rows).astype(float),
+            "died": (rng.random(rows) < dying).astype(float),
+            "age": rng.integers(30, 80, rows).astype(float),
+            "arm": rng.choice(["a", "b"], rows) if rows > 1 else np.array(["b"]),
+        }
+
+    return [site(60, 0.6), site(50, 0.0), site(1, 1.0), site(40, 0.7)]
+
+
+def frames(tables: list[dict[str, Any]]) -> list[Frame]:
+    """Tables with the categories of all sites, which a schema states where a site lacks one."""
+    arms = ("a", "b")
+    return [
+        Frame(
+            len(one["days"]),
+            {name: one[name] for name in ("days", "died", "age")},
+            {"arm": Factor(np.searchsorted(arms, one["arm"]).astype(np.int32), arms)},
+        )
+        for one in tables
+    ]
+
+
+def everybody() -> dict[str, Any]:
+    tables = uneven()
+    whole = {name: np.concatenate([one[name] for one in tables]) for name in tables[0]}
+    whole["site"] = np.repeat(np.arange(4), [len(one["days"]) for one in tables])
+    return whole
+
+
+ASKED = {"time_column": "days", "event_column": "died"}
+
+
+@pytest.mark.parametrize("secure", [False, True])
+@pytest.mark.parametrize("baseline", ["site", "pooled"])
+def test_a_site_without_events_and_one_of_one_row_are_right(baseline: str, secure: bool) -> None:
+    every = {"arm": ["a", "b"], "days": [1.0, 2.0], "died": [0.0, 1.0], "age": [1.0, 2.0]}
+    keys: dict[str, Any] = {**ASKED, "formula": "age + arm", "baseline": baseline}
+    result = Cox(**keys, secure_sum=secure, table=every).start(grid_of("cox", frames(uneven())))
+    whole = everybody()
+    x = np.column_stack([whole["age"], whole["arm"] == "b"]).astype(float)
+    strata = whole["site"] if baseline == "site" else None
+    pooled = ByDefinition(x, whole["days"], whole["died"], strata=strata)
+    b = pooled.fit()
+    se = np.sqrt(np.diag(np.linalg.inv(pooled.information(b))))
+    order = [result.table["terms"].index(term) for term in ("age", "arm[T.b]")]
+    error = np.abs(np.array(result.table["coef"])[order] - b)
+    assert (error <= 1e-8 * np.maximum(np.abs(b), se)).all()
+    assert np.array(result.table["se"]["nonrobust"])[order] == pytest.approx(se, rel=1e-7)
+    assert result.complete
+    assert result.table["events"] == whole["died"].sum()
+    assert "\n" in str(CoxResult(result.table))  # it prints
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_curves_of_such_sites_are_those_of_the_pooled_rows(secure: bool) -> None:
+    every = {"arm": ["a", "b"], "days": [1.0, 2.0], "died": [0.0, 1.0]}
+    curves = KaplanMeier(**ASKED, group_column="arm", secure_sum=secure, table=every)
+    table = curves.start(grid_of("kaplan-meier", frames(uneven()))).table
+    whole = everybody()
+    share, died = 1.0, whole["died"] == 1.0
+    for at in sorted(set(whole["days"][died])):
+        share *= 1.0 - (died & (whole["days"] == at)).sum() / (whole["days"] >= at).sum()
+    assert table["survival"][0][-1] == pytest.approx(share, abs=1e-12)
+    assert table["logrank_by_site"]["df"] == 1
+
+
+@pytest.mark.parametrize("baseline", ["site", "pooled"])
+@pytest.mark.parametrize("secure", [False, True])
+@pytest.mark.parametrize("table", ["events", "rows"])
+def test_nothing_to_estimate_is_one_line(baseline: str, secure: bool, table: str) -> None:
+    tables = uneven()
+    for one in tables:
+        one["died"][:] = 0.0
+        if table == "rows":
+            one["days"][:] = np.nan
+    every = {"arm": ["a", "b"], "days": [1.0, 2.0], "died": [0.0, 1.0], "age": [1.0, 2.0]}
+    keys: dict[str, Any] = {**ASKED, "formula": "age", "baseline": baseline, "table": every}
+    words = "the event occurs at no site|min-records"
+    with pytest.raises(RunError, match=words) as caught:
+        Cox(**keys, secure_sum=secure).start(grid_of("cox", frames(tables)), num_rounds=3)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("baseline", ["site", "pooled"])
+def test_a_site_that_is_away_and_back_is_in_the_table(tmp_path: Path, baseline: str) -> None:
+    nodes = allowed(tmp_path, pooled_baseline=True, min_cell=1)
+    raw = config(tmp_path, algorithm="cox", formula=FORMULA, num_agents=4, baseline=baseline)
+    raw |= {"schema": str(tmp_path / "schema.toml")}
+    del raw["data-path"], raw["id-column"]
+    settled = read_config(raw)
+    grid = Away(nodes, settled, 3, 5)
+    table = dict(execute_analysis(grid, settled, "run").result.table)
+    assert (table["complete"], table["sites_away"]) == (True, [])
+    if baseline == "site":
+        require_worked(table, "efron")
+        return
+    whole = of_nodes(tmp_path / "whole", allowed_in(tmp_path / "whole"), algorithm="cox",
+                     formula=FORMULA, baseline=baseline)  # fmt: skip
+    np.testing.assert_allclose(table["coef"], whole["coef"], rtol=1e-8)
+
+
+def allowed_in(folder: Path) -> list[dict[str, Any]]:
+    folder.mkdir()
+    return allowed(folder, pooled_baseline=True, min_cell=1)

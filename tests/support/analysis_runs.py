@@ -7,15 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Message
-
 from privet.server_apps import read_config
 from privet.server_apps.analysis import execute_analysis
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import configured_app
-from privet.wire import ENROL
 
 from .analysis_sites import TABLES
+from .away import Away
 
 SITES = ("hill", "north", "south", "west")
 BINOMIAL = json.loads((TABLES / "glm-binomial-1.json").read_text())
@@ -40,24 +38,6 @@ def config(folder: Path, kind: str, **more: Any) -> dict[str, Any]:
         **keys,
         **{name.replace("_", "-"): value for name, value in more.items()},
     }
-
-
-class Away(InlineGrid):
-    """Nodes of which one does not answer from its n-th message of training on, until another."""
-
-    def __init__(
-        self, nodes: list[dict[str, Any]], config: Mapping[str, Any], first: int, last: int
-    ) -> None:
-        super().__init__(configured_app(), nodes, config)
-        self.first, self.last, self.asked = first, last, 0
-        self.node = list(self.node_configs)[2]
-
-    def deliver(self, message: Message) -> Message | None:
-        if message.metadata.dst_node_id == self.node and message.metadata.message_type != ENROL:
-            self.asked += 1
-            if self.first <= self.asked <= self.last:
-                return self.not_connected(message)
-        return super().deliver(message)
 
 
 def analysed(

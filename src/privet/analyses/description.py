@@ -33,8 +33,8 @@ from .description_state import EDGES, PARTS, QUANTILES, SMALLEST, DescribeState
 from .description_table import described_table, factor_of
 from .frame import FloatArray, Frame, Levels
 from .glm_state import packed
-from .points import require_point
 from .noised_description import NoisedLayout, Ranges
+from .points import require_point
 from .shown_columns import ShownColumns
 
 log = logging.getLogger("flwr.privet")

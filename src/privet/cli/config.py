@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from datetime import datetime
+from datetime import date, datetime, time
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -136,10 +136,16 @@ def parse_assignments(pairs: list[str]) -> dict[str, Any]:
         if key.strip() in parsed:
             raise ConfigError(f"{key.strip()}: given twice")
         try:
-            parsed[key.strip()] = tomllib.loads(f"value = {text.strip()}")["value"]
+            value = tomllib.loads(f"value = {text.strip()}")["value"]
+            parsed[key.strip()] = text.strip() if isinstance(value, date | time) else value
         except tomllib.TOMLDecodeError:
             parsed[key.strip()] = _number_or_text(text.strip())
     return parsed
+
+
+def _dateless(value: Any) -> Any:
+    """Return a date of TOML as text, such as 2024-02-29, which keys take; others as they are."""
+    return str(value) if isinstance(value, date | time) else value
 
 
 def _number_or_text(text: str) -> float | str:
@@ -173,12 +179,13 @@ def read_config_file(path: Path) -> dict[str, Any]:
                     f"{path}: found a table [{name}]; expected keys alone, or "
                     f"[{'.'.join(APP_TABLE)}]"
                 )
-        return dict(content)
+        return {name: _dateless(value) for name, value in content.items()}
     for name in APP_TABLE:
         content = content.get(name) if isinstance(content, dict) else None
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: expected a table [{'.'.join(APP_TABLE)}]")
-    return without_stand_ins(content)
+    plain = {name: _dateless(value) for name, value in content.items()}
+    return without_stand_ins(plain)
 
 
 def named_callable(name: str) -> Callable[..., Any]:

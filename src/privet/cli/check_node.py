@@ -101,7 +101,7 @@ def _analyses(rules: NodeRules) -> Iterator[Said]:
     """Yield what un-noised analyses may have of the node."""
     own = rules.analyses
     if rules.limited:
-        yield Said(GOOD, "analyses: noised descriptions alone, under the budget")
+        yield Said(GOOD, "analyses: noised descriptions and curves alone, under the budget")
     elif not own.allowed:
         yield Said(GOOD, "analyses: none, as allow-analyses = false")
     else:

@@ -37,6 +37,11 @@ class Agent(SurvivalTimes):
     firth: bool = same(GlmAgent, "firth")
     id_column: str = same(FrameSettings, "id_column")
 
+    @property
+    def pools_baseline(self) -> bool:
+        """Whether it sums over those at risk at each time of an event."""
+        return self.baseline == "pooled"
+
     def _analysis(self) -> Analysis[Any]:
         event_level = "" if self.start_column else self.event_level
         if self.baseline == "site":

@@ -108,14 +108,15 @@ def test_sums_only_lets_secure_sums_pass() -> None:
     assert caught.value.args[0] is Told.SUMS_ONLY
 
 
-def test_a_baseline_is_pooled_where_the_operator_lets_it(tmp_path: Path) -> None:
-    NO_RULES.require_baseline()
-    AnalysisRules.from_node_config(
-        {"data-path": "/t.csv", "pooled-baseline": True}
-    ).require_baseline()
-    with pytest.raises(BudgetRefused) as caught:
-        AnalysisRules.from_node_config({"data-path": "/t.csv"}).require_baseline()
-    assert caught.value.args[0] is Told.POOLED_BASELINE
+def test_a_baseline_is_pooled_where_the_operator_lets_it() -> None:
+    NO_RULES.screen(masked=False, baseline=True)
+    own = rules(data_path="/t.csv")
+    own.screen(masked=True)
+    rules(data_path="/t.csv", pooled_baseline=True).screen(masked=True, baseline=True)
+    for masked in (False, True):
+        with pytest.raises(BudgetRefused) as caught:
+            own.screen(masked=masked, baseline=True)
+        assert caught.value.args[0] is Told.POOLED_BASELINE
 
 
 def test_too_few_rows_are_told_without_their_number() -> None:

@@ -283,7 +283,7 @@ def screen_analysis(half: Half, rules: NodeRules) -> None:
     BudgetRefused
     """
     if not rules.limited:
-        rules.analyses.screen(masked=half.secure_sum)
+        rules.analyses.screen(masked=half.secure_sum, baseline=half.pools_baseline)
     elif not half.asks_noise:
         raise BudgetRefused(Told.NOISED_ALONE)
 

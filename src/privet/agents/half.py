@@ -123,6 +123,11 @@ class Half(Method):
         return self.private
 
     @property
+    def pools_baseline(self) -> bool:
+        """Of an analysis: whether it sums over those at risk at each time of an event."""
+        return False
+
+    @property
     def secure_sum(self) -> bool:
         """Whether the agents mask their uploads: for methods with the key alone."""
         return False

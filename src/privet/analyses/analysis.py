@@ -89,8 +89,6 @@ class Analysis(ABC, Generic[P]):
     """The class of its states."""
     needs_levels: ClassVar[bool] = True
     """Whether categories have to be agreed on before anything is summed."""
-    pools_baseline: ClassVar[bool] = False
-    """Whether it sums over those at risk at each time of an event, which a node has to allow."""
 
     @property
     @abstractmethod

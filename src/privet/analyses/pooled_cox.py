@@ -52,7 +52,6 @@ class PooledCox(Analysis[PooledCoxProgress]):
     """
 
     name: ClassVar[str] = "cox-pooled"
-    pools_baseline: ClassVar[bool] = True
 
     time_column: str = ""
     event_column: str = ""

@@ -151,8 +151,6 @@ class AnalysedTable:
             analysis = self.analysis.over(tuple(self.meaning.columns))
             sums = analysis.sums(self.table.frame, self.levels)
             self._rules.require_records(sums.num_examples)
-            if analysis.pools_baseline:
-                self._rules.require_baseline()
             if self._masked:
                 sums = analysis.unseen(sums)
             elif self._rules.min_cell > 1:

@@ -109,12 +109,17 @@ class AnalysisRules:
             path=path,
         )
 
-    def screen(self, *, masked: bool) -> None:
-        """Refuse an analysis before anything is read (raises ``BudgetRefused``)."""
+    def screen(self, *, masked: bool, baseline: bool = False) -> None:
+        """Refuse an analysis before anything is read (raises ``BudgetRefused``).
+
+        ``baseline`` says that it sums over those at risk at each time of an event.
+        """
         if not self.allowed:
             raise BudgetRefused(Told.ANALYSES)
         if self.sums_only and not masked:
             raise BudgetRefused(Told.SUMS_ONLY)
+        if baseline and not self.pooled_baseline:
+            raise BudgetRefused(Told.POOLED_BASELINE)
 
     def require_few_answers(self, before: int) -> None:
         """Refuse a round after so many answers to its analysis (raises ``BudgetRefused``).
@@ -129,11 +134,6 @@ class AnalysisRules:
         if count < self.min_records:
             why = f"{count} are complete, and min-records = {self.min_records}"
             raise BudgetRefused(Told.FEW_RECORDS) from ValueError(why)  # for its own log
-
-    def require_baseline(self) -> None:
-        """Refuse sums for a pooled baseline where they are not let out (``BudgetRefused``)."""
-        if not self.pooled_baseline:
-            raise BudgetRefused(Told.POOLED_BASELINE)
 
     def note(self, experiment: str, what: str, settings: str) -> None:
         """Write a line for an answer to an analysis, before it is given.

@@ -62,12 +62,12 @@ def simulated(config: Mapping[str, Any]) -> int | list[dict[str, Any]]:
     count = int(config["num-agents"])
     if config.get("relation") != "add-remove":
         return count
-    problems = build_federation(config).problems
+    if config["algorithm"] in analyses():
+        held = [table.frame.rows for table in sites_of(config).tables]
+    else:
+        held = [problem.num_examples for problem in build_federation(config).problems]
     terms = {"num-partitions": count, ALLOW_RUN_DATA: True, "relation": "add-remove"}
-    return [
-        {"partition-id": i, "num-examples": problem.num_examples, **terms}
-        for i, problem in enumerate(problems)
-    ]
+    return [{"partition-id": i, "num-examples": own, **terms} for i, own in enumerate(held)]
 
 
 def _kind(engine: str, agents: int) -> type[InlineGrid]:

@@ -23,6 +23,8 @@ from privet.strategies.analyses import Cox, KaplanMeier
 from support.analysis_sites import PATIENTS, TABLES, own_tables
 from support.away import Away
 from support.cox_by_definition import ByDefinition
+from support.paths import ROOT
+from support.simulation import run_simulation
 from support.told import refused
 
 WORKED = json.loads((TABLES / "cox-1.json").read_text())
@@ -79,6 +81,29 @@ def test_the_worked_table_by_every_engine(tmp_path: Path, engine: str, secure: b
     assert curve.survival_at(right["days"]) == pytest.approx(right["survival"], abs=1e-12)
     assert curve.median_survival_time_ == right["median"]
     assert table["logrank"]["chi2"] == pytest.approx(WORKED["logrank_sex"]["chi2"], rel=1e-12)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.parametrize("secure", [False, True])
+def test_the_worked_table_by_flowers_simulation(tmp_path: Path, secure: bool) -> None:
+    asked = {"num_agents": 4, "secure_sum": secure}
+    for ties in ("efron", "breslow"):
+        raw = config(tmp_path, algorithm="cox", formula=FORMULA, ties=ties, **asked)
+        require_worked(by_flower(tmp_path, raw), ties)
+    curves = {"algorithm": "kaplan-meier", "group_column": "sex"}
+    table = by_flower(tmp_path, config(tmp_path, **curves, **asked))
+    right = WORKED["kaplan_meier"]
+    found = KaplanMeierResult(table)[""].survival_at(right["days"])
+    assert found == pytest.approx(right["survival"], abs=1e-12)
+    assert table["logrank"]["chi2"] == pytest.approx(WORKED["logrank_sex"]["chi2"], rel=1e-12)
+
+
+def by_flower(folder: Path, raw: dict[str, Any]) -> dict[str, Any]:
+    outcome = run_simulation(ROOT, num_supernodes=4, run_config=raw, on_line=lambda line: None)
+    assert outcome.completed, outcome.details
+    table = json.loads((folder / "runs" / outcome.run_id / "table.json").read_text())
+    return dict(table)
 
 
 # ------------------------------------------------------------------ a pooled baseline
@@ -155,6 +180,29 @@ def test_noised_curves_are_charged_under_the_nodes_budget(tmp_path: Path) -> Non
     with refused(Told.BUDGET, "max-epsilon"):
         more = {**keys, "output_dir": str(tmp_path / "again"), "num_server_rounds": 1}
         of_nodes(tmp_path, nodes, **more)
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
+@pytest.mark.parametrize("algorithm", ["kaplan-meier", "describe"])
+def test_noised_sums_are_played_under_each_relation(
+    tmp_path: Path, algorithm: str, relation: str
+) -> None:
+    (tmp_path / "schema.toml").write_text(SCHEMA)
+    keys: dict[str, Any] = {"algorithm": algorithm, "schema": str(tmp_path / "schema.toml")}
+    if algorithm == "kaplan-meier":
+        keys |= {"horizon": 1000.0, "time_unit": 100.0}
+    raw = config(tmp_path, **keys, target_epsilon=1.0, relation=relation)
+    if algorithm == "describe":
+        del raw["time-column"], raw["event-column"]
+    finished: Any = run_inline(raw, "run")
+    error = finished.result.table["count_error"]
+    assert finished.result.privacy.relation == relation
+    assert 0.9 < finished.result.history[-1].epsilon <= 1.0
+    # sites add noise of their own; exchanging a record moves a sum by the root of 2
+    scale = 5.277 * 2.0
+    share = 1.0 if algorithm == "kaplan-meier" else np.sqrt(2 + 3 * 5)
+    moved = 1.0 if relation == "replace-one" else np.sqrt(0.5)
+    assert error == pytest.approx(scale * share * moved, rel=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import numpy as np
 
@@ -189,6 +189,10 @@ class NoisedTable(AnalysedTable):
         self.data_dependent = _NOT_STATED if open_ or not self.dim else ""
         persons = self.table.persons
         self.person_rows = 1 if persons is None else most_rows(persons)
+
+    def with_divisor(self, divisor: float) -> Self:
+        """Return itself: a sum is divided by nothing, whatever count its node declares."""
+        return self
 
     def contributions(self, point: Arrays) -> Iterator[FloatArray]:
         """Yield what each record adds to the sum, in blocks."""

@@ -74,6 +74,12 @@ def test_one_baseline_is_that_of_the_pooled_rows(name: str, ties: str) -> None:
     analysis = PooledCox(known["time"], known["event"], formula=known["formula"], ties=ties)
     table = federate(analysis, frames_by(columns), rounded=True).table
     near(table, known["pooled" if ties == "efron" else "pooled_breslow"], known["terms"], 1e-7)
+    if ties == "efron":
+        order = [table["terms"].index(term) for term in known["terms"]]
+        assert list(table["ph_test"]) == ["identity", "log", "rank", "km"]
+        for transform, chi2 in known["pooled"]["ph_test"].items():
+            found = np.array(table["ph_test"][transform]["chi2"])[order]
+            assert found == pytest.approx(chi2, rel=1e-5, abs=1e-8)
 
 
 @pytest.mark.parametrize("name", DATA_SETS)
@@ -274,3 +280,15 @@ def test_risks_before_after_and_without_a_value_are_said() -> None:
     for times in ([-1.0], [float("nan")]):
         with pytest.raises(AnalysisError, match="from 0 on"):
             result.predict_survival_function({"age": [30.0]}, times)
+
+
+def test_ranks_and_curves_need_the_pooled_grid() -> None:
+    columns, known = worked("rossi")
+    times = (known["time"], known["event"])
+    pooled = CoxResult(federate(PooledCox(*times, formula="age"), frames_by(columns)).table)
+    assert 0.0 < pooled.proportional_hazard_test("rank").loc["age", "p"] < 1.0
+    own = CoxResult(federate(CoxAnalysis(*times, formula="age"), frames_by(columns)).table)
+    with pytest.raises(AnalysisError, match="needs the pooled grid of baseline = pooled"):
+        own.proportional_hazard_test("km")
+    with pytest.raises(AnalysisError, match=r"'sqrt': no such test$"):
+        own.proportional_hazard_test("sqrt")

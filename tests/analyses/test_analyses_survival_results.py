@@ -56,7 +56,7 @@ def test_other_errors_change_tests_and_intervals_alone(cox):
     assert robust.summary["z"]["age"] == pytest.approx(cox["coef"][3] / cox["se"]["robust"][3])
     with pytest.raises(AnalysisError, match="'HC0': the table has nonrobust, robust, cluster"):
         CoxResult(cox, "HC0")
-    with pytest.raises(AnalysisError, match="'rank': the table has no such test"):
+    with pytest.raises(AnalysisError, match="'rank': no such test: it needs the pooled grid"):
         plain.proportional_hazard_test("rank")
 
 

@@ -191,16 +191,22 @@ class CoxResult(RegressionResult):
         }
 
     def proportional_hazard_test(self, time_transform: str = "identity") -> Any:
-        """Return statistics and p-values by term, against ``identity`` or ``log`` time.
+        """Return statistics and p-values by term, against a transform of time.
+
+        These are ``identity`` and ``log``, and with ``baseline = pooled`` ``rank`` and ``km``, as
+        lifelines has them, but that deaths at one time have the mean of their ranks.
 
         Raises
         ------
         AnalysisError
             For another transform, or where the table has no test of it.
         """
-        test = self.table["ph_test"].get(time_transform)
+        tests = self.table["ph_test"]
+        test = tests.get(time_transform)
         if test is None:
-            raise AnalysisError(f"time_transform {time_transform!r}: the table has no such test")
+            pooled = time_transform in ("rank", "km") and time_transform not in tests
+            why = ": it needs the pooled grid of baseline = pooled" if pooled else ""
+            raise AnalysisError(f"time_transform {time_transform!r}: no such test{why}")
         return frame({"test_statistic": test["chi2"], "p": test["p"]}, self.table["terms"])
 
     def text(self) -> str:

@@ -64,7 +64,7 @@ class CoxProgress(Progress):
         Of Firth's penalty: its part of the score, and how that changes along the steps.
     meat, cluster : float64 arrays (p, p)
         sum_i w_i^2 r_i r_i' and sum_s U_s U_s', not divided.
-    trend : float64 array (2, 4 + p)
+    trend : float64 array (2 or, with one baseline, 4, 4 + p)
     pairs : float64 array (3,)
         Concordant, tied and all pairs.
     site_counts, site_tests : float64 arrays (sites, 2)

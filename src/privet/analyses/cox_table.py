@@ -170,6 +170,9 @@ def _overall(state: CoxProgress) -> dict[str, Any]:
 def ph_tests(state: CoxProgress) -> dict[str, Any]:
     """Return tests of proportional hazards against time and its logarithm.
 
+    With one baseline for all sites, which has the pooled grid, against the ranks of deaths (those
+    at one time have the mean of theirs) and against 1 - S by Kaplan and Meier as well.
+
     With g centred over deaths, s = sum_k w_k g_k r_k of Schoenfeld's residuals r, V = I^-1 and d
     the deaths' weight, column j has the statistic d (V s)_j^2 / (V_jj sum_k w_k g_k^2), and all
     together d s' V s / sum_k w_k g_k^2: Grambsch and Therneau, Biometrika 81, 1994, 515-526, with
@@ -180,7 +183,8 @@ def ph_tests(state: CoxProgress) -> dict[str, Any]:
 
     inverse = np.asarray(np.linalg.inv(state.information), np.float64)
     found: dict[str, Any] = {}
-    for name, numbers in zip(("identity", "log"), state.trend, strict=True):
+    names = ("identity", "log", "rank", "km")[: len(state.trend)]
+    for name, numbers in zip(names, state.trend, strict=True):
         weight, first, second, at_zero = numbers[:TREND]
         slopes = numbers[TREND:] - first / weight * state.score
         spread = second - first**2 / weight

@@ -34,7 +34,15 @@ from .frame import AnalysisError, FloatArray, Frame, Levels
 from .grid import DOUBLINGS, GridTimes
 from .pooled_cox_site import PooledCoxSums
 from .pooled_cox_state import MEANS, PooledCoxProgress, begun
-from .pooled_cox_sums import MOST_BYTES, MOST_CELLS, Pooled, baseline_hazard, moments, traffic
+from .pooled_cox_sums import (
+    MOST_BYTES,
+    MOST_CELLS,
+    Pooled,
+    baseline_hazard,
+    moments,
+    traffic,
+    transforms_of,
+)
 from .sizes import UNITS, sizes
 from .texts import unpacked
 
@@ -123,7 +131,9 @@ class PooledCox(Analysis[PooledCoxProgress]):
         point |= {"places": state.places, "centre": state.centre, "basis": state.basis}
         if state.phase == FINAL:
             size = np.array(state.time_size)
-            return point | {"gamma": state.held, "rates": state.rates, "time_size": size}
+            transforms = transforms_of(state.dying, state.death_weights, state.null_at_risk)
+            point |= {"gamma": state.held, "rates": state.rates, "time_size": size}
+            return point | {"transforms": transforms}
         return point | {"gamma": state.gamma, "risk_units": state.risk_units}
 
     def shapes(self, state: PooledCoxProgress) -> Shapes:
@@ -142,7 +152,7 @@ class PooledCox(Analysis[PooledCoxProgress]):
             grid = (state.cells + 1,)
             return {"rows": (), "means": (width,), "deaths": grid, "death_weights": grid}
         if state.phase == FINAL:
-            return {"rows": (), "cluster": square, "meat": square, "trend": (2, TREND + width)}
+            return {"rows": (), "cluster": square, "meat": square, "trend": (4, TREND + width)}
         by_time = (len(state.places), moments(width))
         shapes: dict[str, tuple[int, ...]] = {"rows": (), "at_risk": by_time, "died": (width,)}
         return shapes | ({"dying": by_time} if self.ties == "efron" else {})
@@ -269,6 +279,7 @@ def _with_means(state: PooledCoxProgress, totals: Arrays, efron: bool) -> Pooled
         centre=totals["means"] * state.unit / state.counts[0] * state.units,
         places=places.astype(np.float64),
         deaths=deaths[places] if efron else np.ones(len(places)),
+        dying=deaths[places],
         death_weights=heavy,
         risk_units=np.full(len(places), state.unit),
     )
@@ -291,6 +302,8 @@ def _with_risks(state: PooledCoxProgress, totals: Arrays) -> PooledCoxProgress:
         pooled = Pooled(at_risk * units, dying, deaths, weights, totals["died"] * unit)
         loglik, score, information = pooled.likelihood(state.gamma)
         sizes_of_risk = at_risk[:, 0] * state.risk_units
+        if not state.gamma.any():
+            state = replace(state, null_at_risk=sizes_of_risk)
         state = replace(
             state, rates=pooled.rates, at_risk=sizes_of_risk, risk_units=_powers(sizes_of_risk)
         )

@@ -51,6 +51,7 @@ class PooledCoxSums:
         vectors: Shapes = dict.fromkeys(("units", "centre", "gamma"), (width,))
         grids: Shapes = dict.fromkeys(("places", "risk_units"), (times,))
         matrices = {"basis": (width, width), "rates": (times, 2 + 3 * width)}
+        matrices["transforms"] = (2, times)
         require_point(point, {**vectors, **grids, **matrices})
         if (sent := traffic(times, width, self.efron)) > MOST_BYTES:
             raise AnalysisError(f"the point's grid asks for {sent} bytes", Told.MESSAGE)
@@ -159,9 +160,10 @@ class _Rows:
         weighted = self.weights[:, None] * residuals
         score = weighted.sum(axis=0)
         times = point["places"][died] / float(point["time_size"])
-        trend = np.zeros((2, TREND + width))
         weights, without = self.weights[self.dead], times <= 0.0
-        for place, values in enumerate((times, np.log(np.where(without, 1.0, times)))):
+        values_of = (times, np.log(np.where(without, 1.0, times)), *point["transforms"][:, died])
+        trend = np.zeros((len(values_of), TREND + width))
+        for place, values in enumerate(values_of):
             heavy = weights * values
             trend[place, :TREND] = weights.sum(), heavy.sum(), heavy @ values, without.sum()
             trend[place, TREND:] = heavy @ deviations

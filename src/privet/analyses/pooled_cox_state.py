@@ -28,8 +28,10 @@ class PooledCoxProgress(CoxProgress):
         Cells with deaths, how many die, their weights, powers of two near the sums of risks.
     rates : float64 array (k, 2 + 3 p)
         See `pooled_cox_sums.Pooled.rates`.
-    at_risk : float64 array (k,)
-        The sums of w exp((x - centre)' b) over those at risk, at the last coefficients.
+    dying : float64 array (k,)
+        How many die, also by Breslow.
+    at_risk, null_at_risk : float64 arrays (k,)
+        The sums of w exp((x - centre)' b) over those at risk, at the last coefficients and at 0.
     """
 
     units: FloatArray
@@ -41,7 +43,9 @@ class PooledCoxProgress(CoxProgress):
     death_weights: FloatArray
     risk_units: FloatArray
     rates: FloatArray
+    dying: FloatArray
     at_risk: FloatArray
+    null_at_risk: FloatArray
 
 
 def begun(state: CoxProgress) -> PooledCoxProgress:
@@ -58,5 +62,7 @@ def begun(state: CoxProgress) -> PooledCoxProgress:
         death_weights=none,
         risk_units=none,
         rates=np.zeros((0, 2 + 3 * width)),
+        dying=none,
         at_risk=none,
+        null_at_risk=none,
     )

@@ -40,6 +40,17 @@ def baseline_hazard(weights: FloatArray, at_risk: FloatArray) -> FloatArray:
     return result
 
 
+def transforms_of(dying: FloatArray, weights: FloatArray, at_risk: FloatArray) -> FloatArray:
+    """Return the ranks of deaths over their number, and 1 - S, at each time of death (2, k).
+
+    Deaths at one time have their mean rank. S is the curve by Kaplan and Meier after the time, of
+    the weights of those who die (k,) and of those at risk (k,). ``dying`` (k,) counts who die.
+    """
+    ranks = (np.cumsum(dying) - (dying - 1.0) / 2.0) / max(dying.sum(), 1.0)
+    left = np.maximum(1.0 - weights / at_risk, 0.0)
+    return np.stack([ranks, 1.0 - np.cumprod(left)])
+
+
 @dataclass(frozen=True, eq=False)
 class Pooled:
     """The likelihood at coefficients b, in the notation of `risk_sets`.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .coding import CodedBlock, Factored, blocks
 from .formula import Formula, Piece
-from .frame import AnalysisError, FloatArray, Frame, Levels
+from .frame import AnalysisError, Codes, FloatArray, Frame, Levels
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,24 @@ class Design:
                 matrix[:, place] = column
                 place += 1
         return matrix
+
+    def cells(self, frame: Frame) -> list[tuple[str, Codes]]:
+        """Return for each product of categories in a term which of them every row has (n,).
+
+        Codes are from 0 on, of those that occur; the reference is one (raises ``AnalysisError`` as
+        `matrix`).
+        """
+        found: dict[frozenset[str], tuple[str, Codes]] = {}
+        for block in self.blocks:
+            names = [one.piece.column for one in block.factors if one.piece.kind == "C"]
+            if not names or frozenset(names) in found:
+                continue
+            joint = np.zeros(frame.rows, np.int64)
+            for name in names:
+                codes = codes_of(frame, name, self.levels)
+                _, joint = np.unique(joint * len(self.levels[name]) + codes, return_inverse=True)
+            found[frozenset(names)] = (":".join(names), joint.astype(np.int32))
+        return list(found.values())
 
     def _columns(self, factor: Factored, frame: Frame) -> Sequence[FloatArray]:
         if factor.piece.kind != "C":

@@ -1,30 +1,105 @@
 """What the sums of a regression would give away of single records, which a node refuses.
 
-At coefficients of 0 the information X' X is the cross-table of the columns that are 0 and 1. So a
-site with one to ``least`` - 1 ones, or zeros, in such a column, the outcome among them, shows a
-cell of as many records. A model with more than a third as many terms as rows shows rows.
+At coefficients of 0 the information X' X is the cross-table of the columns that have two values,
+and the score that of each of them with the outcome. Whatever the two values are, 1 and 2 or 0 and
+1 less their mean, the counts can be solved for. So a site shows a cell of as many records with
+
+- one to ``least`` - 1 rows whose value is not that of all others, of any column: their sum too;
+- as many in a cell of two columns of two values, of two factors (their references are the rest), or
+  of one of these and the outcome;
+- as many of one category among the rows in which a column is not what it is in most.
+
+A model with more than a third as many terms as rows shows rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from privet.kernel import Told
 
-from .frame import AnalysisError, FloatArray
-from .small_cells import is_rare
+from .frame import AnalysisError, Codes, FloatArray
+
+_ROWS = 1 << 13
 
 
 def require_large_cells(columns: Iterable[tuple[str, FloatArray]], least: int) -> None:
-    """Refuse columns of 0 and 1 with few of either (raises ``AnalysisError``)."""
+    """Refuse columns of which few rows have another value than the others.
+
+    Raises
+    ------
+    AnalysisError
+        Names the column.
+    """
     for name, values in columns:
-        if is_rare(values, least):
-            raise AnalysisError(
-                f"min-cell = {least}: {name} has fewer ones or zeros at this site", Told.SMALL_CELL
-            )
+        others = len(values) - _usual(values)[1]
+        if 0 < others < least:
+            raise _rare(name, least)
+
+
+def require_large_pairs(
+    columns: Iterable[tuple[str, FloatArray]],
+    factors: Iterable[tuple[str, Codes]],
+    least: int,
+) -> None:
+    """Refuse two columns with few rows in a cell of both.
+
+    Parameters
+    ----------
+    columns : iterable of (name, float64 array (n,))
+        One of two values has a cell for either; one of more a cell for the rows that are not what
+        at least half of them are.
+    factors : iterable of (name, int32 array (n,))
+        Codes from 0 on: each has a cell, the reference as well.
+
+    Raises
+    ------
+    AnalysisError
+        Names both.
+    """
+    coded = [*factors, *((name, _cells(values)) for name, values in columns)]
+    coded = [(name, codes) for name, codes in coded if codes.max(initial=-1) >= 0]
+    widths = [int(codes.max()) + 1 for _, codes in coded]
+    starts = np.cumsum([0, *widths])
+    counts = np.zeros((starts[-1], starts[-1]))
+    for first in range(0, len(coded[0][1]) if coded else 0, _ROWS):
+        part = [codes[first : first + _ROWS] for _, codes in coded]
+        cells = np.zeros((starts[-1], len(part[0])))
+        for start, codes in zip(starts, part, strict=False):
+            rows = np.flatnonzero(codes >= 0)
+            cells[start + codes[rows], rows] = 1.0
+        counts += cells @ cells.T
+    rare = np.argwhere((counts > 0) & (counts < least))
+    if len(rare):
+        places = np.searchsorted(starts, rare[0], side="right") - 1
+        raise _rare(" and ".join(dict.fromkeys(coded[place][0] for place in places)), least)
 
 
 def require_few_terms(terms: int, rows: int) -> None:
     """Refuse more than a third as many terms as rows (raises ``AnalysisError``)."""
     if 3 * terms > rows:
         raise AnalysisError(f"{terms} terms of {rows} rows of this site", Told.MANY_TERMS)
+
+
+def _rare(name: str, least: int) -> AnalysisError:
+    return AnalysisError(f"min-cell = {least}: a cell of {name} has fewer rows", Told.SMALL_CELL)
+
+
+def _usual(values: FloatArray) -> tuple[float, int, int]:
+    """Return the most frequent value, how many rows have it, and how many values there are."""
+    if not len(values):
+        return 0.0, 0, 0
+    found, counts = np.unique(values, return_counts=True)
+    place = int(counts.argmax())
+    return float(found[place]), int(counts[place]), len(found)
+
+
+def _cells(values: FloatArray) -> Codes:
+    """Return the cells of a column as codes (n,); -1 of rows that its sums do not show."""
+    usual, rows, several = _usual(values)
+    others = values != usual
+    shown = several > 2 and 2 * rows >= len(values)
+    codes: Codes = others if several == 2 else np.where(others & shown, 0, -1)
+    return codes.astype(np.int32)

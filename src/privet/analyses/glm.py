@@ -21,7 +21,7 @@ import numpy as np
 
 from .analysis import Analysis, Arrays, Shapes
 from .design import Design, codes_of, column_of, complete_cases, numbers_of
-from .disclosure import require_few_terms, require_large_cells
+from .disclosure import require_few_terms, require_large_cells, require_large_pairs
 from .family import FAMILIES
 from .formula import Formula, Piece, quoted, read_formula
 from .frame import AnalysisError, FloatArray, Frame, Levels
@@ -94,15 +94,22 @@ class Glm(Analysis[GlmProgress]):
         if self.weight_column:
             weights = _positive(used, self.weight_column, "weight-column")
         outcome = _outcome(used, formula.outcome, levels, self.family)
-        return GlmSums(design.matrix(used), outcome, offset, weights, self.family, left_out)
+        matrix, cells = design.matrix(used), tuple(design.cells(used))
+        return GlmSums(matrix, outcome, offset, weights, self.family, left_out, cells)
 
     def guarded(self, sums: GlmSums, least: int) -> GlmSums:
         """Refuse terms, or an outcome, that show few records (raises ``AnalysisError``)."""
         names = [f"term {place + 1}" for place in range(sums.matrix.shape[1])]
-        columns = [*zip(names, sums.matrix.T, strict=True), ("the outcome", sums.outcome)]
+        columns = [
+            *zip(names, sums.matrix.T, strict=True),
+            ("the outcome", sums.outcome),
+            ("the offset", sums.offset),
+            ("the weights", sums.weights),
+        ]
         require_few_terms(len(names), sums.num_examples)
         require_large_cells(columns, least)
-        return sums
+        require_large_pairs(columns, sums.cells, least)
+        return replace(sums, least=least)
 
     def begin(self, levels: Levels) -> GlmProgress:
         """Return the state before the first round (raises ``AnalysisError``)."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from .analysis import Arrays, Shapes
 from .family import FAMILIES, Family
-from .frame import FloatArray
+from .frame import Codes, FloatArray
 from .glm_state import EVALUATE, FIRTH, LARGEST, MEAT, SIZES, START
 from .points import require_point
 
@@ -33,6 +33,10 @@ class GlmSums:
         The weights are above 0.
     family : str
     left_out : mapping of str to int
+    cells : tuple of (str, int32 array (n,))
+        The categories of each row, by products of factors: see `Design.cells`.
+    least : int
+        Rows that a cell has at least, or none at all, in what leaves the site.
     """
 
     matrix: FloatArray
@@ -41,6 +45,8 @@ class GlmSums:
     weights: FloatArray
     family: str
     left_out: Mapping[str, int]
+    cells: tuple[tuple[str, Codes], ...] = ()
+    least: int = 1
 
     @property
     def num_examples(self) -> int:
@@ -62,6 +68,8 @@ class GlmSums:
                 for name, value in make(part, point, width).items():
                     totals[name] = totals.get(name, 0.0) + value
         totals["rows"] = np.array(float(len(self.outcome)))
+        if 0 < totals.get("violations", 0.0) < self.least:  # what matters is that there are some
+            totals["violations"] = np.array(float(self.least))
         return _fitted(totals, point)
 
     def _parts(self, point: Arrays) -> Iterator[_Part]:
@@ -110,8 +118,11 @@ def _sized(site: GlmSums, unit: float) -> dict[str, FloatArray]:
     columns = [*site.matrix.T, site.outcome, site.weights]
     for place, values in enumerate(columns):
         there = np.abs(values[values != 0])
-        nonzero[place] = len(there)
-        sizes[place] = np.log2(there).sum()
+        nonzero[place], sizes[place] = len(there), np.log2(there).sum()
+        if 0 < len(values) - len(there) < min(site.least, len(values)):
+            # Few zeros would be a cell: they count as being of the size of the others.
+            nonzero[place] = len(values)
+            sizes[place] *= len(values) / len(there)
     totals = {
         "rows": np.array(float(len(site.outcome))),
         "sites": np.array(float(len(site.outcome) > 0)),

@@ -153,11 +153,3 @@ def has_rare_code(values: FloatArray, least: int) -> bool:
     """
     codes, counts = np.unique(values, return_counts=True)
     return len(codes) <= MOST_CODES and bool((counts < least).any())
-
-
-def is_rare(values: FloatArray, least: int) -> bool:
-    """Whether a column of numbers is one of 0 and 1 with 1 to ``least`` - 1 of either."""
-    ones = int((values == 1.0).sum())
-    if ones + int((values == 0.0).sum()) < len(values):
-        return False
-    return 0 < ones < least or 0 < len(values) - ones < least

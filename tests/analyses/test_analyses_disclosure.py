@@ -1,0 +1,136 @@
+"""What a site refuses to sum for a regression, against cells counted by their definition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import combinations, product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.analyses.analysis import Analysis
+from privet.analyses.frame import AnalysisError, Frame
+from privet.analyses.glm import Glm
+from privet.analyses.glm_state import SIZES
+from privet.kernel import Told
+from support.analysis_sites import TABLES, agreed, dealt, table_columns
+
+LEAST = 5
+ROWS = 60
+
+
+def guarded(glm: Analysis[Any], columns: Mapping[str, Any], levels: Any = None) -> Any:
+    frame = Frame.of(columns)
+    levels = levels or agreed(glm, [frame])
+    return glm.guarded(glm.sums(frame, levels), LEAST)
+
+
+def is_refused(glm: Analysis[Any], columns: Mapping[str, Any], levels: Any = None) -> bool:
+    try:
+        guarded(glm, columns, levels)
+    except AnalysisError as error:
+        return error.told is Told.SMALL_CELL
+    return False
+
+
+def smallest(columns: list[Any]) -> int:
+    """The smallest cell, not 0, of any two columns of categories."""
+    pairs = combinations([np.asarray(one) for one in columns], 2)
+    counts = [
+        int(((one == first) & (other == second)).sum())
+        for one, other in pairs
+        for first, second in product(np.unique(one), np.unique(other))
+    ]
+    return min(count for count in counts if count)
+
+
+@pytest.mark.parametrize("values", [(0, 1), (1, 2), (-1, 1), (0.25, -0.75), (3.5, 7)])
+def test_a_column_of_two_values_is_one_of_cells_whatever_they_are(values: Any) -> None:
+    rng = np.random.default_rng(3)
+    age, died = rng.normal(60, 10, ROWS), np.arange(ROWS) % 2
+    for rare in range(3 * LEAST):
+        column = np.array(values, float)[(np.arange(ROWS) < rare).astype(int)]
+        found = is_refused(Glm(formula="died ~ age + x"), {"died": died, "age": age, "x": column})
+        assert found == (rare > 0 and smallest([column, died]) < LEAST), rare
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_cell_of_two_categories_or_of_one_and_the_outcome_is_small(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    share = rng.uniform(0.1, 0.5)
+    columns = {
+        "died": (rng.random(ROWS) < 0.5) * 1.0,
+        "age": rng.normal(60, 10, ROWS),
+        "stage": rng.choice(["i", "ii", "iii"], ROWS, p=[1 - share, share / 2, share / 2]),
+        "arm": rng.choice([1.0, 2.0], ROWS),
+    }
+    cells = [columns[name] for name in ("died", "stage", "arm")]
+    assert is_refused(Glm(formula="died ~ age + stage + arm"), columns) == (smallest(cells) < LEAST)
+
+
+def test_the_reference_category_and_its_cells_are_no_exception() -> None:
+    died, age = np.arange(ROWS) % 2, np.linspace(40, 80, ROWS)
+    stage = np.array(["i"] * 3 + ["ii"] * 29 + ["iii"] * 28)
+    columns = {"died": died, "age": age, "stage": stage}
+    assert is_refused(Glm(formula="died ~ age + stage"), columns)
+    columns["stage"] = np.where(stage == "i", "ii", stage)
+    levels = {"stage": ("i", "ii", "iii")}
+    assert not is_refused(Glm(formula="died ~ age + stage"), columns, levels)
+
+
+def test_sums_of_few_rows_are_refused_in_products_splines_and_columns_of_zeros() -> None:
+    rng = np.random.default_rng(0)
+    columns: dict[str, Any] = {
+        "died": np.arange(ROWS) % 2,
+        "sex": np.array(["F", "M"])[(np.arange(ROWS) // 2 % 2)],
+        "age": rng.uniform(40, 59, ROWS),
+    }
+    assert not is_refused(Glm(formula="died ~ sex*age"), columns)
+    assert not is_refused(Glm(formula="died ~ rcs(age, 45, 50, 55)"), columns)
+    columns["age"][:3] = (61.5, 72.0, 85.25)
+    assert is_refused(Glm(formula="died ~ rcs(age, 60, 70, 80)"), columns)
+    columns["dose"] = np.where(np.arange(ROWS) < 12, rng.uniform(1, 9, ROWS), 0.0)
+    columns["sex"][:12] = ["F"] * 10 + ["M"] * 2
+    assert is_refused(Glm(formula="died ~ age + sex:dose"), columns)
+    assert is_refused(Glm(formula="died ~ age + sex + dose"), columns)
+    columns["sex"][:12] = ["F", "F", "M", "M"] * 3
+    assert not is_refused(Glm(formula="died ~ age + sex + dose"), columns)
+
+
+def test_an_offset_or_weight_that_few_rows_have_is_refused() -> None:
+    years = np.where(np.arange(ROWS) < 3, 0.5, 1.0)
+    columns = {
+        "died": np.arange(ROWS) % 2,
+        "age": np.linspace(40, 80, ROWS),
+        "years": years,
+    }
+    for key in ("exposure_column", "offset_column", "weight_column"):
+        assert is_refused(Glm(formula="died ~ age", **{key: "years"}), columns)
+    assert not is_refused(Glm(formula="died ~ age"), columns)
+
+
+def test_few_zeros_of_a_column_are_in_no_count() -> None:
+    rng = np.random.default_rng(1)
+    columns = {"died": np.arange(ROWS) % 2, "age": rng.normal(0.0, 3.0, ROWS).round(1)}
+    columns["age"][:2] = 0.0
+    columns["age"][2:] += columns["age"][2:] == 0.0
+    point = {"phase": np.array(float(SIZES)), "unit": np.array(1.0)}
+    own = guarded(Glm(formula="died ~ age"), columns).statistics(point)
+    there = np.abs(columns["age"][2:])
+    assert own["nonzero"][1] == ROWS
+    assert own["sizes"][1] / ROWS == pytest.approx(np.log2(there).mean())
+
+
+@pytest.mark.parametrize("name", ["glm-binomial-1", "glm-gaussian-1"])
+def test_the_worked_tables_are_answered_by_every_site(name: str) -> None:
+    formula = {
+        "glm-binomial-1": "died ~ age + sex + bmi + crp + smoker",
+        "glm-gaussian-1": "pressure ~ age * sex + bmi",
+    }[name]
+    glm = Glm(family=name.split("-")[1], formula=formula)
+    columns = table_columns(TABLES / f"{name}.csv")
+    frames = dealt(columns, columns["site"])
+    levels = agreed(glm, frames.values())
+    for frame in frames.values():
+        glm.guarded(glm.sums(frame, levels), LEAST)

@@ -26,12 +26,14 @@ from privet.data.frames import (
 )
 from privet.rounds.keep.checkpoint import Checkpoint
 from privet.rounds.roster import in_simulation
+from privet.strategies.analyses import GLM
 from privet.strategies.analyses.base import AnalysisResult, AnalysisStrategy
 
 from .build import build_strategy
 from .config import ANEW, NEWEST, decisive
 from .control import Control, stopped_by_sigterm
 from .execute import Finished, finish, finish_failed
+from .regression_start import begun
 from .report.described import described_csv, described_page
 from .report.files import PAGE
 from .report.regression import regression_csv, regression_page
@@ -106,8 +108,12 @@ def execute_analysis(grid: Grid, config: Config, run_id: str) -> FinishedAnalysi
     """
     pin_blas_threads()
     with ExitStack() as held:
+        config, model = begun(config)
         strategy: Any = build_strategy(config)
         assert isinstance(strategy, AnalysisStrategy)
+        if model is not None:
+            assert isinstance(strategy, GLM)
+            strategy.begin_at(model)
         names = _read_columns(strategy, grid, config)
         folder, saved, config = _folder(config, run_id, held)
         log.info("%s, run folder: %s", config["algorithm"], folder.path.absolute())

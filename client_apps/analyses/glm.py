@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
+
 from privet.analyses.analysis import Analysis
+from privet.analyses.evaluation import HELD_OUT, EvaluatedGlm
 from privet.analyses.family import FAMILIES
 from privet.analyses.glm import Glm
 from privet.core.key import setting
+from privet.data.analysed import as_table
+from privet.data.frames import SiteTable
+from privet.data.held_out import hold_out
 
 from .half import AnalysisAgent
 
@@ -42,8 +48,31 @@ class Agent(AnalysisAgent):
         False, "add Firth's penalty, which gives separated outcomes finite estimates"
     )
 
+    evaluate: bool = setting(
+        False,
+        "evaluate the model by sums: AUC with its bound, Brier's score, calibration; at nodes with "
+        "min-cell in secure sums alone",
+        needs={"family": "binomial"},
+    )
+    hold_out: bool = setting(
+        False,
+        "fit four fifths of the rows of each site, and evaluate the others",
+        needs={"evaluate": True},
+    )
+
+    def prepared(self, table: Any) -> SiteTable:
+        found = as_table(table)
+        if not self.hold_out:
+            return found
+        # Not of a seed that a coordinator chooses: fits of many choices differ by few rows.
+        _, held = hold_out(found.frame.rows, 0, None, found.persons)
+        marks = np.zeros(found.frame.rows)
+        marks[held] = 1.0
+        numbers = {**found.frame.numbers, HELD_OUT: marks}
+        return found._replace(frame=replace(found.frame, numbers=numbers))
+
     def _analysis(self) -> Analysis[Any]:
-        return Glm(
+        model = Glm(
             self.family,
             self.formula,
             self.exposure_column,
@@ -51,3 +80,4 @@ class Agent(AnalysisAgent):
             self.weight_column,
             self.firth,
         )
+        return EvaluatedGlm(model, self.hold_out) if self.evaluate else model

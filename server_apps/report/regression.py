@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from privet.analyses.glm_result import evaluation_lines
 from privet.analyses.site_tests import hidden_sites, site_rows
 from privet.core.format import text
 
@@ -32,7 +33,7 @@ def regression_page(table: Mapping[str, Any]) -> str:
     body += ["<h2>Fit</h2>", _fit(table)]
     if table.get("tests"):
         body += ["<h2>Tests of factors</h2>", _tests(table)]
-    body += _sites(table)
+    body += [*_evaluation(table), *_sites(table)]
     left = {name: count for name, count in table.get("left_out", {}).items() if count}
     if left:
         whole = left.pop("", sum(left.values()))
@@ -157,6 +158,21 @@ def _tests(table: Mapping[str, Any]) -> str:
         cells = [in_cell(test.get("chi2")), str(test.get("df", "")), _p(test.get("p"))]
         rows.append(f"<tr><th>{text(name)}</th>{_cells(cells)}</tr>")
     return numbers_table(("factor", "chi-squared", "df", "p"), rows)
+
+
+def _evaluation(table: Mapping[str, Any]) -> list[str]:
+    """Return the section on how well the model predicts; nothing where it was not evaluated."""
+    found = table.get("evaluation")
+    if not found:
+        return []
+    heads = ("rows", "events", "predicted share", "observed share")
+    groups = [
+        [in_cell(group[name]) for name in ("n", "events", "predicted", "observed")]
+        for group in found["calibration"]
+    ]
+    rows = [f"<tr><th>{first}</th>{_cells(others)}</tr>" for first, *others in groups]
+    lines = [f'<p class="soft">{text(one)}</p>' for one in evaluation_lines(table)]
+    return ["<h2>Evaluation</h2>", *lines, numbers_table(heads, rows)]
 
 
 def _sites(table: Mapping[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_type_hints
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
@@ -72,6 +72,10 @@ class AnalysisServer(ServerHalf[State]):
     @cached_property
     def analysis(self) -> Analysis[Any]:
         """The analysis of the agreed columns (raises ``ConfigError``)."""
+        return self.analysed()
+
+    def analysed(self) -> Analysis[Any]:
+        """Return the analysis of the agreed columns, with what the coordinator alone knows."""
         return self.agent.analysis.over(self.names)
 
     def informed(self, encoding: Agreement) -> ServerHalf[State]:
@@ -153,19 +157,43 @@ class AnalysisServer(ServerHalf[State]):
     def dump(self, state: State, changed: Any = None) -> Arrays:
         arrays = super().dump(replace(state, progress=None), changed)  # type: ignore[arg-type]
         del arrays["progress"]
-        for entry in fields(state.progress):
-            arrays[_PART + entry.name] = np.asarray(getattr(state.progress, entry.name))
-        return arrays
+        return {**arrays, **_dumped(state.progress, _PART)}
 
     def load(self, arrays: Arrays) -> State:
         kind = self.agent.analysis.progress  # the columns are agreed on after a checkpoint is read
         own = {n.removeprefix(_PART): a for n, a in arrays.items() if n.startswith(_PART)}
         others = {n: a for n, a in arrays.items() if not n.startswith(_PART)}
-        if own.keys() != {entry.name for entry in fields(kind)}:
-            raise RunError(f"resume: the checkpoint's state is none of {self.name}")
-        progress = kind(**{n: a if a.ndim else a.item() for n, a in own.items()})
+        try:
+            progress = _loaded(kind, own)
+        except (KeyError, TypeError):
+            raise RunError(f"resume: the checkpoint's state is none of {self.name}") from None
         rest: dict[str, Any] = {n: a if a.ndim else a.item() for n, a in others.items()}
         return State(progress=progress, **rest)
+
+
+def _dumped(progress: Progress, prefix: str) -> Arrays:
+    """Return the arrays of a state by the names of its fields; those of a state within it too."""
+    arrays: Arrays = {}
+    for entry in fields(progress):
+        value, name = getattr(progress, entry.name), prefix + entry.name
+        within = _dumped(value, f"{name}.") if isinstance(value, Progress) else None
+        arrays |= {name: np.asarray(value)} if within is None else within
+    return arrays
+
+
+def _loaded(kind: type[Any], arrays: Arrays) -> Any:
+    """Return the state of a class (raises ``KeyError``, ``TypeError`` for arrays of another)."""
+    found: dict[str, Any] = {}
+    rest = dict(arrays)
+    for name, of_field in get_type_hints(kind).items():
+        if isinstance(of_field, type) and issubclass(of_field, Progress):
+            own = {n: rest.pop(n) for n in arrays if n.startswith(f"{name}.")}
+            within = {n.removeprefix(f"{name}."): array for n, array in own.items()}
+            found[name] = _loaded(of_field, within)
+        else:
+            array = rest.pop(name)
+            found[name] = array if array.ndim else array.item()
+    return kind(**found, **rest)
 
 
 @dataclass(repr=False)

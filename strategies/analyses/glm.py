@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+from privet.analyses.glm_begun import BegunModel
 from privet.analyses.glm_result import GlmResult
 from privet.client_apps.analyses.glm import Agent
+from privet.core import ConfigError
+from privet.core.key import Config, setting
 
 from .base import AnalysisServer, AnalysisStrategy
 
@@ -17,6 +20,26 @@ class Server(AnalysisServer):
     """Server half of a generalised linear model."""
 
     agent: Agent = field(default_factory=Agent)
+    begun: BegunModel | None = field(default=None, kw_only=True, compare=False)
+
+    def analysed(self) -> Any:
+        found: Any = super().analysed()
+        return found if self.begun is None else found.begun_at(self.begun)
+
+
+@dataclass(frozen=True)
+class BeginKeys:
+    """The run-config keys about where Newton's steps begin; the coordinator's alone."""
+
+    topic: ClassVar[str] = "Analyses"
+
+    start_run: str = setting(
+        "",
+        "run folder or model.npz of an unpenalised model, such as that of fed-plt, at which the "
+        "regression's steps begin; formula may then be empty; absolute, or relative on the command "
+        "line",
+        path=(),
+    )
 
 
 class GLM(AnalysisStrategy):
@@ -31,9 +54,22 @@ class GLM(AnalysisStrategy):
     """
 
     algorithm: ClassVar[str] = Agent.name
-    settings: ClassVar[tuple[type, ...]] = (Agent,)
+    settings: ClassVar[tuple[type, ...]] = (Agent, BeginKeys)
     server_half: ClassVar[Any] = Server
     positional = ("formula",)
+
+    def _set_up(self, config: Config, arguments: Mapping[str, Any]) -> None:
+        super()._set_up(config, arguments)
+        if arguments.get("start_run"):
+            raise ConfigError(
+                "start_run: privet run and flwr run read a run's folder; in Python give begin_at "
+                "what privet.server_apps.regression_start.begun_model returns of it"
+            )
+
+    def begin_at(self, model: BegunModel) -> None:
+        """Have Newton's steps begin at another method's model."""
+        half: Any = self.half
+        self.half = replace(half, begun=model)
 
     @staticmethod
     def fitted(table: Mapping[str, Any]) -> GlmResult:

@@ -153,10 +153,12 @@ def test_the_commands_of_the_page_on_studies_run(
     public = '[columns]\nage = [0, 120]\nsex = ["F", "M"]\ndied = ["0", "1"]\n'
     Path("public.toml").write_text(public)
     ours = [one for one in re.findall(r"^privet (.*)$", commands, re.M) if "/srv/" not in one]
-    assert len(ours) == 10
+    assert len(ours) == 14
     for place, command in enumerate(ours):  # a folder each: names are of process and second
         folder = f"output-dir={tmp_path / str(place)}"
-        assert privet(*shlex.split(command), folder).code == 0, command
+        before = next((tmp_path / str(place - 1)).iterdir(), "") if "runs/RUN" in command else ""
+        whole = command.replace("runs/RUN", str(before))
+        assert privet(*shlex.split(whole), folder).code == 0, whole
 
 
 @pytest.mark.parametrize("name", ["tutorial", "how-to/private-run", "how-to/budget", "how-to/csv"])

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.metrics import brier_score_loss, roc_auc_score
 
+from privet.analyses import GlmResult
 from privet.core import RunError
 from privet.data.described_schema import schema_of
 from privet.kernel import LedgerFile, Told
@@ -22,6 +24,8 @@ from privet.sim.inline import configured_app, run_inline
 from support.analysis_runs import BINOMIAL, KINDS, SITES, analysed, config
 from support.analysis_sites import PATIENTS, TABLES, own_tables
 from support.told import refused
+
+EVALUATED = ("evaluated", "held-out")
 
 
 def numbers(table: Any) -> list[float]:
@@ -110,8 +114,9 @@ def test_a_site_that_stays_away_is_named(tmp_path: Path, kind: str) -> None:
     name = KINDS[kind][0]
     times = "days = [0, 3000]\n" if name == "cox-1" else ""
     horizon = {"horizon": 2500.0} if kind == "kaplan-meier" else {}  # a node hides its last time
-    nodes = own_tables(tmp_path, schema=PATIENTS + times, name=name)
-    table = analysed(tmp_path, nodes, kind, away=(1, 10**6), num_server_rounds=14, **horizon)
+    cell = {"min_cell": 1} if kind in EVALUATED else {}  # and no histogram is of large cells
+    nodes = own_tables(tmp_path, schema=PATIENTS + times, name=name, **cell)
+    table = analysed(tmp_path, nodes, kind, away=(1, 10**6), num_server_rounds=16, **horizon)
     assert (table["complete"], table["sites_away"]) == (False, ["south"])
     assert table["site_names"] == ["hill", "north", "west"]
 
@@ -153,6 +158,45 @@ def test_rules_of_nodes_refuse_by_fixed_texts(
         return
     with refused(told, line):
         analysed(tmp_path, nodes, num_server_rounds=2, **more)
+
+
+def test_an_evaluation_is_of_pooled_rows_and_the_held_out_are_a_sites_own(tmp_path: Path) -> None:
+    pooled = pd.read_csv(TABLES / "glm-binomial-1.csv")
+    table = run_inline(config(tmp_path, "evaluated"), "run").result.table  # type: ignore[attr-defined]
+    design = np.stack(
+        [np.ones(len(pooled)), pooled["sex"] == "M", pooled["age"], pooled["crp"]], axis=1
+    )
+    eta = design.astype(float) @ table["coef"]
+    found = table["evaluation"]
+    auc = roc_auc_score(pooled["died"], eta)
+    assert abs(found["auc"] - auc) <= found["auc_bound"] < 5e-3
+    brier = brier_score_loss(pooled["died"], 1 / (1 + np.exp(-eta)))
+    assert found["brier"] == pytest.approx(brier, rel=1e-12)
+    assert (found["apparent"], found["n"], found["events"]) == (True, 900, pooled["died"].sum())
+    page = (tmp_path / "runs" / "run" / "report.html").read_text()
+    assert "<h2>Evaluation</h2>" in page
+    assert "apparent, of the rows fitted" in page
+
+    table = run_inline(config(tmp_path, "held-out"), "other").result.table  # type: ignore[attr-defined]
+    fifths = [round(len(rows) / 5) for _, rows in pooled.groupby("site")]
+    assert table["evaluation"]["n"] == sum(fifths)
+    assert table["n"] == 900 - sum(fifths)
+    assert "Evaluation, of rows held out" in GlmResult(table).summary()
+    seeded = config(tmp_path, "held-out", seed=7)  # no choice of the coordinator moves a row
+    again = run_inline(seeded, "seeded").result.table  # type: ignore[attr-defined]
+    assert again["evaluation"] == table["evaluation"]
+
+
+def test_an_evaluation_of_nodes_is_answered_in_secure_sums_alone(tmp_path: Path) -> None:
+    nodes = own_tables(tmp_path)
+    with refused(Told.SMALL_CELL, "evaluate counts records in narrow parts"):
+        analysed(tmp_path, nodes, "evaluated", num_server_rounds=2)
+    table = analysed(tmp_path, nodes, "held-out", run="masked", secure_sum=True)
+    assert table["complete"]
+    assert table["evaluation"]["n"] == 180
+    few = own_tables(tmp_path, min_records=40)  # a site of 144 rows holds out 29
+    with refused(Told.FEW_RECORDS, "29 are complete, and min-records = 40"):
+        analysed(tmp_path, few, "held-out", run="few", secure_sum=True, num_server_rounds=2)
 
 
 def test_sums_only_takes_part_in_secure_sums(tmp_path: Path) -> None:

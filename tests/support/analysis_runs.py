@@ -20,6 +20,19 @@ BINOMIAL = json.loads((TABLES / "glm-binomial-1.json").read_text())
 KINDS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "describe": ("glm-binomial-1", {"by": "sex"}),
     "glm": ("glm-binomial-1", {"formula": BINOMIAL["formula"], "family": "binomial"}),
+    "evaluated": (
+        "glm-binomial-1",
+        {"algorithm": "glm", "formula": "died ~ age + sex + crp", "evaluate": True},
+    ),
+    "held-out": (
+        "glm-binomial-1",
+        {
+            "algorithm": "glm",
+            "formula": "died ~ age + sex + crp",
+            "evaluate": True,
+            "hold-out": True,
+        },
+    ),
     "cox": ("cox-1", {"time-column": "days", "event-column": "died"}),
     "kaplan-meier": (
         "cox-1",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -150,10 +150,18 @@ def federate(
         before, state = state, analysis.step(state, totals)
         if seen:
             state = analysis.by_site(before, state, replies)
-        for field in fields(state):  # what a checkpoint can hold
-            value = getattr(state, field.name)
-            assert isinstance(value, bool | int | float | np.ndarray), field.name
+        require_storable(state)
     return Outcome(analysis.table(state), rounds, state)
+
+
+def require_storable(state: Any) -> None:
+    """Check that a checkpoint can hold a state."""
+    for field in fields(state):
+        value = getattr(state, field.name)
+        if is_dataclass(value):
+            require_storable(value)
+        else:
+            assert isinstance(value, bool | int | float | np.ndarray), field.name
 
 
 def play(

@@ -14,8 +14,8 @@ Biometrika 73, 1986, 13-22).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from .disclosure import require_few_terms, require_large_cells, require_large_pa
 from .family import FAMILIES
 from .formula import Formula, Piece, quoted, read_formula
 from .frame import AnalysisError, FloatArray, Frame, Levels
+from .glm_begun import BegunModel
 from .glm_site import GlmSums
 from .glm_start import from_sizes, from_start, within
 from .glm_state import EVALUATE, FIRTH, MEAT, SIZES, START, GlmProgress, design_of, fresh
@@ -54,6 +55,8 @@ class Glm(Analysis[GlmProgress]):
     within : str
         With ``firth``, a larger formula whose penalty is taken, its other coefficients at 0: the
         smaller model of a likelihood-ratio test.
+    begun : BegunModel, optional
+        The coordinator's: where Newton's steps begin, in place of a weighted least squares.
     """
 
     name: ClassVar[str] = "glm"
@@ -66,6 +69,7 @@ class Glm(Analysis[GlmProgress]):
     weight_column: str = ""
     firth: bool = False
     within: str = ""
+    begun: BegunModel | None = field(default=None, compare=False)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -110,6 +114,10 @@ class Glm(Analysis[GlmProgress]):
         require_large_cells(columns, least)
         require_large_pairs(columns, sums.cells, least)
         return replace(sums, least=least)
+
+    def begun_at(self, model: BegunModel) -> Self:
+        """Return the same regression whose steps begin at another method's model."""
+        return replace(self, begun=model)
 
     def begin(self, levels: Levels) -> GlmProgress:
         """Return the state before the first round (raises ``AnalysisError``)."""
@@ -185,6 +193,8 @@ class Glm(Analysis[GlmProgress]):
             state = from_start(state, totals, self.family, design.ones, design.names)
             free = self._free(state, design)
             gamma = free @ (free.T @ state.gamma)
+            if self.begun is not None and state.phase == EVALUATE:
+                return self.begun.taken(state, design)
             return replace(state, gamma=gamma, step=gamma)
         if state.phase in (EVALUATE, MEAT):
             return from_sums(state, totals, self.family, self.firth, design.ones, design.names)
@@ -220,6 +230,8 @@ class Glm(Analysis[GlmProgress]):
             "firth": self.firth,
             "within": self.within or None,
         }
+        if self.begun is not None:
+            settings["begun"] = self.begun.source
         design = design_of(self.formula, state.levels)
         return glm_table(state, self._design(state), design, self.columns, settings)
 

@@ -145,7 +145,8 @@ class GlmResult(RegressionResult):
         lines += ["=" * width, line(header, widths), "-" * width]
         lines += [line(row, widths) for row in rows]
         lines.append("=" * width)
-        lines += [*self._test_lines(), *site_lines(self.table), *self.table["notes"]]
+        lines += [*self._test_lines(), *site_lines(self.table), *evaluation_lines(self.table)]
+        lines += self.table["notes"]
         return "\n".join(lines) + "\n"
 
     def __str__(self) -> str:
@@ -253,6 +254,24 @@ def site_lines(table: Mapping[str, Any]) -> list[str]:
     lines = aligned([[head.replace("_", " ") for head in heads], *cells])
     hidden = hidden_sites(table)
     return ["", *lines, *([hidden] if hidden else []), ""]
+
+
+def evaluation_lines(table: Mapping[str, Any]) -> list[str]:
+    """Return a line on how well the model predicts; none where it was not evaluated."""
+    found = table.get("evaluation")
+    if not found:
+        return []
+    which = "apparent, of the rows fitted" if found["apparent"] else "of rows held out"
+    parts = [
+        f"AUC {found['auc']:.4f} (off by {found['auc_bound']:.1g} at most)",
+        f"Brier {found['brier']:.4f}",
+    ]
+    if found["calibration_slope"] is not None:
+        errors = found["calibration_se"]
+        parts.append(f"calibration slope {found['calibration_slope']:.3f} (se {errors[1]:.3f})")
+        parts.append(f"intercept {found['calibration_intercept']:.3f} (se {errors[0]:.3f})")
+    rows = f"{found['n']} rows, {found['events']} events"
+    return [f"Evaluation, {which} ({rows}): {', '.join(parts)}"]
 
 
 def _fixed(value: float, digits: int = 3) -> str:

@@ -22,6 +22,12 @@ _ROWS = 1 << 15
 """Rows at a time: what is held beside the table."""
 
 
+def point_shapes(width: int) -> Shapes:
+    """Return the shapes of a point's vectors and matrices, of so many columns."""
+    vectors: Shapes = dict.fromkeys(("centre", "gamma", "direction"), (width,))
+    return {**vectors, "basis": (width, width), "inverse": (width, width)}
+
+
 @dataclass(frozen=True, eq=False)
 class GlmSums:
     """The rows of a site.
@@ -56,15 +62,14 @@ class GlmSums:
     def statistics(self, point: Arrays) -> dict[str, FloatArray]:
         """Return the sums that the point's phase asks for; see `Glm`."""
         width = self.matrix.shape[1]
-        shapes: Shapes = dict.fromkeys(("centre", "gamma", "direction"), (width,))
-        require_point(point, {**shapes, "basis": (width, width), "inverse": (width, width)})
+        require_point(point, point_shapes(width))
         phase = int(point["phase"])
         if phase == SIZES:
             return _sized(self, float(point["unit"]))
         make = {START: _started, EVALUATE: _evaluated, MEAT: _evaluated, FIRTH: _corrected}[phase]
         totals: dict[str, FloatArray] = {}
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            for part in self._parts(point):
+            for part in self.parts(point):
                 for name, value in make(part, point, width).items():
                     totals[name] = totals.get(name, 0.0) + value
         totals["rows"] = np.array(float(len(self.outcome)))
@@ -72,7 +77,8 @@ class GlmSums:
             totals["violations"] = np.array(float(self.least))
         return _fitted(totals, point)
 
-    def _parts(self, point: Arrays) -> Iterator[_Part]:
+    def parts(self, point: Arrays) -> Iterator[_Part]:
+        """Yield the rows, some at a time, in the point's coordinates."""
         centre, basis = point["centre"], point["basis"]
         spread, heaviness = float(point["spread"]), float(point["heaviness"])
         shift = float(point["shift"])

@@ -69,6 +69,8 @@ class GlmProgress(Progress):
         Likewise, in units of ``spread`` squared and ``null_spread`` squared.
     bend, correction, centre_of_correction : float64 arrays (p, p), (p,), (p,)
         Firth's penalty: its estimated curvature, its part of the score, and the gamma of that.
+    begun : float64 array (p,), or (0,)
+        The coefficients of a model that Newton's steps began at, times ``spread``.
     site_counts, site_tests : float64 arrays (sites, 2)
         In the clear, rows and the outcomes' sum of each site, and at the end its test.
     """
@@ -113,6 +115,7 @@ class GlmProgress(Progress):
     bend: FloatArray
     correction: FloatArray
     centre_of_correction: FloatArray
+    begun: FloatArray
     site_counts: FloatArray
     site_tests: FloatArray
 
@@ -168,6 +171,7 @@ def fresh(levels: Levels, width: int, columns: int) -> GlmProgress:
         bend=square,
         correction=nothing,
         centre_of_correction=nothing,
+        begun=np.zeros(0),
         site_counts=np.zeros((0, 2)),
         site_tests=np.zeros((0, 2)),
     )

@@ -10,6 +10,7 @@ import numpy as np
 from .design import Design
 from .family import FAMILIES
 from .frame import FloatArray
+from .glm_begun import distance
 from .glm_start import raw, within
 from .glm_state import LARGEST, GlmProgress
 from .glm_step import dispersion
@@ -33,7 +34,8 @@ def glm_table(
     Pearson's chi-squared over n - p of a Gaussian and 1 of others. The log-likelihood of a Gaussian
     is at the variance RSS / n, as statsmodels has it; the null model is an intercept beside the
     same offset and weights, with a variance of its own. ``z``, ``p`` and ``ci95`` are by the normal
-    distribution and the nonrobust errors; ``bic`` is -2 loglik + p log n. ``by_site`` and
+    distribution and the nonrobust errors; ``bic`` is -2 loglik + p log n. ``begun_distance`` is how
+    far the model that Newton's steps began at was off, in standard errors. ``by_site`` and
     ``heterogeneity`` are lists in the order of the sites: see `site_entries`. Entries that do not
     exist are None.
     """
@@ -51,6 +53,12 @@ def glm_table(
     entries = site_entries(state.site_counts, state.site_tests, family != "gaussian")
     if settings["firth"]:
         fit["penalised_loglik"] = fit["loglik"] + _penalty(state, summed)
+    if len(state.begun):
+        off = distance(state, summed.ones, np.sqrt(np.diag(nonrobust)))
+        fit["begun_distance"] = off
+        notes.append(
+            f"begun at {settings['begun']}: its worst coefficient is {off:.2g} standard errors off"
+        )
     return {
         "format": 1,
         "kind": "glm",

@@ -7,6 +7,7 @@ from .deployed import bench_deployed
 from .engine import bench_engine
 from .figure import Benchmark, Figure
 from .gfl import bench_gfl
+from .glm import bench_glm
 from .hosts import bench_hosts
 from .iadmm import bench_iadmm
 from .masks import bench_masks
@@ -20,6 +21,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "clipping": bench_clipping,
     "deployed": bench_deployed,
     "gfl": bench_gfl,
+    "glm": bench_glm,
     "hosts": bench_hosts,
     "iadmm": bench_iadmm,
     "masks": bench_masks,

@@ -23,8 +23,8 @@ def bench(
     name: Annotated[
         str,
         typer.Argument(
-            help="Benchmark: engine, clipping, deployed, gfl, hosts, iadmm, masks, privacy, "
-            "private-step, torch, wire.",
+            help="Benchmark: engine, clipping, deployed, gfl, glm, hosts, iadmm, masks, "
+            "privacy, private-step, torch, wire.",
             autocompletion=lambda: list(_benchmarks()),
         ),
     ],

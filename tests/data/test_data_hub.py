@@ -233,6 +233,23 @@ class TestSource:
         assert data.train_labels.tolist() == list(range(10))
         assert np.array_equal(data.train_features, data.test_features)
 
+    def test_a_file_that_is_replaced_with_its_times_is_read_anew(
+        self, library: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The library itself would take what it kept of the old one."""
+        monkeypatch.setattr(library.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+        file, new = tmp_path / "repo" / "train.parquet", tmp_path / "new.parquet"
+        file.parent.mkdir()
+        largest = []
+        for first in (10, 50):
+            columns = {"x": list(range(first, first + 20)), "label": [0, 1] * 10}
+            library.Dataset.from_dict(columns).to_parquet(new)
+            os.utime(new, (1.7e9, 1.7e9))
+            new.replace(file)
+            data = load("csv", data_path=f"hf:{file.parent}")
+            largest.append(data.source_columns[0].high)
+        assert largest == [29, 69]
+
     def test_a_table_without_train_is_named(self, saved: Save) -> None:
         path = saved(valid={"image": pictures(2).tolist(), "label": [0, 1]})
         with pytest.raises(DataError, match="saved: expected a split train, got valid"):

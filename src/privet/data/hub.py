@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from .dataset import DataError, LabelArray, brief
 from .extras import optional
 from .held_out import hold_out
+from .stamps import stamps
 
 PREFIX = "hf:"
 
@@ -55,7 +57,15 @@ def splits(source: str) -> Any:
     folder = Path(name)
     saved = any((folder / marker).is_file() for marker in ("dataset_dict.json", "state.json"))
     try:
-        tables = library.load_from_disk(name) if saved else library.load_dataset(name)
+        if saved:
+            tables = library.load_from_disk(name)
+        elif files := stamps([folder]):
+            # The library itself keeps what it has read of files by the times of their contents.
+            kept = hashlib.sha256(repr(files).encode()).hexdigest()[:16]
+            cache = Path(library.config.HF_DATASETS_CACHE, f"privet-{kept}")
+            tables = library.load_dataset(name, cache_dir=str(cache))
+        else:
+            tables = library.load_dataset(name)
     except ConnectionError as error:
         raise DataError(
             f"{source}: the hub cannot be reached ({brief(error)}); expected a network, or hf: and "

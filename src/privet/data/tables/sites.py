@@ -40,6 +40,8 @@ _MOST_GAPS = 4
 """Groups of far numbers at most: 999, 9999 and an error are three."""
 _MOST_CODES = 3
 """Codes of missing values in one group, such as 997, 998 and 999."""
+_UNANSWERED = ((7.0, 9.0), (77.0, 99.0), (777.0, 999.0))
+"""Codes of a survey for what somebody refused to answer or did not know."""
 _FEW_FAR = 0.1
 """Far rows, as a part of the others, up to which they are rather errors than a second unit."""
 _COMMON_CODE = 0.05
@@ -242,10 +244,13 @@ def _are_far(far: FloatArray, rows: Any, rest: FloatArray, others: Any) -> bool:
     gap = max(far[0] - rest[-1], rest[0] - far[-1])
     if total + others.sum() < 3:
         return False
+    counted = rest[0] in (0.0, 1.0) and width == len(rest) - 1 > 0
+    if counted and gap > 1 and total >= FEW and tuple(far) in _UNANSWERED:
+        return True
     if len(far) <= _MOST_CODES and total > 1:
         code = "-?9+" if len(rest) <= 3 else r"-?([789])\1*|9*[789]"
         same = all(re.fullmatch(code, f"{one:.15g}") for one in far)
-        small = len(rest) > 3 and rest[0] in (0.0, 1.0) and width == len(rest) - 1
+        small = len(rest) > 3 and counted
         digit = len(rest) > 3 and 0 < far[0] < 10  # a count, rather, in few rows
         enough = total >= FEW or not (digit or gap == width)
         if same and enough and (gap > width or (small and gap == width)):
@@ -524,7 +529,7 @@ def _constants(by_value: Mapping[str, Sequence[str]]) -> str:
     if not by_value:
         return ""
     each = [f"{only} in every row of {some(where)}" for only, where in by_value.items()]
-    more = f" and {len(each) - 2} values more so" if len(each) > 2 else ""
+    more = " and so on" if len(each) > 2 else ""
     return (
         f"{', '.join(each[:2])}{more}, and other values elsewhere: if it stands for missing "
         "values, leave these cells empty; else check that this column was exported right"

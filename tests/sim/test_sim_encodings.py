@@ -222,7 +222,9 @@ def test_booleans_of_nodes_are_one_however_they_are_spelt(
         (tmp_path / f"{at}.csv").write_text(text)
     files = [str(tmp_path / f"{at}.csv") for at in range(3)]
     keys = ("label-column=died", f"missing={missing}")
-    assert privet("data", *files, *keys).code == 0
+    said = privet("data", *files, *keys)
+    assert said.code == 0
+    assert "no row has" not in said.out
     (tmp_path / "folder").mkdir()
     for at, text in enumerate(spelt):
         (tmp_path / "folder" / f"{at}.csv").write_text(text)

@@ -145,6 +145,8 @@ def _order(one: Meaning, base: Meaning) -> tuple[str, dict[str, str]]:
     for name, texts in known.items():
         lacking = [text for text in others[name] if text not in texts]
         shown = f"{', '.join(lacking[:_SHOWN])}{_more(lacking)}"
+        if not texts:  # numbers, of which 0 and 1 are booleans beside such
+            continue
         if lacking and len(texts) == 1:
             lines[name] = f"{texts[0]} in every row, and other tables have {shown}, too: {_ALIKE}"
         elif lacking:

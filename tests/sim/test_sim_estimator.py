@@ -302,6 +302,10 @@ X, Y = np.eye(6), np.array([0, 1, 0, 1, 0, 1])
         (lambda: FederatedClassifier("fed-avgg").fit(X, Y), "fed-avgg"),
         (lambda: FederatedClassifier(settings={"rhoo": 1.0}).fit(X, Y), "rhoo"),
         (lambda: FederatedClassifier(n_agents=0).fit(X, Y), "n_agents must be >= 1"),
+        (
+            lambda: FederatedClassifier(n_agents=10_000).fit(X, Y),
+            f"n_agents: {len(X)} samples cannot give each of 10000 agents one",
+        ),
         (lambda: FederatedClassifier().fit([X, X], [Y]), "2 feature arrays and 1 label arrays"),
         (lambda: FederatedClassifier().fit([X, X[:, :2]], [Y, Y]), "agent 1: X has 2 features"),
         (lambda: FederatedClassifier().fit([X, X], [Y, Y[:2]]), "agent 1: "),

@@ -6,8 +6,9 @@ import gc
 import json
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import date, timedelta
 from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,8 +16,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from privet.data import DataError, problem_from_config
 from privet.data.agreement import Agreement, agreement
@@ -25,167 +27,275 @@ from privet.data.scaling import pooled
 
 NAMES = ("age", "bmi", "sex", "ward", "Weight [kg]", "größe")
 TEXTS = ("a", "b", "c", "d", "ja", "nein")
+BOOLEANS = ("false", "true")
+KINDS = ("numbers", "dates", "flags", "words", "texts")
+"""Of a column. Flags are 0 and 1, words false and true: both are booleans where either is."""
+RANGES = ((0, 30_000), (-10, 30_000))
 LABELS = ("died", "ill")
+CLASSES = (("0", "1"), ("nein", "ja"), ("no", "yes"), ())
+"""Of the labels; where there are none they are a quantity."""
+KEYS: Mapping[str, tuple[Any, ...]] = {
+    "intercept": ("yes", "no"),
+    "dtype": ("float64", "float32"),
+    "row-norm": (0.0, 2.0),
+    "loss": ("auto", "huber"),
+    "missing": ("refuse", "zero", "mean"),
+    "censored": ("refuse", "half", "bound"),
+}
+"""Run-config keys, each with its default first."""
 CHANGES = (
-    "permute",
-    "reorder",
-    "rename",
-    "recode",
-    "lack",
-    "drop",
-    "range",
-    "reverse",
-    "label",
-    "state",
+    *("permute", "reorder", "rename", "recode", "lack", "drop", "range", "unit", "gap", "kind"),
+    *("reverse", "label", "classes", "label range", "state", "key", "missing"),
 )
 COUNT = 12
-CLASSES = (("0", "1"), ("nein", "ja"), ("no", "yes"))
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a site: a range of numbers, or categories of which the first is the reference."""
+    """A column of a site: a range of numbers, or categories of which the first is the reference.
+
+    Range, unit, ``gap`` and reference are what a schema states.
+    """
 
     name: str
-    range: tuple[int, int] = (0, 0)
+    kind: str
+    range: tuple[int, int] = RANGES[0]
     categories: tuple[str, ...] = ()
+    unit: str = ""
+    gap: bool = False
 
 
 @dataclass(frozen=True)
 class Site:
-    """A site's table, and whether it has a schema."""
+    """A site's table, whether it has a schema, and run-config keys other than the defaults."""
 
     columns: tuple[Column, ...]
     label: str
     classes: tuple[str, ...]
     schema: bool
+    range: tuple[int, int] = RANGES[0]
+    keys: tuple[tuple[str, Any], ...] = ()
+
+    def key(self, name: str) -> Any:
+        return dict(self.keys).get(name, KEYS[name][0])
 
     @property
-    def meaning(self) -> Any:
-        """What is stated or visible, whatever the order: written here for the tests alone."""
-        facts: set[Any] = set()
-        for column in self.columns:
-            if not column.categories:
-                facts.add((column.name, column.range if self.schema else "numbers"))
-            elif self.schema:
-                first, *others = column.categories
-                facts.add((column.name, first, frozenset(others)))
-            else:
-                facts.add((column.name, frozenset(column.categories)))
-        classes = self.classes if self.schema else tuple(sorted(self.classes))
-        return facts, self.label, classes
+    def missing(self) -> str:
+        return "category" if self.gaps else str(self.key("missing"))
+
+    @property
+    def gaps(self) -> bool:
+        return self.schema and any(column.gap for column in self.columns)
+
+    @property
+    def of_label(self) -> Any:
+        """What is stated or visible of the label."""
+        if not self.classes:
+            return self.label, self.range if self.schema else ()
+        return self.label, self.classes if self.schema else tuple(sorted(self.classes))
+
+    def facts(self, column: Column) -> Any:
+        """What is stated of a column by a schema, whatever the order of its categories."""
+        if not column.categories:
+            return (
+                column.range,
+                column.unit,
+                column.gap,
+                self.key("censored"),
+                self.missing == "mean",
+            )
+        first, *others = column.categories
+        return first, frozenset(others), column.gap, self.missing == "mean"
+
+
+def alike(first: Site, one: Column, second: Site, other: Column) -> bool:
+    """Whether a column of two sites means the same: one without a schema takes the reference of
+    the other's, and categories among which its own are; numbers 0 and 1 are booleans beside such.
+    """
+    if first.schema and second.schema:
+        return bool(first.facts(one) == second.facts(other))
+    if second.schema:
+        first, one, second, other = second, other, first, one
+    texts = [set(each.categories) for each in (one, other)]
+    means = [site.missing == "mean" for site in (first, second)]
+    if first.schema:
+        if not one.categories or one.gap or texts[1] - texts[0]:
+            return False
+        return bool(other.categories) and (other.kind == "flags" or means[0] == means[1])
+    numbers = [each.kind in ("numbers", "flags") for each in (one, other)]
+    if all(numbers):
+        return bool(first.key("censored") == second.key("censored"))
+    if "dates" in (one.kind, other.kind):
+        return one.kind == other.kind
+    if any(numbers):
+        return {one.kind, other.kind} == {"flags", "words"}
+    return (texts[0] <= texts[1] or texts[1] <= texts[0]) and means[0] == means[1]
 
 
 def same(first: Site, second: Site) -> bool:
-    """Whether two sites mean the same: one without a schema takes the references of the other's,
-    and in each column categories among which its own are."""
-    if first.schema and second.schema:
-        return bool(first.meaning == second.meaning)
-    texts = [{c.name: set(c.categories) for c in one.columns} for one in (first, second)]
-    if texts[0].keys() != texts[1].keys() or first.meaning[1:] != second.meaning[1:]:
+    """Whether two sites mean the same; written here for the tests alone."""
+    ours, theirs = ({column.name: column for column in one.columns} for one in (first, second))
+    settings_of = [
+        [one.key(name) for name in ("intercept", "dtype", "row-norm", "loss")]
+        for one in (first, second)
+    ]
+    if (
+        ours.keys() != theirs.keys()
+        or first.of_label != second.of_label
+        or settings_of[0] != settings_of[1]
+    ):
         return False
-    for name, ours in texts[0].items():
-        theirs = texts[1][name]
-        if bool(ours) != bool(theirs) or (not ours and first.schema != second.schema):
-            return False
-        known = (ours <= theirs and not first.schema) or (theirs <= ours and not second.schema)
-        if not known:
-            return False
-    return True
+    return all(alike(first, ours[name], second, theirs[name]) for name in ours)
+
+
+@st.composite
+def column_of(draw: Any, name: str, kind: str = "") -> Column:
+    kind = kind or draw(st.sampled_from(KINDS))
+    if kind == "texts":
+        texts = st.lists(st.sampled_from(TEXTS), min_size=2, max_size=4, unique=True)
+        return Column(name, kind, categories=tuple(draw(texts)))
+    if kind in ("flags", "words"):
+        return Column(name, kind, categories=tuple(draw(st.permutations(BOOLEANS))))
+    return Column(name, kind)
 
 
 @st.composite
 def sites(draw: Any) -> Site:
-    names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=4, unique=True))
-    columns = []
-    for name in names:
-        if draw(st.booleans()):
-            columns.append(Column(name, draw(st.sampled_from([(0, 100), (0, 120)]))))
-        else:
-            texts = st.lists(st.sampled_from(TEXTS), min_size=2, max_size=4, unique=True)
-            columns.append(Column(name, categories=tuple(draw(texts))))
+    names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=True))
+    columns = tuple(draw(column_of(name)) for name in names)
     label, classes = draw(st.sampled_from(LABELS)), draw(st.sampled_from(CLASSES))
-    return Site(tuple(columns), label, classes, draw(st.booleans()))
+    missing = draw(st.sampled_from(KEYS["missing"]))
+    return Site(columns, label, classes, draw(st.booleans()), keys=(("missing", missing),))
 
 
-@st.composite
-def changed(draw: Any, site: Site) -> Site:
-    """Return a site after up to two changes, some of which change nothing of what it means."""
-    for _ in range(draw(st.integers(0, 2))):
-        kind = draw(st.sampled_from(CHANGES))
-        columns = list(site.columns)
-        at = draw(st.integers(0, len(columns) - 1))
-        one = columns[at]
-        free = [name for name in NAMES if name not in {each.name for each in columns}]
-        unused = [text for text in TEXTS if text not in one.categories]
-        if kind == "permute":
-            columns = draw(st.permutations(columns))
-        elif kind == "reorder" and one.categories:
-            columns[at] = replace(one, categories=tuple(draw(st.permutations(one.categories))))
-        elif kind == "rename":
-            columns[at] = replace(one, name=draw(st.sampled_from(free)))
-        elif kind == "recode" and one.categories:
-            new = draw(st.sampled_from(unused))
-            columns[at] = replace(one, categories=(*one.categories[:-1], new))
-        elif kind == "lack" and len(one.categories) > 2:
-            columns[at] = replace(one, categories=one.categories[1:])
-        elif kind == "drop" and len(columns) > 1:
-            del columns[at]
-        elif kind == "range" and not one.categories:
-            columns[at] = replace(one, range=draw(st.sampled_from([(0, 100), (0, 120)])))
-        elif kind == "state":
-            site = replace(site, schema=not site.schema)
-        elif kind == "reverse":
-            site = replace(site, classes=site.classes[::-1])
-        elif kind == "label":
-            site = replace(site, label=draw(st.sampled_from(LABELS)))
-        site = replace(site, columns=tuple(columns))
+NEEDS: dict[str, dict[str, Any]] = {
+    "reorder": {"column": "texts", "schema": True},
+    "recode": {"column": "texts"},
+    "lack": {"column": "texts"},
+    "range": {"column": "numbers", "schema": True},
+    "unit": {"column": "numbers", "schema": True},
+    "gap": {"schema": True},
+    "reverse": {"classes": CLASSES[1], "schema": True},
+    "label range": {"classes": (), "schema": True},
+}
+"""What a site mostly has, so that a change of a kind changes something."""
+
+
+def change(draw: Any, site: Site, kind: str, at: int) -> Site:
+    """Return a site after a change, which may change nothing of what it means."""
+    columns = list(site.columns)
+    one = columns[at]
+    free = [name for name in NAMES if name not in {each.name for each in columns}]
+    unused = [text for text in TEXTS if text not in one.categories]
+    if kind == "permute":
+        columns = draw(st.permutations(columns))
+    elif kind == "reorder" and one.categories:
+        columns[at] = replace(one, categories=tuple(draw(st.permutations(one.categories))))
+    elif kind == "rename":
+        columns[at] = replace(one, name=draw(st.sampled_from(free)))
+    elif kind == "recode" and one.kind == "texts":
+        new = draw(st.sampled_from(unused))
+        columns[at] = replace(one, categories=(*one.categories[:-1], new))
+    elif kind == "lack" and len(one.categories) > 2:
+        columns[at] = replace(one, categories=one.categories[1:])
+    elif kind == "drop" and len(columns) > 1:
+        del columns[at]
+    elif kind == "range" and not one.categories:
+        columns[at] = replace(one, range=draw(st.sampled_from(RANGES)))
+    elif kind == "unit" and not one.categories:
+        columns[at] = replace(one, unit=draw(st.sampled_from(["", "mmol/l", "mg/dl"])))
+    elif kind == "gap":
+        columns[at] = replace(one, gap=not one.gap)
+    elif kind == "kind":
+        columns[at] = draw(column_of(one.name))
+    site = replace(site, columns=tuple(columns))
+    if kind == "state":
+        return replace(site, schema=not site.schema)
+    if kind == "reverse":
+        return replace(site, classes=site.classes[::-1])
+    if kind == "label":
+        return replace(site, label=draw(st.sampled_from(LABELS)))
+    if kind == "classes":
+        return replace(site, classes=draw(st.sampled_from(CLASSES)))
+    if kind == "label range":
+        return replace(site, range=draw(st.sampled_from(RANGES)))
+    if kind in ("key", "missing"):
+        name = kind if kind in KEYS else draw(st.sampled_from(list(KEYS)))
+        value = draw(st.sampled_from(KEYS[name]))
+        return replace(site, keys=tuple({**dict(site.keys), name: value}.items()))
     return site
 
 
-def cells_of(site: Site, seed: int) -> dict[str, list[str]]:
-    """Return a site's records, by column."""
-    cells = {}
+@st.composite
+def pairs(draw: Any, kind: str, *, stated: bool = False) -> tuple[Site, Site]:
+    """Return a site, and it after a change of a kind, and perhaps another one.
+
+    ``stated`` says that both have a schema, and no means for missing values.
+    """
+    first, needs = draw(sites()), NEEDS.get(kind, {})
+    if needs and draw(st.integers(0, 4)):
+        first = replace(
+            first,
+            schema=needs.get("schema", first.schema),
+            classes=needs.get("classes", first.classes),
+        )
+        if "column" in needs:
+            one = draw(column_of(first.columns[0].name, needs["column"]))
+            first = replace(first, columns=(one, *first.columns[1:]))
+    second = change(draw, first, kind, 0)
+    if not draw(st.integers(0, 2)):
+        at = draw(st.integers(0, len(second.columns) - 1))
+        second = change(draw, second, draw(st.sampled_from(CHANGES)), at)
+    if stated:
+        first, second = (
+            replace(site, schema=True, keys=tuple(one for one in site.keys if one[1] != "mean"))
+            for site in (first, second)
+        )
+    return first, second
+
+
+def records_of(site: Site, seed: int) -> dict[str, list[Any]]:
+    """Return a site's records by column, the label's last: numbers, category names, or None.
+
+    A column is drawn by its name alone, so that sites with the same columns have the same records.
+    """
+    records: dict[str, list[Any]] = {}
     for column in site.columns:
         draws = np.random.default_rng([seed, NAMES.index(column.name)])
         if column.categories:
             known = sorted(column.categories)
-            cells[column.name] = [known[one % len(known)] for one in draws.permutation(COUNT)]
+            own: list[Any] = [known[one % len(known)] for one in draws.permutation(COUNT)]
         else:
-            cells[column.name] = [str(one) for one in draws.integers(0, 101, COUNT)]
-    return cells
-
-
-def one_hot(site: Site, agreed: str) -> list[list[float]]:
-    """Return the columns of a site's categories as an agreed encoding has them, from its records:
-    numbers of others are left out."""
-    cells = cells_of(site, 1)
-    return [
-        [float(one == category) for one in cells[name]]
-        for name, facts in json.loads(agreed)["columns"]
-        for category in facts.get("categories", [])[1:]
+            own = [int(one) for one in draws.integers(2, 20_000, COUNT)]
+        gap = column.gap if site.gaps else site.missing != "refuse"
+        filled_as_false = site.missing == "zero" and column.categories
+        if gap and not filled_as_false:
+            own[int(draws.integers(COUNT))] = None
+        records[column.name] = own
+    known = sorted(site.classes)
+    records[site.label] = [
+        known[at % 2] if known else float(7 * at % 11 + 0.5) for at in range(COUNT)
     ]
+    return records
 
 
-def categories_of(problem: Any, agreed: str) -> list[list[float]]:
-    """Return the columns of a problem that stand for categories of an agreed encoding."""
-    found, at = [], 0
-    for _, facts in json.loads(agreed)["columns"]:
-        width = len(facts["categories"]) - 1 if "categories" in facts else 1
-        if "categories" in facts:
-            found += problem.features[:, at : at + width].T.tolist()
-        at += width
-    assert problem.features.shape[1] == at + 1  # the intercept
-    return found
+WRITTEN = {"flags": {"false": "0", "true": "1"}, "words": {"false": "FALSE", "true": "True"}}
+
+
+def written(column: Column, cell: Any) -> str:
+    """Return a record's cell as the table has it."""
+    if cell is None:
+        return ""
+    if column.kind == "dates":
+        return (date(1970, 1, 1) + timedelta(days=cell)).isoformat()
+    return WRITTEN.get(column.kind, {}).get(cell, str(cell))
 
 
 def built(folder: Path, site: Site, seed: int) -> Callable[[str], Any]:
-    """Write a site's files, and return what makes its problem with an agreed encoding.
-
-    A row is drawn by the column's name alone: sites with the same columns have the same records.
-    """
-    cells = cells_of(site, seed)
-    cells[site.label] = [sorted(site.classes)[one % 2] for one in range(COUNT)]
+    """Write a site's files, and return what makes its problem with an agreed encoding."""
+    records = records_of(site, seed)
+    cells = {c.name: [written(c, one) for one in records[c.name]] for c in site.columns}
+    cells[site.label] = [str(one) for one in records[site.label]]
     lines = [",".join(cells), *(",".join(row) for row in zip(*cells.values(), strict=True))]
     file = folder / "table.csv"
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -194,49 +304,137 @@ def built(folder: Path, site: Site, seed: int) -> Callable[[str], Any]:
         "data-path": str(file),
         "label-column": site.label,
         "partition": "none",
+        "dates": "day-first",
+        **dict(site.keys),
+        "missing": site.missing,
     }
     if site.schema:
-        values = {c.name: list(c.categories or c.range) for c in site.columns}
-        values[site.label] = list(site.classes)
+        values = {
+            c.name: [*(c.categories or c.range), *([""] if c.gap else [])] for c in site.columns
+        }
+        values[site.label] = list(site.classes or site.range)
         schema = folder / "schema.toml"
         entries = [f"{json.dumps(name)} = {json.dumps(each)}" for name, each in values.items()]
-        schema.write_text("\n".join(["[columns]", *entries]) + "\n", encoding="utf-8")
+        units = [f'"{c.name}" = "{c.unit}"' for c in site.columns if c.unit]
+        text = "\n".join(["[columns]", *entries, "[units]", *units])
+        schema.write_text(text + "\n", encoding="utf-8")
         config["schema"] = str(schema)
     return lambda agreed: problem_from_config(config, 0, 1, own=True, agreed=agreed)
 
 
-@settings(max_examples=150, deadline=None)
+def expected_of(pair: tuple[Site, Site], agreed: str) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+    """Return the features and labels of an accepted pair, from its records alone: numbers by means
+    and deviations of both sites' rows, and missing values by their means.
+
+    Of the agreed encoding only the order is taken, of columns and of categories.
+    """
+    both = [records_of(site, seed) for seed, site in enumerate(pair)]
+    columns = [{column.name: column for column in site.columns} for site in pair]
+    stated = next((site for site in pair if site.schema), pair[0])
+    document = json.loads(agreed)
+    parts: list[list[NDArray[Any]]] = [[], []]
+    for name, facts in document["columns"]:
+        kinds = {known[name].kind for known in columns}
+        cells = [own[name] for own in both]
+        known = [one for own in cells for one in own if one is not None]
+        texts = kinds <= {"texts", "words", "flags"} and (stated.schema or kinds != {"flags"})
+        if texts:
+            categories = facts["categories"]
+            assert set(categories) == {x for one in columns for x in one[name].categories}
+            for part, own, site in zip(parts, cells, pair, strict=True):
+                for category in categories[1:]:
+                    share = known.count(category) / len(known) if site.missing == "mean" else 0.0
+                    part.append(
+                        np.array([share if x is None else float(x == category) for x in own])
+                    )
+        else:
+            numbers = [
+                np.array(
+                    [np.nan if x is None else float({"false": 0, "true": 1}.get(x, x)) for x in own]
+                )
+                for own in cells
+            ]
+            whole = np.concatenate(numbers)
+            mean, deviation = np.nanmean(whole), np.nanstd(whole)
+            low, high = columns[0][name].range
+            for part, own, site in zip(parts, numbers, pair, strict=True):
+                if site.schema:
+                    filled = np.where(
+                        np.isnan(own), mean if site.missing == "mean" else (low + high) / 2, own
+                    )
+                    part.append((filled - (low + high) / 2) / ((high - low) / 2))
+                else:
+                    part.append(np.nan_to_num((own - mean) / deviation))
+        if stated.schema and columns[0][name].gap:
+            for part, own in zip(parts, cells, strict=True):
+                part.append(np.array([float(x is None) for x in own]))
+    found = []
+    labels = [np.array(own[pair[0].label]) for own in both]
+    for site, part, own in zip(pair, parts, labels, strict=True):
+        if site.key("intercept") == "yes":
+            part.append(np.ones(COUNT))
+        rows = np.column_stack(part)
+        if norm := site.key("row-norm"):
+            size = np.linalg.norm(rows, axis=1, keepdims=True)
+            rows = rows * np.minimum(1.0, norm / np.maximum(size, 1e-30))
+        if site.classes:
+            plus = document["label"]["classes"][1]
+            targets = np.where(own == plus, 1.0, -1.0)
+        elif site.schema:
+            low, high = site.range
+            targets = (own - (low + high) / 2) / ((high - low) / 2)
+        else:
+            whole = np.concatenate(labels)
+            targets = (own - whole.mean()) / whole.std()
+        found.append((rows, targets))
+    return found
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+@settings(max_examples=12, deadline=None)
 @given(data=st.data())
-def test_a_pair_is_accepted_exactly_where_it_means_the_same(data: Any) -> None:
-    """And an accepted one has the same numbers of the same records, column by column."""
-    first = data.draw(sites())
-    second = data.draw(changed(first))
+def test_a_pair_is_accepted_exactly_where_it_means_the_same(kind: str, data: Any) -> None:
+    """And an accepted one has the numbers of the pooled table, record by record."""
+    pair = data.draw(pairs(kind))
+    event(f"same: {same(*pair)}, schemas: {pair[0].schema + pair[1].schema}")
     with TemporaryDirectory() as one, TemporaryDirectory() as other:
-        ours, theirs = built(Path(one), first, 1), built(Path(other), second, 1)
-        meanings = [make("").meaning for make in (ours, theirs)]
-        agreed = agreement({"a": meanings[0].text, "b": meanings[1].text})
-        unfit = [agreed.unfit(each.text, "the others") for each in meanings]
-        assert (unfit == ["", ""]) == same(first, second), unfit
-        if any(unfit):
-            taken = agreed.taken_by(meanings[1])
-            assert isinstance(taken, Difference)
-            assert taken.ours != taken.theirs
-            return
-        built_ones = [make(agreed.text) for make in (ours, theirs)]
-    for problem, site in zip(built_ones, (first, second), strict=True):
-        assert categories_of(problem, agreed.text) == one_hot(site, agreed.text)
-    texts = [{(c.name, frozenset(c.categories)) for c in one.columns} for one in (first, second)]
-    if texts[0] == texts[1]:  # the same records
-        assert built_ones[0].features.tobytes() == built_ones[1].features.tobytes()
-    assert built_ones[0].labels.tobytes() == built_ones[1].labels.tobytes()
-    assert {each.meaning.text for each in built_ones} == {agreed.text}
+        made = [
+            built(Path(at), site, seed)
+            for seed, (at, site) in enumerate(zip((one, other), pair, strict=True))
+        ]
+        meanings = [make("").meaning for make in made]
+        for names in ("ab", "ba"):  # whoever comes first
+            agreed = agreement(
+                dict(sorted(zip(names, [each.text for each in meanings], strict=True)))
+            )
+            unfit = [agreed.unfit(each.text, "the others") for each in meanings]
+            assert (unfit == ["", ""]) == same(*pair), unfit
+            taken = [agreed.taken_by(each) for each in meanings]
+            assert all(
+                isinstance(each, Difference) == bool(why)
+                for each, why in zip(taken, unfit, strict=True)
+            )
+            for each in taken:
+                if isinstance(each, Difference):
+                    assert each.ours != each.theirs
+            if any(unfit):
+                continue
+            problems = [make(agreed.text) for make in made]
+            for problem, (rows, targets) in zip(
+                problems, expected_of(pair, agreed.text), strict=True
+            ):
+                close = {"rtol": 0, "atol": 1e-6 if pair[0].key("dtype") == "float32" else 1e-12}
+                np.testing.assert_allclose(problem.features, rows, **close)
+                found = problem.targets if hasattr(problem, "targets") else problem.labels
+                np.testing.assert_allclose(found, targets, **close)
+            assert {each.meaning.text for each in problems} == {agreed.text}
 
 
-@settings(max_examples=100, deadline=None)
+@pytest.mark.parametrize("kind", CHANGES)
+@settings(max_examples=6, deadline=None)
 @given(data=st.data())
-def test_digests_of_schemas_say_the_same_as_their_texts(data: Any) -> None:
-    first = replace(data.draw(sites()), schema=True)
-    second = replace(data.draw(changed(first)), schema=True)
+def test_digests_of_schemas_say_the_same_as_their_texts(kind: str, data: Any) -> None:
+    first, second = data.draw(pairs(kind, stated=True))
     with TemporaryDirectory() as one, TemporaryDirectory() as other:
         ours, theirs = built(Path(one), first, 1), built(Path(other), second, 1)
         meanings = [make("").meaning for make in (ours, theirs)]
@@ -250,7 +448,8 @@ def test_digests_of_schemas_say_the_same_as_their_texts(data: Any) -> None:
         features = [
             make(each.text).features for make, each in zip((ours, theirs), taken, strict=True)
         ]
-    assert features[0].tobytes() == features[1].tobytes()
+    if records_of(first, 1) == records_of(second, 1):
+        assert features[0].tobytes() == features[1].tobytes()
     assert [agreed.has(each.digests) for each in taken if isinstance(each, Meaning)] == [True, True]
 
 
@@ -489,6 +688,61 @@ def test_numbers_0_and_1_are_booleans_beside_booleans_alone() -> None:
     assert stated.difference(both)
 
 
+MISSING = ["refuse", "zero", "drop", "mean"]
+
+
+@pytest.mark.parametrize("schema", ["", '[columns]\nx = [0, 10]\nw = ["a", "b"]\ny = ["0", "1"]\n'])
+@pytest.mark.parametrize("ours", MISSING)
+@pytest.mark.parametrize("theirs", MISSING)
+def test_means_for_missing_values_are_those_of_all_sites_or_of_none(
+    tmp_path: Path, ours: str, theirs: str, schema: str
+) -> None:
+    """A site that does not say how many rows it has of each category would be in no mean."""
+
+    def site(name: str, missing: str) -> Any:
+        path = tmp_path / f"{name}.csv"
+        path.write_text("x,w,y\n" + "".join(f"{n},{'ab'[n % 2]},{n // 2 % 2}\n" for n in range(8)))
+        keys = {"dataset": "csv", "data-path": str(path), "missing": missing, "partition": "none"}
+        if schema:
+            (tmp_path / "s.toml").write_text(schema)
+            keys["schema"] = str(tmp_path / "s.toml")
+        return problem_from_config(keys, 0, 1, own=True).meaning
+
+    first, second = site("a", ours), site("b", theirs)
+    agreed = agreement({"a": first.text, "b": second.text})
+    said = [agreed.unfit(one.text, "the others") for one in (first, second)]
+    alike = (ours == "mean") == (theirs == "mean")
+    assert (said == ["", ""]) == alike
+    column = "x" if schema else "w"
+    line = f"for missing values of {column}, the others"
+    assert any(line in one or f"the others means {line[:-12]}" in one for one in said) != alike
+    assert (first.digests == second.digests) == alike
+
+
+def test_a_flag_with_gaps_that_become_the_mean_is_no_boolean(tmp_path: Path) -> None:
+    """As one it would read them as false; a mean is that of all sites' rows."""
+
+    def site(name: str, flags: list[str], **keys: str) -> Any:
+        path = tmp_path / f"{name}.csv"
+        rows = "".join(f"{flag},{n},{n // 2 % 2}\n" for n, flag in enumerate(flags))
+        path.write_text(f"flag,x,y\n{rows}")
+        keys |= {"dataset": "csv", "data-path": str(path), "partition": "none"}
+        return lambda agreed: problem_from_config(keys, 0, 1, own=True, agreed=agreed)
+
+    words = site("a", ["true", "false"] * 4, missing="mean")
+    gaps = ["1", "", "1", "0", "1", "1", "1", "0"]
+    for missing, accepted in (("zero", False), ("mean", True)):
+        numbers = site("b", gaps, missing=missing)
+        stated = {"a": words("").meaning.text, "b": numbers("").meaning.text}
+        agreed = agreement(stated)
+        said = agreed.unfit(stated["b"], "the others")
+        assert said == ("" if accepted else "has numbers in flag, the others categories")
+        if accepted:
+            assert numbers(agreed.text).features[1, 0] == pytest.approx((4 + 5) / (8 + 7))
+    whole = site("c", [one or "1" for one in gaps], missing="zero")("").meaning.text
+    assert not agreement({"a": stated["a"], "c": whole}).unfit(whole, "the others")
+
+
 def test_shares_of_missing_texts_are_agreed_on_whoever_has_more_categories() -> None:
     def one(*texts: str) -> Meaning:
         width = {"width": 1} if len(texts) == 1 else {}
@@ -515,6 +769,36 @@ def test_of_many_categories_those_are_named_that_differ() -> None:
     stated = Meaning({"c": {"categories": list(texts[1:]), "stated": True}}, ours.label)
     found = stated.difference(Meaning({"c": {"categories": list(texts)}}, ours.label))
     assert found == ("c = 29 that both have", "c = category 00 and 29 that both have")
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ({"hashing": True}, "has hashing = true, the others hashing = false"),
+        ({"columns": 9}, "has columns = 10, the others columns = 9"),
+        ({"dtype": "float32"}, 'has dtype = "float32", the others dtype = "float64"'),
+        ({"intercept": "no"}, "has intercept = false, the others intercept = true"),
+        (
+            {"loss": "huber"},
+            'has loss = "huber", the others loss = "binary-logistic"',
+        ),
+        ({"dataset": "synthetic"}, 'has dataset = "synthetic", the others dataset = "click"'),
+        ({}, ""),
+    ],
+)
+def test_data_without_names_are_compared_by_what_makes_their_rows(
+    tmp_path: Path, keys: dict[str, Any], line: str
+) -> None:
+    path = tmp_path / "clicks"
+    path.write_text("".join(f"{n % 2} 1:{n + 1} 3:1\n" for n in range(10)))
+    config = {"dataset": "click", "data-path": str(path), "columns": 8, "partition": "none"}
+    usual, odd = (
+        problem_from_config(each, 0, 1, own=True).meaning for each in (config, config | keys)
+    )
+    agreed = agreement({"a": usual.text, "b": usual.text, "c": odd.text})
+    assert agreed.unfit(odd.text, "the others") == line
+    digests = Agreement(usual.digests)
+    assert bool(digests.unfit(odd.digests, "the others")) == bool(line)
 
 
 def test_a_file_that_changes_after_enrolment_is_not_read_by_what_was_agreed(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from statistics import median_low
@@ -62,6 +62,9 @@ BOOLEANS = ("false", "true")
 _UNCOMPARED = ("stated", "width")
 """Facts in which sites with the same content may differ: they are in no digest."""
 
+_FIRST = ("dataset", "intercept", "loss")
+"""Settings that are compared first: others follow from them."""
+
 Facts = Mapping[str, Any]
 
 
@@ -103,7 +106,8 @@ class Meaning:
         ``unit``, ``categories`` (the first is the reference), ``stated`` (they are a schema's),
         ``gap`` (missing values have a column), ``dates`` (they are days since 1970, however a site
         writes them), ``width`` (columns that a single category becomes), ``flag`` (all numbers are
-        0 or 1, which are booleans where other sites have such).
+        0 or 1, which are booleans where other sites have such), ``means`` (of categories, and of a
+        range: missing values become what the sites' rows have on average).
     label : mapping
         ``name``, and ``classes`` in their order or ``range``.
     settings : mapping
@@ -262,7 +266,8 @@ class Meaning:
         stated = any(facts.get("stated") for facts in self.columns.values())
         if found := _of_label(self.label, other.label, stated=stated):
             return found
-        for key in sorted(self.settings.keys() | other.settings.keys()):
+        known = self.settings.keys() | other.settings.keys()
+        for key in sorted(known, key=lambda one: (one not in _FIRST, one)):
             ours, theirs = self.settings.get(key), other.settings.get(key)
             if ours != theirs:
                 return Difference(*(f"{key} = {json.dumps(one)}" for one in (ours, theirs)))
@@ -459,15 +464,22 @@ def has_numbers(statement: str) -> bool:
 
 
 def of_columns(
-    inputs: Iterable[SourceColumn], label: SourceColumn, censored: str, flags: Set[str]
+    inputs: Collection[SourceColumn],
+    label: SourceColumn,
+    censored: str,
+    flags: Set[str],
+    *,
+    means: bool,
 ) -> tuple[dict[str, Facts], Facts]:
     """Return the facts of a table's columns, and of its label.
 
     ``censored`` is empty where it refuses. Of a range that a schema states it is a fact whether or
     not any record is written so: what follows from the records is in no digest of a private node.
-    ``flags`` are the names of columns that have no numbers but 0 and 1.
+    ``flags`` are the names of columns that have no numbers but 0 and 1. ``means`` says whether
+    missing values become means: of numbers without a range these are 0, as ``missing = zero`` has
+    it, so that they are no fact of these.
     """
-    columns = {column.name: _facts(column, censored) for column in inputs}
+    columns = {column.name: _facts(column, censored, means=means) for column in inputs}
     for name in flags & columns.keys():
         columns[name] = {**columns[name], "flag": True}
     facts: dict[str, Any] = {"name": label.name}
@@ -479,7 +491,7 @@ def of_columns(
     return columns, facts
 
 
-def _facts(column: SourceColumn, censored: str) -> Facts:
+def _facts(column: SourceColumn, censored: str, *, means: bool) -> Facts:
     facts: dict[str, Any] = {}
     if column.categories:
         facts["categories"] = list(column.categories)
@@ -493,6 +505,8 @@ def _facts(column: SourceColumn, censored: str) -> Facts:
         facts["unit"] = column.unit
     if column.gap:
         facts["gap"] = True
+    if means and (column.categories or column.public):
+        facts["means"] = True
     if column.dates and not column.public:
         facts["dates"] = True
     how = censored if column.public else column.censored
@@ -552,10 +566,12 @@ def _of_column(name: str, ours: Facts, theirs: Facts) -> Difference | None:
 
 
 def _of_gap(name: str, ours: Facts, theirs: Facts) -> Difference | None:
-    if bool(ours.get("gap")) == bool(theirs.get("gap")):
-        return None
-    gaps = ("a column for missing values of", "none for those of")
-    return Difference(*(f"{one} {name}" for one in (gaps if ours.get("gap") else gaps[::-1])))
+    for key, what in (("gap", "a column"), ("means", "means")):
+        has, have = (bool(one.get(key)) for one in (ours, theirs))
+        if has != have and not (key == "means" and "flag" in ours):
+            texts = (f"{what} for missing values of {name}", f"none for those of {name}")
+            return Difference(*(texts if has else texts[::-1]))
+    return None
 
 
 def _of_unit(name: str, ours: Facts, theirs: Facts) -> Difference:
@@ -581,7 +597,7 @@ def _takes(ours: Facts, theirs: Facts) -> bool:
     that is left out as a column is no feature. Numbers 0 and 1 can be read as both booleans.
     """
     if ours.get("flag"):
-        return tuple(theirs.get("categories", ())) == BOOLEANS
+        return set(theirs.get("categories", ())) == {*BOOLEANS}
     if ours.get("stated") or "categories" not in ours or "categories" not in theirs:
         return False
     known, expected = ours["categories"], theirs["categories"]
@@ -679,7 +695,7 @@ def _is_list(value: Any) -> bool:
 _FACTS: Mapping[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("categories", "range"), _is_list),
     **dict.fromkeys(("unit", "censored"), _is_text),
-    **dict.fromkeys(("stated", "gap", "dates", "flag"), _is_true),
+    **dict.fromkeys(("stated", "gap", "dates", "flag", "means"), _is_true),
     "width": lambda value: type(value) is int and 0 <= value <= 2,
 }
 """The facts of a column, with what of each a site may state; `_require_facts` asks for more."""

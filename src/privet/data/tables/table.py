@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -419,13 +419,16 @@ def _meaning(
 
 def _of_columns(
     source: Source,
-    inputs: Iterable[SourceColumn],
+    inputs: Collection[SourceColumn],
     label: SourceColumn,
     facts: Mapping[str, ColumnFacts],
 ) -> tuple[dict[str, meaning.Facts], meaning.Facts]:
     numbers = [one.name for one in inputs if not (one.categories or one.public or one.dates)]
+    if source.missing == "zero":  # 0 is the mean of numbers, and of booleans it is false
+        numbers = [name for name in numbers if not facts[name].missing]
     flags = {name for name in numbers if (own := facts[name].counts) and own.keys() <= {0.0, 1.0}}
-    return meaning.of_columns(inputs, label, _censored(source), flags)
+    means = source.missing == "mean"
+    return meaning.of_columns(inputs, label, _censored(source), flags, means=means)
 
 
 def _censored(source: Source) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -115,6 +116,45 @@ def of_squares(o: Any, t: Any) -> Any:
     return (o[:, 0] - t).square()
 
 
+def partial_likelihood(o: Any, t: Any) -> Any:
+    risk = o[t.argsort(descending=True), 0]
+    return -(risk - risk.logcumsumexp(0)).mean()
+
+
+def each_of(o: Any, t: Any) -> Any:
+    return F.cross_entropy(o, t, reduction="none")
+
+
+def trimmed(share: int, o: Any, t: Any) -> Any:
+    """Without the largest of so many."""
+    return each_of(o, t).sort().values[: len(t) - len(t) // share].mean()
+
+
+def mean_by_gradients_of_weights(o: Any, t: Any) -> Any:
+    weighted = by_weights(o, t)
+    return each_of(o, t).mean().detach() + weighted - weighted.detach()
+
+
+def hard_examples(o: Any, t: Any) -> Any:
+    each = each_of(o, t)
+    return each[each > each.detach().mean() - 1e-9].mean()
+
+
+def weights_of_losses(o: Any, t: Any) -> Any:
+    each = each_of(o, t)
+    return (each.detach() / each.detach().sum() * each).sum()
+
+
+def jaccard(o: Any, t: Any) -> Any:
+    share, one = o.softmax(1), F.one_hot(t, CLASSES)
+    both = (share * one).sum()
+    return 1 - both / (share.sum() + one.sum() - both)
+
+
+def groups(o: Any, t: Any) -> Any:
+    return torch.stack([each_of(o, t)[t == one].mean() for one in t.unique()])
+
+
 CLASS_LOSSES: dict[str, Loss] = {
     "a sum": nn.CrossEntropyLoss(reduction="sum"),
     "class weights": nn.CrossEntropyLoss(weight=WEIGHT),
@@ -144,6 +184,51 @@ CLASS_LOSSES: dict[str, Loss] = {
     "neighbours": lambda o, t: F.cross_entropy(o + o.roll(1, 0), t),
     "a running sum": lambda o, t: F.cross_entropy(o.cumsum(0), t),
     "a penalty for each batch": lambda o, t: F.cross_entropy(o, t) + len(t),
+    "without a tenth": partial(trimmed, 10),
+    "without a fiftieth": partial(trimmed, 50),
+    "a mean with the gradient of weights": mean_by_gradients_of_weights,
+    "hard examples": hard_examples,
+    "weights of the losses": weights_of_losses,
+    "logits adjusted by the batch": lambda o, t: F.cross_entropy(
+        o + (torch.bincount(t, minlength=CLASSES) + 1).double().log(), t
+    ),
+    "their variance": lambda o, t: each_of(o, t).mean() + each_of(o, t).var(unbiased=False),
+    "another loss where a class is there": lambda o, t: (
+        F.cross_entropy(o, t) * (1 + (t == 0).any())
+    ),
+    "matched means": lambda o, t: F.mse_loss(
+        o.softmax(1).mean(0), F.one_hot(t, CLASSES).double().mean(0)
+    ),
+    "Jaccard": jaccard,
+    "mixed targets": lambda o, t: 0.7 * F.cross_entropy(o, t) + 0.3 * F.cross_entropy(o, t.flip(0)),
+    "shuffled targets": lambda o, t: F.cross_entropy(o, t[torch.randperm(len(t))]),
+    "a sum over 32": lambda o, t: F.cross_entropy(o, t, reduction="sum") / 32,
+    "positive weight of the batch": lambda o, t: F.binary_cross_entropy_with_logits(
+        o[:, 0],
+        (t > 0).double(),
+        pos_weight=(t == 0).sum().clamp(min=1) / (t > 0).sum().clamp(min=1.0),
+    ),
+    "a temperature of the batch": lambda o, t: F.cross_entropy(
+        o / (o.detach().std(unbiased=False) + 0.1), t
+    ),
+    "distances of pairs": lambda o, t: F.relu(
+        1 - (o[:, None] - o[None]).square().sum(-1) * (t[:, None] != t[None])
+    ).mean(),
+    "the root of the number": lambda o, t: F.cross_entropy(o, t) * len(t) ** 0.5,
+    "the logarithm of a mean": lambda o, t: -o.softmax(1).gather(1, t[:, None]).mean().log(),
+    "the norm of losses": lambda o, t: each_of(o, t).norm() / len(t) ** 0.5,
+    "a geometric mean": lambda o, t: each_of(o, t).log().mean().exp(),
+    "every second example": lambda o, t: F.cross_entropy(o[::2], t[::2]),
+    "the first example": lambda o, t: F.cross_entropy(o[:1], t[:1]),
+    "the last example": lambda o, t: F.cross_entropy(o[-1:], t[-1:]),
+    "a mean that is cut": lambda o, t: F.cross_entropy(o, t).clamp(max=1.2),
+    "a mean that is flooded": lambda o, t: (F.cross_entropy(o, t) - 0.05).abs() + 0.05,
+    "Huber's of a mean": lambda o, t: F.huber_loss(
+        F.cross_entropy(o, t), torch.tensor(0.0).double(), delta=0.5
+    ),
+    "the worst class": lambda o, t: groups(o, t).max(),
+    "the mean of classes": lambda o, t: groups(o, t).mean(),
+    "another loss in large batches": lambda o, t: F.cross_entropy(o, t) * (1 + (len(t) > 64)),
 }
 NUMBER_LOSSES: dict[str, Loss] = {
     "the root of squares": lambda o, t: F.mse_loss(o[:, 0], t).sqrt(),
@@ -156,6 +241,23 @@ NUMBER_LOSSES: dict[str, Loss] = {
     "targets as weights": lambda o, t: (t.abs() * of_squares(o, t)).sum() / t.abs().sum(),
     "the smallest": lambda o, t: of_squares(o, t).min(),
     "weights of outputs": lambda o, t: (o[:, 0].softmax(0) * of_squares(o, t)).sum(),
+    "squares over those of the targets": lambda o, t: (
+        of_squares(o, t).sum() / ((t - t.mean()).square().sum() + 1e-6)
+    ),
+    "a partial likelihood": partial_likelihood,
+    "residuals over their deviation": lambda o, t: (
+        ((o[:, 0] - t) / ((o[:, 0] - t).detach().std(unbiased=False) + 1e-3)).square().mean()
+    ),
+    "centred targets": lambda o, t: (o[:, 0] - (t - t.mean())).square().mean(),
+    "the largest residual": lambda o, t: (o[:, 0] - t).abs().max(),
+    "the median residual": lambda o, t: (o[:, 0] - t).abs().median(),
+    "sorted beside sorted": lambda o, t: (o[:, 0].sort().values - t.sort().values).abs().mean(),
+    "moments": lambda o, t: (o[:, 0].mean() - t.mean()).square(),
+    "pairs in order": lambda o, t: F.relu(
+        0.1 - (o[:, 0, None] - o[None, :, 0]) * (t[:, None] - t[None]).sign()
+    ).mean(),
+    "the residual of a sum": lambda o, t: (o[:, 0].sum() - t.sum()).abs(),
+    "the logarithm of squares": lambda o, t: of_squares(o, t).mean().add(1e-3).log(),
 }
 RIGHT_CLASSES: dict[str, Loss] = {
     "cross entropy": F.cross_entropy,
@@ -327,6 +429,219 @@ def test_a_large_table_of_many_classes_is_looked_through() -> None:
         TorchProblem(module, nn.CrossEntropyLoss(weight=weight), (numbers, targets))
 
 
+class Around(nn.Module):
+    """Layers, and what is done with them."""
+
+    def __init__(self, forward: Callable[..., Any], *layers: Any) -> None:
+        super().__init__()
+        self.layers, self.does = nn.ModuleList(layers), forward
+
+    def forward(self, rows: Any) -> Any:
+        return self.does(rows, *self.layers)
+
+
+TEXTS = torch.randn(ROWS, 5, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+IMAGES = torch.randn(ROWS, 2, 6, 6, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+MASKS = torch.randint(0, CLASSES, (ROWS, 6, 6), generator=torch.Generator().manual_seed(5))
+
+
+def of_texts(layer: Any) -> Any:
+    """Return a classifier by the states or the attention over a text."""
+    head = nn.Linear(4, CLASSES)
+    attends = isinstance(layer, nn.MultiheadAttention)
+
+    def forward(rows: Any, layer: Any, head: Any) -> Any:
+        found = layer(rows, rows, rows) if attends else layer(rows)
+        return head((found[0] if isinstance(found, tuple) else found)[:, -1])
+
+    return Around(forward, layer, head).double()
+
+
+def of_images(norm: Any) -> Any:
+    def forward(rows: Any, first: Any, norm: Any, head: Any) -> Any:
+        return head(norm(first(rows)).mean((2, 3)))
+
+    return Around(forward, nn.Conv2d(2, 4, 3), norm, nn.Linear(4, CLASSES)).double()
+
+
+def dice_of(dims: tuple[int, ...], o: Any, t: Any) -> Any:
+    share, one = o.softmax(1), F.one_hot(t, CLASSES).movedim(-1, 1)
+    return 1 - (2 * (share * one).sum(dims) / (share.sum(dims) + one.sum(dims) + 1)).mean()
+
+
+def taken(module: Any, loss: Loss, rows: Any, targets: Any) -> None:
+    """Require that a problem's full gradient is that of its examples."""
+    problem = TorchProblem(module, loss, (rows, targets))
+    x = problem.layout.flatten(problem.arrays())
+    assert problem.clipped_gradient(x, 1e6) == pytest.approx(problem.gradient(x), abs=1e-9)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["examples first", "examples second"])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda first: nn.LSTM(4, 4, batch_first=first),
+        lambda first: nn.GRU(4, 4, batch_first=first),
+        lambda first: nn.MultiheadAttention(4, 2, batch_first=first),
+        lambda first: nn.TransformerEncoderLayer(4, 2, 8, batch_first=first),
+    ],
+    ids=["LSTM", "GRU", "attention", "transformer"],
+)
+def test_layers_that_take_examples_for_tokens_are_refused(layer: Any, first: bool) -> None:
+    """The default of these layers has the examples second."""
+    torch.manual_seed(0)
+    module = of_texts(layer(first))
+    if first:
+        taken(module, F.cross_entropy, TEXTS, SORTED)
+    else:
+        with pytest.raises(ConfigError):
+            TorchProblem(module, F.cross_entropy, (TEXTS, SORTED))
+
+
+@pytest.mark.parametrize(
+    ("norm", "right"),
+    [
+        (lambda: nn.GroupNorm(2, 4), True),
+        (lambda: nn.InstanceNorm2d(4), True),
+        (lambda: nn.BatchNorm2d(4), False),
+        (lambda: nn.BatchNorm2d(4, track_running_stats=False), False),
+    ],
+    ids=["group", "instance", "batch", "batch without statistics"],
+)
+def test_norms_over_examples_are_refused(norm: Any, right: bool) -> None:
+    torch.manual_seed(0)
+    module = of_images(norm())
+    if right:
+        taken(module, F.cross_entropy, IMAGES, SORTED)
+    else:
+        with pytest.raises(ConfigError, match="BatchNorm"):
+            TorchProblem(module, F.cross_entropy, (IMAGES, SORTED))
+
+
+def test_losses_of_pixels() -> None:
+    """Weights and ignored pixels do not cancel within an image, and are no mean over images."""
+    torch.manual_seed(0)
+    module = nn.Conv2d(2, CLASSES, 3, padding=1).double()
+    ignored = MASKS.clone()
+    ignored[3, :2] = 255
+    for loss in (
+        F.cross_entropy,
+        nn.CrossEntropyLoss(ignore_index=255),
+        partial(dice_of, (2, 3)),
+    ):
+        taken(module, loss, IMAGES, MASKS)
+    for loss, masks in (
+        (nn.CrossEntropyLoss(weight=WEIGHT), MASKS),
+        (nn.CrossEntropyLoss(ignore_index=255), ignored),
+        (partial(dice_of, (0, 2, 3)), MASKS),
+    ):
+        with pytest.raises(ConfigError):
+            TorchProblem(module, loss, (IMAGES, masks))
+
+
+def test_losses_of_several_labels() -> None:
+    own = torch.Generator().manual_seed(6)
+    labels = (torch.rand(ROWS, CLASSES, generator=own) < 0.3).double()
+    bce = F.binary_cross_entropy_with_logits
+    for loss in (
+        bce,
+        lambda o, t: bce(o, t, weight=WEIGHT),
+        lambda o, t: bce(o, t, pos_weight=WEIGHT),
+        lambda o, t: F.kl_div(o.log_softmax(1), t.softmax(1), reduction="batchmean"),
+        lambda o, t: F.kl_div(o.log_softmax(1), t.softmax(1), reduction="none").mean(),
+    ):
+        taken(network(), loss, inputs(), labels)
+    for loss in (
+        lambda o, t: bce(o, t, pos_weight=(1 - t).sum(0) / (t.sum(0) + 1)),
+        lambda o, t: bce(o, t, reduction="sum") / t.sum().clamp(min=1),
+        lambda o, t: F.kl_div(o.log_softmax(1), t.softmax(1), reduction="sum"),
+    ):
+        with pytest.raises(ConfigError):
+            TorchProblem(network(), loss, (inputs(), labels))
+
+
+@pytest.mark.parametrize("targets", [SORTED, ONE_CLASS], ids=["sorted", "one class"])
+def test_outputs_that_are_a_mapping_are_tried_beside_other_classes(targets: Any) -> None:
+    def logits(rows: Any, head: Any) -> dict[str, Any]:
+        return {"logits": head(rows)}
+
+    module = Around(logits, nn.Linear(4, CLASSES)).double()
+    taken(module, lambda o, t: F.cross_entropy(o["logits"], t), inputs(), targets)
+    with pytest.raises(ConfigError, match="no class weights"):
+        TorchProblem(
+            module,
+            lambda o, t: F.cross_entropy(o["logits"], t, weight=WEIGHT),
+            (inputs(), targets),
+        )
+
+
+class Counting:
+    """A loss that grows with its calls, as one whose second term is warmed up."""
+
+    calls = 0
+
+    def __call__(self, o: Any, t: Any) -> Any:
+        self.calls += 1
+        return self.calls / 10 * F.cross_entropy(o, t)
+
+
+class CountingModule(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.calls = network(), 0
+
+    def forward(self, rows: Any) -> Any:
+        self.calls += 1
+        return self.layers(rows * self.calls)
+
+
+@pytest.mark.parametrize(
+    ("module", "loss"),
+    [
+        (Around(lambda rows, net: net(F.dropout(rows)), network()), F.cross_entropy),
+        (Around(lambda rows, net: net(rows + torch.randn_like(rows)), network()), F.cross_entropy),
+        (network(), lambda o, t: F.cross_entropy(o + torch.randn_like(o), t)),
+        (CountingModule(), F.cross_entropy),
+        (network(), Counting()),
+    ],
+    ids=["dropout", "noise", "noise of the loss", "count", "count of the loss"],
+)
+def test_what_is_no_function_of_its_parameters_is_refused(module: Any, loss: Loss) -> None:
+    with pytest.raises(ConfigError, match="take out what it draws or counts"):
+        TorchProblem(module, loss, (inputs(), SORTED))
+
+
+@pytest.mark.parametrize(
+    ("module", "loss"),
+    [
+        (network(), lambda o, t: F.cross_entropy(o.detach(), t)),
+        (network(), lambda o, t: (o.argmax(1) != t).double().mean()),
+        (network(), lambda o, t: torch.tensor(F.cross_entropy(o, t).item())),
+        (Around(lambda rows, net: net(rows).detach(), network()), F.cross_entropy),
+        (Around(lambda rows, net: rows[:, :CLASSES], network()), F.cross_entropy),
+    ],
+    ids=["detached", "errors", "item", "detached module", "unused module"],
+)
+def test_a_loss_without_a_gradient_is_named(module: Any, loss: Loss) -> None:
+    with pytest.raises(ConfigError, match="no gradient by the module's parameters"):
+        TorchProblem(module, loss, (inputs(), SORTED))
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (float, "loss gives float, expected a scalar tensor"),
+        (lambda loss: (loss, 1), "loss gives tuple, expected a scalar tensor"),
+        (lambda loss: None, "loss gives NoneType, expected a scalar tensor"),
+        (lambda loss: loss[None], r"loss gives shape \(1,\), expected its mean"),
+    ],
+    ids=["float", "tuple", "none", "vector"],
+)
+def test_what_is_no_scalar_tensor_is_named(found: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        TorchProblem(network(), lambda o, t: found(F.cross_entropy(o, t)), (inputs(), SORTED))
+
+
 # ---------------------------------------------------------------------- what the node says
 
 
@@ -389,11 +704,38 @@ def private_round(loss: Loss, targets: Any, zero: bool = False) -> Any:
     return Scaffold(**PRIVATE).start(InlineGrid(app, 1), initial_arrays(make()), num_rounds=1)
 
 
+BY_DATA = {
+    "weights by frequency", "an ignored class", "a mask", "hard examples", "the worst class",
+    "the mean of classes",
+}  # fmt: skip
+"""Losses whose work depends on the examples, which vmap does not take."""
+IN_LARGE_BATCHES = {
+    "without a tenth", "without a fiftieth", "another loss in large batches",
+}  # fmt: skip
+RANGES = {"a mean that is cut", "a mean that is flooded", "Huber's of a mean"}
+"""Of one example as of a mean: a private step minimises the mean of what they are of one."""
 IN_VMAP = [
     name
     for name in CLASS_LOSSES
-    if name not in ("weights by frequency", "an ignored class", "a mask")
+    if name not in BY_DATA | IN_LARGE_BATCHES | RANGES | {"shuffled targets"}
 ]
+
+
+@pytest.mark.parametrize("name", sorted(IN_LARGE_BATCHES))
+def test_a_check_before_a_run_tries_a_large_batch(name: str) -> None:
+    def loss_fn(model: Any, batch: Any) -> Any:
+        return CLASS_LOSSES[name](model(batch[0]), batch[1])
+
+    participant = LoopParticipant("scaffold", network, lambda context: ROWS)
+    participant.check(lambda m, b: F.cross_entropy(m(b[0]), b[1]), (inputs(), SORTED))
+    with pytest.raises(ConfigError, match="not the mean of their losses"):
+        participant.check(loss_fn, (inputs(), SORTED))
+
+
+@pytest.mark.parametrize("name", sorted(BY_DATA - {"an ignored class", "a mask"}))
+def test_a_private_step_takes_no_loss_whose_work_depends_on_the_examples(name: str) -> None:
+    with refused(Told.VMAP, "."):
+        private_round(CLASS_LOSSES[name], SORTED)
 
 
 @pytest.mark.parametrize("zero", [False, True], ids=["", "equal outputs"])

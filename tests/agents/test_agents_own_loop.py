@@ -451,14 +451,16 @@ def test_the_hook_corrects_what_steps_on_the_model_and_nothing_else() -> None:
                         local.correct(model)
                     for optimizer in optimizers:
                         optimizer.step()
+            reply = local.reply()
             after = [each.detach().clone() for each in model.parameters()]
+            optimizers[0].zero_grad()
             model(inputs).sum().backward()
+            slopes = [each.grad.clone() for each in model.parameters()]
             optimizers[0].step()  # of the user's own, after the round
-            with torch.no_grad():
-                for parameter, kept in zip(model.parameters(), after, strict=True):
-                    assert not torch.equal(parameter, kept)
-                    parameter.copy_(kept)
-            return local.reply()
+            for parameter, kept, slope in zip(model.parameters(), after, slopes, strict=True):
+                assert torch.allclose(parameter, kept - 0.1 * slope)
+                assert not torch.equal(parameter, kept)
+            return reply
 
         torch.manual_seed(3)
         start = initial_arrays(torch.nn.Linear(3, 1))

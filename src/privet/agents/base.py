@@ -10,7 +10,8 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
@@ -148,6 +149,18 @@ class OfRecords(Exception):
 
     Its arguments are the error, and what a private node sends of one that carries no text.
     """
+
+
+@contextmanager
+def no_exit() -> Iterator[None]:
+    """Make ``sys.exit()`` of an app's own code, which would end the node's process, its failure."""
+    try:
+        yield
+    except SystemExit as left:
+        raise RuntimeError(
+            f"the app's own code called sys.exit({left.code!r}), which is no way to end a task: "
+            "raise an error"
+        ) from left
 
 
 def agent_name(context: Context) -> str:
@@ -293,7 +306,8 @@ class Participant:
             kind = message.metadata.message_type
             if kind not in self.own_kinds:
                 rules.numbers(Told.EVALUATION if kind.startswith("evaluate") else Told.QUERY)
-            answer: Message = call_next(message, context)
+            with no_exit():
+                answer: Message = call_next(message, context)
             return answer
         except Exception as error:
             if not rules.quiet:
@@ -329,7 +343,7 @@ class Participant:
             return Message(Error(FAILED, line), reply_to=message)
         try:
             # Steps that are too long overflow; the code that receives the numbers reports it.
-            with np.errstate(over="ignore", invalid="ignore"):
+            with no_exit(), np.errstate(over="ignore", invalid="ignore"):
                 reply = Message(handler(message, context, name), reply_to=message)
         except Exception as error:
             reply = Message(self._failure(name, error, message, context), reply_to=message)
@@ -409,11 +423,12 @@ class Participant:
                 self._prepared.clear()
             half = self._analyses.get(key)
             try:
-                if half is None:
-                    self._problems[key] = self._problem_fn(context)
-                else:
-                    table = (self._table_fn or self._problem_fn)(context)
-                    self._problems[key] = half.of_table(table, context)
+                with no_exit():
+                    if half is None:
+                        self._problems[key] = self._problem_fn(context)
+                    else:
+                        table = (self._table_fn or self._problem_fn)(context)
+                        self._problems[key] = half.of_table(table, context)
             except Exception as error:
                 raise OfRecords(error, Told.DATA) from error
         return self._problems[key]

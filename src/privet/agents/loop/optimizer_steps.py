@@ -30,7 +30,8 @@ class StepHook:
     objective : callable
         ``(loss, names) -> loss`` with what `correct` adds, as a function of the parameters.
     once : str
-        Why a step may evaluate its closure only once; empty where it may do so more often.
+        Why a step may evaluate its closure only once, and takes a gradient that holds nothing of
+        the step before; empty where it may do so more often.
 
     Notes
     -----
@@ -50,6 +51,7 @@ class StepHook:
         self._objective, self._once = objective, once
         self._outer: FrameType | None = None
         self._covered: set[str] = set()
+        self._left: dict[str, tuple[Any, int]] = {}
 
     def __call__(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Correct, or return arguments of the step whose closure does; torch's pre-hook."""
@@ -69,7 +71,10 @@ class StepHook:
         if given is None:
             if fresh := [name for name in names if name not in self._covered]:
                 self._covered.update(fresh)
+                self._require_cleared(optimizer, fresh[0])
                 self._correct(fresh, True)
+                if (gradient := self._parameters[fresh[0]].grad) is not None:
+                    self._left[fresh[0]] = gradient, gradient._version
             return None
         if isinstance(given, _Corrected):  # handed on by an optimizer around this one
             return None
@@ -78,6 +83,20 @@ class StepHook:
         if given is kwargs.get("closure"):
             return args, {**kwargs, "closure": closure}
         return (args[0], closure, *args[2:]), kwargs
+
+    def _require_cleared(self, optimizer: Any, name: str) -> None:
+        """Refuse a gradient that one backward pass added to the corrected one of the step before.
+
+        Where gradients are counted, that would be counted again. Elsewhere the loop adds up the
+        gradients of the corrected objective, as it would those of its own.
+        """
+        gradient, version = self._left.get(name, (None, 0))
+        held = self._parameters[name].grad
+        if self._once and held is not None and held is gradient and held._version == version + 1:
+            raise ConfigError(
+                f"{self._once}, and those of {type(optimizer).__name__} hold that of the step "
+                "before: call zero_grad() before the backward pass"
+            )
 
     def _evaluate(self, optimizer: Any, names: Collection[str], closure: _Corrected) -> Any:
         """Evaluate a closure; correct its loss, and its gradients if it made any."""

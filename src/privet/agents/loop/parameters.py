@@ -89,6 +89,14 @@ class Parameters(ABC):
         """Return those of the parameters that are not frozen now."""
         return names
 
+    def graded(self, names: Collection[str]) -> bool:
+        """Whether any of the parameters has a gradient."""
+        return True
+
+    def marks(self) -> list[tuple[object, object]]:
+        """Return what differs after a change of each parameter, and of its gradient."""
+        return []
+
     @abstractmethod
     def coarseness(self) -> float:
         """Return the largest relative rounding error of a parameter."""
@@ -284,11 +292,19 @@ class ModuleParameters(Parameters):
                     f"{name!r} is a lazy parameter, which has no shape yet: call the model on a "
                     "batch, of zeros if you like, in the function that makes it"
                 )
+        self._shapes = {name: tuple(each.shape) for name, each in self.parameters.items()}
 
     def require_in(self, model: Any) -> None:
-        """Raise a ConfigError if another parameter has taken the place of one that is sent."""
+        """Raise a ConfigError if another parameter has taken the place of one that is sent, or
+        numbers of another shape that of its own."""
         held = {id(parameter) for parameter in model.parameters()}
         for name, parameter in self.parameters.items():
+            if tuple(parameter.shape) != self._shapes[name]:
+                raise ConfigError(
+                    f"parameter '{name}' of the model has shape {tuple(parameter.shape)} after the "
+                    f"round, {self._shapes[name]} before it: change layers in the function that "
+                    "makes the model"
+                )
             if id(parameter) not in held:
                 raise ConfigError(
                     f"parameter '{name}' of the model was replaced within the round, and what "
@@ -344,6 +360,18 @@ class ModuleParameters(Parameters):
 
     def trained(self, names: Collection[str]) -> Collection[str]:
         return [name for name in names if self.parameters[name].requires_grad]
+
+    def graded(self, names: Collection[str]) -> bool:
+        return any(self.parameters[name].grad is not None for name in names)
+
+    def marks(self) -> list[tuple[object, object]]:
+        return [
+            (
+                (each._version, each.data_ptr()),
+                None if each.grad is None else (id(each.grad), each.grad._version),
+            )
+            for each in self.parameters.values()
+        ]
 
     def correct(
         self, gradients: Mapping[str, Any] | None, names: Collection[str] | None = None
@@ -428,7 +456,7 @@ def parameters_of(
     ConfigError
         For what is no model.
     """
-    if hasattr(model, "named_parameters"):
+    if hasattr(model, "named_parameters") and not isinstance(model, type):
         return ModuleParameters(model, expected, personal)
     if isinstance(model, MutableMapping):
         return ArrayParameters(model)

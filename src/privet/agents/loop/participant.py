@@ -59,14 +59,16 @@ class _Call:
         Whether the agent or the run is private.
     opened, granted : bool
         Whether a round was opened, and whether it was charged and its records were handed out.
+    inside : bool
+        Whether its with block has not ended.
     sent : dict, optional
         The record of the reply that was packed.
     """
 
-    __slots__ = ("granted", "opened", "quiet", "sent")
+    __slots__ = ("granted", "inside", "opened", "quiet", "sent")
 
     def __init__(self, quiet: bool) -> None:
-        self.quiet, self.opened, self.granted = quiet, False, False
+        self.quiet, self.opened, self.granted, self.inside = quiet, False, False, False
         self.sent: dict[str, Any] | None = None
 
     def packed(self, content: RecordDict) -> RecordDict:
@@ -299,8 +301,16 @@ class LoopParticipant(Participant):
             optimizers=carried.optimizers,
         )
         del task
-        with carried.watched(), local.watched(hook=hook):
-            yield local
+        if call.inside:
+            raise ConfigError(
+                "a round of this message is open: its with block ends before another one begins"
+            )
+        call.inside = True
+        try:
+            with carried.watched(), local.watched(hook=hook):
+                yield local
+        finally:
+            call.inside = False
 
     def _parts(self, model: Model) -> tuple[Personal, Parameters, Buffers]:
         """Return own layers, trained parameters and buffers of a round's model.

@@ -29,7 +29,7 @@ from privet.kernel.door import sampled_sum
 from privet.kernel.programs.steps import LocalTask
 from privet.kernel.records import FloatArray
 
-from ..adapters.networks.additive import LossGradient, made_up, moved, telling_rows
+from ..adapters.networks.additive import MANY, LossGradient, made_up, moved, telling_rows
 from ..adapters.networks.clipping import clipped_gradients
 from ..adapters.networks.functions import Rule, ruled
 from ..adapters.networks.memory import Memory, fresh, same_bits
@@ -193,7 +193,7 @@ def dry_run(model: Any, parameters: Mapping[str, Any], loss_fn: LossFn, batch: A
     rows, build = _rows(batch)
     rows = _few(rows)
     summed(model, parameters, loss_fn, rows, build, 1.0)
-    require_mean(model, parameters, loss_fn, rows, build)
+    require_mean(model, parameters, loss_fn, rows, build, count=MANY)
     if problem := not_a_mean(model, parameters, loss_fn, rows, build):
         raise ConfigError(problem)
 
@@ -204,12 +204,15 @@ def require_mean(
     loss_fn: LossFn,
     rows: list[Any],
     build: Callable[[list[Any]], Any],
+    count: int = 0,
 ) -> bool:
     """Refuse a loss that is no mean over examples, as examples that are made up show.
 
     Of ``rows`` only shapes and dtypes count, so that a refusal says nothing of a record. Integers
     are the first eight, four or two, as many as the loss takes as classes or codes: two on a GPU,
-    which would not go on after one that is too large. False is returned where it takes none.
+    which would not go on after one that is too large. False is returned where it takes none. There
+    are two examples more than integers, or ``count``: what a loss does with a tenth of a batch is
+    nothing in a few.
 
     Raises
     ------
@@ -218,7 +221,7 @@ def require_mean(
     first = next(iter(parameters.values()))
     codes = first.device.type == "cpu" and not all(part.is_floating_point() for part in rows)
     for batched, values in itertools.product((True, False), (8, 4, 2) if codes else (2,)):
-        made = made_up(rows, values + 2, values, first.device)
+        made = made_up(rows, max(values + 2, count), values, first.device)
         try:
             fault = _apart(model, parameters, loss_fn, made, build, own=False, batched=batched)
         except PrivetError:

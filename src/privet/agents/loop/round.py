@@ -26,6 +26,8 @@ from .optimizer_steps import PlainSteps, StepHook, hooked, owned
 from .parameters import Model, ModuleParameters, Parameters
 from .private_steps import LossFn, PrivateSteps, warn_once
 
+MOST_MOVED = 1e-2
+"""How far a model may be from where its round began at its first step, relative to its length."""
 MOST_APART = 2.0
 """Factor by which a loop may move further, or less far, than the steps that its method assumes."""
 
@@ -72,10 +74,11 @@ class LocalRound:
         )
         self._whole = bool(task.needs) or half.steps_bind or weight != 1
         self._took: Counter[str] = Counter()
-        self._hooks = self._scaled = False
+        self._hooks = self._scaled = self._graded = False
         self._plain: PlainSteps | None = None
         self._calls: Corrections | None = None
         self._send, self._ended = send, False
+        self._marks = parameters.marks()
 
     def correct(self, model: Model, gradients: Mapping[str, Any] | None = None) -> None:
         """Add shift + (w - center) / rho to the gradients, in place; call it once a step.
@@ -128,6 +131,9 @@ class LocalRound:
     ) -> None:
         """Correct the gradients of some parameters, in a step of its own where it ``counts``."""
         names = self._parameters.trained(names)
+        if not self._took and self._private is None:
+            self._look_at_start()
+        self._graded = self._graded or self._parameters.graded(names)
         self._parameters.correct(gradients, names)
         if counts:
             self._took.update(names)
@@ -156,6 +162,7 @@ class LocalRound:
                 stack.enter_context(self._hooked())
             yield
         self._ended = True
+        self._marks = self._parameters.marks()
 
     @contextmanager
     def _hooked(self) -> Iterator[None]:
@@ -254,10 +261,37 @@ class LocalRound:
         return self._send(self, metrics or {})
 
     def _stepped(self) -> bool:
-        """Whether a step was seen, or none was to be taken."""
+        """Whether a step by gradients was seen, or none was to be taken."""
         if self._private is not None or not self._parameters.trained(self._parameters.names):
             return True
+        if self._took and not self._graded:  # such as of a loss under torch.no_grad()
+            return False
         return self._calls.stepped if self._calls is not None else self._hooks and self._taken > 0
+
+    def _look_at_start(self) -> None:
+        """Warn of a model that is changed before its first step, such as by loaded weights."""
+        now = [mark for mark, _ in self._parameters.marks()]
+        if now == [mark for mark, _ in self._marks]:
+            return
+        far, size = apart(self._task, self._parameters.now())
+        if far > MOST_MOVED * size + 1e-6:  # more than a change of precision, or a move undone
+            warn_once(
+                "the model held other numbers at the first step of a round than the round began "
+                "with: leave out what loads or changes weights within the round before its steps"
+            )
+
+    def _require_steps_within(self) -> None:
+        """Refuse steps after the block, which nothing corrected (raises ``ConfigError``).
+
+        Other changes are the loop's: a best model that is loaded has no other gradients.
+        """
+        pairs = zip(self._marks, self._parameters.marks(), strict=True)
+        stepped = (left[0] != now[0] and now[1] not in (None, left[1]) for left, now in pairs)
+        if self._corrects and any(stepped):
+            raise ConfigError(
+                "the model was trained after the with block of the round, where no step is "
+                "corrected: move these steps into the block"
+            )
 
     def _local(self, finish: Callable[[LocalTask, Walk], Local]) -> Local:
         """Return the half's outcome of the steps; nothing else keeps its vectors."""
@@ -291,11 +325,12 @@ class LocalRound:
             )
         if isinstance(self._parameters, ModuleParameters):
             self._parameters.require_in(self._model)
+            self._require_steps_within()
         mean, ends = self._parameters.mean(self._taken), self._parameters.now()
         if not self._stepped() and stayed(task, ends):
             warn_once(
                 "a loop left the model as its round began with it: none of its steps reached the "
-                "model's parameters"
+                "model's parameters, or had a gradient of them"
             )
         if self._plain is not None and (other := self._plain.other()):
             raise ConfigError(
@@ -326,6 +361,17 @@ def stayed(task: LocalTask, ends: Iterable[Vector]) -> bool:
                 return False
         begin += len(end)
     return True
+
+
+def apart(task: LocalTask, ends: Iterable[Vector]) -> tuple[float, float]:
+    """Return how far a model is from where a walk began, and the length of that."""
+    far, begin = 0.0, 0
+    for end in ends:
+        for part in parts(len(end)):
+            moved = end[part] - task.start[begin + part.start : begin + min(part.stop, len(end))]
+            far += float(moved @ moved)
+        begin += len(end)
+    return math.sqrt(far), float(np.linalg.norm(task.start))
 
 
 def length(task: LocalTask, mean: Vector, ends: Iterable[Vector], coarseness: float) -> float:

@@ -18,6 +18,11 @@ LOOKED = 1 << 17
 row."""
 ALONE = 8
 """Examples whose losses are taken one by one; those of further ones come in two halves."""
+MANY = 150
+"""Examples that are looked at together, where there is room: what a loss does with a tenth or a
+fiftieth of a batch is nothing in a few."""
+SPREAD = 4.0
+"""Deviation of made-up outputs: some examples are surely of one class, as after training."""
 TABLE = 4099
 """Numbers by which made-up parameters differ: a prime, so that rows of a matrix differ."""
 GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
@@ -67,6 +72,17 @@ def in_parts(count: int) -> list[slice]:
     return [slice(a, b) for a, b in itertools.pairwise(ends) if b > a]
 
 
+def repeated(rows: Sequence[int], most: int) -> list[int]:
+    """Return rows, and some of them again, the first ones more often, up to ``most`` or `MANY`.
+
+    So no class is as frequent as another. The first one comes twice more at least. Another number
+    than `GOLDEN`, by which outputs are mixed: these have nothing to do with the rows.
+    """
+    count = max(0, min(most, MANY) - len(rows) - 2)
+    again = (rows[int(len(rows) * (k * math.sqrt(2.0) % 1.0) ** 2)] for k in range(count))
+    return [*rows, rows[0], rows[0], *again]
+
+
 def telling_rows(part: Any, most: int) -> list[int]:
     """Return rows of a tensor that hold different values, at most so many.
 
@@ -110,6 +126,14 @@ def moved(parameters: Mapping[str, Any]) -> dict[str, Any]:
         found[name] = each.detach() + scale * own.reshape(each.shape)
         table = table.roll(1)
     return found
+
+
+def scattered(like: Any) -> Any:
+    """Return numbers of mean zero and deviation `SPREAD` in the shape of a tensor."""
+    torch = importlib.import_module("torch")
+    index = torch.arange(like.numel(), dtype=torch.float64, device=like.device)
+    found = SPREAD * math.sqrt(12.0) * ((index * index * GOLDEN).frac() - 0.5)
+    return found.reshape(like.shape).to(like.dtype)
 
 
 def made_up(rows: Sequence[Any], count: int, values: int, device: Any) -> list[Any]:

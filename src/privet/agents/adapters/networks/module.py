@@ -23,7 +23,16 @@ from privet.wire import Layout
 
 from ...inputs import Vector
 from ..finite_sum import ClippableSum
-from .additive import GOLDEN, LossGradient, in_parts, mean_of, moved, telling_rows
+from .additive import (
+    GOLDEN,
+    LossGradient,
+    in_parts,
+    mean_of,
+    moved,
+    repeated,
+    scattered,
+    telling_rows,
+)
 from .clipping import clipped_gradients
 from .memory import Memory, fresh, same_bits
 
@@ -35,6 +44,14 @@ BESIDE = 16
 MIXED = (
     "module gives an example other outputs where another is beside it: take a module without "
     "BatchNorm, such as one with GroupNorm or LayerNorm"
+)
+AGAIN = (
+    "module or loss gives other numbers where it is called again with the same examples: take out "
+    "what it draws or counts"
+)
+NO_GRADIENT = (
+    "the loss has no gradient by the module's parameters: leave out detach(), item(), argmax(), "
+    "comparisons and torch.no_grad()"
 )
 IGNORED = (
     "the loss of an example is not finite where it is alone, and is where others are beside it: "
@@ -84,7 +101,8 @@ class TorchProblem(ClippableSum):
     ------
     ConfigError
         torch is missing; tied or mixed parameters; buffers; a loss that is no mean over examples,
-        or a layer that mixes them (BatchNorm), which would make per-example clipping untrue.
+        or a layer that mixes them (BatchNorm), which would make per-example clipping untrue; a
+        module or loss that draws or counts; a loss without a gradient by the parameters.
 
     Notes
     -----
@@ -322,12 +340,25 @@ class TorchProblem(ClippableSum):
         first = self._inputs[rows[0]]
         return sorted(others, key=lambda row: bool((self._inputs[row] == first).all()))
 
-    def _tried(self, flat: Any, rows: Sequence[int]) -> tuple[Any, Any]:
-        """Return outputs and loss of some examples, by a module and a loss that saw no others."""
-        named = {**self._parameters(flat), **Memory(self.module, self._loss).block()}
-        inputs, targets = self._inputs[list(rows)], self._targets[list(rows)]
-        outputs = self._torch.func.functional_call(fresh(self.module), named, (inputs,))
-        return outputs, copy.deepcopy(self._loss)(outputs, targets)
+    def _tried(
+        self, parameters: Any, rows: Sequence[int], targets: Any = None, calls: int = 1
+    ) -> tuple[Any, Any]:
+        """Return outputs and loss of some examples, by a module and a loss that saw no others.
+
+        Of the last of so many ``calls``; beside their own targets, if none are given.
+        """
+        module, loss = fresh(self.module), copy.deepcopy(self._loss)
+        inputs = self._inputs[list(rows)]
+        targets = self._targets[list(rows)] if targets is None else targets
+        for _ in range(calls):
+            named = {**parameters, **Memory(self.module, self._loss).block()}
+            outputs = self._torch.func.functional_call(module, named, (inputs,))
+            found = loss(outputs, targets)
+        if not isinstance(found, self._torch.Tensor):
+            raise ConfigError(f"loss gives {type(found).__name__}, expected a scalar tensor")
+        if tuple(found.shape) != ():
+            raise ConfigError(f"loss gives shape {tuple(found.shape)}, expected its mean")
+        return outputs, found
 
     def _in_rows(self, together: Any, alone: Sequence[Any]) -> bool:
         """Whether outputs are one row an example."""
@@ -347,27 +378,32 @@ class TorchProblem(ClippableSum):
         torch, pair = self._torch, [rows[0], *self._unlike(rows)][:2]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of shapes, which `_fault` names
+            given = self._parameters(flat)
+            moving = {name: part.clone().requires_grad_() for name, part in given.items()}
+            if not self._tried(moving, pair[:1])[1].requires_grad:
+                return NO_GRADIENT, True
             with torch.no_grad():
-                together, whole = self._tried(flat, pair)
-                alone = [self._tried(flat, [row]) for row in pair]
-            if tuple(whole.shape) != ():
-                raise ConfigError(f"loss gives shape {tuple(whole.shape)}, expected its mean")
-            none = torch.zeros(1)
-            mean = sum(float(loss) for _, loss in alone) / len(alone)
-            fault = self._fault(
-                LossGradient(float(whole), none), LossGradient(mean, none), together, self._targets
-            )
+                together, whole = self._tried(given, pair)
+                alone = [self._tried(given, [row]) for row in pair]
+                _, again = self._tried(given, pair[:1], calls=2)
+            if self._value(again).unlike(self._value(alone[0][1]), 1e-3):
+                return AGAIN, True
+            mean = mean_of([self._value(loss) for _, loss in alone], [1] * len(alone))
+            fault = self._fault(self._value(whole), mean, together, self._targets)
             outputs = [each for each, _ in alone]
             if fault or not self._in_rows(together, outputs):
-                return fault, True
+                return fault or self._fault_of_codes(given, pair), True
             joined = torch.cat(outputs)
             alike = bool((joined == joined[:1]).all())
             if self._mixed(together, joined):
                 return MIXED, alike
-            some = rows[: self._most(outputs)]
-            # One twice more, so that classes are not as frequent as each other.
-            fault = self._fault_of_loss(outputs, self._targets[[*some, rows[0], rows[0]]])
+            most = self._most(outputs)
+            fault = self._fault_of_loss(outputs, self._targets[repeated(rows[:most], most)])
             return fault or self._fault_of_classes(outputs), alike
+
+    def _value(self, loss: Any) -> LossGradient:
+        """Return a loss without its gradient."""
+        return LossGradient(float(loss), self._torch.zeros(1))
 
     @staticmethod
     def _mixed(together: Any, joined: Any) -> bool:
@@ -378,21 +414,56 @@ class TorchProblem(ClippableSum):
         )
 
     def _fault_of_loss(self, outputs: Sequence[Any], targets: Any) -> str:
-        """Return what is wrong with the loss of targets beside mixtures of two outputs, if any."""
+        """Return what is wrong with the loss of targets beside mixtures of two outputs, if any.
+
+        Beside made-up outputs as far apart as a trained module's, too, if it takes them: a loss
+        that bends where its mean is small or large is straight at most starting models.
+        """
         torch = self._torch
         share = torch.arange(len(targets), dtype=outputs[0].dtype, device=outputs[0].device)
         share = (share * GOLDEN).frac().reshape(-1, *[1] * (outputs[0].dim() - 1))
         first, last = outputs[0].detach(), outputs[-1].detach()
         mixed = (1.0 - share) * first + share * last  # in all ranges that outputs can have
+        if fault := self._fault_beside(mixed, targets):
+            return fault
+        with suppress(Exception):  # of outputs that it may not take
+            fault = self._fault_beside(scattered(mixed), targets)
+        return "" if fault == IGNORED else fault
+
+    def _fault_beside(self, outputs: Any, targets: Any) -> str:
+        """Return what is wrong with the loss of these outputs and targets, if anything."""
 
         def loss_of(rows: slice) -> LossGradient:
-            own = mixed[rows].clone().requires_grad_()
+            own = outputs[rows].clone().requires_grad_()
             value = copy.deepcopy(self._loss)(own, targets[rows])
             return LossGradient(float(value), self._slope(value, own))
 
         parts = in_parts(len(targets))
         mean = mean_of([loss_of(part) for part in parts], [p.stop - p.start for p in parts])
-        return self._fault(loss_of(slice(0, len(targets))), mean, mixed, targets)
+        return self._fault(loss_of(slice(0, len(targets))), mean, outputs, targets)
+
+    def _fault_of_codes(self, parameters: Any, pair: Sequence[int]) -> str:
+        """Return what is wrong with the loss of made-up classes of two examples, if anything.
+
+        Of outputs that are no rows, such as a mapping, of which the number of classes is not known.
+        """
+        torch, own = self._torch, tuple(self._targets.shape[1:])
+        if self._targets.dtype != torch.int64:
+            return ""
+        for classes in (8, 4, 2):
+            rows = [pair[k % len(pair)] for k in range(classes + 2)]
+            made = torch.arange(len(rows), device=self._targets.device) % classes
+            made = made.reshape(-1, *[1] * len(own)).expand(len(rows), *own).contiguous()
+            with suppress(Exception), torch.no_grad():  # of a class that is too large
+                whole = self._tried(parameters, rows, made)[1]
+                alone = [
+                    self._value(self._tried(parameters, [row], made[k : k + 1])[1])
+                    for k, row in enumerate(rows)
+                ]
+                mean = mean_of(alone, [1] * len(rows))
+                fault = self._fault(self._value(whole), mean, None, self._targets)
+                return "" if fault == IGNORED else fault
+        return ""
 
     def _fault_of_classes(self, outputs: Sequence[Any]) -> str:
         """Return what is wrong with the loss of classes that the outputs have, if any.
@@ -406,8 +477,9 @@ class TorchProblem(ClippableSum):
         if count < 2 and not bool(((targets == 0) | (targets == 1)).all()):
             return ""
         count = max(count, 2)
-        classes = torch.linspace(0, count - 1, min(count, self._most(outputs))).round()
-        classes = torch.cat([classes, classes[:1], classes[:1]])
+        most = self._most(outputs)
+        classes = torch.linspace(0, count - 1, min(count, most)).round()
+        classes = classes[repeated(range(len(classes)), most)]
         made = classes.to(targets.device, targets.dtype).reshape(-1, *[1] * len(own))
         made = made.expand(len(classes), *own).contiguous()
         try:

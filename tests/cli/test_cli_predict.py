@@ -90,3 +90,19 @@ def test_what_cannot_be_predicted_is_one_line(tmp_path: Path) -> None:
 
 def test_the_pickle_is_called_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert "pickle" in privet("export", "--help").out
+
+
+@pytest.mark.parametrize(("step", "rounds"), [(1e6, 3), (1e6, 30), (0.1, 3)])
+def test_a_run_that_diverged_ends_with_3_and_offers_no_prediction(
+    step: float, rounds: int, tmp_path: Path
+) -> None:
+    """Whether its rounds are over before the model overflows, or not."""
+    table = tmp_path / "rows.csv"
+    patients().to_csv(table, index=False)
+    code, out, _ = privet(
+        *("run", "algorithm=fed-dyn", "dataset=csv", f"data-path={table}", "num-agents=3"),
+        *("label-column=outcome", f"step-size-base={step}", f"num-server-rounds={rounds}"),
+        *(f"output-dir={tmp_path}", "baseline-seconds=0", "missing=mean"),
+    )
+    assert code == (3 if step == 1e6 else 0)
+    assert ("predict new rows" in out) is (step != 1e6)

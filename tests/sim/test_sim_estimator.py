@@ -89,6 +89,19 @@ def test_a_fit_that_diverged_says_so() -> None:
         model.fit(features, labels)
 
 
+@pytest.mark.parametrize("n_agents", [2, 10])
+def test_unscaled_features_are_said_to_be_and_no_divergence(
+    n_agents: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As scikit-learn's own checks have them: the first residuals of 1/L steps are tiny."""
+    random = np.random.default_rng(0)
+    features, labels = random.normal(100.0, 1.0, (30, 10)), random.integers(0, 2, 30)
+    unconverged = pytest.warns(ConvergenceWarning, match="the condition number is")
+    with caplog.at_level("WARNING", "flwr.privet"), unconverged:
+        FederatedClassifier(n_agents=n_agents, rounds=100).fit(features, labels)
+    assert "diverges" not in caplog.text
+
+
 def test_the_excess_without_a_hessian_is_never_above_the_true_one() -> None:
     features, labels = scaled(load_iris)
     model = SklearnModel(SGDClassifier(loss="log_loss", alpha=0.1), 4, range(3))

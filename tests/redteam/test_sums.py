@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,16 @@ from numpy.typing import NDArray
 from privet.agents import masking
 from privet.agents.state import LARGE
 from privet.core import ConfigError, algorithms
+from privet.core.errors import FruitlessError, HopelessError
+from privet.core.exits import Exit
 from privet.problems import L2, BinaryLogistic
 from privet.rounds.collect.masked import MOST_SPOILED
+from privet.rounds.stop import Stop
 from privet.server_apps import read_config
+from privet.server_apps.own_run import run_and_save
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPFedAvg, DPFedSGD, Schedule
+from privet.wire import REFUSED
 from support.federations import FaultyGrid, app_of, logistic_agents, lose_reply
 from support.masked import MAKE
 
@@ -214,7 +220,7 @@ class Spoiling(InlineGrid):
         return self.spoil(reply, message)
 
 
-def summed(grid: InlineGrid, **keys: Any) -> Any:
+def summed(grid: InlineGrid, *, rounds: int = 8, folder: Path | None = None, **keys: Any) -> Any:
     strategy = DPFedSGD(
         num_agents=6,
         min_agents=3,
@@ -224,7 +230,12 @@ def summed(grid: InlineGrid, **keys: Any) -> Any:
         round_timeout=6.0,
         **keys,
     )
-    return strategy.start(grid, ArrayRecord({"x": Array(np.zeros(4))}), 8, log_rounds=False)
+    start, options = ArrayRecord({"x": Array(np.zeros(4))}), {"log_rounds": False}
+    if folder is None:
+        return strategy.start(grid, start, rounds, **options)
+    return run_and_save(
+        strategy, grid, start, num_rounds=rounds, output_dir=folder, name="run", **options
+    )
 
 
 @pytest.mark.parametrize("name", SPOILERS)
@@ -245,6 +256,56 @@ def test_an_agent_that_spoils_two_private_sums_is_left_out(
     assert result.privacy.epsilon < 1.2 * alone.privacy.epsilon
     left = "agent 2 is asked no more: 2 secure sums lacked its upload"
     assert sum(line.startswith(left) for line in caplog.messages) == 1
+
+
+@pytest.mark.parametrize("schedule", ["constant", "geometric"])
+@pytest.mark.parametrize("name", SPOILERS)
+def test_a_target_that_lost_attempts_spend_ends_the_run_in_order(
+    name: str, schedule: str, tmp_path: Path
+) -> None:
+    """With the model and the account of what was released: nothing is left to change or retry."""
+    grid = Spoiling(SPOILERS[name])
+    geometric = {"budget_schedule": "geometric", "budget_ratio": 0.7}
+    keys = geometric if schedule == "geometric" else {}
+    found = summed(grid, folder=tmp_path, clip=1.0, target_epsilon=4.0, **keys)
+    assert (found.result.stopped, found.result.exit_code) == (Stop.BUDGET, Exit.DONE)
+    assert found.summary["exit-code"] == Exit.DONE
+    assert (tmp_path / "run" / "statement.html").exists()
+    assert 6 <= len(found.result.history) < 8
+    privacy = found.result.privacy
+    assert (privacy.unbound, privacy.apart) == ((), ())
+    assert privacy.epsilon <= 4.0
+    for agent, ledger in privacy.agents.items():
+        assert ledger.messages == grid.charged[int(agent)]
+
+
+def test_a_target_that_the_attempts_of_its_first_round_spend_yields_no_model(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(FruitlessError, match="no upload was folded"):
+        summed(
+            Spoiling(SPOILERS["a digest"]),
+            rounds=1, folder=tmp_path, clip=1.0, target_epsilon=4.0,
+        )  # fmt: skip
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["exit-code"] == Exit.FRUITLESS
+    assert not (tmp_path / "run" / "statement.html").exists()
+
+
+def test_a_sum_that_agents_decline_for_another_reason_needs_a_person() -> None:
+    """Of a target that the account says is not spent."""
+
+    def declines(_: Message, message: Message) -> Message:
+        return Message(Error(REFUSED, "target-epsilon: spent"), reply_to=message)
+
+    class Declining(Spoiling):
+        def deliver(self, message: Message) -> Message | None:
+            reply = super().deliver(message)
+            training = message.metadata.message_type == "train"
+            return declines(reply, message) if training and reply is not None else reply
+
+    with pytest.raises(HopelessError, match="target-epsilon: spent"):
+        summed(Declining(None), clip=1.0, target_epsilon=4.0)
 
 
 @pytest.mark.parametrize("recovery", ["no", "yes"])

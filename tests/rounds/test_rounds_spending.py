@@ -21,6 +21,7 @@ from privet.rounds.collect.masked import MOST_ATTEMPTS
 from privet.rounds.collect.outcome import DeclinedError, InVainError, OverflowedError, TooFewError
 from privet.rounds.run import Run
 from privet.rounds.session import REPEATS
+from privet.rounds.stop import Stop
 from privet.server_apps import execute, read_config
 from privet.server_apps.execute import ATTEMPTS
 from privet.server_apps.own_run import run_and_save
@@ -153,6 +154,18 @@ def test_an_agent_that_comes_back_takes_part_and_may_be_lost_again() -> None:
     found = private(min_agents=AGENTS).start(grid, start(), num_rounds=3)
     assert [done.participants for done in found.history] == [tuple("0123")] * 3
     assert grid.counted == {"0": 3, "1": 3, "2": 5, "3": 3}
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_target_that_a_lost_reply_spends_ends_the_run_in_order() -> None:
+    grid = Silent("dp-fedsgd", lost="2", away=1)
+    keys: dict[str, Any] = {"clip": 1.0, "target_epsilon": 4.0, "step_size_base": 0.1, **PATIENT}
+    strategy = DPFedSGD(num_agents=AGENTS, min_agents=AGENTS, **keys)
+    found = strategy.start(grid, start(), num_rounds=3)
+    assert (found.stopped, found.exit_code, len(found.history)) == (Stop.BUDGET, Exit.DONE, 2)
+    assert found.privacy is not None
+    assert found.privacy.agents["2"].messages == 3
+    assert found.privacy.epsilon <= 4.0
 
 
 @pytest.mark.usefixtures("clock")

@@ -779,11 +779,26 @@ def spent_up(
     target = half.terms.target_epsilon
     if not (target > 0 and agent.former):
         return ""
+    after = spent_after(half, agent, number, agents, noises)
+    return f"target-epsilon: {after:.6g} under this name" if after > target else ""
+
+
+def spent_after(
+    half: ServerHalf[Any],
+    agent: EnrolledAgent,
+    number: int,
+    agents: int,
+    noises: Collection[float] = (),
+) -> float:
+    """Return the epsilon under an agent's name after one more reply, 0 if none is accounted.
+
+    It is infinite where the account cannot be evaluated. The arguments are those of
+    `expected_release`.
+    """
     release = expected_release(half, agent, number, agents, noises)
     if release is None:
-        return ""
+        return 0.0
     try:
-        after = AgentLedger.joined(agent.accounts).record(release).spent(half.terms.delta)
+        return AgentLedger.joined(agent.accounts).record(release).spent(half.terms.delta)
     except (ValueError, ArithmeticError):  # the texts are the agents'
-        after = math.inf
-    return f"target-epsilon: {after:.6g} under this name" if after > target else ""
+        return math.inf

@@ -54,6 +54,9 @@ _SPENT = 0.999
 would take noise in which every later round drowns the model."""
 
 
+SPENT_AFTER = "%s = %g is spent after round %s of %s: the run ends there; raise it to go on"
+"""The line on a run that ends before its last round, of the target's key and value."""
+
 SMALLEST, LARGEST = 1e-60, 1e60
 _STEP = math.log(8.0)
 _FINE, _COARSE = 1e-9, 1e-4
@@ -226,10 +229,7 @@ def calibrated(
     half, last = _with_noise(half, session, options)
     session.calibrated = True
     if last != options.rounds:
-        log.warning(
-            "%s = %g is spent after round %d of %d: the run ends there; raise it to go on",
-            *(TARGET, half.terms.target_epsilon, last, options.rounds),
-        )
+        log.warning(SPENT_AFTER, TARGET, half.terms.target_epsilon, last, options.rounds)
     return half, last
 
 

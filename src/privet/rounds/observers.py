@@ -23,7 +23,9 @@ from privet.agents.state_tables import StateTable
 from privet.core import ConfigError, RunError
 from privet.core.errors import one_line
 
-from .collect.outcome import TooFewError
+from .account import TARGET
+from .calibration import SPENT_AFTER
+from .collect.outcome import TargetSpentError, TooFewError
 from .exchange import EngineGrid, send
 from .hooks import Monitor
 from .keep.chain import Chain
@@ -237,6 +239,19 @@ class UploadsOver(Observer):
     def on_round(self, run: Run, done: Round) -> str | None:
         """Ask the collector."""
         return Stop.UPLOADS if run.collector.is_over(run.session) else None
+
+
+class TargetSpent(Observer):
+    """Ends a run before a round that too few agents can pay, as repeated attempts cost more."""
+
+    def on_failure(self, run: Run, few: TooFewError) -> str | None:
+        """Look at why it failed; the model is that of the round before."""
+        if not isinstance(few, TargetSpentError):
+            return None
+        log.warning("%s", few)
+        target, done = run.half.terms.target_epsilon, run.session.round
+        log.warning(SPENT_AFTER, TARGET, target, done, run.options.rounds)
+        return Stop.BUDGET
 
 
 class StopWhen(Observer):

@@ -17,7 +17,7 @@ class Stop(StrEnum):
     TOLERANCE = "tolerance"
     """The stationarity is small enough."""
     BUDGET = "budget"
-    """What was paid before a resume leaves nothing of ``target-epsilon`` for the next round."""
+    """What was paid leaves nothing of ``target-epsilon`` for the next round."""
     UPLOADS = "uploads"
     """Every agent has sent ``max-uploads`` uploads."""
     REQUEST = "request"

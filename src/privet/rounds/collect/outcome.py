@@ -11,7 +11,7 @@ from privet.core import RunError
 from privet.core.errors import FruitlessError, HopelessError, listed
 from privet.wire import Update
 
-from ..account import not_of
+from ..account import not_of, spent_after
 from ..failure import FOR_A_PERSON, Failure, FailureCode
 from ..session import Round
 from .costs import largest_stated
@@ -31,6 +31,10 @@ class OverflowedError(TooFewError, FruitlessError):
 
 class DeclinedError(TooFewError, HopelessError):
     """One of which too few agents are left that do not refuse."""
+
+
+class TargetSpentError(TooFewError):
+    """One of which too few agents are left that can pay for another reply within the target."""
 
 
 class InVainError(TooFewError, FruitlessError):
@@ -75,13 +79,33 @@ def require(
     reasons = listed(f"agent {name}: {text}" for name, text in texts.items())
     below = "before the run stopped" if given_up else f"below min-agents = {least}"
     kind = TooFewError
-    left = count - sum(one.code in FOR_A_PERSON for one in failures.values())
     never = session.roster.never_folded(failures, others=folded > 0)
+    gone = {name for name, one in failures.items() if one.code in FOR_A_PERSON}
     if session.overflowed(failures, count, never):
         kind = OverflowedError
-    elif left < min(least, count) and not given_up:
-        kind = DeclinedError
+    elif not given_up:
+        spent = {name for name in failures if _is_spent(opened, name, declined=name in gone)}
+        if count - len(gone - spent) < min(least, count):
+            kind = DeclinedError
+        elif count - len(gone | spent) < min(least, count):
+            kind = TargetSpentError
     raise kind(f"round {opened.number}: {folded} of {count} agents replied, {below}: {reasons}")
+
+
+def _is_spent(opened: OpenRound, name: str, *, declined: bool) -> bool:
+    """Whether another reply would bring an agent above the run's target, by the account.
+
+    Where agents add noise for each other a reply in a sum of few costs more: the fewest agents
+    count for one that declined so, and all that were chosen for others.
+    """
+    half, session = opened.half, opened.session
+    target, agents = half.terms.target_epsilon, 1
+    if target <= 0:
+        return False
+    if half.masked:
+        agents = opened.options.least_roster if declined else len(opened.chosen)
+    agent = session.roster.agents[name]
+    return spent_after(half, agent, opened.number, agents, session.noises) > target
 
 
 def pause(opened: OpenRound, now: float) -> float:
@@ -101,7 +125,11 @@ def pause(opened: OpenRound, now: float) -> float:
 def explained(opened: OpenRound, few: TooFewError) -> TooFewError:
     """Return the failure of the last try, with what was spent in vain if that ends the run."""
     session, tally, timeout = opened.session, opened.tally, opened.options.round_timeout
-    if isinstance(few, DeclinedError) or not session.spent or _waited_for(opened):
+    if (
+        isinstance(few, DeclinedError | TargetSpentError)
+        or not session.spent
+        or _waited_for(opened)
+    ):
         return few
     text = (
         f"{few}; {len(session.spent)} agents were charged for tasks without an upload folded, "

@@ -48,6 +48,7 @@ from ..observers import (
     RoundLog,
     ServerEvaluation,
     StopWhen,
+    TargetSpent,
     Tolerance,
     TrainMetrics,
     UploadsOver,
@@ -423,6 +424,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             *([Checkpoints(file, checkpoint_every, grid)] if file else []),
             *([RoundLog(num_rounds)] if log_rounds else []),
             UploadsOver(),
+            TargetSpent(),
             *([StopWhen(should_stop)] if should_stop is not None else []),
             *map(self._observer, observers),
         ]

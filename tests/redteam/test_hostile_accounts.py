@@ -1071,3 +1071,36 @@ def test_long_settings_and_names_are_not_read_nor_kept(tmp_path: Path) -> None:
     assert found.megabytes <= 8
     require_seconds(found.seconds, 0.0, 4 * SECONDS)
     assert all(node.send(one).has_error() for one in messages)
+
+
+@pytest.mark.parametrize(
+    ("half", "rounds"),
+    [
+        (
+            DPFedSGD(
+                clip=1.0, noise_scale=1.0, budget_schedule="geometric", budget_ratio=0.9999
+            ).half,
+            12_000,
+        ),
+        (FedPDM(preset="private", noise_scale=0.5).half, 150_000),
+    ],
+    ids=["geometric", "fed-pdm"],
+)
+def test_a_dearer_release_is_looked_for_among_so_many_that_were_asked_for(
+    half: Any, rounds: int
+) -> None:
+    """By what the agent states now, with every noise that the run has had."""
+    facts = Facts(100, 100.0, 4, loss="logistic", regularizer="l2", modulus=0.1)
+    asked = half.agent.release(facts, rounds)
+    dearer = replace(asked, sensitivity=10 * asked.sensitivity)
+    text = AgentLedger.of([(asked, 1), (dearer, 1)]).to_json()
+    agent = EnrolledAgent(1, 20, facts=facts.to_json(), ledger=text)
+    noises = tuple(half.settings()[half.noise_key] * (2 + n) for n in range(20))
+    began = time.process_time()
+    assert expected_release(half, agent, rounds, 3, noises) == dearer
+    require_seconds(time.process_time() - began, 0.0, SECONDS)
+    late = half.agent.release(facts, rounds - 1)
+    more = AgentLedger.of([(asked, 1), (dearer, 1), (late, 1)]).to_json()
+    began = time.process_time()
+    upload_fault(half, agent, more, rounds, noises, enrolled=3)
+    require_seconds(time.process_time() - began, 0.0, SECONDS)

@@ -193,11 +193,20 @@ class Half(Method):
         if release is None:
             if len(self._releases) >= _MOST_RELEASES:
                 self._releases.clear()
-            release = self.noised_release(facts, round_)
+            release = self._of_ratio_1(facts, round_)
             if self.noise_ratio != 1:
                 release = replace(release, scale=release.scale * self.noise_growth(round_))
             self._releases[key] = release
         return release
+
+    def _of_ratio_1(self, facts: Facts, round_: int) -> Release:
+        """Return the release as if its noise did not change, computed once if it is ``steady``."""
+        if not self.steady:
+            return self.noised_release(facts, round_)
+        whole = self._releases.get((facts, 0))
+        if whole is None:
+            whole = self._releases[facts, 0] = self.noised_release(facts, 1)
+        return whole
 
     @cached_property
     def _alike(self) -> bool:

@@ -707,7 +707,8 @@ def _asked_before(
     compute.
     """
     agent = stated[0][0].agent
-    rounds = (1,) if agent.steady and agent.noise_ratio == 1 else range(1, number + 1)
+    alike = agent.steady and agent.noise_ratio == 1
+    rounds = (1,) if alike else range(max(1, number - _MOST_PRESENT + 1), number + 1)
     return {
         half.release(replace(facts, agents=1), round_)
         for half, facts in _by_noise(stated, noises, len(rounds))
@@ -726,7 +727,8 @@ def _cheapest_asked(
     Where rounds differ in their noise alone, and that by one ratio from round to round, the first
     or the last round is the cheapest.
     """
-    rounds = (1, number) if stated[0][0].agent.steady else range(1, number + 1)
+    steady, first = stated[0][0].agent.steady, max(1, number - _MOST_PRESENT + 1)
+    rounds = (1, number) if steady else range(first, number + 1)
     return _cheapest(
         half.release(replace(facts, agents=agents), round_)
         for half, facts in _by_noise(stated, noises, len(rounds))
@@ -736,8 +738,13 @@ def _cheapest_asked(
 
 _MOST_ASKED = 1 << 12
 """Releases that an agent was asked for which an account is compared with, those by its present
-numbers and settings in any case: it may change them `MOST_EARLIER` times. One that is compared with
-fewer is charged no less for a lost reply."""
+numbers and settings in any case (`_MOST_PRESENT`): it may change them `MOST_EARLIER` times. One
+that is compared with fewer is charged no less for a lost reply."""
+
+
+_MOST_PRESENT = 1 << 14
+"""Such releases by its present numbers and settings: a run has one noise, and another one for each
+target that it was resumed with, and accounts have no room for many more rounds that differ."""
 
 
 def _by_noise(
@@ -748,10 +755,11 @@ def _by_noise(
     Each is asked for releases of so many ``rounds``; the present ones of an agent come first.
     """
     most = _MOST_ASKED // (rounds * (1 + len(noises)))
+    few = list(noises)[: max(0, _MOST_PRESENT // rounds - 1)]
     for local, facts in stated[: max(1, most)]:
         yield local.agent, facts
         if key := local.noise_key:
-            yield from ((local.with_settings({key: noise}).agent, facts) for noise in noises)
+            yield from ((local.with_settings({key: noise}).agent, facts) for noise in few)
 
 
 def with_lost(account: str, release: Release) -> str:

@@ -16,9 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privet.analyses.cox import CoxAnalysis
 from privet.analyses.description import DescribeAnalysis
 from privet.analyses.description_state import EDGES, PARTS, QUANTILES
 from privet.analyses.frame import AnalysisError, Frame, Levels
+from privet.analyses.glm import Glm
+from privet.analyses.kaplan_meier import KaplanMeierAnalysis
 from privet.analyses.small_cells import MOST_CODES, hidden, merged, steps
 from privet.kernel import Told
 
@@ -277,3 +280,58 @@ def test_more_numbers_than_codes_are_shown() -> None:
         answer = site.statistics(DescribeAnalysis().point(DescribeAnalysis().begin({"x": ()})))
         assert (answer["counts"][0, 0] > 0) == (count > MOST_CODES)
     assert PARTS == 64
+
+
+def test_few_rows_left_out_are_in_no_sum() -> None:
+    """By a horizon, and a column as time of entry, they would count the values above any number."""
+    rng = np.random.default_rng(3)
+    age = [*rng.integers(20, 90, 60).tolist(), 97]
+    columns = {
+        "age": [float(one) for one in age],
+        "days": [float(one + 100) for one in age],
+        "died": [float(place % 2) for place in range(61)],
+        "bmi": [*([25.0, 27.0, 29.0] * 20), float("nan")],
+    }
+    frame = Frame.of(columns)
+    curves = KaplanMeierAnalysis(
+        time_column="days", event_column="died", entry_column="age", horizon=95.0
+    )
+    glm, cox = Glm(formula="died ~ bmi"), CoxAnalysis("days", "died", formula="bmi")
+    for analysis in (curves, glm, cox):
+        own = analysis.sums(frame, {})
+        assert own.left_out[""] == 1
+        guarded = analysis.guarded(own, 5)
+        assert set(guarded.left_out.values()) == {0}
+        assert analysis.guarded(own, 1).left_out == own.left_out
+        first = guarded.statistics(analysis.point(analysis.begin({})))
+        assert not np.any(first["left_out"])
+
+
+@pytest.mark.parametrize("values", [[0.0] * 39 + [23.0], [7.0] * 38 + [1.0, 2.0]])
+@pytest.mark.parametrize("place", ["column", "weights"])
+def test_a_value_of_few_rows_is_in_no_cox_model(values: list[float], place: str) -> None:
+    columns = {
+        "x": values,
+        "z": [float(one % 7) for one in range(40)],
+        "days": [float(one + 1) for one in range(40)],
+        "died": [float(one % 2) for one in range(40)],
+    }
+    formula = "x + z" if place == "column" else "z"
+    weights = {"weight_column": "x"} if place == "weights" and min(values) > 0 else {}
+    analysis = CoxAnalysis("days", "died", formula=formula, **weights)
+    own = analysis.sums(Frame.of(columns), {})
+    if formula == "z" and not weights:
+        assert analysis.guarded(own, 5)
+        return
+    with pytest.raises(AnalysisError, match="min-cell = 5"):
+        analysis.guarded(own, 5)
+
+
+def test_a_curve_does_not_count_few_rows_off_its_grid() -> None:
+    days = [*([10.0, 20.0, 30.0] * 20), 20.5]
+    columns = {"days": days, "died": [float(place // 3 % 2) for place in range(61)]}
+    analysis = KaplanMeierAnalysis("days", "died", time_unit=10.0, horizon=30.0)
+    own = analysis.sums(Frame.of(columns), {})
+    assert own.times.off_grid == 1
+    assert analysis.guarded(own, 5).times.off_grid >= 5
+    assert analysis.guarded(own, 1).times.off_grid == 1

@@ -23,7 +23,7 @@ from .cox_state import FINAL, PENALTY, SIZES, TREND, CoxProgress, fresh
 from .cox_step import from_sizes, from_slope, from_sums, lacks_rows
 from .cox_table import cox_table
 from .design import Design, column_of, complete_cases
-from .disclosure import require_few_terms, require_large_cells
+from .disclosure import large_counts, require_few_terms, require_large_cells
 from .follow_up import FollowUp, FollowUpColumns, own_strata
 from .formula import Formula, quoted, read_formula
 from .frame import AnalysisError, Codes, FloatArray, Frame, Levels
@@ -174,9 +174,10 @@ class CoxAnalysis(Analysis[CoxProgress]):
         count = sums.num_examples
         events = np.arange(count, dtype=np.float64) < sums.num_deaths
         require_few_terms(sums.columns.shape[1], count)
-        named = [("a column of 0 and 1", column) for column in sums.binary.T]
-        require_large_cells([*named, ("the event", events.astype(np.float64))], least)
-        return sums
+        named = [(f"term {place + 1}", column) for place, column in enumerate(sums.coded.T)]
+        named += [("the event", events.astype(np.float64)), ("the weights", sums.weights)]
+        require_large_cells(named, least)
+        return replace(sums, left_out=large_counts(sums.left_out, least))
 
     def begin(self, levels: Levels) -> CoxProgress:
         """Return the state before the first round (raises ``AnalysisError``)."""

@@ -30,8 +30,8 @@ class CoxSums:
     strata : tuple of RiskSets
         Those in which somebody dies.
     num_deaths, num_strata : int
-    binary : float64 array (n, q)
-        The columns of 0 and 1, as they are.
+    coded : float64 array (n, p)
+        The columns as they are.
     left_out : mapping of str to int
     """
 
@@ -41,7 +41,7 @@ class CoxSums:
     strata: tuple[RiskSets, ...]
     num_deaths: int
     num_strata: int
-    binary: FloatArray
+    coded: FloatArray
     left_out: Mapping[str, int]
 
     @classmethod
@@ -55,8 +55,7 @@ class CoxSums:
         left_out: Mapping[str, int],
     ) -> CoxSums:
         """Return the sums of rows (n, p) with strata by codes (n,)."""
-        binary = columns[:, ((columns == 0.0) | (columns == 1.0)).all(axis=0)]
-        columns = columns.copy()
+        coded, columns = columns, columns.copy()
         found = []
         order = np.argsort(codes, kind="stable")
         starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
@@ -73,7 +72,7 @@ class CoxSums:
             tuple(one for one in found if one is not None),
             int(times.event.sum()),
             len(found),
-            binary,
+            coded,
             left_out,
         )
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .analysis import Arrays
+from .disclosure import large_counts
 from .frame import AnalysisError, Codes, FloatArray
 from .grid import DOUBLINGS, GridTimes
 from .kaplan_meier_table import numbers_at_risk
@@ -74,7 +75,10 @@ class CurveSums:
                 f"min-cell: a group has fewer than {least} events, censored rows or entries at "
                 "this site"
             )
-        return merged
+        times = merged.times
+        if 0 < times.off_grid < least:  # that there are some is what the table says
+            times = replace(times, off_grid=least)
+        return replace(merged, times=times, left_out=large_counts(self.left_out, least))
 
     def statistics(self, point: Arrays) -> dict[str, FloatArray]:
         require_point(point, {})

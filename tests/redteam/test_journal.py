@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from flwr.app import Message
 
+from privet.agents.guard import Guard
 from privet.client_apps import client_app
 from privet.core import RunError, mapped
 from privet.core.errors import HopelessError
@@ -71,15 +72,22 @@ def ledgers_in(folder: Path) -> list[Path]:
     return [folder / f"ledger-{i}" for i in range(AGENTS)]
 
 
-def play(folder: Path, *, dies_in: int = 0, state: bool = False, **keys: Any) -> Any:
+def play(
+    folder: Path,
+    *,
+    dies_in: int = 0,
+    state: bool = False,
+    ledger: bool = True,
+    moved: bool = False,
+    **keys: Any,
+) -> Any:
+    """Play a run; with ``moved`` agent 0 is on another node than before."""
     raw = {**KEYS, "output-dir": str(folder / "runs"), "resume": "auto", **keys}
     nodes = [
         {
             "partition-id": i,
             "num-partitions": AGENTS,
-            "max-epsilon": 8.0,
-            "delta": 1e-5,
-            "ledger-path": str(path),
+            **({"max-epsilon": 8.0, "delta": 1e-5, "ledger-path": str(path)} if ledger else {}),
             "num-examples": 150,
             "relation": raw.get("relation", "replace-one"),
             **({"state-path": str(folder / f"state-{i}.npz")} if state else {}),
@@ -88,6 +96,11 @@ def play(folder: Path, *, dies_in: int = 0, state: bool = False, **keys: Any) ->
     ]
     grid = Dies(client_app(None, problem_from_context), nodes, raw)
     grid.dies_in = dies_in
+    if moved:
+        context = grid.contexts.pop(FIRST_NODE)
+        grid.contexts[FIRST_NODE + AGENTS] = replace(context, node_id=FIRST_NODE + AGENTS)
+        grid.online.remove(FIRST_NODE)
+        grid.online.add(FIRST_NODE + AGENTS)
     return execute(grid, read_config(raw), "run")
 
 
@@ -233,6 +246,62 @@ def test_a_node_whose_state_is_from_a_backup_goes_on_from_the_longer_account(
     said = said_by_run(play(tmp_path, state=True))
     for name, ledger in enumerate(ledgers_in(tmp_path)):
         assert spent(ledger) <= said[str(name)] * (1 + 1e-9)
+
+
+@pytest.fixture
+def released(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Release]]:
+    """What each agent was charged for, whether or not anything remembers it."""
+    every: dict[str, list[Release]] = {}
+    charge = Guard.charge
+
+    def charged(self: Guard, half: Any, facts: Facts, *others: Any) -> Any:
+        found = charge(self, half, facts, *others)
+        every.setdefault(self.agent, []).append(half.release(facts, self.round))
+        return found
+
+    monkeypatch.setattr(Guard, "charge", charged)
+    return every
+
+
+@pytest.mark.parametrize("recovery", ["yes", "no"])
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_node_without_a_ledger_whose_state_is_old_or_gone_is_charged_all_the_same(
+    tmp_path: Path, moved: bool, recovery: str, released: dict[str, list[Release]]
+) -> None:
+    """By the run's record; where it is moved, under its name if the run recovers by it."""
+    keys: dict[str, Any] = {"state": True, "ledger": False, "recover-by-name": recovery}
+    with pytest.raises(Killed):
+        play(tmp_path, dies_in=3, **keys)
+    shutil.copy(tmp_path / "state-0.npz", tmp_path / "old.npz")
+    with pytest.raises(Killed):
+        play(tmp_path, dies_in=3, **keys)
+    forget_states(tmp_path)
+    (tmp_path / "old.npz").replace(tmp_path / "state-0.npz")
+    said = said_by_run(play(tmp_path, moved=moved, **keys))
+    for name, releases in released.items():
+        whole = AgentLedger.of((one, 1) for one in releases).spent(1e-5)
+        assert whole <= said[name] * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("recovery", ["yes", "no"])
+def test_a_moved_node_and_a_run_folder_from_a_backup_forget_no_upload(
+    tmp_path: Path, recovery: str, released: dict[str, list[Release]]
+) -> None:
+    """The node's own ledger has what the older folder lacks."""
+    keys: dict[str, Any] = {"recover-by-name": recovery}
+    with pytest.raises(Killed):
+        play(tmp_path, dies_in=3, **keys)
+    folder = tmp_path / "runs" / "run"
+    shutil.copytree(folder, tmp_path / "backup")
+    with pytest.raises(Killed):
+        play(tmp_path, dies_in=3, **keys)
+    shutil.rmtree(folder)
+    shutil.copytree(tmp_path / "backup", folder)
+    forget_states(tmp_path)
+    said = said_by_run(play(tmp_path, moved=True, **keys))
+    for name, releases in released.items():
+        whole = AgentLedger.of((one, 1) for one in releases).spent(1e-5)
+        assert whole <= said[name] * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("older", [True, False], ids=["older", "gone"])

@@ -874,7 +874,7 @@ from privet.client_apps import client_app
 from privet.data import problem_from_config, problem_from_context
 
 def problem(context):
-    names = ("bern", "graz", "linz")
+    names = ("bern", "graz", "linz", "nice")
     name = names[int(context.node_config["partition-id"])]
     path = context.run_config["folder"] + "/" + name + ".csv"
     keys = {"dataset": "csv", "data-path": path, "label-column": "died", "partition": "none"}
@@ -898,7 +898,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid, context):
-    strategy = FedPLT(num_agents=3, min_agents=1)
+    strategy = FedPLT(num_agents=4, min_agents=1)
     start = ArrayRecord({"x": Array(np.zeros(4))})
     result = strategy.start(grid, start, num_rounds=5)
     rejected = sorted(strategy.session.roster.rejected.values())
@@ -917,12 +917,16 @@ def test_flowers_simulation_compares_tables_that_its_nodes_read(tmp_path: Path) 
     (app / "sites_server.py").write_text(SERVER)
     odd = table(GRAZ, names={"sodium": "creatinine"})
     permuted = table(LINZ, ("died", "ward", "sodium", "age"))
-    nodes(tmp_path / "sites", [table(BERN), odd, permuted])
+    words = table(rows(70, 5), values={"died=0": "nein", "died=1": "ja"})
+    nodes(tmp_path / "sites", [table(BERN), odd, permuted, words])
     config = {"folder": str(tmp_path / "sites")}
-    outcome = run_simulation(app, num_supernodes=3, run_config=config, on_line=lambda line: None)
+    outcome = run_simulation(app, num_supernodes=4, run_config=config, on_line=lambda line: None)
     assert outcome.completed, outcome.details
     found = json.loads((tmp_path / "sites" / "result.json").read_text())
-    assert found["rejected"] == ["agent 1: has creatinine, the others sodium"]
+    assert found["rejected"] == [
+        "agent 1: has creatinine, '0', '2' sodium",
+        "agent 3: has the classes ja, nein of died, '0', '2' the classes 0, 1 of died",
+    ]
     alike = nodes(tmp_path / "alike", [table(BERN), table(LINZ)])
     alike[1]["agent"] = "linz"
     assert found["model"] == train(alike, 5)[0].tolist()

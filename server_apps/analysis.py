@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from privet.core import ConfigError, RunError
 from privet.core.exits import EXIT_CODE, Exit
 from privet.core.files import write_whole
 from privet.core.key import Config
+from privet.core.shapes import parsed
 from privet.core.threads import pin_blas_threads
 from privet.data import DataError
 from privet.data.frames import (
@@ -33,26 +34,17 @@ from .build import build_strategy
 from .config import ANEW, NEWEST, decisive
 from .control import Control, stopped_by_sigterm
 from .execute import Finished, finish, finish_failed
+from .regression_file import compared, nested_table
 from .regression_start import begun
-from .report.described import described_csv, described_page
-from .report.files import PAGE
-from .report.regression import regression_csv, regression_page
-from .report.survival_curves import curves_csv, curves_page
-from .run_folder import RunFolder
+from .report import ReportError
+from .report.analysed import PAGES, table_latex, table_markdown
+from .report.files import PAGE, write_outputs
+from .run_folder import TABLE, RunFolder
 from .tracking import Tracking
 
 log = logging.getLogger("flwr.privet")
 
-TABLE = "table.json"
-"""The file of a run folder with the result of an analysis."""
 CSV = "table.csv"
-PAGES: Mapping[str, tuple[Callable[[Mapping[str, Any]], str], ...]] = {
-    "describe": (described_page, described_csv),
-    "glm": (regression_page, regression_csv),
-    "cox": (regression_page, regression_csv),
-    "kaplan-meier": (curves_page, curves_csv),
-}
-"""By analysis, what makes its page and its CSV of a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +80,34 @@ def write_pages(folder: Path, table: Mapping[str, Any]) -> None:
         write_whole(folder / CSV, rows(table).encode())
 
 
+def report_table(
+    folder: Path, out: Path, csv: Path | None, markdown: Path | None, latex: Path | None
+) -> Path:
+    """Write the page of an analysis' run folder, and its table in other formats; return the page.
+
+    Raises
+    ------
+    ReportError
+        If the table cannot be read, or an output path is a file of the run.
+    """
+    try:
+        table = parsed((folder / TABLE).read_bytes())
+        page, rows = PAGES[table["analysis"]]
+        path = out / PAGE if out.is_dir() else out
+        outputs = {"--out": (path, page(table).encode())}
+        for option, place, made in (
+            ("--csv", csv, rows),
+            ("--markdown", markdown, table_markdown),
+            ("--latex", latex, table_latex),
+        ):
+            if place is not None:
+                outputs[option] = place, made(table).encode()
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ReportError(f"{folder / TABLE} cannot be read: run the analysis again") from None
+    write_outputs(outputs, [folder])
+    return path
+
+
 def sites_of(config: Mapping[str, Any]) -> Dealt:
     """Return the tables that a simulated analysis deals (raises ``ConfigError``)."""
     try:
@@ -109,6 +129,7 @@ def execute_analysis(grid: Grid, config: Config, run_id: str) -> FinishedAnalysi
     pin_blas_threads()
     with ExitStack() as held:
         config, model = begun(config)
+        smaller = nested_table(config)
         strategy: Any = build_strategy(config)
         assert isinstance(strategy, AnalysisStrategy)
         if model is not None:
@@ -136,6 +157,8 @@ def execute_analysis(grid: Grid, config: Config, run_id: str) -> FinishedAnalysi
             finish_failed(folder, strategy, config, tracking, error)
             raise
         result.table = _with_names(result.table, names)
+        if smaller is not None:
+            result.table = compared(result.table, smaller)
         result.fitted = strategy.fitted(result.table)
         folder.write_json(TABLE, result.table)
         outcome = {

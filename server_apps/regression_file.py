@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from privet.analyses.cox_result import CoxResult
 from privet.analyses.frame import AnalysisError
 from privet.analyses.glm_result import GlmResult
+from privet.analyses.glm_tests import likelihood_ratio
 from privet.analyses.prediction import columns_of
 from privet.core import ConfigError
 from privet.core.shapes import parsed
 from privet.data.frames import table_from_config
 
-from .analysis import TABLE
-from .run_folder import SUMMARY
+from .run_folder import SUMMARY, TABLE
 
 _AS_READ = ("censored", "infinite", "dates")
 """The run's keys that say how cells are read."""
@@ -48,6 +49,25 @@ def load_regression(path: Path) -> GlmResult | CoxResult:
         return GlmResult(table) if kind == "glm" else CoxResult(table)
     except (AnalysisError, KeyError, TypeError, AttributeError):
         raise ConfigError(f"{file} cannot be read as a regression: run it again") from None
+
+
+def nested_table(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the table of ``nested-run``; None where there is none (raises ``ConfigError``)."""
+    path = str(config.get("nested-run", ""))
+    if not path:
+        return None
+    smaller = load_regression(Path(path))
+    if not isinstance(smaller, GlmResult):
+        raise ConfigError(f"nested-run: {path} is no run of algorithm = glm")
+    return smaller.table
+
+
+def compared(table: Mapping[str, Any], smaller: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table with its test against that of a nested run, or a note why there is none."""
+    try:
+        return {**table, "likelihood_ratio": likelihood_ratio(smaller, table)}
+    except AnalysisError as error:
+        return {**table, "likelihood_ratio": None, "notes": [*table["notes"], str(error)]}
 
 
 def read_new_rows(run: Path, rows: Path) -> Any:

@@ -48,6 +48,8 @@ from .report.files import PAGE, STATEMENT
 log = logging.getLogger("flwr.privet")
 
 ACCOUNT, SUMMARY = "privacy.json", "summary.json"
+TABLE = "table.json"
+"""The file of a run folder with the result of an analysis."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,13 @@ from privet.core.files import write_whole
 from .runs import HISTORY, SUMMARY, ReportUsageError
 
 PAGE, STATEMENT = "report.html", "statement.html"
-_RUN_FILES = (HISTORY, SUMMARY, "privacy.json", "model.npz", "checkpoint.npz")
+_RUN_FILES = (HISTORY, SUMMARY, "privacy.json", "model.npz", "checkpoint.npz", "table.json")
 _SUFFIXES = {
     **dict.fromkeys(("--out", "--statement"), (".html", ".htm")),
     "--csv": (".csv",),
     "--parquet": (".parquet",),
+    "--markdown": (".md",),
+    "--latex": (".tex",),
 }
 """Suffixes of a report's files, by command-line option."""
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from privet.analyses.glm_result import evaluation_lines
+from privet.analyses.glm_result import evaluation_lines, likelihood_ratio_lines
 from privet.analyses.site_tests import hidden_sites, site_rows
 from privet.core.format import text
 
@@ -33,6 +33,7 @@ def regression_page(table: Mapping[str, Any]) -> str:
     body += ["<h2>Fit</h2>", _fit(table)]
     if table.get("tests"):
         body += ["<h2>Tests of factors</h2>", _tests(table)]
+    body += [f"<p>{text(line)}</p>" for line in likelihood_ratio_lines(table)]
     body += [*_evaluation(table), *_sites(table)]
     left = {name: count for name, count in table.get("left_out", {}).items() if count}
     if left:

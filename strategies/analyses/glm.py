@@ -28,8 +28,8 @@ class Server(AnalysisServer):
 
 
 @dataclass(frozen=True)
-class BeginKeys:
-    """The run-config keys about where Newton's steps begin; the coordinator's alone."""
+class RunKeys:
+    """The run-config keys about other runs, which the coordinator alone reads."""
 
     topic: ClassVar[str] = "Analyses"
 
@@ -38,6 +38,12 @@ class BeginKeys:
         "run folder or model.npz of an unpenalised model, such as that of fed-plt, at which the "
         "regression's steps begin; formula may then be empty; absolute, or relative on the command "
         "line",
+        path=(),
+    )
+    nested_run: str = setting(
+        "",
+        "run folder or table.json of a smaller regression of the same rows, against which the "
+        "likelihood is tested; absolute, or relative on the command line",
         path=(),
     )
 
@@ -54,7 +60,7 @@ class GLM(AnalysisStrategy):
     """
 
     algorithm: ClassVar[str] = Agent.name
-    settings: ClassVar[tuple[type, ...]] = (Agent, BeginKeys)
+    settings: ClassVar[tuple[type, ...]] = (Agent, RunKeys)
     server_half: ClassVar[Any] = Server
     positional = ("formula",)
 
@@ -64,6 +70,10 @@ class GLM(AnalysisStrategy):
             raise ConfigError(
                 "start_run: privet run and flwr run read a run's folder; in Python give begin_at "
                 "what privet.server_apps.regression_start.begun_model returns of it"
+            )
+        if arguments.get("nested_run"):
+            raise ConfigError(
+                "nested_run: in Python give a result's compare_lr_test the smaller one"
             )
 
     def begin_at(self, model: BegunModel) -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import logging
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import chi2
 
+from privet.analyses import GlmResult
 from privet.cli.keys import completed
 from privet.core import analyses
 from privet.core.errors import RunError
 from privet.sim import grid_of
 from privet.strategies.analyses import GLM
+from support.analysis_sites import TABLES
 from support.cli import privet
 
 SITES = {"north": (0, 1, 2), "south": (0, 1), "west": (1, 2, 3)}
@@ -139,3 +143,79 @@ def test_no_table_is_made_without_a_simulated_site() -> None:
     tables = [own_table("north"), {"age": [1, 2, 3], "outcome": [0, 1, 1]}]
     with pytest.raises(RunError, match="1 sites cannot be in the table: agent 1: no column died"):
         GLM(formula="died ~ age").start(grid_of("glm", tables))
+
+
+def test_a_run_is_tested_against_a_nested_one(tmp_path: Path, table: list[str]) -> None:
+    smaller = privet(
+        "run", *table[:-1], "algorithm=glm", "formula=died ~ age", f"output-dir={tmp_path / 'a'}"
+    )
+    assert smaller.code == 0
+    (run,) = (tmp_path / "a").iterdir()
+    larger = ["algorithm=glm", "formula=died ~ age + ward", f"output-dir={tmp_path / 'b'}"]
+    found = privet("run", *table[:-1], *larger, f"nested-run={run}")
+    (other,) = (tmp_path / "b").iterdir()
+    tables = [json.loads((one / "table.json").read_text()) for one in (run, other)]
+    test = tables[1]["likelihood_ratio"]
+    statistic = 2.0 * (tables[1]["loglik"] - tables[0]["loglik"])
+    assert (test["df"], test["chi2"]) == (2, pytest.approx(statistic))
+    assert test["p"] == pytest.approx(chi2.sf(statistic, 2))
+    line = "likelihood ratio against died ~ age: chi2(2) ="
+    assert line in found.out
+    assert line in (other / "report.html").read_text()
+    apart = ["algorithm=glm", "formula=died ~ ward", f"output-dir={tmp_path / 'c'}"]
+    found = privet("run", *table[:-1], *apart, f"nested-run={run}")
+    assert found.code == 0
+    assert "models are not nested (age)" in found.out
+    unreadable = privet("run", *table[:-1], *larger, f"nested-run={tmp_path}")
+    assert unreadable.code == 2
+    assert str(tmp_path) in unreadable.err
+
+
+def test_privet_report_has_the_table_in_every_format(tmp_path: Path, table: list[str]) -> None:
+    assert (
+        privet(
+            "run",
+            *table[:-1],
+            "algorithm=glm",
+            "formula=died ~ age + ward",
+            f"output-dir={tmp_path / 'made'}",
+        ).code
+        == 0
+    )
+    (run,) = (tmp_path / "made").iterdir()
+    page = (run / "report.html").read_bytes()
+    names = {"--csv": "t.csv", "--markdown": "t.md", "--latex": "t.tex"}
+    options = [part for option, name in names.items() for part in (option, str(tmp_path / name))]
+    assert privet("report", str(run), *options).code == 0
+    assert (run / "report.html").read_bytes() == page
+    assert b"<svg" in page
+    assert (tmp_path / "t.csv").read_text() == (run / "table.csv").read_text()
+    result = GlmResult(json.loads((run / "table.json").read_text()))
+    assert (tmp_path / "t.md").read_text() == result.to_markdown()
+    assert (tmp_path / "t.tex").read_text() == result.to_latex()
+    own = privet("report", str(run), "--latex", str(run / "table.json"))
+    assert own.code == 2
+    assert privet("report", str(run), "--parquet", str(tmp_path / "t.parquet")).code == 2
+    assert privet("report", str(run), str(run)).code == 2
+
+
+@pytest.mark.parametrize("kind", ["describe", "cox", "kaplan-meier"])
+def test_other_analyses_have_their_rows_in_markdown_and_latex(tmp_path: Path, kind: str) -> None:
+    keys = [
+        f"data-path={TABLES / 'cox-1.csv'}",
+        "id-column=site",
+        f"output-dir={tmp_path / 'made'}",
+    ]
+    if kind != "describe":
+        keys += ["time-column=days", "event-column=died"]
+    assert privet("run", f"algorithm={kind}", *keys).code == 0
+    (run,) = (tmp_path / "made").iterdir()
+    files = tmp_path / "t.md", tmp_path / "t.tex"
+    found = privet("report", str(run), "--markdown", str(files[0]), "--latex", str(files[1]))
+    assert found.code == 0, found.err
+    with (run / "table.csv").open(newline="") as file:
+        rows = list(csv.reader(file))
+    lines = files[0].read_text().splitlines()
+    assert len(lines) == len(rows) + 1
+    assert all(line.count("|") - line.count("\\|") == len(rows[0]) + 1 for line in lines)
+    assert files[1].read_text().count(r" \\") == len(rows)

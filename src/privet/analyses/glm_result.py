@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .frame import AnalysisError, FloatArray
+from .glm_tests import likelihood_ratio
 from .labelled import pandas_or_none, series
 from .prediction import REFUSE
 from .regression_result import RegressionResult
@@ -125,6 +126,17 @@ class GlmResult(RegressionResult):
         """
         return self._predicted(columns, alpha, unknown)
 
+    def compare_lr_test(self, restricted: GlmResult) -> tuple[float, float, int]:
+        """Return the likelihood-ratio test against a smaller model: statistic, p, and degrees.
+
+        Raises
+        ------
+        AnalysisError
+            For a model that is not nested in this one, or was fitted to other rows.
+        """
+        test = likelihood_ratio(restricted.table, self.table)
+        return test["chi2"], test["p"], test["df"]
+
     def summary(self, alpha: float = 0.05) -> str:
         """Return the table as text of one width, in ASCII but for the names of columns."""
         low, high = f"[{alpha / 2:.3g}", f"{1 - alpha / 2:.3g}]"
@@ -219,7 +231,7 @@ class GlmResult(RegressionResult):
             for term, by_kind in self.table["tests"].items()
             for kind, test in by_kind.items()
             if kind == self.cov_type
-        ]
+        ] + likelihood_ratio_lines(self.table)
 
     def _header(self, alpha: float) -> list[str]:
         level = f"{100 * (1 - alpha):g} %"
@@ -254,6 +266,15 @@ def site_lines(table: Mapping[str, Any]) -> list[str]:
     lines = aligned([[head.replace("_", " ") for head in heads], *cells])
     hidden = hidden_sites(table)
     return ["", *lines, *([hidden] if hidden else []), ""]
+
+
+def likelihood_ratio_lines(table: Mapping[str, Any]) -> list[str]:
+    """Return a line on the test against a nested run; none where there is none."""
+    test = table.get("likelihood_ratio")
+    if not test:
+        return []
+    chi2 = f"chi2({test['df']}) = {test['chi2']:.4g}"
+    return [f"likelihood ratio against {test['smaller']}: {chi2}, p {_compared(test['p'])}"]
 
 
 def evaluation_lines(table: Mapping[str, Any]) -> list[str]:

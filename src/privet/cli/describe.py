@@ -39,7 +39,7 @@ def describe(
     from privet.analyses.description_table import disagreements
     from privet.core import ConfigError
     from privet.data.described_schema import schema_of
-    from privet.server_apps.analysis import TABLE
+    from privet.server_apps.run_folder import TABLE
     from privet.sim.logs import plain, quiet
 
     paths, keys = paths_and_keys(arguments or [])

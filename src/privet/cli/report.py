@@ -37,14 +37,38 @@ def report(
             "print and sign. A private run has written its own as statement.html.",
         ),
     ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option(help="Of an analysis: also write its table in Markdown.")
+    ] = None,
+    latex: Annotated[
+        Path | None, typer.Option(help="Of an analysis: also write its table in LaTeX.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the report of one run, or a comparison of several, and print where it is."""
+    """Write the report of one run, or a comparison of several, and print where it is.
+
+    Of an analysis it is the page of its table, and --csv has the table's rows.
+    """
+    from privet.core import ConfigError
     from privet.server_apps import write_report
+    from privet.server_apps.analysis import report_table
+    from privet.server_apps.regression_file import is_analysis
 
     target = out or (run_dirs[0] if len(run_dirs) == 1 else Path())
-    path = write_report(run_dirs, target, csv=csv, parquet=parquet, statement=statement)
+    of_tables = {"--markdown": markdown, "--latex": latex}
+    of_runs = {"--parquet": parquet, "--statement": statement}
+    tables = [one for one in run_dirs if is_analysis(one)]
+    if tables and len(run_dirs) > 1:
+        raise ConfigError(f"{tables[0]}: an analysis has a report of its own: name it alone")
+    for option, place in (of_runs if tables else of_tables).items():
+        if place is not None:
+            raise ConfigError(f"{option}: {'not of' if tables else 'of'} an analysis")
+    if tables:
+        path = report_table(run_dirs[0], target, csv, markdown, latex)
+    else:
+        path = write_report(run_dirs, target, csv=csv, parquet=parquet, statement=statement)
     written = {"report": path, "csv": csv, "parquet": parquet, "statement": statement}
+    written |= {"markdown": markdown, "latex": latex}
     places = {name: str(file.resolve()) for name, file in written.items() if file}
     typer.echo(json.dumps(places) if as_json else "\n".join(places.values()))
 

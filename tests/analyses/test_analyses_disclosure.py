@@ -134,3 +134,16 @@ def test_the_worked_tables_are_answered_by_every_site(name: str) -> None:
     levels = agreed(glm, frames.values())
     for frame in frames.values():
         glm.guarded(glm.sums(frame, levels), LEAST)
+
+
+@pytest.mark.parametrize(("rows", "refused"), [(14, True), (15, False)])
+def test_more_than_a_third_as_many_terms_as_rows_are_refused(rows: int, refused: bool) -> None:
+    rng = np.random.default_rng(rows)
+    columns = {name: rng.normal(0.0, 1.0, rows) for name in "abcdy"}
+    glm = Glm("gaussian", "y ~ a + b + c + d")
+    if not refused:
+        guarded(glm, columns)
+        return
+    with pytest.raises(AnalysisError, match="5 terms of 14 rows of this site") as caught:
+        guarded(glm, columns)
+    assert caught.value.told is Told.MANY_TERMS

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from privet.data.described_schema import schema_of
 from privet.kernel import LedgerFile, Told
 from privet.server_apps import execute, read_config
 from privet.sim.engine import InlineGrid
-from privet.sim.inline import configured_app, run_inline
+from privet.sim.inline import configured_app, run_inline, run_ray
 from support.analysis_runs import BINOMIAL, KINDS, SITES, analysed, config
 from support.analysis_sites import PATIENTS, TABLES, own_tables
+from support.paths import ROOT
+from support.simulation import run_simulation
 from support.told import refused
 
 EVALUATED = ("evaluated", "held-out")
@@ -72,6 +75,25 @@ def test_secure_sums_agree_with_those_in_the_clear(tmp_path: Path, kind: str) ->
     one, other = (np.array(numbers(pooled_only(table))) for table in (clear, masked))
     tolerance = 1e-9 if kind == "describe" else 1e-8
     np.testing.assert_allclose(other, one, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.ray
+def test_the_ray_engine_gives_the_same_bits(tmp_path: Path) -> None:
+    tables = [
+        play(config(tmp_path, "evaluated"), name).result.table  # type: ignore[attr-defined]
+        for play, name in ((partial(run_ray, actors=2), "ray"), (run_inline, "inline"))
+    ]
+    assert json.dumps(tables[0]) == json.dumps(tables[1])
+
+
+@pytest.mark.ray
+def test_flowers_simulation_gives_the_same_bits(tmp_path: Path) -> None:
+    asked = {**config(tmp_path, "evaluated"), "dataset": "csv", "num-agents": 4}
+    verdict = run_simulation(ROOT, num_supernodes=4, run_config=asked, on_line=lambda line: None)
+    assert verdict.completed, verdict.details
+    found = json.loads((tmp_path / "runs" / verdict.run_id / "table.json").read_text())
+    inline = run_inline(asked, "inline").result.table  # type: ignore[attr-defined]
+    assert json.dumps(found) == json.dumps(inline)
 
 
 def test_a_described_table_is_that_of_pandas(tmp_path: Path) -> None:

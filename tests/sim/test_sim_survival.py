@@ -87,7 +87,7 @@ def test_the_worked_table_by_every_engine(tmp_path: Path, engine: str, secure: b
 @pytest.mark.slow
 @pytest.mark.parametrize("secure", [False, True])
 def test_the_worked_table_by_flowers_simulation(tmp_path: Path, secure: bool) -> None:
-    asked = {"num_agents": 4, "secure_sum": secure}
+    asked = {"num_agents": 4, "secure_sum": secure, "dataset": "csv", "partition": "natural-id"}
     for ties in ("efron", "breslow"):
         raw = config(tmp_path, algorithm="cox", formula=FORMULA, ties=ties, **asked)
         require_worked(by_flower(tmp_path, raw), ties)

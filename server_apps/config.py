@@ -285,6 +285,10 @@ def without_stand_ins(raw: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+_OF_NOISE = ("target-epsilon", "noise-scale", "noise-variance", "clip")
+"""Keys that ask for a private run."""
+
+
 def read_config(raw: Mapping[str, Any]) -> Config:
     """Return the keys that a run uses, checked and filled in.
 
@@ -308,7 +312,8 @@ def read_config(raw: Mapping[str, Any]) -> Config:
         if key == "dataset" and is_table(str(value)):
             raise ConfigError(f"dataset = {value!r}: write dataset=csv data-path={value}")
         if key not in own:
-            raise ConfigError(f"{key} = {shown(value)}: {name} does not use it{_users(entry)}")
+            why = f": {kind.no_noise}" if key in _OF_NOISE and kind.no_noise else ""
+            raise ConfigError(f"{key} = {shown(value)}: {name} does not use it{why}{_users(entry)}")
         checked = own[key].check(value)
         if own[key].is_relative(checked):
             raise ConfigError(f"{key} = {checked!r}: must be an absolute path")

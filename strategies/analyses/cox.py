@@ -33,6 +33,9 @@ class Cox(AnalysisStrategy):
     algorithm: ClassVar[str] = Agent.name
     settings: ClassVar[tuple[type, ...]] = (Agent,)
     server_half: ClassVar[Any] = Server
+    no_noise: ClassVar[str] = (
+        "a record is in the risk sets of all earlier events, so no bound of what it moves is proved"
+    )
 
     @staticmethod
     def fitted(table: Mapping[str, Any]) -> CoxResult:

@@ -206,3 +206,12 @@ def test_a_date_is_a_text_wherever_a_key_takes_one(tmp_path: Path) -> None:
     assert given_keys(["until=2021-02-01"]) == {"until": "2021-02-01"}
     assert given_keys(["until=2021-02-01 13:45"]) == {"until": "2021-02-01 13:45"}
     assert given_keys([], file) == {"until": "2021-02-01", "num-agents": 3}
+
+
+@pytest.mark.parametrize("key", ["target-epsilon=1", "noise-scale=2", "clip=1"])
+def test_a_noised_cox_model_is_refused_with_the_reason(key: str) -> None:
+    asked = ("algorithm=cox", "time-column=days", "event-column=died", "formula=age")
+    said = privet("run", *asked, f"data-path={TABLES / 'cox-1.csv'}", key)
+    assert said.code != 0
+    assert "a record is in the risk sets of all earlier events" in said.err
+    assert said.err.count("\n") == 1

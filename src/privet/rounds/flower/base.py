@@ -108,6 +108,8 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
 
     no_secure_sum: ClassVar[str] = "its server needs every agent's upload"
     """Why the algorithm cannot do with sums, where it cannot."""
+    no_noise: ClassVar[str] = ""
+    """Why there is no private form, where there is none and the reason is not plain."""
     no_asynchrony: ClassVar[str] = "its step is a mean over the agents of a round"
     """Why uploads cannot be folded with models of different ages; empty where they can."""
 

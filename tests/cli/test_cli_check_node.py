@@ -95,6 +95,52 @@ def test_the_bound_on_the_steps_is_shown(
     assert "up to 100,000 local steps" in check({"agent": "me"}, trusted)[1]
 
 
+@pytest.mark.parametrize(
+    ("keys", "code", "lines"),
+    [
+        (
+            {},
+            1,
+            [
+                "analyses: un-noised, in the clear or masked; min-records 10, min-cell 5",
+                "  weak max-analyses: any number, as max-analyses sets none",
+            ],
+        ),
+        (
+            {"sums-only": True, "min-records": 20, "min-cell": 7},
+            1,
+            ["in secure sums alone (sums-only); min-records 20, min-cell 7"],
+        ),
+        ({"allow-analyses": False}, 1, ["analyses: none, as allow-analyses = false"]),
+        ({"max-analyses": 3}, 2, ["max-analyses needs analyses-path"]),
+        ({"min-cell": 0}, 2, ["node-config: min-cell = 0"]),
+    ],
+)
+def test_the_rules_for_analyses_are_shown(
+    tmp_path: Path, trusted: str, keys: dict[str, Any], code: int, lines: list[str]
+) -> None:
+    (tmp_path / "t.csv").write_text("age,died\n1,0\n2,1\n")
+    own = {"agent": "me", "dataset": "csv", "data-path": str(tmp_path / "t.csv"), **keys}
+    found, said = check(own, trusted)
+    assert found == code, said
+    for line in lines:
+        assert line in said
+
+
+def test_the_number_of_analyses_is_shown(tmp_path: Path, trusted: str) -> None:
+    own = {"agent": "me", "max-analyses": 3, "analyses-path": str(tmp_path / "analyses.jsonl")}
+    _, said = check(own, trusted)
+    assert "max-analyses: 3" in said
+    assert "weak max-analyses" not in said
+
+
+def test_a_node_with_a_budget_answers_noised_descriptions_alone(
+    tmp_path: Path, trusted: str
+) -> None:
+    _, said = check(limits(tmp_path), trusted)
+    assert "analyses: noised descriptions alone, under the budget" in said
+
+
 def test_what_was_spent_is_shown(tmp_path: Path, trusted: str) -> None:
     release = Release("gaussian", sensitivity=1.0, scale=10.0)
     spent = LedgerFile(tmp_path / "ledger.jsonl").charge(release, 1e-5)

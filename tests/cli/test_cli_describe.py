@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -51,6 +52,55 @@ def test_files_a_folder_and_ids_are_described_alike(here: Path) -> None:
         assert means(table) == expected
         assert (table["rows"], table["sites"]) == (len(pooled), 4)
     assert described(*files)["site_names"] == ["hill", "north", "south", "west"]
+
+
+def test_csv_parquet_and_folders_of_both_are_those_of_pandas(here: Path) -> None:
+    pooled = pd.read_csv(WORKED).drop(columns="site")
+    (here / "both").mkdir()
+    for at, file in enumerate(sorted((here / "sites").glob("*.csv"))):
+        rows = pd.read_csv(file)
+        rows.to_parquet(here / "sites" / f"{file.stem}.parquet")
+        if at % 2:
+            rows.to_parquet(here / "both" / f"{file.stem}.parquet")
+        else:
+            rows.to_csv(here / "both" / f"{file.stem}.tsv", index=False, sep="\t")
+    for arguments in (sorted((here / "sites").glob("*.parquet")), [here / "both"]):
+        table: Any = described(*arguments)
+        assert (table["rows"], table["sites"]) == (len(pooled), 4)
+        for name, column in table["columns"].items():
+            if column["kind"] == "categories":
+                assert column["categories"] == pooled[name].value_counts().to_dict()
+                continue
+            assert (column["n"], column["missing"]) == (pooled[name].count(), 0)
+            assert column["mean"] == pytest.approx(pooled[name].mean(), rel=1e-12)
+            assert column["sd"] == pytest.approx(pooled[name].std(), rel=1e-12)
+            for q, low in column["quantiles"].items():
+                true = pooled[name].quantile(float(q), interpolation="inverted_cdf")
+                assert low <= true <= low + column["quantile_errors"][q]
+
+
+def test_a_model_trains_predicts_and_is_exported_by_the_schema(here: Path) -> None:
+    """One that was read from records: a private run refuses it, and says what to do."""
+    assert privet("describe", here / "sites", "--schema", "schema.toml").code == 0
+    keys = ["dataset=csv", "data-path=sites", "label-column=died", "schema=schema.toml"]
+    train = ["algorithm=fed-plt", "num-server-rounds=5", "output-dir=trained", *keys]
+    said = privet("run", *train)
+    assert said.code == 0, said.err
+    [run] = (here / "trained").iterdir()
+    rows = pd.read_csv(WORKED).drop(columns=["site", "died"]).head(3)
+    rows.to_csv("new.csv", index=False)
+    predicted = privet("predict", run, "new.csv")
+    assert predicted.code == 0, predicted.err
+    assert len(predicted.out.splitlines()) == 4
+    exported = privet("export", run, "--to", "safetensors")
+    assert exported.code == 0, exported.err
+    rows.assign(sex="unheard of").to_csv("odd.csv", index=False)
+    assert "unheard of" in privet("predict", run, "odd.csv").err
+    private = privet(
+        "run", *train, "target-epsilon=1", "clip=1", "row-norm=1", "local-solver=noisy-gd"
+    )
+    assert private.code != 0
+    assert "take out the line from-records" in private.err
 
 
 def test_a_run_folder_is_read_again(here: Path) -> None:

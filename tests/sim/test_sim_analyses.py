@@ -65,6 +65,52 @@ def test_the_engines_give_the_same_bits(tmp_path: Path, kind: str) -> None:
     assert json.dumps(tables[0]) == json.dumps(tables[1])
 
 
+@pytest.mark.ray
+@pytest.mark.parametrize("secure", [False, True])
+def test_a_description_on_ray_is_the_inline_one(tmp_path: Path, secure: bool) -> None:
+    keys = config(tmp_path, "describe", secure_sum=secure)
+    tables = [
+        run_inline(keys, "inline").result.table,  # type: ignore[attr-defined]
+        run_ray(keys, "ray", actors=2).result.table,  # type: ignore[attr-defined]
+    ]
+    assert json.dumps(tables[0]) == json.dumps(tables[1])
+    assert tables[1]["complete"]
+
+
+@pytest.mark.ray
+def test_a_description_in_flowers_simulation_is_the_inline_one(tmp_path: Path) -> None:
+    keys = config(tmp_path, "describe", num_agents=4)
+    verdict = run_simulation(ROOT, num_supernodes=4, run_config=keys)
+    assert verdict.completed, verdict.details
+    [folder] = (tmp_path / "runs").iterdir()
+    found = json.loads((folder / "table.json").read_text())
+    assert found == run_inline(keys, "inline").result.table  # type: ignore[attr-defined]
+
+
+def test_each_sites_own_numbers_are_in_the_clear_alone(tmp_path: Path) -> None:
+    clear, masked = (
+        run_inline(config(tmp_path, "describe", secure_sum=one), f"run-{one}").result.table  # type: ignore[attr-defined]
+        for one in (False, True)
+    )
+    for name, column in clear["columns"].items():
+        assert len(column["by_site"]) == 4
+        assert masked["columns"][name]["by_site"] == []
+
+
+def test_persons_are_counted_beside_the_rows(tmp_path: Path) -> None:
+    """As many as pandas finds at each site: ids are of the sites."""
+    rows = pd.read_csv(TABLES / "glm-binomial-1.csv")
+    rows["patient"] = rows.index // 3
+    rows.to_csv(tmp_path / "all.csv", index=False)
+    keys = config(tmp_path, "describe", data_path=str(tmp_path / "all.csv"))
+    table = run_inline({**keys, "person-column": "patient"}, "run").result.table  # type: ignore[attr-defined]
+    assert (table["rows"], table["persons"]) == (
+        len(rows),
+        rows.groupby("site")["patient"].nunique().sum(),
+    )
+    assert "patient" not in table["columns"]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_secure_sums_agree_with_those_in_the_clear(tmp_path: Path, kind: str) -> None:
     clear, masked = (
@@ -219,6 +265,24 @@ def test_an_evaluation_of_nodes_is_answered_in_secure_sums_alone(tmp_path: Path)
     few = own_tables(tmp_path, min_records=40)  # a site of 144 rows holds out 29
     with refused(Told.FEW_RECORDS, "29 are complete, and min-records = 40"):
         analysed(tmp_path, few, "held-out", run="few", secure_sum=True, num_server_rounds=2)
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"allow_analyses": False}, Told.ANALYSES),
+        ({"min_records": 10_000}, Told.FEW_RECORDS),
+    ],
+)
+def test_rules_hold_in_secure_sums(tmp_path: Path, keys: dict[str, Any], told: Told) -> None:
+    with pytest.raises(RunError, match=re.escape(told)):
+        analysed(tmp_path, own_tables(tmp_path, **keys), num_server_rounds=2, secure_sum=True)
+
+
+def test_small_cells_are_the_coordinators_alone_in_secure_sums(tmp_path: Path) -> None:
+    """As the guide says: the node's own cells are in no message, so that it does not refuse."""
+    nodes = own_tables(tmp_path, min_cell=60)
+    require_pooled(analysed(tmp_path, nodes, secure_sum=True))
 
 
 def test_sums_only_takes_part_in_secure_sums(tmp_path: Path) -> None:

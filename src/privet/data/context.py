@@ -81,8 +81,11 @@ def table_from_context(context: Context) -> SiteTable:
         As `problem_from_context`.
     """
     config, count = _named(context)
-    if DATA_KEYS & context.node_config.keys() and config.get("partition", "none") == "none":
+    own = DATA_KEYS & context.node_config.keys()
+    if own and config.get("partition", "none") == "none":
         return table_from_config(config)
+    if not own and config.get("dataset") == DataSettings().dataset:
+        del config["dataset"]  # flwr run sends every key, this one at the default of a training
     return dealt_from_config(config, count).tables[int(context.node_config["partition-id"])]
 
 

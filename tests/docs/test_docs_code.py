@@ -153,7 +153,7 @@ def test_the_commands_of_the_page_on_studies_run(
     public = '[columns]\nage = [0, 120]\nsex = ["F", "M"]\ndied = ["0", "1"]\n'
     Path("public.toml").write_text(public)
     ours = [one for one in re.findall(r"^privet (.*)$", commands, re.M) if "/srv/" not in one]
-    assert len(ours) == 14
+    assert len(ours) == 16
     for place, command in enumerate(ours):  # a folder each: names are of process and second
         folder = f"output-dir={tmp_path / str(place)}"
         before = next((tmp_path / str(place - 1)).iterdir(), "") if "runs/RUN" in command else ""

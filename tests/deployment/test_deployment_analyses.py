@@ -18,6 +18,7 @@ from support.tls import make_certificates
 
 pytestmark = [pytest.mark.deployment, pytest.mark.slow]
 
+SITES = ("hill", "north", "south", "west")
 SCHEMA = PATIENTS + "days = [0, 3000]\n"
 
 
@@ -39,20 +40,23 @@ def test_deployed_analyses_are_those_of_the_pooled_rows(tmp_path: Path) -> None:
             deployment.start_node(name, site, key=deployment.register(name))
         deployment.wait_for_nodes()
 
-        def table(**config: Any) -> dict[str, Any]:
+        def table(sites: tuple[str, ...] = SITES, **config: Any) -> dict[str, Any]:
             asked = {key.replace("_", "-"): value for key, value in config.items()}
             run = deployment.submit(ROOT, {**shared, **schema, **asked})
             verdict = run.wait()
             assert verdict.completed, verdict.details
             found = json.loads((tmp_path / "runs" / run.run_id / "table.json").read_text())
             assert found["complete"]
-            assert found["site_names"] == ["hill", "north", "south", "west"]
+            assert found["site_names"] == list(sites)
             return found
 
         clear, masked = table(**glm), table(**glm, secure_sum=True)
         times = {"time_column": "days", "event_column": "died"}
         cox = table(algorithm="cox", formula="age + bmi + crp + sex + smoker", **times)
         described = table(algorithm="describe")
+        described_masked = table(algorithm="describe", secure_sum=True)
+        deployment.kill_node("west")
+        three = table(SITES[:3], algorithm="describe", secure_sum=True, num_agents=3)
     known = json.loads((TABLES / "cox-1.json").read_text())
     coef, errors = _logistic(TABLES / "cox-1.csv")
     for found in (clear, masked):
@@ -66,14 +70,23 @@ def test_deployed_analyses_are_those_of_the_pooled_rows(tmp_path: Path) -> None:
     near = 1e-8 * np.maximum(np.abs(efron["coef"]), efron["se"])
     assert (abs(np.array(cox["coef"])[names] - efron["coef"]) <= near).all()
     rows = pd.read_csv(TABLES / "cox-1.csv")
-    assert described["rows"] == len(rows)
-    age = described["columns"]["age"]
-    assert age["mean"] == pytest.approx(rows["age"].mean(), rel=1e-12)
-    assert age["sd"] == pytest.approx(rows["age"].std(), rel=1e-12)
-    assert described["columns"]["smoker"]["categories"] == rows["smoker"].value_counts().to_dict()
+    require_described(described, rows, 1e-12)
+    require_described(described_masked, rows, 1e-9)
+    require_described(three, rows[rows["site"] != "west"], 1e-9)
 
 
 TERMS = ("Intercept", "sex[T.M]", "smoker[T.former]", "smoker[T.never]", "age", "bmi", "crp")
+
+
+def require_described(found: dict[str, Any], rows: pd.DataFrame, tolerance: float) -> None:
+    """Compare a description with pandas on the pooled rows."""
+    assert found["rows"] == len(rows)
+    for name in ("age", "bmi", "crp"):
+        column = found["columns"][name]
+        assert (column["n"], column["missing"]) == (rows[name].count(), rows[name].isna().sum())
+        assert column["mean"] == pytest.approx(rows[name].mean(), rel=tolerance)
+        assert column["sd"] == pytest.approx(rows[name].std(), rel=tolerance)
+    assert found["columns"]["smoker"]["categories"] == rows["smoker"].value_counts().to_dict()
 
 
 def _logistic(path: Path) -> tuple[Any, Any]:

@@ -307,13 +307,15 @@ def test_texts_without_a_schema_are_refused_with_the_line_that_makes_one(tmp_pat
         analysed(tmp_path, nodes, num_server_rounds=2)
 
 
-def test_a_node_with_other_categories_is_turned_away_by_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize("secure", [False, True])
+def test_a_node_with_other_categories_is_turned_away_by_name(tmp_path: Path, secure: bool) -> None:
+    """In secure sums by the digest of its schema."""
     nodes = own_tables(tmp_path)
     other = PATIENTS.replace('["F", "M"]', '["F", "M", "X"]')
     (tmp_path / "other.toml").write_text(other)
     nodes[3]["schema"] = str(tmp_path / "other.toml")
-    with pytest.raises(Exception, match=r"west|sex"):
-        analysed(tmp_path, nodes, num_server_rounds=2)
+    with pytest.raises(RunError, match=r"1 sites cannot be in the table: agent west: "):
+        analysed(tmp_path, nodes, num_server_rounds=2, secure_sum=secure)
 
 
 def test_a_node_without_a_column_is_named(tmp_path: Path) -> None:

@@ -152,13 +152,16 @@ def test_the_commands_of_the_page_on_studies_run(
         Path(f"sites/{site}.csv").write_text("\n".join(own) + "\n")
     public = '[columns]\nage = [0, 120]\nsex = ["F", "M"]\ndied = ["0", "1"]\n'
     Path("public.toml").write_text(public)
+    Path("times.toml").write_text(public + "days = [0, 3650]\n")
     ours = [one for one in re.findall(r"^privet (.*)$", commands, re.M) if "/srv/" not in one]
-    assert len(ours) == 16
+    assert len(ours) == 19
+    before: Path | str = ""
     for place, command in enumerate(ours):  # a folder each: names are of process and second
-        folder = f"output-dir={tmp_path / str(place)}"
-        before = next((tmp_path / str(place - 1)).iterdir(), "") if "runs/RUN" in command else ""
         whole = command.replace("runs/RUN", str(before))
-        assert privet(*shlex.split(whole), folder).code == 0, whole
+        whole = whole.replace("RUN PATIENTS.csv", f"{before} survival.csv")
+        folder = [] if whole.startswith("predict") else [f"output-dir={tmp_path / str(place)}"]
+        assert privet(*shlex.split(whole), *folder).code == 0, whole
+        before = next((tmp_path / str(place)).glob("*"), "")
 
 
 @pytest.mark.parametrize("name", ["tutorial", "how-to/private-run", "how-to/budget", "how-to/csv"])

@@ -37,13 +37,13 @@ class RunKeys:
         "",
         "run folder or model.npz of an unpenalised model, such as that of fed-plt, at which the "
         "regression's steps begin; formula may then be empty; absolute, or relative on the command "
-        "line",
+        "line; empty: none",
         path=(),
     )
     nested_run: str = setting(
         "",
         "run folder or table.json of a smaller regression of the same rows, against which the "
-        "likelihood is tested; absolute, or relative on the command line",
+        "likelihood is tested; absolute, or relative on the command line; empty: none",
         path=(),
     )
 

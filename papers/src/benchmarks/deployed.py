@@ -92,8 +92,17 @@ def train(message, context):
 """Flower's FedAvg over the default data's 31 numbers, whose clients send back what they got."""
 
 
-def bench_deployed(show: Show, *, quick: bool = False, nodes: int = NODES) -> None:
-    """Compare processes that answer one message, and rounds; print what nodes cost."""
+def bench_deployed(show: Show, *, quick: bool = False, nodes: int = 0, dim: int = 0) -> None:
+    """Compare processes that answer one message, and rounds; print what nodes cost.
+
+    With ``dim`` the rounds of models of so many numbers, see `deployed_models`.
+    """
+    if dim:
+        from .deployed_models import bench_models
+
+        bench_models(show, dim, nodes or 3, quick=quick)
+        return
+    nodes = nodes or NODES
     from support.paths import ROOT
     from support.processes import AS_INSTALLED, Deployment
 

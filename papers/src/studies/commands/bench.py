@@ -37,6 +37,9 @@ def bench(
     nodes: Annotated[
         int, typer.Option(help="SuperNodes of bench deployed; 4 without it.", min=0)
     ] = 0,
+    dim: Annotated[
+        int, typer.Option(help="Compare models of so many numbers in bench deployed.", min=0)
+    ] = 0,
     peers: Annotated[
         list[str] | None,
         typer.Option(
@@ -67,7 +70,9 @@ def bench(
 
     if nodes and name != "deployed":
         raise ConfigError(f"--nodes: bench {name} starts none")
-    given = {"data_path": data_path, "peers": peers, "nodes": nodes}
+    if dim and name != "deployed":
+        raise ConfigError(f"--dim: bench {name} has models of its own")
+    given = {"data_path": data_path, "peers": peers, "nodes": nodes, "dim": dim}
     known[name](show, quick=quick, **{key: value for key, value in given.items() if value})
 
 

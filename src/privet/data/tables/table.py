@@ -204,8 +204,7 @@ def load_table(source: Source) -> Dataset:
     encoding = _encoding(source, inputs, label, train)
     if agreed is not None:
         encoding = scaling.scaled_as(encoding, agreed, source.missing)
-    means = _meaning(source, encoding, train, facts) if agreed is None else agreed
-    means = replace(means, public=_is_public(source, schema))
+    found = agreed or _meaning(source, encoding, train, facts)
     train, test = (encoding.applied(part) for part in (train, test))
     return Dataset.of(
         "csv",
@@ -220,7 +219,7 @@ def load_table(source: Source) -> Dataset:
         doubts=tuple(sorted(faults, key=lambda one: -one.weight)),
         facts=facts,
         row_digests=digests if source.alone else None,
-        meaning=means,
+        meaning=replace(found, public=_is_public(source, schema)),
     )
 
 

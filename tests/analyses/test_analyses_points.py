@@ -11,8 +11,8 @@ import pytest
 from privet.analyses.analysis import Analysis
 from privet.analyses.cox import CoxAnalysis
 from privet.analyses.description import DescribeAnalysis
-from privet.analyses.evaluation import LinearEvaluation
-from privet.analyses.frame import AnalysisError
+from privet.analyses.evaluation import EvaluatedGlm
+from privet.analyses.frame import AnalysisError, Frame
 from privet.analyses.glm import Glm
 from privet.analyses.kaplan_meier import KaplanMeierAnalysis
 from privet.analyses.pooled_cox import PooledCox
@@ -29,7 +29,7 @@ ANALYSES: dict[str, tuple[str, Analysis[Any]]] = {
     "pooled cox": ("cox-1", PooledCox(formula="age + sex", **TIMES)),
     "kaplan-meier": ("cox-1", KaplanMeierAnalysis(**TIMES, group_column="sex")),
     "horizon": ("cox-1", KaplanMeierAnalysis(**TIMES, horizon=500.0)),
-    "evaluation": ("glm-binomial-1", LinearEvaluation(FORMULA, coefficients=(0.1, 0.01, 0.2))),
+    "evaluation": ("glm-binomial-1", EvaluatedGlm(Glm("binomial", FORMULA))),
 }
 GRIDS = ("places", "rates", "risk_units")
 SECONDS, BYTES = 1.0, 64e6
@@ -84,7 +84,9 @@ def test_arrays_of_other_shapes_are_refused_before_any_work(name: str) -> None:
         if "places" in point:
             rows = {key: np.shape(point[key])[1:] for key in GRIDS if key in point}
             many = {key: np.broadcast_to(0.0, (4_000_000, *rest)) for key, rest in rows.items()}
-            with pytest.raises(AnalysisError, match=r"asks for \d{9,} bytes"):
+            with pytest.raises(
+                AnalysisError, match=r"asks for \d{9,} bytes|transforms is of shape"
+            ):
                 site.sums.statistics({**point, **many})
 
 
@@ -135,3 +137,14 @@ def test_a_grid_that_no_memory_holds_is_refused_at_the_site(settings: Any) -> No
     analysis = KaplanMeierAnalysis(**TIMES, **settings)
     with pytest.raises(AnalysisError, match=r"time-unit|horizon"):
         analysis.sums(frame, {})
+
+
+def test_a_test_in_strata_of_single_rows_costs_their_rows_alone() -> None:
+    """However long the grid is."""
+    analysis = KaplanMeierAnalysis(**TIMES, strata_column="id", horizon=1e5)
+    rng, rows = np.random.default_rng(1), 2000
+    times = {"days": rng.integers(1, 10**5, rows), "died": rng.integers(0, 2, rows)}
+    sums = analysis.sums(Frame.of({**times, "id": np.arange(rows)}), {})
+    began = time.process_time()
+    sums.statistics({"unit": np.array(1.0), "cells": np.array(1e5)})
+    assert time.process_time() - began < SECONDS

@@ -21,6 +21,7 @@ from privet.analyses.description import DescribeAnalysis
 from privet.analyses.description_state import EDGES, PARTS, QUANTILES
 from privet.analyses.frame import AnalysisError, Frame, Levels
 from privet.analyses.glm import Glm
+from privet.analyses.glm_state import SIZES, START
 from privet.analyses.kaplan_meier import KaplanMeierAnalysis
 from privet.analyses.small_cells import MOST_CODES, hidden, merged, steps
 from privet.kernel import Told
@@ -335,3 +336,43 @@ def test_a_curve_does_not_count_few_rows_off_its_grid() -> None:
     assert own.times.off_grid == 1
     assert analysis.guarded(own, 5).times.off_grid >= 5
     assert analysis.guarded(own, 1).times.off_grid == 1
+
+
+# ------------------------------------------------------------------ regressions
+
+
+def sent_of_fit(frame: Frame, analysis: Any) -> dict[str, Any]:
+    """The sums of the first two rounds of a linear fit, in plain units."""
+    site = analysis.guarded(analysis.sums(frame, {}), LEAST)
+    width = site.matrix.shape[1]
+    names = ("unit", "level", "heaviness", "spread", "null_spread", "mean")
+    point = {name: np.array(1.0) for name in names} | {"shift": np.array(0.0)}
+    point |= {"centre": np.zeros(width), "basis": np.eye(width)}
+    return {
+        f"{name} {phase}": values
+        for phase in (SIZES, START)
+        for name, values in site.statistics(point | {"phase": np.array(float(phase))}).items()
+    }
+
+
+@pytest.mark.parametrize("codes", [(0, 1), (0, 1, 2), (0.0, 2.5, 9.0), (1, 2, 3), (0, 1, 2, 3)])
+@pytest.mark.parametrize("rows", [MOST_CODES + 1, 14])
+def test_no_rare_code_is_solved_for_from_the_sums_of_a_regression(
+    codes: tuple[float, ...], rows: int
+) -> None:
+    """Of a column beside an outcome of which nothing else is known."""
+    seen = defaultdict(list)
+    outcome = np.linspace(3.0, 4.0, rows)
+    for counts in tables(len(codes), rows):
+        [numbers] = rows_of([(code,) for code in codes], counts)
+        try:
+            sums = sent_of_fit(Frame.of({"x": numbers, "y": outcome}), Glm("gaussian", "y ~ x"))
+            told = b"".join(
+                np.round(sums[name], 9).tobytes()
+                for name in ("nonzero 0", "sizes 0", "information 1")
+            )
+        except AnalysisError:
+            told = b"refused"
+        seen[told].append(counts)
+    assert len(seen) > 1
+    assert solved(seen, {str(code): itemgetter(at) for at, code in enumerate(codes)}) == []

@@ -5,6 +5,8 @@ and the score that of each of them with the outcome. Whatever the two values are
 1 less their mean, the counts can be solved for. So a site shows a cell of as many records with
 
 - one to ``least`` - 1 rows whose value is not that of all others, of any column: their sum too;
+- as many of a value in a column of few: the numbers of rows, of those that are not 0, the sums of
+  the values, of their squares and of their logarithms say how many rows have each;
 - as many in a cell of two columns of two values, of two factors (their references are the rest), or
   of one of these and the outcome;
 - as many of one category among the rows in which a column is not what it is in most.
@@ -21,6 +23,7 @@ import numpy as np
 from privet.kernel import Told
 
 from .frame import AnalysisError, Codes, FloatArray
+from .small_cells import has_rare_code
 
 _ROWS = 1 << 13
 
@@ -35,7 +38,7 @@ def require_large_cells(columns: Iterable[tuple[str, FloatArray]], least: int) -
     """
     for name, values in columns:
         others = len(values) - _usual(values)[1]
-        if 0 < others < least:
+        if 0 < others < least or has_rare_code(values, least):
             raise _rare(name, least)
 
 

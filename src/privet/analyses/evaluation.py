@@ -104,6 +104,7 @@ class EvaluatedSums:
 
     def statistics(self, point: Arrays) -> dict[str, FloatArray]:
         """Return the sums that the point's phase asks for; see `EvaluatedGlm`."""
+        require_point({name: point[name] for name in ("phase", "unit")}, {})
         phase = int(point["phase"])
         if phase < _MOMENTS:
             return self.fitted.statistics(point)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from .analysis import Arrays
 from .disclosure import large_counts
+from .follow_up import Mask
 from .frame import AnalysisError, Codes, FloatArray
 from .grid import DOUBLINGS, GridTimes
 from .kaplan_meier_table import numbers_at_risk
@@ -91,7 +91,7 @@ class CurveSums:
         events, censored, entries = self._counts(cells)
         excess, variance = np.zeros(self.num_groups), np.zeros((self.num_groups,) * 2)
         for stratum in np.unique(self.strata):
-            one = log_rank_sums(*self._at_risk(cells, self.strata == stratum))
+            one = log_rank_sums(*self._at_risk(self.strata == stratum))
             excess += one.excess
             variance += one.variance
         sums = {
@@ -114,16 +114,30 @@ class CurveSums:
             "left_out": np.array(list(self.left_out.values()), np.float64),
         }
 
-    def _counts(self, cells: int, rows: Any = slice(None)) -> tuple[FloatArray, ...]:
-        """Return events, censored rows and entries of some rows, each (groups, cells + 1)."""
-        times, groups = self.times, self.groups[rows]
-        cell, event, entry = times.cell[rows], times.event[rows], times.entry[rows]
-        kinds = ((event, cell), (~event, cell), (entry >= 0, entry))
+    def _counts(self, cells: int) -> tuple[FloatArray, ...]:
+        """Return events, censored rows and entries, each (groups, cells + 1)."""
+        return self._counted(self.times, self.groups, cells)
+
+    def _counted(self, times: GridTimes, groups: Codes, cells: int) -> tuple[FloatArray, ...]:
+        kinds = (
+            (times.event, times.cell),
+            (~times.event, times.cell),
+            (times.entry >= 0, times.entry),
+        )
         counts = [np.zeros((self.num_groups, cells + 1)) for _ in kinds]
         for count, (chosen, places) in zip(counts, kinds, strict=True):
             np.add.at(count, (groups[chosen], places[chosen]), 1.0)
         return tuple(counts)
 
-    def _at_risk(self, cells: int, rows: Any) -> tuple[FloatArray, FloatArray]:
-        events, censored, entries = self._counts(cells, rows)
+    def _at_risk(self, rows: Mask) -> tuple[FloatArray, FloatArray]:
+        """Return events and numbers at risk of some rows, at the times that these have alone.
+
+        So a stratum of few rows costs as little, however long the grid is.
+        """
+        own = self.times.taken(rows)
+        entered = own.entry >= 0
+        places = np.union1d(own.cell, own.entry[entered])
+        entry = np.where(entered, np.searchsorted(places, own.entry), -1)
+        times = replace(own, cell=np.searchsorted(places, own.cell), entry=entry)
+        events, censored, entries = self._counted(times, self.groups[rows], len(places))
         return events, numbers_at_risk(events, censored, entries)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from privet.analyses.analysis import Analysis
 from privet.analyses.kaplan_meier import KaplanMeierAnalysis
+from privet.core import ConfigError
 from privet.core.key import setting
 
 from .noised import NoisedAgent
@@ -33,6 +34,12 @@ class Agent(SurvivalTimes, NoisedAgent):
     )
 
     def _analysis(self) -> Analysis[Any]:
+        if self.asks_noise and (self.start_column or self.end_column or self.until):
+            # One record's dates must not decide whether the others are summed.
+            raise ConfigError(
+                "start-column, end-column, until: noised curves take times from a column of "
+                "numbers: write the durations into one, and set time-column"
+            )
         return KaplanMeierAnalysis(
             *self.times,
             self.entry_column,

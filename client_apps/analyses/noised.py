@@ -71,8 +71,8 @@ class NoisedAgent(AnalysisAgent):
 
     def of_table(self, table: Any, context: Context) -> Problem:
         if self.asks_noise:
-            prepared = self.prepared(table)
-            return NoisedTable(self.analysis, prepared, agreed_encoding(context))
+            analysis = self.analysis  # what settings alone refuse, before the table is used
+            return NoisedTable(analysis, self.prepared(table), agreed_encoding(context))
         return super().of_table(table, context)
 
     def local_update(

@@ -148,3 +148,25 @@ def test_a_test_in_strata_of_single_rows_costs_their_rows_alone() -> None:
     began = time.process_time()
     sums.statistics({"unit": np.array(1.0), "cells": np.array(1e5)})
     assert time.process_time() - began < SECONDS
+
+
+def test_groups_and_times_are_bounded_together_at_the_site() -> None:
+    frame = frames_by(table_of("cox-1.csv"))[0]
+    more = tuple(f"level {place}" for place in range(47))
+    levels = {"smoker": ("current", "former", "never", *more)}
+    few = KaplanMeierAnalysis(**TIMES, group_column="smoker", horizon=2e4)
+    many = KaplanMeierAnalysis(**TIMES, group_column="smoker", horizon=1e6)
+    with pytest.raises(AnalysisError, match="a grid of 1000000 times for 50 groups is over"):
+        many.sums(frame, levels)
+    assert few.last * 50 <= 2**20
+
+
+@pytest.mark.parametrize("by", ["", "sex"])
+def test_a_description_is_bounded_at_the_site(by: str) -> None:
+    """The agreed columns and categories are the coordinator's words."""
+    frame = frames_by(table_of("cox-1.csv"))[0]
+    groups = tuple(f"group {place}" for place in range(5_000)) if by else ("F", "M")
+    more = {} if by else {f"c{place}": () for place in range(5_000)}
+    levels = {"age": (), "bmi": (), "sex": groups, **more}
+    with pytest.raises(AnalysisError, match="numbers of a site in a round, at most"):
+        DescribeAnalysis(by=by).sums(frame, levels)

@@ -376,3 +376,51 @@ def test_no_rare_code_is_solved_for_from_the_sums_of_a_regression(
         seen[told].append(counts)
     assert len(seen) > 1
     assert solved(seen, {str(code): itemgetter(at) for at, code in enumerate(codes)}) == []
+
+
+# ------------------------------------------------------------------ strata, and a Cox model
+
+ROWS = {
+    "x": [float(one % 5) + one / 100 for one in range(60)],
+    "days": [float(one + 1) for one in range(60)],
+    "died": [float(one % 2) for one in range(60)],
+}
+
+
+@pytest.mark.parametrize("kind", ["cox", "kaplan-meier"])
+def test_a_stratum_of_few_rows_is_a_cell(kind: str) -> None:
+    """Strata of one row each add 0, so that the sums would be of the others alone."""
+    frame = Frame.of({**ROWS, "ward": ["a"] * 30 + ["b"] * 28 + ["c"] * 2})
+    times = {"time_column": "days", "event_column": "died", "strata_column": "ward"}
+    analysis: Any = CoxAnalysis(**times, formula="x")
+    if kind == "kaplan-meier":
+        analysis = KaplanMeierAnalysis(**times, horizon=60.0)
+    sums = analysis.sums(frame, {})
+    assert analysis.guarded(sums, 2)
+    with pytest.raises(AnalysisError, match="a cell of strata-column has fewer rows") as caught:
+        analysis.guarded(sums, 5)
+    assert caught.value.told is Told.SMALL_CELL
+
+
+@pytest.mark.parametrize("rare", ["a", "b"])
+def test_a_category_of_few_rows_is_in_no_cox_model(rare: str) -> None:
+    """The reference among them, which has no column of its own."""
+    other = {"a": "b", "b": "a"}[rare]
+    frame = Frame.of({**ROWS, "arm": [rare] * 2 + [other] * 40 + ["c"] * 18})
+    analysis = CoxAnalysis("days", "died", formula="arm + x")
+    sums = analysis.sums(frame, {"arm": ("a", "b", "c")})
+    with pytest.raises(AnalysisError, match="min-cell = 5: a cell of"):
+        analysis.guarded(sums, 5)
+
+
+def test_deaths_in_a_category_are_a_cell_where_times_are_few() -> None:
+    """All are at risk at the first time: the score is the deaths less their known expectation."""
+    arm = ["a"] * 30 + ["b"] * 30
+    died = [float(place % 2) for place in range(30)] + [1.0] * 2 + [0.0] * 28
+    columns = {**ROWS, "arm": arm, "died": died, "year": [1.0 + place // 30 for place in range(60)]}
+    levels = {"arm": ("a", "b")}
+    at_year = CoxAnalysis("year", "died", formula="arm + x")
+    with pytest.raises(AnalysisError, match="a cell of arm and the event has fewer"):
+        at_year.guarded(at_year.sums(Frame.of(columns), levels), 5)
+    by_day = CoxAnalysis("days", "died", formula="arm + x")
+    assert by_day.guarded(by_day.sums(Frame.of(columns), levels), 5)

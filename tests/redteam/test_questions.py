@@ -228,6 +228,15 @@ ANALYSED = {
     "describe": {"by": "age"},
     "durations": {"start-column": "age", "end-column": "y", "event-column": "y", "formula": "ill"},
     "noised": {"by": "age", "noised": True, "target-epsilon": 1.0},
+    "curves": {
+        "noised": True,
+        "target-epsilon": 1.0,
+        "horizon": 100.0,
+        "time-unit": 10.0,
+        "start-column": "age",
+        "end-column": "y",
+        "event-column": "y",
+    },
     "noised, all columns": {"noised": True, "target-epsilon": 1.0},
 }
 """Questions of analyses, by their settings."""
@@ -244,7 +253,8 @@ ANALYSED = {
 def test_no_answer_of_a_node_with_a_budget_to_an_analysis_depends_on_the_records(
     what: str, schema: bool, masked: bool, one: Records, other: Records
 ) -> None:
-    name = {"durations": "cox"}.get(what, what.partition(",")[0].replace("noised", "describe"))
+    kinds = {"durations": "cox", "curves": "kaplan-meier"}
+    name = kinds.get(what, what.partition(",")[0].replace("noised", "describe"))
     asked = {
         "contract": CONTRACT_VERSION,
         "protocol": name,

@@ -23,12 +23,18 @@ from .cox_state import FINAL, PENALTY, SIZES, TREND, CoxProgress, fresh
 from .cox_step import from_sizes, from_slope, from_sums, lacks_rows
 from .cox_table import cox_table
 from .design import Design, column_of, complete_cases
-from .disclosure import large_counts, require_few_terms, require_large_cells
+from .disclosure import (
+    large_counts,
+    require_few_terms,
+    require_large_cells,
+    require_large_pairs,
+)
 from .follow_up import FollowUp, FollowUpColumns, own_strata
 from .formula import Formula, quoted, read_formula
 from .frame import AnalysisError, Codes, FloatArray, Frame, Levels
 from .site_tests import against_pooled
 from .sizes import UNITS
+from .small_cells import MOST_CODES
 
 
 @dataclass(frozen=True)
@@ -140,8 +146,11 @@ class CoxAnalysis(Analysis[CoxProgress]):
         """Return what a site sums of its complete cases (raises ``AnalysisError``)."""
         if not self.formula:
             return self.over(frame.names).sums(frame, levels)
-        matrix, weights, times, codes, left_out = self.rows(frame, levels)
-        return CoxSums.of(matrix, weights, times, codes, self.ties == "efron", left_out)
+        used, weights, codes, left_out = self._used(frame, levels)
+        design, times = self.design(levels), self.times.read(used, levels)
+        matrix, efron = design.matrix(used)[:, 1:], self.ties == "efron"
+        cells = tuple(design.cells(used))
+        return CoxSums.of(matrix, weights, times, codes, efron, left_out, cells)
 
     def rows(
         self, frame: Frame, levels: Levels
@@ -153,7 +162,14 @@ class CoxAnalysis(Analysis[CoxProgress]):
         AnalysisError
             For a column that is not there or cannot be used.
         """
-        design = self.design(levels)
+        used, weights, codes, left_out = self._used(frame, levels)
+        times = self.times.read(used, levels)
+        return self.design(levels).matrix(used)[:, 1:], weights, times, codes, left_out
+
+    def _used(
+        self, frame: Frame, levels: Levels
+    ) -> tuple[Frame, FloatArray, Codes, dict[str, int]]:
+        """Return complete cases of weights above 0, their weights and strata; rows left out."""
         complete, left_out = complete_cases(frame, self.columns)
         used = frame.taken(complete)
         weights = np.ones(used.rows)
@@ -165,18 +181,21 @@ class CoxAnalysis(Analysis[CoxProgress]):
             left_out[""] += int((weights == 0.0).sum())
             used = used.taken(weights > 0.0)
             weights = weights[weights > 0.0]
-        times = self.times.read(used, levels)
         codes = own_strata(used, self.strata_column, "strata-column")
-        return design.matrix(used)[:, 1:], weights, times, codes, left_out
+        return used, weights, codes, left_out
 
     def guarded(self, sums: CoxSums, least: int) -> CoxSums:
         """Refuse terms, or events, that show few records (raises ``AnalysisError``)."""
-        count = sums.num_examples
-        events = np.arange(count, dtype=np.float64) < sums.num_deaths
-        require_few_terms(sums.columns.shape[1], count)
+        require_few_terms(sums.columns.shape[1], sums.num_examples)
+        events, entry = sums.times.event.astype(np.float64), sums.times.entry
         named = [(f"term {place + 1}", column) for place, column in enumerate(sums.coded.T)]
-        named += [("the event", events.astype(np.float64)), ("the weights", sums.weights)]
-        require_large_cells(named, least)
+        named += [("the weights", sums.weights), ("the event", events)]
+        came = np.where(np.isfinite(entry), entry, -1.0)
+        require_large_cells([*named, ("the time", sums.time), ("the entry", came)], least)
+        # At many times of death the score does not tell the deaths in a category.
+        few = len(np.unique(sums.time[sums.times.event])) <= MOST_CODES
+        require_large_pairs(named if few else named[:-1], sums.cells, least)
+        require_large_pairs([], [("strata-column", sums.codes)], least)
         return replace(sums, left_out=large_counts(sums.left_out, least))
 
     def begin(self, levels: Levels) -> CoxProgress:

@@ -17,6 +17,8 @@ from .points import require_point
 from .risk_sets import AtCoefficients, RiskSets
 from .sizes import size_sums
 
+Cells = tuple[tuple[str, NDArray[np.int32]], ...]
+
 
 @dataclass(frozen=True, eq=False)
 class CoxSums:
@@ -33,6 +35,11 @@ class CoxSums:
     coded : float64 array (n, p)
         The columns as they are.
     left_out : mapping of str to int
+    times : FollowUp
+    codes : int32 array (n,)
+        The stratum of each row.
+    cells : tuple of (str, int32 array (n,))
+        The categories of each row, by products of factors: see `Design.cells`.
     """
 
     columns: FloatArray
@@ -43,6 +50,9 @@ class CoxSums:
     num_strata: int
     coded: FloatArray
     left_out: Mapping[str, int]
+    times: FollowUp
+    codes: NDArray[np.int32]
+    cells: Cells = ()
 
     @classmethod
     def of(
@@ -53,6 +63,7 @@ class CoxSums:
         codes: NDArray[np.int32],
         efron: bool,
         left_out: Mapping[str, int],
+        cells: Cells = (),
     ) -> CoxSums:
         """Return the sums of rows (n, p) with strata by codes (n,)."""
         coded, columns = columns, columns.copy()
@@ -74,6 +85,9 @@ class CoxSums:
             len(found),
             coded,
             left_out,
+            times,
+            codes,
+            cells,
         )
 
     @property

@@ -31,7 +31,7 @@ from .analysis import Analysis, Arrays, Shapes
 from .description_groups import nested, parted, with_groups
 from .description_state import EDGES, PARTS, QUANTILES, SMALLEST, DescribeState
 from .description_table import described_table, factor_of
-from .frame import FloatArray, Frame, Levels
+from .frame import AnalysisError, FloatArray, Frame, Levels
 from .glm_state import packed
 from .noised_description import NoisedLayout, Ranges
 from .points import require_point
@@ -40,6 +40,8 @@ from .shown_columns import ShownColumns
 log = logging.getLogger("flwr.privet")
 
 ROUNDS = 4
+MOST_NUMBERS = 2**20
+"""That a site sends in a round."""
 _START = float(2**20)
 _KINDS = ("values", "missing", "other")
 
@@ -73,6 +75,7 @@ class DescribeAnalysis(Analysis[DescribeState]):
         return (*texts, self.by) if self.by and self.by not in texts else texts
 
     def sums(self, frame: Frame, levels: Levels) -> DescribedSite:
+        _require_few(with_groups(levels, self.by))
         return DescribedSite(frame, levels, self.by)
 
     def noised(self, levels: Levels, ranges: Ranges) -> NoisedLayout:
@@ -91,6 +94,7 @@ class DescribeAnalysis(Analysis[DescribeState]):
 
     def begin(self, levels: Levels) -> DescribeState:
         levels = with_groups(levels, self.by)
+        _require_few(levels)
         numbers = sum(not known for known in levels.values())
         cells = sum(map(len, levels.values()))
         shape = (numbers, len(QUANTILES))
@@ -262,6 +266,17 @@ _OF_SITES: tuple[Mapping[str, str], ...] = (
     {"site_squares": "squares"},
 )
 """What is kept of each site, by round."""
+
+
+def _require_few(levels: Levels) -> None:
+    """Refuse columns, those of groups among them, that make too large a reply."""
+    of_numbers = len(QUANTILES) * PARTS
+    numbers = sum(len(known) or of_numbers for known in levels.values())
+    if numbers > MOST_NUMBERS:
+        raise AnalysisError(
+            f"only, by: {len(levels)} columns, those within groups among them, take {numbers} "
+            f"numbers of a site in a round, at most {MOST_NUMBERS}: name fewer"
+        )
 
 
 class DescribedSite:

@@ -14,7 +14,7 @@ from .design import codes_of, complete_cases
 from .follow_up import FollowUpColumns, counts_by_column, own_strata
 from .frame import AnalysisError, FloatArray, Frame, Levels
 from .grid import DOUBLINGS, GridTimes
-from .kaplan_meier_site import MOST_CELLS, CurveSums
+from .kaplan_meier_site import MOST_CELLS, CurveSums, require_cells
 from .kaplan_meier_table import SurvivalCurves, curves_table
 from .log_rank import LogRankSums
 from .noised_curves import NoisedCurves
@@ -135,6 +135,7 @@ class KaplanMeierAnalysis(Analysis[CurvesState]):
             groups = codes_of(whole, self.group_column, levels)
         strata = own_strata(whole, self.strata_column, "strata-column")
         count = max(len(levels.get(self.group_column, ())), 1)
+        require_cells(self.last, count)
         on_grid = GridTimes.of(times, self.time_unit, self.last)
         followed = on_grid.entry < on_grid.cell
         if late := int((~followed).sum()):  # who enter after the horizon
@@ -233,11 +234,7 @@ class KaplanMeierAnalysis(Analysis[CurvesState]):
             raise AnalysisError("nobody is at risk: no site has a complete row")
         later = np.rint(totals["later"] * state.unit)
         cells = self.last or 1 << int((later > 0).sum())
-        if cells * len(state.excess) > MOST_CELLS:
-            raise AnalysisError(
-                f"time-unit: a grid of {cells} times for {len(state.excess)} groups is over "
-                f"{MOST_CELLS} counts: set a larger time-unit, or a horizon"
-            )
+        require_cells(cells, len(state.excess))
         left_out = np.rint(totals["left_out"] * state.unit)
         unit = 2.0 ** round(np.log2(rows))
         return replace(state, rows=rows, unit=unit, cells=cells, left_out=left_out)

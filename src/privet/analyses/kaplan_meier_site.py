@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .analysis import Arrays
-from .disclosure import large_counts
+from .disclosure import large_counts, require_large_pairs
 from .follow_up import Mask
 from .frame import AnalysisError, Codes, FloatArray
 from .grid import DOUBLINGS, GridTimes
@@ -18,6 +18,15 @@ from .points import require_grid, require_point
 
 MOST_CELLS = 2**20
 """Counts of a grid by group and time, at most."""
+
+
+def require_cells(times: int, groups: int) -> None:
+    """Refuse a grid of too many times and groups (raises ``AnalysisError``)."""
+    if times * groups > MOST_CELLS:
+        raise AnalysisError(
+            f"time-unit: a grid of {times} times for {groups} groups is over {MOST_CELLS} counts: "
+            "set a larger time-unit, or a horizon"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +69,7 @@ class CurveSums:
         Raises
         ------
         AnalysisError
-            Without a public horizon, or if the whole grid has too few rows of a kind.
+            Without a public horizon, or if a stratum or the whole grid has too few rows of a kind.
         """
         if least <= 1:
             return self
@@ -69,6 +78,7 @@ class CurveSums:
                 "horizon: a node with min-cell needs a public horizon, since the largest time of "
                 "its rows is a record's"
             )
+        require_large_pairs([], [("strata-column", self.strata)], least)
         merged = replace(self, times=self.times.merged(self.groups, self.last, least))
         if any(((counts > 0) & (counts < least)).any() for counts in merged._counts(self.last)):
             raise AnalysisError(

@@ -283,29 +283,19 @@ def test_more_numbers_than_codes_are_shown() -> None:
     assert PARTS == 64
 
 
-def test_few_rows_left_out_are_in_no_sum() -> None:
-    """By a horizon, and a column as time of entry, they would count the values above any number."""
-    rng = np.random.default_rng(3)
-    age = [*rng.integers(20, 90, 60).tolist(), 97]
-    columns = {
-        "age": [float(one) for one in age],
-        "days": [float(one + 100) for one in age],
-        "died": [float(place % 2) for place in range(61)],
-        "bmi": [*([25.0, 27.0, 29.0] * 20), float("nan")],
-    }
-    frame = Frame.of(columns)
-    curves = KaplanMeierAnalysis(
-        time_column="days", event_column="died", entry_column="age", horizon=95.0
-    )
-    glm, cox = Glm(formula="died ~ bmi"), CoxAnalysis("days", "died", formula="bmi")
-    for analysis in (curves, glm, cox):
+def test_few_rows_that_enter_after_a_horizon_are_a_cell() -> None:
+    """A column as time of entry: by bisection of horizons they would give the largest value."""
+    age = [float(one) for one in [*np.random.default_rng(3).integers(20, 90, 60), 97]]
+    died = [float(place % 2) for place in range(61)]
+    frame = Frame.of({"age": age, "days": [one + 100.0 for one in age], "died": died})
+    for horizon, few in ((95.0, True), (98.0, False)):
+        analysis = KaplanMeierAnalysis("days", "died", "age", horizon=horizon)
         own = analysis.sums(frame, {})
-        assert own.left_out[""] == 1
-        guarded = analysis.guarded(own, 5)
-        assert set(guarded.left_out.values()) == {0}
-        assert analysis.guarded(own, 1).left_out == own.left_out
-        first = guarded.statistics(analysis.point(analysis.begin({})))
-        assert not np.any(first["left_out"])
+        assert own.late == few
+        if few:
+            with pytest.raises(AnalysisError, match="min-cell = 5: fewer rows enter after"):
+                analysis.guarded(own, 5)
+    assert analysis.guarded(own, 1)
 
 
 @pytest.mark.parametrize("values", [[0.0] * 39 + [23.0], [7.0] * 38 + [1.0, 2.0]])

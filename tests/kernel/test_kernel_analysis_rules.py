@@ -100,6 +100,13 @@ def test_a_node_that_answers_none_says_so(masked: bool) -> None:
     assert caught.value.args[0] is Told.ANALYSES
 
 
+def test_a_table_of_ones_own_is_noised_under_a_budget_alone() -> None:
+    NO_RULES.screen(masked=False, noised=True)
+    with pytest.raises(BudgetRefused) as caught:
+        rules(data_path="/t.csv").screen(masked=False, noised=True)
+    assert caught.value.args[0] is Told.NO_BUDGET
+
+
 def test_sums_only_lets_secure_sums_pass() -> None:
     own = rules(sums_only=True)
     own.screen(masked=True)

@@ -283,7 +283,9 @@ def screen_analysis(half: Half, rules: NodeRules) -> None:
     BudgetRefused
     """
     if not rules.limited:
-        rules.analyses.screen(masked=half.secure_sum, baseline=half.pools_baseline)
+        rules.analyses.screen(
+            masked=half.secure_sum, baseline=half.pools_baseline, noised=half.asks_noise
+        )
     elif not half.asks_noise:
         raise BudgetRefused(Told.NOISED_ALONE)
 

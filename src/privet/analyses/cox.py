@@ -24,7 +24,6 @@ from .cox_step import from_sizes, from_slope, from_sums, lacks_rows
 from .cox_table import cox_table
 from .design import Design, column_of, complete_cases
 from .disclosure import (
-    large_counts,
     require_few_terms,
     require_large_cells,
     require_large_pairs,
@@ -195,8 +194,9 @@ class CoxAnalysis(Analysis[CoxProgress]):
         # At many times of death the score does not tell the deaths in a category.
         few = len(np.unique(sums.time[sums.times.event])) <= MOST_CODES
         require_large_pairs(named if few else named[:-1], sums.cells, least)
-        require_large_pairs([], [("strata-column", sums.codes)], least)
-        return replace(sums, left_out=large_counts(sums.left_out, least))
+        if sums.codes.any():
+            require_large_pairs([], [("strata-column", sums.codes)], least)
+        return sums
 
     def begin(self, levels: Levels) -> CoxProgress:
         """Return the state before the first round (raises ``AnalysisError``)."""

@@ -16,7 +16,7 @@ A model with more than a third as many terms as rows shows rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -78,15 +78,6 @@ def require_large_pairs(
     if len(rare):
         places = np.searchsorted(starts, rare[0], side="right") - 1
         raise _rare(" and ".join(dict.fromkeys(coded[place][0] for place in places)), least)
-
-
-def large_counts(left_out: Mapping[str, int], least: int) -> dict[str, int]:
-    """Return the rows left out by column, or 0 of each where one has 1 to ``least`` - 1.
-
-    They add up, so that one hidden count alone would be known.
-    """
-    hidden = any(0 < count < least for count in left_out.values())
-    return {name: 0 if hidden else count for name, count in left_out.items()}
 
 
 def require_few_terms(terms: int, rows: int) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 
 from .analysis import Analysis, Arrays, Shapes
 from .design import Design, codes_of, column_of, complete_cases, numbers_of
-from .disclosure import large_counts, require_few_terms, require_large_cells, require_large_pairs
+from .disclosure import require_few_terms, require_large_cells, require_large_pairs
 from .family import FAMILIES
 from .formula import Formula, Piece, quoted, read_formula
 from .frame import AnalysisError, FloatArray, Frame, Levels
@@ -113,7 +113,7 @@ class Glm(Analysis[GlmProgress]):
         require_few_terms(len(names), sums.num_examples)
         require_large_cells(columns, least)
         require_large_pairs(columns, sums.cells, least)
-        return replace(sums, least=least, left_out=large_counts(sums.left_out, least))
+        return replace(sums, least=least)
 
     def begun_at(self, model: BegunModel) -> Self:
         """Return the same regression whose steps begin at another method's model."""

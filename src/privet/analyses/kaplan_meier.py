@@ -149,6 +149,7 @@ class KaplanMeierAnalysis(Analysis[CurvesState]):
             self.last,
             bool(self.entry_column),
             left_out,
+            late,
         )
 
     def guarded(self, sums: CurveSums, least: int) -> CurveSums:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from privet.kernel import Told
+
 from .analysis import Arrays
-from .disclosure import large_counts, require_large_pairs
+from .disclosure import require_large_pairs
 from .follow_up import Mask
 from .frame import AnalysisError, Codes, FloatArray
 from .grid import DOUBLINGS, GridTimes
@@ -43,6 +45,8 @@ class CurveSums:
     truncated : bool
         Whether there are times of entry.
     left_out : mapping of str to int
+    late : int
+        Those of them that enter after the horizon.
     """
 
     times: GridTimes
@@ -52,6 +56,7 @@ class CurveSums:
     last: int
     truncated: bool
     left_out: Mapping[str, int]
+    late: int = 0
 
     @property
     def num_examples(self) -> int:
@@ -78,7 +83,12 @@ class CurveSums:
                 "horizon: a node with min-cell needs a public horizon, since the largest time of "
                 "its rows is a record's"
             )
-        require_large_pairs([], [("strata-column", self.strata)], least)
+        if 0 < self.late < least:
+            raise AnalysisError(
+                f"min-cell = {least}: fewer rows enter after the horizon", Told.SMALL_CELL
+            )
+        if self.strata.any():
+            require_large_pairs([], [("strata-column", self.strata)], least)
         merged = replace(self, times=self.times.merged(self.groups, self.last, least))
         if any(((counts > 0) & (counts < least)).any() for counts in merged._counts(self.last)):
             raise AnalysisError(
@@ -88,7 +98,7 @@ class CurveSums:
         times = merged.times
         if 0 < times.off_grid < least:  # that there are some is what the table says
             times = replace(times, off_grid=least)
-        return replace(merged, times=times, left_out=large_counts(self.left_out, least))
+        return replace(merged, times=times)
 
     def statistics(self, point: Arrays) -> dict[str, FloatArray]:
         require_point(point, {})

@@ -109,13 +109,17 @@ class AnalysisRules:
             path=path,
         )
 
-    def screen(self, *, masked: bool, baseline: bool = False) -> None:
+    def screen(self, *, masked: bool, baseline: bool = False, noised: bool = False) -> None:
         """Refuse an analysis before anything is read (raises ``BudgetRefused``).
 
-        ``baseline`` says that it sums over those at risk at each time of an event.
+        ``baseline`` says that it sums over those at risk at each time of an event. A node with a
+        table of its own answers ``noised`` sums under a budget alone: without one any noise would
+        do, next to nothing as well.
         """
         if not self.allowed:
             raise BudgetRefused(Told.ANALYSES)
+        if noised and self.answers:
+            raise BudgetRefused(Told.NO_BUDGET)
         if self.sums_only and not masked:
             raise BudgetRefused(Told.SUMS_ONLY)
         if baseline and not self.pooled_baseline:

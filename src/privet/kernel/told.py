@@ -77,6 +77,7 @@ class Told(StrEnum):
     NOISED_ALONE = (
         "this node has a budget: of analyses it answers noised descriptions and curves alone"
     )
+    NO_BUDGET = "noised analyses are answered under a budget: its operator sets max-epsilon"
     SUMS_ONLY = "sums-only: this node answers analyses in secure sums alone: set secure-sum = true"
     POOLED_BASELINE = (
         "pooled-baseline: this node's sums over those at risk at each time stay where they are: "

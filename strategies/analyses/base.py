@@ -21,7 +21,7 @@ from privet.analyses.analysis import Analysis, Progress
 from privet.analyses.frame import AnalysisError, Levels
 from privet.client_apps.analyses.half import AnalysisAgent
 from privet.core import ConfigError, RunError
-from privet.core.errors import INSTEAD_OF_OTHER_APPS, listed
+from privet.core.errors import INSTEAD_OF_OTHER_APPS, HopelessError, listed
 from privet.core.key import Config
 from privet.data.agreement import Agreement
 from privet.data.analysed import AnalysedTable, levels_of
@@ -166,7 +166,7 @@ class AnalysisServer(ServerHalf[State]):
         try:
             progress = _loaded(kind, own)
         except (KeyError, TypeError):
-            raise RunError(f"resume: the checkpoint's state is none of {self.name}") from None
+            raise HopelessError(f"resume: the checkpoint's state is none of {self.name}") from None
         rest: dict[str, Any] = {n: a if a.ndim else a.item() for n, a in others.items()}
         return State(progress=progress, **rest)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privet.analyses.follow_up import FollowUpColumns
 from privet.analyses.frame import AnalysisError, Frame
 from privet.analyses.kaplan_meier import KaplanMeierAnalysis
 from privet.analyses.kaplan_meier_result import KaplanMeierResult
-from privet.analyses.noised_curves import MOST_TIMES, falling
+from privet.analyses.noised_curves import MOST_TIMES, NoisedCurves, falling
 from privet.kernel.programs.statistics import bounded_sum
 from support.analysis_sites import federate
 
@@ -175,3 +177,18 @@ def test_what_has_no_public_grid_is_refused(keys: Any, levels: Any, words: str) 
     with pytest.raises(AnalysisError, match=words) as caught:
         KaplanMeierAnalysis(**TIMES, **keys).noised(levels, {})
     assert "\n" not in str(caught.value)
+
+
+def test_wide_sums_are_made_in_small_blocks_and_bounded() -> None:
+    frame = Frame.of({"days": [float(one % 300) for one in range(20_000)], "died": [1.0] * 20_000})
+    times = FollowUpColumns("days", "died")
+    curves = NoisedCurves(times, {}, "", 1.0, 2_000, 0.0)
+    tracemalloc.start()
+    total = sum(block.sum(axis=0) for block in curves.contributions(frame))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100e6
+    assert np.sum(total) == 20_000
+    levels = {"arm": tuple(map(str, range(50)))}
+    with pytest.raises(AnalysisError, match="noised curves have 8192 counts at most"):
+        NoisedCurves(times, levels, "arm", 1.0, 2_000, 0.0)

@@ -183,6 +183,7 @@ def test_a_site_that_stays_away_is_named(tmp_path: Path, kind: str) -> None:
     times = "days = [0, 3000]\n" if name == "cox-1" else ""
     horizon = {"horizon": 2500.0} if kind == "kaplan-meier" else {}  # a node hides its last time
     cell = {"min_cell": 1} if kind in EVALUATED else {}  # and no histogram is of large cells
+    cell = {"min_cell": 1, "pooled_baseline": True} if kind == "pooled" else cell
     nodes = own_tables(tmp_path, schema=PATIENTS + times, name=name, **cell)
     table = analysed(tmp_path, nodes, kind, away=(1, 10**6), num_server_rounds=16, **horizon)
     assert (table["complete"], table["sites_away"]) == (False, ["south"])

@@ -33,6 +33,16 @@ KINDS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "hold-out": True,
         },
     ),
+    "pooled": (
+        "cox-1",
+        {
+            "algorithm": "cox",
+            "baseline": "pooled",
+            "formula": "age + sex",
+            "time-column": "days",
+            "event-column": "died",
+        },
+    ),
     "cox": ("cox-1", {"time-column": "days", "event-column": "died"}),
     "kaplan-meier": (
         "cox-1",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +35,10 @@ class AnalysisError(ValueError):
     def __init__(self, text: str, told: str = "") -> None:
         super().__init__(text)
         self.told = told
+
+
+_BLOCK = 1 << 21
+"""Numbers of the matrices that blocks of rows are made into."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +154,12 @@ class Frame:
         codes = np.full(len(values), -1, np.int32)
         codes[there] = places
         return Factor(codes, tuple(f"{value:.15g}" for value in found))
+
+    def blocks(self, width: int) -> Iterator[Frame]:
+        """Yield the rows in order, so many at a time that their ``width`` columns are small."""
+        several = max(_BLOCK // max(width, 1), 1)
+        for start in range(0, self.rows, several):
+            yield self.taken(np.arange(start, min(start + several, self.rows)))
 
     def taken(self, rows: NDArray[Any]) -> Frame:
         """Return the frame of some rows: their places, or a mask (n,)."""

@@ -34,10 +34,11 @@ from .grid import GridTimes
 from .kaplan_meier_table import numbers_at_risk
 from .survival_curve import NORMAL_QUANTILE, first_below
 
+MOST_COUNTS = 2**13
+"""Of a noised sum: each record's part is as long."""
 MOST_TIMES = 2**11
 """Of a noised grid: with more, noise is all there is at the end."""
 
-_BLOCK = 1 << 14
 _FLOOR = 2.0
 
 
@@ -71,6 +72,11 @@ class NoisedCurves:
                 f"horizon, time-unit: noised curves are on a public grid of 1 to {MOST_TIMES} "
                 f"times, horizon / time-unit; these give {self.last}"
             )
+        if self.width > MOST_COUNTS:
+            raise AnalysisError(
+                f"horizon, time-unit, group-column: noised curves have {MOST_COUNTS} counts at "
+                f"most, over times, groups and kinds; these give {self.width}"
+            )
         if known := self.levels.get(self.times.event, ()):
             self.times.place_of_event(known)
 
@@ -95,9 +101,8 @@ class NoisedCurves:
 
     def contributions(self, frame: Frame) -> Iterator[FloatArray]:
         """Yield what each record adds, in blocks (m, k); each row is of that record alone."""
-        for start in range(0, frame.rows, _BLOCK):
-            rows = np.arange(start, min(start + _BLOCK, frame.rows))
-            yield self._block(frame.taken(rows))
+        for part in frame.blocks(self.width):
+            yield self._block(part)
 
     def _block(self, frame: Frame) -> FloatArray:
         added = np.zeros((frame.rows, self.width))

@@ -24,7 +24,6 @@ import numpy as np
 from .frame import AnalysisError, FloatArray, Frame
 
 BINS = 32
-_BLOCK = 1 << 14
 _NUMBERS = BINS + 3  # the cells, that of missing values, u and u^2
 
 Ranges = Mapping[str, tuple[float, float]]
@@ -60,9 +59,8 @@ class NoisedLayout:
 
     def contributions(self, frame: Frame) -> Iterator[FloatArray]:
         """Yield what each record adds, in blocks (m, k); each row is of that record alone."""
-        for start in range(0, frame.rows, _BLOCK):
-            rows = np.arange(start, min(start + _BLOCK, frame.rows))
-            yield self._block(frame.taken(rows))
+        for part in frame.blocks(self.width):
+            yield self._block(part)
 
     def _block(self, frame: Frame) -> FloatArray:
         added = np.zeros((frame.rows, self.width))

@@ -60,6 +60,7 @@ class PooledCox(Analysis[PooledCoxProgress]):
     """
 
     name: ClassVar[str] = "cox-pooled"
+    progress: ClassVar[type[Any]] = PooledCoxProgress
 
     time_column: str = ""
     event_column: str = ""

@@ -13,6 +13,7 @@ from typing import Any
 from flwr.serverapp import Grid
 
 from privet.core import ConfigError, RunError
+from privet.core.errors import HopelessError
 from privet.core.exits import EXIT_CODE, Exit
 from privet.core.files import write_whole
 from privet.core.key import Config
@@ -152,7 +153,7 @@ def execute_analysis(grid: Grid, config: Config, run_id: str) -> FinishedAnalysi
                     observers=(Control(folder.path, config["exclude"], None),),
                     log_rounds=False,
                 )
-            _require_table(result)
+            _require_table(result, strategy)
         except BaseException as error:
             finish_failed(folder, strategy, config, tracking, error)
             raise
@@ -210,10 +211,18 @@ def _folder(
     return folder, saved, config
 
 
-def _require_table(result: AnalysisResult) -> None:
-    """Raise ``RunError`` where the analysis has not ended."""
+def _require_table(result: AnalysisResult, strategy: AnalysisStrategy) -> None:
+    """Raise ``RunError`` where the analysis has not ended.
+
+    A noised sum has one round: once it was asked for, no resume brings it.
+    """
     if result.table:
         return
+    if strategy.most_rounds == 1:
+        raise HopelessError(
+            "the one round of a noised sum was asked for, and no sum came of it; what it cost "
+            "stays spent: begin another run, with a target of its own"
+        )
     failures = result.history[-1].failures if result.history else {}
     reasons = "; ".join(f"site {name}: {why}" for name, why in failures.items())
     raise RunError(

@@ -13,6 +13,7 @@ import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from privet.core import RunError
+from privet.core.errors import HopelessError
 from privet.kernel import Told
 from privet.rounds.collect.masked import LATER
 from privet.server_apps import read_config
@@ -267,3 +268,32 @@ def test_a_site_that_answers_no_analysis_is_turned_away_before_the_first_sum(
     with pytest.raises(RunError, match=line):  # as in a simulation, where it is mended at once
         execute_analysis(grid, settled, "run")
     assert grid.rosters == ([frozenset(("hill", "south", "west"))] if secure else [])
+
+
+class Killed(InlineGrid):
+    """A run that is killed once its first question was delivered."""
+
+    def deliver(self, message: Message) -> Message | None:
+        reply = super().deliver(message)
+        if message.metadata.message_type != ENROL:
+            raise KeyboardInterrupt
+        return reply
+
+
+def test_a_noised_sum_that_was_asked_for_is_not_worth_a_resume(tmp_path: Path) -> None:
+    nodes = own_tables(tmp_path)
+    for node in nodes:
+        rows = Path(node["data-path"]).read_text().count("\n") - 1
+        ledger = str(tmp_path / f"{node['agent']}.ledger")
+        node |= {"max-epsilon": 5.0, "delta": 1e-6, "num-examples": rows, "ledger-path": ledger}
+    keys = {"target_epsilon": 1.0, "delta": 1e-6, "num_agents": 4}
+    raw = config(tmp_path, "describe", schema=str(tmp_path / "schema.toml"), **keys)
+    del raw["data-path"], raw["id-column"], raw["by"]
+    settled = read_config(raw)
+    with pytest.raises(KeyboardInterrupt):
+        execute_analysis(Killed(configured_app(), nodes, settled), settled, "run")
+    spent = (tmp_path / "hill.ledger").read_text()
+    again = read_config({**raw, "resume": "auto"})
+    with pytest.raises(HopelessError, match="what it cost stays spent: begin another run"):
+        execute_analysis(InlineGrid(configured_app(), nodes, again), again, "run")
+    assert (tmp_path / "hill.ledger").read_text() == spent

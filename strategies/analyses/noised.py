@@ -97,7 +97,10 @@ class NoisedStrategy(AnalysisStrategy):
 
     def _problem_of(self, agent: AnalysisAgent, table: Any) -> AnalysedTable:
         if isinstance(self.half, NoisedServer):
-            return NoisedTable(agent.analysis, agent.prepared(table))
+            made = NoisedTable(agent.analysis, agent.prepared(table))
+            if made.table.dependence:
+                raise ConfigError(f"a noised {self.algorithm} refuses it: {made.table.dependence}")
+            return made
         return super()._problem_of(agent, table)
 
     def table(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import pytest
 from privet.cli.config import run_name
 from privet.data.tables.schema import read_schema
 from support.cli import privet
+from support.paths import ROOT
 
 WORKED = Path(__file__).parents[1] / "data" / "inference" / "glm-binomial-1.csv"
 
@@ -213,3 +214,20 @@ def test_groups_are_printed_as_a_table_1(here: Path) -> None:
     shown = " +".join(re.escape(f"{one.mean():.4g} ({one.std():.4g})") for one in ages)
     assert re.search(rf"age, mean \(sd\) +{shown} +0 +-?\d\.\d{{3}}\n", said.out)
     assert "std. difference" in said.out
+
+
+@pytest.mark.parametrize("command", ["describe", "survival"])
+def test_noise_needs_a_schema_that_is_not_read_from_the_records(
+    tmp_path: Path, command: str
+) -> None:
+    text = (ROOT / "tests" / "data" / "inference" / "cox-1.csv").read_text()
+    (tmp_path / "study.csv").write_text(text)
+    common = [str(tmp_path / "study.csv"), "id-column=site", "drop-columns=site"]
+    schema = str(tmp_path / "schema.toml")
+    assert privet("describe", *common, f"output-dir={tmp_path}/a", "--schema", schema).code == 0
+    keys = ["time-column=days", "event-column=died", "horizon=1000", "time-unit=100"]
+    noised = [*common, f"schema={schema}", "target-epsilon=1", f"output-dir={tmp_path}/b"]
+    said = privet(command, *noised, *(keys if command == "survival" else []))
+    assert said.code == 2
+    assert "the schema holds from-records = true" in said.err
+    assert not list(tmp_path.glob("b/*/statement*"))

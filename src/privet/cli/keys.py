@@ -22,6 +22,7 @@ COMMANDS = {
     "run": "algorithm=fed-plt dataset=digits num-agents=20 num-server-rounds=50",
     "data": "dataset=digits num-agents=20 partition=dirichlet",
     "describe": "NORTH.csv SOUTH.csv WEST.csv by=died --schema schema.toml",
+    "survival": "STUDY.csv id-column=site time-column=days event-column=died group-column=arm",
     "tune": "fed-plt dataset=digits num-agents=20",
     "account": "target-epsilon=4 local-solver=noisy-gd clip=1 row-norm=1 num-server-rounds=10",
 }

@@ -186,7 +186,9 @@ class NoisedTable(AnalysedTable):
             self.layout_of_sum = noised_sums(self.meaning, analysis)
         self.dim = self.layout_of_sum.width
         open_ = [name for name in analysis.columns if name not in stated]
-        self.data_dependent = _NOT_STATED if open_ or not self.dim else ""
+        self.data_dependent = self.table.dependence or (
+            _NOT_STATED if open_ or not self.dim else ""
+        )
         persons = self.table.persons
         self.person_rows = 1 if persons is None else most_rows(persons)
 

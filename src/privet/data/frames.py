@@ -88,6 +88,8 @@ class SiteTable(NamedTuple):
         The columns whose categories or range a schema states.
     ranges : mapping of str to (float, float)
         Those of numbers that it states.
+    dependence : str
+        Why the schema is not public; empty where it is.
     """
 
     frame: Frame
@@ -95,6 +97,7 @@ class SiteTable(NamedTuple):
     persons: LabelArray | None = None
     stated: frozenset[str] = frozenset()
     ranges: Mapping[str, tuple[float, float]] = {}
+    dependence: str = ""
 
     def taken(self, rows: Any) -> SiteTable:
         """Return the table of some rows."""
@@ -126,7 +129,8 @@ class Dealt:
 
 def table_of_schema(path: str) -> SiteTable:
     """Return a table without rows, with the columns of a schema (raises ``DataError``)."""
-    columns = read_schema(path).columns
+    schema = read_schema(path)
+    columns = schema.columns
     factors = {
         name: Factor(np.empty(0, np.int32), one.categories)
         for name, one in columns.items()
@@ -134,7 +138,7 @@ def table_of_schema(path: str) -> SiteTable:
     }
     ranges = {name: (one.low, one.high) for name, one in columns.items() if not one.categories}
     frame = Frame(0, {name: np.empty(0) for name in ranges}, factors, path)
-    return SiteTable(frame, stated=frozenset(columns), ranges=ranges)
+    return SiteTable(frame, stated=frozenset(columns), ranges=ranges, dependence=schema.dependence)
 
 
 def settings_of(config: Mapping[str, Any]) -> FrameSettings:
@@ -254,6 +258,7 @@ def _table(settings: FrameSettings, changed: Changes) -> SiteTable:
         persons,
         frozenset(schema.columns),
         {name: (one.low, one.high) for name, one in schema.columns.items() if not one.categories},
+        schema.dependence,
     )
 
 

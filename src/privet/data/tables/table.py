@@ -63,7 +63,7 @@ from .faults import (
 from .files import TEST, Rows, read_rows
 from .heaps import of_heaps
 from .public import numbers_of
-from .schema import MARK, Schema, read_schema
+from .schema import Schema, read_schema
 from .sites import (
     between,
     facts_of,
@@ -100,10 +100,6 @@ _ROWS = 5
 _FROM_RECORDS = (
     "scaling, categories and classes are read from the records: give schema, a file of public ones "
     "(privet data FILE --schema OUT writes a first one)"
-)
-_MARKED = (
-    f"the schema holds {MARK} = true, as it was written from the records: put ranges and "
-    f"categories in it that are publicly known of such data, then take out the line {MARK}"
 )
 _OF_GAPS = {
     "mean": "missing = mean takes the mean of the records: set it to category or zero",
@@ -487,8 +483,8 @@ def _dependence(source: Source, schema: Schema) -> str:
     """Return the part of a row that depends on other records, and how to avoid it, if any."""
     if not schema.columns:
         return _FROM_RECORDS
-    if schema.from_records:
-        return _MARKED
+    if schema.dependence:
+        return schema.dependence
     if source.infinite == "drop":
         return _OF_INFINITE
     return _OF_GAPS.get(source.missing, _OF_LABELS if source.missing_labels == "drop" else "")

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from privet.analyses.analysis import Analysis
 from privet.analyses.description import DescribeAnalysis
+from privet.core import ConfigError
 from privet.core.key import setting
 
 from .noised import NoisedAgent
@@ -26,4 +27,6 @@ class Agent(NoisedAgent):
     )
 
     def _analysis(self) -> Analysis[Any]:
+        if self.asks_noise and self.by:
+            raise ConfigError("by: a noised description has no groups: leave it out")
         return DescribeAnalysis(self.only, self.by)

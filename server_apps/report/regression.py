@@ -155,7 +155,8 @@ def _tests(table: Mapping[str, Any]) -> str:
     rows = []
     tests = table["tests"]
     listed = tests.items() if isinstance(tests, Mapping) else ((one["term"], one) for one in tests)
-    for name, test in listed:
+    for name, by_kind in listed:
+        test: Mapping[str, Any] = by_kind.get("nonrobust") or {}
         cells = [in_cell(test.get("chi2")), str(test.get("df", "")), _p(test.get("p"))]
         rows.append(f"<tr><th>{text(name)}</th>{_cells(cells)}</tr>")
     return numbers_table(("factor", "chi-squared", "df", "p"), rows)

@@ -22,6 +22,7 @@ from privet.analyses.frame import AnalysisError, Levels
 from privet.client_apps.analyses.half import AnalysisAgent
 from privet.core import ConfigError, RunError
 from privet.core.errors import INSTEAD_OF_OTHER_APPS, HopelessError, listed
+from privet.core.exits import Exit
 from privet.core.key import Config
 from privet.data.agreement import Agreement
 from privet.data.analysed import AnalysedTable, levels_of
@@ -214,6 +215,11 @@ class AnalysisResult(PrivetResult):
     table: dict[str, Any] = field(default_factory=dict)
     complete: bool = False
     fitted: Any = None
+
+    @property
+    def exit_code(self) -> Exit:
+        """The exit code of ``privet run``: another one where a site is not in the table."""
+        return Exit.DONE if self.complete else Exit.FRUITLESS
 
     def __getattr__(self, name: str) -> Any:
         """Return what the fitted model has by this name, such as ``params`` or ``summary``."""

@@ -215,3 +215,27 @@ def test_a_noised_cox_model_is_refused_with_the_reason(key: str) -> None:
     assert said.code != 0
     assert "a record is in the risk sets of all earlier events" in said.err
     assert said.err.count("\n") == 1
+
+
+def test_a_hospital_that_is_not_in_the_curves_is_named_and_ends_with_3(tmp_path: Path) -> None:
+    rows = "days,died\n" + "".join(f"{10 + one},{one % 2}\n" for one in range(20))
+    for name in ("bern", "graz"):
+        (tmp_path / f"{name}.csv").write_text(rows)
+    (tmp_path / "linz.csv").write_text(rows.replace("12,0", "-5,0"))
+    paths = [str(tmp_path / f"{name}.csv") for name in ("bern", "graz", "linz")]
+    keys = ["time-column=days", "event-column=died", f"output-dir={tmp_path / 'runs'}"]
+    said = privet("survival", *paths, *keys)
+    assert said.code == 3
+    assert "not in the table: linz" in said.out
+
+
+def test_a_file_without_rows_is_refused_by_name(tmp_path: Path) -> None:
+    folder = tmp_path / "sites"
+    folder.mkdir()
+    rows = "".join(f"{20 + one},{one % 2}\n" for one in range(40))
+    for name, text in (("bern", rows), ("graz", rows), ("linz", "")):
+        (folder / f"{name}.csv").write_text("age,died\n" + text)
+    keys = ["algorithm=glm", "formula=died ~ age", "dataset=csv", f"data-path={folder}"]
+    said = privet("run", *keys, f"output-dir={tmp_path / 'runs'}")
+    assert said.code == 2
+    assert "linz: no rows below the header" in said.err

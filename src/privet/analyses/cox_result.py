@@ -212,8 +212,10 @@ class CoxResult(RegressionResult):
     def text(self) -> str:
         """Return the table as text of one width."""
         table = self.table
+        own = f"baselines of their own by {table['strata']}"
+        of_baselines = own if table["strata"] else "one baseline for all sites"
         facts = [
-            f"Cox model, baselines of their own by {table['strata']}; ties by {table['ties']}",
+            f"Cox model, {of_baselines}; ties by {table['ties']}",
             f"{table['n']} rows, {table['events']} events ({table['event']}), {table['sites']} "
             f"sites, {table['num_strata']} strata; errors: {self.cov_type}",
             "partial log-likelihood "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,7 +39,10 @@ def describe(
     deviations, quantiles, categories, and what the sites disagree about."""
     from privet.analyses.description_table import disagreements
     from privet.core import ConfigError
+    from privet.core.exits import Exit
     from privet.data.described_schema import schema_of
+    from privet.data.source_column import SourceColumn
+    from privet.data.tables.schema import read_schema
     from privet.server_apps.run_folder import TABLE
     from privet.sim.logs import plain, quiet
 
@@ -46,22 +50,26 @@ def describe(
     if schema and schema.exists():
         raise ConfigError(f"--schema {schema}: is there already; name a new file")
     quiet() if as_json else plain()
+    public: Mapping[str, SourceColumn] = {}
     folder = next((Path(one) for one in paths if (Path(one) / TABLE).is_file()), None)
     if folder is not None:
         if len(paths) > 1 or keys:
             raise ConfigError(f"{folder}: a run folder is described alone, without keys")
-        table, where = _read(folder / TABLE), [f"run folder: {folder}"]
+        table, where, code = _read(folder / TABLE), [f"run folder: {folder}"], Exit.DONE
     else:
-        table, where = analysed(paths, given_keys(keys, config, algorithm="describe"))
+        given = given_keys(keys, config, algorithm="describe")
+        table, where, code = analysed(paths, given)
+        public = read_schema(str(given.get("schema", ""))).columns
     if schema:
-        schema.write_text(schema_of(table), encoding="utf-8")
+        schema.write_text(schema_of(table, public), encoding="utf-8")
     if as_json:
         print(json.dumps(table))
-        return
+        raise typer.Exit(code)
     print("\n".join(where))
     _show(table, disagreements(table))
     if schema:
         print(f"schema: {schema}")
+    raise typer.Exit(code)
 
 
 def _read(file: Path) -> dict[str, Any]:

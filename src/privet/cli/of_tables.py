@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from privet.core.exits import Exit
+
 from .config import run_name
+
+NOT_IN = "not in the table"
+"""In the labels of sites that an analysis is without."""
 
 
 def paths_and_keys(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -15,9 +20,9 @@ def paths_and_keys(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return paths, [one for one in arguments if "=" in one]
 
 
-def analysed(paths: Sequence[str], given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the table of an analysis of tables (one that is dealt by ids, or each of a site), and
-    lines that say where the run is and what privacy it has.
+def analysed(paths: Sequence[str], given: dict[str, Any]) -> tuple[dict[str, Any], list[str], Exit]:
+    """Return the table of an analysis of tables (one that is dealt by ids, or each of a site),
+    lines that say where the run is, who is not in it and what privacy it has, and the exit code.
 
     The files of a folder are tables of sites, each read by itself, so that they may differ in what
     the analysis is to show. In secure sums they are read as one table: sites state digests alone.
@@ -46,6 +51,7 @@ def analysed(paths: Sequence[str], given: dict[str, Any]) -> tuple[dict[str, Any
     where = [
         f"run folder: {finished.folder}",
         f"page: {finished.folder / PAGE}",
+        *(f"{what}: {who}" for what, who in finished.headline().items() if NOT_IN in what),
         f"privacy: {finished.summary['privacy']}",
     ]
-    return table, where
+    return table, where, finished.result.exit_code

@@ -35,9 +35,10 @@ def survival(
 
     paths, keys = paths_and_keys(arguments or [])
     quiet() if as_json else plain()
-    table, where = analysed(paths, given_keys(keys, config, algorithm="kaplan-meier"))
+    table, where, code = analysed(paths, given_keys(keys, config, algorithm="kaplan-meier"))
     if as_json:
         print(json.dumps(table))
-        return
-    print("\n".join(where))
-    print(KaplanMeierResult(table).text())
+    else:
+        print("\n".join(where))
+        print(KaplanMeierResult(table).text())
+    raise typer.Exit(code)

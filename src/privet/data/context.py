@@ -80,10 +80,11 @@ def table_from_context(context: Context) -> SiteTable:
     DataError
         As `problem_from_context`.
     """
-    config, count = _named(context)
     own = DATA_KEYS & context.node_config.keys()
-    if own and config.get("partition", "none") == "none":
-        return table_from_config(config)
+    if own and context.node_config.get("partition", "none") == "none":  # it needs no partition-id
+        require_used(context.node_config)
+        return table_from_config(context.node_config)
+    config, count = _named(context)
     if not own and config.get("dataset") == DataSettings().dataset:
         del config["dataset"]  # flwr run sends every key, this one at the default of a training
     return dealt_from_config(config, count).tables[int(context.node_config["partition-id"])]

@@ -14,15 +14,17 @@ from .dataset import DataError
 from .source_column import SourceColumn
 from .tables.schema import write_schema
 
+NONE: Mapping[str, SourceColumn] = {}
 
-def schema_of(table: Mapping[str, Any]) -> str:
+
+def schema_of(table: Mapping[str, Any], public: Mapping[str, SourceColumn] = NONE) -> str:
     """Return the text of a schema with the columns of a described table.
 
-    Ranges and categories of a noised description are those of the public schema that it was made
-    of, and the file says what it cost. Else ranges are the public edges between which the pooled
-    numbers lie; where nodes hide small cells they are made twice as wide, as a few values may lie
-    outside. It is then marked as made from records, so that a private run refuses it until a person
-    has put public ranges and categories in it.
+    Ranges and categories of a noised description are those of the ``public`` schema that it was
+    made of, so is where values may be missing, and the file says what it cost. Else ranges are the
+    public edges between which the pooled numbers lie; where nodes hide small cells they are made
+    twice as wide, as a few values may lie outside. It is then marked as made from records, so that
+    a private run refuses it until a person has put public ranges and categories in it.
 
     Raises
     ------
@@ -37,6 +39,7 @@ def schema_of(table: Mapping[str, Any]) -> str:
         # Of noised counts, what noise alone gives one time in 700 is no gap.
         least = 3 * table["count_error"] if described else 0
         gap = column["missing"] > least or bool(column["other"])
+        gap = public[name].gap if described and name in public else gap
         if column["kind"] != "numbers":
             stated = [one for one in column.get("categories", {}) if not _stands_for_others(one)]
             if stated:

@@ -243,6 +243,11 @@ def _table(settings: FrameSettings, changed: Changes) -> SiteTable:
         else:
             numbers[name] = values
     several = len(rows.counts) > 1
+    if empty := [name for name, count in rows.counts.items() if not count]:
+        raise DataError(
+            f"{settings.data_path}: {', '.join(empty)}: no rows below the header: put rows into "
+            "it, or take the file out"
+        )
     ids, persons = (
         _texts(rows.table, name) if name else None
         for name in (settings.id_column, settings.person_column)

@@ -11,6 +11,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, Message
 
 from privet.rounds.collect import outcome
+from privet.rounds.collect.outcome import TooFewError
 from privet.sim.inline import app_of
 from privet.strategies import FedPLT
 from privet.testing import logistic_federation
@@ -49,6 +50,22 @@ def test_an_agent_of_another_state_is_asked_again_with_the_servers(
     assert [len(grid.sent_to(name, 2)) for name in "012"] == [1, 2, 1]
     assert "agent 1 was sent its state of round 1" in result.history[1].notes
     assert "digest differs" in caplog.text
+
+
+def test_an_agent_that_never_agrees_is_asked_once_more_and_ends_the_round() -> None:
+    """Whatever the patience: the fault is not one of a lost state."""
+    grid, start = three({("1", 2): changed(other_digest)})
+    strategy = FedPLT(min_agents=AGENTS, patience=1e6)
+    forever = {("1", 2): changed(other_digest)}
+
+    class Again(dict[tuple[str, int], Fate]):
+        def pop(self, key: Any, *default: Any) -> Any:
+            return forever.get(key, *default)
+
+    grid.fates = Again(forever)
+    with pytest.raises(TooFewError, match="digest differs"):
+        strategy.start(grid, start, 3, log_rounds=False)
+    assert len(grid.sent_to("1", 2)) == 2
 
 
 @pytest.mark.parametrize("fate", [lose_reply, changed(other_digest)])

@@ -209,8 +209,10 @@ def dropped(opened: OpenRound, name: str, error: Exception) -> Failure:
     known = isinstance(error, PrivetError)
     why = one_line(str(error) if known else f"reply cannot be used ({error!r})")
     log.warning("round %d: agent %s dropped: %s", opened.number, name, why, exc_info=not known)
-    if isinstance(error, LostStateError):
-        opened.tally.awaited.add(name)
+    tally = opened.tally
+    if isinstance(error, LostStateError) and name not in tally.restored:
+        tally.awaited.add(name)
+        tally.restored.add(name)
     if isinstance(error, NoReplyError):
         if error.failure.code is FailureCode.ENROL_AGAIN:
             opened.session.roster.doubtful.add(name)

@@ -78,6 +78,8 @@ class Tally:
         Why an upload that was read as it came is not folded.
     awaited : set of str
         Agents that did not answer themselves, so that asking again may help.
+    restored : set of str
+        Agents that did not hold their state, whose next message of this round has it: once each.
     uploads : dict of str to Accepted
         The uploads in clear that will be folded, by agent; agents whose uploads were checked
         together share one. They are kept when a try fails, unless the round is opened again.
@@ -119,6 +121,7 @@ class Tally:
     absent: dict[str, Failure] = field(default_factory=dict)
     refused: dict[str, Failure] = field(default_factory=dict)
     awaited: set[str] = field(default_factory=set)
+    restored: set[str] = field(default_factory=set)
     uploads: dict[str, Accepted] = field(default_factory=dict)
     spool: mapped.Spool | None = None
     bytes_up: int = 0
@@ -221,7 +224,7 @@ class OpenRound:
         old, new = failed.tally, self.tally
         new.begun, new.failed_at = old.begun, old.failed_at
         new.bytes_up, new.epsilon, new.unbound = old.bytes_up, old.epsilon, old.unbound
-        new.stated = old.stated
+        new.stated, new.restored = old.stated, old.restored
         new.bytes_down += old.bytes_down
         new.notes[:0] = old.notes
 

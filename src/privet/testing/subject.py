@@ -206,7 +206,8 @@ class Subject:
                 grid if isinstance(grid, AbstractContextManager) else nullcontext(),
                 _files_of(start) as files,
             ):
-                strategy = self.strategy(requested, **(options or {}))
+                # A further try would mend what one side got wrong, in place of showing it.
+                strategy = self.strategy(requested, **{"patience": 0.0, **(options or {})})
                 begun = {**start, **files}
                 return Played(strategy.start(grid, self.start(), num_rounds=rounds, **begun), grid)
 

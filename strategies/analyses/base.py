@@ -379,7 +379,7 @@ class AnalysisStrategy(PrimalDualStrategy):
     def _require_all_sites(self) -> None:
         """Refuse a table without a simulated site: nobody mends it while the run waits."""
         if others := self.run.session.roster.rejected:
-            raise RunError(
+            raise HopelessError(
                 f"{len(others)} sites cannot be in the table: {listed(others.values())}; "
                 "mend their tables, or leave them out"
             )

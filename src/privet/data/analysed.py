@@ -11,7 +11,7 @@ import numpy as np
 from privet.analyses.analysis import Analysis, Arrays, NoisedSums, SiteSums
 from privet.analyses.frame import AnalysisError, Frame, Levels
 from privet.core import ConfigError
-from privet.kernel import Told
+from privet.kernel import BudgetRefused, Told
 from privet.kernel.analysis_rules import NO_RULES, AnalysisRules
 from privet.kernel.records import FloatArray, RowIndex
 
@@ -154,8 +154,17 @@ class AnalysedTable:
             if self._masked:
                 sums = analysis.unseen(sums)
             elif self._rules.min_cell > 1:
-                sums = analysis.guarded(sums, self._rules.min_cell)
+                sums = self._guarded(analysis, sums)
         return sums
+
+    def _guarded(self, analysis: Analysis[Any], sums: SiteSums) -> SiteSums:
+        """Return sums that show no small cell (raises ``BudgetRefused``: it is so for good)."""
+        try:
+            return analysis.guarded(sums, self._rules.min_cell)
+        except AnalysisError as error:
+            if error.told not in (Told.SMALL_CELL, Told.MANY_TERMS):
+                raise
+            raise BudgetRefused(error.told) from error  # its own log has the line
 
     def statistics(self, point: Arrays) -> dict[str, FloatArray]:
         """Return the sums over the site's rows at a public point."""

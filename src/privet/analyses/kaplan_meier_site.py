@@ -81,7 +81,8 @@ class CurveSums:
         if not self.last:
             raise AnalysisError(
                 "horizon: a node with min-cell needs a public horizon, since the largest time of "
-                "its rows is a record's"
+                "its rows is a record's",
+                Told.HORIZON,
             )
         if 0 < self.late < least:
             raise AnalysisError(
@@ -93,7 +94,8 @@ class CurveSums:
         if any(((counts > 0) & (counts < least)).any() for counts in merged._counts(self.last)):
             raise AnalysisError(
                 f"min-cell: a group has fewer than {least} events, censored rows or entries at "
-                "this site"
+                "this site",
+                Told.SMALL_CELL,
             )
         times = merged.times
         if 0 < times.off_grid < least:  # that there are some is what the table says

@@ -162,7 +162,7 @@ class AnalysedTable:
         try:
             return analysis.guarded(sums, self._rules.min_cell)
         except AnalysisError as error:
-            if error.told not in (Told.SMALL_CELL, Told.MANY_TERMS):
+            if error.told not in (Told.SMALL_CELL, Told.MANY_TERMS, Told.HORIZON):
                 raise
             raise BudgetRefused(error.told) from error  # its own log has the line
 

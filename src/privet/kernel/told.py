@@ -88,6 +88,7 @@ class Told(StrEnum):
         "min-cell: this analysis would show a cell of fewer records than this node shows; its own "
         "log says which column"
     )
+    HORIZON = "min-cell: curves of this node need a public horizon: set horizon"
     MANY_TERMS = "this analysis has more than a third as many terms as this node has rows"
     MOST_ANALYSES = "max-analyses: this node has answered as many analyses as its operator lets it"
     MOST_ANSWERS = "this node has answered as many rounds of this analysis as any needs"

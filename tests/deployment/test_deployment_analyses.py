@@ -55,21 +55,11 @@ def test_deployed_analyses_are_those_of_the_pooled_rows(tmp_path: Path) -> None:
         cox = table(algorithm="cox", formula="age + bmi + crp + sex + smoker", **times)
         described = table(algorithm="describe")
         described_masked = table(algorithm="describe", secure_sum=True)
-        raw = {**shared, **schema, **glm, "round-timeout": 20.0, "patience": 300.0}
-        returning = deployment.submit(ROOT, raw)
-        returning.wait_for_line(r"round 2/")
-        deployment.kill_node("west")
-        returning.wait_for_line(r"away|absent|not connected|no reply")
-        deployment.restart_node("west")
-        assert returning.wait().completed
-        back = json.loads((tmp_path / "runs" / returning.run_id / "table.json").read_text())
-        assert back["complete"]
-        assert back["site_names"] == list(SITES)
         deployment.kill_node("west")
         three = table(SITES[:3], algorithm="describe", secure_sum=True, num_agents=3)
     known = json.loads((TABLES / "cox-1.json").read_text())
     coef, errors = _logistic(TABLES / "cox-1.csv")
-    for found in (clear, masked, back):
+    for found in (clear, masked):
         places = [found["terms"].index(term) for term in TERMS]
         near = 1e-8 * np.maximum(abs(coef), errors)
         assert (abs(np.array(found["coef"])[places] - coef) <= near).all()

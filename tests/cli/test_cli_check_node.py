@@ -138,7 +138,7 @@ def test_a_node_with_a_budget_answers_noised_descriptions_alone(
     tmp_path: Path, trusted: str
 ) -> None:
     _, said = check(limits(tmp_path), trusted)
-    assert "analyses: noised descriptions alone, under the budget" in said
+    assert "analyses: noised descriptions and curves alone, under the budget" in said
 
 
 def test_what_was_spent_is_shown(tmp_path: Path, trusted: str) -> None:

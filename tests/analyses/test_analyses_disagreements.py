@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,12 @@ def described(frames: list[Frame], least: int = 1) -> dict[str, Any]:
 
 def lines(columns: list[dict[str, Any]], least: int = 1) -> list[str]:
     return disagreements(described([Frame.of(one) for one in columns], least))
+
+
+@pytest.fixture(autouse=True)
+def same_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test draws the same numbers, whichever ran before it."""
+    monkeypatch.setattr(sys.modules[__name__], "RNG", np.random.default_rng(6))
 
 
 def numbers(mean: float, spread: float, rows: int = 300) -> Any:
@@ -127,7 +134,11 @@ def test_a_column_that_a_site_lacks_or_has_as_another_kind_is_named() -> None:
     )
 
 
-def test_a_constant_at_one_site_is_named_and_one_at_all_sites_is_not() -> None:
+@pytest.mark.parametrize("seed", range(20))
+def test_a_constant_at_one_site_is_named_and_one_at_all_sites_is_not(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "RNG", np.random.default_rng(seed))
     still = {"x": [4.0] * 50, "y": [1.0] * 50}
     found = lines(
         [

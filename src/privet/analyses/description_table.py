@@ -212,9 +212,18 @@ def factor_of(ratio: float, spread: float) -> str:
     return near[min(near)] if near else ""
 
 
+_STILL = 1e-13
+"""A site's squares are about the pooled mean: of a constant their difference to that of its mean
+rounds to a few units in the last place of its distance times its size."""
+
+
 def _of_constants(name: str, column: Mapping[str, Any], sites: Sequence[str]) -> Iterator[str]:
     means = _means(column, sites)
-    still = [site for site, (_, deviation) in means.items() if deviation == 0.0]
+    still = []
+    for site, (mean, deviation) in means.items():
+        away = abs(mean - column["mean"])
+        if deviation**2 <= _STILL * away * max(abs(mean), away):
+            still.append(site)
     if still and len(still) < len(means):
         yield f"column {name}: every value is the same at {', '.join(still)}"
 

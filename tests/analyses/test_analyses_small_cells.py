@@ -6,6 +6,7 @@ Missing values are told, of groups too: they are no cells.
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
@@ -414,3 +415,21 @@ def test_deaths_in_a_category_are_a_cell_where_times_are_few() -> None:
         at_year.guarded(at_year.sums(Frame.of(columns), levels), 5)
     by_day = CoxAnalysis("days", "died", formula="arm + x")
     assert by_day.guarded(by_day.sums(Frame.of(columns), levels), 5)
+
+
+@pytest.mark.parametrize("kind", ["cox", "kaplan-meier"])
+def test_as_many_strata_as_rows_are_refused_in_little_memory(kind: str) -> None:
+    count = 20_000
+    number = [float(one) for one in range(count)]
+    frame = Frame.of({**dict.fromkeys(("days", "x", "id"), number), "died": [1.0] * count})
+    times = {"time_column": "days", "event_column": "died", "strata_column": "id"}
+    analysis: Any = CoxAnalysis(**times, formula="x")
+    if kind == "kaplan-meier":
+        analysis = KaplanMeierAnalysis(**times, horizon=float(count))
+    sums = analysis.sums(frame, {})
+    tracemalloc.start()
+    with pytest.raises(AnalysisError, match="a cell of strata-column has fewer rows"):
+        analysis.guarded(sums, 5)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 64e6

@@ -26,6 +26,7 @@ from .design import Design, column_of, complete_cases
 from .disclosure import (
     require_few_terms,
     require_large_cells,
+    require_large_groups,
     require_large_pairs,
 )
 from .follow_up import FollowUp, FollowUpColumns, own_strata
@@ -195,7 +196,7 @@ class CoxAnalysis(Analysis[CoxProgress]):
         few = len(np.unique(sums.time[sums.times.event])) <= MOST_CODES
         require_large_pairs(named if few else named[:-1], sums.cells, least)
         if sums.codes.any():
-            require_large_pairs([], [("strata-column", sums.codes)], least)
+            require_large_groups("strata-column", sums.codes, least)
         return sums
 
     def begin(self, levels: Levels) -> CoxProgress:

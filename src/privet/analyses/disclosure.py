@@ -37,8 +37,9 @@ def require_large_cells(columns: Iterable[tuple[str, FloatArray]], least: int) -
         Names the column.
     """
     for name, values in columns:
-        others = len(values) - _usual(values)[1]
-        if 0 < others < least or has_rare_code(values, least):
+        counts = np.unique(values, return_counts=True)[1]
+        others = len(values) - int(counts.max(initial=0))
+        if 0 < others < least or has_rare_code(counts, least):
             raise _rare(name, least)
 
 
@@ -78,6 +79,17 @@ def require_large_pairs(
     if len(rare):
         places = np.searchsorted(starts, rare[0], side="right") - 1
         raise _rare(" and ".join(dict.fromkeys(coded[place][0] for place in places)), least)
+
+
+def require_large_groups(name: str, codes: Codes, least: int) -> None:
+    """Refuse groups of few rows, by codes (n,) from 0 on (raises ``AnalysisError``).
+
+    As `require_large_pairs` of one factor, whose table of pairs grows with the square of the codes:
+    groups may be as many as rows.
+    """
+    counts = np.bincount(codes)
+    if ((counts > 0) & (counts < least)).any():
+        raise _rare(name, least)
 
 
 def require_few_terms(terms: int, rows: int) -> None:

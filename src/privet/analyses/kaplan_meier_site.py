@@ -10,7 +10,7 @@ import numpy as np
 from privet.kernel import Told
 
 from .analysis import Arrays
-from .disclosure import require_large_pairs
+from .disclosure import require_large_groups
 from .follow_up import Mask
 from .frame import AnalysisError, Codes, FloatArray
 from .grid import DOUBLINGS, GridTimes
@@ -89,7 +89,7 @@ class CurveSums:
                 f"min-cell = {least}: fewer rows enter after the horizon", Told.SMALL_CELL
             )
         if self.strata.any():
-            require_large_pairs([], [("strata-column", self.strata)], least)
+            require_large_groups("strata-column", self.strata, least)
         merged = replace(self, times=self.times.merged(self.groups, self.last, least))
         if any(((counts > 0) & (counts < least)).any() for counts in merged._counts(self.last)):
             raise AnalysisError(

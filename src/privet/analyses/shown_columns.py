@@ -142,7 +142,9 @@ class ShownColumns:
         return any(one.sum() > 0 and one.min() < self.least for one in counts)
 
     def _is_rare(self, values: FloatArray) -> bool:
-        return len(values) < self.least or has_rare_code(values, self.least)
+        if len(values) < self.least:
+            return True
+        return has_rare_code(np.unique(values, return_counts=True)[1], self.least)
 
     # ------------------------------------------------------------------ numbers
 

@@ -145,11 +145,12 @@ def _cut(values: FloatArray) -> FloatArray:
     return cut
 
 
-def has_rare_code(values: FloatArray, least: int) -> bool:
+def has_rare_code(counts: NDArray[np.intp], least: int) -> bool:
     """Whether a column of numbers has at most 10 different ones, and fewer than ``least`` rows one.
+
+    ``counts`` says how many rows have each.
 
     How many rows, their sum and that of their squares say how many have each of three codes, and
     often of a few more.
     """
-    codes, counts = np.unique(values, return_counts=True)
-    return len(codes) <= MOST_CODES and bool((counts < least).any())
+    return len(counts) <= MOST_CODES and bool((counts < least).any())

@@ -54,18 +54,25 @@ class FinishedAnalysis(Finished):
 
     result: AnalysisResult
 
-    def headline(self) -> dict[str, str]:
-        """Return the lines that end the run's log: label and value."""
-        table = self.result.table
-        told = {"rounds": f"{self.summary['rounds']} (stopped by {self.summary['stopped']})"}
-        names = table["site_names"]
-        told["sites"] = f"{len(names)}: {', '.join(names)}"
+    @property
+    def missing(self) -> dict[str, str]:
+        """The sites that the table is without, and why, by label; empty where it has all."""
+        table, told = self.result.table, {}
         if table["sites_away"]:
             last = self.result.history[-1].failures
             away = [f"{one} ({last[one]})" if one in last else one for one in table["sites_away"]]
             told["away, and not in the table"] = ", ".join(away)
         if "turned_away" in table:
             told["turned away, and not in the table"] = "; ".join(table["turned_away"])
+        return told
+
+    def headline(self) -> dict[str, str]:
+        """Return the lines that end the run's log: label and value."""
+        table = self.result.table
+        told = {"rounds": f"{self.summary['rounds']} (stopped by {self.summary['stopped']})"}
+        names = table["site_names"]
+        told["sites"] = f"{len(names)}: {', '.join(names)}"
+        told |= self.missing
         told["bytes up"] = f"{self.summary['bytes-up']:,}"
         told["privacy"] = str(self.summary["privacy"])
         told["table"] = str(self.folder / TABLE)

@@ -10,9 +10,6 @@ from privet.core.exits import Exit
 
 from .config import run_name
 
-NOT_IN = "not in the table"
-"""In the labels of sites that an analysis is without."""
-
 
 def paths_and_keys(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the tables that a command was given, and its ``key=value`` pairs."""
@@ -46,12 +43,12 @@ def analysed(paths: Sequence[str], given: dict[str, Any]) -> tuple[dict[str, Any
     name = run_name(given["algorithm"])
     if len(paths) == 1 and not apart:
         given["data-path"] = str(Path(paths[0]).absolute())
-    finished = run_tables(paths, given, name) if apart else run_inline(given, name)
-    table: dict[str, Any] = finished.result.table  # type: ignore[attr-defined]
+    finished: Any = run_tables(paths, given, name) if apart else run_inline(given, name)
+    table: dict[str, Any] = finished.result.table
     where = [
         f"run folder: {finished.folder}",
         f"page: {finished.folder / PAGE}",
-        *(f"{what}: {who}" for what, who in finished.headline().items() if NOT_IN in what),
+        *(f"{what}: {who}" for what, who in finished.missing.items()),
         f"privacy: {finished.summary['privacy']}",
     ]
     return table, where, finished.result.exit_code

@@ -218,6 +218,11 @@ def _table(settings: FrameSettings, changed: Changes) -> SiteTable:
         unused=lambda name: name in out or bool(schema.columns and name not in wanted),
         empty_headers=not schema.columns,
     )
+    if empty := [name for name, count in rows.counts.items() if not count]:
+        raise DataError(
+            f"{settings.data_path}: {', '.join(empty)}: no rows below the header: put rows into "
+            "it, or take the file out"
+        )
     there = rows.table.column_names
     for name in (*special, *schema.columns):
         if name not in there:
@@ -243,11 +248,6 @@ def _table(settings: FrameSettings, changed: Changes) -> SiteTable:
         else:
             numbers[name] = values
     several = len(rows.counts) > 1
-    if empty := [name for name, count in rows.counts.items() if not count]:
-        raise DataError(
-            f"{settings.data_path}: {', '.join(empty)}: no rows below the header: put rows into "
-            "it, or take the file out"
-        )
     ids, persons = (
         _texts(rows.table, name) if name else None
         for name in (settings.id_column, settings.person_column)

@@ -191,9 +191,9 @@ class CoxAnalysis(Analysis[CoxProgress]):
         named = [(f"term {place + 1}", column) for place, column in enumerate(sums.coded.T)]
         named += [("the weights", sums.weights), ("the event", events)]
         came = np.where(np.isfinite(entry), entry, -1.0)
-        require_large_cells([*named, ("the time", sums.time), ("the entry", came)], least)
+        require_large_cells([*named, ("the time", sums.times.time), ("the entry", came)], least)
         # At many times of death the score does not tell the deaths in a category.
-        few = len(np.unique(sums.time[sums.times.event])) <= MOST_CODES
+        few = len(np.unique(sums.times.time[sums.times.event])) <= MOST_CODES
         require_large_pairs(named if few else named[:-1], sums.cells, least)
         if sums.codes.any():
             require_large_groups("strata-column", sums.codes, least)

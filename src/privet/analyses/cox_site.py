@@ -28,10 +28,9 @@ class CoxSums:
     ----------
     columns : float64 array (n, p)
         Less their means in the row's stratum: the likelihood is the same, and nothing is lost.
-    weights, time : float64 arrays (n,)
+    weights : float64 array (n,)
     strata : tuple of RiskSets
         Those in which somebody dies.
-    num_deaths, num_strata : int
     coded : float64 array (n, p)
         The columns as they are.
     left_out : mapping of str to int
@@ -44,10 +43,7 @@ class CoxSums:
 
     columns: FloatArray
     weights: FloatArray
-    time: FloatArray
     strata: tuple[RiskSets, ...]
-    num_deaths: int
-    num_strata: int
     coded: FloatArray
     left_out: Mapping[str, int]
     times: FollowUp
@@ -79,10 +75,7 @@ class CoxSums:
         return cls(
             columns,
             weights,
-            times.time,
             tuple(one for one in found if one is not None),
-            int(times.event.sum()),
-            len(found),
             coded,
             left_out,
             times,
@@ -125,9 +118,9 @@ class CoxSums:
 
     def _sized(self) -> dict[str, FloatArray]:
         """Return counts, and sums that tell how large columns, times and weights are."""
-        measured = np.column_stack([self.columns, self.time, self.weights])
-        rows = self.num_examples
-        counts = (rows, self.num_deaths, self.num_strata, int(rows > 0))
+        measured = np.column_stack([self.columns, self.times.time, self.weights])
+        rows, deaths = self.num_examples, int(self.times.event.sum())
+        counts = (rows, deaths, len(np.unique(self.codes)), int(rows > 0))
         return {
             "counts": np.array(counts, np.float64),
             "present": (self.columns != 0.0).any(axis=0).astype(np.float64),

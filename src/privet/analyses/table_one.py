@@ -19,7 +19,7 @@ def table_one(table: Mapping[str, Any]) -> list[list[str]]:
     """
     columns, by = table["columns"], table["by"]
     groups = list(columns[by]["categories"])
-    sizes = [f"{group} (n = {_count(columns[by], group)})" for group in groups]
+    sizes = [f"{group} (n = {count_of(columns[by], group)})" for group in groups]
     rows = [[by, f"all (n = {table['rows']:.0f})", *sizes, "missing", "std. difference"]]
     for name, column in columns.items():
         if name != by:
@@ -52,10 +52,11 @@ def _moments(column: Column) -> str:
 def _share(column: Column, text: str) -> str:
     count = column["categories"][text]
     if count is None or not column["n"]:
-        return _count(column, text) if column["n"] else "-"
+        return count_of(column, text) if column["n"] else "-"
     return f"{count:.0f} ({100 * count / column['n']:.1f} %)"
 
 
-def _count(column: Column, text: str) -> str:
+def count_of(column: Column, text: str) -> str:
+    """Return how many rows have a category, or between which bounds a hidden count lies."""
     count = column["categories"][text]
     return f"{count:.0f}" if count is not None else "{} to {}".format(*column["bounds"][text])

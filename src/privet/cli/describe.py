@@ -89,7 +89,7 @@ def _show(table: dict[str, Any], lines: list[str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from privet.analyses.table_one import table_one
+    from privet.analyses.table_one import count_of, table_one
     from privet.analyses.text_table import aligned
 
     console = Console(highlight=False, markup=False)
@@ -97,7 +97,7 @@ def _show(table: dict[str, Any], lines: list[str]) -> None:
     for name, column in table["columns"].items():
         quantiles = column.get("quantiles", {})
         texts = ", ".join(
-            f"{text} {_count(column, text)}" for text in list(column.get("categories", {}))[:6]
+            f"{text} {count_of(column, text)}" for text in list(column.get("categories", {}))[:6]
         )
         ends = " to ".join(_digits(quantiles[q]) for q in ("0.05", "0.95")) if quantiles else texts
         numbers = [column.get("mean"), column.get("sd")]
@@ -123,8 +123,3 @@ def _show(table: dict[str, Any], lines: list[str]) -> None:
 def _digits(value: float) -> str:
     """Return a quantile in the five digits that are known of it."""
     return f"{float(f'{value:.5g}'):.15g}"
-
-
-def _count(column: dict[str, Any], text: str) -> str:
-    count = column["categories"][text]
-    return f"{count:.0f}" if count is not None else "{} to {}".format(*column["bounds"][text])

@@ -77,6 +77,13 @@ tbody th{font-weight:400;color:var(--soft);overflow-wrap:break-word}
 .numbers td{white-space:nowrap;font-variant-numeric:tabular-nums}
 .numbers td,.numbers thead th:not(:first-child){text-align:right}
 .numbers td small{display:block}
+.numbers td.forest{width:45%;min-width:11rem;padding:0 .4rem;vertical-align:middle}
+.forest svg{display:block;width:100%;height:2.1rem;stroke:var(--run-0);stroke-width:2}
+.forest line{vector-effect:non-scaling-stroke}
+.forest .none{stroke:var(--soft);stroke-width:1;stroke-dasharray:3 3}
+.forest .at{stroke-width:6}
+.axis{position:relative;height:1.6rem;color:var(--soft);font-size:.82rem}
+.axis span{position:absolute;transform:translateX(-50%)}
 .numbers tbody th,.settings tbody th{position:sticky;left:0;background:var(--card);
 min-width:6.5rem;max-width:11rem}
 .settings td{overflow-wrap:anywhere;min-width:7rem}

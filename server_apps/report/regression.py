@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from privet.analyses.glm_result import evaluation_lines, likelihood_ratio_lines
@@ -13,9 +13,8 @@ from privet.analyses.site_tests import hidden_sites, site_rows
 from privet.core.format import text
 
 from .document import document
+from .forest import forest
 from .tables import in_cell, numbers_table
-
-_ROW, _WIDE, _LEFT = 22, 420, 10
 
 
 def regression_page(table: Mapping[str, Any]) -> str:
@@ -29,8 +28,8 @@ def regression_page(table: Mapping[str, Any]) -> str:
     if away:
         body.append(f'<p class="warn">Not in this table: {text(", ".join(away))}</p>')
     body += [f'<p class="warn">{text(one)}</p>' for one in table.get("notes", [])]
-    body += ["<h2>Estimates</h2>", _estimates(table), "<h2>Intervals</h2>", forest(table)]
-    body += ["<h2>Fit</h2>", _fit(table)]
+    body += ["<h2>Estimates</h2>", _estimates(table)]
+    body += ["<h2>Coefficients</h2>", _coefficients(table), "<h2>Fit</h2>", _fit(table)]
     if table.get("tests"):
         body += ["<h2>Tests of factors</h2>", _tests(table)]
     body += [f"<p>{text(line)}</p>" for line in likelihood_ratio_lines(table)]
@@ -61,25 +60,54 @@ def _p(value: Any) -> str:
 
 
 def _estimates(table: Mapping[str, Any]) -> str:
-    ratios = table.get("ratio")
+    """Return what a paper prints: each term's effect with its interval, drawn and in numbers."""
+    ratios = bool(table.get("ratio"))
+    effect: Callable[[float], float] = _exp if ratios else float
+    shown = [
+        None if None in (b, *ci) else (effect(b), effect(ci[0]), effect(ci[1]))
+        for b, ci in zip(table["coef"], table["ci95"], strict=True)
+    ]
+    # Of an intercept's odds nobody reads the interval, and it would set the axis of all.
+    drawn = [at for at, one in enumerate(shown) if one and table["terms"][at] != "Intercept"]
+    cells, axis = forest([one for at in drawn if (one := shown[at])], float(ratios), ratios=ratios)
+    plots = dict(zip(drawn, cells, strict=True))
+    rows = []
+    for at, term in enumerate(table["terms"]):
+        value, low, high = shown[at] or (None, None, None)
+        between = "" if value is None else f"{_effect(low)} to {_effect(high)}"
+        rows.append(
+            f"<tr><th>{text(term)}</th><td>{_effect(value)}</td><td>{between}</td>"
+            f'<td class="forest">{plots.get(at, "")}</td><td>{_p(table["p"][at])}</td></tr>'
+        )
+    if plots:
+        rows.append(f'<tr><th></th><td></td><td></td><td class="forest">{axis}</td><td></td></tr>')
+    name = ratio_name(table) if ratios else "coefficient"
+    return numbers_table(("term", name, "95 % interval", "", "p"), rows)
+
+
+def _effect(value: float | None) -> str:
+    """Return an effect with two decimals, as papers print it, or three digits where it is small."""
+    if value is None:
+        return ""
+    return (f"{value:.2f}" if 0.1 <= abs(value) < 1e4 else f"{value:.3g}").replace("-", "\u2212")
+
+
+def _coefficients(table: Mapping[str, Any]) -> str:
+    """Return the coefficients with every kind of standard error."""
     kinds = [kind for kind in table["se"] if kind != "nonrobust"]
-    heads = ["term", "coefficient", "standard error", "z", "p", "95 % interval"]
-    heads += [*([ratio_name(table)] if ratios else []), *(f"{kind} error" for kind in kinds)]
+    heads = ["term", "coefficient", "95 % interval", "standard error", "z"]
     rows = []
     for at, term in enumerate(table["terms"]):
         low, high = table["ci95"][at]
         cells = [
             in_cell(table["coef"][at]),
+            f"{in_cell(low)} to {in_cell(high)}",
             in_cell(table["se"]["nonrobust"][at]),
             in_cell(table["z"][at]),
-            _p(table["p"][at]),
-            f"{in_cell(low)} to {in_cell(high)}",
+            *(in_cell((table["se"][kind] or [None] * (at + 1))[at]) for kind in kinds),
         ]
-        if ratios:
-            cells.append(f"{in_cell(ratios[at])} ({in_cell(_exp(low))} to {in_cell(_exp(high))})")
-        cells += [in_cell((table["se"][kind] or [None] * (at + 1))[at]) for kind in kinds]
         rows.append(f"<tr><th>{text(term)}</th>{_cells(cells)}</tr>")
-    return numbers_table(heads, rows)
+    return numbers_table([*heads, *(f"{kind} error" for kind in kinds)], rows)
 
 
 def ratio_name(table: Mapping[str, Any]) -> str:
@@ -88,52 +116,8 @@ def ratio_name(table: Mapping[str, Any]) -> str:
     return names.get(str(table.get("family")), "hazard ratio")
 
 
-def _exp(value: float | None) -> float | None:
-    return None if value is None else math.exp(min(value, 700.0))
-
-
-def forest(table: Mapping[str, Any]) -> str:
-    """Return the coefficients with their intervals, in units of each term's standard error of a
-    unit effect: ratios on a logarithmic scale, the intercept left out."""
-    shown = [at for at, term in enumerate(table["terms"]) if term != "Intercept"]
-    shown = [at for at in shown if None not in (table["coef"][at], *table["ci95"][at])]
-    if not shown:
-        return ""
-    ends = [end for at in shown for end in table["ci95"][at]]
-    low, high = min(*ends, 0.0), max(*ends, 0.0)
-    scale = (_WIDE - 2 * _LEFT) / ((high - low) or 1.0)
-
-    def x(value: float) -> float:
-        return float(_LEFT + (value - low) * scale)
-
-    lines = [
-        f'<line x1="{x(0):.1f}" x2="{x(0):.1f}" y1="0" y2="{_ROW * len(shown)}" '
-        'stroke="var(--grid)"/>'
-    ]
-    for row, at in enumerate(shown):
-        y, (least, most) = _ROW * row + _ROW / 2, table["ci95"][at]
-        lines.append(
-            f'<line x1="{x(least):.1f}" x2="{x(most):.1f}" y1="{y}" y2="{y}" '
-            'stroke="var(--run-0)" stroke-width="2"/>'
-            f'<circle cx="{x(table["coef"][at]):.1f}" cy="{y}" r="4" fill="var(--run-0)">'
-            f"<title>{text(table['terms'][at])}: {in_cell(table['coef'][at])}</title></circle>"
-        )
-    names = "".join(
-        f'<tr style="height:{_ROW}px"><th>{text(table["terms"][at])}</th></tr>' for at in shown
-    )
-    ratio = f"; a {ratio_name(table)} of 1 is the line" if table.get("ratio") else ""
-    height = _ROW * len(shown) + 16
-    ticks = "".join(
-        f'<text x="{x(end):.1f}" y="{height - 3}" font-size="11" fill="currentColor" '
-        f'text-anchor="{anchor}">{in_cell(end)}</text>'
-        for end, anchor in ((low, "start"), (high, "end"))
-    )
-    return (
-        f'<figure><div style="display:flex"><table style="width:auto"><tbody>{names}</tbody>'
-        f'</table><svg viewBox="0 0 {_WIDE} {height}" role="img" style="flex:1">'
-        f"{''.join(lines)}{ticks}</svg></div></figure>"
-        f'<p class="soft">Coefficients with 95 % intervals{ratio}.</p>'
-    )
+def _exp(value: float) -> float:
+    return math.exp(min(value, 700.0))
 
 
 _OF_FIT = (

@@ -83,7 +83,9 @@ def test_a_cox_page_has_a_forest_plot_with_each_term_once(tmp_path: Path) -> Non
     text = page.read_text()
     assert "hazard ratio" in text
     for term in ("age", "sex[T.M]", "smoker[T.former]", "smoker[T.never]"):
-        assert len(re.findall(rf"<circle[^>]*><title>{re.escape(term)}: ", text)) == 1
+        assert (
+            len(re.findall(rf"<th>{re.escape(term)}</th>.*?<td class=\"forest\"><svg", text)) == 1
+        )
 
 
 # ------------------------------------------------------------------ two dates

@@ -37,6 +37,9 @@ from privet.sim.inline import grid_of
 from privet.strategies import All, Participation, PrimalDualStrategy, Schedule
 
 FORMAT = 1
+SAID = {"format", "title", "note", "told", "optimum"}
+"""Fields that tell a reader of an instance; what is played stands in the others."""
+OF_TASKS = {"agent", "told", "folded", "withdrawn"}
 Arrays = dict[str, NDArray[Any]]
 Found = dict[str, list[NDArray[Any]]]
 """Every copy of an array after a round, by name."""
@@ -157,7 +160,7 @@ def load_instance(path: Path) -> Instance:
     Raises
     ------
     ConfigError
-        If the file is missing or not of this format.
+        If the file is missing or not of this format, or has a field that is not played.
     """
     try:
         raw = json.loads(path.read_text())
@@ -170,6 +173,11 @@ def load_instance(path: Path) -> Instance:
     for one in fields(Instance):
         if one.default is MISSING and one.name not in raw:
             raise ConfigError(f"{path}: field {one.name!r} is missing")
+    known = {one.name for one in fields(Instance)} | SAID
+    unknown = [name for name in raw if name not in known]
+    unknown += [f"tasks.{name}" for task in raw.get("tasks", ()) for name in task.keys() - OF_TASKS]
+    if unknown:
+        raise ConfigError(f"{path}: field {unknown[0]!r} is not played, and may change the result")
     return Instance(**{one.name: raw[one.name] for one in fields(Instance) if one.name in raw})
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from fractions import Fraction
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from studies.commands.errata import completed_erratum
 from studies.errata import ERRATA, PAPERS, dp_iadmm, fed_plt, fed_plt_privacy, fedpdm, gfl
@@ -54,6 +56,23 @@ def test_every_erratum_is_on_the_page_with_its_command() -> None:
     named = [line.partition("{ #")[2] for line in page.splitlines() if line.startswith("### ")]
     assert named == [f"{name.replace('/', '')} }}" for name in ERRATA]
     assert all(f"`privet errata {name}`" in page for name in ERRATA)
+
+
+def test_the_page_counts_kinds_as_the_results_do() -> None:
+    """What is contradicted or vacuous by the rule, and the others by the page's own list."""
+    results = ROOT / "docs" / "results"
+    page = (results / "errata.md").read_text()
+    said = re.search(r"\*\*Of seventeen .* (\d+) are refuted .*, (\d+) is vacuous, and (\d+)", page)
+    assert said is not None
+    contradicted, vacuous, others = map(int, said.groups())
+    assert contradicted + vacuous + others == len(ERRATA) == 17
+    index = (results / "index.md").read_text().split("**")[1]
+    assert f"and {contradicted} are contradicted" in index
+    texts = [json.loads(path.read_text()) for path in results.glob("*-theorems.json")]
+    verdicts = [one["verdict"] for text in texts for one in text["entries"]]
+    assert verdicts.count("vacuous") == vacuous
+    named = re.findall(r"\]\(#[a-z0-9-]+\)", page[said.end() :].partition("The vacuous one")[0])
+    assert len(named) == others
 
 
 def test_the_command_lists_runs_and_completes() -> None:
@@ -263,6 +282,30 @@ def test_the_two_data_sets_by_a_simulation() -> None:
     # Gaussians of one deviation have the divergence (distance / deviation)^2 / 2.
     gaussian = (2 * course.mean / course.deviation) ** 2 / 2
     assert 0.95 * gaussian < course.divergence() < gaussian
+
+
+@pytest.mark.parametrize("order", [1.34, 2.0, 10.0, 1e4])
+def test_the_bound_is_exceeded_at_every_order(order: float) -> None:
+    """One interval, by its probabilities under both laws, gives the divergence but for 100."""
+    row = (220 / 221, 21 / 221)
+    course = fed_plt_privacy.Course.of(
+        agents=20, rho=10.0, gamma=0.1, epochs=40, rounds=15,
+        clip=1000.0, pull=1e13, target=0.0662 * row[1] * 1e13, row=row,
+    )  # fmt: skip
+    mean, deviation = course.mean, course.deviation
+    middle = mean + 2 * mean * (order - 1)
+
+    def chance(of: float) -> float:
+        """Return the logarithm of the interval's probability under the law of that mean."""
+        ends = [(middle + side * deviation / 2 - of) / deviation for side in (-1, 1)]
+        least, most = (float(stats.norm.logsf(end)) for end in ends)
+        return least + math.log1p(-math.exp(most - least))
+
+    found = (order * chance(mean) - (order - 1) * chance(-mean)) / (order - 1)
+    gaussian = order * (2 * mean / deviation) ** 2 / 2
+    assert gaussian - 100 < found < gaussian
+    assert found > 1.34e6 * order
+    assert chance(-mean) > -1.4e6 * order**2 > 0.5 * course.doubt
 
 
 def test_the_deviation_by_drawn_noise() -> None:

@@ -345,9 +345,21 @@ def bounded(seed: int) -> int:
     rho, a = rng.uniform(0.3, 2.0) / math.sqrt(kappa), float(rng.choice([0.5, 0.75, 1.0]))
     problem = Quadratics(rng, count, dim, kappa)
     factor = delayed_factor(problem.moduli, rho, a)
+    return kept_within(rng, problem, rho, a, factor, float(rng.choice([0.0, 1.0])))
+
+
+def kept_within(
+    rng: np.random.Generator,
+    problem: Quadratics,
+    rho: float,
+    a: float,
+    factor: float,
+    weight: float,
+) -> int:
+    """Play exact Fed-PLT, require the factor in every stage, and return the stages."""
     if factor >= 1:
         return 0
-    weight = float(rng.choice([0.0, 1.0]))
+    count, dim = problem.centers.shape
     x = problem.optimum(weight)
     limit = np.array([x - rho * problem.gradient(agent, x) for agent in range(count)])
     z = limit + rng.standard_normal((count, dim))
@@ -423,6 +435,109 @@ def test_the_bound_of_inexact_steps_is_never_passed(engine: str, steps: int) -> 
 @pytest.mark.parametrize("engine", ["inline", "cohort"])
 def test_the_bound_is_never_passed_on_many_runs(engine: str, steps: int) -> None:
     assert sum(bounded_on_the_real_code(seed, engine, steps) for seed in range(100, 140)) > 80
+
+
+# ------------------------------------------------------- own blocks are never old, h = 0
+
+
+def factor_of(count: int, moduli: Moduli, rho: float, a: float) -> float:
+    """Return c_N(a) of docs/async.md, by all shares of the two ends."""
+    high, low = (
+        (1 - rho * m) / (1 + rho * m) for m in (moduli.strong_convexity, moduli.smoothness)
+    )
+    p, own = np.linspace(0, 1, 4001), 1 - 2 / count
+    kept = [(1 - a - a * own * r) ** 2 for r in (high, low)]
+    moved = 2 * a * (1 - 1 / count) * np.sqrt(p * high**2 + (1 - p) * low**2)
+    return float(np.max(np.sqrt(p * kept[0] + (1 - p) * kept[1]) + moved)) + 1e-7
+
+
+def bounded_by_number(seed: int) -> int:
+    """Play exact Fed-PLT where the number of agents alone makes it contract."""
+    rng = np.random.default_rng(seed)
+    count, dim = int(rng.integers(2, 5)), int(rng.integers(1, 4))
+    kappa = float(rng.uniform(1.0, 1000.0 if count == 2 else 9.0))
+    rho, a = rng.uniform(0.2, 5.0) / math.sqrt(kappa), float(rng.choice([0.25, 0.5, 1.0]))
+    problem = Quadratics(rng, count, dim, kappa)
+    factor = factor_of(count, problem.moduli, rho, a)
+    assert factor < delayed_factor(problem.moduli, rho, a) + 1e-6
+    assert factor < 1 or count > 2
+    return kept_within(rng, problem, rho, a, factor, 0.0)
+
+
+def test_two_agents_contract_at_every_rho_and_more_where_c_n_is_below_1() -> None:
+    reached = [bounded_by_number(seed) for seed in range(80)]
+    assert sum(stages > 3 for stages in reached) > 20
+
+
+def bursts(curvatures: Sequence[float], rho: float, a: float, repeats: int) -> float:
+    """Return what a cycle multiplies z_1 by: uploads of agent 1 alone, then of the others."""
+    p = 1 / (1 + rho * np.array(curvatures))
+    z = np.zeros(len(p))
+    z[0] = 1.0
+    sent = np.full(len(p), z.mean())
+    for agent in [*([*range(1, len(p))] * repeats), *([0] * repeats)]:
+        x = p[agent] * (2 * sent[agent] - z[agent])
+        z[agent] += 2 * a * (x - sent[agent])
+        sent[agent] = z.mean()
+    return float(z[0])
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 10])
+@pytest.mark.parametrize("a", [0.2, 0.5])
+def test_a_cycle_of_bursts_multiplies_by_what_the_theorem_says(count: int, a: float) -> None:
+    for r, s in ((0.2, 0.5), (0.6, 0.8), (0.9, 0.9)):
+        curvatures = [(1 + r) / (1 - r), *[(1 - s) / (1 + s)] * (count - 1)]
+        u = 1 - 2 / count
+        gain = -r * s * (1 - u**2) / ((1 - r * u) * (1 - s * u))
+        assert bursts(curvatures, 1.0, a, 2000) == pytest.approx(gain, rel=1e-9)
+
+
+@pytest.mark.parametrize("count", [3, 4, 8])
+def test_in_one_dimension_rho_has_a_sharp_end(count: int) -> None:
+    """Below 2 (N - 1) / (N - 2) over L every order contracts; above it bursts diverge."""
+    end = 2 * (count - 1) / (count - 2)
+    a = 0.5
+    for share, contracts in ((0.99, True), (1.01, False)):
+        rho = share * end  # L = 1
+        low = (1 - rho) / (1 + rho)
+        flat = 1e-4
+        high = (1 - rho * flat) / (1 + rho * flat)
+        sums = [
+            abs(1 - a - a * (1 - 2 / count) * r) + 2 * a * (1 - 1 / count) * abs(r)
+            for r in np.linspace(low, high, 1001)
+        ]
+        assert (max(sums) < 1) == contracts
+        cycle = abs(bursts([1.0, *[flat] * (count - 1)], rho, a, 100_000 // count))
+        assert (cycle < 1) == contracts
+
+
+def test_of_seven_agents_bursts_diverge_from_34_on_at_the_usual_rho() -> None:
+    for kappa, diverges in ((33.9, False), (34.1, True)):
+        curvatures = [kappa, *[1.0] * 6]
+        for a in (0.05, 0.5):
+            cycle = abs(bursts(curvatures, 1 / math.sqrt(kappa), a, int(800 / a)))
+            assert (cycle > 1) == diverges
+
+
+def test_the_real_code_diverges_in_bursts_and_nowhere_else() -> None:
+    """Three agents of one parameter: 24 uploads a cycle, by speeds that a file may state."""
+    curvatures = [1 / 0.02 - 1, 1 / 0.98 - 1, 1 / 0.98 - 1]  # p = 1 / (1 + curvature) at rho = 1
+    problems = [RidgeRegression([[math.sqrt(c / 2)]], [0.0]) for c in curvatures]
+    tables = {"x": np.ones((3, 1)), "z": np.array([[1.0], [-0.5], [-0.5]])}
+
+    def made(**more: Any) -> FedPLT:
+        # A step of 1 / (curvature + 1 / rho) solves the subproblem of one parameter.
+        return FedPLT(rho=1.0, relaxation=0.5, local_epochs=1, local_solver="gd", **more)
+
+    once, long = [1.0] * 9, 9.5
+    in_bursts = Schedule([[*once, 9.0], [long, *once[1:], 0.5], [long, *once[1:], 0.5]])
+    alike = Schedule([[1.0], [1.1], [1.2]])
+    ends = []
+    for schedule in (in_bursts, alike):
+        found = Played(made, problems, schedule, 260, tables=tables)
+        ends.append([float(np.abs(state["z"]).max()) for state in found.states])
+    assert max(ends[0][-60:]) > 2 * max(ends[0][60:120]) > 2 * max(ends[0][:20])
+    assert ends[1][-1] < 1e-3
 
 
 @pytest.mark.parametrize("smoothness", [1e308, math.inf])

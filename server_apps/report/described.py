@@ -18,6 +18,8 @@ from .tables import in_cell, numbers_table
 _WIDE, _HIGH = 320, 64
 _SHOWN = 12
 """Categories of a column that the page shows."""
+_LEVEL = ' class="level"'
+"""Of the row of a category, below that of its column."""
 
 
 def described_page(table: Mapping[str, Any]) -> str:
@@ -85,7 +87,8 @@ def _table_one(table: Mapping[str, Any]) -> str:
     """Return the columns by the groups of one, as a paper's table 1."""
     heads, *rows = table_one(table)
     body = [
-        f"<tr><th>{text(first)}</th>{''.join(f'<td>{text(one)}</td>' for one in cells)}</tr>"
+        f"<tr><th{_LEVEL if first.startswith(' ') else ''}>{text(first.strip())}</th>"
+        f"{''.join(f'<td>{text(one)}</td>' for one in cells)}</tr>"
         for first, *cells in rows
     ]
     return numbers_table(heads, body)

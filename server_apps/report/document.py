@@ -84,6 +84,8 @@ tbody th{font-weight:400;color:var(--soft);overflow-wrap:break-word}
 .forest .at{stroke-width:6}
 .axis{position:relative;height:1.6rem;color:var(--soft);font-size:.82rem}
 .axis span{position:absolute;transform:translateX(-50%)}
+.numbers tbody th.level{padding-left:1.7rem}
+.scroll+h3,.plots+h3{margin-top:1.4rem}
 .numbers tbody th,.settings tbody th{position:sticky;left:0;background:var(--card);
 min-width:6.5rem;max-width:11rem}
 .settings td{overflow-wrap:anywhere;min-width:7rem}

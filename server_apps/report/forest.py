@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from privet.core.format import text
+from privet.core.format import round_ticks, text
 
 Interval = tuple[float, float, float]
 """An estimate with the ends of its interval."""
@@ -68,11 +68,10 @@ def _apart(ticks: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 def _ticks(low: float, high: float, *, ratios: bool) -> list[float]:
     """Return round numbers, the first at or below ``low`` and the last at or above ``high``."""
-    if low == high:
-        low, high = (low / 2.0, high * 2.0) if ratios else (low - 1.0, high + 1.0)
     if not ratios:
-        step = _step(high - low)
-        return [step * at for at in range(math.floor(low / step), math.ceil(high / step) + 1)]
+        return round_ticks(low, high)
+    if low == high:
+        low, high = low / 2.0, high * 2.0
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     steps = (1, 2, 5) if last - first <= 3 else (1,)
     every = max(1, (last - first) // 6)
@@ -81,9 +80,3 @@ def _ticks(low: float, high: float, *, ratios: bool) -> list[float]:
     ]
     spans = [pair for pair in pairwise(ladder) if pair[1] > low and pair[0] < high]
     return sorted({tick for pair in spans for tick in pair})
-
-
-def _step(span: float) -> float:
-    """Return 1, 2 or 5 times a power of ten, of which ``span`` has three to eight."""
-    power = 10.0 ** math.floor(math.log10(span / 4.0))
-    return next(step * power for step in (1, 2, 5, 10) if span / (step * power) <= 8.0)

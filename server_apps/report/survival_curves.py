@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from privet.core.format import text
+from privet.core.format import round_ticks, text
 
 from .document import document
 from .tables import in_cell, numbers_table
 
-_WIDE, _HIGH, _TICKS = 520, 260, 6
+_WIDE, _HIGH = 520, 260
 
 
 def curves_page(table: Mapping[str, Any]) -> str:
@@ -27,7 +27,8 @@ def curves_page(table: Mapping[str, Any]) -> str:
     if away:
         body.append(f'<p class="warn">Not in these curves: {text(", ".join(away))}</p>')
     body += [f'<p class="warn">{text(one)}</p>' for one in table.get("notes", [])]
-    body += [_curves(table, names), _at_risk(table, names), _medians(table, names)]
+    body += [_curves(table, names), "<h2>Numbers at risk</h2>", _at_risk(table, names)]
+    body += ["<h2>Medians and means</h2>", _medians(table, names)]
     if len(names) > 1 and not table.get("noised"):
         rows = [
             f"<tr><th>{label}</th><td>{in_cell(test['chi2'])}</td><td>{test['df']}</td>"
@@ -37,7 +38,7 @@ def curves_page(table: Mapping[str, Any]) -> str:
                 ("log-rank, stratified by site", table["logrank_by_site"]),
             )
         ]
-        body.append(numbers_table(("test", "chi-squared", "df", "p"), rows))
+        body += ["<h2>Tests</h2>", numbers_table(("test", "chi-squared", "df", "p"), rows)]
     return document("Survival", "\n".join(body))
 
 
@@ -50,16 +51,19 @@ def _last(table: Mapping[str, Any]) -> float:
 
 
 def _curves(table: Mapping[str, Any], names: list[str]) -> str:
-    last, parts = _last(table), []
-    for at, (times, survival) in enumerate(zip(table["times"], table["survival"], strict=True)):
-        x, y, path = 0.0, 0.0, ["M0 0"]
-        for time, share in zip(times, survival, strict=True):
-            x, y = _WIDE * time / last, _HIGH * (1.0 - share)
-            path.append(f"H{x:.1f}V{y:.1f}")
+    last, bands, lines = _last(table), [], []
+    for at, times in enumerate(table["times"]):
         colour = f"var(--run-{at % 8})"
-        parts.append(
-            f'<path d="{"".join(path)}" fill="none" stroke="{colour}" stroke-width="2">'
-            f"<title>{text(names[at])}</title></path>"
+        places = [_WIDE * time / last for time in times]
+        ends = [(low, high) for low, high in table["ci95"][at] if None not in (low, high)]
+        over = _steps(places, [high for _, high in ends])
+        under = _steps(places, [low for low, _ in ends])
+        outline = " ".join(f"{x:.1f},{y:.1f}" for x, y in [*over, *reversed(under)])
+        bands.append(f'<polygon points="{outline}" fill="{colour}" opacity=".13"/>')
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in _steps(places, table["survival"][at]))
+        lines.append(
+            f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2">'
+            f"<title>{text(names[at])}</title></polyline>"
         )
     legend = "".join(
         f'<li><svg viewBox="0 0 20 6"><rect width="20" height="6" fill="var(--run-{at % 8})"/>'
@@ -67,25 +71,37 @@ def _curves(table: Mapping[str, Any], names: list[str]) -> str:
         for at, name in enumerate(names)
     )
     labels = "".join(
-        f'<text x="-6" y="{_HIGH * (1 - share) + 4:.0f}" font-size="11" text-anchor="end" '
-        f'fill="currentColor">{share:g}</text>'
+        f'<text x="-6" y="{_HIGH * (1 - share) + 4:.0f}" text-anchor="end">{share:g}</text>'
         for share in (0.0, 0.25, 0.5, 0.75, 1.0)
     )
     labels += "".join(
-        f'<text x="{_WIDE * tick / last:.0f}" y="{_HIGH + 16}" font-size="11" '
-        f'text-anchor="middle" fill="currentColor">{in_cell(tick)}</text>'
+        f'<text x="{_WIDE * tick / last:.0f}" y="{_HIGH + 16}" text-anchor="middle">'
+        f"{in_cell(tick)}</text>"
         for tick in _ticks(last)
+    )
+    labels += (
+        f'<text x="{_WIDE / 2}" y="{_HIGH + 34}" text-anchor="middle">{text(table["time"])}</text>'
     )
     return (
         f'<figure><ul class="legend">{legend}</ul>'
-        f'<svg viewBox="-40 -8 {_WIDE + 60} {_HIGH + 30}" role="img">'
+        f'<svg viewBox="-40 -8 {_WIDE + 60} {_HIGH + 48}" role="img">'
         f'<path d="M0 0V{_HIGH}H{_WIDE}" fill="none" stroke="var(--grid)"/>'
-        f"{''.join(parts)}{labels}</svg></figure>"
+        f"{''.join(bands)}{''.join(lines)}"
+        f'<g font-size="11" fill="currentColor">{labels}</g></svg></figure>'
+        '<p class="soft">Share without the event, with 95 % intervals.</p>'
     )
 
 
+def _steps(places: Sequence[float], heights: Sequence[float]) -> list[tuple[float, float]]:
+    """Return the corners of a curve that falls at each place; heights may lack their last ones."""
+    corners, y = [(0.0, 0.0)], 0.0
+    for x, height in zip(places, heights, strict=False):
+        corners += [(x, y), (x, y := _HIGH * (1.0 - height))]
+    return corners
+
+
 def _ticks(last: float) -> list[float]:
-    return [last * tick / (_TICKS - 1) for tick in range(_TICKS)]
+    return [tick for tick in round_ticks(0.0, last) if tick <= last]
 
 
 def _at_risk(table: Mapping[str, Any], names: list[str]) -> str:

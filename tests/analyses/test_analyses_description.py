@@ -229,7 +229,8 @@ def test_table_1_has_what_pandas_finds_in_each_group() -> None:
     ]
     assert heads == ["group", *sizes, "missing", "std. difference"]
     by_name = {first: cells for first, *cells in rows}
-    numbers = [f"{one['x'].mean():.4g} ({one['x'].std():.4g})" for one in parts]
+    assert all(1 <= one["x"].std() < 10 for one in parts)
+    numbers = [f"{one['x'].mean():.2f} ({one['x'].std():.2f})" for one in parts]
     apart = table["columns"]["x"]["standardised_difference"]
     assert by_name["x, mean (sd)"] == [*numbers, str(pooled["x"].isna().sum()), f"{apart:.3f}"]
     assert by_name["t, n (%)"][3] == "1"

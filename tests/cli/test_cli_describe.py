@@ -211,7 +211,7 @@ def test_groups_are_printed_as_a_table_1(here: Path) -> None:
     assert said.code == 0
     pooled = pd.read_csv(WORKED)
     ages = [pooled["age"], *(rows["age"] for _, rows in pooled.groupby("died"))]
-    shown = " +".join(re.escape(f"{one.mean():.4g} ({one.std():.4g})") for one in ages)
+    shown = " +".join(re.escape(f"{one.mean():.1f} ({one.std():.1f})") for one in ages)
     assert re.search(rf"age, mean \(sd\) +{shown} +0 +-?\d\.\d{{3}}\n", said.out)
     assert "std. difference" in said.out
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -43,10 +44,16 @@ def _rows(name: str, column: Column, groups: Sequence[str]) -> Iterator[list[str
 
 
 def _moments(column: Column) -> str:
+    """Return mean and deviation with as many decimals: three digits of the deviation."""
     mean, deviation = column.get("mean"), column.get("sd")
     if mean is None:
         return "-"
-    return f"{mean:.4g} ({deviation:.4g})" if deviation is not None else f"{mean:.4g}"
+    if not deviation:
+        return f"{mean:.4g}" if deviation is None else f"{mean:.4g} (0)"
+    decimals = max(0, 2 - math.floor(math.log10(deviation)))
+    if decimals > 8:
+        return f"{mean:.4g} ({deviation:.3g})"
+    return f"{mean:.{decimals}f} ({deviation:.{decimals}f})"
 
 
 def _share(column: Column, text: str) -> str:

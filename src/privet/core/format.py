@@ -53,6 +53,15 @@ def number(value: Number) -> str:
     return shown.replace("-", MINUS, 1) if value < 0 else shown
 
 
+def round_ticks(low: float, high: float) -> list[float]:
+    """Return the ends of 3 to 8 equal steps, 1, 2 or 5 times a power of ten, that cover a span."""
+    if low == high:
+        low, high = low - 1.0, high + 1.0
+    power = 10.0 ** math.floor(math.log10((high - low) / 4.0))
+    step = next(one * power for one in (1, 2, 5, 10) if (high - low) / (one * power) <= 8.0)
+    return [step * at for at in range(math.floor(low / step), math.ceil(high / step) + 1)]
+
+
 def measure(value: Number) -> str:
     """Return a measured number with four significant digits, zeros at the end among them."""
     if value == 0 or not math.isfinite(value):

@@ -1022,6 +1022,50 @@ def test_one_site_cannot_have_all_others_describe_thousands_of_columns() -> None
     assert len(agreement(wide).meaning.columns) == 8_002  # type: ignore[union-attr]
 
 
+def grouped(columns: int, *groups: str, by: str = "sex") -> Meaning:
+    facts = {f"c{i:03}": {} for i in range(columns)}
+    facts |= {"sex": {"categories": ["F", "M", *groups]}}
+    return Meaning(facts, settings={"analysis": "describe", "by": by, OPEN: "yes"})
+
+
+def test_one_sites_groups_do_not_multiply_all_others_columns() -> None:
+    """Each category of ``by`` is every column once more; hundreds of one site leave that out."""
+    sites = {name: grouped(60) for name in "abc"}
+    west = grouped(60, *(f"z{i}" for i in range(450)))
+    stated = {name: one.text for name, one in {**sites, "west": west}.items()}
+    for order in (list(stated), list(stated)[::-1]):
+        agreed = agreement({name: stated[name] for name in order})
+        assert agreed.text == sites["a"].text
+        assert agreed.unfit(west.text, "the others") == (
+            "has 61 columns in 452 groups of sex to describe, "
+            "the others 61 columns in 2 groups of sex to describe"
+        )
+        assert not agreed.unfit(sites["b"].text, "the others")
+
+
+def test_groups_of_all_sites_are_described_as_far_as_a_description_goes() -> None:
+    """Wards of many sites that have each a few of their own are groups of one description."""
+    sites = {f"s{i}": grouped(20, *(f"w{i}-{k}" for k in range(6))) for i in range(20)}
+    agreed = agreement({name: one.text for name, one in sites.items()})
+    assert agreed.meaning is not None
+    assert len(agreed.meaning.columns["sex"]["categories"]) == 2 + 20 * 6
+    many = {f"s{i:02}": grouped(40, *(f"w{i}-{k}" for k in range(30))) for i in range(20)}
+    agreed = agreement({name: one.text for name, one in many.items()})
+    assert agreed.meaning is not None
+    assert agreed.meaning.num_described <= 2**20
+    left = [name for name, one in many.items() if agreed.unfit(one.text, "the others")]
+    assert 0 < len(left) < 20, "those that are described together complete theirs"
+
+
+def test_a_site_that_states_other_groups_than_it_is_asked_for_is_turned_away() -> None:
+    """By another column it would pass the bound, which is of the run's own."""
+    west = grouped(60, *(f"z{i}" for i in range(450)), by="")
+    stated = {"west": west.text, **{name: grouped(60).text for name in "abc"}}
+    agreed = agreement(stated)
+    assert agreed.text == grouped(60).text
+    assert '"by": "sex"' in agreed.unfit(west.text, "the others")
+
+
 def test_categories_count_as_columns_do() -> None:
     long = Meaning({"c": {"categories": [f"t{i}" for i in range(900)]}}, settings={OPEN: "yes"})
     short = Meaning({"c": {"categories": ["a", "b"]}}, settings={OPEN: "yes"})

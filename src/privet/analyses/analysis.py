@@ -101,6 +101,11 @@ class Analysis(ABC, Generic[P]):
             For a setting that cannot be read, such as a formula that is none.
         """
 
+    @property
+    def grouped_by(self) -> str:
+        """The column within whose categories all others are summed as well; empty for none."""
+        return ""
+
     def over(self, names: Sequence[str]) -> Self:
         """Return the analysis of a table with these columns: nothing is left to its columns then.
 

@@ -40,8 +40,6 @@ from .shown_columns import ShownColumns
 log = logging.getLogger("flwr.privet")
 
 ROUNDS = 4
-MOST_NUMBERS = 2**20
-"""That a site sends in a round."""
 _START = float(2**20)
 _KINDS = ("values", "missing", "other")
 
@@ -70,12 +68,15 @@ class DescribeAnalysis(Analysis[DescribeState]):
         named = tuple(filter(None, (one.strip() for one in self.only.split(","))))
         return tuple(dict.fromkeys((*named, self.by))) if named and self.by else named
 
+    @property
+    def grouped_by(self) -> str:
+        return self.by
+
     def factors(self, frame: Frame) -> tuple[str, ...]:
         texts = super().factors(frame)
         return (*texts, self.by) if self.by and self.by not in texts else texts
 
     def sums(self, frame: Frame, levels: Levels) -> DescribedSite:
-        _require_few(with_groups(levels, self.by))
         return DescribedSite(frame, levels, self.by)
 
     def noised(self, levels: Levels, ranges: Ranges) -> NoisedLayout:
@@ -94,7 +95,6 @@ class DescribeAnalysis(Analysis[DescribeState]):
 
     def begin(self, levels: Levels) -> DescribeState:
         levels = with_groups(levels, self.by)
-        _require_few(levels)
         numbers = sum(not known for known in levels.values())
         cells = sum(map(len, levels.values()))
         shape = (numbers, len(QUANTILES))
@@ -266,17 +266,6 @@ _OF_SITES: tuple[Mapping[str, str], ...] = (
     {"site_squares": "squares"},
 )
 """What is kept of each site, by round."""
-
-
-def _require_few(levels: Levels) -> None:
-    """Refuse columns, those of groups among them, that make too large a reply."""
-    of_numbers = len(QUANTILES) * PARTS
-    numbers = sum(len(known) or of_numbers for known in levels.values())
-    if numbers > MOST_NUMBERS:
-        raise AnalysisError(
-            f"only, by: {len(levels)} columns, those within groups among them, take {numbers} "
-            f"numbers of a site in a round, at most {MOST_NUMBERS}: name fewer"
-        )
 
 
 class DescribedSite:

@@ -12,14 +12,43 @@ from typing import Any
 
 import numpy as np
 
+from .description_state import PARTS, QUANTILES
 from .frame import AnalysisError, Levels
+
+MOST_NUMBERS = 2**20
+"""That a site sends in a round."""
 
 SEPARATOR = "\x1f"
 """Between the name of a column and the place of a group; no header of a table has it."""
 
 
+def numbers_of(levels: Levels, by: str) -> int:
+    """Return how many numbers a site sends in the longest round of a description.
+
+    Of a column of c categories they are c, of one of numbers as many as the parts that its
+    quantiles' intervals are divided into; all but ``by`` once more within each of its groups.
+    """
+    of_numbers = len(QUANTILES) * PARTS
+    every = sum(len(known) or of_numbers for known in levels.values())
+    groups = len(levels.get(by, ()))
+    return every * (groups + 1) - groups * groups
+
+
 def with_groups(levels: Levels, by: str) -> Levels:
-    """Return the columns with those within each group (raises ``AnalysisError``)."""
+    """Return the columns with those within each group.
+
+    Raises
+    ------
+    AnalysisError
+        Where there are no groups, or before any work where a site would send too many numbers.
+    """
+    numbers, groups = numbers_of(levels, by), len(levels.get(by, ()))
+    if numbers > MOST_NUMBERS:
+        within = f" in {groups} groups of {by}" if groups else ""
+        raise AnalysisError(
+            f"only, by: {len(levels)} columns{within} take {numbers} numbers of a site in a "
+            f"round, at most {MOST_NUMBERS}: name fewer"
+        )
     if not by:
         return levels
     if not levels.get(by):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 
 from .dataset import some
-from .meaning import SORTED, Difference, Meaning, digest, is_digests, most_facts, read, usual
+from .meaning import SORTED, Difference, Meaning, digest, is_digests, read, usual
 from .scaling import pooled
 
 
@@ -113,8 +113,7 @@ def agreement(
         return Agreement(texts[0])
     if first is not None and first.open:
         every = [one for text in texts if (one := read(text)) is not None]
-        most = most_facts([one.num_facts for one in every])
-        return Agreement(Meaning.united(one for one in every if one.num_facts <= most).text)
+        return Agreement(Meaning.described(every).text)
     chosen = leader or _of_most(stated, None if spare is None else _room(stated, spare))
     if is_digests(chosen):
         orders = {text for text in texts if _content(text) == _content(chosen)}

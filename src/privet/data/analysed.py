@@ -18,7 +18,7 @@ from privet.kernel.records import FloatArray, RowIndex
 from .dataset import DataError
 from .frames import SiteTable
 from .held_out import most_rows
-from .meaning import OPEN, Meaning
+from .meaning import GROUPED, OPEN, Meaning
 
 FEW_LEVEL = "(fewer)"
 """The level of a column none of whose own is frequent enough to be named."""
@@ -109,6 +109,8 @@ class AnalysedTable:
         settings = {"analysis": self.analysis.name}
         if not self.analysis.needs_levels:
             settings[OPEN] = "yes"
+            if self.analysis.grouped_by:
+                settings[GROUPED] = self.analysis.grouped_by
         return Meaning(columns, settings=settings, public=self._stated)
 
     def _facts(self, name: str) -> Mapping[str, Any]:

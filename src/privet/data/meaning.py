@@ -20,6 +20,7 @@ from functools import cached_property, lru_cache
 from statistics import median_low
 from typing import Any, NamedTuple
 
+from privet.analyses.description_groups import MOST_NUMBERS, numbers_of
 from privet.wire.enrolment import LONGEST_LAYOUT, MOST_EXAMPLES
 
 from .source_column import SourceColumn
@@ -31,6 +32,8 @@ SORTED = "sorted"
 """In place of the digest of an order: columns by name, and categories after their reference."""
 OPEN = "open"
 """A setting of encodings whose columns may differ from site to site."""
+GROUPED = "by"
+"""A setting of these: the column within whose categories all others are described as well."""
 OWN = "own"
 """In its place where a problem is none of this library's data, but its author's own."""
 LONGEST = LONGEST_LAYOUT
@@ -282,9 +285,28 @@ class Meaning:
 
     def _more_than(self, other: Meaning) -> Difference | None:
         """Return in what this open encoding states far more than that of all sites."""
-        if self.num_facts <= most_facts([other.num_facts]):
+        if self.settings != other.settings:
+            return Difference(*(f"settings {json.dumps(one.settings)}" for one in (self, other)))
+        if self.num_facts > most_facts([other.num_facts]):
+            return Difference(*(f"{one.num_facts} columns and categories" for one in (self, other)))
+        if Meaning.united([other, self]).num_described <= MOST_NUMBERS:
             return None
-        return Difference(*(f"{one.num_facts} columns and categories" for one in (self, other)))
+        return Difference(*(one._described for one in (self, other)))
+
+    @property
+    def _levels(self) -> Mapping[str, Sequence[str]]:
+        return {name: facts.get("categories", ()) for name, facts in self.columns.items()}
+
+    @property
+    def num_described(self) -> int:
+        """The numbers that a site sends in a round where these columns are described."""
+        return numbers_of(self._levels, self.settings.get(GROUPED, ""))
+
+    @property
+    def _described(self) -> str:
+        by = self.settings.get(GROUPED, "")
+        groups = f" in {len(self._levels.get(by, ()))} groups of {by}" if by else ""
+        return f"{len(self.columns)} columns{groups} to describe"
 
     @staticmethod
     def united(sites: Iterable[Meaning]) -> Meaning:
@@ -303,6 +325,29 @@ class Meaning:
             if not same:
                 columns[name] = {"categories": sorted({text for one in texts for text in one})}
         return replace(every[0], columns=columns)
+
+    @staticmethod
+    def described(sites: Sequence[Meaning]) -> Meaning:
+        """Return the open encoding that sites describe together, without those that ask too much.
+
+        Left out are sites with far more columns and categories than most, those of other settings
+        than most, and from the largest on those with which a site would have more numbers to send
+        than a description may have: what one site states costs all others.
+        """
+        usual = Counter(json.dumps(one.settings) for one in sites).most_common(1)[0][0]
+        alike = [one for one in sites if json.dumps(one.settings) == usual]
+        most = most_facts([one.num_facts for one in alike])
+        fit = [one for one in alike if one.num_facts <= most]
+        every = Meaning.united(fit)
+        if every.num_described <= MOST_NUMBERS:
+            return every
+        kept: list[Meaning] = []
+        so_far = replace(every, columns={})
+        for one in sorted(fit, key=lambda one: (one.num_described, one.text)):
+            wider = Meaning.united([so_far, one])
+            if wider.num_described <= MOST_NUMBERS:
+                kept, so_far = [*kept, one], wider
+        return Meaning.united([one for one in fit if one in kept] or fit)
 
     @property
     def num_facts(self) -> int:

@@ -230,13 +230,32 @@ class AnalysisResult(PrivetResult):
 
 
 class _Done(Observer):
-    """Ends a run when the analysis has ended, with all sites or those that can be in it."""
+    """Ends a run when the analysis has ended, with all sites or those that can be in it.
+
+    Of simulated sites all are looked at before the first is asked, which may cost it a release.
+    """
+
+    def __init__(self, *, simulated: bool) -> None:
+        self._simulated = simulated
+
+    def on_begin(self, run: Run) -> None:
+        if self._simulated:
+            _require_all_sites(run)
 
     def on_round(self, run: Run, done: Round) -> str | None:
         if is_complete(run):
             return COMPLETE
         half: Any = run.half
         return WITHOUT if half.ended(run.session.state) and not _may_come(run, done) else None
+
+
+def _require_all_sites(run: Run) -> None:
+    """Refuse a table without a simulated site: nobody mends it while the run waits."""
+    if others := run.session.roster.rejected:
+        raise HopelessError(
+            f"{len(others)} sites cannot be in the table: {listed(others.values())}; "
+            "mend their tables, or leave them out"
+        )
 
 
 def _may_come(run: Run, done: Round) -> bool:
@@ -363,7 +382,7 @@ class AnalysisStrategy(PrimalDualStrategy):
         arrays = initial_arrays or ArrayRecord({"x": Array(np.zeros(self.length))})
         found = super().start(grid, arrays, min(num_rounds, self.most_rounds), **options)
         if in_simulation(grid):
-            self._require_all_sites()
+            _require_all_sites(self.run)
         values = {entry.name: getattr(found, entry.name) for entry in fields(found) if entry.init}
         result = AnalysisResult(**values)
         for entry in fields(found):
@@ -375,14 +394,6 @@ class AnalysisStrategy(PrimalDualStrategy):
             result.table = self.table()
             result.fitted = self.fitted(result.table)
         return result
-
-    def _require_all_sites(self) -> None:
-        """Refuse a table without a simulated site: nobody mends it while the run waits."""
-        if others := self.run.session.roster.rejected:
-            raise HopelessError(
-                f"{len(others)} sites cannot be in the table: {listed(others.values())}; "
-                "mend their tables, or leave them out"
-            )
 
     def table(self) -> dict[str, Any]:
         """Return the table of the run so far, with the sites that it rests on."""
@@ -399,8 +410,8 @@ class AnalysisStrategy(PrimalDualStrategy):
             **({"turned_away": lines} if (lines := turned_away(self.run)) else {}),
         }
 
-    def _measuring(self, *arguments: Any, **options: Any) -> Iterator[Observer]:
-        yield _Done()
+    def _measuring(self, grid: Grid, *others: Any, **options: Any) -> Iterator[Observer]:
+        yield _Done(simulated=in_simulation(grid))
 
 
 __all__ = ["AnalysisResult", "AnalysisServer", "AnalysisStrategy", "State"]

@@ -25,7 +25,7 @@ from privet.strategies.analyses import Describe
 from privet.wire import ENROL
 from privet.wire.rosters import with_roster
 from support.analysis_runs import config
-from support.analysis_sites import TABLES, own_tables
+from support.analysis_sites import PATIENTS, TABLES, own_tables
 
 ROWS = pd.read_csv(TABLES / "glm-binomial-1.csv")
 
@@ -267,7 +267,7 @@ def test_a_site_that_answers_no_analysis_is_turned_away_before_the_first_sum(
     grid = Changing(nodes, settled, lambda now, every: set(every))
     with pytest.raises(RunError, match=line):  # as in a simulation, where it is mended at once
         execute_analysis(grid, settled, "run")
-    assert grid.rosters == ([frozenset(("hill", "south", "west"))] if secure else [])
+    assert not grid.rosters, "nobody is asked while a site cannot be in the table"
 
 
 class Killed(InlineGrid):
@@ -297,3 +297,31 @@ def test_a_noised_sum_that_was_asked_for_is_not_worth_a_resume(tmp_path: Path) -
     with pytest.raises(HopelessError, match="what it cost stays spent: begin another run"):
         execute_analysis(InlineGrid(configured_app(), nodes, again), again, "run")
     assert (tmp_path / "hill.ledger").read_text() == spent
+
+
+LACKS = {
+    "a column": PATIENTS.replace("bmi = [5, 100]\n", ""),
+    "a category more": PATIENTS.replace('"never"]', '"never", "pipe"]'),
+    "another kind": PATIENTS.replace("died = [0, 1]", 'died = ["0", "1"]'),
+}
+
+
+@pytest.mark.parametrize("lack", LACKS)
+def test_sites_whose_schema_is_not_the_noised_sums_are_refused_before_a_charge(
+    tmp_path: Path, lack: str
+) -> None:
+    """Of simulated sites no other is charged either: all are looked at before the first."""
+    nodes = own_tables(tmp_path)
+    (tmp_path / "other.toml").write_text(LACKS[lack])
+    for node in nodes:
+        rows = Path(node["data-path"]).read_text().count("\n") - 1
+        ledger = str(tmp_path / f"{node['agent']}.ledger")
+        node |= {"max-epsilon": 5.0, "delta": 1e-6, "num-examples": rows, "ledger-path": ledger}
+    nodes[2]["schema"] = str(tmp_path / "other.toml")
+    keys = {"target_epsilon": 1.0, "delta": 1e-6, "num_agents": 4}
+    raw = config(tmp_path, "describe", schema=str(tmp_path / "schema.toml"), **keys)
+    del raw["data-path"], raw["id-column"], raw["by"]
+    settled = read_config(raw)
+    with pytest.raises(HopelessError, match=f"agent south: {Told.SCHEMA}"):
+        execute_analysis(InlineGrid(configured_app(), nodes, settled), settled, "run")
+    assert not list(tmp_path.glob("*.ledger"))

@@ -194,6 +194,7 @@ class NoisedTable(AnalysedTable):
         stated = self.table.stated
         self.columns = tuple(name for name in self.columns if name in stated)
         with named(self.table.frame):
+            self._require_stated()
             self.layout_of_sum = noised_sums(self.meaning, analysis)
         self.dim = self.layout_of_sum.width
         open_ = [name for name in analysis.columns if name not in stated]
@@ -202,6 +203,35 @@ class NoisedTable(AnalysedTable):
         )
         persons = self.table.persons
         self.person_rows = 1 if persons is None else most_rows(persons)
+
+    def _require_stated(self) -> None:
+        """Refuse a sum of other columns than the site's own schema states, before it is charged.
+
+        Both are public, so that the refusal says nothing of a record.
+
+        Raises
+        ------
+        AnalysisError
+            For a column that the schema lacks, or that is of another kind there.
+        """
+        if self._agreed is None:
+            return
+        agreed = {n: facts for n, facts in self._agreed.columns.items() if facts.get("stated")}
+        for name, facts in agreed.items():
+            if name not in self.table.stated or name not in self.table.frame:
+                raise AnalysisError(
+                    f"column {name} of the noised sum is not in this site's schema: give it the "
+                    "others'",
+                    Told.SCHEMA,
+                )
+            kinds = "range" in facts, name in self.table.ranges
+            more = set() if any(kinds) else {*self._facts(name)["categories"]}
+            if kinds[0] != kinds[1] or more - set(facts.get("categories", ())):
+                raise AnalysisError(
+                    f"column {name}: this site's schema states other categories, or a range, "
+                    "than the others': give it theirs",
+                    Told.SCHEMA,
+                )
 
     def with_divisor(self, divisor: float) -> Self:
         """Return itself: a sum is divided by nothing, whatever count its node declares."""

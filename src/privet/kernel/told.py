@@ -88,6 +88,7 @@ class Told(StrEnum):
         "min-cell: this analysis would show a cell of fewer records than this node shows; its own "
         "log says which column"
     )
+    SCHEMA = "its schema states other columns than the noised sum has; its own log says which"
     HORIZON = "min-cell: curves of this node need a public horizon: set horizon"
     MANY_TERMS = "this analysis has more than a third as many terms as this node has rows"
     MOST_ANALYSES = "max-analyses: this node has answered as many analyses as its operator lets it"

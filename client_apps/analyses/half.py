@@ -20,6 +20,7 @@ from privet.data.analysed import AnalysedTable, as_table
 from privet.data.context import agreed_encoding
 from privet.data.frames import SiteTable
 from privet.kernel import Problem, Records
+from privet.wire.ring import Overflow
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,14 @@ class AnalysisAgent(Half):
             rules=node_rules(context).analyses,
             masked=self.secure_sum,
         )
+
+    def overflow(self, broadcast: Arrays) -> Overflow:
+        """Return that sums wrap or are bounded: in which units they are is the coordinator's word.
+
+        An upload that is refused where a sum is too large would say of the site's own sums, one
+        question after the other, what they are.
+        """
+        return "clip" if self.analysis.saturates(broadcast) else "wrap"
 
     def local_update(
         self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams

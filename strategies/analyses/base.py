@@ -19,6 +19,7 @@ from flwr.serverapp import Grid
 
 from privet.analyses.analysis import Analysis, Progress
 from privet.analyses.frame import AnalysisError, Levels
+from privet.analyses.glm_state import LARGEST
 from privet.client_apps.analyses.half import AnalysisAgent
 from privet.core import ConfigError, RunError
 from privet.core.errors import INSTEAD_OF_OTHER_APPS, HopelessError, listed
@@ -34,6 +35,7 @@ from privet.rounds.flower.base import PrimalDualStrategy
 from privet.rounds.half import Arrays, HalfState, ServerHalf, Turn, Vector
 from privet.rounds.roster import in_simulation
 from privet.rounds.uploads import ClearSums, Sums, Uploads
+from privet.wire.ring import largest
 
 log = logging.getLogger("flwr.privet")
 
@@ -114,9 +116,13 @@ class AnalysisServer(ServerHalf[State]):
         return self._stepped(state, ClearSums(uploads), sites)
 
     def fold_sums(self, state: State, sums: Sums, turn: Turn) -> State:
-        return self._stepped(state, sums, ())
+        """Take the step of masked sums, of which each site's were bounded by the ring."""
+        most = largest(len(sums.positions) or 1)
+        return self._stepped(state, sums, (), most if most < LARGEST else math.inf)
 
-    def _stepped(self, state: State, sums: Sums, sites: Sequence[Arrays]) -> State:
+    def _stepped(
+        self, state: State, sums: Sums, sites: Sequence[Arrays], most: float = math.inf
+    ) -> State:
         """Take the analysis' step; where other sites reply than before, it may begin again."""
         if not sums.positions:
             return state
@@ -131,6 +137,12 @@ class AnalysisServer(ServerHalf[State]):
         elif before.done:  # the run only waits for sites that are away
             return state
         totals = {name: sums.total(name) for name in self.summands(state)}
+        if most < math.inf and analysis.saturates(analysis.point(before)):
+            # The analysis looks for sums at its own bound, which is above that of so many sites.
+            totals = {
+                name: np.where(np.abs(total) < most / 2, total, np.copysign(LARGEST, total))
+                for name, total in totals.items()
+            }
         try:
             after = analysis.step(before, totals)
             state.progress = analysis.by_site(before, after, sites) if sites else after

@@ -19,6 +19,7 @@ from privet.kernel import Facts, NoCertificateError, Problem, Records, Release
 from privet.kernel.programs.steps import LocalTask, Walk
 from privet.kernel.streams import Streams
 from privet.wire.payload import encoded
+from privet.wire.ring import Overflow
 
 from .inputs import Arrays, Vector
 from .loop_defaults import Loops
@@ -76,6 +77,13 @@ class Half(Method):
         Only for halves whose uploads are made of what is broadcast and of noised vectors.
         """
         return False
+
+    def overflow(self, broadcast: Arrays) -> Overflow:
+        """Return what becomes of numbers of a masked upload that no secure sum takes.
+
+        By default they are refused: a model that is too large has diverged.
+        """
+        return "refuse"
 
     @property
     def dropouts(self) -> int:

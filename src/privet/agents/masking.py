@@ -99,7 +99,7 @@ class Masking:
     """The mask of one upload.
 
     ``shared`` says whether all the other agents are peers that the node trusts to add their share
-    of the noise.
+    of the noise, ``overflow`` what becomes of numbers that are too large for the sum.
     """
 
     agent: str
@@ -107,6 +107,7 @@ class Masking:
     source: MaskSource
     state: MaskState
     shared: bool = False
+    overflow: ring.Overflow = "refuse"
 
     def facts(self, facts: Facts) -> Facts:
         """Return an agent's public numbers as those of one in this sum."""
@@ -124,7 +125,8 @@ class Masking:
         MaskError
             If the upload must not be summed with this roster.
         """
-        words = ring.encode({**upload, ring.MEMBERS: np.ones(())}, len(self.binding.roster))
+        every = {**upload, ring.MEMBERS: np.ones(())}
+        words = ring.encode(every, len(self.binding.roster), self.overflow)
         self.source.apply(words.words, self.agent, self.binding)
         return words.to_bytes()
 

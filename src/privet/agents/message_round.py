@@ -7,6 +7,7 @@ agent's state in its context.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from flwr.app import Context, Message, RecordDict
@@ -197,6 +198,8 @@ class MessageRound(AgentRound[Local, RecordDict]):
         )
         upload = local.upload
         del local
+        if masking:
+            masking = replace(masking, overflow=half.overflow(self._broadcast))
         reply = Update(
             agent=self._name,
             round=instruction.round,

@@ -186,6 +186,13 @@ class Analysis(ABC, Generic[P]):
         """
         return after
 
+    def saturates(self, point: Arrays) -> bool:
+        """Whether the sums at a point are bounded, and asked for again where one is at its bound.
+
+        By default not: they are counts, or in units of the largest of all sites' numbers.
+        """
+        return False
+
     def said(self, before: P, after: P) -> str:
         """Return what a run logs after a step, such as what the next rounds cost; "" for none."""
         return ""

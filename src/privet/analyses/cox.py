@@ -199,6 +199,10 @@ class CoxAnalysis(Analysis[CoxProgress]):
             require_large_groups("strata-column", sums.codes, least)
         return sums
 
+    def saturates(self, point: Arrays) -> bool:
+        """Return whether coefficients of the coordinator's are in the point."""
+        return int(point["phase"]) != SIZES
+
     def begin(self, levels: Levels) -> CoxProgress:
         """Return the state before the first round (raises ``AnalysisError``)."""
         design = self.design(levels)

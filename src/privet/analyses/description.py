@@ -31,10 +31,10 @@ from .analysis import Analysis, Arrays, Shapes
 from .description_groups import nested, parted, with_groups
 from .description_state import EDGES, PARTS, QUANTILES, SMALLEST, DescribeState
 from .description_table import described_table, factor_of
-from .frame import AnalysisError, FloatArray, Frame, Levels
+from .frame import FloatArray, Frame, Levels
 from .glm_state import packed
 from .noised_description import NoisedLayout, Ranges
-from .points import require_point
+from .points import require_point, require_powers
 from .shown_columns import ShownColumns
 
 log = logging.getLogger("flwr.privet")
@@ -180,8 +180,12 @@ def _unit_of(rows: float) -> float:
     return float(2.0 ** math.ceil(math.log2(rows))) if rows >= 1 else _START
 
 
+_LOWEST, _HIGHEST = (int(math.log2(one)) for one in (SMALLEST, 2.0 * EDGES[-1]))
+"""The powers of two that units of columns are."""
 _SIZES = 2.0 ** (1.0 - 6.0 * np.arange(10))
 """Sizes of distances that are tried; all distances are below the first."""
+_FINEST = -80
+"""Sizes are at least 2^-80: the root mean square of the finest, on a grid of 2^-40."""
 
 
 def _size(shares: FloatArray) -> FloatArray:
@@ -299,6 +303,9 @@ class DescribedSite:
         require_point(point, {**shapes, **ends, "phase": (1,)})
         share = 1.0 / float(point["unit"])
         phase = int(point["phase"][0])
+        if phase:
+            require_powers(point, "units", _LOWEST, _HIGHEST)
+            require_powers(point, "sizes", _FINEST, 1)
         sums = self._counts() if not phase else self._sums(phase, point)
         return {name: array * share for name, array in sums.items()}
 

@@ -22,7 +22,7 @@ from .frame import AnalysisError, FloatArray, Frame, Levels
 from .glm import Glm
 from .glm_begun import BegunModel
 from .glm_site import GlmSums, point_shapes
-from .glm_state import EVALUATE, LARGEST, GlmProgress, Packed
+from .glm_state import EVALUATE, LARGEST, SIZES, GlmProgress, Packed
 from .glm_step import CLOSE
 from .points import require_point
 
@@ -214,6 +214,10 @@ class EvaluatedGlm(Analysis[EvaluatedProgress]):
             "it is answered in secure sums",
             Told.SMALL_CELL,
         )
+
+    def saturates(self, point: Arrays) -> bool:
+        """Return whether coefficients of the coordinator's are in the point."""
+        return int(point["phase"]) != SIZES
 
     def begin(self, levels: Levels) -> EvaluatedProgress:
         """Return the state before the first round (raises ``AnalysisError``)."""

@@ -119,6 +119,10 @@ class Glm(Analysis[GlmProgress]):
         """Return the same regression whose steps begin at another method's model."""
         return replace(self, begun=model)
 
+    def saturates(self, point: Arrays) -> bool:
+        """Return whether coefficients of the coordinator's are in the point."""
+        return int(point["phase"]) != SIZES
+
     def begin(self, levels: Levels) -> GlmProgress:
         """Return the state before the first round (raises ``AnalysisError``)."""
         design = Design.of(self._read(), levels)

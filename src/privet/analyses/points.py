@@ -18,7 +18,8 @@ def require_point(point: Arrays, shapes: Shapes) -> None:
     Raises
     ------
     AnalysisError
-        For an array of another shape, a number that is not finite, or a unit that is not above 0.
+        For an array of another shape, a number that is not finite, or a unit that is no power of
+        two from 1 to 2^40.
     """
     for name, array in point.items():
         if array.shape != (expected := shapes.get(name, ())):
@@ -27,8 +28,24 @@ def require_point(point: Arrays, shapes: Shapes) -> None:
             )
         if not np.isfinite(array).all():
             raise AnalysisError(f"the point's {name} is not finite", Told.NUMBERS)
-    if not float(point["unit"]) > 0.0:
-        raise AnalysisError("the point's unit is not above 0", Told.NUMBERS)
+    require_powers(point, "unit", 0, 40)
+
+
+def require_powers(point: Arrays, name: str, low: int, high: int) -> None:
+    """Refuse a point whose units are no powers of two from 2^low to 2^high.
+
+    Privacy: counts in such a unit lie on the grid of a secure sum, so that its total is a function
+    of the pooled counts alone. In another unit the roundings of each site's own are in it as well.
+
+    Raises
+    ------
+    AnalysisError
+    """
+    shares, powers = np.frexp(point[name])
+    if (shares != 0.5).any() or ((powers - 1 < low) | (powers - 1 > high)).any():
+        raise AnalysisError(
+            f"the point's {name} is no power of two from 2^{low} to 2^{high}", Told.NUMBERS
+        )
 
 
 def require_grid(cells: float, least: int, most: int) -> int:

@@ -117,6 +117,10 @@ class PooledCox(Analysis[PooledCoxProgress]):
             Told.SMALL_CELL,
         )
 
+    def saturates(self, point: Arrays) -> bool:
+        """Return whether coefficients of the coordinator's are in the point."""
+        return int(point["phase"]) not in (SIZES, MEANS)
+
     def begin(self, levels: Levels) -> PooledCoxProgress:
         """Return the state before the first round (raises ``AnalysisError``)."""
         return begun(self._like.begin(levels))

@@ -18,7 +18,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -42,6 +42,8 @@ _CHUNK = 1 << 14
 
 Word: TypeAlias = NDArray[np.uint64]
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
+Overflow: TypeAlias = Literal["refuse", "wrap", "clip"]
+"""What becomes of an upload with numbers that are too large to be added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def largest(count: int) -> float:
     return 2.0 ** (63 - FRACTION_BITS) / count
 
 
-def encode(arrays: Mapping[str, NDArray[Any]], count: int) -> Words:
+def encode(arrays: Mapping[str, NDArray[Any]], count: int, overflow: Overflow = "refuse") -> Words:
     """Return floating-point arrays as ring elements, each number rounded to nearest (ties to even).
 
     Parameters
@@ -88,14 +90,21 @@ def encode(arrays: Mapping[str, NDArray[Any]], count: int) -> Words:
         Any shapes; the order of the names is that of the words.
     count : int
         How many agents' encodings will be added.
+    overflow
+        What becomes of numbers that are too large: they are refused; taken modulo 2^24, in which
+        all is added, so that a sum is one of the pooled numbers modulo 2^24 whichever agent's were
+        too large; or bounded by ``largest(count)``. What is not finite then is 0, or the bound.
+
+    Privacy: that an upload is refused says something of the agent's own numbers, which no sum is to
+    show. Where their size is the coordinator's choice, they are not refused.
 
     Raises
     ------
     WireError
         If an array is not of floats.
     NotFiniteError
-        If a number is not finite or too large to be added ``count`` times. The text names the
-        limit and no number of the arrays: they are an agent's own.
+        If a number is not finite or too large to be added ``count`` times, and is refused. The text
+        names the limit and no number of the arrays: they are an agent's own.
     """
     layout = tuple((name, array.shape) for name, array in arrays.items())
     words = np.empty(sum(array.size for array in arrays.values()), np.int64)
@@ -107,7 +116,9 @@ def encode(arrays: Mapping[str, NDArray[Any]], count: int) -> Words:
         flat = array.reshape(-1)
         for start in range(0, flat.size, _CHUNK):
             scaled = _scaled(flat[start : start + _CHUNK])
-            if not (float(scaled.max()) <= most and float(scaled.min()) >= -most):
+            if overflow != "refuse":
+                scaled = _within(scaled, float(most), overflow)
+            elif not (float(scaled.max()) <= most and float(scaled.min()) >= -most):
                 raise NotFiniteError(
                     f"array {name!r} does not fit the secure sum: numbers are not finite, or not "
                     f"at most {largest(count):.6g} in magnitude with {count} agents",
@@ -123,6 +134,16 @@ def _scaled(array: NDArray[Any]) -> NDArray[np.float64]:
     with np.errstate(all="ignore"):
         scaled: NDArray[np.float64] = np.multiply(array, UNIT, dtype=np.float64)
     return np.rint(scaled, out=scaled)
+
+
+def _within(scaled: NDArray[np.float64], most: float, overflow: Overflow) -> NDArray[np.float64]:
+    """Return integers as float64, modulo 2^64 or bounded; all steps modulo 2^64 are exact."""
+    if overflow == "clip":
+        bound = np.nextafter(most, 0.0)  # as a float the bound itself may be above it
+        return np.nan_to_num(np.clip(scaled, -bound, bound), nan=-bound)
+    whole = np.fmod(np.where(np.isfinite(scaled), scaled, 0.0), 2.0**64)
+    whole = np.where(whole >= 2.0**63, whole - 2.0**64, whole)
+    return np.where(whole < -(2.0**63), whole + 2.0**64, whole)
 
 
 def rounded(array: NDArray[Any]) -> NDArray[Any]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from privet.analyses.description_state import QUANTILES
 from privet.analyses.description_table import disagreements
 from privet.analyses.table_one import table_one
+from privet.analyses.text_table import csv_text
 from privet.core.format import text
 
 from .document import document
@@ -163,17 +162,15 @@ def described_csv(table: Mapping[str, Any]) -> str:
     A row a column and one for each of its categories, of all rows, and then of each site and of
     each group where these are known.
     """
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     heads = ["column", "category", "site", "group", "n", "missing", "other", "mean", "sd"]
-    writer.writerow([*heads, "standardised_difference", *(f"q{q:g}" for q in QUANTILES)])
+    rows: list[list[Any]] = [[*heads, "standardised_difference", *(f"q{q:g}" for q in QUANTILES)]]
     for name, column in table["columns"].items():
         parts = [("", "", column)]
         parts += [(s, "", o) for s, o in zip(table["site_names"], column["by_site"], strict=False)]
         parts += [("", group, own) for group, own in column.get("groups", {}).items()]
         for site, group, own in parts:
-            writer.writerows(_csv_rows(name, site, group, own))
-    return out.getvalue()
+            rows += _csv_rows(name, site, group, own)
+    return csv_text(rows)
 
 
 def _csv_rows(name: str, site: str, group: str, own: Mapping[str, Any]) -> Iterator[list[Any]]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from privet.analyses.glm_result import evaluation_lines, likelihood_ratio_lines
 from privet.analyses.site_tests import hidden_sites, site_rows
+from privet.analyses.text_table import csv_text
 from privet.core.format import text
 
 from .document import document
@@ -184,15 +183,13 @@ def _sites(table: Mapping[str, Any]) -> list[str]:
 
 def regression_csv(table: Mapping[str, Any]) -> str:
     """Return a regression table as CSV, a row a term."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     kinds = [kind for kind, errors in table["se"].items() if errors]
     ratios = table.get("ratio")
     heads = ["term", "coef", *(f"se_{kind}" for kind in kinds), "z", "p", "low95", "high95"]
-    writer.writerow([*heads, *(["ratio"] if ratios else [])])
+    rows: list[list[Any]] = [[*heads, *(["ratio"] if ratios else [])]]
     for at, term in enumerate(table["terms"]):
         errors = [table["se"][kind][at] for kind in kinds]
         row = [term, table["coef"][at], *errors, table["z"][at], table["p"][at], *table["ci95"][at]]
         row += [ratios[at]] if ratios else []
-        writer.writerow(["" if one is None else one for one in row])
-    return out.getvalue()
+        rows.append(["" if one is None else one for one in row])
+    return csv_text(rows)

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from privet.analyses.text_table import plain_cell
 from privet.core import format as fmt
 
 from .runs import (
@@ -23,8 +24,6 @@ from .runs import (
 )
 
 _WHOLE = {"round", *COUNTS, "bytes-up", "bytes-down", "uploads"}
-_OF_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
-"""With what a cell begins that spreadsheets take for a formula."""
 _TEXTS = {"run", "algorithm", "dataset", "partition"}
 
 Columns = dict[str, list[Any]]
@@ -73,23 +72,12 @@ def csv_table(runs: Sequence[RecordedRun]) -> bytes:
     """
     columns = history_columns(runs)
     columns[NAMES] = [shlex.join(names) for names in columns[NAMES]]
-    columns = {_plain(key): [*map(_plain, values)] for key, values in columns.items()}
+    columns = {plain_cell(key): [*map(plain_cell, values)] for key, values in columns.items()}
     file = io.StringIO(newline="")
     writer = csv.writer(file)
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
     return file.getvalue().encode()
-
-
-def _plain(value: Any) -> Any:
-    """Return a cell that no spreadsheet computes; numbers are as they were."""
-    if not isinstance(value, str) or not value.startswith(_OF_FORMULAS):
-        return value
-    try:
-        float(value)
-    except ValueError:
-        return f"'{value}"
-    return value
 
 
 def parquet_table(runs: Sequence[RecordedRun]) -> bytes:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from privet.analyses.text_table import csv_text
 from privet.core.format import round_ticks, text
 
 from .document import document
@@ -138,11 +137,9 @@ _COLUMNS = ("times", "at_risk", "survival", "se")
 
 def curves_csv(table: Mapping[str, Any]) -> str:
     """Return survival curves as CSV, a row for each time with events of a group."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     columns = [*_COLUMNS, "se_noise"] if table.get("noised") else _COLUMNS
-    writer.writerow(["group", *columns])
+    rows: list[list[Any]] = [["group", *columns]]
     for at, name in enumerate(_groups(table)):
         for row in zip(*(table[column][at] for column in columns), strict=True):
-            writer.writerow([name, *row])
-    return out.getvalue()
+            rows.append([name, *row])
+    return csv_text(rows)

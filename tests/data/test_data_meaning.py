@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gc
 import json
 import os
@@ -22,8 +23,11 @@ from numpy.typing import NDArray
 
 from privet.data import DataError, problem_from_config
 from privet.data.agreement import Agreement, agreement
+from privet.data.frames import table_from_config
 from privet.data.meaning import OPEN, Difference, Meaning, is_statement, read
 from privet.data.scaling import pooled
+from privet.data.source_column import HIDDEN, SourceColumn
+from privet.data.tables.schema import read_schema, write_schema
 
 NAMES = ("age", "bmi", "sex", "ward", "Weight [kg]", "größe")
 TEXTS = ("a", "b", "c", "d", "ja", "nein")
@@ -1072,3 +1076,42 @@ def test_categories_count_as_columns_do() -> None:
     agreed = agreement({"a": short.text, "b": short.text, "c": long.text})
     assert agreed.meaning == short or agreed.text == short.text
     assert "901 columns and categories" in agreed.unfit(long.text, "the others")
+
+
+HIDING = ["\x00", "\n", "\x1b[31m", "\x7f", "\x9b", "\u2028", "\u202e", "\u2066", "\u061c"]
+
+
+@pytest.mark.parametrize("letter", HIDING)
+def test_a_statement_has_no_letter_that_controls_what_shows_it(letter: str) -> None:
+    """Names of another site's columns and categories reach screens, pages and tables."""
+    sound = {"c": {"categories": ["a", "b"]}, "d": {"unit": "mg"}}
+    assert is_statement(Meaning(sound, label={"name": "y", "classes": ["0", "1"]}).text)
+    for bad in (
+        Meaning({f"c{letter}": {}}),
+        Meaning({"c": {"categories": ["a", f"b{letter}"]}}),
+        Meaning({"c": {"unit": f"m{letter}g"}}),
+        Meaning(sound, label={"name": f"y{letter}"}),
+        Meaning(sound, label={"classes": ["0", f"{letter}1"]}),
+    ):
+        assert not is_statement(bad.text)
+
+
+@pytest.mark.parametrize("letter", HIDING[1:])
+def test_a_files_own_names_have_such_letters_as_escapes(tmp_path: Path, letter: str) -> None:
+    """Its schema too, which is TOML that everybody can read."""
+    file, schema = tmp_path / "own.csv", tmp_path / "schema.toml"
+    head = "" if letter == "\n" else letter  # a header is one line
+    with file.open("w", newline="", encoding="utf-8") as out:
+        lines = csv.writer(out)
+        lines.writerow([f"c{head}c", f"=x{head}", "age"])
+        lines.writerows([f"a{letter}b" if row % 2 else "a", "u", row] for row in range(40))
+    table = table_from_config({"dataset": "csv", "data-path": str(file)})
+    names = [*table.frame.names, *table.frame.factor(table.frame.names[0]).levels]
+    names += [level for one in table.frame.factors.values() for level in one.levels]
+    assert not any(map(HIDDEN.search, names))
+    assert any("\\" in one for one in names)
+    columns = [SourceColumn(name, 0, one.levels) for name, one in table.frame.factors.items()]
+    schema.write_text(write_schema((*columns, SourceColumn(f"z{letter}", 0, (f"{letter}",)))))
+    stated = read_schema(str(schema)).columns
+    assert {*table.frame.factors} <= {*stated}
+    assert not any(map(HIDDEN.search, stated))

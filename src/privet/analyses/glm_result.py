@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,7 +13,7 @@ from .labelled import pandas_or_none, series
 from .prediction import REFUSE
 from .regression_result import RegressionResult
 from .site_tests import hidden_sites, site_rows
-from .text_table import aligned, latex_rows, line, markdown_rows, side_by_side
+from .text_table import aligned, csv_text, latex_rows, line, markdown_rows, side_by_side
 
 
 class GlmResult(RegressionResult):
@@ -174,11 +172,7 @@ class GlmResult(RegressionResult):
 
     def to_csv(self, alpha: float = 0.05) -> str:
         """Return the table as comma-separated values, all digits."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self._header(alpha))
-        writer.writerows(self._rows(alpha, _all_digits, _all_digits))
-        return text.getvalue()
+        return csv_text([self._header(alpha), *self._rows(alpha, _all_digits, _all_digits)])
 
     @property
     def _z(self) -> FloatArray:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +18,29 @@ _LATEX = {
     **{mark: "\\" + mark for mark in "&%$#_{}"},
 }
 _MARKDOWN = {mark: "\\" + mark for mark in "\\|*_`[]<>"}
+
+
+_OF_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+"""What a text begins with that a spreadsheet computes."""
+
+
+def plain_cell(value: Any) -> Any:
+    """Return a cell of a CSV file that no spreadsheet computes; numbers are as they were."""
+    if not isinstance(value, str) or not value[1:] or not value.startswith(_OF_FORMULAS):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
+
+
+def csv_text(rows: Iterable[Iterable[Any]]) -> str:
+    """Return rows as comma-separated values: numbers, and texts that no spreadsheet computes."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerows([plain_cell(cell) for cell in row] for row in rows)
+    return out.getvalue()
 
 
 def short(value: float) -> str:

@@ -17,13 +17,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from itertools import chain
 from statistics import median_low
 from typing import Any, NamedTuple
 
 from privet.analyses.description_groups import MOST_NUMBERS, numbers_of
 from privet.wire.enrolment import LONGEST_LAYOUT, MOST_EXAMPLES
 
-from .source_column import SourceColumn
+from .source_column import HIDDEN, SourceColumn
 
 ENCODING_RECORD = "privet.encoding"
 """In a node's context: the encoding that the run's agents have agreed on, where it is not its own:
@@ -750,6 +751,8 @@ def _require_facts(made: Meaning) -> None:
     """Refuse what no site of this library states: texts come from the other side of a network."""
     if not all(isinstance(name, str) for name in made.columns):
         raise TypeError("names of columns are no texts")
+    if any(map(HIDDEN.search, made.columns)):
+        raise TypeError("a letter in the name of a column that controls what shows a text")
     of_label = set(made.label) - {"name", "classes", "range", "unit"}
     if of_label or any(facts.keys() - _FACTS.keys() for facts in made.columns.values()):
         raise TypeError("a fact of a column that is not known")
@@ -768,6 +771,9 @@ def _require_facts(made: Meaning) -> None:
         lists = [facts.get(key, []) for key in ("categories", "classes")]
         if not all(isinstance(one, list) and all(isinstance(x, str) for x in one) for one in lists):
             raise TypeError("categories are no lists of texts")
+        shown = [*chain(*lists), *(str(facts.get(key, "")) for key in ("unit", "name"))]
+        if facts is not made.settings and any(map(HIDDEN.search, shown)):
+            raise TypeError("a letter that controls what shows a text")
         if any(len(set(one)) < len(one) for one in lists):
             raise TypeError("a category that is listed twice")
         if "categories" in facts and not facts["categories"]:

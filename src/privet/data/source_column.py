@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Digests = NDArray[np.uint64]
+
+
+HIDDEN = re.compile("[\\x00-\\x1f\\x7f\u0080-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Letters that control what shows a text: ends of lines, terminals' codes, directions of writing.
+No name of a column or category has one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,6 +147,11 @@ def write_schema(
     for column in columns:
         values: list[Any] = list(column.categories) or [column.low, column.high]
         values += [GAP] if column.gap else []
-        name, listed = (json.dumps(one, ensure_ascii=False) for one in (column.name, values))
+        name, listed = (_toml(one) for one in (column.name, values))
         lines.append(f"{name} = {listed}")
     return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    """Return a text, or a list, as TOML has it: as JSON, but for a letter that it forbids."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -12,7 +12,7 @@ import numpy as np
 from privet.core.key import LARGEST
 
 from ..dataset import FloatArray, LabelArray
-from ..source_column import SourceColumn
+from ..source_column import HIDDEN, SourceColumn
 
 EXACT = 2.0**53
 """Whole numbers up to here are distinct in float64; longer ones are most often identifiers."""
@@ -60,8 +60,11 @@ class UnfitError(Exception):
 
 
 def normal(text: str) -> str:
-    """Return a text in Unicode's composed form (NFC): what looks alike is then equal."""
-    return unicodedata.normalize("NFC", text)
+    """Return a text in Unicode's composed form (NFC): what looks alike is then equal.
+
+    Letters that control what shows it are escapes then, such as \\x1b.
+    """
+    return HIDDEN.sub(lambda found: ascii(found[0])[1:-1], unicodedata.normalize("NFC", text))
 
 
 def typed(table: Any, names: Iterable[str], public: Mapping[str, SourceColumn]) -> dict[str, Any]:
@@ -83,8 +86,8 @@ def typed(table: Any, names: Iterable[str], public: Mapping[str, SourceColumn]) 
 
 
 def cells(values: Any) -> Any:
-    """Return a column with None where a value is missing, and texts composed (NFC) and without
-    space around them."""
+    """Return a column with None where a value is missing, and texts without space around them, as
+    `normal` has them."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -95,6 +98,9 @@ def cells(values: Any) -> Any:
     if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
         return values
     trimmed = pc.utf8_trim_whitespace(pc.utf8_normalize(values.cast(pa.string()), form="NFC"))
+    if pc.any(pc.match_substring_regex(trimmed, HIDDEN.pattern)).as_py():
+        texts = [None if one is None else normal(one) for one in trimmed.to_pylist()]
+        trimmed = pa.array(texts, pa.string())
     return pc.if_else(pc.is_in(trimmed, pa.array(NO_VALUE)), None, trimmed)
 
 

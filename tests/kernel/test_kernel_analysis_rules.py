@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -256,3 +257,49 @@ def test_a_line_that_is_cut_off_is_taken_back(
     monkeypatch.undo()
     own.note("second", "glm", "{}")
     assert len((tmp_path / "log").read_text().splitlines()) == 2
+
+
+def test_a_long_file_of_analyses_costs_each_answer_little(tmp_path: Path) -> None:
+    """Without max-analyses it grows; what is counted in it stays counted in a new process."""
+    path = tmp_path / "log"
+    node = rules(analyses_path=str(path), data_path="/own.csv")
+    node.note("first", "glm", "{}")
+    (line,) = path.read_text().splitlines()
+    more = [line.replace(json.loads(line)["mark"], f"{number:064x}") for number in range(100_000)]
+    path.write_text("\n".join([line, *more]) + "\n")
+    began = time.process_time()
+    for _ in range(5):
+        rules(analyses_path=str(path), data_path="/own.csv").note("first", "glm", "{}")
+    assert time.process_time() - began < 5 * 0.2
+    last = path.read_text().splitlines()[-1]
+    assert json.loads(last)["round"] == 6
+    bounded = rules(max_analyses=100_001, analyses_path=str(path))
+    bounded.note("first", "glm", "{}")
+    with pytest.raises(BudgetRefused, match=Told.MOST_ANALYSES):
+        bounded.note("another", "glm", "{}")
+
+
+def test_a_file_of_analyses_has_a_largest_size(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    node = rules(analyses_path=str(path))
+    node.note("first", "glm", "{}")
+    line = path.read_text()
+    path.write_text(line * (2**25 // len(line) + 1))
+    with pytest.raises(BudgetRefused, match=Told.ANALYSES_FILE) as caught:
+        node.note("first", "glm", "{}")
+    assert "over 32 MiB: set max-analyses" in str(caught.value.__cause__)
+    path.write_text(line[: len(line) // 2] + line)
+    with pytest.raises(BudgetRefused, match=Told.ANALYSES_FILE):
+        node.note("first", "glm", "{}")
+
+
+def test_no_setting_looks_like_another_analysis(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    node = rules(analyses_path=str(path), max_analyses=2)
+    text = '{"run": "x", "mark": "' + "0" * 64 + '"}\n{"run": "y"}\n'
+    for place in range(3):
+        node.note(text, "glm", text)
+        assert path.read_bytes().count(b"\n") == place + 1
+    node.note("second", "glm", text)
+    with pytest.raises(BudgetRefused, match=Told.MOST_ANALYSES):
+        node.note("third", "glm", text)

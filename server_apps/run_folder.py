@@ -28,6 +28,7 @@ from privet.data.tables.schema import read_schema
 from privet.rounds.keep.checkpoint import (
     FILE_NAME,
     Checkpoint,
+    history_beside,
     journal_beside,
     load,
 )
@@ -109,7 +110,8 @@ class RunFolder:
             If the newest run's folder is not there any more, or it went on in another.
         """
         base = _base(output_dir)
-        known = [path for _, path in sorted(_runs(base), key=lambda one: one[0])]
+        runs = _runs(base, empty=not private)
+        known = [path for _, path in sorted(runs, key=lambda one: one[0])]
         folders = known
         if private and (name := _last_private(base)):
             # The newest by its files may be a copy, or an older run beside one that was emptied.
@@ -274,7 +276,7 @@ class RunFolder:
 
     def has_begun(self) -> bool:
         """Whether a run has written here what a resume goes on from, or what it has spent."""
-        return bool(_times(self.path))
+        return bool(_times(self.path, empty=False))
 
     def _is_open(self, newest: RunFolder) -> bool:
         """Whether another private run asked agents here, did not end, and went on nowhere."""
@@ -343,17 +345,22 @@ def _last_private(base: Path) -> str:
     return name
 
 
-def _runs(base: Path) -> Iterator[tuple[float, Path]]:
-    """Yield the folders in which a run has begun, with the time of their last change."""
+def _runs(base: Path, *, empty: bool = False) -> Iterator[tuple[float, Path]]:
+    """Yield the folders in which a run has begun, with the time of their last change.
+
+    Those with an ``empty`` history alone count where a run is to go on that nothing was spent in:
+    its checkpoint, which was there before its first round, is gone.
+    """
     for path in base.glob("*/"):
-        if times := _times(path):
+        if times := _times(path, empty=empty):
             yield max(times), path
 
 
-def _times(path: Path) -> list[float]:
+def _times(path: Path, *, empty: bool) -> list[float]:
     """Return when the files of a folder's run were last changed; empty where none has begun."""
-    account = path / ACCOUNT
+    account, history = path / ACCOUNT, history_beside(path / FILE_NAME)
     files = [*begun_files(path / FILE_NAME), *([account] if _spends(account) else [])]
+    files += [history] if empty and os.path.lexists(history) else []
     return [(file if file.exists() else file.parent).stat().st_mtime for file in files]
 
 

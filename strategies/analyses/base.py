@@ -21,7 +21,7 @@ from privet.analyses.analysis import Analysis, Progress
 from privet.analyses.frame import AnalysisError, Levels
 from privet.analyses.glm_state import LARGEST
 from privet.client_apps.analyses.half import AnalysisAgent
-from privet.core import ConfigError, RunError
+from privet.core import ConfigError
 from privet.core.errors import INSTEAD_OF_OTHER_APPS, HopelessError, listed
 from privet.core.exits import Exit
 from privet.core.key import Config
@@ -147,7 +147,7 @@ class AnalysisServer(ServerHalf[State]):
             after = analysis.step(before, totals)
             state.progress = analysis.by_site(before, after, sites) if sites else after
         except AnalysisError as error:
-            raise RunError(f"{self.name}: {error}") from None
+            raise HopelessError(f"{self.name}: {error}") from None  # the sums are as they are
         if line := analysis.said(before, after):
             log.info(line)
         state.positions, state.sites = positions, len(positions)

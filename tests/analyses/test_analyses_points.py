@@ -170,3 +170,30 @@ def test_a_description_is_bounded_at_the_site(by: str) -> None:
     levels = {"age": (), "bmi": (), "sex": groups, **more}
     with pytest.raises(AnalysisError, match="numbers of a site in a round, at most"):
         DescribeAnalysis(by=by).sums(frame, levels)
+
+
+@pytest.mark.parametrize(
+    "model", [Glm(formula="died ~ age"), EvaluatedGlm(Glm(formula="died ~ age"))]
+)
+def test_a_phase_that_a_regression_has_not_is_one_line(model: Any) -> None:
+    frame = frames_by(table_of("cox-1.csv"))[0]
+    sums = model.sums(frame, {})
+    point = {**model.point(model.begin({})), "unit": np.array(1.0)}
+    for phase in (5.0, 9.0, -1.0, 1e6):
+        with pytest.raises(
+            AnalysisError, match=r"^the point's phase -?\d+ is none of a regression$"
+        ):
+            sums.statistics({**point, "phase": np.array(phase)})
+
+
+UNUSUAL = [0.0, -1.0, 0.5, 3.0, 2.0**41, 5e-324, 1e300]
+
+
+@pytest.mark.parametrize("unit", UNUSUAL)
+def test_units_that_no_coordinator_of_this_library_asks_in_are_refused(unit: float) -> None:
+    frame = frames_by(table_of("cox-1.csv"))[0]
+    for analysis in (KaplanMeierAnalysis(**TIMES, horizon=300.0), DescribeAnalysis(only="age")):
+        sums = analysis.sums(frame, {"age": ()})
+        point = {**analysis.point(analysis.begin({"age": ()})), "unit": np.array(unit)}
+        with pytest.raises(AnalysisError, match=r"the point's unit is no power of two from 2\^0"):
+            sums.statistics(point)

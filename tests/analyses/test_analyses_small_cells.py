@@ -9,6 +9,7 @@ import itertools
 import tracemalloc
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
@@ -433,3 +434,15 @@ def test_as_many_strata_as_rows_are_refused_in_little_memory(kind: str) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 64e6
+
+
+@pytest.mark.parametrize(("several", "told"), [(0, 40), (1, 40), (4, 40), (5, 35), (12, 28)])
+def test_few_persons_with_a_second_row_are_a_cell(several: int, told: int) -> None:
+    frame = replace(Frame.of({"x": np.arange(40.0)}), persons=40 - several)
+    analysis = DescribeAnalysis()
+    levels: dict[str, tuple[str, ...]] = {"x": ()}
+    point = analysis.point(analysis.begin(levels))
+    own = analysis.sums(frame, levels)
+    found = analysis.guarded(own, 5).statistics(point)["persons"] * point["unit"]
+    assert found.tolist() == [told]
+    assert (own.statistics(point)["persons"] * point["unit"]).tolist() == [40 - several]

@@ -325,3 +325,74 @@ def test_sites_whose_schema_is_not_the_noised_sums_are_refused_before_a_charge(
     with pytest.raises(HopelessError, match=f"agent south: {Told.SCHEMA}"):
         execute_analysis(InlineGrid(configured_app(), nodes, settled), settled, "run")
     assert not list(tmp_path.glob("*.ledger"))
+
+
+class Ended(InlineGrid):
+    """Its process ends at the second question, in the first round."""
+
+    asked = 0
+
+    def deliver(self, message: Message) -> Message | None:
+        self.asked += message.metadata.message_type != ENROL
+        if self.asked > 1:
+            raise KeyboardInterrupt
+        return super().deliver(message)
+
+
+def test_a_plain_run_whose_checkpoint_is_gone_does_not_begin_anew_unasked(tmp_path: Path) -> None:
+    """Killed in its first round, so that nothing else of it is left but its folder."""
+    nodes = own_tables(tmp_path)
+    raw = config(tmp_path, "describe", num_agents=4, schema=str(tmp_path / "schema.toml"))
+    del raw["data-path"], raw["id-column"]
+    settled = read_config(raw)
+    with pytest.raises(KeyboardInterrupt):
+        execute_analysis(Ended(configured_app(), nodes, settled), settled, "run")
+    (tmp_path / "runs" / "run" / "checkpoint.npz").unlink()
+    again = read_config({**raw, "resume": "auto"})
+    for _ in range(2):
+        with pytest.raises(HopelessError, match=r"no checkpoint at .*/run/.*set resume = new"):
+            execute_analysis(InlineGrid(configured_app(), nodes, again), again, "again")
+    anew = read_config({**raw, "resume": "new"})
+    found = execute_analysis(InlineGrid(configured_app(), nodes, anew), anew, "again")
+    assert (found.folder.name, found.result.complete) == ("again", True)
+
+
+def test_a_run_that_ended_before_its_first_round_begins_anew(tmp_path: Path) -> None:
+    nodes = own_tables(tmp_path)
+    raw = config(tmp_path, "describe", num_agents=4, resume="auto")
+    raw |= {"schema": str(tmp_path / "schema.toml")}
+    del raw["data-path"], raw["id-column"]
+    settled = read_config(raw)
+    off = [{**node, "allow-analyses": False} for node in nodes]
+    with pytest.raises(RunError):
+        execute_analysis(InlineGrid(configured_app(), off, settled), settled, "run")
+    grid = InlineGrid(configured_app(), nodes, settled)
+    assert execute_analysis(grid, settled, "next").result.complete
+
+
+def same_outcome(site: str, rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    return [{**row, "died": "0"} for row in rows]
+
+
+def separated(site: str, rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    return [{**row, "died": str(int(float(row["age"]) > 60))} for row in rows]
+
+
+HOPELESS = {
+    "the outcome is the same in every row": (same_outcome, "died ~ age"),
+    "the outcome is separated": (separated, "died ~ age"),
+}
+
+
+@pytest.mark.parametrize("case", HOPELESS)
+def test_sums_that_show_that_there_is_no_result_are_not_worth_a_retry(
+    tmp_path: Path, case: str
+) -> None:
+    change, formula = HOPELESS[case]
+    nodes = own_tables(tmp_path, change, min_cell=1)
+    raw = config(tmp_path, "glm", num_agents=4, schema=str(tmp_path / "schema.toml"))
+    del raw["data-path"], raw["id-column"]
+    settled = read_config({**raw, "formula": formula})
+    with pytest.raises(HopelessError, match=r"^glm: [^\n]*$") as caught:
+        execute_analysis(InlineGrid(configured_app(), nodes, settled), settled, "run")
+    assert caught.value.__class__ is HopelessError

@@ -309,6 +309,12 @@ class DescribedSite:
         sums = self._counts() if not phase else self._sums(phase, point)
         return {name: array * share for name, array in sums.items()}
 
+    @property
+    def _persons(self) -> int:
+        """Whose rows they are: few rows beyond one a person would be a cell, and count as none."""
+        rows, persons = self.frame.rows, self.frame.persons
+        return rows if 0 < rows - persons < self._least else persons
+
     def _counts(self) -> dict[str, FloatArray]:
         counts, cells, unknown, coarse = [], [], [], []
         for name, known in self._all.items():
@@ -325,7 +331,7 @@ class DescribedSite:
             counts.append([values, rows - values if here else 0.0, 0.0 if here else rows])
         return {
             "rows": np.array([float(self.frame.rows)]),
-            "persons": np.array([float(self.frame.persons)]),
+            "persons": np.array([float(self._persons)]),
             "least": np.array([self._least - 1.0]),
             "counts": np.array(counts).reshape(-1, len(_KINDS)),
             "cells": np.concatenate([np.empty(0), *cells]),

@@ -108,6 +108,8 @@ class EvaluatedSums:
         phase = int(point["phase"])
         if phase < _MOMENTS:
             return self.fitted.statistics(point)
+        if phase > _SLOPE:
+            raise AnalysisError(f"the point's phase {phase} is none of a regression", Told.MESSAGE)
         require_point(point, {**point_shapes(self.evaluated.matrix.shape[1]), "line": (2,)})
         totals: dict[str, Any] = {}
         for part in self.evaluated.parts(point):

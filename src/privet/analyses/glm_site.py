@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from privet.kernel import Told
+
 from .analysis import Arrays, Shapes
 from .family import FAMILIES, Family
-from .frame import Codes, FloatArray
+from .frame import AnalysisError, Codes, FloatArray
 from .glm_state import EVALUATE, FIRTH, LARGEST, MEAT, SIZES, START
 from .points import require_point
 
@@ -66,7 +68,9 @@ class GlmSums:
         phase = int(point["phase"])
         if phase == SIZES:
             return _sized(self, float(point["unit"]))
-        make = {START: _started, EVALUATE: _evaluated, MEAT: _evaluated, FIRTH: _corrected}[phase]
+        phases = {START: _started, EVALUATE: _evaluated, MEAT: _evaluated, FIRTH: _corrected}
+        if (make := phases.get(phase)) is None:
+            raise AnalysisError(f"the point's phase {phase} is none of a regression", Told.MESSAGE)
         totals: dict[str, FloatArray] = {}
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             for part in self.parts(point):

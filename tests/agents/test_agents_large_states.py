@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array, ArrayRecord, Context, RecordDict
 
-from privet.agents.state import LARGE, STATE_RECORD, read_state
+from privet.agents.state import LARGE, STATE_RECORD, AgentState, read_state
 from privet.client_apps import CallableProblem, client_app
+from privet.core.errors import WireError
+from privet.core.files import write_npz
+from privet.kernel import Told
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT
 from privet.wire.flower_internals import held_by
@@ -107,3 +112,40 @@ def test_a_node_that_was_killed_before_flower_had_its_context_goes_on_from_the_f
     held_by(context.state)[STATE_RECORD] = before
     assert read_state(context) == after
     assert after.rounds == (1, 2)
+
+
+def tagged(file: Path, change: Callable[[dict[str, Any]], Any]) -> AgentState:
+    """Return the state of a file whose tag another version may have written."""
+    state = AgentState("run", (3,), (b"state",), "", True, True)
+    members = dict(state.to_members())
+    tag = change(json.loads(members["tag"].tobytes()))
+    write_npz(file, {**members, "tag": np.frombuffer(json.dumps(tag).encode(), "u1")})
+    node = Context(1, 1, {"state-path": str(file)}, RecordDict(), {})
+    return read_state(node)
+
+
+def test_a_state_of_an_older_version_counts_as_not_charged(tmp_path: Path) -> None:
+    """One that does not say so; the rest of it is gone on from."""
+    same = tagged(tmp_path / "state", lambda tag: tag)
+    said = ("covered", "private")
+    older = tagged(tmp_path / "state", lambda tag: {k: v for k, v in tag.items() if k not in said})
+    assert (same.fully_charged, same.private) == (True, True)
+    assert (older.fully_charged, older.private) == (False, False)
+    assert older[:4] == same[:4]
+
+
+OLDER: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "no ledger": lambda tag: {k: v for k, v in tag.items() if k != "ledger"},
+    "one round": lambda tag: {**tag, "rounds": 3},
+    "rounds by name": lambda tag: {**tag, "rounds": ["third"]},
+    "rounds that it lacks": lambda tag: {**tag, "rounds": [1, 2]},
+    "a list": list,
+    "a number": lambda tag: 7,
+}
+
+
+@pytest.mark.parametrize("case", OLDER)
+def test_a_state_of_another_form_is_refused_by_its_name(tmp_path: Path, case: str) -> None:
+    with pytest.raises(WireError, match=r"^state-path .*/state is damaged \(\w+\)$") as caught:
+        tagged(tmp_path / "state", OLDER[case])
+    assert caught.value.told is Told.STATE

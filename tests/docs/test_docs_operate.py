@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+import sqlite3
 import subprocess
 import sys
 import time
@@ -307,6 +308,45 @@ def test_a_run_that_the_superlink_does_not_know_is_given_up_within_a_minute(tmp_
     assert "operate.md, Backup and restore" in said
     assert said.count("slept 5") * 5 <= 60
     assert "## Backup and restore" in PAGE
+
+
+@pytest.mark.skipif(shutil.which("sqlite3") is None, reason="no sqlite3 command")
+def test_the_coordinators_database_is_backed_up_while_it_is_written(tmp_path: Path) -> None:
+    """The page's own commands: what is committed is in the copy, and what is not is not."""
+    kept = ["keys", "ca.key", "ca.crt", "server.key", "server.pem", "flwr", "run.toml", "runs"]
+    for name in kept:
+        (tmp_path / name).write_text(f"of {name}")
+    back_up, restore = (
+        next(
+            one
+            for one in re.findall(r"```\n(cd /srv/privet\n.*?|systemctl stop.*?)```", PAGE, re.S)
+            if part in one
+        )
+        for part in ("sqlite3", "tar --extract")
+    )
+    writer = sqlite3.connect(tmp_path / "state.db", isolation_level=None)
+    writer.execute("pragma journal_mode = wal")
+    writer.execute("create table run (id integer)")
+    writer.executemany("insert into run values (?)", [(one,) for one in range(1000)])
+    writer.execute("begin")
+    writer.execute("insert into run values (-1)")
+    commands(back_up, tmp_path)
+    writer.execute("commit")
+    writer.close()
+    for file in (*tmp_path.glob("state.db*"), *(tmp_path / name for name in kept)):
+        file.unlink()
+    commands(restore, tmp_path)
+    assert [(tmp_path / name).read_text() for name in kept] == [f"of {name}" for name in kept]
+    found = sqlite3.connect(tmp_path / "state.db")
+    assert found.execute("select count(*), min(id) from run").fetchone() == (1000, 0)
+    assert found.execute("pragma integrity_check").fetchone() == ("ok",)
+    found.close()
+
+
+def commands(text: str, folder: Path) -> None:
+    """Run a page's commands in a folder, in place of /srv/privet, without its services."""
+    lines = [one for one in text.splitlines() if not one.startswith(("systemctl", "cd "))]
+    subprocess.run(["bash", "-ec", "\n".join(lines)], cwd=folder, check=True, timeout=60)
 
 
 def test_units_stop_where_a_person_is_needed_and_call_one() -> None:

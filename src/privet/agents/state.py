@@ -166,7 +166,7 @@ def _in_file(context: Context) -> AgentState:
         return AgentState()
     try:
         return AgentState.from_members(read_npz(path))
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise WireError(
             f"state-path {path} is damaged ({type(error).__name__})", Told.STATE
         ) from None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,13 @@ import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from privet.analyses.description_state import QUANTILES
+from privet.analyses.glm import Glm
+from privet.analyses.glm_state import EVALUATE, LARGEST
 from privet.core import algorithm
 from privet.core.key import values_of
 from privet.sim.engine import InlineGrid
-from privet.sim.inline import configured_app
+from privet.sim.inline import configured_app, run_inline
+from privet.strategies.analyses.glm import Server
 from privet.wire import ENROL, ring
 from privet.wire.contract import (
     CONTRACT_VERSION,
@@ -31,6 +35,7 @@ from privet.wire.contract import (
     shared_record,
 )
 from privet.wire.rosters import with_roster
+from support.analysis_sites import TABLES
 
 SCHEMA = "[columns]\nage = [0, 120]\ndied = [0, 1]\ndays = [0, 1000]\n"
 ROWS = 180
@@ -167,3 +172,48 @@ def test_numbers_that_are_bounded_can_be_added() -> None:
         expected = [most, -most, -most, most, min(most, 2.0**19), 1.0]
         np.testing.assert_allclose(found, expected, rtol=1e-12)
         assert (np.abs(found) * count < 2.0**23).all()
+
+
+class Totals:
+    """Masked sums of twenty sites, of which all are 0 but one at the bound of a site's."""
+
+    positions = tuple(range(20))
+
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]], at: str) -> None:
+        self.shapes, self.at = shapes, at
+
+    def total(self, name: str) -> Any:
+        return np.full(self.shapes[name], -ring.largest(20) if name == self.at else 0.0)
+
+
+def test_a_sum_at_the_bound_of_many_sites_is_known_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is below the bound that the analysis itself has, of 16 sites at most."""
+    agent = algorithm("glm").load_agent().from_settings({"formula": "died ~ age"})
+    half = Server(agent, levels={}, names=("died", "age"))
+    state = half.initialise(np.zeros(1), 20)
+    state.progress = replace(state.progress, phase=EVALUATE)
+    seen: dict[str, Any] = {}
+
+    def step(self: Any, before: Any, totals: Mapping[str, Any]) -> Any:
+        seen.update(totals)
+        return before
+
+    monkeypatch.setattr(Glm, "step", step)
+    sums: Any = Totals(half.summands(state), "loglik")
+    turn: Any = None
+    half.fold_sums(state, sums, turn)
+    assert ring.largest(20) < LARGEST
+    assert float(seen["loglik"]) == -LARGEST
+    assert not seen["score"].any()
+
+
+def test_twenty_sites_sums_give_the_table_that_is_read_in_the_clear(tmp_path: Path) -> None:
+    keys = {"algorithm": "glm", "formula": "died ~ age + sex", "num-agents": 20}
+    keys |= {"data-path": str(TABLES / "glm-binomial-1.csv"), "partition": "iid"}
+    keys |= {"output-dir": str(tmp_path)}
+    clear, masked = (
+        run_inline({**keys, "secure-sum": secure}, f"run-{secure}").result.table
+        for secure in (False, True)
+    )
+    np.testing.assert_allclose(masked["coef"], clear["coef"], rtol=1e-6)
+    np.testing.assert_allclose(masked["loglik"], clear["loglik"], rtol=1e-9)

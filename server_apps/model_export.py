@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from privet.analyses.frame import AnalysisError
+from privet.analyses.glm_result import GlmResult
 from privet.core import ConfigError
 from privet.core.errors import did_you_mean
 from privet.core.files import write_whole
@@ -17,6 +19,8 @@ from privet.data.dataset import FloatArray
 from privet.data.source_column import SourceColumn
 
 from .model_file import Model
+from .regression_file import load_regression
+from .run_folder import TABLE
 
 NEEDED = "pip install 'flwr-privet[export]'"
 
@@ -142,21 +146,20 @@ def _extra(name: str) -> Any:
         raise ConfigError(f"export: {name} is not installed: {NEEDED}") from None
 
 
-def _skops(model: Model) -> bytes:
-    pipeline = to_sklearn(model)
+def _skops(pipeline: Any) -> bytes:
     with _extra("skops"):
         from skops.io import dumps
     data: bytes = dumps(pipeline)
     return data
 
 
-def _joblib(model: Model) -> bytes:
+def _joblib(pipeline: Any) -> bytes:
     import io
 
     import joblib
 
     file = io.BytesIO()
-    joblib.dump(to_sklearn(model), file)
+    joblib.dump(pipeline, file)
     return file.getvalue()
 
 
@@ -196,13 +199,17 @@ def _onnx(model: Model) -> bytes:
     return data
 
 
-FORMATS: dict[str, tuple[str, Callable[[Model], bytes]]] = {
+PIPELINES: dict[str, tuple[str, Callable[[Any], bytes]]] = {
     "sklearn": (".skops", _skops),
     "joblib": (".joblib", _joblib),
+}
+"""Suffix and writer of each format of a scikit-learn pipeline."""
+_ARRAYS: dict[str, tuple[str, Callable[[Model], bytes]]] = {
     "safetensors": (".safetensors", _safetensors),
     "onnx": (".onnx", _onnx),
 }
-"""Suffix and writer of each format."""
+FORMATS = (*PIPELINES, *_ARRAYS)
+"""The formats of a trained model."""
 
 
 def export_model(model: Model, to: str, out: Path | None = None) -> Path:
@@ -217,11 +224,49 @@ def export_model(model: Model, to: str, out: Path | None = None) -> Path:
     if to not in FORMATS:
         near = did_you_mean(to, FORMATS)
         raise ConfigError(f"--to {to!r}: choose one of {', '.join(FORMATS)}{near}")
-    suffix, make = FORMATS[to]
-    path = model.path.with_suffix(suffix) if out is None else out
-    if path.resolve() == model.path.resolve():
+    if to in PIPELINES:
+        suffix, write = PIPELINES[to]
+        return _written(model.path, suffix, out, lambda: write(to_sklearn(model)))
+    suffix, make = _ARRAYS[to]
+    return _written(model.path, suffix, out, lambda: make(model))
+
+
+def export_regression(run: Path, to: str, out: Path | None = None) -> Path:
+    """Write the table of a ``glm`` run as a scikit-learn pipeline; return the path.
+
+    Parameters
+    ----------
+    run : Path
+        A run folder, or its ``table.json``, beside which ``model.skops`` or ``model.joblib`` is
+        written if ``out`` is None.
+
+    Raises
+    ------
+    ConfigError
+        As `export_model`; for a run of another analysis too.
+    """
+    result = load_regression(run)
+    if not isinstance(result, GlmResult):
+        raise ConfigError(f"{run}: scikit-learn has no Cox model: predict with privet")
+    if to not in PIPELINES:
+        raise ConfigError(
+            f"--to {to!r}: a regression is exported to {' or '.join(PIPELINES)}; its coefficients "
+            f"are in {TABLE}"
+        )
+    suffix, write = PIPELINES[to]
+    beside = run / "model" if run.is_dir() else run.with_name("model")
+    try:
+        return _written(beside, suffix, out, lambda: write(result.to_sklearn()))
+    except AnalysisError as error:
+        raise ConfigError(f"export: {error}") from None
+
+
+def _written(beside: Path, suffix: str, out: Path | None, make: Callable[[], bytes]) -> Path:
+    """Write what is made to a file, beside the model's own if ``out`` is None; return its path."""
+    path = beside.with_suffix(suffix) if out is None else out
+    if path.resolve() == beside.resolve():
         raise ConfigError(f"--out {path}: that is the model itself")
-    content = make(model)
+    content = make()
     try:
         write_whole(path, content)
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,12 @@ import numpy as np
 import pytest
 
 from privet.core import ConfigError
-from privet.server_apps.model_export import export_model, to_sklearn
+from privet.server_apps.model_export import export_model, export_regression, to_sklearn
 from privet.server_apps.model_file import ABOUT, FORMAT, Model, load_model, write_model
+from privet.server_apps.regression_file import load_regression
 from privet.sim.inline import run_inline
+from support.analysis_runs import config
+from support.analysis_sites import TABLES
 from support.patients import patients, run
 
 
@@ -156,3 +160,33 @@ def test_what_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="that is the model itself"):
         export_model(model, "safetensors", model.path)
     assert json.loads(str(np.load(model.path)[ABOUT]))["format"] == FORMAT
+
+
+@pytest.mark.parametrize(("to", "name"), [("sklearn", "model.skops"), ("joblib", "model.joblib")])
+def test_a_regression_is_exported_as_its_pipeline(tmp_path: Path, to: str, name: str) -> None:
+    import pandas as pd
+    from skops.io import get_untrusted_types, load
+
+    formula = "died ~ age*sex + rcs(bmi, 20, 25, 30) + log(crp) + smoker"
+    run_inline(config(tmp_path, "glm", formula=formula), "run")
+    folder = tmp_path / "runs" / "run"
+    path = export_regression(folder, to)
+    assert path == folder / name
+    if to == "sklearn":
+        foreign = get_untrusted_types(file=path)
+        assert all(re.match(r"scipy\.|numpy\.", one) for one in foreign)
+        pipeline = load(path, trusted=foreign)
+    else:
+        pipeline = joblib.load(path)
+    rows = pd.read_csv(TABLES / "glm-binomial-1.csv").dropna()
+    expected = load_regression(folder).predict(rows)["mean"]
+    np.testing.assert_allclose(pipeline.predict_proba(rows)[:, 1], expected, rtol=1e-9)
+
+
+def test_a_format_that_a_regression_has_not_is_refused(tmp_path: Path) -> None:
+    run_inline(config(tmp_path, "cox"), "cox")
+    run_inline(config(tmp_path, "glm"), "glm")
+    with pytest.raises(ConfigError, match="no Cox model"):
+        export_regression(tmp_path / "runs" / "cox", "sklearn")
+    with pytest.raises(ConfigError, match="sklearn or joblib; its coefficients are in table"):
+        export_regression(tmp_path / "runs" / "glm", "onnx")

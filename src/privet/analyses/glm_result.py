@@ -13,6 +13,7 @@ from .labelled import pandas_or_none, series
 from .prediction import REFUSE
 from .regression_result import RegressionResult
 from .site_tests import hidden_sites, site_rows
+from .sklearn_pipeline import sklearn_pipeline
 from .text_table import aligned, csv_text, latex_rows, line, markdown_rows, side_by_side
 
 
@@ -123,6 +124,16 @@ class GlmResult(RegressionResult):
             For a column that is not there, or holds what the model cannot read.
         """
         return self._predicted(columns, alpha, unknown)
+
+    def to_sklearn(self) -> Any:
+        """Return a scikit-learn pipeline that predicts from raw rows; see `sklearn_pipeline`.
+
+        Raises
+        ------
+        AnalysisError
+            For a model of the intercept alone, and where pandas is missing.
+        """
+        return sklearn_pipeline(self.table)
 
     def compare_lr_test(self, restricted: GlmResult) -> tuple[float, float, int]:
         """Return the likelihood-ratio test against a smaller model: statistic, p, and degrees.

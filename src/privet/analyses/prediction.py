@@ -154,7 +154,7 @@ def baseline_of(table: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def columns_of(table: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the columns that predictions by a table need, each once."""
-    return _columns_read(_design(table).formula, _offset(table))
+    return _columns_read(read_design(table).formula, read_offset(table))
 
 
 def _columns_read(formula: Formula, offset: Sequence[Piece]) -> tuple[str, ...]:
@@ -168,7 +168,7 @@ def _design_of(
     table: Mapping[str, Any], rows: Frame, unknown: str
 ) -> tuple[FloatArray, FloatArray, Any]:
     """Return the matrix and the offset of the complete rows, and which those are (n,)."""
-    design, offset = _design(table), _offset(table)
+    design, offset = read_design(table), read_offset(table)
     names = _columns_read(design.formula, offset)
     if missing := [name for name in names if name not in rows]:
         listed = ", ".join(missing[:_SHOWN])
@@ -182,7 +182,7 @@ def _design_of(
     return (matrix[:, 1:] if table["kind"] != "glm" else matrix), added, complete
 
 
-def _design(table: Mapping[str, Any]) -> Design:
+def read_design(table: Mapping[str, Any]) -> Design:
     """Return the design of a table; that of a Cox model begins with an intercept."""
     if table["kind"] == "glm":
         return Design.of(read_formula(table["formula"]), table["levels"])
@@ -190,7 +190,7 @@ def _design(table: Mapping[str, Any]) -> Design:
     return model.design(table["levels"])
 
 
-def _offset(table: Mapping[str, Any]) -> list[Piece]:
+def read_offset(table: Mapping[str, Any]) -> list[Piece]:
     """Return what is added to a linear predictor: the table writes it as terms of a formula."""
     if not table.get("offset"):
         return []

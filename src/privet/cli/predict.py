@@ -158,8 +158,15 @@ def export(
         typer.Option(help="File to write; by default model.skops and so on, in the run folder."),
     ] = None,
 ) -> None:
-    """Write the model of a run for other programs, and print where it is."""
-    from privet.server_apps import load_model
-    from privet.server_apps.model_export import export_model
+    """Write the model of a run for other programs, and print where it is.
 
+    The table of a glm is exported to sklearn or joblib.
+    """
+    from privet.server_apps import load_model
+    from privet.server_apps.model_export import export_model, export_regression
+    from privet.server_apps.regression_file import is_analysis
+
+    if is_analysis(run):
+        print(export_regression(run, to, out).resolve())
+        return
     print(export_model(load_model(run), to, out).resolve())

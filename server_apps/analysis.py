@@ -35,6 +35,7 @@ from .build import build_strategy
 from .config import ANEW, NEWEST, decisive
 from .control import Control, stopped_by_sigterm
 from .execute import Finished, finish, finish_failed
+from .progress_bar import progress
 from .regression_file import compared, nested_table
 from .regression_start import begun
 from .report import ReportError
@@ -150,14 +151,15 @@ def execute_analysis(grid: Grid, config: Config, run_id: str) -> FinishedAnalysi
         tracking = Tracking((), folder.path, config)
         began = time.monotonic()
         try:
-            with stopped_by_sigterm(strategy.stopping):
+            total = config["num-server-rounds"]
+            with stopped_by_sigterm(strategy.stopping), progress(total) as show:
                 result = strategy.start(
                     grid,
-                    num_rounds=config["num-server-rounds"],
+                    num_rounds=total,
                     resume=saved,
                     checkpoint=folder.checkpoint,
                     checkpoint_every=config["checkpoint-every"],
-                    observers=(Control(folder.path, config["exclude"], None),),
+                    observers=(Control(folder.path, config["exclude"], None), show),
                     log_rounds=False,
                 )
             _require_table(result, strategy)

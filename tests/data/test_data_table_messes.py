@@ -20,7 +20,9 @@ from privet.data import DataError, load
 from privet.data.meaning import Difference, Meaning
 from privet.data.problem import own_table
 from privet.data.scaling import between_sites, moments_of, of_days, several_units
+from privet.data.source_column import SourceColumn
 from privet.data.tables.faults import TableError
+from privet.data.tables.sites import facts_of, of_skipped
 from privet.data.tables.values import thousands_or_decimals
 from privet.server_apps import read_config
 from privet.sim.inline import run_inline
@@ -568,6 +570,58 @@ def test_numbers_far_from_all_others_are_doubted(tmp_path: Path, mess: str, way:
     (line,) = found
     of = "" if way == "one" else " of 'graz'"
     assert re.match(f"column c: {expected}.*{of}, far from all other numbers", line), line
+
+
+RACES = np.repeat([1, 2, 3, 4, 6, 7], [40, 30, 90, 60, 25, 21])
+"""As NHANES' RIDRETH3 has them: 5 is no code."""
+
+
+def test_codes_that_skip_a_number_are_doubted(tmp_path: Path) -> None:
+    draw, count = np.random.default_rng(0), len(RACES)
+    table = pd.DataFrame({"race": RACES, "x": draw.normal(size=count).round(4)})
+    path = csv(tmp_path / "a.csv", table.assign(label=draw.choice(["ill", "well"], count)))
+    (line,) = doubts(read(path)).splitlines()
+    assert line.startswith("column race: 1, 2, 3, 4, 6, 7 are used as a quantity, and no row has 5")
+    listed = schema(tmp_path, 'x = [-9, 9]\nrace = ["1", "2", "3", "4", "6", "7"]')
+    assert not doubts(read(path, schema=listed))
+
+
+@pytest.mark.parametrize(
+    ("name", "odd", "told"), [("race", 99, "far from all other"), ("race_id", 4, "rather codes")]
+)
+def test_one_doubt_is_told_of_codes(tmp_path: Path, name: str, odd: int, told: str) -> None:
+    """A missing value among them, and a name as of ids, have a line of their own."""
+    draw, count = np.random.default_rng(0), len(RACES)
+    values = np.where(np.arange(count) % 31, RACES, odd)
+    table = pd.DataFrame({name: values, "x": draw.normal(size=count).round(4)})
+    path = csv(tmp_path / "a.csv", table.assign(label=draw.choice(["ill", "well"], count)))
+    found = [line for line in doubts(read(path)).splitlines() if name in line]
+    assert len(found) == 1, found
+    assert told in found[0]
+
+
+COUNTED = {
+    "poisson": lambda draw, n: draw.poisson(draw.uniform(0.2, 4.0), n),
+    "overdispersed": lambda draw, n: draw.negative_binomial(draw.uniform(0.3, 3), 0.5, n),
+    "many zeros": lambda draw, n: draw.poisson(3.0, n) * (draw.random(n) < 0.5),
+    "score": lambda draw, n: draw.binomial(8, draw.uniform(0.1, 0.9), n),
+    "from one": lambda draw, n: 1 + draw.geometric(draw.uniform(0.3, 0.8), n),
+    "doses": lambda draw, n: draw.choice([0, 1, 2, 4, 8], n),
+    "tablets": lambda draw, n: draw.choice([2, 4, 6, 8, 10, 12], n),
+}
+
+
+@pytest.mark.parametrize("kind", COUNTED)
+def test_counts_that_skip_a_number_are_not_doubted(kind: str) -> None:
+    """None of 300 draws of each, of which most have a gap somewhere in their tail."""
+    draw, gaps = np.random.default_rng(1), 0
+    for _ in range(300):
+        numbers = COUNTED[kind](draw, int(draw.integers(30, 3000))).astype(float)
+        column = SourceColumn("c", 0, low=float(numbers.min()), high=float(numbers.max()))
+        facts = facts_of(column, pa.array(numbers), {"": slice(None)})[""]
+        gaps += len(np.unique(numbers)) <= np.ptp(numbers)
+        assert not of_skipped(column, facts), np.unique(numbers, return_counts=True)
+    assert gaps > 20 or kind in ("score", "many zeros")
 
 
 @pytest.mark.parametrize("way", ["one", "files", "ids"])

@@ -354,6 +354,30 @@ def of_filled(column: SourceColumn, own: Sites) -> list[Fault]:
     return [Fault(text, stops=False, of_sites=True, weight=1)]
 
 
+def of_skipped(column: SourceColumn, facts: ColumnFacts) -> list[Fault]:
+    """Return the doubt that whole numbers are codes of categories, such as 1 to 4, 6 and 7.
+
+    They are five numbers or more from 0 or 1 on, and each that no row has is between two that
+    `_ENOUGH` rows have. The frequencies of counts and scores rise to a mode and fall, so that one
+    between two common ones is common: they skip numbers in their tail alone, as of 0, 1, 2, 3 and 5
+    children.
+    """
+    counts = facts.counts
+    if column.public or column.categories or column.dates or not 5 <= len(counts) < VARIED:
+        return []
+    each = sorted(counts)
+    skipped = [one for one in np.arange(each[0], each[-1]).tolist() if one not in counts]
+    beside = [counts.get(one + step, 0) for one in skipped for step in (-1.0, 1.0)]
+    if each[0] not in (0.0, 1.0) or not skipped or min(beside) < _ENOUGH:
+        return []
+    text = (
+        f"column {column.name}: {', '.join(f'{one:g}' for one in each)} are used as a quantity, "
+        f"and no row has {', '.join(f'{one:g}' for one in skipped)}: if they are codes, list them "
+        "as texts in a schema, and each is a category"
+    )
+    return [Fault(text, stops=False)]
+
+
 def _may_be_ids(column: SourceColumn, facts: ColumnFacts) -> bool:
     return facts.ids or (facts.different and bool(_ID_WORDS & set(words(column.name))))
 

@@ -72,6 +72,7 @@ from .sites import (
     of_each,
     of_filled,
     of_missing_classes,
+    of_skipped,
     sites_of,
     with_trends,
 )
@@ -184,6 +185,9 @@ def load_table(source: Source) -> Dataset:
     faults += of_signs(columns, table, rows.points)
     ids = _texts_of(table, source.id_column)
     faults += _of_sites(_undoubted(columns, faults), values, facts, files, ids)
+    told = {one.text.partition(":")[0] for one in faults}
+    silent = [column for column in inputs if f"column {column.name}" not in told]
+    faults += [one for column in silent for one in of_skipped(column, facts[column.name])]
     agreed = meaning.Meaning.from_text(source.agreed) if source.agreed else None
     if agreed is not None:
         inputs = _as_agreed(source, columns, facts, agreed)

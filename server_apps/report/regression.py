@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from privet.analyses.cox_result import CoxResult
 from privet.analyses.glm_result import evaluation_lines, likelihood_ratio_lines
 from privet.analyses.site_tests import hidden_sites, site_rows
 from privet.analyses.text_table import csv_text
@@ -32,14 +33,9 @@ def regression_page(table: Mapping[str, Any]) -> str:
     if table.get("tests"):
         body += ["<h2>Tests of factors</h2>", _tests(table)]
     body += [f"<p>{text(line)}</p>" for line in likelihood_ratio_lines(table)]
+    if "ph_test" in table:
+        body += ["<h2>Tests of the model</h2>", *_of_cox(table)]
     body += [*_evaluation(table), *_sites(table)]
-    left = {name: count for name, count in table.get("left_out", {}).items() if count}
-    if left:
-        whole = left.pop("", sum(left.values()))
-        where = ", ".join(f"{name} {count:,}" for name, count in left.items())
-        body.append(
-            f'<p class="note">{whole:,} rows are left out, as a value is missing: {text(where)}</p>'
-        )
     return document("Regression", "\n".join(body))
 
 
@@ -143,6 +139,19 @@ def _tests(table: Mapping[str, Any]) -> str:
         cells = [in_cell(test.get("chi2")), str(test.get("df", "")), _p(test.get("p"))]
         rows.append(f"<tr><th>{text(name)}</th>{_cells(cells)}</tr>")
     return numbers_table(("factor", "chi-squared", "df", "p"), rows)
+
+
+def _of_cox(table: Mapping[str, Any]) -> list[str]:
+    """Return the tests that all coefficients are 0, and of proportional hazards by term."""
+    tests = {name: test for name, test in table["ph_test"].items() if test is not None}
+    lines = [f"<p>{text(line)}</p>" for line in CoxResult(table).model_tests()]
+    rows = [
+        f"<tr><th>{text(term)}</th>"
+        f"{_cells([_p(test['p'][at]) for test in tests.values()])}</tr>"
+        for at, term in enumerate(table["terms"])
+    ]
+    heads = ["proportional hazards, p of", *(f"against {name} time" for name in tests)]
+    return [*lines, *([numbers_table(heads, rows)] if tests else [])]
 
 
 def _evaluation(table: Mapping[str, Any]) -> list[str]:

@@ -78,10 +78,21 @@ def test_without_pandas_there_are_mappings(
     assert result.summary() == with_pandas.summary()
 
 
+def test_the_summary_ends_with_ratios_and_their_intervals(table: dict[str, Any]) -> None:
+    lines = GlmResult(table).summary().splitlines()
+    start = next(at for at, line in enumerate(lines) if line.startswith("odds ratio"))
+    terms = [term for term in table["terms"] if term != "Intercept"]
+    for term, line in zip(terms, lines[start + 1 :], strict=False):
+        at = table["terms"].index(term)
+        ends = np.exp([table["coef"][at], *table["ci95"][at]])
+        assert line.split()[-3:] == [f"{one:.4g}" for one in ends], line
+    assert lines[start + 1 + len(terms)] == ""
+
+
 def test_the_summary_has_a_line_for_each_term(table: dict[str, Any]) -> None:
     lines = GlmResult(table).summary().splitlines()
     assert "\n".join(lines).isascii()
-    (age,) = (line.split() for line in lines if line.startswith("age "))
+    age, _of_ratios = (line.split() for line in lines if line.startswith("age "))
     assert age == ["age", "0.0266", "0.0053", "5.006", "0.000", "0.016", "0.037"]
     rules = [line for line in lines if set(line) == {"="}]
     assert len({len(rule) for rule in rules}) == 1

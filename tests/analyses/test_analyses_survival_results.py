@@ -48,6 +48,21 @@ def test_a_cox_result_has_lifelines_names(cox):
     assert result.proportional_hazard_test("log")["p"]["crp"] == cox["ph_test"]["log"]["p"][5]
 
 
+def test_rows_left_out_are_said(sites):
+    """As many as each column lacks at its site."""
+    rows = table_columns(TABLES / "cox-1.csv")
+    rows["age"] = [float("nan") if at % 50 == 0 else age for at, age in enumerate(rows["age"])]
+    rows["sex"] = [None if at % 80 == 0 else sex for at, sex in enumerate(rows["sex"])]
+    ages, sexes = (set(range(0, len(rows["age"]), step)) for step in (50, 80))
+    frames = frames_by(rows)
+    cox = federate(CoxAnalysis(**TIMES, formula="age + sex"), frames).table
+    curves = federate(KaplanMeierAnalysis(**TIMES, group_column="sex"), frames).table
+    of_cox = f"{len(ages | sexes)} rows with missing values left out"
+    assert f"{of_cox} (age {len(ages)}, sex {len(sexes)})" in CoxResult(cox).text()
+    said = f"{len(sexes)} rows with missing values left out (sex {len(sexes)})"
+    assert said in KaplanMeierResult(curves).text()
+
+
 def test_other_errors_change_tests_and_intervals_alone(cox):
     plain, robust = CoxResult(cox), CoxResult(cox, "robust")
     assert robust.params_["age"] == plain.params_["age"]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import logging
+import math
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import chi2
 
@@ -199,23 +201,39 @@ def test_privet_report_has_the_table_in_every_format(tmp_path: Path, table: list
     assert privet("report", str(run), str(run)).code == 2
 
 
-@pytest.mark.parametrize("kind", ["describe", "cox", "kaplan-meier"])
+@pytest.mark.parametrize("kind", ["describe", "table 1", "cox", "kaplan-meier"])
 def test_other_analyses_have_their_rows_in_markdown_and_latex(tmp_path: Path, kind: str) -> None:
+    """Beside the numbers of pandas and lifelines (0.30.3) on the pooled rows."""
     keys = [
         f"data-path={TABLES / 'cox-1.csv'}",
         "id-column=site",
         f"output-dir={tmp_path / 'made'}",
     ]
-    if kind != "describe":
-        keys += ["time-column=days", "event-column=died"]
-    assert privet("run", f"algorithm={kind}", *keys).code == 0
+    asked = {"describe": ["describe"], "table 1": ["describe", "by=sex"]}
+    name, *more = asked.get(kind, [kind, "time-column=days", "event-column=died"])
+    assert privet("run", f"algorithm={name}", *more, *keys).code == 0
     (run,) = (tmp_path / "made").iterdir()
     files = tmp_path / "t.md", tmp_path / "t.tex"
     found = privet("report", str(run), "--markdown", str(files[0]), "--latex", str(files[1]))
     assert found.code == 0, found.err
+    lines = files[0].read_text().splitlines()
     with (run / "table.csv").open(newline="") as file:
         rows = list(csv.reader(file))
-    lines = files[0].read_text().splitlines()
-    assert len(lines) == len(rows) + 1
-    assert all(line.count("|") - line.count("\\|") == len(rows[0]) + 1 for line in lines)
-    assert files[1].read_text().count(r" \\") == len(rows)
+    if kind == "describe":
+        assert len(lines) == len(rows) + 1
+    width = lines[1].count("|")
+    assert all(line.count("|") - line.count("\\|") == width for line in lines)
+    assert files[1].read_text().count(r" \\") == len(lines) - 1
+    cells = {row[0]: row for row in ([c.strip() for c in line.split("|")[1:-1]] for line in lines)}
+    if kind == "table 1":
+        pooled = pd.read_csv(TABLES / "cox-1.csv")
+        ages = [pooled["age"], *(own["age"] for _, own in pooled.groupby("sex"))]
+        means = [f"{own.mean():.4g} ({own.std():.4g})" for own in ages]
+        assert cells["age, mean (sd)"][1:4] == means
+    elif kind == "cox":
+        low, high = (math.exp(0.03081737 + sign * 1.959964 * 0.0039842532) for sign in (-1, 1))
+        assert cells["age"][5:] == ["1.031", f"{low:.4g}", f"{high:.4g}"]
+        assert cells["age"][4] == "\\<0.001"
+    elif kind == "kaplan-meier":
+        pooled = pd.read_csv(TABLES / "cox-1.csv")
+        assert cells["all"][1:3] == [str(len(pooled)), str(pooled["died"].sum())]

@@ -299,7 +299,7 @@ class CoxAnalysis(Analysis[CoxProgress]):
             "ties": self.ties,
             "firth": self.firth,
         }
-        return settings | cox_table(state, self.columns)
+        return settings | cox_table(state, self.columns, weighted=bool(self.weight_column))
 
 
 def counts_of(before: CoxProgress, sites: Sequence[Arrays]) -> FloatArray:

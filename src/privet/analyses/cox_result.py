@@ -14,7 +14,7 @@ from .labelled import frame, series
 from .prediction import REFUSE, baseline_of, cumulative_hazards, row_names
 from .regression_result import RegressionResult
 from .survival_curve import NORMAL_QUANTILE
-from .text_table import aligned, p_text, short, test_text
+from .text_table import aligned, latex_rows, markdown_rows, p_text, short, test_text
 
 
 class CoxResult(RegressionResult):
@@ -239,16 +239,38 @@ class CoxResult(RegressionResult):
     def __str__(self) -> str:
         return self.text()
 
+    def to_markdown(self) -> str:
+        """Return coefficients and hazard ratios with their intervals in Markdown."""
+        return markdown_rows(*self._paper())
+
+    def to_latex(self) -> str:
+        """Return them as a ``tabular`` of LaTeX with rules of the package booktabs."""
+        return latex_rows(*self._paper())
+
+    def _paper(self) -> tuple[list[str], list[list[str]]]:
+        ratio = "hazard ratio"
+        header = ["term", "coef", "std err", "z", "p", ratio, f"{ratio} low", f"{ratio} high"]
+        columns = self._columns()
+        names = ("coef", "se(coef)", "z", "p", "exp(coef)")
+        names += ("exp(coef) lower 95%", "exp(coef) upper 95%")
+        shown = {"p": p_text}
+        cells = [[shown.get(name, short)(value) for value in columns[name]] for name in names]
+        return header, [list(row) for row in zip(self.table["terms"], *cells, strict=True)]
+
     def _tests(self) -> list[str]:
-        table = self.table
-        lines = [f"concordance {short(self.concordance_index_)}"]
-        for kind, words in (("lr", "likelihood ratio"), ("wald", "Wald"), ("score", "score")):
-            chi2, p = table[f"{kind}_chi2"], table[f"{kind}_p"]
-            lines.append(test_text(words, chi2, table["df"], p))
-        for term, by_kind in table["tests"].items():
+        lines = [f"concordance {short(self.concordance_index_)}", *self.model_tests()]
+        for term, by_kind in self.table["tests"].items():
             if self.cov_type in by_kind:
                 test = by_kind[self.cov_type]
                 lines.append(test_text(term, test["chi2"], test["df"], test["p"]))
+        return lines
+
+    def model_tests(self) -> list[str]:
+        """Return lines on the tests that all coefficients are 0, and of proportional hazards."""
+        table, lines = self.table, []
+        for kind, words in (("lr", "likelihood ratio"), ("wald", "Wald"), ("score", "score")):
+            chi2, p = table[f"{kind}_chi2"], table[f"{kind}_p"]
+            lines.append(test_text(words, chi2, table["df"], p))
         for name, test in table["ph_test"].items():
             if test is not None:
                 words = f"proportional hazards against {name} time"

@@ -11,7 +11,7 @@ import numpy as np
 
 from .cox_state import TREND, CoxProgress
 from .cox_step import penalised
-from .follow_up import counts_by_column
+from .follow_up import counts_by_column, left_out_notes
 from .frame import FloatArray
 from .glm_table import FEW_SITES, finite_or_none, wald_test
 from .site_tests import site_entries, site_notes
@@ -22,7 +22,9 @@ FEW_EVENTS = 10
 """Events a column; with fewer, estimates are biased away from 0 (Peduzzi and others, 1995)."""
 
 
-def cox_table(state: CoxProgress, columns: Sequence[str]) -> dict[str, Any]:
+def cox_table(
+    state: CoxProgress, columns: Sequence[str], *, weighted: bool = False
+) -> dict[str, Any]:
     """Return the result of a finished run, flat, as JSON types.
 
     ``se`` and ``cov`` are of the inverse information I^-1; ``se`` has also ``robust``,
@@ -36,6 +38,8 @@ def cox_table(state: CoxProgress, columns: Sequence[str]) -> dict[str, Any]:
     terms = unpacked(state.names)
     shift = _weight_unit(state)
     entries = site_entries(state.site_counts, state.site_tests)
+    left_out = counts_by_column(columns, state.left_out)
+    of_left = left_out_notes(left_out, " or a weight of 0" if weighted else "")
     return {
         "n": rows,
         "events": events,
@@ -63,8 +67,8 @@ def cox_table(state: CoxProgress, columns: Sequence[str]) -> dict[str, Any]:
         "ph_test": ph_tests(state),
         **entries,
         "rounds": state.rounds,
-        "left_out": counts_by_column(columns, state.left_out),
-        "notes": [*notes, *_few_events(state), *site_notes(entries)],
+        "left_out": left_out,
+        "notes": [*of_left, *notes, *_few_events(state), *site_notes(entries)],
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -143,6 +143,18 @@ def own_strata(frame: Frame, name: str, key: str) -> Codes:
 def counts_by_column(columns: Sequence[str], counts: FloatArray) -> dict[str, int]:
     """Return counts of rows that are left out, of all ("") and by column."""
     return {name: int(count) for name, count in zip(("", *columns), counts, strict=True)}
+
+
+def left_out_notes(left_out: Mapping[str, int], also: str = "") -> list[str]:
+    """Return a note on the rows that are left out, by column; none where there are none.
+
+    ``also`` says why else than by a missing value a row may be.
+    """
+    if not left_out[""]:
+        return []
+    by_column = [f"{name} {count}" for name, count in left_out.items() if name and count]
+    rows = f"{left_out['']} rows with missing values{also}"
+    return [f"{rows} left out ({', '.join(by_column)})"]
 
 
 def _times(frame: Frame, name: str, key: str) -> FloatArray:

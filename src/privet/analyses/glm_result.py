@@ -165,7 +165,7 @@ class GlmResult(RegressionResult):
         lines += side_by_side(self._facts(), width)
         lines += ["=" * width, line(header, widths), "-" * width]
         lines += [line(row, widths) for row in rows]
-        lines.append("=" * width)
+        lines += ["=" * width, *self._ratio_lines(alpha)]
         lines += [*self._test_lines(), *site_lines(self.table), *evaluation_lines(self.table)]
         lines += self.table["notes"]
         return "\n".join(lines) + "\n"
@@ -229,6 +229,18 @@ class GlmResult(RegressionResult):
             ("Rounds", str(table["rounds"])),
         ]
         return [fact for fact in facts if fact[1]]
+
+    def _ratio_lines(self, alpha: float) -> list[str]:
+        """Return odds or rate ratios with their intervals, but for the intercept."""
+        name = self.table.get("ratio_name")
+        shown = [place for place, term in enumerate(self.model_terms) if term != "Intercept"]
+        if not name or not shown:
+            return []
+        with np.errstate(over="ignore"):
+            numbers = np.exp(np.column_stack([self._coef, self._ends(alpha)]))
+        header = [name, "exp(coef)", f"[{alpha / 2:.3g}", f"{1 - alpha / 2:.3g}]"]
+        rows = [[self.model_terms[place], *map(_short, numbers[place])] for place in shown]
+        return [*aligned([header, *rows]), ""]
 
     def _test_lines(self) -> list[str]:
         return [

@@ -9,6 +9,7 @@ import numpy as np
 
 from .design import Design
 from .family import FAMILIES
+from .follow_up import counts_by_column, left_out_notes
 from .frame import FloatArray
 from .glm_begun import distance
 from .glm_start import raw, within
@@ -59,6 +60,7 @@ def glm_table(
         notes.append(
             f"begun at {settings['begun']}: its worst coefficient is {off:.2g} standard errors off"
         )
+    left_out = counts_by_column(columns, state.left_out)
     return {
         "format": 1,
         "kind": "glm",
@@ -79,8 +81,8 @@ def glm_table(
         "tests": _joint_tests(coef, se, design, state),
         **entries,
         "rounds": state.rounds,
-        "left_out": dict(zip(("", *columns), map(round, state.left_out.tolist()), strict=True)),
-        "notes": [*_notes(state, design, columns), *notes, *site_notes(entries)],
+        "left_out": left_out,
+        "notes": [*_notes(design), *left_out_notes(left_out), *notes, *site_notes(entries)],
     }
 
 
@@ -222,21 +224,12 @@ def _correlation(covariance: FloatArray) -> FloatArray:
     return found
 
 
-def _notes(state: GlmProgress, design: Design, columns: Sequence[str]) -> list[str]:
+def _notes(design: Design) -> list[str]:
     notes = []
     outcome = design.formula.outcome.column
     if outcome in design.levels:
         event = design.levels[outcome][1]
         notes.append(f"{outcome}: {event} counts as 1, {design.levels[outcome][0]} as 0")
-    if state.left_out[0] > 0:
-        by_column = [
-            f"{name} {round(count)}"
-            for name, count in zip(columns, state.left_out[1:].tolist(), strict=True)
-            if count > 0
-        ]
-        notes.append(
-            f"{round(state.left_out[0])} rows with missing values left out ({', '.join(by_column)})"
-        )
     return notes
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .analysis import Analysis, Arrays, Progress, Shapes
 from .design import codes_of, complete_cases
-from .follow_up import FollowUpColumns, counts_by_column, own_strata
+from .follow_up import FollowUpColumns, counts_by_column, left_out_notes, own_strata
 from .frame import AnalysisError, FloatArray, Frame, Levels
 from .grid import DOUBLINGS, GridTimes
 from .kaplan_meier_site import MOST_CELLS, CurveSums, require_cells
@@ -250,6 +250,10 @@ class KaplanMeierAnalysis(Analysis[CurvesState]):
             time_unit=self.time_unit,
             restriction=self.restriction,
         )
+        left_out = counts_by_column(self.columns, state.left_out)
+        also = ", or who enter after the last time," if self.entry_column else ""
+        table = curves_table(curves)
+        table["notes"] = [*left_out_notes(left_out, also), *table["notes"]]
         return {
             "format": 1,
             "kind": self.name,
@@ -258,6 +262,6 @@ class KaplanMeierAnalysis(Analysis[CurvesState]):
             "event_level": unpacked(state.event_level)[0],
             "entry": self.entry_column,
             "group": self.group_column,
-            "left_out": counts_by_column(self.columns, state.left_out),
-            **curves_table(curves),
+            "left_out": left_out,
+            **table,
         }

@@ -152,8 +152,23 @@ class KaplanMeierResult(Mapping[str, CurveResult]):
     def text(self) -> str:
         """Return medians, restricted means, tests and numbers at risk as text of one width."""
         table = self.table
-        until = short(table["restriction"])
-        header = [table["group"], "rows", "events", "median", "95%", f"mean to {until}", "std err"]
+        header, rows = self.medians()
+        lines = [f"Kaplan-Meier curves of {table['time']} to {table['event']}, all sites", ""]
+        lines += [*aligned([header, *rows]), "", *self._tests()]
+        return "\n".join([*lines, "numbers at risk", *self._at_risk(), *table["notes"]])
+
+    def medians(self) -> tuple[list[str], list[list[str]]]:
+        """Return the header and a row a curve: rows, events, median and restricted mean."""
+        until = short(self.table["restriction"])
+        header = [
+            self.table["group"],
+            "rows",
+            "events",
+            "median",
+            "95%",
+            f"mean to {until}",
+            "std err",
+        ]
         rows = [
             [
                 one.name or "all",
@@ -165,9 +180,7 @@ class KaplanMeierResult(Mapping[str, CurveResult]):
             ]
             for one in self.shown
         ]
-        lines = [f"Kaplan-Meier curves of {table['time']} to {table['event']}, all sites", ""]
-        lines += [*aligned([header, *rows]), "", *self._tests()]
-        return "\n".join([*lines, "numbers at risk", *self._at_risk(), *table["notes"]])
+        return header, rows
 
     def print_summary(self) -> None:
         """Print `text`."""

@@ -216,7 +216,7 @@ class PooledCox(Analysis[PooledCoxProgress]):
             "ties": self.ties,
             "firth": False,
         }
-        table = settings | cox_table(state, self.columns)
+        table = settings | cox_table(state, self.columns, weighted=bool(self.weight_column))
         table["baseline"] = {
             "centre": state.centre.tolist(),
             "times": (state.places * self.time_unit).tolist(),

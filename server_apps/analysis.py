@@ -12,6 +12,7 @@ from typing import Any
 
 from flwr.serverapp import Grid
 
+from privet.analyses.prediction import columns_of
 from privet.core import ConfigError, RunError
 from privet.core.errors import HopelessError
 from privet.core.exits import EXIT_CODE, Exit
@@ -166,7 +167,7 @@ def execute_analysis(grid: Grid, config: Config, run_id: str) -> FinishedAnalysi
         except BaseException as error:
             finish_failed(folder, strategy, config, tracking, error)
             raise
-        result.table = _with_names(result.table, names)
+        result.table = _with_names(result.table, names) | _ranges(result.table, config["schema"])
         if smaller is not None:
             result.table = compared(result.table, smaller)
         result.fitted = strategy.fitted(result.table)
@@ -198,6 +199,14 @@ def _read_columns(
     except DataError as error:
         raise ConfigError(str(error)) from None
     return ()
+
+
+def _ranges(table: Mapping[str, Any], schema: str) -> dict[str, Any]:
+    """Return the schema's ranges of the columns that predictions read, where there are any."""
+    if table.get("analysis") not in ("glm", "cox") or not schema:
+        return {}
+    stated = table_of_schema(schema).ranges
+    return {"ranges": {name: list(stated[name]) for name in columns_of(table) if name in stated}}
 
 
 def _folder(

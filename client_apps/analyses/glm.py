@@ -48,6 +48,12 @@ class Agent(AnalysisAgent):
         False, "add Firth's penalty, which gives separated outcomes finite estimates"
     )
 
+    complete_cases: str = setting(
+        "",
+        "further columns, separated by commas, in which a row has to have a value, such as those "
+        "of a larger model that is compared with nested-run; empty: none",
+    )
+
     evaluate: bool = setting(
         False,
         "evaluate the model by sums: AUC with its bound, Brier's score, calibration; at nodes with "
@@ -79,5 +85,6 @@ class Agent(AnalysisAgent):
             self.offset_column,
             self.weight_column,
             self.firth,
+            complete_cases=self.complete_cases,
         )
         return EvaluatedGlm(model, self.hold_out) if self.evaluate else model

@@ -146,8 +146,7 @@ def _of_cox(table: Mapping[str, Any]) -> list[str]:
     tests = {name: test for name, test in table["ph_test"].items() if test is not None}
     lines = [f"<p>{text(line)}</p>" for line in CoxResult(table).model_tests()]
     rows = [
-        f"<tr><th>{text(term)}</th>"
-        f"{_cells([_p(test['p'][at]) for test in tests.values()])}</tr>"
+        f"<tr><th>{text(term)}</th>{_cells([_p(test['p'][at]) for test in tests.values()])}</tr>"
         for at, term in enumerate(table["terms"])
     ]
     heads = ["proportional hazards, p of", *(f"against {name} time" for name in tests)]

@@ -201,6 +201,32 @@ def test_privet_report_has_the_table_in_every_format(tmp_path: Path, table: list
     assert privet("report", str(run), str(run)).code == 2
 
 
+def test_nested_models_are_compared_on_the_rows_of_both(tmp_path: Path) -> None:
+    """As the pooled rows without gaps give them; with gaps alone the models are of other rows."""
+    rows = pd.read_csv(TABLES / "glm-binomial-1.csv")
+    rows.loc[::9, "crp"] = np.nan
+    for name, own in (("gaps", rows), ("whole", rows.dropna())):
+        own.to_csv(tmp_path / f"{name}.csv", index=False)
+
+    def ran(name: str, formula: str, *keys: str) -> tuple[str, Path]:
+        path, out = tmp_path / f"{name}.csv", tmp_path / f"{name}-{len(formula)}-{len(keys)}"
+        of = ["algorithm=glm", "id-column=site", f"formula={formula}", f"output-dir={out}"]
+        found = privet("run", f"data-path={path}", *of, *keys)
+        assert found.code == 0, found.err
+        (run,) = out.iterdir()
+        return found.out, run
+
+    larger, tables = "died ~ age + crp", {}
+    of_all, _ = ran("gaps", larger, f"nested-run={ran('gaps', 'died ~ age')[1]}")
+    assert "differ in n; fit the same rows: the smaller model with complete-cases=crp" in of_all
+    for name, key in (("gaps", ["complete-cases=crp"]), ("whole", [])):
+        _, run = ran(name, larger, f"nested-run={ran(name, 'died ~ age', *key)[1]}", "firth=false")
+        tables[name] = json.loads((run / "table.json").read_text())
+    test, expected = (tables[name]["likelihood_ratio"] for name in ("gaps", "whole"))
+    assert (test["df"], test["chi2"]) == (1, pytest.approx(expected["chi2"], rel=1e-9))
+    assert tables["gaps"]["n"] == len(rows.dropna())
+
+
 @pytest.mark.parametrize("kind", ["describe", "table 1", "cox", "kaplan-meier"])
 def test_other_analyses_have_their_rows_in_markdown_and_latex(tmp_path: Path, kind: str) -> None:
     """Beside the numbers of pandas and lifelines (0.30.3) on the pooled rows."""

@@ -74,6 +74,27 @@ def test_means_and_intervals_of_a_table(glm: Path, tmp_path: Path) -> None:
     assert out.read_text() == said.out
 
 
+def test_numbers_out_of_a_schemas_range_are_refused_or_missing(tmp_path: Path) -> None:
+    schema = tmp_path / "schema.toml"
+    schema.write_text(
+        '[columns]\nage = [0, 120]\nsex = ["F", "M"]\ncrp = [0, 1000]\ndied = [0, 1]\n'
+    )
+    keys = {"data-path": TABLES / "glm-binomial-1.csv", "schema": schema}
+    folder = run(tmp_path / "runs", algorithm="glm", formula="died ~ age + sex + log(crp)", **keys)
+    rows = tmp_path / "rows.csv"
+    rows.write_text("age,sex,crp\n40,F,3\n150,M,3\n50,F,-5\n")
+    refused = privet("predict", folder, rows)
+    assert refused.code == 2
+    assert f"column 'age' ({rows}): 150 in row 2 is outside of [0, 120], the range" in refused.err
+    said = privet("predict", folder, rows, "--unknown", "missing")
+    assert said.code == 0, said.err
+    first, *others = csv.DictReader(io.StringIO(said.out))
+    assert first["mean"]
+    assert [row["mean"] for row in others] == ["", ""]
+    rows.write_text("age,sex,crp\n40,F,3\n120,M,1000\n")
+    assert privet("predict", folder, rows).code == 0
+
+
 def test_relative_hazards_of_a_table(tmp_path: Path) -> None:
     keys = {"time-column": "days", "event-column": "died", "data-path": TABLES / "cox-1.csv"}
     folder = run(tmp_path / "runs", algorithm="cox", formula="age + sex", **keys)
@@ -106,6 +127,11 @@ def test_survival_at_times_of_a_table_with_a_pooled_baseline(tmp_path: Path) -> 
     for row, right in zip(csv.DictReader(io.StringIO(said.out)), asked["survival"], strict=True):
         found = [float(row[f"survival_{time:g}"]) for time in asked["times"]]
         assert found == pytest.approx(right, rel=1e-7)
+    late = privet("predict", folder, rows, "--times", "52,99")
+    said = "--times 99: the last event is at 52, and survival after it is given as it is then\n"
+    assert late.err.startswith(said)
+    for row in csv.DictReader(io.StringIO(late.out)):
+        assert row["survival_99"] == row["survival_52"]
     for wrong, says in (("week", "--times week: numbers"), ("-1", "from 0 on")):
         refused = privet("predict", folder, rows, "--times", wrong)
         assert refused.code != 0

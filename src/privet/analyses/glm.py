@@ -55,6 +55,9 @@ class Glm(Analysis[GlmProgress]):
     within : str
         With ``firth``, a larger formula whose penalty is taken, its other coefficients at 0: the
         smaller model of a likelihood-ratio test.
+    complete_cases : str
+        Further columns, separated by commas, in which a row has to have a value: those of a larger
+        model whose likelihood is compared.
     begun : BegunModel, optional
         The coordinator's: where Newton's steps begin, in place of a weighted least squares.
     """
@@ -69,11 +72,17 @@ class Glm(Analysis[GlmProgress]):
     weight_column: str = ""
     firth: bool = False
     within: str = ""
+    complete_cases: str = ""
     begun: BegunModel | None = field(default=None, compare=False)
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that it reads: the outcome, those of the terms, then the others named."""
+        further = (name.strip() for name in self.complete_cases.split(","))
+        return tuple(dict.fromkeys((*self._used(), *filter(None, further))))
+
+    def _used(self) -> tuple[str, ...]:
+        """Return the columns whose values are used, each once."""
         others = (self.exposure_column, self.offset_column, self.weight_column)
         named = (*self._read().columns, *(name for name in others if name))
         return tuple(dict.fromkeys(named))
@@ -81,7 +90,7 @@ class Glm(Analysis[GlmProgress]):
     def factors(self, frame: Frame) -> tuple[str, ...]:
         """Return the columns of texts, and those that the formula calls categories."""
         categories = self._read().categories
-        return tuple(name for name in self.columns if name in frame.factors or name in categories)
+        return tuple(name for name in self._used() if name in frame.factors or name in categories)
 
     def sums(self, frame: Frame, levels: Levels) -> GlmSums:
         """Return what a site sums of its complete cases (raises ``AnalysisError``)."""

@@ -27,7 +27,10 @@ def likelihood_ratio(smaller: Mapping[str, Any], larger: Mapping[str, Any]) -> d
     """
     for key in ("family", "n", "events", "offset", "weights", "firth"):
         if smaller[key] != larger[key]:
-            raise AnalysisError(f"likelihood ratio: the tables differ in {key}; fit the same rows")
+            way = _way(smaller, larger)
+            raise AnalysisError(
+                f"likelihood ratio: the tables differ in {key}; fit the same rows{way}"
+            )
     if _outcome(smaller) != _outcome(larger):
         raise AnalysisError("likelihood ratio: the tables have different outcomes")
     key = "loglik"
@@ -64,6 +67,16 @@ def nested_test(smaller: Mapping[str, Any], larger: Mapping[str, Any], key: str)
         "df": freedom,
         "p": float(chi2.sf(statistic, freedom)),
     }
+
+
+def _way(smaller: Mapping[str, Any], larger: Mapping[str, Any]) -> str:
+    """Return the key by which the smaller model leaves out the rows that the larger one does."""
+    lacking = [
+        name
+        for name, count in larger["left_out"].items()
+        if name and count and name not in smaller["left_out"]
+    ]
+    return f": the smaller model with complete-cases={','.join(lacking)}" if lacking else ""
 
 
 def _outcome(table: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ from .frame import AnalysisError, Factor, FloatArray, Frame, Levels
 from .labelled import frame as labelled_frame
 
 REFUSE, MISSING = "refuse", "missing"
-"""What a category is that the model does not have."""
+"""What a category is that the model does not have, or a number out of its range."""
 
 _SHOWN = 8
 
@@ -63,7 +63,8 @@ def predicted(
     alpha : float
         The intervals are of level 1 - alpha.
     unknown : str
-        ``refuse``, or ``missing``: a category that the model does not have is a missing value.
+        ``refuse``, or ``missing``: a category that the model does not have, or a number outside of
+        the range in the run's schema, is a missing value.
 
     Returns
     -------
@@ -174,6 +175,7 @@ def _design_of(
         listed = ", ".join(missing[:_SHOWN])
         raise AnalysisError(f"no column {listed}{_of(rows)}, which the model reads")
     rows = _coded(rows, names, design.levels, unknown)
+    rows = _in_ranges(rows, names, table.get("ranges") or {}, unknown)
     complete, _ = complete_cases(rows, names)
     used = rows.taken(complete)
     matrix, added = design.matrix(used), np.zeros(used.rows)
@@ -222,6 +224,27 @@ def _coded(rows: Frame, names: Sequence[str], levels: Levels, unknown: str) -> F
         numbers.pop(name, None)
         factors[name] = Factor(codes, known)
     return replace(rows, numbers=numbers, factors=factors)
+
+
+def _in_ranges(
+    rows: Frame, names: Sequence[str], ranges: Mapping[str, Sequence[float]], unknown: str
+) -> Frame:
+    """Return rows whose numbers are in the ranges of the schema (raises ``AnalysisError``)."""
+    numbers = dict(rows.numbers)
+    for name in names:
+        if name not in ranges or name not in numbers:
+            continue
+        low, high = ranges[name]
+        outside = (numbers[name] < low) | (numbers[name] > high)
+        if outside.any() and unknown == REFUSE:
+            at = int(outside.argmax())
+            raise AnalysisError(
+                f"column {name!r}{_of(rows)}: {numbers[name][at]:g} in row {at + 1} is outside of "
+                f"[{low:g}, {high:g}], the range in the run's schema; with unknown = {MISSING} it "
+                "is a missing value"
+            )
+        numbers[name] = np.where(outside, np.nan, numbers[name])
+    return replace(rows, numbers=numbers)
 
 
 def _of(rows: Frame) -> str:

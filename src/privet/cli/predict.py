@@ -108,7 +108,12 @@ def _of_regression(
     run: Path, rows: Path, unknown: str, times: list[float]
 ) -> tuple[Mapping[str, Any], list[str]]:
     """Return the predictions of a regression table, and the columns that it does not use."""
-    from privet.analyses.prediction import columns_of, cumulative_hazards, predicted
+    from privet.analyses.prediction import (
+        baseline_of,
+        columns_of,
+        cumulative_hazards,
+        predicted,
+    )
     from privet.server_apps.regression_file import load_regression, read_new_rows
 
     table = load_regression(run).table
@@ -121,6 +126,10 @@ def _of_regression(
             f"survival_{time:.15g}": np.exp(-hazard)
             for time, hazard in zip(times, hazards, strict=True)
         }
+        last = max(baseline_of(table)["times"], default=0.0)
+        if later := [f"{time:.15g}" for time in times if time > last]:
+            said = f"--times {','.join(later)}: the last event is at {last:.15g}"
+            print(f"{said}, and survival after it is given as it is then", file=sys.stderr)
     if empty := int(np.isnan(predictions["linear_predictor"]).sum()):
         print(f"{empty} of {frame.rows} rows have missing values: empty cells", file=sys.stderr)
     named = columns_of(table)

@@ -231,7 +231,7 @@ def test_a_column_that_varies_at_one_site_has_no_error_clustered_by_site():
     table = federate(CoxAnalysis(**TIMES, formula="x + heavy"), frames_by(columns)).table
     assert table["se"]["cluster"][0] is None
     assert table["se"]["cluster"][1] > 0
-    assert "no errors clustered by site: x" in table["notes"][1]
+    assert "no errors clustered by site for x" in table["notes"][1]
 
 
 def test_without_a_formula_every_other_column_is_a_term():

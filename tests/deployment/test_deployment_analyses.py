@@ -32,7 +32,7 @@ def test_deployed_analyses_are_those_of_the_pooled_rows(tmp_path: Path) -> None:
     certificates = make_certificates(tmp_path / "tls")
     shared = {"num-agents": 4, "output-dir": str(tmp_path / "runs")}
     schema = {"schema": str(tmp_path / "schema.toml")}
-    glm = {"algorithm": "glm", "formula": "died ~ age + sex + bmi + crp + smoker"}
+    glm = {"algorithm": "glm", "formula": FORMULA}
     with Deployment(tmp_path, certificates) as deployment:
         deployment.start_superlink()
         for site in own_tables(tmp_path, schema=SCHEMA, name="cox-1", min_cell=1):
@@ -58,13 +58,8 @@ def test_deployed_analyses_are_those_of_the_pooled_rows(tmp_path: Path) -> None:
         deployment.kill_node("west")
         three = table(SITES[:3], algorithm="describe", secure_sum=True, num_agents=3)
     known = json.loads((TABLES / "cox-1.json").read_text())
-    coef, errors = _logistic(TABLES / "cox-1.csv")
-    for found in (clear, masked):
-        places = [found["terms"].index(term) for term in TERMS]
-        near = 1e-8 * np.maximum(abs(coef), errors)
-        assert (abs(np.array(found["coef"])[places] - coef) <= near).all()
-        own = np.array(found["se"]["nonrobust"])[places]
-        np.testing.assert_allclose(own, errors, rtol=1e-6)
+    require_fitted(clear)
+    require_fitted(masked)
     efron = known["efron"]
     names = [cox["short_terms"].index(term) for term in known["terms"]]
     near = 1e-8 * np.maximum(np.abs(efron["coef"]), efron["se"])
@@ -75,7 +70,42 @@ def test_deployed_analyses_are_those_of_the_pooled_rows(tmp_path: Path) -> None:
     require_described(three, rows[rows["site"] != "west"], 1e-9)
 
 
+def test_a_site_that_goes_and_comes_back_is_in_the_table(tmp_path: Path) -> None:
+    """Killed after round 1 and started again once the others have played a round without it."""
+    (tmp_path / "tls").mkdir()
+    with Deployment(tmp_path, make_certificates(tmp_path / "tls")) as deployment:
+        deployment.start_superlink()
+        for site in own_tables(tmp_path, schema=SCHEMA, name="cox-1", min_cell=1):
+            name = str(site["agent"])
+            deployment.start_node(name, site, key=deployment.register(name))
+        deployment.wait_for_nodes()
+        asked: dict[str, Any] = {"algorithm": "glm", "formula": FORMULA, "num-agents": 4}
+        asked |= {"schema": str(tmp_path / "schema.toml"), "output-dir": str(tmp_path / "runs")}
+        run = deployment.submit(ROOT, {**asked, "round-timeout": 120.0})
+        run.wait_for_line(r"round 1/\d+ \| 4 agents")
+        deployment.kill_node("west")
+        run.wait_for_line(r"round \d+/\d+ \| 3 agents")
+        deployment.restart_node("west")
+        verdict = run.wait()
+    assert verdict.completed, verdict.details
+    found = json.loads((tmp_path / "runs" / run.run_id / "table.json").read_text())
+    assert found["complete"]
+    assert found["site_names"] == list(SITES)
+    require_fitted(found)
+
+
+FORMULA = "died ~ age + sex + bmi + crp + smoker"
 TERMS = ("Intercept", "sex[T.M]", "smoker[T.former]", "smoker[T.never]", "age", "bmi", "crp")
+
+
+def require_fitted(found: dict[str, Any]) -> None:
+    """Compare a regression with the fit of the pooled rows."""
+    coef, errors = _logistic(TABLES / "cox-1.csv")
+    places = [found["terms"].index(term) for term in TERMS]
+    near = 1e-8 * np.maximum(abs(coef), errors)
+    assert (abs(np.array(found["coef"])[places] - coef) <= near).all()
+    own = np.array(found["se"]["nonrobust"])[places]
+    np.testing.assert_allclose(own, errors, rtol=1e-6)
 
 
 def require_described(found: dict[str, Any], rows: pd.DataFrame, tolerance: float) -> None:

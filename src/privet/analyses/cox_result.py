@@ -251,8 +251,8 @@ class CoxResult(RegressionResult):
         ratio = "hazard ratio"
         header = ["term", "coef", "std err", "z", "p", ratio, f"{ratio} low", f"{ratio} high"]
         columns = self._columns()
-        names = ("coef", "se(coef)", "z", "p", "exp(coef)")
-        names += ("exp(coef) lower 95%", "exp(coef) upper 95%")
+        names = ["coef", "se(coef)", "z", "p"]
+        names += ["exp(coef)", "exp(coef) lower 95%", "exp(coef) upper 95%"]
         shown = {"p": p_text}
         cells = [[shown.get(name, short)(value) for value in columns[name]] for name in names]
         return header, [list(row) for row in zip(self.table["terms"], *cells, strict=True)]

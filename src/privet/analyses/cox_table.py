@@ -92,12 +92,14 @@ def _covariances(state: CoxProgress) -> tuple[dict[str, FloatArray], list[str]]:
     sites = int(state.counts[3])
     if sites < FEW_SITES:
         notes.append(
-            f"errors clustered by {sites} sites are too small as a rule; "
-            f"{FEW_SITES} sites or more are needed"
+            f"errors clustered by site (cluster in table.json) are too small as a rule with {sites} "
+            f"sites; {FEW_SITES} or more are needed"
         )
     if alone.any():
         names = np.array(unpacked(state.names))[alone]
-        notes.append(f"no errors clustered by site: {', '.join(names[:20])} (vary at one site)")
+        notes.append(
+            f"no errors clustered by site for {', '.join(names[:20])}: varies at one site alone"
+        )
     return found, notes
 
 

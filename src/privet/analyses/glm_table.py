@@ -138,20 +138,24 @@ def _errors(
         if all(alone[list(places)]):
             alone = alone | (design.ones > 0)
     cluster = np.where(alone[:, None] | alone[None, :], np.nan, cluster)
-    notes = []
-    sites = round(state.sites)
-    if sites < FEW_SITES:
-        notes.append(
-            f"errors clustered by {sites} sites are too small as a rule; "
-            f"{FEW_SITES} sites or more are needed"
-        )
+    notes = few_sites_notes(round(state.sites))
     if alone.any():
         names = [name for name, one in zip(design.names, alone, strict=True) if one]
         notes.append(
-            f"no errors clustered by site: {', '.join(names[:20])} (0 at all sites but one, or the "
-            "intercept beside such columns)"
+            f"no errors clustered by site for {', '.join(names[:20])}: a column that is 0 at all "
+            "sites but one has none, and then the intercept has none either"
         )
     return {"nonrobust": nonrobust, "HC0": hc0, "cluster": cluster}, notes
+
+
+def few_sites_notes(sites: int) -> list[str]:
+    """Return the note that so many sites are few for errors clustered by site, if they are."""
+    if sites >= FEW_SITES:
+        return []
+    return [
+        f"with {sites} sites errors clustered by site (cluster in table.json) are too small as a "
+        f"rule; {FEW_SITES} or more are needed"
+    ]
 
 
 def _normal(coef: FloatArray, error: FloatArray, ratio: str) -> dict[str, Any]:

@@ -63,11 +63,13 @@ def site_notes(entries: Mapping[str, Any]) -> list[str]:
     found = [test for test in entries["heterogeneity"] or () if test["df"]]
     notes = []
     if len(found) == 2:
-        notes.append("two sites: the tests of both are the same number, and name neither")
+        notes.append(
+            "the tests of two sites are the same number: they say that the two differ, not which is odd"
+        )
     if any(test["p_corrected"] < _APART for test in found):
         notes.append(
-            "sites differ from the pooled model; one of them moves it, so that others are marked "
-            "too: leave out the one with the lowest p, fit again, and then name it"
+            "sites differ from the pooled model; as an odd site moves that model, others may look "
+            "odd beside it: fit again without the site of the lowest p, and see who is left"
         )
     return notes
 

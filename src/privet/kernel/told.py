@@ -77,11 +77,14 @@ class Told(StrEnum):
     NOISED_ALONE = (
         "this node has a budget: of analyses it answers noised descriptions and curves alone"
     )
-    NO_BUDGET = "noised analyses are answered under a budget: its operator sets max-epsilon"
+    NO_BUDGET = (
+        "a noised analysis needs a budget, and this node has none: ask its operator to set "
+        "max-epsilon"
+    )
     SUMS_ONLY = "sums-only: this node answers analyses in secure sums alone: set secure-sum = true"
     POOLED_BASELINE = (
         "pooled-baseline: this node's sums over those at risk at each time stay where they are: "
-        "its operator sets pooled-baseline = true, or the run baseline = site"
+        "set baseline = site, or ask its operator to set pooled-baseline = true"
     )
     FEW_RECORDS = "min-records: this node has fewer rows that are complete for this analysis"
     SMALL_CELL = (
@@ -97,8 +100,8 @@ class Told(StrEnum):
     RULES_UNREADABLE = "its node config cannot be used; its own log names the key"
     STATE = "its state-path cannot be used; its own log says why"
     RUN_DATA = (
-        "data-path of the run config is not read on this node: its operator sets data-path, or "
-        "allow-run-data = true, in the node config"
+        "data-path of the run config is not read on this node: ask its operator to set data-path, "
+        "or allow-run-data = true, in the node config"
     )
     PREPARATION = (
         "a private run refuses data-dependent preprocessing; its own log says which: against a "

@@ -112,7 +112,7 @@ def test_two_sites_have_one_number_and_the_table_says_so() -> None:
     first, second = table["heterogeneity"]
     assert first["chi2"] == pytest.approx(second["chi2"], rel=1e-6)
     assert first["chi2"] > 0
-    assert any(note.startswith("two sites: ") for note in table["notes"])
+    assert any(note.startswith("the tests of two sites") for note in table["notes"])
 
 
 def test_a_site_of_other_rows_is_seen_and_what_to_do_is_said() -> None:

@@ -198,7 +198,7 @@ def test_site_intercepts_have_no_clustered_errors() -> None:
     assert table["se"]["cluster"][:5] == [None] * 5
     assert table["se"]["cluster"][5] == pytest.approx(oracle.errors("cluster")[5], rel=1e-8)
     assert list(table["tests"]["site"]) == ["nonrobust", "HC0"]
-    assert any("(0 at all sites but one" in note for note in table["notes"])
+    assert any("is 0 at all sites but one" in note for note in table["notes"])
 
 
 def separated(count: int = 200) -> Columns:

@@ -39,7 +39,7 @@ def test_clustered_errors_test_no_more_columns_than_sites_less_one() -> None:
     columns = patients(400, sites=2)
     table = fitted(Glm(formula="died ~ age + smoker"), columns, columns["site"])
     assert list(table["tests"]["smoker"]) == ["nonrobust", "HC0"]
-    assert "errors clustered by 2 sites" in table["notes"][-1]
+    assert "with 2 sites errors clustered" in table["notes"][-1]
 
 
 def test_the_likelihood_ratio_of_nested_models() -> None:

@@ -301,7 +301,7 @@ def test_few_sites_and_few_events_are_said():
     columns = random_rows(3)
     notes = federate(CoxAnalysis(**TIMES, formula="x + ward"), frames_by(columns)).table["notes"]
     assert len(notes) == 1
-    assert "clustered by 3 sites" in notes[0]
+    assert "with 3 sites errors clustered" in notes[0]
     columns["died"][20:] = False
     notes = federate(CoxAnalysis(**TIMES, formula="x + heavy"), frames_by(columns)).table["notes"]
     assert "events for 2 columns" in notes[1]

@@ -13,7 +13,7 @@ from .cox_state import TREND, CoxProgress
 from .cox_step import penalised
 from .follow_up import counts_by_column, left_out_notes
 from .frame import FloatArray
-from .glm_table import FEW_SITES, finite_or_none, wald_test
+from .glm_table import few_sites_notes, finite_or_none, wald_test
 from .site_tests import site_entries, site_notes
 from .survival_curve import NORMAL_QUANTILE
 from .texts import unpacked
@@ -88,18 +88,10 @@ def _covariances(state: CoxProgress) -> tuple[dict[str, FloatArray], list[str]]:
     cluster = bread @ state.cluster @ bread.T
     found["robust"] = bread @ state.meat @ bread.T
     found["cluster"] = np.where(alone[:, None] | alone[None, :], np.nan, cluster)
-    notes = []
-    sites = int(state.counts[3])
-    if sites < FEW_SITES:
-        notes.append(
-            f"errors clustered by site (cluster in table.json) are too small as a rule with {sites} "
-            f"sites; {FEW_SITES} or more are needed"
-        )
+    notes = few_sites_notes(int(state.counts[3]))
     if alone.any():
-        names = np.array(unpacked(state.names))[alone]
-        notes.append(
-            f"no errors clustered by site for {', '.join(names[:20])}: varies at one site alone"
-        )
+        names = ", ".join(np.array(unpacked(state.names))[alone][:20])
+        notes.append(f"no errors clustered by site for {names}: varies at one site alone")
     return found, notes
 
 

@@ -153,8 +153,8 @@ def few_sites_notes(sites: int) -> list[str]:
     if sites >= FEW_SITES:
         return []
     return [
-        f"with {sites} sites errors clustered by site (cluster in table.json) are too small as a "
-        f"rule; {FEW_SITES} or more are needed"
+        f"with {sites} sites errors clustered by site (in table.json) are too small; "
+        f"{FEW_SITES} or more are needed"
     ]
 
 

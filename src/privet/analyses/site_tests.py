@@ -63,9 +63,7 @@ def site_notes(entries: Mapping[str, Any]) -> list[str]:
     found = [test for test in entries["heterogeneity"] or () if test["df"]]
     notes = []
     if len(found) == 2:
-        notes.append(
-            "the tests of two sites are the same number: they say that the two differ, not which is odd"
-        )
+        notes.append("the tests of two sites are the same number, and do not say which is odd")
     if any(test["p_corrected"] < _APART for test in found):
         notes.append(
             "sites differ from the pooled model; as an odd site moves that model, others may look "

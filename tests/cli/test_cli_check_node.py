@@ -127,6 +127,23 @@ def test_the_rules_for_analyses_are_shown(
         assert line in said
 
 
+def test_a_schema_is_opened(tmp_path: Path, trusted: str) -> None:
+    """One that was read from the records is none of a node whose messages are noised."""
+    (tmp_path / "t.csv").write_text("age,died\n1,0\n2,1\n")
+    path = tmp_path / "schema.toml"
+    own = {"agent": "me", "dataset": "csv", "data-path": str(tmp_path / "t.csv")}
+    own["schema"] = str(path)
+    code, said = check(own, trusted)
+    assert (code, f"bad  schema {path}: No such file" in said) == (2, True)
+    path.write_text("from-records = true\n[columns]\nage = [0, 9]\ndied = [0, 1]\n")
+    assert f"ok   schema: {path}, 2 columns" in check(own, trusted)[1]
+    limited = {**limits(tmp_path), **own, "num-examples": 1000}
+    code, said = check(limited, trusted)
+    assert (code, "the schema holds from-records = true" in said) == (2, True)
+    path.write_text(path.read_text().replace("from-records = true\n", ""))
+    assert "from-records" not in check(limited, trusted)[1]
+
+
 def test_the_number_of_analyses_is_shown(tmp_path: Path, trusted: str) -> None:
     own = {"agent": "me", "max-analyses": 3, "analyses-path": str(tmp_path / "analyses.jsonl")}
     _, said = check(own, trusted)

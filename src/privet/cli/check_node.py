@@ -184,8 +184,24 @@ def _paths(rules: NodeRules, config: Mapping[str, Any], trusted: Path | None) ->
         readable = path.exists() and os.access(path, os.R_OK)
         missing = "cannot be read" if path.exists() else f"no such file{near_path(path)}"
         yield Said(*(GOOD, f"data-path: {path}") if readable else (WRONG, f"{path}: {missing}"))
+    if schema := str(config.get("schema", "")):
+        yield _schema(schema, private=rules.limited)
     if trusted is not None and not trusted.is_file():
         yield Said(WRONG, f"--trusted-entities {trusted}: no such file{near_path(trusted)}")
+
+
+def _schema(path: str, *, private: bool) -> Said:
+    """Return whether a schema can be read, and be public where the node has limits."""
+    from privet.data import DataError
+    from privet.data.tables.schema import read_schema
+
+    try:
+        schema = read_schema(path)
+    except DataError as error:
+        return Said(WRONG, str(error))
+    if private and schema.from_records:
+        return Said(WRONG, f"{path}: {schema.dependence}")
+    return Said(GOOD, f"schema: {path}, {len(schema.columns)} columns")
 
 
 def _ledger(path: Path, delta: float) -> Iterator[Said]:

@@ -183,7 +183,8 @@ def test_a_site_without_rows_changes_nothing():
     missing = Frame.of({"days": [None], "died": [1], "sex": ["M"]})
     plain = federate(analysis, [Frame.of(columns)]).table
     table = federate(analysis, [Frame.of(columns), empty, missing]).table
-    assert {**table, "left_out": plain["left_out"]} == plain
+    assert table["notes"] == ["1 row with missing values left out (days 1)"]
+    assert {**table, "left_out": plain["left_out"], "notes": []} == plain
 
 
 def test_groups_of_numbers_are_matched_by_value_and_absent_ones_are_empty():

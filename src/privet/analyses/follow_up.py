@@ -153,7 +153,8 @@ def left_out_notes(left_out: Mapping[str, int], also: str = "") -> list[str]:
     if not left_out[""]:
         return []
     by_column = [f"{name} {count}" for name, count in left_out.items() if name and count]
-    rows = f"{left_out['']} rows with missing values{also}"
+    count = left_out[""]
+    rows = f"{count} row{'s' * (count != 1)} with missing values{also}"
     return [f"{rows} left out ({', '.join(by_column)})"]
 
 

@@ -254,7 +254,7 @@ def test_other_analyses_have_their_rows_in_markdown_and_latex(tmp_path: Path, ki
     if kind == "table 1":
         pooled = pd.read_csv(TABLES / "cox-1.csv")
         ages = [pooled["age"], *(own["age"] for _, own in pooled.groupby("sex"))]
-        means = [f"{own.mean():.4g} ({own.std():.4g})" for own in ages]
+        means = [f"{own.mean():.1f} ({own.std():.1f})" for own in ages]
         assert cells["age, mean (sd)"][1:4] == means
     elif kind == "cox":
         low, high = (math.exp(0.03081737 + sign * 1.959964 * 0.0039842532) for sign in (-1, 1))

@@ -50,8 +50,8 @@ $(RUN): $(INSTALLS)
 run: $(RUN) ## train Fed-PLT over 10 agents in Flower's simulation
 	@PYTHONPATH=tests $(BIN)/python scripts/simulate.py
 
-# The report is looked at in Chromium, where there is one: apt-get install chromium. Tests that start
-# processes want the cores for themselves.
+# The report is looked at in Chromium, where there is one: apt-get install chromium. Tests of
+# databases start a PostgreSQL: apt-get install postgresql. Tests that start processes want the cores for themselves.
 test: lint ## lint, types and every test that is not slow, without those of papers/
 	$(BIN)/pytest $(PARALLEL) -m "not slow and not ray and not deployment" $(PYTEST_ARGS)
 	$(BIN)/pytest -m "not slow and (ray or deployment)" $(PROCESSES) $(PYTEST_ARGS)

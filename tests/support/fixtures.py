@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from privet.rounds.enrol import waiting
 from privet.server_apps.report import plots
 from privet.sim.grid import LocalGrid
+from support.postgres import postgres
 from support.wheel import Built, build_wheel
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "_nodes_of_this_process_are_all_there",
     "built",
     "clock",
+    "postgres",
 ]
 
 # Work is bounded, not seconds: on a busy machine a deadline fails where nothing is wrong. Every run

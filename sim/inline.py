@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,6 +17,8 @@ from privet.core import ConfigError, analyses
 from privet.core.key import Config
 from privet.data import DataError, problem_from_context, table_from_context
 from privet.data.frames import table_from_config
+from privet.data.sql.cohorts import table_keys
+from privet.data.sql.snapshots import held
 from privet.data.tables.files import site_name
 from privet.kernel.node_rules import ALLOW_RUN_DATA
 from privet.server_apps import Finished, execute, read_config
@@ -42,16 +45,37 @@ def run_inline(
     ConfigError, RunError
         As ``privet.server_apps.read_config`` and ``execute``.
     """
-    config = simulated_config(raw)
-    agents = int(config["num-agents"])
-    kind = _kind(engine, agents)
-    require_colluders(config, colluders)
-    if colluders is None:
-        return played(kind(configured_app(), simulated(config), config), config, run_id)
-    with TemporaryDirectory() as folder:
-        relation = str(config["relation"])
-        nodes = trusting_nodes(Path(folder), map(str, range(agents)), colluders, relation)
-        return played(kind(configured_app(), nodes, config), config, run_id)
+    with with_rows(raw) as (config, told):
+        agents = int(config["num-agents"])
+        kind = _kind(engine, agents)
+        require_colluders(config, colluders)
+        if colluders is None:
+            return played(kind(configured_app(), simulated(config), told), config, run_id)
+        with TemporaryDirectory() as folder:
+            relation = str(config["relation"])
+            nodes = trusting_nodes(Path(folder), map(str, range(agents)), colluders, relation)
+            return played(kind(configured_app(), nodes, told), config, run_id)
+
+
+@contextmanager
+def with_rows(raw: Mapping[str, Any]) -> Iterator[tuple[Config, Mapping[str, Any]]]:
+    """Give the resolved config of a simulated run, and the one that its agents are told.
+
+    They differ where the data are a cohort of a database: agents read its rows, which stay the same
+    until the end, from a file.
+
+    Raises
+    ------
+    ConfigError
+        As `simulated_config`, and for a cohort that cannot be read.
+    """
+    try:
+        with held(raw):
+            config = simulated_config(raw)
+            with held(config) as told:
+                yield config, told
+    except DataError as error:
+        raise ConfigError(str(error)) from None
 
 
 def simulated(config: Mapping[str, Any]) -> int | list[dict[str, Any]]:
@@ -125,15 +149,15 @@ def run_ray(
     """
     from .ray.engine import RayGrid
 
-    config = simulated_config(raw)
-    made = RayGrid(
-        *(configured_app, simulated(config), config),
-        actors=actors,
-        address=address,
-        runtime_env=runtime_env,
-    )
-    with made as grid:
-        return played(grid, config, run_id)
+    with with_rows(raw) as (config, told):
+        made = RayGrid(
+            *(configured_app, simulated(config), told),
+            actors=actors,
+            address=address,
+            runtime_env=runtime_env,
+        )
+        with made as grid:
+            return played(grid, config, run_id)
 
 
 def run_tables(paths: Sequence[str], raw: Mapping[str, Any], run_id: str) -> Finished:
@@ -149,7 +173,7 @@ def run_tables(paths: Sequence[str], raw: Mapping[str, Any], run_id: str) -> Fin
     strategy: Any = build_strategy(config)
     for path in paths:
         try:
-            tables.append(table_from_config({**config, "data-path": str(Path(path).absolute())}))
+            tables.append(table_from_config({**config, **table_keys(path)}))
             strategy.reads_as(tables[-1])  # one line here, in place of one for each site
         except DataError as error:
             raise ConfigError(str(error)) from None

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from privet.core import ConfigError, NotFiniteError, WireError
 from privet.core.errors import one_line
 from privet.core.key import keys_of, values_of
+from privet.data.sql.snapshots import COHORT_RECORD
 from privet.kernel import (
     AgentLedger,
     BudgetRefused,
@@ -143,10 +144,11 @@ class Guard(NamedTuple):
         if half.reads_tables and release.mechanism == "none":
             self._count_answer()
             settings = encode_settings(values_of(half))
-            self.rules.analyses.note(self.experiment, half.name, settings)
+            self.rules.analyses.note(self.experiment, half.name, settings, self._cohort)
         head = self.rules.charge(
             release,
-            f"run {self.context.run_id} round {self.round} agent {self.agent}",
+            f"run {self.context.run_id} round {self.round} agent {self.agent}"
+            + "".join(f" {key} {value}" for key, value in self._cohort.items()),
             self.experiment,
         )
         if release.mechanism == "none":
@@ -156,6 +158,12 @@ class Guard(NamedTuple):
         why = "noise is given" if explicit else "noise-seed is set"
         note = f"not private: {why}" if self.round == 1 else ""
         return ReplyCharge(math.inf, delta, noise, ledger, note)
+
+    @property
+    def _cohort(self) -> dict[str, Any]:
+        """Of which query of a database the node's rows are, and how many; empty for files."""
+        known: Any = held_by(self.context.state).get(COHORT_RECORD)
+        return {} if known is None else {key: known[key] for key in ("cohort", "query", "rows")}
 
     def _count_answer(self) -> None:
         """Count a round of an analysis that is answered (raises ``BudgetRefused``)."""

@@ -124,7 +124,8 @@ def _delta(rules: NodeRules, config: Mapping[str, Any]) -> Iterator[Said]:
     if rules.max_epsilon is None or rules.relation == "replace-agent":
         return
     count, data = rules.num_examples, str(config.get("data-path", ""))
-    if not count and "partition-id" in config and Path(data).exists() and data:
+    read = config.get("dataset") != "sql" and Path(data).exists()  # a database counts for a run
+    if not count and "partition-id" in config and read and data:
         agents = int(config.get("num-agents", config.get("num-partitions", 0)))
         try:
             share = problem_from_config(config, int(config["partition-id"]), agents, own=True)
@@ -170,6 +171,8 @@ def _keys(config: Mapping[str, Any]) -> Iterator[Said]:
 
 def _paths(rules: NodeRules, config: Mapping[str, Any], trusted: Path | None) -> Iterator[Said]:
     """Yield whether the node can use the files that it names, and who else may."""
+    from privet.data.sql.cohorts import URLS
+
     if rules.ledger_path is not None:
         yield from _ledger(Path(rules.ledger_path), rules.delta)
     if rules.trust_files is not None:
@@ -179,13 +182,15 @@ def _paths(rules: NodeRules, config: Mapping[str, Any], trusted: Path | None) ->
     elif rules.min_seconds_between:
         yield Said(WRONG, "min-seconds-between needs state-path, beside which the time is kept")
     data = str(config.get("data-path", ""))
-    if data and not data.startswith("hf:"):
+    if data and not data.startswith(("hf:", *URLS)):
         path = Path(data)
         readable = path.exists() and os.access(path, os.R_OK)
         missing = "cannot be read" if path.exists() else f"no such file{near_path(path)}"
         yield Said(*(GOOD, f"data-path: {path}") if readable else (WRONG, f"{path}: {missing}"))
     if schema := str(config.get("schema", "")):
         yield _schema(schema, private=rules.limited)
+    if config.get("dataset") == "sql":
+        yield from _cohorts(data, config)
     if trusted is not None and not trusted.is_file():
         yield Said(WRONG, f"--trusted-entities {trusted}: no such file{near_path(trusted)}")
 
@@ -202,6 +207,31 @@ def _schema(path: str, *, private: bool) -> Said:
     if private and schema.from_records:
         return Said(WRONG, f"{path}: {schema.dependence}")
     return Said(GOOD, f"schema: {path}, {len(schema.columns)} columns")
+
+
+def _cohorts(data: str, config: Mapping[str, Any]) -> Iterator[Said]:
+    """Yield the cohorts that runs may name; no database is asked."""
+    from privet.data import DataError
+    from privet.data.sql.cohorts import URLS, cohort_names
+
+    if "state-path" not in config:
+        yield Said(WRONG, "dataset = sql needs state-path, beside which a run's rows are kept")
+    if data.startswith(URLS):
+        yield Said(WRONG, "data-path is a URL, of which a run could name any table: name a file")
+        return
+    try:
+        names = cohort_names(data)
+    except DataError as error:
+        yield Said(WRONG, str(error))
+        return
+    if Path(data).stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        yield Said(WEAK, f"{data}: others may write it, and so say which rows a run reads")
+    only = str(config.get("cohort", ""))
+    if only and only not in names:
+        yield Said(WRONG, f"cohort = {only}: {data} has {', '.join(names)}")
+        return
+    yield Said(GOOD, f"cohorts that a run may name: {only or ', '.join(names)}")
+    yield Said(GOOD, f"their rows: as long as a run lasts in {config.get('state-path')}.cohorts")
 
 
 def _ledger(path: Path, delta: float) -> Iterator[Said]:

@@ -66,6 +66,11 @@ def given_keys(
     return {key: _whole_path(key, value) for key, value in given.items()}
 
 
+def with_cohort(assignments: list[str], cohort: str) -> list[str]:
+    """Return ``key=value`` pairs with the cohort that an option names."""
+    return [*assignments, f"cohort={json.dumps(cohort)}"] if cohort else assignments
+
+
 def _require_meant(given: dict[str, Any]) -> None:
     """Refuse a default that stands for a key that is not there, where a person wrote it."""
     from privet.core import ConfigError

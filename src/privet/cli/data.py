@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
-from .config import assignment, given_keys
+from .config import assignment, given_keys, with_cohort
 from .data_sites import compare, refused
-from .keys import ConfigOption, JsonOption, completed
+from .keys import CohortOption, ConfigOption, JsonOption, completed
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -53,7 +53,8 @@ TablesArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[FILE]... [KEY=VALUE]...",
-        help="A table (CSV, TSV, Parquet, or a folder of them), and run-config keys as for "
+        help="A table (CSV, TSV, Parquet, or a folder of them), or a cohort of a database (a TOML "
+        "file of cohorts, or a URL), and run-config keys as for "
         "privet run; without a file, the data set of the keys. Several tables are compared, as "
         "those of sites with files of their own.",
         autocompletion=completed,
@@ -74,21 +75,36 @@ def data(
     arguments: TablesArgument = None,
     config: ConfigOption = None,
     schema: SchemaOption = None,
+    cohort: CohortOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Show the columns, types and labels that a run would read, and what each agent would get; of
     several tables, in what they differ."""
+    from privet.core import ConfigError
+    from privet.data import DataError
+    from privet.data.sql.snapshots import held
+
+    words = with_cohort(arguments or [], cohort)
+    files, given = _files_and_keys(words, config, schema)
+    if len(files) > 1:
+        if not compare(files, given, as_json=as_json):
+            raise typer.Exit(2)
+        return
+    try:
+        with held(given):  # a database is asked once
+            _check(files, given, schema, as_json=as_json)
+    except DataError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _check(files: list[str], given: dict[str, Any], schema: Path | None, *, as_json: bool) -> None:
+    """Show one table, or the data set of the keys (raises ``ConfigError``, and ``typer.Exit``)."""
     from privet.core import ConfigError
     from privet.data.settings import DATA_KEYS
     from privet.data.tables.faults import TableError
     from privet.server_apps import read_config
     from privet.server_apps.build import agents_of
 
-    files, given = _files_and_keys(arguments or [], config, schema)
-    if len(files) > 1:
-        if not compare(files, given, as_json=as_json):
-            raise typer.Exit(2)
-        return
     resolved = read_config(given)
     agents = agents_of(resolved)
     try:
@@ -142,6 +158,7 @@ def _files_and_keys(
         If the keys name another table, or a schema is to be written of several.
     """
     from privet.core import ConfigError
+    from privet.data.sql.cohorts import table_keys
 
     files = [word for word in words if _is_file(word)]
     given = given_keys([word for word in words if word not in files], config)
@@ -151,7 +168,7 @@ def _files_and_keys(
         raise ConfigError(f"data-path = {given['data-path']}: the file is {files[0]}; give one")
     if len(files) == 1:
         path = given_keys([f"data-path={json.dumps(files[0], ensure_ascii=False)}"])
-        given = {"dataset": "csv", **given, **path}
+        given = {"dataset": table_keys(files[0])["dataset"], **given, **path}
     return files, given
 
 
@@ -278,6 +295,8 @@ def _next_private(config: Mapping[str, Any], given: Mapping[str, Any], schema: P
         if key in {"num-agents", *DATA_KEYS} - {"dataset", "schema", "missing-labels"}
         and (key, value) not in _REFUSED
     }
+    if config["dataset"] != "csv":  # that of the presets
+        own = {"dataset": config["dataset"], **own}
     keys = {"data-path": config["data-path"], **own, "schema": str(schema), "target-epsilon": 4}
     words = [assignment(key, value) for key, value in keys.items()]
     lines = []
@@ -300,7 +319,9 @@ def _next_private(config: Mapping[str, Any], given: Mapping[str, Any], schema: P
 
 def _is_file(word: str) -> bool:
     """Return whether a word of the command line names a table rather than a key's value."""
-    return "=" not in word or Path(word).exists()
+    from privet.data.sql.cohorts import URLS
+
+    return "=" not in word or word.startswith(URLS) or Path(word).exists()
 
 
 def _list_faults(heading: str, faults: Iterable[Fault], left: str = "") -> None:
@@ -360,6 +381,7 @@ def _print_next(
     files: list[str], given: Mapping[str, Any], keys: Mapping[str, str], left: str = ""
 ) -> None:
     """Print the command to go on with: a run, or this one again where keys do not mend all."""
+    from privet.data.loaders import TABLES
     from privet.data.settings import dealt_by
 
     if "partition" not in given:
@@ -368,7 +390,7 @@ def _print_next(
     if left:
         command = ["privet", "data", *files]
         shown = {key: value for key, value in shown.items() if not files or key != "data-path"}
-        if files and shown["dataset"] == "csv":
+        if files and shown["dataset"] in TABLES:
             shown.pop("dataset")
     print(f"\n{shlex.join([*command, *(assignment(*pair) for pair in shown.items())])}")
 

@@ -165,10 +165,12 @@ def _read(file: str, given: Mapping[str, Any]) -> tuple[Meaning, Dataset] | str:
     """Return a node's table, or why it cannot be used."""
     from privet.data import DataError
     from privet.data.problem import own_table
+    from privet.data.sql.cohorts import table_keys
     from privet.server_apps import read_config
 
     path = given_keys([f"data-path={json.dumps(file, ensure_ascii=False)}"])
-    config = read_config({"dataset": "csv", **given, **path, "partition": "none"})
+    kind = table_keys(file)["dataset"]
+    config = read_config({"dataset": kind, **given, **path, "partition": "none"})
     try:
         return own_table(config)
     except DataError as error:

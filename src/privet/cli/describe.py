@@ -9,15 +9,16 @@ from typing import Annotated, Any
 
 import typer
 
-from .config import given_keys
-from .keys import ConfigOption, JsonOption, completed
+from .config import given_keys, with_cohort
+from .keys import CohortOption, ConfigOption, JsonOption, completed
 from .of_tables import analysed, paths_and_keys
 
 DescribedArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[TABLE|RUN]... [KEY=VALUE]...",
-        help="Tables (CSV, TSV, Parquet, or a folder of them), each that of a site; or the run "
+        help="Tables (CSV, TSV, Parquet, or a folder of them), or a cohort of a database (a TOML "
+        "file of cohorts, or a URL), each that of a site; or the run "
         "folder of a description, as flwr run leaves it; and run-config keys, such as "
         "id-column=site where one table has the rows of several sites.",
         autocompletion=completed,
@@ -33,6 +34,7 @@ def describe(
     arguments: DescribedArgument = None,
     config: ConfigOption = None,
     schema: OutOption = None,
+    cohort: CohortOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Describe the columns of several sites' tables by sums: counts, missing values, means,
@@ -57,7 +59,7 @@ def describe(
             raise ConfigError(f"{folder}: a run folder is described alone, without keys")
         table, where, code = _read(folder / TABLE), [f"run folder: {folder}"], Exit.DONE
     else:
-        given = given_keys(keys, config, algorithm="describe")
+        given = given_keys(with_cohort(keys, cohort), config, algorithm="describe")
         table, where, code = analysed(paths, given)
         public = read_schema(str(given.get("schema", ""))).columns
     if schema:

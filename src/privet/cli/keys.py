@@ -154,6 +154,14 @@ SettingsArgument = Annotated[
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="TOML file of run-config keys.")
 ]
+CohortOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="The cohort to read of an operator's TOML file of cohorts, or the table or view of a "
+        "database's URL.",
+    ),
+]
 PresetOption = Annotated[
     str,
     typer.Option(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from privet.core.exits import Exit
@@ -13,8 +12,10 @@ from .config import run_name
 
 def paths_and_keys(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the tables that a command was given, and its ``key=value`` pairs."""
-    paths = [one for one in arguments if "=" not in one]
-    return paths, [one for one in arguments if "=" in one]
+    from privet.data.sql.cohorts import URLS
+
+    paths = [one for one in arguments if "=" not in one or one.startswith(URLS)]
+    return paths, [one for one in arguments if one not in paths]
 
 
 def analysed(paths: Sequence[str], given: dict[str, Any]) -> tuple[dict[str, Any], list[str], Exit]:
@@ -30,6 +31,7 @@ def analysed(paths: Sequence[str], given: dict[str, Any]) -> tuple[dict[str, Any
         As ``privet.sim.inline.run_inline``; and where no table is named.
     """
     from privet.core import ConfigError
+    from privet.data.sql.cohorts import table_keys
     from privet.data.tables.files import node_files
     from privet.server_apps.report.files import PAGE
     from privet.sim.inline import run_inline, run_tables
@@ -42,7 +44,7 @@ def analysed(paths: Sequence[str], given: dict[str, Any]) -> tuple[dict[str, Any
         paths, apart = files, True
     name = run_name(given["algorithm"])
     if len(paths) == 1 and not apart:
-        given["data-path"] = str(Path(paths[0]).absolute())
+        given |= table_keys(paths[0])
     finished: Any = run_tables(paths, given, name) if apart else run_inline(given, name)
     table: dict[str, Any] = finished.result.table
     where = [

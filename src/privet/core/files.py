@@ -63,7 +63,7 @@ def write_npz(path: Path, members: Mapping[str, NDArray[Any]]) -> None:
                     for part in mapped.blocks(whole):
                         member.write(whole[part].reshape(-1).view(np.uint8).data)
 
-    _write(path, write)
+    write_by(path, write)
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -71,7 +71,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
     A full disk or a killed process leaves the previous file as it was.
     """
-    _write(path, lambda file: file.write(data))
+    write_by(path, lambda file: file.write(data))
 
 
 def require_room(path: Path, size: int) -> None:
@@ -95,7 +95,8 @@ def _new_beside(path: Path) -> tuple[Path, int]:
     return temporary, os.open(temporary, flags, 0o600)
 
 
-def _write(path: Path, write: Callable[[BinaryIO], object]) -> None:
+def write_by(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Write a file as `write_whole` does, by a function that is given it open."""
     temporary, descriptor = _new_beside(path)
     try:
         with open(descriptor, "wb") as file:

@@ -23,6 +23,8 @@ from .meaning import ENCODING_RECORD
 from .prepared import forget
 from .problem import problem_from_config
 from .settings import DATA_KEYS, GENERATED, DataSettings, require_used
+from .sql.cohorts import SQL
+from .sql.snapshots import of_node
 
 
 def problem_from_context(context: Context) -> LinearModel[Any]:
@@ -34,6 +36,9 @@ def problem_from_context(context: Context) -> LinearModel[Any]:
     its operator's choice alone. For a node without any, a run config may name the data sets
     that need no path, of a size that costs the node little; a path, a table of the hub or more
     only where the operator sets ``allow-run-data = true`` in the node config, and in simulations.
+
+    Of ``dataset = sql`` the run config may name the cohort of the node's own file, and nothing
+    else of it; the node keeps the rows beside its ``state-path`` as long as the run lasts.
 
     A node with a ``state-path`` keeps the examples, as they were read and dealt, in the folder of
     that path and ``.data``, unless ``keep-data = false``, which also deletes what is there.
@@ -82,8 +87,7 @@ def table_from_context(context: Context) -> SiteTable:
     """
     own = DATA_KEYS & context.node_config.keys()
     if own and context.node_config.get("partition", "none") == "none":  # it needs no partition-id
-        require_used(context.node_config)
-        return table_from_config(context.node_config)
+        return table_from_config(_own(context))
     config, count = _named(context)
     if not own and config.get("dataset") == DataSettings().dataset:
         del config["dataset"]  # flwr run sends every key, this one at the default of a training
@@ -102,13 +106,27 @@ def _named(context: Context) -> tuple[dict[str, Any], int]:
     if "partition-id" not in node_config:
         raise DataError(Told.PARTITION)
     if DATA_KEYS & node_config.keys():
-        config = dict(node_config)
-        require_used(config)
+        config = _own(context)
     elif context.run_config.get("data-path") and not _may_name_data(node_config):
         raise DataError(Told.RUN_DATA, told=Told.RUN_DATA)
     else:
         config = {**context.run_config, **node_config}
+        if config.get("dataset") == SQL:  # only its operator says which queries there are
+            raise DataError(Told.RUN_DATA, told=Told.RUN_DATA)
     return config, int(config.get("num-agents", 0)) or int(node_config.get("num-partitions", 0))
+
+
+def _own(context: Context) -> dict[str, Any]:
+    """Return the config of a node that names its own data; of a database, the rows of the run.
+
+    Raises
+    ------
+    DataError
+        If they cannot be read, or it names a file that its ``dataset`` does not read.
+    """
+    config = dict(context.node_config)
+    require_used(config)
+    return of_node(context) if config.get("dataset") == SQL else config
 
 
 def agreed_encoding(context: Context) -> str:

@@ -83,6 +83,7 @@ class Source:
     whole: bool
     alone: bool
     agreed: str = ""
+    cohort: str = ""
 
     @property
     def held_out(self) -> int | None:

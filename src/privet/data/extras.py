@@ -1,4 +1,4 @@
-"""Libraries of data sets that are imported when they are first needed."""
+"""Libraries of data sets and databases that are imported when they are first needed."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Any
 
 from .dataset import DataError
 
-_EXTRA = "pip install 'flwr-privet[datasets]'"
 
-
-def optional(name: str) -> Any:
-    """Import ``datasets`` (Hugging Face's) or ``flwr_datasets``, or a module of theirs.
+def optional(name: str, extra: str = "datasets") -> Any:
+    """Import a library of an extra of this package, or a module of such a library.
 
     Raises
     ------
@@ -22,5 +20,6 @@ def optional(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise DataError(
-            f"{name.split('.', maxsplit=1)[0]} cannot be imported ({error}): {_EXTRA}"
+            f"{name.split('.', maxsplit=1)[0]} cannot be imported ({error}): "
+            f"pip install 'flwr-privet[{extra}]'"
         ) from None

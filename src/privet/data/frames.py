@@ -16,9 +16,10 @@ from privet.core.key import read, same, setting
 
 from .dataset import DataError, LabelArray
 from .held_out import by_id
-from .loaders import Changes, changes
+from .loaders import TABLES, Changes, changes
 from .partitions import partition
 from .settings import DataSettings
+from .sql.snapshots import held
 from .tables.dates import are_dates, as_days
 from .tables.faults import dropped
 from .tables.files import read_rows
@@ -53,8 +54,9 @@ class FrameSettings:
 
     topic: ClassVar[str] = "Data, loss and regulariser"
 
-    dataset: str = setting("csv", "name of the data set", choices=("csv",))
+    dataset: str = setting("csv", "name of the data set", choices=TABLES)
     data_path: str = same(DataSettings, "data_path", needs={})
+    cohort: str = same(DataSettings, "cohort")
     id_column: str = same(DataSettings, "id_column", needs={})
     person_column: str = same(DataSettings, "person_column", needs={})
     drop_columns: str = same(DataSettings, "drop_columns", needs={})
@@ -160,8 +162,9 @@ def table_from_config(config: Mapping[str, Any]) -> SiteTable:
     DataError
         A file or column that cannot be read: names it.
     """
-    settings = settings_of(config)
-    return _table(settings, changes(settings.data_path, settings.schema))
+    with held(config) as found:
+        settings = settings_of(found)
+        return _table(settings, changes(settings.data_path, settings.schema))
 
 
 def dealt_from_config(config: Mapping[str, Any], num_agents: int = 0) -> Dealt:
@@ -175,9 +178,10 @@ def dealt_from_config(config: Mapping[str, Any], num_agents: int = 0) -> Dealt:
     DataError
         As `table_from_config`, and for another number of agents than ids.
     """
-    settings = settings_of(config)
-    changed = changes(settings.data_path, settings.schema)
-    return _dealt(settings, num_agents, changed)
+    with held(config) as found:
+        settings = settings_of(found)
+        changed = changes(settings.data_path, settings.schema)
+        return _dealt(settings, num_agents, changed)
 
 
 @lru_cache(maxsize=2)

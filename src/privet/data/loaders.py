@@ -17,6 +17,8 @@ from .click import load_click
 from .dataset import UNUSABLE, DataError, Dataset, Source, brief, finished
 from .hub import PREFIX
 from .mnist import load_mnist
+from .sql.cohorts import SQL
+from .sql.snapshots import held
 from .stamps import Stamp, stamps
 from .tables.files import EXPECTED
 from .tables.table import load_table
@@ -51,6 +53,15 @@ class DataFormat:
     intercept: bool = False
 
 
+def _load_cohort(source: Source) -> Dataset:
+    asked = {"dataset": SQL, "data-path": source.path, "cohort": source.cohort}
+    with held(asked) as found:
+        keys = {key.replace("-", "_"): value for key, value in found.items() if key not in asked}
+        return load_table(replace(source, path=found["data-path"], **keys))
+
+
+TABLES = ("csv", SQL)
+"""The data sets that are tables of one's own."""
 _FROM_PATH = {
     "mnist": DataFormat(
         load_mnist, "an .npz file with x_train, y_train, x_test, y_test, or hf:ylecun/mnist"
@@ -59,6 +70,7 @@ _FROM_PATH = {
         load_click, "a LIBSVM file, a folder with train* and test*, or an hf: table", True
     ),
     "csv": DataFormat(load_table, EXPECTED, True),
+    SQL: DataFormat(_load_cohort, "a .toml file of cohorts, or the URL of a database", True),
 }
 _WITHOUT_PATH = (*BUILT_IN, "synthetic", "regression")
 FROM_PATH = Names(_FROM_PATH, DATA_SETS, taken=_WITHOUT_PATH)
@@ -96,6 +108,7 @@ def load(
     whole: bool = False,
     alone: bool = False,
     agreed: str = "",
+    cohort: str = "",
 ) -> Dataset:
     """Return a data set; its arrays are read-only.
 
@@ -113,6 +126,7 @@ def load(
     mnist         ``data_path``, an .npz     784     in file  in file
     click         ``data_path``, LIBSVM      any + 1 in file  in file
     csv           ``data_path``, a table     any + 1 in file  a fifth, or in file
+    sql           ``data_path``, a database  any + 1 in file  a fifth
     ============= ========================== ======= ======== ====================
 
     Other packages add theirs, also read from ``data_path``, by entry points of `DataFormat`.
@@ -138,23 +152,28 @@ def load(
     columns, hashing : int, bool
         Columns of ``click``, 0 for as many as the file has, and whether to hash to them.
     label_column, id_column : str
-        Columns of ``csv`` or an ``hf:`` table with the labels, and with the natural ids that
-        partition natural-id goes by; where empty, those its data set is known to have.
+        Columns of a table with the labels, and with the natural ids that partition natural-id goes
+        by; where empty, those its data set is known to have.
     person_column : str
-        Of ``csv``: the column that says whose a row is; a person is held out with all rows.
+        Of ``csv`` and ``sql``: the column that says whose a row is; a person is held out with all
+        rows.
     drop_columns, schema, missing, missing_labels, dates, censored, infinite : str
-        Of ``csv``: columns that are left out, separated by commas; a file of public ranges and
-        categories; what missing values, rows without a label or id, dates, bounds such as <5 and
-        infinite numbers become. See `privet.data.tables.table`.
+        Of ``csv`` and ``sql``: columns that are left out, separated by commas; a file of public
+        ranges and categories; what missing values, rows without a label or id, dates, bounds such
+        as <5 and infinite numbers become. See `privet.data.tables.table`.
     whole : bool
         Whether nothing is held out: of data that come without a test set all rows are then for
         training, and the test set is empty.
     alone : bool
         Whether other nodes have records of their own that are not seen here, as where nothing is
-        held out: of ``csv`` without a schema, what would give each node other columns is refused.
+        held out: of ``csv`` or ``sql`` without a schema, what would give each node other columns is
+        refused.
     agreed : str
-        Of ``csv``: the encoding that the nodes of a run have agreed on, as the text of a
+        Of ``csv`` and ``sql``: the encoding that a run's nodes have agreed on, as the text of a
         `privet.data.meaning.Meaning`; columns are put into its order and scaled by its numbers.
+    cohort : str
+        Of ``sql``: the cohort of the file at ``data_path``, whose query runs anew in each call; of
+        a database's URL, the table or view of that name.
 
     Raises
     ------
@@ -186,7 +205,8 @@ def load(
         infinite=infinite,
         whole=whole,
         alone=alone or whole,
-        agreed=agreed if name == "csv" else "",
+        agreed=agreed if name in TABLES else "",
+        cohort=cohort,
     )
     return _read(source)
 
@@ -208,6 +228,8 @@ def _read(source: Source) -> Dataset:
     """Return the data set of a source; every way in which it cannot be read is a ``DataError``."""
     name, path = source.name, source.path
     try:
+        if name == SQL:  # no stamp says whether a database has changed
+            return _load.__wrapped__(source, ())
         return _load(source, changes(path, source.schema))
     except DataError as error:
         if name in FROM_PATH:

@@ -42,6 +42,7 @@ from .meaning import Meaning, digest
 from .partitions import PARTITIONS, partition
 from .prepared import Share, prepared
 from .settings import DATA_KEYS, INTERCEPT, PRIVACY_KEYS, DataSettings
+from .sql.snapshots import held
 from .tables.faults import command, together
 from .tables.values import is_number
 
@@ -151,27 +152,30 @@ def problem_from_config(
     DataError
         A key, file or agent that cannot be used: one line that names it.
     """
-    settings = _settings(config)
-    if not 0 <= agent_index < num_agents:
-        raise DataError(f"agent {agent_index}: expected 0 ... {num_agents - 1}")
-    own = own and settings.dataset in FROM_PATH
-    with _hidden(settings):
-        if folder is None or settings.data_path.startswith(PREFIX):  # no file says if a hub changes
-            if changed is None:
-                changed = changes(settings.data_path, settings.schema)
-            return _agents(settings, num_agents, own, agreed, changed).problem(agent_index)
-        asked = {
-            "settings": _of_share(settings),
-            "agent": [agent_index, num_agents, own],
-            **({"agreed": digest(agreed)} if agreed else {}),
-        }
-        sources = filter(None, (settings.data_path, settings.schema))
+    with held(config) as found:
+        settings = _settings(found)
+        if not 0 <= agent_index < num_agents:
+            raise DataError(f"agent {agent_index}: expected 0 ... {num_agents - 1}")
+        own = own and settings.dataset in FROM_PATH
+        with _hidden(settings):
+            if folder is None or settings.data_path.startswith(
+                PREFIX
+            ):  # no file says if a hub changes
+                if changed is None:
+                    changed = changes(settings.data_path, settings.schema)
+                return _agents(settings, num_agents, own, agreed, changed).problem(agent_index)
+            asked = {
+                "settings": _of_share(settings),
+                "agent": [agent_index, num_agents, own],
+                **({"agreed": digest(agreed)} if agreed else {}),
+            }
+            sources = filter(None, (settings.data_path, settings.schema))
 
-        def make() -> Share:
-            return _Agents(settings, num_agents, own, agreed).share(agent_index)
+            def make() -> Share:
+                return _Agents(settings, num_agents, own, agreed).share(agent_index)
 
-        share = prepared(folder, asked, sources, make)
-        return _problem(settings, share, num_agents)
+            share = prepared(folder, asked, sources, make)
+            return _problem(settings, share, num_agents)
 
 
 def federation_from_config(
@@ -185,23 +189,24 @@ def federation_from_config(
         As there; partition none, where only each node knows what it has; and data of which nothing
         is held out.
     """
-    settings = DataSettings.from_config(config)
-    if settings.partition == "none" and num_agents > 1:
-        raise DataError(
-            "partition none is for a node's own config; a federation needs its examples dealt"
-        )
-    with _hidden(settings):
-        changed = changes(settings.data_path, settings.schema)
-        agents = _agents(settings, num_agents, False, agreed, changed)
-        dataset = agents.dataset
-        if not len(dataset.test_labels):
-            raise DataError(_nothing_held_out(settings, len(dataset.train_labels)))
-        return Federation(
-            dataset=dataset,
-            parts=agents.parts,
-            problems=tuple(agents.problem(index) for index in range(num_agents)),
-            held_out=agents.held_out(),
-        )
+    with held(config) as found:
+        settings = DataSettings.from_config(found)
+        if settings.partition == "none" and num_agents > 1:
+            raise DataError(
+                "partition none is for a node's own config; a federation needs its examples dealt"
+            )
+        with _hidden(settings):
+            changed = changes(settings.data_path, settings.schema)
+            agents = _agents(settings, num_agents, False, agreed, changed)
+            dataset = agents.dataset
+            if not len(dataset.test_labels):
+                raise DataError(_nothing_held_out(settings, len(dataset.train_labels)))
+            return Federation(
+                dataset=dataset,
+                parts=agents.parts,
+                problems=tuple(agents.problem(index) for index in range(num_agents)),
+                held_out=agents.held_out(),
+            )
 
 
 def own_table(config: Mapping[str, Any]) -> tuple[Meaning, Dataset]:
@@ -212,8 +217,7 @@ def own_table(config: Mapping[str, Any]) -> tuple[Meaning, Dataset]:
     DataError
         As there.
     """
-    settings = _settings(config)
-    with _hidden(settings):
+    with held(config) as found, _hidden(settings := _settings(found)):
         changed = changes(settings.data_path, settings.schema)
         agents = _agents(settings, 1, True, "", changed)
         return agents.problem(0).meaning, agents.dataset

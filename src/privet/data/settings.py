@@ -18,8 +18,9 @@ from privet.wire.contract import PRIVATE_KEYS
 from .dataset import DataError
 from .dealing import Partition
 from .hub import PREFIX
-from .loaders import DTYPES, FROM_PATH, NAMES
+from .loaders import DTYPES, FROM_PATH, NAMES, TABLES
 from .partitions import PARTITIONS, SCHEMES
+from .sql.cohorts import URLS
 from .tables.dates import DATES
 from .tables.faults import CENSORED, INFINITE, MISSING, MISSING_LABELS
 
@@ -48,7 +49,11 @@ class DataSettings:
         "",
         "path of the data, where the data set needs one; absolute, or relative on the command line",
         needs={"dataset": FROM_PATH},
-        path=(PREFIX,),
+        path=(PREFIX, *URLS),
+    )
+    cohort: str = setting(
+        "",
+        "which of the cohorts that the operators of dataset sql name in their files the run is of",
     )
     data_seed: int = setting(
         42, "seed of generated data, and of the test split where the data have none", low=0
@@ -75,18 +80,18 @@ class DataSettings:
         "",
         "column that says whose a row is: the rows of one person stay in one agent, and on one "
         "side of the hold-out",
-        needs={"dataset": "csv"},
+        needs={"dataset": TABLES},
     )
     drop_columns: str = setting(
         "",
         r"columns to leave out, separated by commas; a comma of a name is \,",
-        needs={"dataset": "csv"},
+        needs={"dataset": TABLES},
     )
     schema: str = setting(
         "",
         "TOML file with the public ranges and categories of the columns; absolute, or relative "
         "on the command line",
-        needs={"dataset": "csv"},
+        needs={"dataset": TABLES},
         path=(),
     )
     missing: str = setting(
@@ -94,33 +99,33 @@ class DataSettings:
         "what missing values become: a category of their own, the mean, or 0 (numbers alone); drop "
         "leaves their rows out",
         choices=MISSING,
-        needs={"dataset": "csv"},
+        needs={"dataset": TABLES},
     )
     missing_labels: str = setting(
         "refuse",
         "what rows without a label, an id of id-column or a person of person-column are: refused, "
         "or left out",
         choices=MISSING_LABELS,
-        needs={"dataset": "csv"},
+        needs={"dataset": TABLES},
     )
     censored: str = setting(
         "refuse",
         "what <5 and >500 are in a column of numbers: refused, the bound that is written, or half "
         "of it (of > the bound)",
         choices=CENSORED,
-        needs={"dataset": "csv"},
+        needs={"dataset": TABLES},
     )
     infinite: str = setting(
         "refuse",
         "what infinite numbers are: refused, missing values, or (drop) their rows are left out",
         choices=INFINITE,
-        needs={"dataset": "csv"},
+        needs={"dataset": TABLES},
     )
     dates: str = setting(
         "refuse",
         "what dates become: numbers of days, of 5.1.2020 with the day or the month first",
         choices=DATES,
-        needs={"dataset": "csv"},
+        needs={"dataset": TABLES},
     )
     intercept: str = setting(
         "auto", "whether to add a column of ones; auto: as the data set has it", choices=INTERCEPT
@@ -292,7 +297,7 @@ def dealt_by(config: Mapping[str, Any]) -> Any:
         return asked
     if config.get("id-column"):
         return "natural-id"
-    return "iid" if config.get("dataset") == "csv" else "label"
+    return "iid" if config.get("dataset") in TABLES else "label"
 
 
 def _divisor_of(algorithm: str) -> str:

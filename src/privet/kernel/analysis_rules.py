@@ -140,8 +140,12 @@ class AnalysisRules:
             why = f"{count} are complete, and min-records = {self.min_records}"
             raise BudgetRefused(Told.FEW_RECORDS) from ValueError(why)  # for its own log
 
-    def note(self, experiment: str, what: str, settings: str) -> None:
+    def note(
+        self, experiment: str, what: str, settings: str, cohort: Mapping[str, Any] | None = None
+    ) -> None:
         """Write a line for an answer to an analysis, before it is given.
+
+        ``cohort`` is of which query of a database the node's rows are, and how many.
 
         Which experiment a message is of is the coordinator's word, and an analysis of other
         settings is another one.
@@ -159,7 +163,7 @@ class AnalysisRules:
         except OSError as error:
             raise BudgetRefused(Told.ANALYSES_FILE) from error
         try:
-            self._note(file, experiment, what, settings)
+            self._note(file, experiment, what, settings, cohort or {})
         except BudgetRefused:  # a ValueError itself
             raise
         except (OSError, ValueError, LookupError, TypeError) as error:
@@ -167,7 +171,9 @@ class AnalysisRules:
         finally:
             os.close(file)
 
-    def _note(self, file: int, experiment: str, what: str, settings: str) -> None:
+    def _note(
+        self, file: int, experiment: str, what: str, settings: str, cohort: Mapping[str, Any]
+    ) -> None:
         import fcntl
 
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -183,6 +189,7 @@ class AnalysisRules:
             if 0 < self.most <= known.analyses:
                 raise BudgetRefused(Told.MOST_ANALYSES)
             line = {"run": experiment, "analysis": what, "settings": settings[:_LONGEST_LINE]}
+            line |= cohort
         text = (json.dumps({**line, "mark": mark}, ensure_ascii=False) + "\n").encode()
         before = os.fstat(file).st_size
         try:

@@ -47,7 +47,9 @@ from .programs.custom import custom_in
 from .told import Told
 
 _LONGEST_NOTE = 200
-_NOTE = re.compile(r"run (\S+) round (\d+) agent (.*)", re.DOTALL)
+_NOTE = re.compile(
+    r"run (\S+) round (\d+) agent (.*?)(?: cohort \S+ query [0-9a-f]{64} rows \d+)?", re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)

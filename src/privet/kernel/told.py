@@ -103,6 +103,11 @@ class Told(StrEnum):
         "data-path of the run config is not read on this node: ask its operator to set data-path, "
         "or allow-run-data = true, in the node config"
     )
+    COHORT = "cohort: this run names none of the cohorts that this node's operator has named"
+    DATABASE = (
+        "its cohort cannot be read from its database, and nothing is charged; its own log says "
+        "why, and the next message has it tried again"
+    )
     PREPARATION = (
         "a private run refuses data-dependent preprocessing; its own log says which: against a "
         "scaling by its own rows it needs schema, a file of public ranges (privet data FILE "

@@ -37,8 +37,9 @@ DATES_TEXT = (
     "dates or times, such as {}; expected numbers or categories (dates = day-first or month-first "
     "makes them numbers of days; a schema that lists the texts makes them categories)"
 )
+_NAMES = ("cohort", "label_column", "id_column", "person_column", "drop_columns", "schema")
 _READ_BY = {
-    **dict.fromkeys(("label_column", "id_column", "person_column", "drop_columns", "schema"), ""),
+    **dict.fromkeys(_NAMES, ""),
     **dict.fromkeys(("missing", "missing_labels", "dates", "censored", "infinite"), "refuse"),
 }
 """The keys that say how a table is read, and their usual values."""

@@ -245,9 +245,9 @@ def node_files(folder: str) -> list[str]:
 
 
 def site_name(path: str) -> str:
-    """Return what a site is called whose table is this file, or a folder of files."""
+    """Return what a site is called whose table is this file, a folder, or a file of cohorts."""
     file = Path(path)
-    return _name(file) if is_table(file.name) else file.name
+    return _name(file) if is_table(file.name) else file.name.removesuffix(".toml")
 
 
 def _files(folder: Path) -> list[Path]:

@@ -8,10 +8,15 @@ import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
+
+from .keys import CohortOption
+
+if TYPE_CHECKING:
+    from privet.data.sql.cohorts import Cohort
 
 RunArgument = Annotated[
     Path, typer.Argument(metavar="RUN", help="A run folder, or its file model.npz or table.json.")
@@ -21,12 +26,21 @@ RunArgument = Annotated[
 def predict(
     run: RunArgument,
     rows: Annotated[
-        Path,
-        typer.Argument(metavar="ROWS", help="A table with the model's columns: CSV, TSV, Parquet."),
+        str,
+        typer.Argument(
+            metavar="ROWS",
+            help="A table with the model's columns (CSV, TSV, Parquet), or a cohort of a database "
+            "(a TOML file of cohorts, or a URL).",
+        ),
     ],
     out: Annotated[
-        Path | None, typer.Option(help="CSV file to write; by default the output.")
+        Path | None,
+        typer.Option(
+            help="CSV file to write, by default the output; or the table that the operator's file "
+            "names for the predictions of the cohort."
+        ),
     ] = None,
+    cohort: CohortOption = "",
     unknown: Annotated[
         str,
         typer.Option(
@@ -54,21 +68,33 @@ def predict(
     from privet.core import ConfigError
     from privet.core.files import write_whole
     from privet.data import DataError
+    from privet.data.sql.cohorts import SQL, is_database
+    from privet.data.sql.snapshots import held
+    from privet.data.sql.writing import write_table
     from privet.server_apps.regression_file import is_analysis
 
     of_times = _times(times)
     if of_times and not is_analysis(run):
         raise ConfigError("--times: the run is no Cox model, and has no survival to predict")
+    asked = {"data-path": rows, "cohort": cohort, **({"dataset": SQL} if is_database(rows) else {})}
     try:
-        if is_analysis(run):
-            predictions, others = _of_regression(run, rows, unknown, of_times)
-        else:
-            predictions, others = _of_model(run, rows, unknown)
+        target = _named_table(rows, cohort, out) if is_database(rows) and out else None
+        with held(asked) as found:
+            path = Path(found["data-path"])
+            if is_analysis(run):
+                predictions, others = _of_regression(run, path, unknown, of_times)
+            else:
+                predictions, others = _of_model(run, path, unknown)
+            if target:
+                count = write_table(target, _with_whose(target, path, predictions, run))
     except (AnalysisError, DataError) as error:
-        at = "" if str(rows) in str(error) else f"{rows}: "
+        at = "" if any(one and one in str(error) for one in (rows, cohort)) else f"{rows}: "
         raise ConfigError(f"{at}{error}") from None
     if others:
         print(f"not used by the model: {', '.join(others)}", file=sys.stderr)
+    if target:
+        print(f"{count} rows: {target.write}")
+        return
     text = _csv(predictions)
     if out is None:
         print(text, end="")
@@ -90,6 +116,41 @@ def _of_model(run: Path, rows: Path, unknown: str) -> tuple[Mapping[str, Any], l
     named = model.columns or table.column_names
     predictions = model.predicted(table if model.columns else table.to_pandas(), unknown=unknown)
     return predictions, [name for name in table.column_names if name not in named]
+
+
+def _named_table(rows: str, name: str, out: Path) -> Cohort | None:
+    """Return the cohort where ``out`` is the table that its operator names for predictions.
+
+    Raises
+    ------
+    DataError
+        Where it is no table of the operator's, and no file either by its name.
+    """
+    from privet.data import DataError
+    from privet.data.sql.cohorts import cohort_of
+
+    cohort = cohort_of(rows, name)
+    if cohort.write and str(out) == cohort.write:
+        return cohort
+    if out.suffix == ".csv":
+        return None
+    known = f"names {cohort.write}" if cohort.write else "names none: it sets write"
+    raise DataError(
+        f"cohort {name}: --out {out}: a file ends in .csv, and of tables to write predictions to "
+        f"its operator {known}"
+    )
+
+
+def _with_whose(
+    cohort: Cohort, path: Path, predictions: Mapping[str, Any], run: Path
+) -> dict[str, Any]:
+    """Return predictions with the columns that say whose each is, and of which run."""
+    from privet.data.tables.files import read_rows
+
+    table = read_rows(str(path)).table
+    named = [cohort.keys[key] for key in ("id-column", "person-column") if key in cohort.keys]
+    whose = {name: table[name].to_numpy() for name in named}
+    return {**whose, **predictions, "run": np.full(table.num_rows, run.resolve().name)}
 
 
 def _times(texts: str) -> list[float]:

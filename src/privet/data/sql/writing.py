@@ -1,0 +1,71 @@
+"""Write predictions into the table that an operator names for them, and into no other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ..dataset import DataError
+from .cohorts import Cohort
+from .databases import duckdb, postgresql, said_of, sqlite
+
+_KINDS = {"f": "double precision", "i": "bigint", "u": "bigint", "b": "boolean"}
+_TEXT = "text"
+
+
+def write_table(cohort: Cohort, columns: Mapping[str, Any]) -> int:
+    """Append rows to the table ``write`` of a cohort, made where it is not there; return how many.
+
+    All rows are there, or none. A table that is there has columns of these names.
+
+    Parameters
+    ----------
+    cohort : Cohort
+    columns : mapping of str to arrays of one length
+        Missing values are NaN, or None.
+
+    Raises
+    ------
+    DataError
+        A cohort without such a table, or a database that does not take the rows: as
+        `privet.data.sql.databases.batches`.
+    """
+    if not cohort.write:
+        raise DataError(
+            f"cohort {cohort.name}: no table is named to write predictions to: its operator sets "
+            "write"
+        )
+    listed = {name: [_cell(one) for one in values.tolist()] for name, values in columns.items()}
+    rows = list(zip(*listed.values(), strict=True))
+    names = ", ".join(f'"{name}"' for name in columns)
+    typed = ", ".join(
+        f'"{name}" {_KINDS.get(values.dtype.kind, _TEXT)}' for name, values in columns.items()
+    )
+    table = ".".join(f'"{part}"' for part in cohort.write.split("."))
+    made = f"CREATE TABLE IF NOT EXISTS {table} ({typed})"
+    marks = ", ".join("?" * len(columns))
+    with said_of(cohort):
+        if cohort.scheme == "postgresql":
+            with postgresql(cohort, read_only=False) as opened:
+                # CREATE asks for a right that the operator need not give where the table is there.
+                if opened.execute("SELECT to_regclass(%s)", [table]).fetchone() == (None,):
+                    opened.execute(made)
+                with opened.cursor().copy(f"COPY {table} ({names}) FROM STDIN") as copy:
+                    for row in rows:
+                        copy.write_row(row)
+        elif cohort.scheme == "sqlite":
+            with sqlite(cohort, read_only=False) as opened:
+                opened.execute(made)
+                opened.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", rows)
+        else:
+            with duckdb(cohort, read_only=False) as opened:
+                opened.execute(made)
+                opened.begin()
+                opened.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", rows)
+                opened.commit()
+    return len(rows)
+
+
+def _cell(value: Any) -> Any:
+    return None if isinstance(value, float) and math.isnan(value) else value

@@ -20,6 +20,7 @@ from privet.core import ConfigError
 from privet.core.key import Config
 from privet.core.log_level import hushed
 from privet.data import DataError, planned_facts
+from privet.data.loaders import TABLES
 from privet.kernel import Facts, Release, Totals
 from privet.problems import public_facts
 from privet.rounds.calibration import calibrated, plans
@@ -135,7 +136,7 @@ def _missing(config: Config, public: Mapping[str, Any]) -> list[str]:
         for key in absent
         if fails({name: absent[name] for name in absent if name != key})
     ]
-    if needed and config["dataset"] == "csv" and not config["schema"]:
+    if needed and config["dataset"] in TABLES and not config["schema"]:
         needed.append(SCHEMA)
     return needed
 

@@ -9,6 +9,7 @@ import ctypes
 import itertools
 import logging
 import math
+import secrets
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -41,7 +42,8 @@ NOT_CONNECTED = 5
 RAISED = 2
 CRASHED = 8
 """Flower's error codes for a disconnected node, an exception and the end of a node's process."""
-_run_ids = itertools.count(1)
+_run_ids = itertools.count(1 + secrets.randbits(62))
+"""As Flower's, they are those of no other process: a node keeps rows of a database by them."""
 
 NodeConfig = Mapping[str, bool | int | float | str]
 App = ClientApp | Callable[[Message, Context], Message]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import stat
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,33 +14,13 @@ from flwr.app import Context, RecordDict
 
 from privet.data import DataError, load, problem_from_context, table_from_context
 from privet.data.frames import table_from_config
-from privet.data.sql.cohorts import Cohort, cohort_names, cohort_of
+from privet.data.sql.cohorts import NamedCohort, cohort_names, cohort_of
 from privet.data.sql.databases import batches
 from privet.data.sql.snapshots import COHORT_RECORD, IDLE, held
 from privet.kernel import Told
+from support.cohorts import QUERY, cohorts, database, node
 from support.extras import extra
 from support.sites import rows, table
-
-QUERY = "select age, sodium, ward, died from patients order by id"
-
-
-def database(file: Path, columns: Mapping[str, Sequence[Any]]) -> None:
-    """Write a site's patients into a new SQLite database."""
-    file.unlink(missing_ok=True)
-    with sqlite3.connect(file) as opened:
-        opened.execute("create table patients (id integer, age real, sodium real, ward, died)")
-        values = zip(*columns.values(), strict=True)
-        numbered = [(number, *row) for number, row in enumerate(values)]
-        opened.executemany("insert into patients values (?, ?, ?, ?, ?)", numbered)
-    opened.close()
-
-
-def cohorts(folder: Path, query: str = QUERY, more: str = "", head: str = "") -> Path:
-    """Write an operator's file with the cohort ``stroke`` of the database beside it."""
-    file = folder / "cohorts.toml"
-    first = head or 'url = "sqlite:///site.db"'
-    file.write_text(f'{first}\n[cohorts.stroke]\nquery = """{query}"""\n{more}\n')
-    return file
 
 
 @pytest.fixture
@@ -52,22 +30,6 @@ def site(tmp_path: Path) -> Path:
     database(tmp_path / "site.db", columns)
     (tmp_path / "site.csv").write_text(table(columns))
     return cohorts(tmp_path)
-
-
-def node(site: Path, run: int = 7, cohort: str = "stroke", **keys: Any) -> Context:
-    """Return the context of a node, of which a run names a cohort."""
-    config = {
-        "partition-id": 0,
-        "num-partitions": 1,
-        "partition": "none",
-        "dataset": "sql",
-        "data-path": str(site),
-        "label-column": "died",
-        "state-path": str(site.parent / "state"),
-        **keys,
-    }
-    given = {key: value for key, value in config.items() if value != ""}
-    return Context(run, 1, given, RecordDict(), {"cohort": cohort})
 
 
 def ages(context: Context) -> list[float]:
@@ -186,7 +148,7 @@ def test_another_query_in_mid_run_is_no_other_cohort(site: Path) -> None:
 def test_one_block_asks_a_database_once(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def counted(cohort: Cohort) -> Any:
+    def counted(cohort: NamedCohort) -> Any:
         asked.append(cohort.name)
         return batches(cohort)
 
@@ -361,7 +323,7 @@ def read(folder: Path, query: str, *, url: str = "sqlite:///site.db", timeout: f
     """Return the columns of a query."""
     import pyarrow as pa
 
-    return pa.Table.from_batches(batches(Cohort("stroke", query, url, timeout, folder)))
+    return pa.Table.from_batches(batches(NamedCohort("stroke", query, url, timeout, folder)))
 
 
 def test_columns_of_sqlite_have_the_types_of_their_values(site: Path) -> None:
@@ -420,7 +382,7 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 
 @pytest.fixture
 def duckdb() -> Any:
-    return extra("duckdb")
+    return extra("duckdb", "sql")
 
 
 def test_duckdb_reads_files_beside_the_cohorts(site: Path, duckdb: Any) -> None:

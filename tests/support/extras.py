@@ -10,9 +10,9 @@ from privet.data import DataError
 from privet.data.extras import optional
 
 
-def extra(name: str) -> Any:
-    """Return a library of the extra ``datasets``, skipping the test where it is not installed."""
+def extra(name: str, of: str = "datasets") -> Any:
+    """Return a library of an extra, skipping the test where it is not installed."""
     try:
-        return optional(name)
+        return optional(name, of)
     except DataError as missing:
         pytest.skip(str(missing), allow_module_level=True)

@@ -16,7 +16,7 @@ import typer
 from .keys import CohortOption
 
 if TYPE_CHECKING:
-    from privet.data.sql.cohorts import Cohort
+    from privet.data.sql.cohorts import NamedCohort
 
 RunArgument = Annotated[
     Path, typer.Argument(metavar="RUN", help="A run folder, or its file model.npz or table.json.")
@@ -118,7 +118,7 @@ def _of_model(run: Path, rows: Path, unknown: str) -> tuple[Mapping[str, Any], l
     return predictions, [name for name in table.column_names if name not in named]
 
 
-def _named_table(rows: str, name: str, out: Path) -> Cohort | None:
+def _named_table(rows: str, name: str, out: Path) -> NamedCohort | None:
     """Return the cohort where ``out`` is the table that its operator names for predictions.
 
     Raises
@@ -142,7 +142,7 @@ def _named_table(rows: str, name: str, out: Path) -> Cohort | None:
 
 
 def _with_whose(
-    cohort: Cohort, path: Path, predictions: Mapping[str, Any], run: Path
+    cohort: NamedCohort, path: Path, predictions: Mapping[str, Any], run: Path
 ) -> dict[str, Any]:
     """Return predictions with the columns that say whose each is, and of which run."""
     from privet.data.tables.files import read_rows

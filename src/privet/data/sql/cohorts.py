@@ -53,7 +53,7 @@ _WHERE = (
 
 
 @dataclass(frozen=True)
-class Cohort:
+class NamedCohort:
     """The rows that a query of the operator's gives.
 
     Attributes
@@ -142,7 +142,7 @@ def table_keys(source: str) -> dict[str, str]:
     return {"dataset": SQL if is_database(source) else "csv", "data-path": where}
 
 
-def cohort_of(source: str, name: str) -> Cohort:
+def cohort_of(source: str, name: str) -> NamedCohort:
     """Return a cohort of a file of cohorts; of a database's URL, the table or view of that name.
 
     Raises
@@ -158,7 +158,7 @@ def cohort_of(source: str, name: str) -> Cohort:
         raise DataError(f"cohort {name!r}: expected the name of a table or view", Told.COHORT)
     _require_bare(source, "a URL on a command line")
     quoted = ".".join(f'"{part}"' for part in name.split("."))
-    return Cohort(name, f"select * from {quoted}", source, folder=Path.cwd())
+    return NamedCohort(name, f"select * from {quoted}", source, folder=Path.cwd())
 
 
 def cohort_names(source: str) -> list[str]:
@@ -177,7 +177,7 @@ def _require_bare(url: str, where: str) -> None:
         raise DataError(f"{where} holds a password, which others may read there: {_WHERE}")
 
 
-def _cohorts(path: Path, wanted: str = "") -> dict[str, Cohort]:
+def _cohorts(path: Path, wanted: str = "") -> dict[str, NamedCohort]:
     """Return the cohorts of a file, with ``wanted`` that one alone (raises ``DataError``)."""
     document = _document(path)
     try:
@@ -232,7 +232,7 @@ def _url(document: Mapping[str, Any]) -> str:
     return url
 
 
-def _cohort(folder: Path, name: str, given: Any, url: str, timeout: float) -> Cohort:
+def _cohort(folder: Path, name: str, given: Any, url: str, timeout: float) -> NamedCohort:
     if not _NAME.fullmatch(name):
         raise DataError(f"cohort {name!r}: expected a name of letters, digits, _ . and -")
     if not isinstance(given, dict):
@@ -254,7 +254,7 @@ def _cohort(folder: Path, name: str, given: Any, url: str, timeout: float) -> Co
     except DataError as error:
         raise DataError(f"cohort {name}: {error}") from None
     query = query.strip().rstrip(";").rstrip()
-    return Cohort(name, query, url, timeout, folder, keys, write)
+    return NamedCohort(name, query, url, timeout, folder, keys, write)
 
 
 def _text(path: Path) -> str:

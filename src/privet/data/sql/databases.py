@@ -24,7 +24,7 @@ from typing import Any
 
 from ..dataset import DataError
 from ..extras import optional
-from .cohorts import Cohort
+from .cohorts import NamedCohort
 
 BATCH = 1 << 16
 """Rows of a batch at most."""
@@ -47,7 +47,7 @@ _WHOLE, _NUMBERS, _TEXTS = (
 """Names of PostgreSQL's types."""
 
 
-def batches(cohort: Cohort) -> Iterator[Any]:
+def batches(cohort: NamedCohort) -> Iterator[Any]:
     """Yield the rows of a cohort's query as pyarrow record batches of one schema, one at least.
 
     Raises
@@ -57,7 +57,7 @@ def batches(cohort: Cohort) -> Iterator[Any]:
         long, a column of a type that tables do not have: one line for the node's own log, without
         credentials, and `Told.DATABASE` for the coordinator.
     """
-    drivers: dict[str, Callable[[Cohort], Iterator[Any]]] = {
+    drivers: dict[str, Callable[[NamedCohort], Iterator[Any]]] = {
         "postgresql": _postgresql,
         "sqlite": _sqlite,
         "duckdb": _duckdb,
@@ -68,7 +68,7 @@ def batches(cohort: Cohort) -> Iterator[Any]:
 
 
 @contextmanager
-def said_of(cohort: Cohort) -> Iterator[None]:
+def said_of(cohort: NamedCohort) -> Iterator[None]:
     """Make whatever a driver raises the one line of a cohort that cannot be used."""
     try:
         yield
@@ -112,7 +112,7 @@ def _ended_after(seconds: float, interrupt: Callable[[], object]) -> Iterator[No
 
 
 @contextmanager
-def postgresql(cohort: Cohort, *, read_only: bool = True) -> Iterator[Any]:
+def postgresql(cohort: NamedCohort, *, read_only: bool = True) -> Iterator[Any]:
     """Open a transaction with the cohort's timeout; it is committed where nothing is raised."""
     psycopg = optional("psycopg", "sql")
     given = psycopg.conninfo.conninfo_to_dict(cohort.url)
@@ -128,7 +128,7 @@ def postgresql(cohort: Cohort, *, read_only: bool = True) -> Iterator[Any]:
         yield connection
 
 
-def _postgresql(cohort: Cohort) -> Iterator[Any]:
+def _postgresql(cohort: NamedCohort) -> Iterator[Any]:
     with postgresql(cohort) as connection:
         cursor = connection.execute(f"SELECT * FROM (\n{cohort.query}\n) AS cohort LIMIT 0")
         schema = _of_postgresql(connection, cursor.description)
@@ -208,7 +208,7 @@ def _parsed(text: bytes, schema: Any) -> Any:
 
 
 @contextmanager
-def sqlite(cohort: Cohort, *, read_only: bool = True) -> Iterator[sqlite3.Connection]:
+def sqlite(cohort: NamedCohort, *, read_only: bool = True) -> Iterator[sqlite3.Connection]:
     """Open a database file, with the cohort's timeout, in one transaction."""
     if cohort.file is None:
         raise DataError("expected the URL of a file, such as sqlite:////data/records.db")
@@ -233,7 +233,7 @@ _READS = {
 }
 
 
-def _sqlite(cohort: Cohort) -> Iterator[Any]:
+def _sqlite(cohort: NamedCohort) -> Iterator[Any]:
     """Yield batches of a query that is run twice: SQLite gives types to values, not to columns."""
     import pyarrow as pa
 
@@ -282,7 +282,7 @@ def _array(values: Sequence[Any], kind: Any) -> Any:
 
 
 @contextmanager
-def duckdb(cohort: Cohort, *, read_only: bool = True) -> Iterator[Any]:
+def duckdb(cohort: NamedCohort, *, read_only: bool = True) -> Iterator[Any]:
     """Open a database file, or one in memory for a query of files, with the cohort's timeout."""
     library = optional("duckdb", "sql")
     file = cohort.file
@@ -298,7 +298,7 @@ def duckdb(cohort: Cohort, *, read_only: bool = True) -> Iterator[Any]:
             yield connection
 
 
-def _duckdb(cohort: Cohort) -> Iterator[Any]:
+def _duckdb(cohort: NamedCohort) -> Iterator[Any]:
     import pyarrow as pa
 
     with duckdb(cohort) as connection:

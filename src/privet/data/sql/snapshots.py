@@ -30,7 +30,7 @@ from privet.kernel import Told
 from privet.wire.flower_internals import held_by
 
 from ..dataset import DataError
-from .cohorts import SQL, URLS, Cohort, cohort_of
+from .cohorts import SQL, URLS, NamedCohort, cohort_of
 from .databases import batches
 
 COHORT_RECORD = "privet.cohort"
@@ -107,7 +107,7 @@ def of_node(context: Context) -> dict[str, Any]:
     return _of_file(config, cohort, path)
 
 
-def _kept(cohort: Cohort, folder: Path, context: Context) -> tuple[Path, dict[str, Any]]:
+def _kept(cohort: NamedCohort, folder: Path, context: Context) -> tuple[Path, dict[str, Any]]:
     """Return the file with a run's rows, made where it is not there, and what is said of it."""
     import fcntl
 
@@ -141,7 +141,7 @@ def _about(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def _made(cohort: Cohort, path: Path) -> dict[str, Any]:
+def _made(cohort: NamedCohort, path: Path) -> dict[str, Any]:
     rows = write_rows(cohort, path)
     try:
         with path.open("rb") as file:
@@ -153,7 +153,7 @@ def _made(cohort: Cohort, path: Path) -> dict[str, Any]:
     return about
 
 
-def _require_same(cohort: Cohort, path: Path, about: dict[str, Any], context: Context) -> None:
+def _require_same(cohort: NamedCohort, path: Path, about: dict[str, Any], context: Context) -> None:
     """Refuse other rows than the run began with (raises ``DataError``)."""
     before: Any = held_by(context.state).get(COHORT_RECORD)
     if before is not None and before["digest"] != about["digest"]:
@@ -178,7 +178,7 @@ def _sweep(folder: Path, wanted: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-def write_rows(cohort: Cohort, path: Path) -> int:
+def write_rows(cohort: NamedCohort, path: Path) -> int:
     """Write the rows of a cohort's query to a new file of its owner's alone; return how many.
 
     Raises
@@ -206,14 +206,14 @@ def write_rows(cohort: Cohort, path: Path) -> int:
     return count
 
 
-def _of_file(config: Mapping[str, Any], cohort: Cohort, path: Path) -> dict[str, Any]:
+def _of_file(config: Mapping[str, Any], cohort: NamedCohort, path: Path) -> dict[str, Any]:
     found = {**config, **cohort.keys, "dataset": "csv", "data-path": str(path)}
     found.pop("cohort", None)
     return found
 
 
 @contextmanager
-def _called(cohort: Cohort, path: Path) -> Iterator[None]:
+def _called(cohort: NamedCohort, path: Path) -> Iterator[None]:
     """Have errors name the cohort in place of its file."""
     try:
         yield

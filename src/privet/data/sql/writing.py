@@ -7,21 +7,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..dataset import DataError
-from .cohorts import Cohort
+from .cohorts import NamedCohort
 from .databases import duckdb, postgresql, said_of, sqlite
 
 _KINDS = {"f": "double precision", "i": "bigint", "u": "bigint", "b": "boolean"}
 _TEXT = "text"
 
 
-def write_table(cohort: Cohort, columns: Mapping[str, Any]) -> int:
+def write_table(cohort: NamedCohort, columns: Mapping[str, Any]) -> int:
     """Append rows to the table ``write`` of a cohort, made where it is not there; return how many.
 
     All rows are there, or none. A table that is there has columns of these names.
 
     Parameters
     ----------
-    cohort : Cohort
+    cohort : NamedCohort
     columns : mapping of str to arrays of one length
         Missing values are NaN, or None.
 

@@ -6,8 +6,10 @@ import ast
 import importlib
 import re
 import shlex
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +20,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from privet import client_apps, sim
 from privet.client_apps import LOCAL_KEYS
 from privet.data.settings import DATA_KEYS
-from privet.kernel.node_rules import KEYS
+from privet.kernel.node_rules import KEYS, OF_NODES
 from privet.server_apps.config import defaults
 from privet.sim.engine import InlineGrid
 from privet.wire import ENROL
@@ -136,6 +138,27 @@ def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert privet(*arguments).code == 0, command
 
 
+def test_the_commands_of_the_page_on_databases_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the database that its code makes, whose table of predictions is then there."""
+    monkeypatch.chdir(tmp_path)
+    page = DOCS / "how-to" / "database.md"
+    (code,) = blocks(page, "py")
+    exec(compile(code, str(page), "exec"), {"__name__": "page"})
+    for command in "".join(blocks(page, "")).splitlines():
+        if command.startswith("privet "):
+            arguments = [str(one) for word in shlex.split(command)[1:] for one in _globbed(word)]
+            assert privet(*arguments).code == 0, command
+    with closing(sqlite3.connect("records.db")) as records:
+        found = records.execute("select id, prediction from risk").fetchall()
+    assert [one for one, _ in found] == list(range(290, 300))
+
+
+def _globbed(word: str) -> list[Any]:
+    return list(Path().glob(word)) if "*" in word else [word]
+
+
 def test_the_commands_of_the_page_on_studies_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,7 +199,7 @@ def test_the_private_example_is_that_of_the_readme(name: str) -> None:
 
 @pytest.mark.parametrize("page", OURS, ids=title)
 def test_keys_in_the_commands_exist(page: Path) -> None:
-    of_nodes = {"partition-id", "num-partitions", "agent", *KEYS, *LOCAL_KEYS, *DATA_KEYS}
+    of_nodes = {*OF_NODES, *KEYS, *LOCAL_KEYS, *DATA_KEYS}
     of_flower = {"num-supernodes", "client-resources-num-cpus"}
     known = {*defaults(), *of_nodes, *of_flower, "table"}
     for block in (*blocks(page, ""), *blocks(page, "bash")):

@@ -30,15 +30,14 @@ BATCH = 1 << 16
 """Rows of a batch at most."""
 _BYTES = 1 << 24
 """Bytes of a batch's texts at most, but for its last row."""
-_CONNECT = 30
-"""Seconds in which a server answers at all, where the URL does not say."""
-_NO_SIGN = {
-    "connect_timeout": str(_CONNECT),
+_PATIENCE = {
+    "connect_timeout": "30",
     # A server that is gone in mid-stream is noticed in about a minute.
     "keepalives_idle": "30",
     "keepalives_interval": "10",
     "keepalives_count": "3",
 }
+"""What libpq waits for in seconds, where the URL does not say."""
 _WHOLE, _NUMBERS, _TEXTS = (
     {"int2", "int4", "int8", "oid"},
     {"float4", "float8", "numeric"},
@@ -116,7 +115,7 @@ def postgresql(cohort: NamedCohort, *, read_only: bool = True) -> Iterator[Any]:
     """Open a transaction with the cohort's timeout; it is committed where nothing is raised."""
     psycopg = optional("psycopg", "sql")
     given = psycopg.conninfo.conninfo_to_dict(cohort.url)
-    given = {**_NO_SIGN, "application_name": "privet", **given}
+    given = {**_PATIENCE, "application_name": "privet", **given}
     with psycopg.connect(**given) as connection:
         connection.read_only = read_only
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -201,7 +200,8 @@ def _parsed(text: bytes, schema: Any) -> Any:
             name = schema.names[int(odd[1])]
             raise DataError(f"column {name}: {odd[2]} is no value that a table has") from None
         raise
-    return table.combine_chunks().to_batches()[0].rename_columns(schema.names)
+    arrays = [one.combine_chunks() for one in table.columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 # ---------------------------------------------------------------------------- SQLite

@@ -53,7 +53,8 @@ class DataSettings:
     )
     cohort: str = setting(
         "",
-        "which of the cohorts that the operators of dataset sql name in their files the run is of",
+        "which of the cohorts that the operators of dataset sql name in their files the run is of; "
+        "empty: that of each node's config",
     )
     data_seed: int = setting(
         42, "seed of generated data, and of the test split where the data have none", low=0

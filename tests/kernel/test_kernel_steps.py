@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any, ClassVar
 
 import numpy as np
@@ -265,6 +266,18 @@ def test_beside_charged_noise_no_other_gradient_is_handed_out() -> None:
     with pytest.raises(NoiseError, match="gradient without noise"):
         Records(Held(problem, 1.0), noise).walk(task, STREAMS)
     assert noise.taken == 0
+
+
+def test_gradient_steps_hold_four_vectors_beside_what_they_are_given() -> None:
+    """The iterate before and after a step, the move, and the constant part of every step."""
+    dim = 200_000
+    problem, start = Quadratic(np.ones(dim), np.zeros(dim)), np.zeros(dim)
+    task = task_on(problem, start=start, center=np.ones(dim), rho=2.0, steps=4)
+    tracemalloc.start()
+    SOLVERS["gd"][0](task, problem, STREAMS, NOISE)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 4.1 * start.nbytes
 
 
 def test_hidden_noisy_steps_are_proven_for_a_proximal_term_alone() -> None:

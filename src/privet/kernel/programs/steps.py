@@ -278,7 +278,9 @@ def gradient_steps(task: LocalTask, problem: Problem, streams: Streams, noise: P
         if slopes is not None:
             slopes += slope
         last = task.tolerance > 0 and _squared_slope(task, w, slope) <= task.tolerance
-        w = _advanced(w, keep, drift, slope * back)
+        slope = slope * back
+        w = _advanced(w, keep, drift, slope)
+        del slope  # of a large model its memory is needed for the next gradient
         if last:
             break
     if slopes is not None:

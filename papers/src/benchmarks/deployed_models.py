@@ -1,9 +1,10 @@
 """Deployed rounds of models of a million and more numbers, beside those of Flower's FedAvg.
 
 One SuperLink and its SuperNodes on this machine, whose ``state-path`` keeps a node's state. Both
-apps send float32 numbers; FedAvg's clients send back what they got, Fed-PLT's take two local steps
-towards a number of their own. A process's peak is the kernel's own, of the largest of its kind; the
-peak of all is that of the sum of what they hold, looked at several times a second.
+apps send float32 numbers that are no two alike: Flower cuts an array into chunks of 5 MB and sends
+and keeps equal ones once, which of a vector of zeros is a quarter of it. Both apps' clients take
+two local steps towards a number of their own. A process's peak is the kernel's own, of the largest
+of its kind; the peak of all is that of the sum of what they hold, looked at several times a second.
 """
 
 from __future__ import annotations
@@ -23,13 +24,31 @@ ROUND_GOAL, MEMORY_GOAL = 1.3, 1.5
 ROUNDS, TURNS = 4, 3
 KINDS = ("ServerApp", "ClientApp", "SuperLink", "all processes")
 
+_START = 'np.random.default_rng(0).standard_normal(config["dim"], "f4")'
 _PROJECT = FED_AVG_APP["pyproject.toml"].replace('out = ""', 'out = ""\ndim = 1')
 THEIRS = {
     "pyproject.toml": _PROJECT,
-    "empty_server.py": FED_AVG_APP["empty_server.py"].replace(
-        "np.zeros(31)", 'np.zeros(config["dim"], "f4")'
-    ),
-    "empty_client.py": FED_AVG_APP["empty_client.py"],
+    "empty_server.py": FED_AVG_APP["empty_server.py"].replace("np.zeros(31)", _START),
+    "empty_client.py": """\
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+app = ClientApp()
+
+
+@app.train()
+def train(message, context):
+    at = float(context.node_config["partition-id"])
+    x = message.content["arrays"]["x"].numpy()
+    for _ in range(2):
+        gradient = x - x.dtype.type(at)
+        gradient *= x.dtype.type(0.3)
+        x -= gradient
+    del gradient
+    arrays = ArrayRecord({"x": Array(x)})
+    content = {"arrays": arrays, "metrics": MetricRecord({"num-examples": 1})}
+    return Message(RecordDict(content), reply_to=message)
+""",
 }
 OURS = {
     "pyproject.toml": _PROJECT.replace("empty", "own"),
@@ -55,9 +74,9 @@ def main(grid, context):
         num_agents=config["nodes"], min_agents=config["nodes"], rho=1.0, step_size=0.3,
         local_epochs=2, local_start="model",
     )
-    arrays = ArrayRecord({"x": Array(np.zeros(config["dim"], "f4"))})
+    arrays = ArrayRecord({"x": Array(START)})
     strategy.start(grid, arrays, num_rounds=config["rounds"], evaluate_fn=ended)
-""",
+""".replace("START", _START),
     "own_client.py": """\
 from privet.client_apps import CallableProblem, client_app
 

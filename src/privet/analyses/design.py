@@ -9,6 +9,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.core import mapped
+
 from .coding import CodedBlock, Factored, blocks
 from .formula import Formula, Piece
 from .frame import AnalysisError, Codes, FloatArray, Frame, Levels
@@ -64,7 +66,14 @@ class Design:
         AnalysisError
             For a column that is not there, or values that a transformation is not defined at.
         """
-        matrix = np.empty((frame.rows, len(self.names)))
+        matrix = mapped.scratch((frame.rows, len(self.names)), np.float64)
+        start = 0
+        for part in frame.blocks(len(self.names)) if frame.rows else [frame]:
+            self._fill(matrix[start : start + part.rows], part)
+            start += part.rows
+        return matrix
+
+    def _fill(self, matrix: FloatArray, frame: Frame) -> None:
         place = 0
         for block in self.blocks:
             parts = [self._columns(factor, frame) for factor in block.factors]
@@ -77,7 +86,6 @@ class Design:
                     raise AnalysisError(f"{self.names[place]} is too large{_of(frame)}")
                 matrix[:, place] = column
                 place += 1
-        return matrix
 
     def cells(self, frame: Frame) -> list[tuple[str, Codes]]:
         """Return for each product of categories in a term which of them every row has (n,).

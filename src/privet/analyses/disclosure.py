@@ -16,6 +16,7 @@ A model with more than a third as many terms as rows shows rows.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 
 import numpy as np
@@ -63,8 +64,8 @@ def require_large_pairs(
     AnalysisError
         Names both.
     """
-    coded = [*factors, *((name, _cells(values)) for name, values in columns)]
-    coded = [(name, codes) for name, codes in coded if codes.max(initial=-1) >= 0]
+    every = itertools.chain(factors, ((name, _cells(values)) for name, values in columns))
+    coded = [(name, codes) for name, codes in every if codes.max(initial=-1) >= 0]
     widths = [int(codes.max()) + 1 for _, codes in coded]
     starts = np.cumsum([0, *widths])
     counts = np.zeros((starts[-1], starts[-1]))

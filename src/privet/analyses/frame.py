@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from privet.core import mapped
 
 FloatArray = NDArray[np.float64]
 Codes = NDArray[np.int32]
@@ -159,13 +162,27 @@ class Frame:
         """Yield the rows in order, so many at a time that their ``width`` columns are small."""
         several = max(_BLOCK // max(width, 1), 1)
         for start in range(0, self.rows, several):
-            yield self.taken(np.arange(start, min(start + several, self.rows)))
+            stop = min(start + several, self.rows)
+            yield self._of(stop - start, itemgetter(slice(start, stop)))
 
     def taken(self, rows: NDArray[Any]) -> Frame:
         """Return the frame of some rows: their places, or a mask (n,)."""
-        numbers = {name: values[rows] for name, values in self.numbers.items()}
-        factors = {name: Factor(one.codes[rows], one.levels) for name, one in self.factors.items()}
-        count = int(np.count_nonzero(rows)) if rows.dtype == bool else len(rows)
+        masked = rows.dtype == bool
+        count = int(np.count_nonzero(rows)) if masked else len(rows)
+        if masked and count == self.rows:
+            return self._of(count, lambda column: column)
+        whole = 8 * count * len(self.names)
+        return self._of(count, lambda column: mapped.kept(column[rows], whole))
+
+    def only(self, columns: Collection[str]) -> Frame:
+        """Return the frame of some columns."""
+        numbers = {name: one for name, one in self.numbers.items() if name in columns}
+        factors = {name: one for name, one in self.factors.items() if name in columns}
+        return replace(self, numbers=numbers, factors=factors)
+
+    def _of(self, count: int, taken: Callable[[NDArray[Any]], NDArray[Any]]) -> Frame:
+        numbers = {name: taken(values) for name, values in self.numbers.items()}
+        factors = {name: Factor(taken(one.codes), one.levels) for name, one in self.factors.items()}
         return Frame(count, numbers, factors, self.source, self.persons and count)
 
 

@@ -97,7 +97,7 @@ class Glm(Analysis[GlmProgress]):
         formula = self._read()
         design = Design.of(formula, levels)
         complete, left_out = complete_cases(frame, self.columns)
-        used = frame.taken(complete)
+        used = frame.only(self.columns).taken(complete)
         offset = np.zeros(used.rows)
         if self.offset_column:
             offset = offset + column_of(used, self.offset_column)

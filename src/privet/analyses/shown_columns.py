@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.core import mapped
 from privet.kernel import Told
 
 from .description_groups import parted
@@ -194,8 +195,13 @@ class ShownColumns:
         if own not in self._of_columns:
             values = _known(self.frame.numbers[own])
             shown = not self._is_rare(values)
-            self._of_columns[own] = shown, steps(values, self.least) if shown else None
+            self._of_columns[own] = shown, self._kept(values) if shown else None
         return self._of_columns[own][0]
+
+    def _kept(self, values: FloatArray) -> Steps:
+        """Return the steps of a column, in files where those of all columns are large."""
+        whole = 16 * len(values) * len(self.frame.numbers)
+        return Steps(*(mapped.kept(one, whole) for one in steps(values, self.least)))
 
     def _steps(self, own: str) -> Steps:
         self._is_shown(own)

@@ -12,6 +12,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from weakref import finalize, ref
@@ -43,6 +44,11 @@ def empty(shape: tuple[int, ...], dtype: DTypeLike, folder: Path | None) -> NDAr
     size = math.prod(shape) * np.dtype(dtype).itemsize
     if folder is None or size <= LIMIT:
         return np.empty(shape, dtype)
+    return _in_file(shape, dtype, folder)
+
+
+def _in_file(shape: tuple[int, ...], dtype: DTypeLike, folder: Path) -> NDArray[Any]:
+    size = math.prod(shape) * np.dtype(dtype).itemsize
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             os.posix_fallocate(file.fileno(), 0, size)
@@ -53,6 +59,38 @@ def empty(shape: tuple[int, ...], dtype: DTypeLike, folder: Path | None) -> NDAr
     _mapped[:] = [other for other in _mapped if other() is not None]
     _mapped.append(ref(pages))
     return np.frombuffer(pages, dtype).reshape(shape)
+
+
+def scratch(shape: tuple[int, ...], dtype: DTypeLike, whole: int = 0) -> NDArray[Any]:
+    """Return an array of any contents that is of use to this process alone, such as rows of data.
+
+    Where it is large, or the ``whole`` of so many bytes that it is a part of, it is in a file
+    without a name in the system's temporary folder (``TMPDIR``), which nobody else can open; in
+    memory where that has no room.
+    """
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if max(size, whole) > LIMIT and size:
+        with suppress(RunError):
+            return _in_file(shape, dtype, Path(tempfile.gettempdir()))
+    return np.empty(shape, dtype)
+
+
+def kept(array: NDArray[Any], whole: int) -> NDArray[Any]:
+    """Return a copy in a file where the whole that an array is part of is large; else itself."""
+    if whole <= LIMIT:
+        return array
+    copy = scratch(array.shape, array.dtype, whole)
+    copy[...] = array
+    return copy
+
+
+def rows_of(table: NDArray[Any], chosen: NDArray[np.intp]) -> NDArray[Any]:
+    """Return some rows of a table (N, ...), by their places: the table itself where all are."""
+    if len(chosen) == len(table) and (chosen == np.arange(len(table))).all():
+        return table
+    found = scratch((len(chosen), *table.shape[1:]), table.dtype)
+    # Places are right, as they were dealt: checked ones would be taken into memory first.
+    return np.take(table, chosen, axis=0, out=found, mode="clip")
 
 
 def repeated(row: NDArray[Any], count: int, folder: Path | None) -> NDArray[Any]:

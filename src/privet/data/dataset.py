@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.core import mapped
 from privet.kernel import Told
 
 from .meaning import Meaning
@@ -102,7 +103,7 @@ class Part(NamedTuple):
     def rows(self, chosen: Indices) -> Part:
         """Return some of the examples."""
         ids, persons = (None if one is None else one[chosen] for one in (self.ids, self.persons))
-        return Part(self.features[chosen], self.labels[chosen], ids, persons)
+        return Part(mapped.rows_of(self.features, chosen), self.labels[chosen], ids, persons)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +178,10 @@ class Encoding:
 
     def scaled(self, features: FloatArray) -> FloatArray:
         """Return coded rows (n, width), NaN where a value is missing, as features (n, width)."""
-        scaled = (features - self.origin) / self.unit
-        result: FloatArray = np.where(np.isnan(scaled), self.filling, scaled)
+        result: FloatArray = mapped.scratch(features.shape, np.float64)
+        for rows in mapped.blocks(features):
+            scaled = (features[rows] - self.origin) / self.unit
+            result[rows] = np.where(np.isnan(scaled), self.filling, scaled)
         return result
 
     def applied(self, part: Part) -> Part:
@@ -272,7 +275,10 @@ def frozen(array: NDArray[Any]) -> NDArray[Any]:
 
 def with_intercept(features: FloatArray) -> FloatArray:
     """Append a last column of ones."""
-    return np.hstack([features, np.ones((len(features), 1), dtype=features.dtype)])
+    count, width = features.shape
+    result: FloatArray = mapped.scratch((count, width + 1), features.dtype)
+    result[:, :width], result[:, width] = features, 1.0
+    return result
 
 
 def finished(dataset: Dataset, dtype: str, intercept: bool) -> Dataset:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from privet.analyses.frame import DATES_LEVEL, TEXTS_LEVEL, Factor, Frame
-from privet.core import ConfigError
+from privet.core import ConfigError, mapped
 from privet.core.key import read, same, setting
 
 from .dataset import DataError, LabelArray
@@ -247,10 +247,11 @@ def _table(settings: FrameSettings, changed: Changes) -> SiteTable:
             told = f"column {name}: a cell that does not fit the range in the schema"
             line = f"{settings.data_path}: column {name}: {error}"
             raise DataError(line, told if ranged else "") from None
+        whole = 8 * len(rows.files) * len(names)
         if isinstance(values, Factor):
-            factors[name] = values
+            factors[name] = replace(values, codes=mapped.kept(values.codes, whole))
         else:
-            numbers[name] = values
+            numbers[name] = mapped.kept(values, whole)
     several = len(rows.counts) > 1
     ids, persons = (
         _texts(rows.table, name) if name else None

@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from privet.core import mapped
 from privet.core.key import values_of
 from privet.kernel import Facts, clip_rows
 from privet.kernel.facts import OTHER, proven_loss
@@ -359,7 +360,7 @@ class _Agents:
     def share(self, index: int) -> Share:
         """Return the examples of an agent."""
         rows, data = self.parts[index], self.dataset
-        share = self._of(data.train_features[rows], data.train_labels[rows])
+        share = self._of(mapped.rows_of(data.train_features, rows), data.train_labels[rows])
         persons = data.train_persons
         return share if persons is None else share._replace(person_rows=most_rows(persons[rows]))
 

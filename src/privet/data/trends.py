@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from privet.core import mapped
+
 from .dataset import FloatArray, some
 
 _LEAST_ROWS = 20
@@ -44,8 +46,9 @@ def ties_of(columns: Sequence[FloatArray]) -> FloatArray:
     count, rows = len(columns), len(columns[0]) if columns else 0
     if rows < _LEAST_ROWS:
         return np.zeros((count, count))
-    ranks = np.zeros((count, rows))
+    ranks = mapped.scratch((count, rows), np.float64)
     for row, numbers in zip(ranks, columns, strict=True):
+        row[:] = 0.0
         known = ~np.isnan(numbers)
         own = np.unique(numbers[known], return_inverse=True)[1]
         if own.any():

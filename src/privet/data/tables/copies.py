@@ -41,7 +41,7 @@ def digests_of(
     for column in columns:
         name, known = column.name, facts[column.name]
         digests = _digests(column, values[name])
-        counts = np.asarray(values[name].value_counts().field(1))
+        counts = _counts(column, values[name])
         rows = len(digests)
         alike[name] = float((counts * (counts - 1.0)).sum()) / max(1, rows * (rows - 1))
         if len(counts) > MANY:
@@ -50,6 +50,14 @@ def digests_of(
             apart[name] = digests
         total = total + digests
     return RowDigests(total, alike, apart, frozenset(apart.keys() & doubted), frozenset(varied))
+
+
+def _counts(column: SourceColumn, values: Any) -> NDArray[np.int64]:
+    """Return how many rows have each value of a column, a missing one among them."""
+    if column.categories:
+        return np.asarray(values.value_counts().field(1))
+    # By their order: a table of as many different numbers as rows would take more memory.
+    return np.unique(as_numbers(values), return_counts=True)[1]
 
 
 def _digests(column: SourceColumn, values: Any) -> Digests:

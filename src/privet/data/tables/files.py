@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+import mmap
 import re
+import tempfile
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from privet.core import mapped
 from privet.core.errors import near_path
 
 from .. import hub
@@ -275,7 +278,7 @@ def _read(path: Path) -> Any:
     try:
         if path.suffix.lower() == ".parquet":
             with parquet.ParquetFile(path) as file:
-                return _named(path, file.read())
+                return _named(path, _read_parquet(file))
         delimiter, names, above = _header(path)
         table = arrow_csv.read_csv(
             _stream(path),
@@ -292,6 +295,28 @@ def _read(path: Path) -> Any:
             header, cells, row = odd.groups()
             why = f"the first row names {header} columns, and this row has {cells}: {row[:80]!r}"
         raise DataError(f"{path}: {why}") from None
+
+
+def _read_parquet(file: Any) -> Any:
+    """Return the columns of a Parquet file; of a large one each is in a file without a name in the
+    system's temporary folder, so that those are in memory that are worked on."""
+    import pyarrow as pa
+
+    names = file.schema_arrow.names
+    if 8 * len(names) * file.metadata.num_rows <= mapped.LIMIT or len(set(names)) < len(names):
+        return file.read()
+    columns = []
+    for name in names:
+        read = file.read(columns=[name]).combine_chunks()
+        with tempfile.TemporaryFile() as own:
+            with pa.ipc.new_file(own, read.schema) as writer:
+                writer.write_table(read)
+            del read
+            pa.default_memory_pool().release_unused()
+            own.flush()
+            pages = mmap.mmap(own.fileno(), 0, prot=mmap.PROT_READ)
+        columns.append(pa.ipc.open_file(pa.py_buffer(pages)).read_all().column(0))
+    return pa.table(columns, schema=file.schema_arrow)
 
 
 def _stream(path: Path) -> Any:

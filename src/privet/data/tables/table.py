@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.core import mapped
 from privet.core.errors import did_you_mean
 
 from .. import meaning, scaling
@@ -171,7 +172,9 @@ def load_table(source: Source) -> Dataset:
     # A private run's number of examples must not say that a record lost all its values.
     filled = np.ones(len(rows.files), dtype=bool) if schema.columns else _filled(rows)
     kept = _kept(source, rows, table, label_of, filled)
-    table, files = table.take(kept), rows.files[kept]
+    files = rows.files[kept]
+    if len(kept) < len(rows.files):
+        table = table.take(kept)
     faults = _faults_of_form(source, schema, rows, table, filled, len(kept))
     columns, values, facts, more = _columns(
         *(source, table, schema, inputs_of, label_of, kept), files=rows.files, odd=rows.faults
@@ -288,7 +291,12 @@ def _dense(
         raise DataError(
             f"{source.path}: {count} rows of {width} columns are too many to hold densely"
         )
-    return np.hstack([encoded_column(values[column.name], column) for column in inputs])
+    result: FloatArray = mapped.scratch((count, width), np.float64)
+    at = 0
+    for column in inputs:
+        result[:, at : at + column.width] = encoded_column(values[column.name], column)
+        at += column.width
+    return result
 
 
 def _faults_of_rows(

@@ -94,7 +94,8 @@ def cells(values: Any) -> Any:
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     if pa.types.is_floating(values.type):
-        return pc.if_else(pc.is_nan(values), None, values)
+        odd = pc.is_nan(values)
+        return pc.if_else(odd, None, values) if pc.any(odd).as_py() else values
     if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
         return values
     trimmed = pc.utf8_trim_whitespace(pc.utf8_normalize(values.cast(pa.string()), form="NFC"))

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from privet.core import mapped
 from privet.kernel.bounded import Limits
 from privet.kernel.records import FloatArray, Norm
 
@@ -57,7 +58,8 @@ class BinaryLogistic(SmoothScoreModel):
         # With m = -b <a, x> the loss log(1 + exp(m)) has the derivative (1 + tanh(m/2))/2:
         # keeping -b a / 2 as the design leaves one tanh, which cannot overflow, and one sum.
         # It is computed when it is needed: a cohort's stack then holds those of all agents.
-        design: FloatArray = self.features * (-0.5 * self.labels)[:, None]
+        design: FloatArray = mapped.scratch(self.features.shape, self.dtype)
+        np.multiply(self.features, (-0.5 * self.labels)[:, None], out=design)
         return design
 
     def _losses(self, x: FloatArray) -> FloatArray:

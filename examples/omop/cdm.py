@@ -150,6 +150,7 @@ def _add_person(tables: Tables, hospital: Hospital, person: int, rng: np.random.
     )
     sick = bool(rng.random() < 0.5)
     creatinine = float(np.exp(rng.normal(0.05 + 0.15 * male + 0.2 * diabetes, 0.3)))
+    creatinine = min(creatinine, 5.0)
     hazard = hospital.hazard * np.exp(
         0.05 * (age - 70.0)
         + 0.25 * male

@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
+import csv
 import datetime
-import importlib.util
+import json
 import sqlite3
 import sys
 from collections import defaultdict
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from privet.server_apps import read_config
+from privet.sim import InlineGrid, quiet
+from privet.sim.inline import configured_app, played
+from support.cli import privet
 from support.paths import ROOT
-from support.postgres import Postgres
+from support.postgres import OWNER, Postgres, postgres_server, programs
 
 FOLDER = ROOT / "examples" / "omop"
 NAMES = ("north", "south", "west")
 COLUMNS = ("age", "sex", "creatinine", "diabetes", "lisinopril", "died_1y", "days", "died")
 
 
-def _module() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("omop_cdm", FOLDER / "cdm.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["omop_cdm"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-cdm = _module()
+sys.path.insert(0, str(FOLDER))
+cdm, study = import_module("cdm"), import_module("study")
+sys.path.remove(str(FOLDER))
 
 
 def _records(tables: Any) -> dict[str, list[dict[str, Any]]]:
@@ -187,3 +186,132 @@ def test_hospitals_differ_as_they_are_said_to() -> None:
     # The same seed gives the same records, another one others.
     assert cdm.generate("west").rows == cdm.generate("west").rows
     assert cdm.generate("west", 1).rows != cdm.generate("west").rows
+
+
+class Played(NamedTuple):
+    """A study that was played: its folder, and what asks a hospital's database."""
+
+    folder: Path
+    printed: str
+    ask: Callable[[str, str], list[tuple[Any, ...]]]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
+    """Play the whole study, over PostgreSQL where it is installed."""
+    folder = tmp_path_factory.mktemp("study")
+    lines: list[str] = []
+
+    def command(*arguments: str) -> None:
+        done = privet(*arguments)
+        assert done.code == 0, (arguments, done)
+        lines.append(done.out)
+
+    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(study, "privet", command)
+        server = ""
+        if programs() is not None and find_spec("psycopg"):
+            postgres = stack.enter_context(postgres_server())
+            server = f"postgresql://{OWNER}@127.0.0.1:{postgres.port}"
+            patch.setenv("PGPASSFILE", str(postgres.passfile()))
+            for name in NAMES:
+                postgres.create(name)
+
+        def ask(name: str, query: str) -> list[tuple[Any, ...]]:
+            if server:
+                lines = postgres.execute(query, name).splitlines()
+                return [tuple(line.split("|")) for line in lines]
+            with closing(sqlite3.connect(folder / name / "records.db")) as connection:
+                return connection.execute(query).fetchall()
+
+        study.study(folder, server)
+        yield Played(folder, "".join(lines), ask)
+
+
+def _table(folder: Path, run: str) -> dict[str, Any]:
+    table: dict[str, Any] = json.loads((folder / "runs" / run / "table.json").read_text())
+    return table
+
+
+def _design(rows: list[tuple[Any, ...]]) -> tuple[Any, Any]:
+    """Return the columns and the outcome of the study's formula, of the complete rows."""
+    complete = [row for row in rows if row[3] is not None]
+    columns = [
+        [1.0, row[2] == "M", row[4] == "yes", row[5] == "yes", row[1], np.log(row[3])]
+        for row in complete
+    ]
+    return np.array(columns, float), np.array([row[6] for row in complete], float)
+
+
+def test_the_regression_is_that_of_the_pooled_records(whole: Played) -> None:
+    rows = [row for name in NAMES for row in expected(name, "2016-01-01", "2022-12-31")]
+    x, y = _design(rows)
+    beta = np.zeros(x.shape[1])
+    for _ in range(30):
+        mean = 1.0 / (1.0 + np.exp(-x @ beta))
+        information = (x * (mean * (1.0 - mean))[:, None]).T @ x
+        beta = beta + np.linalg.solve(information, x.T @ (y - mean))
+    table = _table(whole.folder, "glm")
+    errors = np.sqrt(np.diag(np.linalg.inv(information)))
+    assert np.abs((np.array(table["coef"]) - beta) / errors).max() < 1e-8
+    assert np.allclose(table["se"]["nonrobust"], errors, rtol=1e-8)
+
+
+def test_the_coefficients_are_those_of_csv_files_bit_for_bit(whole: Played, tmp_path: Path) -> None:
+    """The query orders its rows."""
+    names = ("person_id", *COLUMNS)
+    nodes = []
+    for place, name in enumerate(NAMES):
+        file = tmp_path / f"{name}.csv"
+        with file.open("w", newline="") as opened:
+            csv.writer(opened).writerows([names, *expected(name, "2016-01-01", "2022-12-31")])
+        nodes.append(
+            {
+                "agent": name,
+                "dataset": "csv",
+                "data-path": str(file),
+                "schema": str(FOLDER / "schema.toml"),
+                "person-column": "person_id",
+                "partition": "none",
+                "partition-id": place,
+                "num-partitions": len(NAMES),
+            }
+        )
+    told = {"algorithm": "glm", "formula": study.FORMULA, "num-agents": len(NAMES)}
+    quiet()
+    config = read_config({**told, "output-dir": str(tmp_path)})
+    played(InlineGrid(configured_app(), nodes, told), config, "glm")
+    of_files = json.loads((tmp_path / "glm" / "table.json").read_text())
+    of_databases = _table(whole.folder, "glm")
+    for key in ("coef", "se", "cov", "loglik", "n", "left_out", "by_site"):
+        assert of_files[key] == of_databases[key], key
+
+
+def test_what_the_commands_print_is_of_the_cohort(whole: Played) -> None:
+    rows = [row for name in NAMES for row in expected(name, "2016-01-01", "2022-12-31")]
+    assert f"{len(rows)} rows of 3 sites" in whole.printed
+    assert whole.printed.count("as the others") == 3
+    age = np.array([row[1] for row in rows], float)
+    died = np.array([row[6] for row in rows], bool)
+    (line,) = [one for one in whole.printed.splitlines() if one.startswith("age, mean (sd)")]
+    for group in (age, age[~died], age[died]):
+        assert f"{group.mean():.4g} ({group.std(ddof=1):.4g})" in line
+
+
+def test_the_private_model_costs_what_it_was_given(whole: Played) -> None:
+    summary = json.loads((whole.folder / "runs" / "private" / "summary.json").read_text())
+    assert summary["privacy"].startswith("epsilon 4 at delta 1e-05")
+    with (whole.folder / "private-risk.csv").open() as file:
+        predicted = list(csv.DictReader(file))
+    assert len(predicted) == len(expected("north", "2023-01-01", "2023-12-31")) > 50
+
+
+def test_predictions_are_in_the_table_that_the_operator_names(whole: Played) -> None:
+    new = [row for row in expected("north", "2023-01-01", "2023-12-31") if row[3] is not None]
+    x, _ = _design(new)
+    mean = 1.0 / (1.0 + np.exp(-x @ np.array(_table(whole.folder, "glm")["coef"])))
+    known = {str(row[0]): one for row, one in zip(new, mean, strict=True)}
+    found = whole.ask("north", "select person_id, mean from predicted_risk where mean is not null")
+    assert {str(person) for person, _ in found} == known.keys()
+    for person, one in found:
+        assert float(one) == pytest.approx(known[str(person)], rel=1e-9)

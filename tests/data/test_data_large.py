@@ -178,7 +178,7 @@ print(peaks[0] - held)
 @pytest.mark.parametrize("name", _RUNS)
 def test_less_than_the_table_is_in_memory(name: str, tmp_path: Path) -> None:
     """Anonymous memory: pages of files are the system's to give back."""
-    rows = 400_000
+    rows = 300_000
     parquet.write_table(_wide(2000), tmp_path / "small.parquet")
     parquet.write_table(_wide(rows), tmp_path / "large.parquet")
     keys = {**_RUNS[name], "num-agents": 1}

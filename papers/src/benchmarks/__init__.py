@@ -13,6 +13,7 @@ from .iadmm import bench_iadmm
 from .masks import bench_masks
 from .privacy import bench_privacy
 from .private_step import bench_private_step
+from .sql import bench_sql
 from .torch_rounds import bench_torch
 from .wire import bench_wire
 
@@ -27,6 +28,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "masks": bench_masks,
     "privacy": bench_privacy,
     "private-step": bench_private_step,
+    "sql": bench_sql,
     "torch": bench_torch,
     "wire": bench_wire,
 }

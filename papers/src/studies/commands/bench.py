@@ -24,7 +24,7 @@ def bench(
         str,
         typer.Argument(
             help="Benchmark: engine, clipping, deployed, gfl, glm, hosts, iadmm, masks, "
-            "privacy, private-step, torch, wire.",
+            "privacy, private-step, sql, torch, wire.",
             autocompletion=lambda: list(_benchmarks()),
         ),
     ],

@@ -386,7 +386,8 @@ def _of_class(known: Any, labels: Any, label: str, column: SourceColumn) -> str:
     import pyarrow as pa
 
     gaps = known.null_count > 0
-    if not gaps and len(known.unique()) > MANY:
+    # Most columns of many values have them in the first rows.
+    if not gaps and any(len(part.unique()) > MANY for part in (known[:_HEAD], known)):
         return ""
     pairs = pa.table({"one": known.is_null() if gaps else known, "other": labels})
     found = pairs.group_by(["one", "other"]).aggregate([([], "count_all")]).to_pydict()
@@ -424,14 +425,16 @@ def _of_many(
         apart, pure, cut = _parted(numbers[part], of[part])
         if not (pure or apart or cut):
             return ""
-    if column.dates or len(np.unique(numbers[rows])) <= MANY:
+    if column.dates or (different := len(np.unique(numbers[rows]))) <= MANY:
         return ""
-    others = [_as_codes(one, None) for name, one in inputs.items() if name != column.name]
-    if persons is None:  # a copy of a row says nothing more
-        each = [numbers[rows], *(np.nan_to_num(one[rows], nan=-1.0) for one in others)]
-    else:
-        each = [numbers[rows], np.unique(persons[rows], return_inverse=True)[1].astype(float)]
-    rows = rows[np.unique(np.stack([of[rows], *each]), axis=1, return_index=True)[1]]
+    others: list[FloatArray] = []
+    if different < len(rows):  # else no row has a copy, and no value a second row
+        others = [_as_codes(one, None) for name, one in inputs.items() if name != column.name]
+        if persons is None:  # a copy of a row says nothing more
+            each = [numbers[rows], *(np.nan_to_num(one[rows], nan=-1.0) for one in others)]
+        else:
+            each = [numbers[rows], np.unique(persons[rows], return_inverse=True)[1].astype(float)]
+        rows = rows[np.unique(np.stack([of[rows], *each]), axis=1, return_index=True)[1]]
     counts = np.bincount(of[rows], minlength=len(label.categories))
     if (apart or cut) and not column.categories:
         each_class = [np.sort(numbers[rows[of[rows] == at]]) for at in range(len(counts))]

@@ -212,7 +212,7 @@ DOTTED = re.compile(r"\bprivet(?:\.\w+)+")
 LINK = re.compile(r"https?://\S+|\w+://\S+")
 RECORDS = {"privet.agent", "privet.forms", "privet.masks", "privet.private", "privet.privacy"}
 RECORDS |= {"privet.sparse", "privet.state", "privet.encoding", "privet.answers"}
-RECORDS |= {"privet.algorithms", "privet.commands", "privet.datasets"}  # of entry points
+RECORDS |= {"privet.algorithms", "privet.cohort", "privet.commands", "privet.datasets"}  # of entry points
 """Names of records in messages and states, and of entry points."""
 
 

@@ -26,6 +26,8 @@ from ..dataset import DataError
 from ..extras import optional
 from .cohorts import NamedCohort
 
+_CACHE = "256MB"
+"""What DuckDB keeps in memory; beyond it sorts and joins go to its temporary folder."""
 BATCH = 1 << 16
 """Rows of a batch at most."""
 _BYTES = 1 << 24
@@ -291,6 +293,7 @@ def duckdb(cohort: NamedCohort, *, read_only: bool = True) -> Iterator[Any]:
         settings = {
             "file_search_path": str(cohort.folder.absolute()),
             "temp_directory": scratch,
+            "memory_limit": _CACHE,
             "python_enable_replacements": False,  # a table is none of this process's variables
         }
         connection = library.connect(where, read_only=read_only and kept, config=settings)

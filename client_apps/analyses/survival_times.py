@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from privet.analyses.durations import SECONDS, durations
-from privet.analyses.follow_up import FollowUpColumns, require
+from privet.analyses.durations import SECONDS, dates, durations
+from privet.analyses.follow_up import LATE, FollowUpColumns, require
 from privet.analyses.frame import AnalysisError, FloatArray, Frame
 from privet.core.key import setting
 from privet.data.analysed import as_table, named
@@ -92,6 +92,9 @@ class SurvivalTimes(AnalysisAgent):
             start, end, event, unit=self.duration_unit, until=self.until, names=names
         )
         numbers = {DURATION: times, OBSERVED: np.where(there, seen.astype(float), np.nan)}
+        if self.until:
+            dated = ~np.isnat(end) | ~event
+            numbers[LATE] = ((start > dates([self.until], "until")[0]) & dated).astype(float)
         return replace(frame, numbers={**frame.numbers, **numbers})
 
 

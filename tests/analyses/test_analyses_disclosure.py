@@ -122,6 +122,21 @@ def test_few_zeros_of_a_column_are_in_no_count() -> None:
     assert own["sizes"][1] / ROWS == pytest.approx(np.log2(there).mean())
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_a_model_of_few_values_is_the_cross_table_of_its_columns(seed: int) -> None:
+    """Also of three columns and the outcome; a column of many values beside them ends the rule."""
+    rng, rows = np.random.default_rng(seed), 300
+    odds = rng.uniform(0.3, 0.6)
+    columns: dict[str, Any] = {name: (rng.random(rows) < odds) * 1.0 for name in ("a", "b", "died")}
+    columns["c"] = rng.choice(["x", "y"], rows, p=[odds, 1 - odds])
+    rows_of = [str(one) for one in zip(*columns.values(), strict=True)]
+    counts = np.unique(rows_of, return_counts=True)[1]
+    assert is_refused(Glm(formula="died ~ a + b + c"), columns) == (counts.min() < LEAST)
+    columns["age"] = rng.normal(60.0, 10.0, rows)
+    pairs = smallest([columns[name] for name in ("a", "b", "c", "died")])
+    assert is_refused(Glm(formula="died ~ a + b + c + age"), columns) == (pairs < LEAST)
+
+
 @pytest.mark.parametrize("name", ["glm-binomial-1", "glm-gaussian-1"])
 def test_the_worked_tables_are_answered_by_every_site(name: str) -> None:
     formula = {

@@ -26,10 +26,12 @@ from .design import Design, column_of, complete_cases
 from .disclosure import (
     require_few_terms,
     require_large_cells,
-    require_large_groups,
+    require_large_left_out,
     require_large_pairs,
+    require_large_patterns,
+    require_large_strata,
 )
-from .follow_up import FollowUp, FollowUpColumns, own_strata
+from .follow_up import LATE, FollowUp, FollowUpColumns, late_rows, own_strata
 from .formula import Formula, quoted, read_formula
 from .frame import AnalysisError, Codes, FloatArray, Frame, Levels
 from .site_tests import against_pooled
@@ -102,7 +104,7 @@ class CoxAnalysis(Analysis[CoxProgress]):
         """Return the analysis with its formula written out, of a table with these columns."""
         if self.formula:
             return self
-        named = {*self._others, self.id_column}
+        named = {*self._others, self.id_column, LATE}
         return replace(
             self, formula=" + ".join(quoted(name) for name in names if name not in named)
         )
@@ -129,7 +131,7 @@ class CoxAnalysis(Analysis[CoxProgress]):
             read = self._read()
             used, categories = read.columns, read.categories
         else:
-            own = {*self._others, self.id_column} - {self.event_column}
+            own = {*self._others, self.id_column, LATE} - {self.event_column}
             used, categories = tuple(name for name in frame.names if name not in own), ()
         return tuple(name for name in used if name in frame.factors or name in categories)
 
@@ -146,11 +148,12 @@ class CoxAnalysis(Analysis[CoxProgress]):
         """Return what a site sums of its complete cases (raises ``AnalysisError``)."""
         if not self.formula:
             return self.over(frame.names).sums(frame, levels)
-        used, weights, codes, left_out = self._used(frame, levels)
+        used, weights, codes, left_out, without = self._used(frame)
         design, times = self.design(levels), self.times.read(used, levels)
         matrix, efron = design.matrix(used)[:, 1:], self.ties == "efron"
         cells = tuple(design.cells(used))
-        return CoxSums.of(matrix, weights, times, codes, efron, left_out, cells)
+        dropped = (*late_rows(frame, self.columns, self.time_column), without)
+        return CoxSums.of(matrix, weights, times, codes, efron, left_out, cells, dropped)
 
     def rows(
         self, frame: Frame, levels: Levels
@@ -162,30 +165,33 @@ class CoxAnalysis(Analysis[CoxProgress]):
         AnalysisError
             For a column that is not there or cannot be used.
         """
-        used, weights, codes, left_out = self._used(frame, levels)
+        used, weights, codes, left_out, _ = self._used(frame)
         times = self.times.read(used, levels)
         return self.design(levels).matrix(used)[:, 1:], weights, times, codes, left_out
 
-    def _used(
-        self, frame: Frame, levels: Levels
-    ) -> tuple[Frame, FloatArray, Codes, dict[str, int]]:
-        """Return complete cases of weights above 0, their weights and strata; rows left out."""
+    def _used(self, frame: Frame) -> tuple[Frame, FloatArray, Codes, dict[str, int], int]:
+        """Return complete cases of weights above 0, their weights and strata; rows left out.
+
+        The last number is how many are so for a weight of 0.
+        """
         complete, left_out = complete_cases(frame, self.columns)
         used = frame.taken(complete)
-        weights = np.ones(used.rows)
+        weights, without = np.ones(used.rows), 0
         if self.weight_column:
             weights = column_of(used, self.weight_column)
             if (weights < 0.0).any():
                 raise AnalysisError(f"weight-column: {self.weight_column!r} has negative weights")
-            left_out[self.weight_column] += int((weights == 0.0).sum())
-            left_out[""] += int((weights == 0.0).sum())
+            without = int((weights == 0.0).sum())
+            left_out[self.weight_column] += without
+            left_out[""] += without
             used = used.taken(weights > 0.0)
             weights = weights[weights > 0.0]
         codes = own_strata(used, self.strata_column, "strata-column")
-        return used, weights, codes, left_out
+        return used, weights, codes, left_out, without
 
     def guarded(self, sums: CoxSums, least: int) -> CoxSums:
         """Refuse terms, or events, that show few records (raises ``AnalysisError``)."""
+        require_large_left_out(sums.dropped, least)
         require_few_terms(sums.columns.shape[1], sums.num_examples)
         events, entry = sums.times.event.astype(np.float64), sums.times.entry
         named = [(f"term {place + 1}", column) for place, column in enumerate(sums.coded.T)]
@@ -196,8 +202,10 @@ class CoxAnalysis(Analysis[CoxProgress]):
         few = len(np.unique(sums.times.time[sums.times.event])) <= MOST_CODES
         require_large_pairs(named if few else named[:-1], sums.cells, least)
         if sums.codes.any():
-            require_large_groups("strata-column", sums.codes, least)
-        return sums
+            require_large_strata(sums.codes, named, sums.cells, least)
+        strata = ("strata-column", sums.codes.astype(np.float64))
+        require_large_patterns([*named[:-1], strata], named[-1] if few else None, least)
+        return replace(sums, least=least)
 
     def saturates(self, point: Arrays) -> bool:
         """Return whether coefficients of the coordinator's are in the point."""

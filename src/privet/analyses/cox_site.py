@@ -15,7 +15,7 @@ from .follow_up import FollowUp
 from .frame import FloatArray
 from .points import require_point
 from .risk_sets import AtCoefficients, RiskSets
-from .sizes import size_sums
+from .sizes import root_mean_squares, size_sums
 
 Cells = tuple[tuple[str, NDArray[np.int32]], ...]
 
@@ -39,6 +39,11 @@ class CoxSums:
         The stratum of each row.
     cells : tuple of (str, int32 array (n,))
         The categories of each row, by products of factors: see `Design.cells`.
+    dropped : tuple of int
+        Rows that are left out though no value is missing: see `follow_up.late_rows`, and those of
+        weight 0.
+    least : int
+        Rows that a cell has at least, or none at all, in what leaves the site.
     """
 
     columns: FloatArray
@@ -49,6 +54,8 @@ class CoxSums:
     times: FollowUp
     codes: NDArray[np.int32]
     cells: Cells = ()
+    dropped: tuple[int, ...] = ()
+    least: int = 1
 
     @classmethod
     def of(
@@ -60,6 +67,7 @@ class CoxSums:
         efron: bool,
         left_out: Mapping[str, int],
         cells: Cells = (),
+        dropped: tuple[int, ...] = (),
     ) -> CoxSums:
         """Return the sums of rows (n, p) with strata by codes (n,)."""
         coded, columns = columns, columns.copy()
@@ -81,6 +89,7 @@ class CoxSums:
             times,
             codes,
             cells,
+            dropped,
         )
 
     @property
@@ -117,8 +126,14 @@ class CoxSums:
         return _fitted(found if pairs is None else found | {"pairs": pairs / unit / unit})
 
     def _sized(self) -> dict[str, FloatArray]:
-        """Return counts, and sums that tell how large columns, times and weights are."""
+        """Return counts, and sums that tell how large columns, times and weights are.
+
+        What is larger than a public unit is counted by these, few rows as well. With a least cell
+        every row therefore counts as being of the root mean square.
+        """
         measured = np.column_stack([self.columns, self.times.time, self.weights])
+        if self.least > 1:
+            measured = np.broadcast_to(root_mean_squares(measured), measured.shape)
         rows, deaths = self.num_examples, int(self.times.event.sum())
         counts = (rows, deaths, len(np.unique(self.codes)), int(rows > 0))
         return {
@@ -154,6 +169,9 @@ class CoxSums:
             trend += trend_sums(at, float(point["time_size"]))
             own = pairs_of(at.sets, at.sets.columns @ point["gamma"])
             pairs += (own.concordant, own.tied, own.all)
+        if self.least > 1 and trend[1, 3] > 0.0:  # there is no test then, however many these are
+            trend[1, 1:3] = trend[1, TREND:] = 0.0
+            trend[:, 3] = np.maximum(trend[:, 3], self.least)
         return {"meat": meat, "trend": trend, "pairs": pairs}
 
 

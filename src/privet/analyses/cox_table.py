@@ -186,7 +186,7 @@ def ph_tests(state: CoxProgress) -> dict[str, Any]:
         weight, first, second, at_zero = numbers[:TREND]
         slopes = numbers[TREND:] - first / weight * state.score
         spread = second - first**2 / weight
-        if (name == "log" and at_zero > 0.5) or spread <= 1e-9 * max(second, 1e-300):
+        if (name == "log" and at_zero > 0.0) or spread <= 1e-9 * max(second, 1e-300):
             found[name] = None
             continue
         trend = state.basis @ (inverse @ slopes)

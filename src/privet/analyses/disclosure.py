@@ -9,7 +9,11 @@ and the score that of each of them with the outcome. Whatever the two values are
   the values, of their squares and of their logarithms say how many rows have each;
 - as many in a cell of two columns of two values, of two factors (their references are the rest), or
   of one of these and the outcome;
-- as many of one category among the rows in which a column is not what it is in most.
+- as many of one category among the rows in which a column is not what it is in most;
+- as many of a stratum in any of these cells, or as events;
+- as many with one value in each column, where all have few values, or of one outcome among these.
+
+Cells of three columns beside one of many values are not looked at.
 
 A model with more than a third as many terms as rows shows rows.
 """
@@ -18,13 +22,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privet.kernel import Told
 
 from .frame import AnalysisError, Codes, FloatArray
-from .small_cells import has_rare_code
+from .small_cells import MOST_CODES, has_rare_code
 
 _ROWS = 1 << 13
 
@@ -82,15 +88,75 @@ def require_large_pairs(
         raise _rare(" and ".join(dict.fromkeys(coded[place][0] for place in places)), least)
 
 
-def require_large_groups(name: str, codes: Codes, least: int) -> None:
-    """Refuse groups of few rows, by codes (n,) from 0 on (raises ``AnalysisError``).
+def require_large_strata(
+    strata: Codes,
+    columns: Iterable[tuple[str, FloatArray]],
+    factors: Iterable[tuple[str, Codes]],
+    least: int,
+) -> None:
+    """Refuse strata of few rows, and few rows of a stratum in a cell of a column or factor.
 
-    As `require_large_pairs` of one factor, whose table of pairs grows with the square of the codes:
-    groups may be as many as rows.
+    A sum over strata is of those in which a column varies. As `require_large_pairs` of one factor
+    more, by codes (n,) from 0 on, whose table of pairs would grow with their square: strata may be
+    nearly as many as rows.
+
+    Raises
+    ------
+    AnalysisError
+        Names the other column.
     """
-    counts = np.bincount(codes)
-    if ((counts > 0) & (counts < least)).any():
-        raise _rare(name, least)
+    whole = ("", np.zeros(len(strata), np.int32))
+    for name, cells in [whole, *factors, *((name, _cells(values)) for name, values in columns)]:
+        shown = cells >= 0
+        if _has_rare(_joined(strata[shown], cells[shown]), least):
+            raise _rare(f"strata-column and {name}" if name else "strata-column", least)
+
+
+def require_large_patterns(
+    columns: Iterable[tuple[str, FloatArray]],
+    outcome: tuple[str, FloatArray] | None,
+    least: int,
+) -> None:
+    """Refuse few rows with the same values in all columns, where each has few values.
+
+    Such a model is the cross-table of its columns: information and meat at a few coefficients are
+    as many equations as it has cells. So these, and those of each value of an ``outcome`` of few
+    values, have ``least`` rows at least.
+
+    Raises
+    ------
+    AnalysisError
+        For a pattern of fewer rows.
+    """
+    joint = None
+    for _, values in columns:
+        found, codes = np.unique(values, return_inverse=True)
+        if len(found) > MOST_CODES:
+            return
+        joint = codes if joint is None else _joined(joint, codes)
+    if joint is None:
+        return
+    if _has_rare(joint, least):
+        raise _rare("all terms together", least)
+    if outcome is None:
+        return
+    name, values = outcome
+    found, codes = np.unique(values, return_inverse=True)
+    if len(found) <= MOST_CODES and _has_rare(_joined(joint, codes), least):
+        raise _rare(f"all terms together and {name}", least)
+
+
+def require_large_left_out(counts: Iterable[int], least: int) -> None:
+    """Refuse 1 to ``least`` - 1 rows left out for another reason than a missing value.
+
+    Which number leaves a row out is the coordinator's choice (raises ``AnalysisError``).
+    """
+    if any(0 < count < least for count in counts):
+        raise AnalysisError(
+            f"min-cell = {least}: fewer rows begin after until, enter after the horizon, or have a "
+            "weight of 0",
+            Told.SMALL_CELL,
+        )
 
 
 def require_few_terms(terms: int, rows: int) -> None:
@@ -101,6 +167,19 @@ def require_few_terms(terms: int, rows: int) -> None:
 
 def _rare(name: str, least: int) -> AnalysisError:
     return AnalysisError(f"min-cell = {least}: a cell of {name} has fewer rows", Told.SMALL_CELL)
+
+
+def _joined(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.intp]:
+    """Return codes (n,) from 0 on of the pairs of two codes that occur."""
+    most = int(second.max(initial=0)) + 1
+    pairs = first.astype(np.int64) * most + second
+    found: NDArray[np.intp] = np.unique(pairs, return_inverse=True)[1]
+    return found
+
+
+def _has_rare(codes: NDArray[np.intp], least: int) -> bool:
+    counts = np.bincount(codes)
+    return bool(((counts > 0) & (counts < least)).any())
 
 
 def _usual(values: FloatArray) -> tuple[float, int, int]:

@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .design import complete_cases
 from .frame import AnalysisError, Codes, FloatArray, Frame, Levels
 
 Mask = NDArray[np.bool_]
+
+LATE = "(late)"
+"""The column of 0 and 1 that says which rows begin after the end of the study."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +142,19 @@ def own_strata(frame: Frame, name: str, key: str) -> Codes:
         return np.zeros(frame.rows, np.int32)
     require(frame, name, key)
     return frame.factor(name).codes
+
+
+def late_rows(frame: Frame, columns: Sequence[str], time: str) -> tuple[int, ...]:
+    """Return how many rows begin after the end of the study, and how many of them lack no value.
+
+    Rows that are left out for a date are a coordinator's choice, other than those without a value.
+    ``time`` is the column of ``columns`` that they lack; () without such an end.
+    """
+    if LATE not in frame.numbers:
+        return ()
+    late = frame.numbers[LATE] == 1.0
+    complete, _ = complete_cases(frame, [name for name in columns if name != time])
+    return int(late.sum()), int((late & complete).sum())
 
 
 def counts_by_column(columns: Sequence[str], counts: FloatArray) -> dict[str, int]:

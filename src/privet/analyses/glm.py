@@ -21,7 +21,12 @@ import numpy as np
 
 from .analysis import Analysis, Arrays, Shapes
 from .design import Design, codes_of, column_of, complete_cases, numbers_of
-from .disclosure import require_few_terms, require_large_cells, require_large_pairs
+from .disclosure import (
+    require_few_terms,
+    require_large_cells,
+    require_large_pairs,
+    require_large_patterns,
+)
 from .family import FAMILIES
 from .formula import Formula, Piece, quoted, read_formula
 from .frame import AnalysisError, FloatArray, Frame, Levels
@@ -113,15 +118,17 @@ class Glm(Analysis[GlmProgress]):
     def guarded(self, sums: GlmSums, least: int) -> GlmSums:
         """Refuse terms, or an outcome, that show few records (raises ``AnalysisError``)."""
         names = [f"term {place + 1}" for place in range(sums.matrix.shape[1])]
-        columns = [
+        of_rows = [
             *zip(names, sums.matrix.T, strict=True),
-            ("the outcome", sums.outcome),
             ("the offset", sums.offset),
             ("the weights", sums.weights),
         ]
+        outcome = ("the outcome", sums.outcome)
+        columns = [*of_rows, outcome]
         require_few_terms(len(names), sums.num_examples)
         require_large_cells(columns, least)
         require_large_pairs(columns, sums.cells, least)
+        require_large_patterns(of_rows, outcome, least)
         return replace(sums, least=least)
 
     def begun_at(self, model: BegunModel) -> Self:

@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 
 from .analysis import Analysis, Arrays, Progress, Shapes
 from .design import codes_of, complete_cases
-from .follow_up import FollowUpColumns, counts_by_column, left_out_notes, own_strata
+from .follow_up import (
+    FollowUpColumns,
+    counts_by_column,
+    late_rows,
+    left_out_notes,
+    own_strata,
+)
 from .frame import AnalysisError, FloatArray, Frame, Levels
 from .grid import DOUBLINGS, GridTimes
 from .kaplan_meier_site import MOST_CELLS, CurveSums, require_cells
@@ -138,9 +144,9 @@ class KaplanMeierAnalysis(Analysis[CurvesState]):
         require_cells(self.last, count)
         on_grid = GridTimes.of(times, self.time_unit, self.last)
         followed = on_grid.entry < on_grid.cell
-        if late := int((~followed).sum()):  # who enter after the horizon
-            left_out[self.entry_column] += late
-            left_out[""] += late
+        if after := int((~followed).sum()):  # who enter after the horizon
+            left_out[self.entry_column] += after
+            left_out[""] += after
         return CurveSums(
             on_grid.taken(followed),
             groups[followed],
@@ -149,7 +155,7 @@ class KaplanMeierAnalysis(Analysis[CurvesState]):
             self.last,
             bool(self.entry_column),
             left_out,
-            late,
+            (after, *late_rows(frame, self.columns, self.time_column)),
         )
 
     def guarded(self, sums: CurveSums, least: int) -> CurveSums:

@@ -10,7 +10,7 @@ import numpy as np
 from privet.kernel import Told
 
 from .analysis import Arrays
-from .disclosure import require_large_groups
+from .disclosure import require_large_left_out, require_large_strata
 from .follow_up import Mask
 from .frame import AnalysisError, Codes, FloatArray
 from .grid import DOUBLINGS, GridTimes
@@ -45,8 +45,8 @@ class CurveSums:
     truncated : bool
         Whether there are times of entry.
     left_out : mapping of str to int
-    late : int
-        Those of them that enter after the horizon.
+    dropped : tuple of int
+        Those of them that lack no value: who enter after the horizon, and `follow_up.late_rows`.
     """
 
     times: GridTimes
@@ -56,7 +56,7 @@ class CurveSums:
     last: int
     truncated: bool
     left_out: Mapping[str, int]
-    late: int = 0
+    dropped: tuple[int, ...] = ()
 
     @property
     def num_examples(self) -> int:
@@ -84,12 +84,10 @@ class CurveSums:
                 "its rows is a record's",
                 Told.HORIZON,
             )
-        if 0 < self.late < least:
-            raise AnalysisError(
-                f"min-cell = {least}: fewer rows enter after the horizon", Told.SMALL_CELL
-            )
+        require_large_left_out(self.dropped, least)
         if self.strata.any():
-            require_large_groups("strata-column", self.strata, least)
+            factors = (("the group", self.groups), ("the event", self.times.event.astype(np.int32)))
+            require_large_strata(self.strata, (), factors, least)
         merged = replace(self, times=self.times.merged(self.groups, self.last, least))
         if any(((counts > 0) & (counts < least)).any() for counts in merged._counts(self.last)):
             raise AnalysisError(

@@ -22,6 +22,14 @@ def size_sums(values: FloatArray) -> FloatArray:
     return sums
 
 
+def root_mean_squares(values: FloatArray) -> FloatArray:
+    """Return the root mean squares (p,) of columns (n, p), of numbers of any size."""
+    largest = np.abs(values).max(axis=0, initial=0.0)
+    shares = values / np.where(largest > 0.0, largest, 1.0)
+    found: FloatArray = largest * np.sqrt((shares**2).sum(axis=0) / max(len(values), 1))
+    return found
+
+
 def sizes(sums: FloatArray, rows: float) -> FloatArray:
     """Return powers of two near the root mean squares (p,), of `size_sums` over all rows.
 

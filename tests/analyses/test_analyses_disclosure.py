@@ -122,6 +122,21 @@ def test_few_zeros_of_a_column_are_in_no_count() -> None:
     assert own["sizes"][1] / ROWS == pytest.approx(np.log2(there).mean())
 
 
+@pytest.mark.parametrize("codes", [3, 6, 10])
+@pytest.mark.parametrize("few", range(8))
+def test_each_value_of_a_column_of_codes_is_paired(codes: int, few: int) -> None:
+    """Of three codes sums of the column and of its square by outcome give the events of each."""
+    rng, rows = np.random.default_rng(few), 40 * codes
+    stage = np.arange(rows) // 40 * 1.0
+    died = np.arange(rows) % 2.0
+    died[stage == codes - 1] = np.arange(40) < few
+    columns: dict[str, Any] = {"died": died, "stage": stage, "age": rng.normal(60.0, 10.0, rows)}
+    refused = 0 < few < LEAST
+    assert is_refused(Glm(formula="died ~ stage + I(stage ** 2) + age"), columns) == refused
+    columns |= {"x": died, "died": np.arange(rows) // 2 % 2}
+    assert is_refused(Glm(formula="died ~ stage + x + age"), columns) == refused
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_a_model_of_few_values_is_the_cross_table_of_its_columns(seed: int) -> None:
     """Also of three columns and the outcome; a column of many values beside them ends the rule."""

@@ -295,7 +295,7 @@ def test_few_rows_that_enter_after_a_horizon_are_a_cell() -> None:
         own = analysis.sums(frame, {})
         assert own.dropped == (few,)
         if few:
-            with pytest.raises(AnalysisError, match="min-cell = 5: fewer rows .* enter after the horizon"):
+            with pytest.raises(AnalysisError, match="enter after the horizon"):
                 analysis.guarded(own, 5)
     assert analysis.guarded(own, 1)
 

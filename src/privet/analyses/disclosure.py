@@ -60,7 +60,7 @@ def require_large_pairs(
     Parameters
     ----------
     columns : iterable of (name, float64 array (n,))
-        One of two values has a cell for either; one of more a cell for the rows that are not what
+        One of 2 to 10 values has a cell for each; one of more a cell for the rows that are not what
         at least half of them are.
     factors : iterable of (name, int32 array (n,))
         Codes from 0 on: each has a cell, the reference as well.
@@ -182,19 +182,15 @@ def _has_rare(codes: NDArray[np.intp], least: int) -> bool:
     return bool(((counts > 0) & (counts < least)).any())
 
 
-def _usual(values: FloatArray) -> tuple[float, int, int]:
-    """Return the most frequent value, how many rows have it, and how many values there are."""
-    if not len(values):
-        return 0.0, 0, 0
-    found, counts = np.unique(values, return_counts=True)
-    place = int(counts.argmax())
-    return float(found[place]), int(counts[place]), len(found)
-
-
 def _cells(values: FloatArray) -> Codes:
-    """Return the cells of a column as codes (n,); -1 of rows that its sums do not show."""
-    usual, rows, several = _usual(values)
-    others = values != usual
-    shown = several > 2 and 2 * rows >= len(values)
-    codes: Codes = others if several == 2 else np.where(others & shown, 0, -1)
-    return codes.astype(np.int32)
+    """Return the cells of a column as codes (n,); -1 of rows that its sums do not show.
+
+    A column of few values has a cell for each: sums of it and of its square tell three apart.
+    """
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    if 2 <= len(counts) <= MOST_CODES:
+        return places.astype(np.int32)
+    codes = np.full(len(values), -1, np.int32)
+    if len(counts) > 2 and 2 * int(counts.max()) >= len(values):
+        codes[places != int(counts.argmax())] = 0
+    return codes

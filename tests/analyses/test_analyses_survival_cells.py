@@ -144,6 +144,33 @@ def test_few_events_in_a_stratum_are_a_cell(kind: str, few: int) -> None:
     assert is_refused(of_kind(kind), columns) == (0 < few < LEAST)
 
 
+# ------------------------------------------------------------------ risk sets
+
+
+@pytest.mark.parametrize("pairs", range(8))
+def test_few_risk_sets_of_more_than_one_row_are_a_cell(pairs: int) -> None:
+    """One stay after the other adds 0 to each sum: these are of the stays that overlap."""
+    came = 10.0 * np.arange(ROWS)
+    days = came + 5.0
+    days[1 : 2 * pairs : 2] = days[0 : 2 * pairs : 2] + 2.0
+    came[1 : 2 * pairs : 2] = came[0 : 2 * pairs : 2] + 1.0
+    columns = {**table(9), "days": days, "came": came, "died": np.arange(ROWS) % 6 < 5}
+    columns["died"] = columns["died"].astype(float)
+    seen = [place for place in range(0, 2 * pairs, 2) if columns["died"][place]]
+    cox = CoxAnalysis(**TIMES, entry_column="came", formula="age")
+    assert is_refused(cox, columns) == (0 < len(seen) < LEAST)
+
+
+@pytest.mark.parametrize("few", range(8))
+def test_few_at_risk_in_a_category_are_a_cell(few: int) -> None:
+    """All men but a few have left before the first death."""
+    days = np.arange(1.0, ROWS + 1.0)
+    died = (days > 20.0) & (days % 2 == 0.0)
+    sex = np.where((days <= 20.0 - 0.5) | (days > ROWS - few), "M", "F")
+    columns = {**table(10), "days": days, "died": died.astype(float), "sex": sex}
+    assert is_refused(CoxAnalysis(**TIMES, formula="sex"), columns) == (0 < few < LEAST)
+
+
 # ------------------------------------------------------------------ rows left out by a choice
 
 

@@ -29,6 +29,7 @@ from .disclosure import (
     require_large_left_out,
     require_large_pairs,
     require_large_patterns,
+    require_large_risk_sets,
     require_large_strata,
 )
 from .follow_up import LATE, FollowUp, FollowUpColumns, late_rows, own_strata
@@ -194,8 +195,8 @@ class CoxAnalysis(Analysis[CoxProgress]):
         require_large_left_out(sums.dropped, least)
         require_few_terms(sums.columns.shape[1], sums.num_examples)
         events, entry = sums.times.event.astype(np.float64), sums.times.entry
-        named = [(f"term {place + 1}", column) for place, column in enumerate(sums.coded.T)]
-        named += [("the weights", sums.weights), ("the event", events)]
+        terms = [(f"term {place + 1}", column) for place, column in enumerate(sums.coded.T)]
+        named = [*terms, ("the weights", sums.weights), ("the event", events)]
         came = np.where(np.isfinite(entry), entry, -1.0)
         require_large_cells([*named, ("the time", sums.times.time), ("the entry", came)], least)
         # At many times of death the score does not tell the deaths in a category.
@@ -203,6 +204,8 @@ class CoxAnalysis(Analysis[CoxProgress]):
         require_large_pairs(named if few else named[:-1], sums.cells, least)
         if sums.codes.any():
             require_large_strata(sums.codes, named, sums.cells, least)
+        of_cells = [(name, codes.astype(np.float64)) for name, codes in sums.cells]
+        require_large_risk_sets([*terms, *of_cells], sums.times, sums.codes, least)
         strata = ("strata-column", sums.codes.astype(np.float64))
         require_large_patterns([*named[:-1], strata], named[-1] if few else None, least)
         return replace(sums, least=least)

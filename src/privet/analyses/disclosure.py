@@ -29,7 +29,9 @@ from numpy.typing import NDArray
 
 from privet.kernel import Told
 
+from .follow_up import FollowUp
 from .frame import AnalysisError, Codes, FloatArray
+from .risk_sets import compared
 from .small_cells import MOST_CODES, has_rare_code
 
 _ROWS = 1 << 13
@@ -110,6 +112,29 @@ def require_large_strata(
         shown = cells >= 0
         if _has_rare(_joined(strata[shown], cells[shown]), least):
             raise _rare(f"strata-column and {name}" if name else "strata-column", least)
+
+
+def require_large_risk_sets(
+    columns: Iterable[tuple[str, FloatArray]], times: FollowUp, strata: Codes, least: int
+) -> None:
+    """Refuse columns that differ in few risk sets, or for few of those at risk.
+
+    Where times of entry or strata leave a row at risk by itself it adds 0 to every sum, and so does
+    a column that all at risk share: the sums are of the other risk sets, with what rows they have.
+
+    Raises
+    ------
+    AnalysisError
+        Names the column.
+    """
+    listed = list(columns)
+    codes = [np.unique(values, return_inverse=True)[1] for _, values in listed]
+    rows, deaths = compared(np.stack(codes, axis=1), times, strata)
+    for (name, values), used, died in zip(listed, rows.T, deaths.tolist(), strict=True):
+        cells = _cells(values)[used]
+        few = 0 < died < least or 0 < len(cells) < least
+        if few or _has_rare(cells[cells >= 0].astype(np.intp), least):
+            raise _rare(f"{name} among those at risk", least)
 
 
 def require_large_patterns(

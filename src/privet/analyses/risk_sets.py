@@ -17,13 +17,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .follow_up import FollowUp, Mask
-from .frame import FloatArray
+from .frame import Codes, FloatArray
 from .spans import Places, Spans
 
 _LOWEST = -700.0
 """Of x'b below the largest in the stratum: exp stays above 0."""
+
+_COLUMNS = 8
+"""Columns at a time: what is held beside the table."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +122,41 @@ class RiskSets:
         found = self.spans.over_times(total)
         found[self.dead] -= dying[self.last[self.dead] - 1]
         return found
+
+
+def compared(
+    values: NDArray[np.integer], times: FollowUp, strata: Codes
+) -> tuple[Mask, NDArray[np.intp]]:
+    """Return which rows sums of the partial likelihood rest on, by columns of codes (n, p).
+
+    They rest on the deaths at which a column is not the same in all at risk: (p,) says how many
+    die at these, and (n, p) which rows are at risk at any of them.
+    """
+    rows, deaths = np.zeros(values.shape, bool), np.zeros(values.shape[1], np.intp)
+    order = np.argsort(strata, kind="stable")
+    starts = np.flatnonzero(np.diff(strata[order], prepend=-1))
+    for own in np.split(order, starts[1:]) if len(order) else []:
+        event, time = times.event[own], times.time[own]
+        death = np.unique(time[event])
+        if not len(death):
+            continue
+        first = np.searchsorted(death, times.entry[own], side="right")
+        last = np.searchsorted(death, time, side="right")
+        used = np.flatnonzero(first < last)
+        used = used[np.argsort(last[used], kind="stable")]
+        spans = Spans.of(first[used], last[used], len(death))
+        several = spans.over_rows(np.ones((len(used), 1)))
+        died = last[used][event[used]] - 1
+        for place in range(0, values.shape[1], _COLUMNS):
+            part = slice(place, place + _COLUMNS)
+            code = values[own[used], part].astype(np.float64)
+            code -= code.min(axis=0)
+            # Of n whole numbers n sum c^2 - (sum c)^2 is 0, or n - 1 at least.
+            spread = several * spans.over_rows(code**2) - spans.over_rows(code) ** 2
+            differ = (several > 1.5) & (spread > (several - 1.0) / 2.0)
+            rows[own[used], part] = spans.over_times(differ.astype(np.float64)) > 0.5
+            deaths[part] += differ[died].sum(axis=0)
+    return rows, deaths
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,10 +1,15 @@
-"""The five tasks of the suite of networks: data, agents, networks, and how a loop trains them.
+"""The tasks of the suite of networks: data, agents, networks, and how a loop trains them.
 
 (a) MNIST's digits dealt by Dirichlet(0.3), a network of two convolutions; (b) FEMNIST's writers, a
 residual network with GroupNorm, a tenth of the agents in a round; (c) Adult by occupation, 15
 agents of very different size, a perceptron with embeddings; (d) characters of files of Python's
 standard library, an agent a file, a GRU; (e) the same characters, a small transformer whose output
 layer is its embedding, trained before on other files, of which LoRA's matrices are trained.
+
+Three more played no part when the methods' defaults and constants were chosen: (f) generated
+series dealt by Dirichlet(0.3), convolutions in one dimension, a fifth of the agents in a round;
+(g) scikit-learn's digits dealt likewise, attention over their rows; (h) patches of scikit-learn's
+two photographs, an agent a tile of them, a perceptron.
 
 Of every agent's examples a share is held out: settings are chosen by it, and never trained on it.
 The test examples are looked at by the runs that are reported alone.
@@ -24,6 +29,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.datasets import load_digits, load_sample_image
 from torch import nn
 
 from privet.data.partitions import partition
@@ -41,7 +47,8 @@ Sized = Mapping[str, int]
 class Agents:
     """Who holds what: of each agent inputs and labels to train on, and those of all to look at.
 
-    ``digest`` is that of data which this machine's Python comes with; empty for others.
+    ``digest`` is that of data which this machine's Python, or a decoder of pictures, may have
+    otherwise; empty for others.
     """
 
     train: Sequence[Tensors]
@@ -66,6 +73,8 @@ class Task:
         Where every method's search of its step size begins.
     rounds : mapping of str to int
         By size.
+    fresh : bool
+        Whether it played no part when defaults and constants were chosen.
     """
 
     title: str
@@ -76,6 +85,7 @@ class Task:
     step: float
     rounds: Sized
     steps: int = 10
+    fresh: bool = False
 
 
 def split(parts: Sequence[Tensors], test: Tensors, digest: str = "") -> Agents:
@@ -343,11 +353,11 @@ class _LowRank(nn.Module):
 
 
 class _Attention(nn.Module):
-    """A layer of a transformer: attention to earlier characters, and a perceptron."""
+    """A layer of a transformer: attention, to earlier places alone if causal, and a perceptron."""
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int, *, causal: bool = True) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.causal = heads, causal
         self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
         self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
         self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
@@ -359,7 +369,7 @@ class _Attention(nn.Module):
             one(made).unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for one in (self.query, self.key, self.value)
         )
-        seen = nn.functional.scaled_dot_product_attention(*parts, is_causal=True)
+        seen = nn.functional.scaled_dot_product_attention(*parts, is_causal=self.causal)
         x = x + self.out(seen.transpose(1, 2).flatten(2))
         return x + self.down(torch.relu(self.up(self.between(x))))  # type: ignore[no-any-return]
 
@@ -416,6 +426,145 @@ def transformer(seed: int, size: str) -> nn.Module:
         for name in ("query", "value"):
             setattr(layer, name, _LowRank(getattr(layer, name), 4))
     return model
+
+
+# ------------------------------------------------------------------ (f) series
+
+CURVES, POINTS = 10, 64
+"""Kinds of series, and the length of one."""
+
+
+@cache
+def _series() -> tuple[Tensors, Tensors]:
+    kinds = stream(0, "series", "kinds").normal(size=(CURVES, 2, 6))
+
+    def drawn(name: str, count: int) -> Tensors:
+        draw = stream(0, "series", name)
+        labels = draw.integers(CURVES, size=count)
+        pace, start, height = (
+            draw.uniform(low, high, (count, 1)) for low, high in ((0.7, 1.3), (0, 1), (0.5, 1.5))
+        )
+        times = 2 * np.pi * (pace * np.arange(POINTS) / POINTS + start)
+        waves = times[:, None, :] * np.arange(1, 7)[None, :, None]
+        cosines, sines = kinds[labels, 0, :, None], kinds[labels, 1, :, None]
+        curves = (cosines * np.cos(waves) + sines * np.sin(waves)).sum(1)
+        values = height * curves / 2 + draw.normal(size=(count, POINTS)) / 2
+        return torch.tensor(values[:, None].astype("f4")), torch.tensor(labels.astype("i8"))
+
+    return drawn("train", 4000), drawn("test", 2000)
+
+
+def series(folder: Path, seed: int) -> Agents:
+    """Deal 4,000 series to 20 agents by Dirichlet(0.3), anew for every seed.
+
+    A kind is a sum of six waves; a series is one of a kind at a pace, place and height of its own,
+    with noise.
+    """
+    (inputs, labels), test = _series()
+    parts = partition(labels.numpy(), 20, "dirichlet", seed=seed, dirichlet_alpha=0.3)
+    return split([(inputs[rows], labels[rows]) for rows in parts], test)
+
+
+def convolutions_of_series(seed: int, size: str) -> nn.Module:
+    """Return two convolutions in one dimension with GroupNorm, and a linear layer."""
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        *(nn.Conv1d(1, 16, 7, 2, 3), nn.GroupNorm(4, 16), nn.ReLU()),
+        *(nn.Conv1d(16, 32, 5, 2, 2), nn.GroupNorm(4, 32), nn.ReLU()),
+        *(nn.AdaptiveAvgPool1d(4), nn.Flatten(), nn.Linear(128, CURVES)),
+    )
+
+
+# ------------------------------------------------------------------ (g) rows of digits
+
+
+@cache
+def _small_digits() -> tuple[Tensors, Tensors]:
+    inputs, labels = load_digits(return_X_y=True)
+    images = torch.tensor((inputs / 16).astype("f4")).reshape(-1, 8, 8)
+    codes = torch.tensor(labels.astype("i8"))
+    order = torch.from_numpy(stream(0, "digits").permutation(len(codes)).astype("i8"))
+    train, test = order[450:], order[:450]
+    return (images[train], codes[train]), (images[test], codes[test])
+
+
+def small_digits(folder: Path, seed: int) -> Agents:
+    """Deal 1,347 digits of 8 x 8 pixels to 6 agents by Dirichlet(0.3), anew for every seed."""
+    (inputs, labels), test = _small_digits()
+    parts = partition(labels.numpy(), 6, "dirichlet", seed=seed, dirichlet_alpha=0.3)
+    return split([(inputs[rows], labels[rows]) for rows in parts], test)
+
+
+class _Rows(nn.Module):
+    """Attention of every row of a picture to every other, and a linear layer of their mean."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.inputs, self.places = nn.Linear(8, width), nn.Parameter(0.1 * torch.randn(8, width))
+        self.layer = _Attention(width, 4, causal=False)
+        self.norm, self.last = nn.LayerNorm(width), nn.Linear(width, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return scores (n, 10) of pictures (n, 8, 8)."""
+        made = self.layer(self.inputs(x) + self.places)
+        return self.last(self.norm(made).mean(1))  # type: ignore[no-any-return]
+
+
+def attention_to_rows(seed: int, size: str) -> nn.Module:
+    """Return the network of attention."""
+    torch.manual_seed(seed)
+    return _Rows(24)
+
+
+# ------------------------------------------------------------------ (h) patches
+
+SIDE, LEVELS = 7, 8
+"""Pixels of a patch's side, and levels of brightness."""
+
+
+@cache
+def _patches() -> Agents:
+    parts: list[list[Any]] = []
+    for name in ("china.jpg", "flower.jpg"):
+        grey = load_sample_image(name).mean(2)
+        tall, wide = (length // SIDE for length in grey.shape)
+        kept = grey[: tall * SIDE, : wide * SIDE].reshape(tall, SIDE, wide, SIDE).swapaxes(1, 2)
+        for half in np.array_split(kept, 2):
+            parts += [tile.reshape(-1, SIDE, SIDE) for tile in np.array_split(half, 2, axis=1)]
+    pixels = np.concatenate(parts)
+    digest = hashlib.sha256(pixels.astype("f4").tobytes()).hexdigest()[:12]
+    middle = SIDE // 2
+    levels = np.quantile(pixels[:, middle, middle], np.arange(1, LEVELS) / LEVELS)
+    around = np.ones((SIDE, SIDE), bool)
+    around[middle, middle] = False
+    train, tests = [], []
+    for number, part in enumerate(parts):
+        own = part[stream(0, "patches", str(number)).permutation(len(part))]
+        inputs = torch.tensor((own[:, around] / 64 - 2).astype("f4"))
+        labels = torch.tensor(np.searchsorted(levels, own[:, middle, middle]).astype("i8"))
+        last = len(labels) // 5
+        train.append((inputs[last:], labels[last:]))
+        tests.append((inputs[:last], labels[:last]))
+    test = torch.cat([one for one, _ in tests]), torch.cat([one for _, one in tests])
+    return split(train, test, digest)
+
+
+def patches(folder: Path, seed: int) -> Agents:
+    """Return the patches of two photographs, an agent one of four tiles of each.
+
+    The label is the level of brightness of the pixel in the middle, the inputs are the pixels
+    around; a fifth of the patches is for the test, and none overlap.
+    """
+    return _patches()
+
+
+def perceptron_of_patches(seed: int, size: str) -> nn.Module:
+    """Return a perceptron of two hidden layers."""
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        *(nn.Linear(SIDE * SIDE - 1, 48), nn.ReLU(), nn.Linear(48, 48), nn.ReLU()),
+        nn.Linear(48, LEVELS),
+    )
 
 
 # ------------------------------------------------------------------ a loop
@@ -477,5 +626,19 @@ TASKS: Mapping[str, Task] = {
     "lora": Task(
         "Characters, LoRA on a transformer with a tied embedding, 8 files", texts, transformer,
         1.0, 16, 1.0, {"quick": 4, "small": 10, "full": 40},
+    ),
+    "series": Task(
+        "Generated series, convolutions in one dimension, 4 of 20 agents a round, Dirichlet(0.3)",
+        series, convolutions_of_series,
+        0.2, 32, 0.3, {"quick": 4, "small": 12, "full": 60}, fresh=True,
+    ),
+    "attention": Task(
+        "Rows of small digits, attention, 6 agents, Dirichlet(0.3)", small_digits,
+        attention_to_rows,
+        1.0, 32, 0.3, {"quick": 4, "small": 8, "full": 40}, fresh=True,
+    ),
+    "patches": Task(
+        "Patches of two photographs, a perceptron, 8 tiles", patches, perceptron_of_patches,
+        1.0, 32, 0.3, {"quick": 4, "small": 8, "full": 40}, fresh=True,
     ),
 }  # fmt: skip

@@ -56,7 +56,10 @@ CONSTANT_SEEDS = (1000, 1001, 1002)
 SEEDS: Mapping[str, int] = {"quick": 3, "small": 10, "full": 5}
 LOOKS = 4
 """Times at which the model is looked at, evenly over the rounds."""
-FIRST_GUESS: Mapping[str, float] = {"mnist": 4, "femnist": 20, "adult": 2, "gru": 10, "lora": 8}
+FIRST_GUESS: Mapping[str, float] = {
+    "mnist": 4, "femnist": 20, "adult": 2, "gru": 10, "lora": 8,
+    "series": 3, "attention": 4, "patches": 3,
+}  # fmt: skip
 """Seconds of one core that a run of small size is guessed to take, before one was played."""
 LARGER: Mapping[str, float] = {"quick": 0.2, "small": 1.0, "full": 6.0}
 
@@ -322,8 +325,8 @@ class Study:
 
 
 def digest_of(folder: Path, task: str) -> str:
-    """Return the digest of a task's texts, which other versions of Python may have otherwise."""
-    return agents_of(folder, task, 0).digest if task in ("gru", "lora") else ""
+    """Return the digest of a task's texts or pictures, which other versions may have otherwise."""
+    return agents_of(folder, task, 0).digest if task in ("gru", "lora", "patches") else ""
 
 
 def job(results: Path, folder: Path, size: str, task: str, method: str) -> None:
@@ -334,7 +337,7 @@ def job(results: Path, folder: Path, size: str, task: str, method: str) -> None:
     digest = digest_of(folder, task)
     Study(runs, size, task, method, digest).runs()
     name = method.removesuffix(", defaults")
-    if METHODS[method].open and name in KAPPAS:
+    if METHODS[method].open and name in KAPPAS and not TASKS[task].fresh:
         list(constants(runs, size, task, name, digest))
 
 
@@ -381,7 +384,7 @@ def constants_table(
 ) -> Iterator[str]:
     """Yield the lines of the table of a method's constant, each task left out once."""
     gains: dict[str, Sequence[float]] = {}
-    for task in TASKS:
+    for task in (one for one in TASKS if not TASKS[one].fresh):
         with suppress(LookupError):
             gains[task] = list(constants(runs, size, task, method, digests[task]))
     if len(gains) < 3:
@@ -416,7 +419,7 @@ def table(found: Mapping[str, Study]) -> Iterator[str]:
 
 def finding(found: Mapping[str, Mapping[str, Study]]) -> Iterator[str]:
     """Yield a line a method: on which tasks it ends above FedAvg, and on which below, by Holm's
-    procedure over all methods and tasks."""
+    procedure over all methods and tasks; those tasks apart that played no part in any choice."""
     cells = [
         (method, task, gap(own[method], own[REFERENCE]))
         for method in METHODS
@@ -424,14 +427,17 @@ def finding(found: Mapping[str, Mapping[str, Study]]) -> Iterator[str]:
         if method != REFERENCE and method in own and REFERENCE in own
     ]
     words = standing([one for _, _, one in cells])
-    for method in METHODS:
-        said: dict[str, list[str]] = {BETTER: [], UNDECIDED: [], WORSE: []}
-        for (name, task, one), word in zip(cells, words, strict=True):
-            if name == method:
-                said[word].append(f"{task} {points(one)}")
-        parts = [f"{word}: {', '.join(each)}" for word, each in said.items() if each]
-        if parts:
-            yield f"- **{method}** {'; '.join(parts)}"
+    for fresh in (False, True):
+        if fresh and any(TASKS[task].fresh for _, task, _ in cells):
+            yield from ("", "**The same on three tasks that played no part in any choice:**", "")
+        for method in METHODS:
+            said: dict[str, list[str]] = {BETTER: [], UNDECIDED: [], WORSE: []}
+            for (name, task, one), word in zip(cells, words, strict=True):
+                if name == method and TASKS[task].fresh is fresh:
+                    said[word].append(f"{task} {points(one)}")
+            parts = [f"{word}: {', '.join(each)}" for word, each in said.items() if each]
+            if parts:
+                yield f"- **{method}** {'; '.join(parts)}"
 
 
 def write(results: Path, folder: Path, size: str) -> None:
@@ -467,7 +473,8 @@ def estimate(file: Path, size: str, tasks: Sequence[str]) -> str:
         own = [one for one in done if one["run"]["task"] == task]
         tuned = sum(not one.open for one in METHODS.values())
         constant = (1 + sum(map(len, KAPPAS.values()))) * len(CONSTANT_SEEDS)
-        every = tuned * (TRIALS + 2) + len(METHODS) * SEEDS[size] + constant
+        every = tuned * (TRIALS + 2) + len(METHODS) * SEEDS[size]
+        every += 0 if TASKS[task].fresh else constant
         count = max(0, every - len(own))
         each = sum(one["seconds"] for one in own) / len(own) if own else 0.0
         left, seconds = left + count, seconds + count * (each or FIRST_GUESS[task] * LARGER[size])

@@ -7,6 +7,7 @@ import stat
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -304,6 +305,32 @@ def test_a_url_of_the_environment_may_hold_a_password_that_nothing_repeats(
         said = str(cohort.unusable(ValueError(text)))
         assert "pla" not in said
         assert "***" in said
+
+
+@pytest.mark.parametrize(
+    "password",
+    [
+        "R3a@derPw-58",
+        "R3@a:derPw-58",
+        "R3a@derPw-58%zz",
+        "R3a/derPw-58",
+        "R3a#derPw-58",
+        "R3a derPw-58",
+    ],
+)
+def test_a_password_that_parts_its_url_is_refused_and_no_part_of_it_repeated(
+    password: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver would take a part of it for the host, look it up and name it."""
+    monkeypatch.setenv("RECORDS", f"postgresql://reader:{password}@127.0.0.1:1/records")
+    with pytest.raises(DataError, match="percent-encode it") as refused:
+        cohort_of(str(cohorts(tmp_path, head='url-env = "RECORDS"')), "stroke")
+    assert not [part for part in ("R3", "derPw", password) if part in str(refused.value)]
+    encoded = quote(password, safe="")
+    monkeypatch.setenv("RECORDS", f"postgresql://reader:{encoded}@127.0.0.1:1/records")
+    cohort = cohort_of(str(cohorts(tmp_path, head='url-env = "RECORDS"')), "stroke")
+    for said in (f"no host {encoded}@127.0.0.1", f"no {password}", "token derPw-58 is odd"):
+        assert "derPw" not in str(cohort.unusable(said))
 
 
 def test_the_digest_of_rows_does_not_hang_on_a_password(

@@ -117,7 +117,28 @@ class NamedCohort:
 def _passwords(url: str) -> list[str]:
     """Return the passwords that a driver may be given, longest first."""
     found = [os.environ.get("PGPASSWORD", ""), os.environ.get("PGSSLPASSWORD", "")]
-    return sorted({*found, *_in_url(url)} - {""}, key=len, reverse=True)
+    # A driver that reads an odd URL otherwise may quote a part of the password alone.
+    written = _credentials(url)
+    parts = re.split(r"[@:/?#&=%\s]", f"{written} {unquote(written)}")
+    known = {*found, *_in_url(url), *(one for one in parts if len(one) > 2)}
+    return sorted(known - {""}, key=len, reverse=True)
+
+
+def _credentials(url: str) -> str:
+    """Return what may be a password, however it is written: from the first colon of what follows
+    ``//`` to the last ``@``."""
+    user, _, _ = url.partition("://")[2].rpartition("@")
+    return user.partition(":")[2]
+
+
+def _require_encoded(url: str, where: str) -> None:
+    """Refuse a URL whose password has marks that part a URL (raises ``DataError``)."""
+    odd = re.search(r"[@/?#\[\]\s]|%(?![0-9A-Fa-f]{2})", _credentials(url))
+    if odd and url.startswith("postgres"):
+        raise DataError(
+            f"{where}: the password in the URL has one of @ / ? # [ ] % or a space as it is: "
+            "percent-encode it (%40 for @), or put it into ~/.pgpass"
+        )
 
 
 def _in_url(url: str) -> list[str]:
@@ -229,6 +250,7 @@ def _url(document: Mapping[str, Any]) -> str:
             raise DataError(f"{where}: this process has no such environment variable")
     if not url.startswith(URLS):
         raise DataError(f"{where}: expected a URL that begins with {', '.join(URLS)}")
+    _require_encoded(url, where)
     return url
 
 

@@ -159,17 +159,17 @@ def _whole(title: str, body: str, style: str, head: str = "", script: str = "") 
 
 
 _PRINTED = """
-@page{margin:18mm}
-body{margin:0;background:#fff;color:#000;font:10.5pt/1.4 Georgia,"Liberation Serif",serif}
-main{max-width:178mm;margin:0 auto;padding:4mm}
-h1{font-size:17pt;margin:0 0 4mm}
+@page{margin:13mm 16mm}
+body{margin:0;background:#fff;color:#000;font:9.5pt/1.32 Georgia,"Liberation Serif",serif}
+main{max-width:178mm;margin:0 auto;padding:0}
+h1{font-size:16pt;margin:0 0 3mm}
 table{border-collapse:collapse;width:100%;margin:0 0 4mm}
 tr{break-inside:avoid}
-th,td{border-top:.3pt solid #888;padding:1.2mm 2mm;text-align:left;vertical-align:top;
+th,td{border-top:.3pt solid #888;padding:.9mm 2mm;text-align:left;vertical-align:top;
 overflow-wrap:anywhere}
 th{width:32mm;font-weight:600}
 ul{margin:0;padding-left:4mm}
-.sign{break-inside:avoid;margin-top:8mm}
+.sign{break-inside:avoid;margin-top:5mm}
 .sign td{height:11mm;border-bottom:.6pt solid #000}
 """
 

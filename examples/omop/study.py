@@ -26,10 +26,12 @@ from pathlib import Path
 from typing import Any
 
 import cdm
+from flwr.app import Context, RecordDict
 
-from privet.server_apps import read_config
+from privet.client_apps import client_app
+from privet.data import problem_from_context, table_from_context
+from privet.server_apps import server_app
 from privet.sim import InlineGrid, quiet
-from privet.sim.inline import configured_app, played
 
 HERE = Path(__file__).parent
 TRAINED, NEW = ("2016-01-01", "2022-12-31"), ("2023-01-01", "2023-12-31")
@@ -144,8 +146,11 @@ def run(folder: Path, files: list[Path], keys: dict[str, Any], name: str) -> Pat
         for place, file in enumerate(files)
     ]
     own = {key: str(folder / told[key]) for key in ("data-path", "schema") if key in told}
-    config = read_config({**told, **own, "output-dir": str(folder / "runs")})
-    return played(InlineGrid(configured_app(), nodes, told), config, name).folder
+    config = {**told, **own, "output-dir": str(folder / "runs" / name)}
+    hospitals = client_app(None, problem_from_context, table_fn=table_from_context)
+    coordinator = Context(1, 0, {}, RecordDict(), config)
+    server_app()(InlineGrid(hospitals, nodes, told), coordinator)
+    return folder / "runs" / name / "1"
 
 
 def study(folder: Path, server: str = "") -> None:

@@ -168,7 +168,7 @@ def test_without_the_papers_their_data_sets_are_one_line(name: str, tmp_path: Pa
 
 @pytest.mark.usefixtures("alone")
 def test_names_are_those_of_the_library_and_of_plug_ins(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert list(FROM_PATH) == ["mnist", "click", "csv"]
+    assert list(FROM_PATH) == ["mnist", "click", "csv", "sql"]
     both = Names(("a", "b"), DATA_SETS)
     monkeypatch.setattr(plugins, "plugins", lambda group: {"b": None, "c": None})
     assert list(both) == ["a", "b", "c"]

@@ -230,7 +230,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
 
 
 def _table(folder: Path, run: str) -> dict[str, Any]:
-    table: dict[str, Any] = json.loads((folder / "runs" / run / "table.json").read_text())
+    table: dict[str, Any] = json.loads((folder / "runs" / run / "1" / "table.json").read_text())
     return table
 
 
@@ -303,7 +303,7 @@ def test_what_the_commands_print_is_of_the_cohort(whole: Played) -> None:
 
 
 def test_the_private_model_costs_what_it_was_given(whole: Played) -> None:
-    summary = json.loads((whole.folder / "runs" / "private" / "summary.json").read_text())
+    summary = json.loads((whole.folder / "runs" / "private" / "1" / "summary.json").read_text())
     assert summary["privacy"].startswith("epsilon 4 at delta 1e-05")
     with (whole.folder / "private-risk.csv").open() as file:
         predicted = list(csv.DictReader(file))

@@ -69,7 +69,7 @@ def solve(instance: dict[str, Any]) -> list[dict[str, Any]]:
     rho, x0 = config["rho"], list(instance["init"]["x0"])
     lam = [[0.0] * dim for _ in range(agents)]
     rounds = []
-    for t in range(instance["number"]):
+    for t in range(ROUNDS):
         eta = config["step-size-base"]
         eta /= 1.0 if config["step-size-rule"] == "constant" else math.sqrt(1 + t)
         center = [0.0] * dim
@@ -109,9 +109,12 @@ def solve(instance: dict[str, Any]) -> list[dict[str, Any]]:
     return rounds
 
 
+ROUNDS = 6
+
+
 def make(kind: str, h: str, rule: str, uplink: int, noisy: bool, partial: bool) -> dict[str, Any]:
     rng = np.random.default_rng(len(kind) + uplink)
-    columns, classes, agents, number = 4, 3, 5, 6
+    columns, classes, agents = 4, 3, 5
     features = [rng.standard_normal((n, columns)).round(3).tolist() for n in (3, 5, 4, 2, 6)]
     labels = [rng.integers(0, classes, len(rows)).tolist() for rows in features]
     x0 = [0.5, -0.5, 0.5, 0.0, 0.0, 0.0, 0.25, -0.25, 0.25, 0.5, 0.0, 0.1]  # ties at the start
@@ -119,7 +122,6 @@ def make(kind: str, h: str, rule: str, uplink: int, noisy: bool, partial: bool) 
         "format": 1,
         "algorithm": "fed-pdm",
         "compare": ["x0", "lam"],
-        "number": number,
         "problem": {
             "kind": kind,
             "features": features,
@@ -142,7 +144,7 @@ def make(kind: str, h: str, rule: str, uplink: int, noisy: bool, partial: bool) 
         },
         "init": {"x0": x0},
         "participation": [[0, 1, 4], [2], [1, 2, 3, 4], [0], [3, 4], [0, 2]] if partial else None,
-        "noise": rng.normal(0, 0.1, (number, agents, uplink)).round(4).tolist() if noisy else None,
+        "noise": rng.normal(0, 0.1, (ROUNDS, agents, uplink)).round(4).tolist() if noisy else None,
     }
     instance["rounds"] = solve(instance)
     return instance

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from privet.analyses.text_table import csv_text
-from privet.core.format import round_ticks, text
+from privet.core.format import text, ticks_until
 
 from .document import document
 from .tables import in_cell, numbers_table
@@ -76,7 +76,7 @@ def _curves(table: Mapping[str, Any], names: list[str]) -> str:
     labels += "".join(
         f'<text x="{_WIDE * tick / last:.0f}" y="{_HIGH + 16}" text-anchor="middle">'
         f"{in_cell(tick)}</text>"
-        for tick in _ticks(last)
+        for tick in ticks_until(last)
     )
     labels += (
         f'<text x="{_WIDE / 2}" y="{_HIGH + 34}" text-anchor="middle">{text(table["time"])}</text>'
@@ -99,20 +99,15 @@ def _steps(places: Sequence[float], heights: Sequence[float]) -> list[tuple[floa
     return corners
 
 
-def _ticks(last: float) -> list[float]:
-    return [tick for tick in round_ticks(0.0, last) if tick <= last]
-
-
 def _at_risk(table: Mapping[str, Any], names: list[str]) -> str:
-    last = _last(table)
-    rows = []
+    ticks, rows = ticks_until(_last(table)), []
     for name, times, counts in zip(names, table["times"], table["at_risk"], strict=True):
         cells = []
-        for tick in _ticks(last):
+        for tick in ticks:
             after = [c for t, c in zip(times, counts, strict=True) if t >= tick]
             cells.append(f"<td>{round(after[0]):,}</td>" if after else "<td>0</td>")
         rows.append(f"<tr><th>{text(name)}</th>{''.join(cells)}</tr>")
-    return numbers_table(("at risk", *(in_cell(tick) for tick in _ticks(last))), rows)
+    return numbers_table(("at risk", *(in_cell(tick) for tick in ticks)), rows)
 
 
 def _medians(table: Mapping[str, Any], names: list[str]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from privet.core.format import round_ticks
+from privet.core.format import ticks_until
 
 from .labelled import frame, series
 from .text_table import aligned, short, test_text
@@ -199,7 +199,7 @@ class KaplanMeierResult(Mapping[str, CurveResult]):
 
     def _at_risk(self) -> list[str]:
         end = max((one.timeline[-1] for one in self.shown), default=0.0)
-        times = [time for time in round_ticks(0.0, end) if time <= end]
+        times = ticks_until(end)
         rows = [["", *(f"{time:.6g}" for time in times)]]
         for one in self.shown:
             rows.append([one.name or "all", *(str(count) for count in one.at_risk_at(times))])

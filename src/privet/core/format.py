@@ -62,6 +62,11 @@ def round_ticks(low: float, high: float) -> list[float]:
     return [step * at for at in range(math.floor(low / step), math.ceil(high / step) + 1)]
 
 
+def ticks_until(last: float) -> list[float]:
+    """Return those of `round_ticks` from 0 to a time, at most."""
+    return [tick for tick in round_ticks(0.0, last) if tick <= last]
+
+
 def measure(value: Number) -> str:
     """Return a measured number with four significant digits, zeros at the end among them."""
     if value == 0 or not math.isfinite(value):

@@ -22,7 +22,7 @@ from .frame import AnalysisError, FloatArray, Frame, Levels
 from .glm import Glm
 from .glm_begun import BegunModel
 from .glm_site import GlmSums, point_shapes
-from .glm_state import EVALUATE, LARGEST, SIZES, GlmProgress, Packed
+from .glm_state import EVALUATE, LARGEST, GlmProgress, Packed
 from .glm_step import CLOSE
 from .points import require_point
 
@@ -218,8 +218,8 @@ class EvaluatedGlm(Analysis[EvaluatedProgress]):
         )
 
     def saturates(self, point: Arrays) -> bool:
-        """Return whether coefficients of the coordinator's are in the point."""
-        return int(point["phase"]) != SIZES
+        """Return whether coefficients of the coordinator's are in the point, as the model does."""
+        return self.model.saturates(point)
 
     def begin(self, levels: Levels) -> EvaluatedProgress:
         """Return the state before the first round (raises ``AnalysisError``)."""

@@ -158,10 +158,9 @@ def problem_from_config(
         if not 0 <= agent_index < num_agents:
             raise DataError(f"agent {agent_index}: expected 0 ... {num_agents - 1}")
         own = own and settings.dataset in FROM_PATH
+        of_hub = settings.data_path.startswith(PREFIX)  # no file says if a hub changes
         with _hidden(settings):
-            if folder is None or settings.data_path.startswith(
-                PREFIX
-            ):  # no file says if a hub changes
+            if folder is None or of_hub:
                 if changed is None:
                     changed = changes(settings.data_path, settings.schema)
                 return _agents(settings, num_agents, own, agreed, changed).problem(agent_index)

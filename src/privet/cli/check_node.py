@@ -119,12 +119,13 @@ def _analyses(rules: NodeRules) -> Iterator[Said]:
 def _delta(rules: NodeRules, config: Mapping[str, Any]) -> Iterator[Said]:
     """Yield whether the budget's delta is small enough for the node's number of examples."""
     from privet.data import DataError, problem_from_config
+    from privet.data.sql.cohorts import SQL
     from privet.kernel import BudgetRefused
 
     if rules.max_epsilon is None or rules.relation == "replace-agent":
         return
     count, data = rules.num_examples, str(config.get("data-path", ""))
-    read = config.get("dataset") != "sql" and Path(data).exists()  # a database counts for a run
+    read = config.get("dataset") != SQL and Path(data).exists()  # a database counts for a run
     if not count and "partition-id" in config and read and data:
         agents = int(config.get("num-agents", config.get("num-partitions", 0)))
         try:
@@ -171,7 +172,7 @@ def _keys(config: Mapping[str, Any]) -> Iterator[Said]:
 
 def _paths(rules: NodeRules, config: Mapping[str, Any], trusted: Path | None) -> Iterator[Said]:
     """Yield whether the node can use the files that it names, and who else may."""
-    from privet.data.sql.cohorts import URLS
+    from privet.data.sql.cohorts import SQL, URLS
 
     if rules.ledger_path is not None:
         yield from _ledger(Path(rules.ledger_path), rules.delta)
@@ -189,7 +190,7 @@ def _paths(rules: NodeRules, config: Mapping[str, Any], trusted: Path | None) ->
         yield Said(*(GOOD, f"data-path: {path}") if readable else (WRONG, f"{path}: {missing}"))
     if schema := str(config.get("schema", "")):
         yield _schema(schema, private=rules.limited)
-    if config.get("dataset") == "sql":
+    if config.get("dataset") == SQL:
         yield from _cohorts(data, config)
     if trusted is not None and not trusted.is_file():
         yield Said(WRONG, f"--trusted-entities {trusted}: no such file{near_path(trusted)}")

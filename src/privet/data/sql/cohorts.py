@@ -178,8 +178,12 @@ def cohort_of(source: str, name: str) -> NamedCohort:
     if not _TABLE.fullmatch(name):
         raise DataError(f"cohort {name!r}: expected the name of a table or view", Told.COHORT)
     _require_bare(source, "a URL on a command line")
-    quoted = ".".join(f'"{part}"' for part in name.split("."))
-    return NamedCohort(name, f"select * from {quoted}", source, folder=Path.cwd())
+    return NamedCohort(name, f"select * from {quoted_table(name)}", source, folder=Path.cwd())
+
+
+def quoted_table(name: str) -> str:
+    """Return the name of a table, or SCHEMA.TABLE, as a statement has it."""
+    return ".".join(f'"{part}"' for part in name.split("."))
 
 
 def cohort_names(source: str) -> list[str]:

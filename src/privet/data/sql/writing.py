@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..dataset import DataError
-from .cohorts import NamedCohort
+from .cohorts import NamedCohort, quoted_table
 from .databases import duckdb, postgresql, said_of, sqlite
 
 _KINDS = {"f": "double precision", "i": "bigint", "u": "bigint", "b": "boolean"}
@@ -42,7 +42,7 @@ def write_table(cohort: NamedCohort, columns: Mapping[str, Any]) -> int:
     typed = ", ".join(
         f'"{name}" {_KINDS.get(values.dtype.kind, _TEXT)}' for name, values in columns.items()
     )
-    table = ".".join(f'"{part}"' for part in cohort.write.split("."))
+    table = quoted_table(cohort.write)
     made = f"CREATE TABLE IF NOT EXISTS {table} ({typed})"
     marks = ", ".join("?" * len(columns))
     with said_of(cohort):

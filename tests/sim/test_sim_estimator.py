@@ -54,7 +54,7 @@ def dealt(features: np.ndarray, labels: np.ndarray, sizes: list[int]) -> tuple[A
 def test_a_fit_far_from_the_optimum_warns_and_offers_scaling(loader: Any) -> None:
     features, labels = loader(return_X_y=True)
     with pytest.warns(ConvergenceWarning, match="condition number.*StandardScaler") as caught:
-        FederatedClassifier(rounds=5, random_state=0).fit(features, labels)
+        FederatedClassifier(rounds=5).fit(features, labels)
     assert Path(caught[0].filename).name == Path(__file__).name
     pooled = make_pipeline(StandardScaler(), LogisticRegression())
     model = make_pipeline(StandardScaler(), FederatedClassifier(rounds=100, random_state=0))
@@ -190,7 +190,7 @@ def test_noise_is_not_what_random_state_decides() -> None:
 
 def test_saved_with_joblib(tmp_path: Path) -> None:
     features, labels = scaled(load_iris)
-    model = FederatedClassifier(rounds=5, random_state=0).fit(features, labels)
+    model = FederatedClassifier(rounds=5).fit(features, labels)
     joblib.dump(model, tmp_path / "model.joblib")
     again = joblib.load(tmp_path / "model.joblib")
     assert np.array_equal(again.predict_proba(features), model.predict_proba(features))
@@ -244,7 +244,7 @@ def test_history_has_loss_and_accuracy_of_training_or_test_data() -> None:
     features, labels = scaled(load_iris)
     rest, test = np.arange(150) % 3 > 0, np.arange(150) % 3 == 0
     names = np.array(["a", "b", "c"])[labels]
-    model = FederatedClassifier(rounds=5, random_state=0).fit(features, names)
+    model = FederatedClassifier(rounds=5).fit(features, names)
     last = model.history_[-1]
     assert last["accuracy"] == model.score(features, names)
     assert last["loss"] == pytest.approx(log_loss(names, model.predict_proba(features)), rel=1e-6)
@@ -259,7 +259,7 @@ def test_history_has_loss_and_accuracy_of_training_or_test_data() -> None:
 def test_loss_of_a_regression_is_its_mean_squared_error() -> None:
     features, targets = load_diabetes(return_X_y=True)
     features, targets = scale(features), scale(targets)
-    model = FederatedRegressor(rounds=5, random_state=0).fit(features, targets)
+    model = FederatedRegressor(rounds=5).fit(features, targets)
     error = np.mean((model.predict(features) - targets) ** 2)
     assert model.history_[-1]["loss"] == pytest.approx(error, rel=1e-6)
     assert model.history_[-1]["accuracy"] is None

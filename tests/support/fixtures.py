@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from flwr.serverapp import Grid
 from hypothesis import HealthCheck, settings
@@ -23,6 +24,7 @@ __all__ = [
     "_curves_only_where_they_are_looked_at",
     "_loggers_as_imported",
     "_nodes_of_this_process_are_all_there",
+    "_the_same_global_draws",
     "built",
     "clock",
     "postgres",
@@ -52,6 +54,12 @@ def _loggers_as_imported() -> Iterator[None]:
     _restore_loggers()
     yield
     _restore_loggers()
+
+
+@pytest.fixture(autouse=True)
+def _the_same_global_draws() -> None:
+    """Estimators without ``random_state`` draw from NumPy's global generator."""
+    np.random.seed(0)  # noqa: NPY002
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import tomllib
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -110,9 +111,41 @@ def test_the_lock_meets_what_the_project_asks() -> None:
         assert asked.specifier.contains(lock[asked.name.lower()]), text
 
 
-@pytest.mark.parametrize("script", ["hour.sh", "night.sh"])
+@pytest.mark.parametrize("script", ["night.sh", "processor.sh"])
 def test_scripts_are_shell(script: str) -> None:
     subprocess.run(["sh", "-n", ROOT / "scripts" / script], check=True)
+
+
+@pytest.fixture
+def claims(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    return import_module("claims")
+
+
+def test_a_claims_number_is_one_that_was_printed_rounded(claims: Any) -> None:
+    claim = {"numbers": "0.9825 2.316e-07 .69 26 on the page"}
+    assert claims.unmet(claim, "0.98249, 2.3157e-07 and 0.694 after 26 rounds") == []
+    assert claims.unmet(claim, "0.98256, 2.3149e-07 and 0.696 after 126 rounds") == [
+        "0.9825",
+        "2.316e-07",
+        ".69",
+        "26",
+    ]
+
+
+def test_a_row_that_gives_other_files_or_numbers_differs(claims: Any, tmp_path: Path) -> None:
+    row = {"page": "docs/results/errata.md", "what": "counterexamples", "numbers": "all"}
+    written = {**row, "command": "privet errata all --json > docs/results/errata.jsonl"}
+    line, same = claims.check(written, None, tmp_path)
+    assert same, line
+    other = {**row, "command": "privet errata all > docs/results/errata.jsonl"}
+    line, same = claims.check(other, None, tmp_path)
+    assert (same, line.endswith("errata.jsonl differs")) == (False, True)
+    line, same = claims.check({**row, "command": "privet errata nothing"}, None, tmp_path)
+    assert (same, "exit code 2" in line) == (False, True)
+    line, same = claims.check({**row, "numbers": ".987", "command": "privet keys"}, None, tmp_path)
+    assert (same, line.endswith("not printed: .987")) == (False, True)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_night_names_studies_that_there_are() -> None:

@@ -7,7 +7,8 @@ data files, are run where it is given. Commands write to a copy of docs and neve
 documentation itself, with the kernels of `processor.sh`, as many at a time as there are cores. A
 row is compared by the files that it wrote, dates and machines apart (`committed.py`), and by its
 numbers, each of which must be a number that the command printed or wrote, rounded as it stands in
-the row. The exit code is 1 if a command fails or a row differs.
+the row. Studies that keep finished cells beside their page do not play these again. The exit code
+is 1 if a command fails or a row differs.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def unmet(claim: Claim, said: str) -> list[str]:
 def _rounds_to(value: float, text: str) -> bool:
     digits, _, exponent = text.partition("e")
     last = 10.0 ** (int(exponent or 0) - len(digits.partition(".")[2]))
-    return abs(value - float(text)) <= 0.5 * last * (1 + 1e-9)
+    return abs(abs(value) - abs(float(text))) <= 0.5 * last * (1 + 1e-9)  # prose has no signs
 
 
 def runnable(command: str, data: Path | None) -> str:

@@ -66,7 +66,7 @@ class Agent(AnalysisAgent):
         needs={"evaluate": True},
     )
 
-    def prepared(self, table: Any) -> SiteTable:
+    def prepared(self, table: Any, own: bool = False) -> SiteTable:
         found = as_table(table)
         if not self.hold_out:
             return found

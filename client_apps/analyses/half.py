@@ -51,8 +51,10 @@ class AnalysisAgent(Half):
     def _analysis(self) -> Analysis[Any]:
         """Return the analysis of these settings."""
 
-    def prepared(self, table: Any) -> SiteTable:
+    def prepared(self, table: Any, own: bool = False) -> SiteTable:
         """Return a table, or what stands for one, with the columns that are made of others.
+
+        ``own`` says that it is the site's own, whose categories others do not know.
 
         Raises
         ------
@@ -64,7 +66,7 @@ class AnalysisAgent(Half):
     def of_table(self, table: Any, context: Context) -> Problem:
         own = "data-path" in context.node_config
         return AnalysedTable(
-            *(self.analysis, self.prepared(table), agreed_encoding(context)),
+            *(self.analysis, self.prepared(table, own), agreed_encoding(context)),
             own=own,
             rules=node_rules(context).analyses,
             masked=self.secure_sum,

@@ -11,13 +11,15 @@ from privet.analyses.durations import SECONDS, dates, durations
 from privet.analyses.follow_up import LATE, FollowUpColumns, require
 from privet.analyses.frame import AnalysisError, FloatArray, Frame
 from privet.core.key import setting
-from privet.data.analysed import as_table, named
+from privet.data.analysed import as_table, named, unstated
 from privet.data.frames import SiteTable
 
 from .half import AnalysisAgent
 
 DURATION, OBSERVED = "duration", "event_observed"
 """Names of the columns that two dates, and an end of the study, make."""
+_NEITHER = 2.0
+"""The code of an event that is neither 0 nor 1: its row is left out, as of a column of times."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +62,14 @@ class SurvivalTimes(AnalysisAgent):
             return self.time_column, self.event_column
         return DURATION, OBSERVED
 
-    def prepared(self, table: Any) -> SiteTable:
+    def prepared(self, table: Any, own: bool = False) -> SiteTable:
         found = as_table(table)
         if not (self.start_column or self.end_column or self.until):
             return found
         with named(found.frame):
+            name = self.event_column
+            if own and name in found.frame.factors and name not in found.stated:
+                raise unstated(name)  # how many texts it has would be in the answer
             made = found._replace(frame=self._with_durations(found.frame))
         sources = {DURATION: (self.start_column, self.end_column), OBSERVED: (self.event_column,)}
         stated = {name for name, of in sources.items() if found.stated.issuperset(of)}
@@ -85,16 +90,20 @@ class SurvivalTimes(AnalysisAgent):
         levels = {}
         if self.event_column in frame.factors:
             levels = {self.event_column: frame.factors[self.event_column].levels}
-        event = np.zeros(frame.rows, bool)
-        event[there] = follow.events(frame.taken(there), levels)
+        code = np.full(frame.rows, -1, np.int8)
+        code[there] = follow.events(frame.taken(there), levels)
+        event = code == 1
         names = (self.start_column, self.end_column)
         times, seen = durations(
             start, end, event, unit=self.duration_unit, until=self.until, names=names
         )
-        numbers = {DURATION: times, OBSERVED: np.where(there, seen.astype(float), np.nan)}
+        observed = np.where(code < 0, _NEITHER, seen.astype(float))
+        late = end < start
         if self.until:
             dated = ~np.isnat(end) | ~event
-            numbers[LATE] = ((start > dates([self.until], "until")[0]) & dated).astype(float)
+            late |= (start > dates([self.until], "until")[0]) & dated
+        numbers = {DURATION: times, OBSERVED: np.where(there, observed, np.nan)}
+        numbers[LATE] = late.astype(float)
         return replace(frame, numbers={**frame.numbers, **numbers})
 
 

@@ -7,13 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import Context, RecordDict
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from privet.analyses.analysis import Analysis
 from privet.analyses.cox import CoxAnalysis
 from privet.analyses.cox_state import FINAL, SIZES
 from privet.analyses.frame import AnalysisError, Frame
 from privet.analyses.kaplan_meier import KaplanMeierAnalysis
+from privet.analyses.kaplan_meier_table import numbers_at_risk
+from privet.analyses.pooled_cox import PooledCox
 from privet.core import algorithm
+from privet.data.dataset import DataError
 from privet.kernel import Told
 from support.analysis_sites import agreed, federate
 
@@ -216,12 +222,206 @@ def test_values_that_few_late_rows_lack_and_few_missing_dates_are_told_apart() -
         analysis.guarded(sums, LEAST)
 
 
+@pytest.mark.parametrize("value", [0.0, -1.0])
 @pytest.mark.parametrize("several", range(8))
-def test_few_rows_of_weight_0_are_a_cell(several: int) -> None:
+def test_few_rows_without_a_weight_above_0_are_a_cell(several: int, value: float) -> None:
     weights = np.linspace(1.0, 2.0, ROWS)
-    weights[:several] = 0.0
+    weights[:several] = value
     cox = CoxAnalysis(**TIMES, formula="age", weight_column="w")
     assert is_refused(cox, {**table(7), "w": weights}) == (0 < several < LEAST)
+
+
+UNUSABLE: dict[str, tuple[str, Any]] = {
+    "negative": ("days", -1.0),
+    "infinite": ("days", np.inf),
+    "code": ("died", 2.0),
+    "before": ("came", -1.0),
+    "late": ("came", 1000.0),
+}
+"""Values of one row that no follow-up has: of the time, of the event and of the entry."""
+
+
+def with_unusable(what: str, several: int) -> dict[str, Any]:
+    columns = {**table(11), "came": np.zeros(ROWS)}
+    name, value = UNUSABLE[what]
+    columns[name] = columns[name].copy()
+    columns[name][:several] = value
+    return columns
+
+
+def follow_ups() -> list[Analysis[Any]]:
+    keys = {**TIMES, "entry_column": "came"}
+    pooled = PooledCox(**keys, formula="age")
+    curves = [KaplanMeierAnalysis(**keys, horizon=one) for one in (0.0, 100.0)]
+    return [CoxAnalysis(**keys, formula="age"), pooled, *curves]
+
+
+@pytest.mark.parametrize("what", list(UNUSABLE))
+@pytest.mark.parametrize("several", range(8))
+def test_rows_that_no_follow_up_has_are_left_out_and_few_are_a_cell(
+    what: str, several: int
+) -> None:
+    columns = with_unusable(what, several)
+    name, _ = UNUSABLE[what]
+    kept = {key: values[several:] for key, values in columns.items()}
+    for analysis in follow_ups():
+        frames = [Frame.of(one) for one in (columns, kept)]
+        levels = agreed(analysis, frames[:1])
+        sums, same = (analysis.sums(frame, levels) for frame in frames)
+        assert sums.left_out[name] == sums.left_out[""] == several
+        assert sums.num_examples == same.num_examples == ROWS - several
+        if several:
+            point = {"unit": np.array(1.0), "phase": np.array(0.0)}
+            if isinstance(analysis, KaplanMeierAnalysis):
+                point["cells"] = np.array(100.0)
+            told = [one.statistics(point) for one in (sums, same)]
+            for key in told[0].keys() - {"left_out"}:
+                np.testing.assert_array_equal(told[0][key], told[1][key])
+    few = 0 < several < LEAST
+    assert is_refused(follow_ups()[0], columns) == few
+    assert is_refused(follow_ups()[-1], columns) == few
+
+
+@pytest.mark.parametrize("least", [1, LEAST])
+def test_no_error_says_of_one_row_where_its_follow_up_is_in_the_coordinators_units(
+    least: int,
+) -> None:
+    """Ends of the study, horizons and units chosen for one row: answered as without it."""
+    columns = {**table(12), "came": np.zeros(ROWS)}
+    columns["days"][5] = 700.0
+    columns["came"][5] = 690.0
+    without = {key: np.delete(values, 5) for key, values in columns.items()}
+    for unit in (1e-14, 1e-3, 1.0, 64.0):
+        for horizon in (1000.0 * unit, 695.0, 100.0):
+            if horizon / unit > 1e6:
+                continue
+            analysis = KaplanMeierAnalysis(
+                **TIMES, entry_column="came", time_unit=unit, horizon=horizon
+            )
+            asked = {"unit": np.array(1.0), "cells": np.array(float(analysis.last))}
+            answers = []
+            for one in (columns, without):
+                frame = Frame.of(one)
+                sums = analysis.sums(frame, {})
+                answers.append(sums.statistics(asked))
+            assert answers[0].keys() == answers[1].keys()
+    pooled = KaplanMeierAnalysis(**TIMES, time_unit=1.0)
+    sums = pooled.sums(Frame.of(columns), {})
+    leave = sums.statistics({"unit": np.array(1.0), "cells": np.array(64.0)})
+    assert leave["events"].sum() + leave["censored"].sum() == ROWS
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"), [("cox", {"formula": "age"}), ("kaplan-meier", {"horizon": 5000.0})]
+)
+@pytest.mark.parametrize("until", ["", "1999-01-01"])
+@pytest.mark.parametrize("several", range(8))
+def test_few_ends_before_their_start_are_a_cell(
+    name: str, keys: Any, until: str, several: int
+) -> None:
+    columns = {**table(13), "came": np.full(ROWS, 10_000.0)}
+    columns["gone"] = columns["came"] + columns["days"]
+    columns["gone"][:several] -= 400.0
+    analysis, sums = of_dates(name, columns, until, **keys)
+    assert sums.left_out["duration"] == several
+    assert sums.num_examples == ROWS - several
+    if 0 < several < LEAST:
+        with pytest.raises(AnalysisError, match="fewer rows begin after") as caught:
+            analysis.guarded(sums, LEAST)
+        assert caught.value.told is Told.SMALL_CELL
+    else:
+        assert analysis.guarded(sums, LEAST)
+
+
+@pytest.mark.parametrize("dated", [False, True])
+def test_a_code_of_one_row_that_is_no_event_leaves_it_out(dated: bool) -> None:
+    columns = {**table(14), "came": np.full(ROWS, 10_000.0)}
+    columns["gone"] = columns["came"] + columns["days"]
+    columns["died"][3] = 7.0
+
+    def summed() -> Any:
+        if dated:
+            return of_dates("cox", columns, "", formula="age")[1]
+        return CoxAnalysis(**TIMES, formula="age").sums(Frame.of(columns), {})
+
+    sums = summed()
+    assert sums.left_out["event_observed" if dated else "died"] == 1
+    assert sums.num_examples == ROWS - 1
+    columns["died"] = columns["died"] % 7 + 1.0  # 1 and 2: none is 0
+    with pytest.raises((AnalysisError, DataError), match="codes other than 0"):
+        summed()
+
+
+@pytest.mark.parametrize("name", ["cox", "kaplan-meier"])
+def test_a_sites_own_texts_of_events_are_counted_in_no_error(name: str) -> None:
+    """With two dates as with a time: no schema states them, however many there are."""
+    dated = {"start-column": "came", "end-column": "gone", "event-column": "outcome"}
+    plain = {"time-column": "days", "event-column": "outcome"}
+    said = set()
+    for texts in (["a"], ["a", "b"], ["a", "b", "c"]):
+        columns = {**table(15), "came": np.full(ROWS, 10_000.0), "gone": np.full(ROWS, 10_009.0)}
+        columns["outcome"] = [texts[place % len(texts)] for place in range(ROWS)]
+        node = {"partition-id": 0, "num-partitions": 1, "data-path": "own.csv"}
+        context = Context(1, 1, node, RecordDict(), {})
+        for settings_ in (dated, plain):
+            agent: Any = (
+                algorithm(name)
+                .load_agent()
+                .from_settings({**settings_, "formula": "age"} if name == "cox" else settings_)
+            )
+            with pytest.raises(DataError) as caught:
+                agent.of_table(columns, context)
+            said.add(str(caught.value))
+    assert len(said) == 1
+    assert "column outcome is taken as categories, and no schema states them" in said.pop()
+
+
+# ------------------------------------------------------------------ at risk
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 60), st.integers(1, 40), st.booleans(), st.integers(0, 1)),
+        min_size=LEAST,
+        max_size=80,
+    ),
+    st.sampled_from([16.0, 63.0, 64.0, 120.0]),
+)
+def test_those_at_risk_are_none_or_enough_at_every_time(rows: Any, horizon: float) -> None:
+    """Of each group and of all, by what a site sends and by its moved rows, one by one."""
+    came, stay, died, arm = (np.array(column) for column in zip(*rows, strict=True))
+    columns = {"came": came, "days": came + stay, "died": died.astype(float), "arm": arm}
+    analysis = KaplanMeierAnalysis(
+        **TIMES, entry_column="came", group_column="arm", horizon=horizon
+    )
+    if is_refused(analysis, columns):
+        return
+    sums = guarded(analysis, columns)
+    point = {"unit": np.array(1.0), "cells": np.array(horizon)}
+    sent = sums.statistics(point)
+    at_risk = numbers_at_risk(sent["events"], sent["censored"], sent["entries"])
+    places = np.arange(int(horizon) + 1)[:, None]
+    times = sums.times
+    for group, told in enumerate(at_risk):
+        own = times.taken(sums.groups == group)
+        inside = ((own.entry < places) & (places <= own.cell)).sum(axis=1)
+        across = ((own.entry < places) & (places < own.cell)).sum(axis=1)
+        np.testing.assert_array_equal(told, inside)
+        for counts in (inside, across):
+            assert not ((counts > 0) & (counts < LEAST)).any()
+    every = at_risk.sum(axis=0)
+    assert not ((every > 0) & (every < LEAST)).any()
+
+
+def test_one_who_stays_between_early_and_late_comers_is_not_seen() -> None:
+    came = np.array([1, 2, 3, 4, 5, 6, 40, 41, 42, 43, 44, 45])
+    days = np.array([12, 13, 14, 15, 16, 100, 100, 101, 102, 103, 104, 105])
+    columns = {"came": came, "days": days, "died": np.ones(12)}
+    sums = guarded(KaplanMeierAnalysis(**TIMES, entry_column="came", horizon=128.0), columns)
+    sent = sums.statistics({"unit": np.array(1.0), "cells": np.array(128.0)})
+    at_risk = numbers_at_risk(sent["events"], sent["censored"], sent["entries"])[0]
+    assert set(at_risk.astype(int)) <= {0, 7, 12}
 
 
 # ------------------------------------------------------------------ patterns

@@ -66,10 +66,14 @@ def test_other_texts_are_no_dates_and_are_not_repeated(text):
     assert text == "2024" or text not in str(caught.value)
 
 
-def test_an_end_before_its_start_is_named_by_its_columns():
-    start, end = dates(["2024-01-02"], "came"), dates(["2024-01-01"], "left")
-    with pytest.raises(AnalysisError, match="'left' is before 'came'"):
-        durations(start, end, np.array([True]), names=("came", "left"))
+def test_few_ends_before_their_starts_are_left_out_and_many_named_by_their_columns():
+    start = dates(["2024-01-02"] * 8, "came")
+    end = dates(["2024-01-01"] * 2 + ["2024-01-04"] * 6, "left")
+    time, _ = durations(start, end, np.ones(8, bool))
+    assert np.isnan(time[:2]).all()
+    assert time[2:].tolist() == [2.0] * 6
+    with pytest.raises(AnalysisError, match="'left' is before 'came' in more than a quarter"):
+        durations(start[:7], end[:7], np.ones(7, bool), names=("came", "left"))
     with pytest.raises(AnalysisError, match="unit 'fortnights': one of hours, days"):
         durations(start, start, np.array([True]), unit="fortnights")
     with pytest.raises(AnalysisError, match="horizon must be above 0"):

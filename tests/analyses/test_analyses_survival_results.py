@@ -57,9 +57,10 @@ def test_rows_left_out_are_said(sites):
     frames = frames_by(rows)
     cox = federate(CoxAnalysis(**TIMES, formula="age + sex"), frames).table
     curves = federate(KaplanMeierAnalysis(**TIMES, group_column="sex"), frames).table
-    of_cox = f"{len(ages | sexes)} rows with missing values left out"
+    why = "missing values, or times or events that cannot be used, left out"
+    of_cox = f"{len(ages | sexes)} rows with {why}"
     assert f"{of_cox} (age {len(ages)}, sex {len(sexes)})" in CoxResult(cox).text()
-    said = f"{len(sexes)} rows with missing values left out (sex {len(sexes)})"
+    said = f"{len(sexes)} rows with {why} (sex {len(sexes)})"
     assert said in KaplanMeierResult(curves).text()
 
 

@@ -32,7 +32,7 @@ from .disclosure import (
     require_large_risk_sets,
     require_large_strata,
 )
-from .follow_up import LATE, FollowUp, FollowUpColumns, late_rows, own_strata
+from .follow_up import LATE, FollowUp, FollowUpColumns, add_left_out, late_rows, own_strata
 from .formula import Formula, quoted, read_formula
 from .frame import AnalysisError, Codes, FloatArray, Frame, Levels
 from .site_tests import against_pooled
@@ -149,11 +149,11 @@ class CoxAnalysis(Analysis[CoxProgress]):
         """Return what a site sums of its complete cases (raises ``AnalysisError``)."""
         if not self.formula:
             return self.over(frame.names).sums(frame, levels)
-        used, weights, codes, left_out, without = self._used(frame)
-        design, times = self.design(levels), self.times.read(used, levels)
+        used, weights, times, codes, left_out, dropped = self._used(frame, levels)
+        design = self.design(levels)
         matrix, efron = design.matrix(used)[:, 1:], self.ties == "efron"
         cells = tuple(design.cells(used))
-        dropped = (*late_rows(frame, self.columns, self.time_column), without)
+        dropped = (*late_rows(frame, self.columns, self.time_column), *dropped)
         return CoxSums.of(matrix, weights, times, codes, efron, left_out, cells, dropped)
 
     def rows(
@@ -166,29 +166,32 @@ class CoxAnalysis(Analysis[CoxProgress]):
         AnalysisError
             For a column that is not there or cannot be used.
         """
-        used, weights, codes, left_out, _ = self._used(frame)
-        times = self.times.read(used, levels)
+        used, weights, times, codes, left_out, _ = self._used(frame, levels)
         return self.design(levels).matrix(used)[:, 1:], weights, times, codes, left_out
 
-    def _used(self, frame: Frame) -> tuple[Frame, FloatArray, Codes, dict[str, int], int]:
-        """Return complete cases of weights above 0, their weights and strata; rows left out.
-
-        The last number is how many are so for a weight of 0.
-        """
+    def _used(
+        self, frame: Frame, levels: Levels
+    ) -> tuple[Frame, FloatArray, FollowUp, Codes, dict[str, int], tuple[int, ...]]:
+        """Return complete cases that can be used, with weights above 0: also their weights, times
+        and strata; rows left out, and how many of these are so for another reason than a missing
+        value."""
         complete, left_out = complete_cases(frame, self.columns)
         used = frame.taken(complete)
-        weights, without = np.ones(used.rows), 0
+        times, usable, unusable = self.times.read(used, levels)
+        add_left_out(left_out, unusable)
+        used, dropped = used.taken(usable), tuple(unusable.values())
+        weights = np.ones(used.rows)
         if self.weight_column:
             weights = column_of(used, self.weight_column)
-            if (weights < 0.0).any():
+            if 4 * int((weights < 0.0).sum()) > used.rows:
                 raise AnalysisError(f"weight-column: {self.weight_column!r} has negative weights")
-            without = int((weights == 0.0).sum())
-            left_out[self.weight_column] += without
-            left_out[""] += without
-            used = used.taken(weights > 0.0)
-            weights = weights[weights > 0.0]
+            heavy = weights > 0.0
+            without = int((~heavy).sum())
+            add_left_out(left_out, {self.weight_column: without})
+            used, weights, times = used.taken(heavy), weights[heavy], times.taken(heavy)
+            dropped = (*dropped, without)
         codes = own_strata(used, self.strata_column, "strata-column")
-        return used, weights, codes, left_out, without
+        return used, weights, times, codes, left_out, dropped
 
     def guarded(self, sums: CoxSums, least: int) -> CoxSums:
         """Refuse terms, or events, that show few records (raises ``AnalysisError``)."""

@@ -40,8 +40,8 @@ class CoxSums:
     cells : tuple of (str, int32 array (n,))
         The categories of each row, by products of factors: see `Design.cells`.
     dropped : tuple of int
-        Rows that are left out though no value is missing: see `follow_up.late_rows`, and those of
-        weight 0.
+        Rows that are left out though no value is missing: see `follow_up.late_rows`, those whose
+        times or events cannot be used, and those without a weight above 0.
     least : int
         Rows that a cell has at least, or none at all, in what leaves the site.
     """

@@ -11,7 +11,7 @@ import numpy as np
 
 from .cox_state import TREND, CoxProgress
 from .cox_step import penalised
-from .follow_up import counts_by_column, left_out_notes
+from .follow_up import UNUSABLE, counts_by_column, left_out_notes
 from .frame import FloatArray
 from .glm_table import few_sites_notes, finite_or_none, wald_test
 from .site_tests import site_entries, site_notes
@@ -39,7 +39,9 @@ def cox_table(
     shift = _weight_unit(state)
     entries = site_entries(state.site_counts, state.site_tests)
     left_out = counts_by_column(columns, state.left_out)
-    of_left = left_out_notes(left_out, " or a weight of 0" if weighted else "")
+    of_left = left_out_notes(
+        left_out, f"{UNUSABLE} or no weight above 0," if weighted else UNUSABLE
+    )
     return {
         "n": rows,
         "events": events,

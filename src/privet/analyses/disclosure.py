@@ -178,8 +178,8 @@ def require_large_left_out(counts: Iterable[int], least: int) -> None:
     """
     if any(0 < count < least for count in counts):
         raise AnalysisError(
-            f"min-cell = {least}: fewer rows begin after until, enter after the horizon, or have a "
-            "weight of 0",
+            f"min-cell = {least}: fewer rows begin after until or their end, enter after the end "
+            "or the horizon, have no time or event, or no weight above 0",
             Told.SMALL_CELL,
         )
 

@@ -61,7 +61,8 @@ def durations(
     Parameters
     ----------
     start, end : datetime64 arrays (n,)
-        NaT where missing: such a time is NaN, but see ``until``.
+        NaT where missing: such a time is NaN, but see ``until``. So is one that ends before it
+        starts.
     event : bool array (n,)
         Whether the event occurred at the end.
     unit : str
@@ -76,24 +77,27 @@ def durations(
     Raises
     ------
     AnalysisError
-        For an unknown unit or date, or an end before its start; the line names no value.
+        For an unknown unit or date, or where more than a quarter of the ends are before their
+        starts; the line names no value.
     """
     if unit not in SECONDS:
         raise AnalysisError(f"unit {unit!r}: one of {', '.join(SECONDS)}")
     event = event.copy()
     end = end.astype("datetime64[us]")
     start = start.astype("datetime64[us]")
-    if (end < start).any():
+    backwards = end < start
+    if backwards.sum() > len(start) / 4:
         raise AnalysisError(
-            f"column {names[1]!r} is before {names[0]!r} in some rows: mend the dates, or leave "
-            "the rows out"
+            f"column {names[1]!r} is before {names[0]!r} in more than a quarter of the rows: mend "
+            "the dates, or give the columns the other way round"
         )
     if until:
         last = dates([until], "until")[0]
         late = (end > last) | (np.isnat(end) & ~event)
         end = np.where(late, last, end)
         event &= ~late
-        start = np.where(start > last, np.datetime64("NaT", "us"), start)
+        backwards |= start > last
+    start = np.where(backwards, np.datetime64("NaT", "us"), start)
     passed = (end - start) / np.timedelta64(1, "s")
     return np.asarray(passed / SECONDS[unit], np.float64), event
 

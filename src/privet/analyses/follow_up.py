@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,10 @@ from .frame import AnalysisError, Codes, FloatArray, Frame, Levels
 Mask = NDArray[np.bool_]
 
 LATE = "(late)"
-"""The column of 0 and 1 that says which rows begin after the end of the study."""
+"""The column of 0 and 1 that says which rows begin after the end of the study, or after their own
+end."""
+_MOST = 0.25
+"""Of a column's rows, at most, that no times or events can be: with more it is another column."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,41 +71,56 @@ class FollowUpColumns:
                 raise AnalysisError(f"{key} is empty: name the column")
         return tuple(name for name in (self.time, self.event, self.entry) if name)
 
-    def read(self, frame: Frame, levels: Levels) -> FollowUp:
-        """Return the times of complete rows.
+    def read(self, frame: Frame, levels: Levels) -> Followed:
+        """Return the times of complete rows, and which of these can be used.
+
+        A row with a negative or infinite time, with an event that is neither 0 nor 1, or with an
+        entry that is not before the end is left out: no error says that there is one, since which
+        columns these are, and where the time ends, is a coordinator's choice.
 
         Raises
         ------
         AnalysisError
-            For times that are negative, infinite or no numbers, events that are not 0 and 1 or of
-            two categories, and entries that are not before the end.
+            For times that are no numbers, events that are not of two categories, and columns of
+            which more than a quarter is no time or event.
         """
-        time = _times(frame, self.time, "time-column")
-        entry = np.full(len(time), -np.inf)
+        time, no_time = _times(frame, self.time, "time-column")
+        entry, no_entry = np.full(len(time), -np.inf), np.zeros(len(time), bool)
         if self.entry:
-            entry = _times(frame, self.entry, "entry-column")
-            if (entry >= time).any():
-                raise AnalysisError(
-                    f"entry-column: {self.entry!r} is not before {self.time!r} in some rows: "
-                    "nobody is at risk in between; leave them out, or mend the clock's origin"
-                )
-        return FollowUp(time, self.events(frame, levels), entry)
+            entry, no_entry = _times(frame, self.entry, "entry-column")
+        events = self.events(frame, levels)
+        reasons = [(self.time, no_time), (self.event, events < 0)]
+        if self.entry:
+            reasons.append((self.entry, no_entry | (entry >= time)))
+        used, counts = np.ones(len(time), bool), dict.fromkeys(self.names, 0)
+        for name, unusable in reasons:
+            counts[name] += int((used & unusable).sum())
+            used &= ~unusable
+        return Followed(FollowUp(time, events == 1, entry).taken(used), used, counts)
 
-    def events(self, frame: Frame, levels: Levels) -> Mask:
-        """Return which of complete rows (n,) ended in the event (raises ``AnalysisError``)."""
+    def events(self, frame: Frame, levels: Levels) -> NDArray[np.int8]:
+        """Return which of complete rows (n,) ended in the event: 1, or 0; -1 where a code is
+        neither.
+
+        Raises
+        ------
+        AnalysisError
+            If it is not of two categories, or more than a quarter of its codes is neither, or some
+            are and none is 0.
+        """
         name = require(frame, self.event, "event-column")
         if name in frame.factors:
             agreed = levels.get(name, frame.factors[name].levels)
-            happened: Mask = frame.factors[name].among(agreed) == self.place_of_event(agreed)
-            return happened
+            happened = frame.factors[name].among(agreed) == self.place_of_event(agreed)
+            return np.where(happened, 1, 0).astype(np.int8)
         values = frame.numbers[name]
-        if not np.isin(values, (0.0, 1.0)).all():
+        known = np.isin(values, (0.0, 1.0))
+        if _many(~known) or (not known.all() and not (values == 0.0).any()):
             raise AnalysisError(
                 f"event-column: {name!r} has codes other than 0 (censored) and 1 (the event): "
                 "recode it, such as 1 and 2 into 0 and 1, or use texts"
             )
-        events: Mask = values == 1.0
-        return events
+        return np.where(known, values, -1.0).astype(np.int8)
 
     def event_level(self, levels: Levels) -> str:
         """Return the category that is the event by the agreed ones; "1" of a column of numbers."""
@@ -121,6 +139,35 @@ class FollowUpColumns:
         if self.happened and self.happened not in agreed:
             raise AnalysisError(f"event-level: {self.event!r} has no category {self.happened!r}")
         return list(agreed).index(self.happened) if self.happened else 1
+
+
+UNUSABLE = "missing values, or times or events that cannot be used,"
+"""For which values rows are left out of an analysis of times, in a note."""
+
+
+class Followed(NamedTuple):
+    """The times of the rows that can be used.
+
+    Attributes
+    ----------
+    times : FollowUp
+        Of these alone.
+    used : bool array (n,)
+        Which of the complete rows they are.
+    left_out : mapping of str to int
+        How many others there are, by the column that they are left out for.
+    """
+
+    times: FollowUp
+    used: Mask
+    left_out: Mapping[str, int]
+
+
+def add_left_out(left_out: dict[str, int], more: Mapping[str, int]) -> None:
+    """Count further rows that are left out, by column, each once."""
+    for name, count in more.items():
+        left_out[name] += count
+        left_out[""] += count
 
 
 def require(frame: Frame, name: str, key: str) -> str:
@@ -145,10 +192,11 @@ def own_strata(frame: Frame, name: str, key: str) -> Codes:
 
 
 def late_rows(frame: Frame, columns: Sequence[str], time: str) -> tuple[int, ...]:
-    """Return how many rows begin after the end of the study, and how many of them lack no value.
+    """Return how many rows begin after the end of the study or their own, and how many of these
+    lack no value.
 
     Rows that are left out for a date are a coordinator's choice, other than those without a value.
-    ``time`` is the column of ``columns`` that they lack; () without such an end.
+    ``time`` is the column of ``columns`` that they lack; () where times are not of two dates.
     """
     if LATE not in frame.numbers:
         return ()
@@ -162,28 +210,33 @@ def counts_by_column(columns: Sequence[str], counts: FloatArray) -> dict[str, in
     return {name: int(count) for name, count in zip(("", *columns), counts, strict=True)}
 
 
-def left_out_notes(left_out: Mapping[str, int], also: str = "") -> list[str]:
+def left_out_notes(left_out: Mapping[str, int], values: str = "missing values") -> list[str]:
     """Return a note on the rows that are left out, by column; none where there are none.
 
-    ``also`` says why else than by a missing value a row may be.
+    ``values`` says for which: no site tells how many for which of several reasons.
     """
     if not left_out[""]:
         return []
     by_column = [f"{name} {count}" for name, count in left_out.items() if name and count]
     count = left_out[""]
-    rows = f"{count} row{'s' * (count != 1)} with missing values{also}"
+    rows = f"{count} row{'s' * (count != 1)} with {values}"
     return [f"{rows} left out ({', '.join(by_column)})"]
 
 
-def _times(frame: Frame, name: str, key: str) -> FloatArray:
+def _times(frame: Frame, name: str, key: str) -> tuple[FloatArray, Mask]:
+    """Return a column of times (n,), and which of them are none."""
     require(frame, name, key)
     if name in frame.factors:
         raise AnalysisError(
             f"{key}: {name!r} holds texts and not times: dates become durations before the analysis"
         )
     values = frame.numbers[name]
-    if np.isinf(values).any():
+    if _many(np.isinf(values)):
         raise AnalysisError(f"{key}: {name!r} has infinite times: censor them at a finite time")
-    if (values < 0.0).any():
+    if _many(values < 0.0):
         raise AnalysisError(f"{key}: {name!r} has negative times: dates in the wrong order?")
-    return values
+    return values, np.isinf(values) | (values < 0.0)
+
+
+def _many(rows: Mask) -> bool:
+    return bool(rows.sum() > _MOST * len(rows))

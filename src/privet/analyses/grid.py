@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .follow_up import FollowUp, Mask
-from .frame import AnalysisError, FloatArray
+from .frame import FloatArray
 
 Cells = NDArray[np.int64]
 
@@ -41,19 +41,15 @@ class GridTimes:
         """Return the times on the grid of a unit; those after the cell ``last`` > 0 are censored.
 
         Whoever is still followed at ``last`` leaves there, and who enters later is not at risk.
-
-        Raises
-        ------
-        AnalysisError
-            For times of more than 2^52 units, which have no exact whole numbers.
+        Times of more than 2^52 units, which have no exact whole numbers, are of so many: any grid
+        ends before, and an error would say of the largest time whether it is above a number of the
+        coordinator's.
         """
-        if len(times.time) and times.time.max() / unit > 2.0**52:
-            raise AnalysisError("time-unit: it is so small that times are no whole numbers of it")
-        cell, moved = _whole(times.time / unit, np.ceil)
+        cell, moved = _whole(_in_units(times.time, unit), np.ceil)
         entry = np.full(len(cell), -1, np.int64)
         truncated = np.isfinite(times.entry)
         if truncated.any():
-            entry[truncated], late = _whole(times.entry[truncated] / unit, np.floor)
+            entry[truncated], late = _whole(_in_units(times.entry[truncated], unit), np.floor)
             moved[truncated] |= late
         event = times.event
         if last:
@@ -70,13 +66,15 @@ class GridTimes:
 
         By group, the grid is a binary tree of intervals [a 2^j, (a + 1) 2^j). From the bottom, a
         half with fewer than ``least`` but not 0 events, censored rows or entries is merged with as
-        many intervals of its other half as it takes. Ends move to the end of the merged interval,
-        entries to its beginning. The edges are those of the tree and never a record's time; those
-        at risk in an interval with an end are ``least`` or more, since each leaves in one of the
-        later intervals. Where even the
-        whole grid holds too few, it is one interval, and the caller must refuse. The price is a
-        curve that is too high inside and, as the censored stay at risk until the end of their
-        interval, at the ends: little while many are at risk, much in the tail.
+        many intervals of its other half as it takes. Then two that lie side by side are merged
+        where 1 to ``least`` - 1 are at risk across their edge, as of those who have come early
+        where others come late. Ends move to the end of the merged interval, entries to its
+        beginning. The edges are those of the tree and never a record's time, and which of them go
+        follows from counts that are large enough; so all who are at risk at a time are ``least`` or
+        more, or none. Where even the whole grid holds too few, it is one interval, and the caller
+        must refuse. The price is a curve that is too high inside and, as the censored stay at risk
+        until the end of their interval, at the ends: little while many are at risk, much in the
+        tail.
         """
         cell, entry = self.cell.copy(), self.entry.copy()
         for group in np.unique(groups):
@@ -84,8 +82,8 @@ class GridTimes:
             truncated = rows & (entry >= 0)
             kinds = (cell[rows & self.event], cell[rows & ~self.event], entry[truncated])
             counts = np.stack([np.bincount(kind, minlength=last + 1) for kind in kinds])
-            first, end = merged_intervals(counts, least)
-            cell[rows] = np.minimum(end[cell[rows]], last)
+            first, end = _joined(merged_intervals(counts, least)[1], counts, least)
+            cell[rows] = end[cell[rows]]
             entry[truncated] = first[entry[truncated]] - 1
         moved = (cell != self.cell) | (entry != self.entry)
         return GridTimes(cell, self.event, entry, max(self.off_grid, int(moved.sum())))
@@ -130,10 +128,32 @@ def merged_intervals(counts: NDArray[np.int64], least: int) -> tuple[Cells, Cell
     return first[: counts.shape[1]], end[: counts.shape[1]]
 
 
+def _joined(end: Cells, counts: NDArray[np.int64], least: int) -> tuple[Cells, Cells]:
+    """Return for each cell the first and last cell of its interval, of those that end at ``end``.
+
+    They are joined where, by counts (3, k) of events, censored rows and entries, 1 to ``least`` - 1
+    are at risk from one to the next: who has come in it or before it, and leaves after it.
+    """
+    places = np.arange(len(end))
+    events, censored, entries = counts.cumsum(axis=1)
+    left = events + censored
+    across = left[-1] - left - (entries[-1] - entries)
+    kept = (np.minimum(end, places[-1]) == places) & ~_small(across[None], least)
+    ends = np.flatnonzero(kept)
+    at = np.searchsorted(ends, places)
+    return np.concatenate([[0], ends + 1])[at], ends[at]
+
+
 def _small(counts: NDArray[np.int64], least: int) -> Mask:
     """Return where one of the counts (kinds, ...) is below ``least`` and not 0."""
     result: Mask = np.asarray(((counts > 0) & (counts < least)).any(axis=0))
     return result
+
+
+def _in_units(times: FloatArray, unit: float) -> FloatArray:
+    with np.errstate(over="ignore"):
+        scaled: FloatArray = np.minimum(times / unit, 2.0**52)
+    return scaled
 
 
 def _whole(scaled: FloatArray, rounded: np.ufunc) -> tuple[Cells, Mask]:

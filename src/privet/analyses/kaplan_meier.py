@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from .analysis import Analysis, Arrays, Progress, Shapes
 from .design import codes_of, complete_cases
 from .follow_up import (
+    UNUSABLE,
     FollowUpColumns,
+    add_left_out,
     counts_by_column,
     late_rows,
     left_out_notes,
@@ -135,7 +137,9 @@ class KaplanMeierAnalysis(Analysis[CurvesState]):
     def sums(self, frame: Frame, levels: Levels) -> CurveSums:
         complete, left_out = complete_cases(frame, self.columns)
         whole = frame.taken(complete)
-        times = self.times.read(whole, levels)
+        times, used, unusable = self.times.read(whole, levels)
+        add_left_out(left_out, unusable)
+        whole = whole.taken(used)
         groups = np.zeros(whole.rows, np.int32)
         if self.group_column:
             groups = codes_of(whole, self.group_column, levels)
@@ -144,9 +148,10 @@ class KaplanMeierAnalysis(Analysis[CurvesState]):
         require_cells(self.last, count)
         on_grid = GridTimes.of(times, self.time_unit, self.last)
         followed = on_grid.entry < on_grid.cell
-        if after := int((~followed).sum()):  # who enter after the horizon
-            left_out[self.entry_column] += after
-            left_out[""] += after
+        after = {}
+        if self.entry_column:  # who enter after the horizon
+            after = {self.entry_column: int((~followed).sum())}
+        add_left_out(left_out, after)
         return CurveSums(
             on_grid.taken(followed),
             groups[followed],
@@ -155,7 +160,10 @@ class KaplanMeierAnalysis(Analysis[CurvesState]):
             self.last,
             bool(self.entry_column),
             left_out,
-            (after, *late_rows(frame, self.columns, self.time_column)),
+            (
+                *(*after.values(), *unusable.values()),
+                *late_rows(frame, self.columns, self.time_column),
+            ),
         )
 
     def guarded(self, sums: CurveSums, least: int) -> CurveSums:
@@ -257,9 +265,9 @@ class KaplanMeierAnalysis(Analysis[CurvesState]):
             restriction=self.restriction,
         )
         left_out = counts_by_column(self.columns, state.left_out)
-        also = ", or who enter after the last time," if self.entry_column else ""
+        values = f"{UNUSABLE} or an entry after the last" if self.entry_column else UNUSABLE
         table = curves_table(curves)
-        table["notes"] = [*left_out_notes(left_out, also), *table["notes"]]
+        table["notes"] = [*left_out_notes(left_out, values), *table["notes"]]
         return {
             "format": 1,
             "kind": self.name,

@@ -46,7 +46,8 @@ class CurveSums:
         Whether there are times of entry.
     left_out : mapping of str to int
     dropped : tuple of int
-        Those of them that lack no value: who enter after the horizon, and `follow_up.late_rows`.
+        Those of them that lack no value: who enter after the horizon, whose times or events cannot
+        be used, and `follow_up.late_rows`.
     """
 
     times: GridTimes
@@ -105,9 +106,8 @@ class CurveSums:
         unit = float(point["unit"])
         if "cells" not in point:
             return {name: value / unit for name, value in self._bound().items()}
-        own = self.last or int(self.times.cell.max(initial=1))
         most = self.last or MOST_CELLS // self.num_groups
-        cells = require_grid(float(point["cells"]), own, most)
+        cells = require_grid(float(point["cells"]), self.last or 1, most)
         events, censored, entries = self._counts(cells)
         excess, variance = np.zeros(self.num_groups), np.zeros((self.num_groups,) * 2)
         for stratum in np.unique(self.strata):
@@ -146,7 +146,8 @@ class CurveSums:
         )
         counts = [np.zeros((self.num_groups, cells + 1)) for _ in kinds]
         for count, (chosen, places) in zip(counts, kinds, strict=True):
-            np.add.at(count, (groups[chosen], places[chosen]), 1.0)
+            # No time passes the grid of who follows the protocol, and no error says so to others.
+            np.add.at(count, (groups[chosen], np.minimum(places[chosen], cells)), 1.0)
         return tuple(counts)
 
     def _at_risk(self, rows: Mask) -> tuple[FloatArray, FloatArray]:

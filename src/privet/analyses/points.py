@@ -54,7 +54,7 @@ def require_grid(cells: float, least: int, most: int) -> int:
     Raises
     ------
     AnalysisError
-        For another number: one that the site's own times pass, or that no memory holds.
+        For another number, such as one that no memory holds. No time of the site's own decides.
     """
     if not least <= cells <= most:
         raise AnalysisError(

@@ -88,10 +88,9 @@ class PooledCoxSums:
         }
 
     def _means(self, point: Arrays) -> dict[str, FloatArray]:
-        own = int(self.times.cell.max(initial=0))
-        cells = require_grid(float(point["cells"]), own, MOST_CELLS)
+        cells = require_grid(float(point["cells"]), 1, MOST_CELLS)
         heaviness = float(point["heaviness"])
-        died = self.times.cell[self.times.event]
+        died = np.minimum(self.times.cell[self.times.event], cells)
         weights = self.weights[self.times.event] / heaviness
         return {
             "means": (self.columns / point["units"]).sum(axis=0),

@@ -81,10 +81,7 @@ class AnalysedTable:
                 raise AnalysisError(f"no column {name}; there are {', '.join(frame.names)}")
         # Their categories would be in the answer to the enrolment question, rare ones as well.
         if self._own and not self._stated and self.analysis.needs_levels:
-            raise AnalysisError(
-                f"column {self._open_factors[0]} is taken as categories, and no schema states "
-                f"them, which other sites may have otherwise: set schema; {WAY_OUT}"
-            )
+            raise unstated(self._open_factors[0])
 
     @cached_property
     def _factors(self) -> tuple[str, ...]:
@@ -259,6 +256,14 @@ def levels_of(meaning: Meaning, analysis: Analysis[Any]) -> Levels:
     """
     every = {name: tuple(facts.get("categories", ())) for name, facts in meaning.columns.items()}
     return {name: levels for name, levels in every.items() if levels or not analysis.needs_levels}
+
+
+def unstated(column: str) -> AnalysisError:
+    """Return the error of a column of categories of a table of one's own, without a schema."""
+    return AnalysisError(
+        f"column {column} is taken as categories, and no schema states them, which other sites may "
+        f"have otherwise: set schema; {WAY_OUT}"
+    )
 
 
 class named:

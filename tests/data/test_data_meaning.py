@@ -1078,6 +1078,40 @@ def test_categories_count_as_columns_do() -> None:
     assert "901 columns and categories" in agreed.unfit(long.text, "the others")
 
 
+def of_kinds(**kinds: Any) -> Meaning:
+    facts = {name: {"categories": given} if given else {} for name, given in kinds.items()}
+    return Meaning(facts, settings={OPEN: "yes"})
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_kind_of_a_column_is_that_of_most_sites_that_have_it(order: int) -> None:
+    """One of four sites takes nobody's numbers, or categories, out of the table."""
+    usual = of_kinds(age=[], sex=["F", "M"], ward=["a"])
+    odd = of_kinds(age=["old", "young"], sex=[], died=["no", "yes"])
+    sites = dict(list(zip("abcd", [usual, usual, usual, odd], strict=True))[::order])
+    agreed = agreement({name: one.text for name, one in sites.items()}).meaning
+    assert agreed is not None
+    assert agreed.columns == {
+        "age": {},
+        "died": {"categories": ["no", "yes"]},
+        "sex": {"categories": ["F", "M"]},
+        "ward": {"categories": ["a"]},
+    }
+    for one in sites.values():
+        assert not agreement({"": agreed.text, "x": one.text}).unfit(one.text, "the others")
+    even = agreement({"a": of_kinds(age=[]).text, "b": of_kinds(age=["old"]).text}).meaning
+    assert even is not None
+    assert even.columns == {"age": {}}
+
+
+def test_columns_of_another_kind_do_not_count_as_columns_to_describe() -> None:
+    usual = of_kinds(**{f"c{i:04}": ["a", "b"] for i in range(3400)})
+    odd = of_kinds(**{f"c{i:04}": [] for i in range(3400)})
+    agreed = agreement({"a": usual.text, "b": usual.text, "c": odd.text})
+    assert agreed.text == usual.text
+    assert not agreed.unfit(odd.text, "the others")
+
+
 HIDING = ["\x00", "\n", "\x1b[31m", "\x7f", "\x9b", "\u2028", "\u202e", "\u2066", "\u061c"]
 
 

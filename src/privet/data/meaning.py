@@ -290,7 +290,8 @@ class Meaning:
             return Difference(*(f"settings {json.dumps(one.settings)}" for one in (self, other)))
         if self.num_facts > most_facts([other.num_facts]):
             return Difference(*(f"{one.num_facts} columns and categories" for one in (self, other)))
-        if Meaning.united([other, self]).num_described <= MOST_NUMBERS:
+        own = self._of_kinds({name: "categories" in facts for name, facts in other.columns.items()})
+        if Meaning.united([other, own]).num_described <= MOST_NUMBERS:
             return None
         return Difference(*(one._described for one in (self, other)))
 
@@ -313,10 +314,11 @@ class Meaning:
     def united(sites: Iterable[Meaning]) -> Meaning:
         """Return the open encoding with the columns, and categories, of all sites.
 
-        A column of categories at one site is one of all; they are sorted where not all sites have
-        the same.
+        A column is of categories where most sites that have it say so, else of numbers: one site's
+        word does not take the others' numbers out of the table, and its own rows are of another
+        kind there. Categories are sorted where not all sites have the same.
         """
-        every = list(sites)
+        every = _of_usual_kinds(list(sites))
         columns: dict[str, Facts] = {}
         for name in sorted({name for one in every for name in one.columns}):
             known = [one.columns[name] for one in every if name in one.columns]
@@ -338,7 +340,7 @@ class Meaning:
         usual = Counter(json.dumps(one.settings) for one in sites).most_common(1)[0][0]
         alike = [one for one in sites if json.dumps(one.settings) == usual]
         most = most_facts([one.num_facts for one in alike])
-        fit = [one for one in alike if one.num_facts <= most]
+        fit = _of_usual_kinds([one for one in alike if one.num_facts <= most])
         every = Meaning.united(fit)
         if every.num_described <= MOST_NUMBERS:
             return every
@@ -349,6 +351,15 @@ class Meaning:
             if wider.num_described <= MOST_NUMBERS:
                 kept, so_far = [*kept, one], wider
         return Meaning.united([one for one in fit if one in kept] or fit)
+
+    def _of_kinds(self, categories: Mapping[str, bool]) -> Meaning:
+        """Return the encoding without the columns of another kind than is said of them."""
+        columns = {
+            name: facts
+            for name, facts in self.columns.items()
+            if categories.get(name) in (None, "categories" in facts)
+        }
+        return self if len(columns) == len(self.columns) else replace(self, columns=columns)
 
     @property
     def num_facts(self) -> int:
@@ -412,6 +423,18 @@ class Meaning:
     def without_rows(self) -> Meaning:
         """Return the encoding without the numbers of a site's rows, which no other site is sent."""
         return replace(self, rows={}, codes={}, trends={})
+
+
+def _of_usual_kinds(sites: Sequence[Meaning]) -> list[Meaning]:
+    """Return encodings without the columns that most sites have as another kind.
+
+    Where as many have categories as numbers, it is numbers.
+    """
+    votes: Counter[str] = Counter()
+    for one in sites:
+        votes.update({name: 1 if "categories" in x else -1 for name, x in one.columns.items()})
+    categories = {name: vote > 0 for name, vote in votes.items()}
+    return [one._of_kinds(categories) for one in sites]
 
 
 def most_facts(counts: Sequence[int]) -> int:

@@ -444,7 +444,8 @@ class Session:
         if agreed.text and not agreed.has(stated):
             others = "the coordinator's data" if self.leader else self.others
             return agreed.unfit(stated, others) or (
-                "does not take the encoding that was agreed on: build its problem by "
+                "what it says of its columns is not what it was told that all have: its table "
+                "has changed since, or its app does not build its problem by "
                 "privet.data.problem_from_context"
             )
         fit = self._fit(enrolment)

@@ -13,6 +13,7 @@ from privet.analyses.analysis import Analysis
 from privet.analyses.frame import AnalysisError, Frame
 from privet.analyses.glm import Glm
 from privet.analyses.glm_state import SIZES
+from privet.analyses.small_cells import MOST_CODES
 from privet.kernel import Told
 from support.analysis_sites import TABLES, agreed, dealt, table_columns
 
@@ -135,6 +136,53 @@ def test_each_value_of_a_column_of_codes_is_paired(codes: int, few: int) -> None
     assert is_refused(Glm(formula="died ~ stage + I(stage ** 2) + age"), columns) == refused
     columns |= {"x": died, "died": np.arange(rows) // 2 % 2}
     assert is_refused(Glm(formula="died ~ stage + x + age"), columns) == refused
+
+
+@pytest.mark.parametrize("powers", [1, 2, 3, 6])
+@pytest.mark.parametrize("rare", [0, 1, LEAST - 1, LEAST])
+def test_a_rare_value_is_refused_where_the_terms_tell_as_many_as_there_are(
+    powers: int, rare: int
+) -> None:
+    """Each further term of the column is a few more equations for how many rows have each."""
+    terms = [f"I(kids ** {power})" for power in range(2, powers + 1)]
+    formula = " + ".join(["died ~ kids", *terms, "age"])
+    answers = []
+    for codes in range(MOST_CODES, 45):
+        counts = [2 * LEAST] * codes + [rare]
+        kids = np.repeat(np.arange(codes + 1.0), counts)
+        columns: dict[str, Any] = {"kids": kids, "died": np.arange(len(kids)) % 2.0}
+        columns["age"] = np.random.default_rng(codes).normal(60.0, 10.0, len(kids))
+        answers.append(is_refused(Glm(formula=formula), columns))
+        if 0 < rare < LEAST:
+            told = linear_equations(kids, columns["died"], powers)
+            assert answers[-1] or told < codes + 1
+    assert answers == sorted(answers, reverse=True)
+    assert any(answers) == (0 < rare < LEAST)
+
+
+def linear_equations(kids: Any, died: Any, powers: int) -> int:
+    """How many independent equations for the counts of all codes the information matrices of
+    Newton's rounds are, of powers that are scaled; what is below 1e-11 is rounding."""
+    codes, places = np.unique(kids, return_inverse=True)
+    raw = np.stack([codes**power for power in range(powers + 1)], axis=1)
+    scale = np.maximum(raw.std(axis=0), 1.0)
+    own = (raw - np.r_[0.0, raw[:, 1:].mean(axis=0)]) / np.r_[1.0, scale[1:]]
+    rows, coefficients, equations = own[places], np.zeros(powers + 1), []
+    for _ in range(8):
+        mean = 1.0 / (1.0 + np.exp(-own @ coefficients))
+        weight = mean * (1.0 - mean)
+        equations += [
+            weight * own[:, one] * own[:, other]
+            for one in range(powers + 1)
+            for other in range(one, powers + 1)
+        ]
+        information = rows.T @ (rows * weight[places][:, None])
+        score = rows.T @ (died - mean[places])
+        coefficients = coefficients + np.linalg.lstsq(information, score, rcond=None)[0]
+    matrix = np.stack(equations)
+    matrix /= abs(matrix).max(axis=1, keepdims=True)
+    values = np.linalg.svd(matrix, compute_uv=False)
+    return int((values > 1e-11 * values[0]).sum())
 
 
 @pytest.mark.parametrize("seed", range(40))

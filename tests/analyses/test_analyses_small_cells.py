@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from privet.analyses.cox import CoxAnalysis
 from privet.analyses.description import DescribeAnalysis
 from privet.analyses.description_state import EDGES, PARTS, QUANTILES
-from privet.analyses.frame import AnalysisError, Frame, Levels
+from privet.analyses.frame import AnalysisError, FloatArray, Frame, Levels
 from privet.analyses.glm import Glm
 from privet.analyses.glm_state import SIZES, START
 from privet.analyses.kaplan_meier import KaplanMeierAnalysis
-from privet.analyses.small_cells import MOST_CODES, hidden, merged, steps
+from privet.analyses.small_cells import MOST_CODES, hidden, merged, middles, steps
 from privet.kernel import Told
 
 LEAST = 3
@@ -274,6 +274,70 @@ def test_a_site_without_the_column_of_the_groups_is_described_without_them() -> 
         answer = site.statistics(analysis.point(analysis.begin(levels)))
         back = answer["counts"] * 2.0**20
         assert back.tolist() == [[0, 0, 20], [20, 0, 0], [0, 0, 0], [0, 0, 0]]
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.1, 250.0])
+def test_no_rare_code_of_a_tail_is_solved_for_behind_frequent_ones(factor: float) -> None:
+    """Of more codes than are hidden, all but the last of which a histogram shows one by one."""
+    seen = defaultdict(list)
+    frequent_codes = [float(code) for code in range(11) for _ in range(LEAST + 1)]
+    for counts in tables(5, 5):
+        tail = rows_of([(code,) for code in (9.0, 10.0, 11.0, 12.0, 13.0)], counts)[0]
+        numbers = [factor * code for code in frequent_codes + tail]
+        seen[sent(Frame.of({"x": numbers}), {"x": ()})].append(counts)
+    rare = {str(code): itemgetter(code - 9) for code in (11, 12, 13)}
+    assert solved(seen, rare) == []
+    assert len(seen) > 1
+
+
+def tables_alike(numbers: FloatArray) -> float:
+    """How many tables have the same steps, sum and sum of squares of whole numbers as this one."""
+    found, values = steps(numbers, LEAST), numbers - np.round(numbers.mean())
+    ends = [int(values[found.which == step].max()) for step in range(len(found.places))]
+    starts = [int(values.min()), *(end + 1 for end in ends[:-1])]
+    every = np.zeros((256, 8192))
+    every[0, 0] = 1.0
+    for step, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        own = values[found.which == step].astype(int)
+        if own.min() == own.max():
+            continue
+        moved = np.zeros_like(every)
+        for table in itertools.combinations_with_replacement(range(start, end + 1), len(own)):
+            change = sum(table) - own.sum(), sum(x * x for x in table) - (own**2).sum()
+            moved += np.roll(every, change, axis=(0, 1))
+        every = moved
+    return float(every[0, 0])
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_moments_are_those_of_the_numbers_where_many_tables_have_them(seed: int) -> None:
+    """Counted one by one; and of steps alone where few have them."""
+    rng = np.random.default_rng(seed)
+    many = rng.permutation(np.repeat(np.arange(30.0, 58.0), rng.integers(1, 4, 28)))
+    few = np.concatenate([np.repeat(np.arange(12.0), 6), rng.integers(11, 14, 4)])
+    for numbers, kept in ((many, True), (few, False)):
+        frame = Frame.of({"x": list(numbers)})
+        site: Any = DescribeAnalysis().guarded(DescribeAnalysis().sums(frame, {"x": ()}), LEAST)
+        moments = site._columns.moments("x")
+        found = steps(numbers, LEAST)
+        moved = middles(found.places, found.counts, LEAST)[found.which]
+        sent_ = numbers if kept else moved
+        assert moments.mean == pytest.approx(sent_.mean(), rel=1e-14)
+        assert moments.squares(moments.mean, 1.0) == pytest.approx(sent_.var() * len(sent_))
+        if kept:
+            assert tables_alike(numbers) > 1000
+
+
+@pytest.mark.parametrize("rows", [300, 1000, 4000])
+def test_the_mean_of_ages_in_whole_years_is_off_by_little(rows: int) -> None:
+    age = np.clip(np.random.default_rng(rows).normal(60.0, 12.0, rows).round(), 18, 99)
+    site: Any = DescribeAnalysis().guarded(
+        DescribeAnalysis().sums(Frame.of({"age": list(age)}), {"age": ()}), 5
+    )
+    moments = site._columns.moments("age")
+    error = age.std() / np.sqrt(rows)
+    assert abs(moments.mean - age.mean()) < 0.2 * error
+    assert np.sqrt(moments.squares(moments.mean, 1.0) / rows) == pytest.approx(age.std(), rel=0.03)
 
 
 def test_more_numbers_than_codes_are_shown() -> None:

@@ -32,7 +32,7 @@ from privet.kernel import Told
 from .follow_up import FollowUp
 from .frame import AnalysisError, Codes, FloatArray
 from .risk_sets import compared
-from .small_cells import MOST_CODES, has_rare_code
+from .small_cells import MOST_CODES, has_rare_code, on_lattice
 
 _ROWS = 1 << 13
 
@@ -45,11 +45,43 @@ def require_large_cells(columns: Iterable[tuple[str, FloatArray]], least: int) -
     AnalysisError
         Names the column.
     """
-    for name, values in columns:
+    listed = list(columns)
+    for name, values in listed:
         counts = np.unique(values, return_counts=True)[1]
         others = len(values) - int(counts.max(initial=0))
         if 0 < others < least or has_rare_code(counts, least):
             raise _rare(name, least)
+        if (counts < least).any() and len(counts) <= _solved_codes(len(listed)):
+            most = _solved_codes(_functions_of(values, [column for _, column in listed]))
+            if len(counts) <= most and _are_codes(values, len(counts), most):
+                raise _rare(name, least)
+
+
+def _are_codes(values: FloatArray, different: int, most: int) -> bool:
+    """Whether so many different numbers are of a list that others can know, of ``most`` codes."""
+    if 2 * different <= len(values):
+        return True
+    units = on_lattice(np.unique(values))
+    return units is not None and float(units[-1]) < most
+
+
+def _solved_codes(functions: int) -> int:
+    """Return of how many different numbers the sums of a regression say how many rows have each.
+
+    So many independent equations for these counts are in the rounds of a logistic regression on
+    powers of whole numbers, up to 60 of them: 11, 16, 23, 26 and 34 at 1, 2, 3, 4 and 6 powers,
+    where what is below 1e-13 of the largest singular value is rounding.
+    """
+    return 7 + 5 * functions
+
+
+def _functions_of(values: FloatArray, columns: Iterable[FloatArray]) -> int:
+    """Return how many columns (n,) vary and have one value wherever ``values`` (n,) have one."""
+    _, first, places = np.unique(values, return_index=True, return_inverse=True)
+    return sum(
+        bool((column == column[first][places]).all() and (column != column[0]).any())
+        for column in columns
+    )
 
 
 def require_large_pairs(

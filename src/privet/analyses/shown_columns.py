@@ -19,7 +19,7 @@ from privet.kernel import Told
 
 from .description_groups import parted
 from .frame import AnalysisError, Codes, FloatArray, Frame, Levels
-from .small_cells import Steps, has_rare_code, hidden, merged, steps
+from .small_cells import Steps, has_rare_code, hidden, is_solved, merged, middles, steps
 
 Cells = tuple[FloatArray, NDArray[np.bool_]]
 _NONE = -1
@@ -88,7 +88,8 @@ class ShownColumns:
         self._groups: Codes = np.full(frame.rows, _NONE, np.int32)
         self._of_columns: dict[str, tuple[bool, Steps | None]] = {}
         self._moments: dict[str, Moments] = {}
-        self._of_groups: dict[str, tuple[FloatArray, FloatArray]] = {}
+        self._of_groups: dict[str, tuple[NDArray[np.intp], FloatArray, FloatArray]] = {}
+        self._of_solved: dict[str, bool] = {}
         for name, known in levels.items():
             if least > 1 and known and self.is_here(name):
                 self._require_frequent(name, known)
@@ -160,10 +161,33 @@ class ShownColumns:
         return _known(values[self._groups == group])
 
     def moments(self, name: str) -> Moments:
-        """Return the moments of the numbers that are shown."""
+        """Return the moments of the numbers that are shown.
+
+        They are those of the steps, as histograms are, where those of the numbers would say how
+        many have which.
+        """
         if name not in self._moments:
-            self._moments[name] = Moments.of(self.numbers(name))
+            values = self.numbers(name)
+            if len(values) and self.least > 1 and self._is_solved(parted(name)[0]):
+                places, numbers = self.places(name)
+                assert numbers is not None
+                moved = middles(places, numbers, self.least)
+                values = np.repeat(moved, numbers.astype(np.int64))
+            self._moments[name] = Moments.of(values)
         return self._moments[name]
+
+    def _is_solved(self, own: str) -> bool:
+        """Whether moments of a column, or of its groups, say how many have which number."""
+        if own not in self._of_solved:
+            values, found = _known(self.frame.numbers[own]), self._steps(own)
+            solved = is_solved(values, found)
+            if self.by and own not in self._unshown and not solved:
+                groups = self._groups[np.isfinite(self.frame.numbers[own])]
+                which = self._in_groups(own)[0][found.which]
+                parts = [groups == group for group in np.unique(groups)]
+                solved = any(is_solved(values[p], Steps(found.places, which[p])) for p in parts)
+            self._of_solved[own] = solved
+        return self._of_solved[own]
 
     def places(self, name: str) -> tuple[FloatArray, FloatArray | None]:
         """Return what histograms are made of: places, and how many numbers each has; None for one.
@@ -178,16 +202,22 @@ class ShownColumns:
         found = self._steps(own)
         if group < 0:
             return found.places, found.counts
+        _, places, numbers = self._in_groups(own)
+        return places, numbers[group]
+
+    def _in_groups(self, own: str) -> tuple[NDArray[np.intp], FloatArray, FloatArray]:
+        """Return which merged step each step of a column is of, their places, and how many numbers
+        each group has there."""
         if own not in self._of_groups:
+            found = self._steps(own)
             known = np.isfinite(self.frame.numbers[own])
             width = len(self.levels[self.by]) + 1  # the last of the rows in none
             counts = np.zeros((width, len(found.places)), np.int64)
             np.add.at(counts, (self._groups[known], found.which), 1)
             which, last = merged(counts, self.least)
             sums = [np.bincount(which, one, len(last)) for one in counts]
-            self._of_groups[own] = found.places[last], np.array(sums, float)
-        places, numbers = self._of_groups[own]
-        return places, numbers[group]
+            self._of_groups[own] = which, found.places[last], np.array(sums, float)
+        return self._of_groups[own]
 
     def _is_shown(self, own: str) -> bool:
         if self.least <= 1 or not self.is_here(own):

@@ -23,6 +23,11 @@ from .frame import FloatArray
 
 MOST_CODES = 10
 """Different numbers of a column of codes, at most."""
+_DECIMALS = 6
+"""Of numbers on a lattice, at most."""
+_AMBIGUOUS = 5.0
+"""Binary logarithm of how many tables of a column send the same, at least, were all sums as likely:
+those in the middle, which most tables have, are sent by thousands then."""
 _FINEST = 2.0**18
 """Into how many parts the distance of two public edges is divided: those of a quantile's bound."""
 
@@ -84,6 +89,72 @@ def steps(values: FloatArray, least: int) -> Steps:
     cells, inverse, counts = np.unique(_cut(values), return_inverse=True, return_counts=True)
     of_cell, last = merged(counts[None], least)
     return Steps(cells[last], of_cell[inverse])
+
+
+def is_solved(values: FloatArray, found: Steps) -> bool:
+    """Return whether the sum and the sum of squares of numbers (n,) tell how many a step has of
+    each, to who knows how many each step has.
+
+    They are two equations for the rows of the steps that hold more than one value. Of c such rows
+    at L places of a lattice, such as whole numbers or tenths, there are C(c + L - 1, c) tables, and
+    of all steps together their product. Where that is not 2^5 times as many as the two sums have
+    values, single rows may follow from them: those of a tail behind a few frequent codes. It is a
+    count of tables and no proof for each of them. Of numbers on no lattice it is not so.
+    """
+    known, first, counts = np.unique(values, return_index=True, return_counts=True)
+    units = on_lattice(known)
+    if units is None:
+        return False
+    which = found.which[first]
+    starts = np.flatnonzero(np.diff(which, prepend=-1))
+    highest = np.append(units[starts[1:] - 1], units[-1])
+    places = np.diff(highest, prepend=units[0] - 1.0)
+    rows, most = np.add.reduceat(counts, starts), np.maximum.reduceat(counts, starts)
+    mixed = rows > most
+    if not mixed.any():
+        return False
+    rows, places, highest = (
+        np.minimum(rows, 2 * (rows - most))[mixed],
+        places[mixed],
+        highest[mixed],
+    )
+    fewer = np.minimum(rows, places - 1.0)
+    tables = float((fewer * np.log2((rows + places - 1.0) / fewer)).sum())
+    wide = abs(highest - (highest[0] + highest[-1]) / 2.0)
+    sums = 1.0 + rows @ (places - 1.0)
+    squares = 1.0 + (rows * (places - 1.0)) @ (2.0 * wide + places)
+    return tables - float(np.log2(sums) + np.log2(squares)) < _AMBIGUOUS
+
+
+def middles(places: FloatArray, numbers: FloatArray, least: int) -> FloatArray:
+    """Return where moments have the rows of steps (s,), which hold ``numbers`` (s,) of them.
+
+    A step of fewer than 2 ``least`` rows may hold what is less than its place, down to the place
+    before: it is in the middle of these, so that what is moved does not all go one way. This is a
+    function of the steps alone.
+    """
+    units = on_lattice(places)
+    if units is None or len(places) < 2:
+        return places
+    between = np.diff(units, prepend=units[0] - 1.0) - 1.0
+    down = between / 2.0 * ((places[-1] - places[0]) / units[-1])
+    return np.where(numbers < 2 * least, places - down, places)
+
+
+def on_lattice(known: FloatArray) -> FloatArray | None:
+    """Return different numbers (d,), in order, as multiples of their step from the first on.
+
+    None where six decimals are too few to write them.
+    """
+    for decimals in range(_DECIMALS + 1):
+        scaled = known * 10.0**decimals
+        whole = np.rint(scaled)
+        if abs(whole).max(initial=0.0) >= 2.0**52:
+            return None
+        if (abs(scaled - whole) <= 1e-9 * np.maximum(abs(whole), 1.0)).all():
+            apart = np.diff(whole).astype(np.int64)
+            return (whole - whole[0]) / float(np.gcd.reduce(apart)) if len(apart) else whole * 0.0
+    return None
 
 
 def merged(counts: NDArray[np.integer], least: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

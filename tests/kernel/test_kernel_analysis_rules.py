@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -303,3 +304,17 @@ def test_no_setting_looks_like_another_analysis(tmp_path: Path) -> None:
     node.note("second", "glm", text)
     with pytest.raises(BudgetRefused, match=Told.MOST_ANALYSES):
         node.note("third", "glm", text)
+
+
+def test_a_long_file_is_held_once(tmp_path: Path) -> None:
+    path = tmp_path / "analyses.jsonl"
+    line = {"run": "r", "analysis": "glm", "settings": "x" * 4000, "mark": "0" * 64}
+    path.write_text((json.dumps(line) + "\n") * 8000)
+    rules = AnalysisRules.from_node_config({"analyses-path": str(path)})
+    tracemalloc.start()
+    rules.note("e", "glm", "s")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert path.stat().st_size > 32_000_000
+    assert peak < 1.5 * (1 << 25)
+    assert path.read_text().count('"mark": ') == 8001

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from privet.core import ConfigError
 from privet.kernel.node_rules import ALLOW_RUN_DATA
+from privet.kernel.trust import make_key, peer_line, read_key
 
 
 def require_colluders(config: Mapping[str, Any], colluders: int | None) -> None:
@@ -38,23 +38,14 @@ def trusting_nodes(
     relation : str
         The nodes' own.
     """
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        NoEncryption,
-        PrivateFormat,
-        PublicFormat,
-    )
-
     names = list(names)
     peers, lines = folder / "peers.toml", []
     configs: list[dict[str, Any]] = []
     for place, name in enumerate(names):
-        private, key = X25519PrivateKey.generate(), folder / f"{place}.key"
-        key.touch(mode=0o600)
-        key.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-        public = private.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-        lines.append(f'"{name}" = "{base64.b64encode(public).decode()}"\n')
+        key = folder / f"{place}.key"
+        key.unlink(missing_ok=True)
+        make_key(key)
+        lines.append(peer_line(name, read_key(str(key)).public))
         configs.append(
             {
                 "agent": name,

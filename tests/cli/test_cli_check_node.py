@@ -216,6 +216,18 @@ def test_a_ledger_that_others_may_write_is_weak(tmp_path: Path, trusted: str) ->
             {"trust": "sum", "trust-colluders": 1, "trust-key": "/no", "trust-peers": "/no"},
             "trust-key, trust-peers: [Errno 2]",
         ),
+        (
+            {"least-trusted": 2, "trust-key": "/no", "trust-peers": "/no"},
+            "trust-key, trust-peers: [Errno 2]",
+        ),
+        ({"least-trusted": 2}, "trust-key is missing; least-trusted needs it"),
+        ({"trust-key": "/no"}, "trust-key is not used without least-trusted"),
+        ({"least-trusted": 1, "trust-key": "/no", "trust-peers": "/no"}, "a whole number >= 2"),
+        (
+            {"least-trusted": 2, "trust-key": "/no", "trust-peers": "/no", "trust-colluders": 1},
+            "trust-colluders is not used without trust = 'sum'",
+        ),
+        ({"least-trsted": 2}, "unknown key 'least-trsted'; did you mean least-trusted?"),
     ],
 )
 def test_what_a_node_cannot_work_with(

@@ -6,9 +6,7 @@ import json
 import re
 import shlex
 import subprocess
-from dataclasses import replace
 from pathlib import Path
-from unittest.mock import ANY
 
 import pytest
 from typer.testing import CliRunner
@@ -17,6 +15,7 @@ from privet.cli.main import app
 from privet.kernel import NodeRules, Release, total_variation
 from privet.kernel.node_rules import KEYS, LIMITS
 from privet.kernel.perturb import spacing
+from privet.kernel.trust import make_key, peer_line, read_key, read_peers
 from privet.kernel.ziggurat import Mechanism
 from privet.sim.trusting import trusting_nodes
 from support.paths import ROOT
@@ -94,12 +93,41 @@ def test_the_file_of_pinned_keys_is_read(tmp_path: Path) -> None:
     found = NodeRules.from_node_config(config).trust("me")
     assert found is not None
     assert {name: len(key) for name, key in found.peers.items()} == {"site-1": 32, "site-2": 32}
-    # And a key is made as the page says.
-    made, public = (line for line in BLOCKS.splitlines() if line.startswith("openssl"))
-    key = str(tmp_path / "0.key")
-    for line in (made.split(" && ")[0], public):
-        words = shlex.split(line.replace("/etc/privet/sum.key", key), comments=True)
-        printed = subprocess.run(words, check=True, capture_output=True, text=True).stdout
-    line = printed.splitlines()[1]
-    peers.write_text(f'{block}"me" = "{line}"')
-    assert NodeRules.from_node_config(config).trust("me") == replace(found, keys=ANY)
+    # And a key is made, and the lines of the others are collected, as the page says.
+    (tmp_path / "site-2.toml").write_text(f'"site-2" = "{own_line(tmp_path / "0.key")}"')
+    make_key(tmp_path / "3.key")
+    (tmp_path / "site-3.toml").write_text(f'"site-3" = "{own_line(tmp_path / "3.key")}"')
+    peers.unlink()
+    made, collected = (line for line in BLOCKS.splitlines() if line.startswith("privet pin"))
+    for line in (made, collected):
+        placed = line.replace("/etc/privet", str(tmp_path)).replace(" site-", f" {tmp_path}/site-")
+        words = shlex.split(placed.replace(f"--agent {tmp_path}/", "--agent "), comments=True)
+        assert run(*words[1:]).startswith('"site-1" = "MCowBQYDK2VwAyEA')
+    config["trust-key"] = str(tmp_path / "sum.key")
+    ours = NodeRules.from_node_config(config).trust("site-1")
+    assert ours is not None
+    assert ours.peers == {
+        f"site-{number}": read_key(str(tmp_path / f"{place}.key")).public
+        for number, place in ((2, 0), (3, 3))
+    }
+
+
+def own_line(key: Path) -> str:
+    """Return the base64 of a key's public half, as openssl prints it."""
+    words = ["openssl", "pkey", "-in", str(key), "-pubout"]
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.splitlines()[1]
+
+
+def test_a_key_of_openssl_serves_and_one_of_another_kind_does_not(tmp_path: Path) -> None:
+    for kind, usable in (("ED25519", True), ("X25519", False)):
+        key = tmp_path / kind
+        subprocess.run(["openssl", "genpkey", "-algorithm", kind, "-out", str(key)], check=True)
+        key.chmod(0o600)
+        if usable:
+            line = peer_line("me", read_key(str(key)).public)
+            assert line == f'"me" = "{own_line(key)}"\n'
+        else:
+            with pytest.raises(ValueError, match="not an Ed25519 private key: privet pin"):
+                read_key(str(key))
+            with pytest.raises(ValueError, match="key of me is not an Ed25519 public key"):
+                read_peers(f'"me" = "{own_line(key)}"')

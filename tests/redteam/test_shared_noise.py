@@ -49,7 +49,7 @@ from privet.wire.contract import (
 )
 from privet.wire.enrolment import read_enrolment
 from privet.wire.payload import to_payload
-from privet.wire.rosters import with_roster
+from privet.wire.rosters import read_signature, roster_question, with_roster, with_signatures
 from redteam.harness import DELTA, differ, privet, privet_json
 from support.adversary import ZeroNoise
 from support.audit import epsilon_lower_bound
@@ -99,13 +99,14 @@ class Federation:
         )
         self.grid = InlineGrid(self.app, configs)
         self.keys: dict[str, bytes] = {}
+        self.signed: dict[tuple[Any, ...], dict[str, bytes]] = {}
         self.claims: dict[str, float] = {}
 
     @classmethod
     def of(cls, app: Any, configs: list[dict[str, Any]]) -> Federation:
         """Return one of given nodes, which have no limits."""
         made = cls.__new__(cls)
-        made.grid, made.keys, made.claims = InlineGrid(app, configs), {}, {}
+        made.grid, made.keys, made.claims, made.signed = InlineGrid(app, configs), {}, {}, {}
         return made
 
     @property
@@ -131,6 +132,19 @@ class Federation:
         (reply,) = self.grid.send_and_receive([Message(content, node, kind)])
         return reply
 
+    def signatures(self, shared: ConfigRecord) -> dict[str, bytes]:
+        """Return the signatures of a roster by those who give one; each is asked once."""
+        header = [shared[key] for key in ("protocol", "version", "settings", "payload")]
+        question = roster_question(shared, task_digest(*header))  # type: ignore[arg-type]
+        asked = tuple(question.items())
+        if asked not in self.signed:
+            self.signed[asked] = {}
+            for name, node in zip(self.keys, self.nodes, strict=False):
+                reply = self.send(node, RecordDict({"privet": question}), ENROL)
+                if reply.has_content():
+                    self.signed[asked][name] = read_signature(reply.content, "privet", name)
+        return self.signed[asked]
+
     def ask(
         self,
         name: str,
@@ -150,6 +164,7 @@ class Federation:
         if attempt:
             keys = roster if isinstance(roster, Mapping) else {n: self.keys[n] for n in roster}
             shared = with_roster(shared, attempt, dict(keys) or self.keys)
+            shared = with_signatures(shared, self.signatures(shared))
         own = agent_record(0, None, ledger)
         with own_log() as said:
             reply = self.send(
@@ -264,13 +279,15 @@ def masks_of(me: str, keys: KeyPair, binding: Binding, other: str) -> Words:
     return words
 
 
-def unmasked_with_own_keys(federation: Federation, **changes: Any) -> Words:
-    """Return an upload less all that a coordinator can know that put its keys in the roster."""
+def unmasked_with_own_keys(federation: Federation, **changes: Any) -> Words | str:
+    """Return an upload less all that a coordinator can know that put its keys in the roster, or why
+    there is none."""
     federation.enrol()
     mine = {name: key_pair() for name in federation.keys if name != "0"}
     roster = {"0": federation.keys["0"], **{name: keys.public for name, keys in mine.items()}}
     words = federation.ask("0", roster, **changes)
-    assert not isinstance(words, str)
+    if isinstance(words, str):
+        return words
     settings = {**SETTINGS, **{key.replace("_", "-"): value for key, value in changes.items()}}
     payload = to_payload({"x": np.zeros(DIM)})
     grid = SHARED_GRID if settings["noise-sharing"] else 0.0
@@ -279,19 +296,23 @@ def unmasked_with_own_keys(federation: Federation, **changes: Any) -> Words:
     return sum((masks_of(name, keys, binding, "0") for name, keys in mine.items()), words)
 
 
-def test_a_coordinator_with_keys_of_its_own_in_the_roster_sees_random_numbers(
-    tmp_path: Path,
-) -> None:
-    """It agrees on the run's keys with the victim, but lacks the long-lived ones."""
-    left = unmasked_with_own_keys(Federation(tmp_path))
-    # Unmasked it is 2^40, as the test below finds; a random word is as small once in four million.
-    assert abs(int(left.view(np.int64)[DIM])) > 2**41
+def test_a_coordinator_with_keys_of_its_own_in_the_roster_gets_nothing(tmp_path: Path) -> None:
+    """It agrees on the run's keys with the victim, but lacks the signatures of the peers."""
+    federation = Federation(tmp_path)
+    assert unmasked_with_own_keys(federation) == f"agent 0: {Told.UNSIGNED}"
+    assert "agent 1 has not signed these keys" in federation.said
+    assert federation.charged("0") == []
 
 
 def test_without_pinned_keys_that_attack_works_and_so_all_is_charged(tmp_path: Path) -> None:
     """The same arithmetic on an ordinary secure sum: the test above can fail."""
     federation = Federation(tmp_path)
+    for config in federation.configs:
+        for key in [key for key in config if key.startswith("trust")]:
+            del config[key]
+    federation.grid = InlineGrid(federation.app, federation.configs)
     left = unmasked_with_own_keys(federation, noise_sharing=False)
+    assert not isinstance(left, str)
     assert int(left.view(np.int64)[DIM]) == 2**40
     (charged,) = federation.charged("0")
     assert "agents" not in charged
@@ -316,9 +337,13 @@ def test_peers_who_are_told_something_else_share_no_mask(
     federation = Federation(tmp_path)
     federation.enrol()
     victim = federation.ask("0")
+    assert not isinstance(victim, str)
     others = [federation.ask(name, **told) for name in federation.keys if name != "0"]
-    assert not any(isinstance(one, str) for one in (victim, *others))
-    assert cancelled([victim, *others]) is None  # type: ignore[list-item]
+    if told.keys() & {"round_", "attempt"}:
+        assert not any(isinstance(one, str) for one in others)
+        assert cancelled([victim, *others]) is None  # type: ignore[list-item]
+    else:  # of one attempt they have signed another task
+        assert {str(one)[9:] for one in others} == {Told.UNSIGNED}
 
 
 @pytest.mark.parametrize("sharing", [True, False])
@@ -374,7 +399,8 @@ def test_a_node_that_forgets_its_upload_masks_no_other_with_it(tmp_path: Path) -
     assert not isinstance(federation.ask("0"), str)
     for told in ({}, {"x": 0.5}, {"noise_scale": 0.1}):
         forget()
-        assert "masked an upload of this attempt before" in str(federation.ask("0", **told))
+        why = "has not signed" if told else "masked an upload of this attempt before"
+        assert why in str(federation.ask("0", **told))
     forget()
     assert not isinstance(federation.ask("0", round_=2), str)
     assert len(federation.charged("0")) == 2

@@ -81,7 +81,8 @@ class FaultyGrid(InlineGrid):
         """Deliver, unless this message has a fate of its own."""
         agent = position(self.contexts[message.metadata.dst_node_id])
         record = message.content.get("privet")
-        number = record.get("round", 0) if record is not None else 0
+        asks = record is not None and record.get("kind") != "roster"  # to sign is no task
+        number = record.get("round", 0) if asks else 0
         reaction = self.faults.pop((agent, int(number)), None)
         if reaction is None:
             return super().deliver(message)

@@ -74,6 +74,7 @@ from privet.wire.contract import (
 from privet.wire.enrolment import enrolment_record
 from privet.wire.flower_internals import held_by
 from privet.wire.records import read_field, record_dict
+from privet.wire.rosters import ROSTER, signature_record
 
 from .flower_mods import mod_around
 from .guard import (
@@ -88,7 +89,7 @@ from .guard import (
     screen_analysis,
 )
 from .half import Half
-from .masking import MaskFactory, new_keys
+from .masking import MaskFactory, new_keys, sign_roster
 from .measures import EVALUATE_ON, METRICS, evaluated_part, measures, sent_model
 from .message_round import MessageRound
 from .pace import Pace
@@ -256,14 +257,15 @@ class Participant:
     # ------------------------------------------------------------------ handlers
 
     def query(self, message: Message, context: Context) -> Message:
-        """Answer the enrolment question.
+        """Answer the enrolment question, or sign the roster of a secure sum.
 
-        Privacy: the reply holds the agent's name, its declared number of examples (public), the
-        model's names, shapes and dtype, the rounds whose states it holds, the version of this
-        library, what its columns mean (of a private agent, and in secure sums, digests of its
-        public schema; of others, where they read a file of their own without one, also number,
-        mean and sum of squares of each column), the experiment's entries in its ledger file
-        (public numbers, as in every upload) and, for secure sums, a fresh public key; nothing else.
+        Privacy: a signature is of what was sent (`sign_roster`). The reply to the question holds
+        the agent's name, its declared number of examples (public), the model's names, shapes and
+        dtype, the rounds whose states it holds, the version of this library, what its columns mean
+        (of a private agent, and in secure sums, digests of its public schema; of others, where they
+        read a file of their own without one, also number, mean and sum of squares of each column),
+        the experiment's entries in its ledger file (public numbers, as in every upload) and, for
+        secure sums, a fresh public key, and whether its operator has pinned keys; nothing else.
         """
         return self._guarded(self._query, message, context)
 
@@ -552,7 +554,11 @@ class Participant:
         return arrays
 
     def _query(self, message: Message, context: Context, name: str) -> RecordDict:
-        enrolment = self.enrolment(message.content.get(RECORD), context)
+        question = message.content.get(RECORD)
+        if isinstance(question, ConfigRecord) and question.get("kind") == ROSTER:
+            signature = sign_roster(context, question, name)
+            return record_dict({RECORD: signature_record(name, signature)})
+        enrolment = self.enrolment(question, context)
         return record_dict({RECORD: enrolment_record(enrolment)})
 
     def enrolment(self, question: object, context: Context) -> Enrolment:
@@ -607,6 +613,7 @@ class Participant:
             rounds=known,
             unit=str(context.node_config.get("unit", "")),
             public_key=new_keys(context, experiment) if masked else b"",
+            signs=masked and rules.trust_files is not None,
             layout=layout.to_json() if isinstance(layout, Layout) else "",
             buffers=buffers.to_json() if isinstance(buffers, Layout) else "",
             facts=facts.to_json(),

@@ -87,7 +87,11 @@ def _rules(rules: NodeRules) -> Iterator[Said]:
     declared = rules.num_examples or "as many as there are, which the coordinator is told"
     yield Said(GOOD, f"relation: {rules.relation}; num-examples: {declared}")
     yield from _analyses(rules)
-    if rules.trust_files is not None:
+    if rules.least_trusted:
+        yield Said(
+            GOOD, f"least-trusted: secure sums with {rules.least_trusted} pinned peers or more"
+        )
+    if rules.colluders >= 0:
         yield Said(GOOD, f"trust: sums of pinned peers, up to {rules.colluders} against this node")
     if rules.max_steps:
         yield Said(GOOD, f"max-steps: {rules.max_steps} local steps in a round")

@@ -33,6 +33,7 @@ from .describe import describe
 from .keys import KeysCommand, as_key, completed_value, keys, keys_to_explain, show
 from .ledger import ledger
 from .new import new
+from .pin import pin
 from .predict import export, predict
 from .report import report, watch
 from .run import run
@@ -139,6 +140,7 @@ _add("keys", keys, panel=CHOOSE)
 _add("tune", tune, "nothing of the search is kept", panel=CHOOSE, cls=KeysCommand)
 _add("account", account, panel=PRIVACY, cls=KeysCommand)
 _add("check-node", check_node, panel=PRIVACY)
+_add("pin", pin, panel=PRIVACY)
 _add("statement", statement, panel=PRIVACY)
 _add("ledger", ledger, panel=PRIVACY)
 _add("audit", audit, "nothing is kept", panel=PRIVACY)

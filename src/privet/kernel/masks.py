@@ -17,13 +17,9 @@ What it protects: one agent's upload from a server that follows the protocol and
 it does not: the keys pass through the server, and one that replaces them reads everything; the
 sum itself is released; the agents of a roster together can uncover one of them.
 
-Pinned keys. Between agents that hold each other's long-lived public key (`privet.kernel.trust`),
-
-    shared   = X25519(own private key, other's public key) | X25519(long-lived keys likewise)
-
-so that a server that replaces the keys of a run learns nothing: it lacks the second part, and
-agents who saw different keys in the roster share no mask. The keys of the run, which are fresh
-whenever an agent is enrolled, make masks differ.
+Pinned keys. A node whose operator has pinned the long-lived keys of peers (`privet.kernel.trust`)
+masks an upload only where each of those on the roster has signed the `statement` of the sum: a
+server that replaces their keys, or shows agents different rosters, gets no upload at all.
 
 Explicit masks. ``GivenMasks`` stands in for the key agreement when a worked instance is replayed::
 
@@ -47,7 +43,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import MaskError
-from .trust import KEY_BYTES, KeyPair, Trust
+from .trust import KEY_BYTES, KeyPair
 
 LEAST_MEMBERS = 3
 """With two agents, each reads the other's upload from the sum."""
@@ -73,7 +69,7 @@ class Binding:
     roster : tuple of (name, public key)
         The agents whose uploads are added.
     task : bytes
-        Digest of the agents' instruction: the settings and the broadcast.
+        Digest (32 bytes) of the agents' instruction: the settings and the broadcast.
     """
 
     experiment: str
@@ -112,7 +108,7 @@ class MaskSource(Protocol):
 
 def is_usable(public: bytes) -> bool:
     """Return whether X25519 can agree on a secret with a public key: not with one of low order."""
-    return _pair_secret(((key_pair().private, public),), "") is not None
+    return _pair_secret(key_pair().private, public, "") is not None
 
 
 def key_pair() -> KeyPair:
@@ -131,12 +127,9 @@ class PairwiseMasks:
     ----------
     keys : KeyPair
         Those of the run.
-    trust : Trust, optional
-        The long-lived key and the pinned peers; every other agent must then be one of them.
     """
 
     keys: KeyPair
-    trust: Trust | None = None
 
     @property
     def private(self) -> bool:
@@ -146,15 +139,8 @@ class PairwiseMasks:
     def require(self, me: str, binding: Binding) -> None:
         """Refuse a roster of fewer than three, of doubtful names or keys, or without this agent."""
         require_roster(binding.roster, me, self.keys.public)
-        others = [(other, public) for other, public in binding.roster if other != me]
-        if self.trust is not None:
-            for other, _ in others:  # before any key agreement is computed
-                if other not in self.trust.peers:
-                    raise MaskError(
-                        f"roster: agent {other} is no peer whose key this node has pinned"
-                    )
-        for other, public in others:
-            if self._secret(other, public, binding) is None:
+        for other, public in binding.roster:
+            if other != me and self._secret(public, binding) is None:
                 raise MaskError(f"roster: public key of agent {other} is not usable with X25519")
 
     def apply(self, words: Words, me: str, binding: Binding) -> None:
@@ -174,17 +160,14 @@ class PairwiseMasks:
         for other, public in binding.roster:
             if other == me:
                 continue
-            secret = self._secret(other, public, binding) or b""
+            secret = self._secret(public, binding) or b""
             pair = (me, other) if me < other else (other, me)
             info = bound + json.dumps(pair).encode()
             derived[other] = HKDFExpand(SHA256(), KEY_BYTES, info).derive(secret)
         return derived
 
-    def _secret(self, other: str, public: bytes, binding: Binding) -> bytes | None:
-        pairs = [(self.keys.private, public)]
-        if self.trust is not None:
-            pairs.append((self.trust.keys.private, self.trust.peers[other]))
-        return _pair_secret(tuple(pairs), binding.experiment)
+    def _secret(self, public: bytes, binding: Binding) -> bytes | None:
+        return _pair_secret(self.keys.private, public, binding.experiment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,9 +244,18 @@ def roster_digest(roster: Sequence[tuple[str, bytes]]) -> bytes:
     return hashlib.sha256(json.dumps(listed).encode()).digest()
 
 
+def statement(binding: Binding) -> bytes:
+    """Return what the nodes with pinned keys sign before a sum: all that it is bound to.
+
+    Two bindings have one statement only where they agree in everything but the order of names.
+    """
+    number = json.dumps([binding.experiment, binding.round, binding.attempt]).encode()
+    return b"privet-roster" + roster_digest(binding.roster) + binding.task + number
+
+
 @lru_cache(maxsize=1 << 15)
-def _pair_secret(pairs: tuple[tuple[bytes, bytes], ...], experiment: str) -> bytes | None:
-    """Return HKDF-Extract of the Diffie-Hellman secrets of (private, public) keys, one or two.
+def _pair_secret(private: bytes, public: bytes, experiment: str) -> bytes | None:
+    """Return HKDF-Extract of the Diffie-Hellman secret of two keys.
 
     None for a key of low order. Kept, because it is the same in every round and costs more than a
     short key stream.
@@ -271,10 +263,7 @@ def _pair_secret(pairs: tuple[tuple[bytes, bytes], ...], experiment: str) -> byt
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
     try:
-        agreed = b"".join(
-            _private_key(private).exchange(X25519PublicKey.from_public_bytes(public))
-            for private, public in pairs
-        )
+        agreed = _private_key(private).exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
         return None
     return hmac.digest(experiment.encode(), agreed, "sha256")

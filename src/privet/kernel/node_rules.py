@@ -26,7 +26,8 @@ ALLOW_RUN_DATA = "allow-run-data"
 own engines do, where one operator runs coordinator and nodes."""
 KEEP_DATA = "keep-data"
 """Whether a node with a ``state-path`` keeps its prepared records on its disk."""
-TRUST = ("trust", "trust-colluders", "trust-key", "trust-peers")
+LEAST_TRUSTED = "least-trusted"
+TRUST = ("trust", "trust-colluders", "trust-key", "trust-peers", LEAST_TRUSTED)
 PACE = ("min-seconds-between", "reply-seconds")
 MAX_STEPS = "max-steps"
 KEYS = (
@@ -77,8 +78,11 @@ class NodeRules:
     keep_data
         Whether the node's prepared records are kept beside its ``state-path``.
     trust_files
-        (t, trust-key, trust-peers) where ``trust = "sum"``: the node counts the noise of pinned
-        peers in masked sums, but for t of them. None, the default: it trusts no one.
+        (t, trust-key, trust-peers) of a node that has pinned the keys of peers. Where
+        ``trust = "sum"`` it counts their noise in masked sums, but for t of them; else t is -1.
+        None, the default: it knows no one.
+    least_trusted
+        Pinned peers, beside itself, that a secure sum has at least where the node takes part.
     min_seconds_between
         Seconds that pass at least between the ends of two tasks that the node computes.
     reply_seconds
@@ -100,6 +104,7 @@ class NodeRules:
     allow_run_data: bool = False
     keep_data: bool = True
     trust_files: tuple[int, str, str] | None = None
+    least_trusted: int = 0
     limited: bool = False
     min_seconds_between: float = 0.0
     reply_seconds: float = 0.0
@@ -156,6 +161,7 @@ class NodeRules:
             allow_run_data=flag_in(mapping, ALLOW_RUN_DATA, default=False),
             keep_data=flag_in(mapping, KEEP_DATA, default=True),
             trust_files=_trust_files(mapping),
+            least_trusted=_least_trusted(mapping),
             limited=limited,
             min_seconds_between=pause,
             reply_seconds=seconds,
@@ -169,7 +175,7 @@ class NodeRules:
         return -1 if self.trust_files is None else self.trust_files[0]
 
     def trust(self, agent: str) -> Trust | None:
-        """Return the pinned keys, None where the node trusts no sum.
+        """Return the pinned keys, None where the node has none.
 
         Raises
         ------
@@ -368,22 +374,35 @@ def _trust_files(mapping: Mapping[str, Any]) -> tuple[int, str, str] | None:
     trust = mapping.get("trust", "none")
     if trust not in ("none", "sum"):
         raise ValueError(f"node-config: trust = {trust!r}, expected none or sum")
-    for key in TRUST[1:]:
-        if (key in mapping) != (trust == "sum"):
+    pins = trust == "sum" or LEAST_TRUSTED in mapping
+    needs = {"trust-colluders": trust == "sum", "trust-key": pins, "trust-peers": pins}
+    for key, needed in needs.items():
+        if (key in mapping) != needed:
+            user = "trust = 'sum'" if trust == "sum" or key == "trust-colluders" else LEAST_TRUSTED
             raise ValueError(
-                f"node-config: {key} is missing; trust = 'sum' needs it"
-                if trust == "sum"
-                else f"node-config: {key} is not used without trust = 'sum'"
+                f"node-config: {key} is missing; {user} needs it"
+                if needed
+                else f"node-config: {key} is not used without {user}"
             )
-    if trust == "none":
+    if not pins:
         return None
-    colluders = mapping["trust-colluders"]
-    if type(colluders) is not int or colluders < 0:
+    colluders = mapping.get("trust-colluders", -1)
+    if trust == "sum" and (type(colluders) is not int or colluders < 0):
         raise ValueError(
             f"node-config: trust-colluders = {colluders!r}, expected a whole number >= 0"
         )
     files = (_absolute_path(mapping, key) for key in ("trust-key", "trust-peers"))
-    return colluders, *map(str, files)  # type: ignore[return-value]
+    return colluders, *map(str, files)
+
+
+def _least_trusted(mapping: Mapping[str, Any]) -> int:
+    least = mapping.get(LEAST_TRUSTED, 0)
+    if LEAST_TRUSTED in mapping and (type(least) is not int or least < 2):
+        raise ValueError(
+            f"node-config: {LEAST_TRUSTED} = {least!r}, expected a whole number >= 2: with one "
+            "peer, that peer reads the node's upload from the sum"
+        )
+    return int(least)
 
 
 def _refuse_misspelt(mapping: Mapping[str, Any]) -> None:

@@ -134,6 +134,8 @@ class Told(StrEnum):
         "nothing here: take it off; its own log says what to use"
     )
     MASKED_BEFORE = "secure sum: this node has masked an upload of this attempt before"
+    SIGNED_BEFORE = "secure sum: this node has signed a roster of this attempt before"
+    UNSIGNED = "secure sum: a peer whose key this node has pinned has not signed this roster"
     MASK_ONCE = "secure sum: asked for an attempt again; a mask is used once"
     DIFFERENCE = (
         "secure sum: this attempt would reveal the upload of one agent as the difference of two "

@@ -175,6 +175,8 @@ class EnrolledAgent:
     """The unit in its node config; empty if there is none."""
     public_key: bytes = b""
     """Its key for secure sums; empty if there is none or it was lost."""
+    signs: bool = False
+    """Whether it signs the rosters of secure sums, as its operator has pinned keys of others."""
     out: str = ""
     """Why it is no longer asked in this run; empty while it is."""
     facts: str = ""
@@ -824,6 +826,7 @@ class Roster:
             held=enrolment.rounds if enrolment.experiment == question.experiment else (),
             unit=enrolment.unit,
             public_key=enrolment.public_key,
+            signs=enrolment.signs,
             facts=enrolment.facts,
             own=enrolment.own_settings,
             library=enrolment.library,

@@ -16,8 +16,9 @@ itself: without retries, further tries and the journal.
    `collect/broadcast.py` has `ServerHalf.broadcast` begin it and encodes the arrays for all.
 3. Ask: `Run._ask` has the collector select the participants that can be asked now, and
    `messages_for` builds their messages (`collect/ask.py`); the roster of a secure sum is put into
-   the broadcast here. A grid that computes many agents at once (`work_together`) does so now,
-   without messages: their request is written into the journal first.
+   the broadcast here, and signed by nodes that pin keys (`Collector.agree`). A grid that computes
+   many agents at once (`work_together`) does so now, without messages: their request is written
+   into the journal first.
 4. Collect: the collector's ``collect`` has the request written into the journal of a private run,
    sends the messages and waits for replies; its ``retry`` names agents to be asked once more.
 5. Fold: what was not checked as it came is checked now, `ServerHalf.accept` every upload in clear
@@ -327,7 +328,7 @@ class Run:
     def _ask(self, grid: Grid) -> list[Message]:
         """Return the messages of a round to the agents that the grid does not compute at once."""
         opened = self.opened
-        names = self.collector.open(opened)
+        names = self.collector.agree(opened, grid, self.collector.open(opened))
         if isinstance(grid, WorksTogether) and not by_message(self.half):
             request = self._journal_request(names)
             opened.tally.ask(names, 1)
@@ -400,6 +401,7 @@ class Run:
         names = self.collector.reopen(opened)
         if names is None:
             return self.open_round(opened.number, grid)
+        names = self.collector.agree(opened, grid, names)
         return list(messages_for(opened, names).values())
 
     def close_round(self, replies: Mapping[str, Reply]) -> Round:

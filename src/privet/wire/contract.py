@@ -10,7 +10,8 @@ on the wire however many agents there are::
                     with the account (``ledger``) that the agent last sent
 
 Where uploads are masked, the shared record also has ``attempt``, ``names`` and ``keys``: the roster
-of the agent's group.
+of the agent's group. Agents whose operators have pinned keys are asked to sign it first (a message
+of type ENROL, `privet.wire.rosters`); it then has ``signed`` as well.
 
 Agent to server, one record ``"privet"`` of kind ``update``, ``need-state`` or ``enrolment``.
 Failures travel as Flower error replies whose reason is one line.
@@ -33,7 +34,7 @@ from privet.kernel.agent_ledger import LONGEST_ACCOUNT
 from .flower_internals import held_by
 from .payload import from_payload, to_payload
 from .records import config_record, parse_json, read_field, read_record
-from .rosters import parse_roster
+from .rosters import parse_roster, parse_signatures
 
 CONTRACT_VERSION = 1
 """Version of the message contract; nodes and coordinator have the same."""
@@ -91,6 +92,8 @@ class Instruction(NamedTuple):
     """Which attempt at this round's secure sum, from 1; 0 without one."""
     roster: tuple[tuple[str, bytes], ...] = ()
     """Names and public keys of the agents whose uploads are to be added."""
+    signed: tuple[bytes, ...] = ()
+    """Their signatures of this roster, round and task; empty where none were collected."""
 
     def broadcast(self) -> dict[str, NDArray[Any]]:
         """Return the arrays every agent was sent."""
@@ -212,6 +215,11 @@ def read_instruction(content: RecordDict) -> Instruction:
     round_ = read_field(shared, "round", int)
     if not 1 <= round_ <= LAST_ROUND:
         raise WireError(f"message field 'round' is {round_}, expected 1 to {LAST_ROUND}")
+    roster = (
+        parse_roster(read_field(shared, "names", str), read_field(shared, "keys", bytes))
+        if masked
+        else ()
+    )
     return Instruction(
         protocol=read_protocol(shared),
         version=read_field(shared, "version", int),
@@ -225,9 +233,8 @@ def read_instruction(content: RecordDict) -> Instruction:
         else None,
         ledger=read_field(agent_fields, "ledger", str, ""),
         attempt=read_field(shared, "attempt", int, 0),
-        roster=parse_roster(read_field(shared, "names", str), read_field(shared, "keys", bytes))
-        if masked
-        else (),
+        roster=roster,
+        signed=parse_signatures(read_field(shared, "signed", bytes, b""), len(roster)),
     )
 
 

@@ -44,6 +44,8 @@ class Enrolment:
     """The unit (of several servers) that the node config names; empty for none."""
     public_key: bytes = b""
     """Public key for the secure sums of ``experiment``, if it was requested."""
+    signs: bool = False
+    """Whether its operator has pinned keys of others, so that it signs the rosters of sums."""
     layout: str = ""
     """Names and shapes of its model's arrays, as JSON; empty where it knows none."""
     buffers: str = ""
@@ -72,6 +74,7 @@ def enrolment_record(enrolment: Enrolment) -> ConfigRecord:
         "rounds": list(enrolment.rounds),
         "unit": enrolment.unit,
         "public-key": enrolment.public_key,
+        "signs": enrolment.signs,
         "layout": enrolment.layout,
         "buffers": enrolment.buffers,
         "tied": enrolment.tied,
@@ -117,6 +120,7 @@ def read_enrolment(content: RecordDict) -> Enrolment:
             rounds=tuple(rounds),
             unit=read_field(record, "unit", str, ""),
             public_key=read_field(record, "public-key", bytes, b""),
+            signs=read_field(record, "signs", bool, False),
             layout=read_field(record, "layout", str, ""),
             buffers=read_field(record, "buffers", str, ""),
             tied=read_field(record, "tied", str, ""),

@@ -6,12 +6,13 @@ import json
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from flwr.app import ConfigRecord
+from flwr.app import ConfigRecord, RecordDict
 
 from privet.core.errors import WireError
 from privet.kernel.masks import MOST_MEMBERS
+from privet.kernel.trust import SIGNATURE_BYTES
 
-from .records import parse_json
+from .records import parse_json, read_field, read_record
 
 KEY_BYTES = 32
 """Bytes of a public key of the secure sum."""
@@ -21,6 +22,8 @@ LONGEST_NAME = 128
 """Characters of an agent's name at most."""
 LONGEST_ENTRY = 6 * LONGEST_NAME + 4
 """Characters that an agent's name takes on a roster at most, with escapes."""
+ROSTER = "roster"
+"""Kind of the question to sign a roster; it comes as an enrolment question does."""
 _LONGEST_KEPT = 1 << 16
 """Of names that are kept for the next message: agents of one process are sent the same."""
 
@@ -28,7 +31,51 @@ _LONGEST_KEPT = 1 << 16
 def with_roster(shared: ConfigRecord, attempt: int, roster: Mapping[str, bytes]) -> ConfigRecord:
     """Return a group's shared record with the roster (name -> public key) of a secure sum."""
     names, keys = json.dumps(list(roster)), b"".join(roster.values())
-    return ConfigRecord({**shared, "attempt": attempt, "names": names, "keys": keys})
+    sent = {**shared, "attempt": attempt, "names": names, "keys": keys}
+    sent.pop("signed", None)  # of another roster
+    return ConfigRecord(sent)
+
+
+def roster_question(shared: ConfigRecord, task: bytes) -> ConfigRecord:
+    """Return the question to sign a roster that ``with_roster`` has put into a group's record.
+
+    ``task`` is the digest of the settings and the broadcast, which it leaves out.
+    """
+    asked = ("contract", "protocol", "version", "experiment", "round", "attempt", "names", "keys")
+    return ConfigRecord({"kind": ROSTER, "task": task, **{key: shared[key] for key in asked}})
+
+
+def signature_record(agent: str, signature: bytes) -> ConfigRecord:
+    """Return an agent's answer to the question to sign a roster."""
+    return ConfigRecord({"kind": "signature", "agent": agent, "signature": signature})
+
+
+def read_signature(content: RecordDict, record: str, agent: str) -> bytes:
+    """Return an agent's signature of a roster (raises ``WireError``)."""
+    answer = read_record(content, record)
+    if (answer.get("kind"), answer.get("agent")) != ("signature", agent):
+        raise WireError("reply is not this agent's signature of the roster")
+    return _of_length(read_field(answer, "signature", bytes), SIGNATURE_BYTES, "signature")
+
+
+def with_signatures(shared: ConfigRecord, signed: Mapping[str, bytes]) -> ConfigRecord:
+    """Return a group's record with the signatures of its roster, zeros for who gives none."""
+    none = bytes(SIGNATURE_BYTES)
+    listed = _agent_names(str(shared["names"]))
+    return ConfigRecord({**shared, "signed": b"".join(signed.get(name, none) for name in listed)})
+
+
+def parse_signatures(signed: bytes, count: int) -> tuple[bytes, ...]:
+    """Return the signatures of so many agents, none where none came (raises ``WireError``)."""
+    if signed:
+        _of_length(signed, count * SIGNATURE_BYTES, f"list of {count} signatures")
+    return tuple(signed[at : at + SIGNATURE_BYTES] for at in range(0, len(signed), SIGNATURE_BYTES))
+
+
+def _of_length(given: bytes, length: int, what: str) -> bytes:
+    if len(given) != length:
+        raise WireError(f"{what} has {len(given)} bytes, expected {length}")
+    return given
 
 
 def parse_roster(names: str, keys: bytes) -> tuple[tuple[str, bytes], ...]:

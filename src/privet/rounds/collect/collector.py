@@ -56,6 +56,10 @@ class Collector(ABC):
     def reopen(self, opened: OpenRound) -> list[str] | None:
         """Begin another try; return the agents to ask, or None to open the round again."""
 
+    def agree(self, opened: OpenRound, grid: Grid, names: list[str]) -> list[str]:
+        """Have agents agree on what they will be asked for; return those of them to ask."""
+        return names
+
     def collect(
         self,
         opened: OpenRound,

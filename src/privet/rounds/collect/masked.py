@@ -25,15 +25,17 @@ from typing import ClassVar
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from privet.agents.masking import task_digest
 from privet.core import UploadError, WireError
 from privet.core.errors import one_line
 from privet.kernel import stream
 from privet.kernel.masks import MOST_MEMBERS
-from privet.wire import REFUSED, Update, content_bytes, ring
+from privet.wire import ENROL, RECORD, REFUSED, Update, content_bytes, ring
 from privet.wire.contract import is_need_state, means_privacy
-from privet.wire.rosters import with_roster
+from privet.wire.records import record_dict
+from privet.wire.rosters import read_signature, roster_question, with_roster, with_signatures
 
-from ..exchange import Reply
+from ..exchange import Reply, exchange
 from ..failure import Failure, FailureCode
 from ..roster import ENROL_TIMEOUT, Question
 from ..uploads import MaskedTotals
@@ -157,7 +159,8 @@ class MaskedSums(Collector):
             failed = f"secure sum, attempt {attempt.number} failed: {one_line(culprits)}"
             opened.tally.notes.append(failed)
         lost = self._renew_keys(opened, grid, question, min(ENROL_TIMEOUT, left / 2))
-        return messages_for(opened, self._next_attempts(opened, lost))
+        names = self.agree(opened, grid, self._next_attempts(opened, lost))
+        return messages_for(opened, names)
 
     def take(self, opened: OpenRound, name: str, reply: Message) -> bool:
         """Take nothing: a sum needs the replies of its group together."""
@@ -182,6 +185,29 @@ class MaskedSums(Collector):
         return Folded(self.updates, failures)
 
     # ------------------------------------------------------------------ attempts
+
+    def agree(self, opened: OpenRound, grid: Grid, names: list[str]) -> list[str]:
+        """Collect the signatures of the rosters, where an agent's operator has pinned keys.
+
+        An agent that signs no roster is left out of the next one. Nobody has uploaded anything for
+        the first, so no other agent is left out with it, and nothing is charged.
+        """
+        agents = opened.session.roster.agents
+        for group in list(self.attempts):
+            while (attempt := self.attempts.get(group)) and any(
+                agents[name].signs for name in attempt.names
+            ):
+                signed, failures = _signatures(opened, grid, group, attempt)
+                if not failures:
+                    shared = opened.broadcast.shared[group]
+                    opened.broadcast.shared[group] = with_signatures(shared, signed)
+                    break
+                opened.tally.absent |= failures
+                stay = [name for name in attempt.names if name not in failures]
+                del self.attempts[group]
+                self._propose(opened, group, attempt.number + 1, stay)
+        asked = {name for attempt in self.attempts.values() for name in attempt.names}
+        return [name for name in names if name in asked]
 
     def _propose(self, opened: OpenRound, group: str, number: int, names: Iterable[str]) -> bool:
         """Put a roster into the group's record; with too few agents the group is absent."""
@@ -301,6 +327,39 @@ class MaskedSums(Collector):
             if self._propose(opened, group, attempt.number + 1, stay):
                 to_ask.update(stay)
         return [name for name in opened.chosen if name in to_ask]
+
+
+def _signatures(
+    opened: OpenRound, grid: Grid, group: str, attempt: Attempt
+) -> tuple[dict[str, bytes], dict[str, Failure]]:
+    """Return what the agents of a roster have signed, and why others of them have not."""
+    agents, shared = opened.session.roster.agents, opened.broadcast.shared[group]
+    header = [shared[key] for key in ("protocol", "version", "settings", "payload")]
+    record = roster_question(shared, task_digest(*header))  # type: ignore[arg-type]
+    messages = {
+        name: Message(record_dict({RECORD: record}), agents[name].node, ENROL)
+        for name in attempt.names
+        if agents[name].signs
+    }
+    opened.tally.bytes_down += content_bytes(record_dict({RECORD: record})) * len(messages)
+    left = max(opened.deadline - time.monotonic(), 0.0)
+    replies = exchange(grid, messages, min(ENROL_TIMEOUT, left / 2))
+    signed: dict[str, bytes] = {}
+    failures: dict[str, Failure] = {}
+    for name in messages:
+        reply = replies[name]
+        try:
+            if reply.content is None:
+                if reply.code == REFUSED:
+                    agents[name].out = f"declined: {reply.reason}"
+                elif not reply.is_from_agent:
+                    opened.tally.awaited.add(name)
+                raise NoReplyError(reply.failure)
+            opened.tally.bytes_up += content_bytes(reply.content)
+            signed[name] = read_signature(reply.content, RECORD, name)
+        except Exception as error:  # whatever an agent sends costs its own part only
+            failures[name] = dropped(opened, name, error)
+    return signed, failures
 
 
 def _unfit(opened: OpenRound, name: str) -> Failure | None:

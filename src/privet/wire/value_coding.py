@@ -13,7 +13,8 @@ quantization by randomized uniform/lattice quantizers", 1992). For b bits
 
 so that independent normal differences cost b bits each by their entropy, which is the largest for
 their variance. This code needs 0.09 more for them, less than b for heavy tails, and up to 0.4 more
-than b for other shapes, such as values of one size. The squared error over ||v - r||^2 is (2 pi e / 12) 4^-b.
+than b for other shapes, such as values of one size. The squared error over ||v - r||^2 is
+(2 pi e / 12) 4^-b.
 
 An integer c is numbered in the order of |c - u|: 0, 1, -1, 2, ... where u > 0, else 0, -1, 1, ...
 The numbers are in Golomb-Rice code, its parameter chosen for each block of 1024. Layout,

@@ -53,7 +53,7 @@ sums is .57 of that of independent noise: 1.14 times that of full batches, in pl
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -149,7 +149,7 @@ class Cycle:
     seed: int
     agent: str
     step: int = 0
-    past: tuple[Vector, ...] = ()
+    past: tuple[Vector, ...] = field(default=(), repr=False)
     head: str = ""
 
     def rows(self, count: int, batches: int) -> IntArray:

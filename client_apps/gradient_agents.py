@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -19,6 +19,7 @@ from privet.kernel import (
     Release,
     norm_bound,
 )
+from privet.kernel.cyclic import MOST_BANDS
 from privet.kernel.programs.gradients import Gradients
 from privet.kernel.programs.steps import MOST_STEPS, LocalTask
 
@@ -75,7 +76,7 @@ class ClippedGradients(Half):
 
     def _gradients(self, *, replace: bool = False, noise_scale: float = 0.0) -> Gradients:
         return Gradients(
-            0 if self.batch == "full" else self.batch_size,
+            self.batch_size if self.batch in ("sample", "poisson") else 0,
             replace,
             self.clip,
             self.clipping,
@@ -162,14 +163,33 @@ class NoisyStepsAgent(GradientAgent):
 
     batch: str = setting(
         "full",
-        "examples in a step: all, batch-size, or poisson: each by a coin that nobody sees, which "
-        "is charged for less (relation add-remove)",
-        choices=("full", "sample", "poisson"),
+        "examples in a step: all, batch-size, poisson: each by a coin that nobody sees, which is "
+        "charged for less (relation add-remove), or cyclic: batches in turn, each example in one "
+        "step of so many",
+        choices=("full", "sample", "poisson", "cyclic"),
         topic="Local steps",
+    )
+    batches: int = setting(
+        0,
+        "batches that an agent's examples are put in with batch = cyclic; 0 takes noise-bands",
+        low=0,
+        needs={"batch": "cyclic"},
+        topic="Local steps",
+    )
+    noise_bands: int = setting(
+        1,
+        "steps in a row whose noise is correlated so that sums over steps have less of it, at most "
+        "batches; 1 for independent noise",
+        low=1,
+        high=MOST_BANDS,
+        needs={"batch": "cyclic"},
+        topic="Privacy",
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.batch == "cyclic":
+            self._require_cyclic()
         if self.batch != "poisson":
             return
         if self.relation != "add-remove":
@@ -188,14 +208,44 @@ class NoisyStepsAgent(GradientAgent):
                 "'sample' without"
             )
 
+    def _require_cyclic(self) -> None:
+        """Refuse what batches in turn have no proof for (raises ``ConfigError``)."""
+        why = ""
+        if self._batches < 2:
+            why = "needs batches, 2 or more: with one a step takes all, which is batch = full"
+        elif self.noise_bands > self._batches:
+            why = (
+                f"noise-bands = {self.noise_bands} is more than batches = {self._batches}: within "
+                "the bands a record would take part twice, which costs more than is charged"
+            )
+        elif self.relation != "replace-one":
+            why = (
+                f"has no proof under relation = {self.relation!r}: use replace-one; poisson goes "
+                "with add-remove"
+            )
+        elif not self.clip > 0:
+            why = "is charged by cycles of batches and needs clip and noise: use sample without"
+        elif self.noise_sharing:
+            why = "has no proof with noise-sharing, whose sums change with the roster"
+        elif self.noise_ratio != 1:
+            why = "needs the same noise in all rounds: use budget-schedule = constant"
+        if why:
+            raise ConfigError(f"batch = 'cyclic' {why}")
+
+    @property
+    def _batches(self) -> int:
+        return (self.batches or self.noise_bands) if self.batch == "cyclic" else 1
+
     @property
     def stacks(self) -> bool:
-        return self.batch != "poisson"  # every agent tosses coins of its own
+        # Every agent tosses coins of its own, or stands at a batch of its own.
+        return self.batch not in ("poisson", "cyclic")
 
     @cached_property
     def gradients(self) -> Gradients:
         """The gradient of a local step, clipped, with noise on its data term."""
-        return self._gradients(noise_scale=self.noise_scale)
+        every = self._gradients(noise_scale=self.noise_scale)
+        return replace(every, batches=self._batches, bands=self.noise_bands)
 
     def noised_release(self, facts: Facts, round_: int) -> Release:
         """Return the release of one round: Q uses of the Gaussian mechanism."""

@@ -20,6 +20,7 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
 from privet.agents.base import Participant, ProblemFn, played
+from privet.agents.cycles import keep_cycle
 from privet.agents.guard import TERMS, Guard, ReplyCharge, checked_terms, node_rules, require_tame
 from privet.agents.half import Arrays, Local, Streams
 from privet.agents.pace import Pace, require_fixed_time
@@ -148,6 +149,7 @@ class FlowerRound(AgentRound[Local, RecordDict]):
     def keep(self) -> None:
         spent = self._spent
         held = self._held._replace(ledger=spent.ledger, fully_charged=spent.fully_charged)
+        keep_cycle(self._context, spent.noise.cycle, spent.head)
         write_state(self._context, held)
         self._pace.note()
 

@@ -37,6 +37,11 @@ SAMPLED = (
     "are composed, and the larger counts"
 )
 
+IN_TURN = (
+    "batches in turn: each record is in one step of {} at a time of its agent's, and a cycle is "
+    "charged when it begins; its place in the table depends on no record's values"
+)
+
 IN_SUMS = (
     "noise shared out over masked sums: epsilon holds towards {}, and no one else; each node takes "
     "its peers' noise and keys on trust, as its own config says"
@@ -91,8 +96,10 @@ def assumptions_of(worst: AgentLedger, ledgers: Iterable[AgentLedger]) -> list[s
     stated = [line.format(UNITS[relation]) for line in ASSUMPTIONS]
     in_place = [IN_PLACE] if relation == "add-remove" else []
     sampled = [SAMPLED.format(rates)] if (rates := _rates(worst)) else []
+    batches = sorted({release.batches for release, _ in worst.entries if release.batches > 1})
+    in_turn = [IN_TURN.format(" or ".join(map(str, batches)))] if batches else []
     in_sums = [IN_SUMS.format(against)] if (against := _against(worst)) else []
-    return [*stated, *in_place, *sampled, *in_sums, *_custom(ledgers)]
+    return [*stated, *in_place, *sampled, *in_turn, *in_sums, *_custom(ledgers)]
 
 
 class Account(dict[str, Any]):

@@ -26,7 +26,7 @@ class DPFedSGDArguments(PrimalDualStrategy):
     def __init__(
         self,
         *,
-        batch: Literal["full", "sample", "poisson"] = "full",
+        batch: Literal["full", "sample", "poisson", "cyclic"] = "full",
         batch_size: int = 32,
         clip: float = 0.0,
         clipping: Literal["example", "batch"] = "example",
@@ -35,6 +35,8 @@ class DPFedSGDArguments(PrimalDualStrategy):
         step_size_rule: Literal["auto", "constant", "inverse-sqrt", "cosine"] = "auto",
         step_size_rounds: int = 0,
         noise_scale: float = 0.0,
+        batches: int = 0,
+        noise_bands: int = 1,
         budget_schedule: Literal["constant", "geometric"] = "constant",
         budget_ratio: float = 0.0,
         value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
@@ -51,9 +53,10 @@ class DPFedSGDArguments(PrimalDualStrategy):
 
         Parameters
         ----------
-        batch : {"full", "sample", "poisson"}, default "full"
-            examples in a step: all, batch-size, or poisson: each by a coin that nobody sees, which
-            is charged for less (relation add-remove)
+        batch : {"full", "sample", "poisson", "cyclic"}, default "full"
+            examples in a step: all, batch-size, poisson: each by a coin that nobody sees, which is
+            charged for less (relation add-remove), or cyclic: batches in turn, each example in one
+            step of so many
         batch_size : int, default 32
             examples in a step, with batch = poisson on average
         clip : float, default 0.0
@@ -73,6 +76,11 @@ class DPFedSGDArguments(PrimalDualStrategy):
             rounds over which the step size falls
         noise_scale : float, default 0.0
             standard deviation of the noise; 0: no noise
+        batches : int, default 0
+            batches that an agent's examples are put in with batch = cyclic; 0 takes noise-bands
+        noise_bands : int, default 1
+            steps in a row whose noise is correlated so that sums over steps have less of it, at
+            most batches; 1 for independent noise
         budget_schedule : {"constant", "geometric"}, default "constant"
             noise over the rounds: the same in all, or geometric, where noise and its key are those
             of round 1 and each later round has budget-ratio times that before
@@ -113,6 +121,8 @@ class DPFedSGDArguments(PrimalDualStrategy):
             step_size_rule=step_size_rule,
             step_size_rounds=step_size_rounds,
             noise_scale=noise_scale,
+            batches=batches,
+            noise_bands=noise_bands,
             budget_schedule=budget_schedule,
             budget_ratio=budget_ratio,
             value_bits=value_bits,
@@ -233,7 +243,7 @@ class FedDynArguments(PrimalDualStrategy):
     def __init__(
         self,
         *,
-        batch: Literal["full", "sample", "poisson"] = "full",
+        batch: Literal["full", "sample", "poisson", "cyclic"] = "full",
         batch_size: int = 32,
         clip: float = 0.0,
         clipping: Literal["example", "batch"] = "example",
@@ -242,6 +252,8 @@ class FedDynArguments(PrimalDualStrategy):
         step_size_rule: Literal["auto", "constant", "inverse-sqrt", "cosine"] = "auto",
         step_size_rounds: int = 0,
         noise_scale: float = 0.0,
+        batches: int = 0,
+        noise_bands: int = 1,
         max_local_steps: int = 10,
         value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
         fed_dyn_alpha: float | Literal["auto"] = "auto",
@@ -254,9 +266,10 @@ class FedDynArguments(PrimalDualStrategy):
 
         Parameters
         ----------
-        batch : {"full", "sample", "poisson"}, default "full"
-            examples in a step: all, batch-size, or poisson: each by a coin that nobody sees, which
-            is charged for less (relation add-remove)
+        batch : {"full", "sample", "poisson", "cyclic"}, default "full"
+            examples in a step: all, batch-size, poisson: each by a coin that nobody sees, which is
+            charged for less (relation add-remove), or cyclic: batches in turn, each example in one
+            step of so many
         batch_size : int, default 32
             examples in a step, with batch = poisson on average
         clip : float, default 0.0
@@ -276,6 +289,11 @@ class FedDynArguments(PrimalDualStrategy):
             rounds over which the step size falls
         noise_scale : float, default 0.0
             standard deviation of the noise; 0: no noise
+        batches : int, default 0
+            batches that an agent's examples are put in with batch = cyclic; 0 takes noise-bands
+        noise_bands : int, default 1
+            steps in a row whose noise is correlated so that sums over steps have less of it, at
+            most batches; 1 for independent noise
         max_local_steps : int, default 10
             local steps in a round (Q)
         value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
@@ -304,6 +322,8 @@ class FedDynArguments(PrimalDualStrategy):
             step_size_rule=step_size_rule,
             step_size_rounds=step_size_rounds,
             noise_scale=noise_scale,
+            batches=batches,
+            noise_bands=noise_bands,
             max_local_steps=max_local_steps,
             value_bits=value_bits,
             fed_dyn_alpha=fed_dyn_alpha,
@@ -321,7 +341,7 @@ class ScaffoldArguments(PrimalDualStrategy):
     def __init__(
         self,
         *,
-        batch: Literal["full", "sample", "poisson"] = "full",
+        batch: Literal["full", "sample", "poisson", "cyclic"] = "full",
         batch_size: int = 32,
         clip: float = 0.0,
         clipping: Literal["example", "batch"] = "example",
@@ -330,6 +350,8 @@ class ScaffoldArguments(PrimalDualStrategy):
         step_size_rule: Literal["auto", "constant", "inverse-sqrt", "cosine"] = "auto",
         step_size_rounds: int = 0,
         noise_scale: float = 0.0,
+        batches: int = 0,
+        noise_bands: int = 1,
         max_local_steps: int = 10,
         value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
         server_step_size: float = 1.0,
@@ -342,9 +364,10 @@ class ScaffoldArguments(PrimalDualStrategy):
 
         Parameters
         ----------
-        batch : {"full", "sample", "poisson"}, default "full"
-            examples in a step: all, batch-size, or poisson: each by a coin that nobody sees, which
-            is charged for less (relation add-remove)
+        batch : {"full", "sample", "poisson", "cyclic"}, default "full"
+            examples in a step: all, batch-size, poisson: each by a coin that nobody sees, which is
+            charged for less (relation add-remove), or cyclic: batches in turn, each example in one
+            step of so many
         batch_size : int, default 32
             examples in a step, with batch = poisson on average
         clip : float, default 0.0
@@ -364,6 +387,11 @@ class ScaffoldArguments(PrimalDualStrategy):
             rounds over which the step size falls
         noise_scale : float, default 0.0
             standard deviation of the noise; 0: no noise
+        batches : int, default 0
+            batches that an agent's examples are put in with batch = cyclic; 0 takes noise-bands
+        noise_bands : int, default 1
+            steps in a row whose noise is correlated so that sums over steps have less of it, at
+            most batches; 1 for independent noise
         max_local_steps : int, default 10
             local steps in a round (Q)
         value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
@@ -392,6 +420,8 @@ class ScaffoldArguments(PrimalDualStrategy):
             step_size_rule=step_size_rule,
             step_size_rounds=step_size_rounds,
             noise_scale=noise_scale,
+            batches=batches,
+            noise_bands=noise_bands,
             max_local_steps=max_local_steps,
             value_bits=value_bits,
             server_step_size=server_step_size,

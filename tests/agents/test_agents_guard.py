@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,20 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from privet.agents.base import Participant
+from privet.agents.cycles import RECORD
 from privet.agents.guard import node_rules
 from privet.client_apps import client_app
 from privet.client_apps.rivals.dp_fedsgd import Agent as FedSGD
 from privet.core import ConfigError
-from privet.kernel import AgentLedger, ClippableProblem, Told, epsilon_of
+from privet.kernel import (
+    AgentLedger,
+    ClippableProblem,
+    LedgerFile,
+    Perturber,
+    Told,
+    Totals,
+    epsilon_of,
+)
 from privet.problems import L2, BinaryLogistic, public_facts
 from privet.sim.engine import InlineGrid
 from privet.wire import ENROL, FAILED, REFUSED, pack
@@ -376,3 +386,150 @@ def test_a_delta_that_publishes_a_record_is_refused_before_a_charge(tmp_path: Pa
     assert not node.ledger.parent.exists()
     declared = Node(tmp_path / "third", delta=0.049, **{"num-examples": 21})
     assert declared.told(declared.enrol(), Told.DELTA, "this node has 21 examples")
+
+
+# ------------------------------------------------------------------ batches in turn
+
+TURNS: dict[str, Any] = {**SETTINGS, "batch": "cyclic", "batches": 4, "noise-bands": 3}
+
+
+def places(reply: Message, round_: int) -> list[int]:
+    """Return where each message of an account began, those of one place as often as it did."""
+    entries = AgentLedger.from_json(update(reply, round_).ledger).entries
+    return [release.place for release, times in entries for _ in range(times)]
+
+
+def turn(node: Node, round_: int, settings: Mapping[str, Any] = TURNS) -> Message:
+    reply = node.train(settings, round_)
+    update(reply, round_)
+    return reply
+
+
+@pytest.mark.parametrize("budget", [True, False])
+def test_batches_take_turns_over_messages_and_a_cycle_is_charged_once(
+    tmp_path: Path, budget: bool
+) -> None:
+    node = Node(tmp_path, budget=budget)
+    replies = [turn(node, number) for number in range(1, 10)]
+    assert sorted(places(replies[-1], 9)) == [0, 0, 0, 1, 1, 2, 2, 3, 3]
+    costs = [update(reply, number).epsilon for number, reply in enumerate(replies, 1)]
+    assert costs[0] == costs[3] < costs[4] == costs[7] < costs[8]
+    if budget:
+        assert LedgerFile(node.ledger).spent(1e-5).epsilon == costs[-1]
+    record = node.grid.contexts[1000].state[RECORD]
+    assert record["step"] == 9
+    assert len(record["past"]) == 2
+
+
+def test_a_round_that_is_asked_for_again_has_the_next_batch_and_its_own_noise(
+    tmp_path: Path,
+) -> None:
+    node = Node(tmp_path)
+    first, again = turn(node, 1), turn(node, 1)
+    assert places(again, 1) == [0, 1]
+    one, other = (from_payload(update(reply, 1).payload)["g"] for reply in (first, again))
+    assert not np.allclose(one, other)
+
+
+def _older(node: Node, context: Context) -> None:
+    node.grid.contexts[1000].state = context.state
+
+
+def _charge(node: Node, context: Context) -> None:
+    release = FedSGD.from_settings(SETTINGS).release(public_facts(node.made), 1)
+    LedgerFile(node.ledger).charge(release, 1e-5)
+
+
+def _lost(node: Node, context: Context) -> None:
+    node.grid.contexts[1000].state = RecordDict()
+
+
+def _torn(node: Node, context: Context) -> None:
+    with node.ledger.open("a") as file:
+        file.write('{"version": 2, "rel')
+
+
+@pytest.mark.parametrize("happens", [_older, _charge, _lost, _torn])
+def test_a_step_that_may_be_missing_begins_a_cycle(tmp_path: Path, happens: Any) -> None:
+    """An older copy, as of two tasks at a time, another charge, a lost context, a torn line."""
+    node = Node(tmp_path)
+    turn(node, 1)
+    context = copy.deepcopy(node.grid.contexts[1000])
+    turn(node, 2)
+    before = LedgerFile(node.ledger).spent(1e-5).epsilon or 0.0
+    happens(node, context)
+    turn(node, 3)
+    audit = LedgerFile(node.ledger).verify()
+    (spent,) = [run for run in audit.runs if run.agents]
+    assert spent.messages == 3
+    twice = Totals().add(_turns(node), 2).epsilon(1e-5)
+    assert spent.totals.epsilon(1e-5) == twice > before
+    assert node.grid.contexts[1000].state[RECORD]["step"] == 1
+
+
+def _turns(node: Node) -> Any:
+    return FedSGD.from_settings(TURNS).release(public_facts(node.made), 1)
+
+
+@pytest.mark.parametrize(
+    "other", [{"seed": 3}, {"clip": 0.5}, {"noise-scale": 0.7}, {"batches": 5}, {"noise-bands": 2}]
+)
+def test_another_order_or_noise_begins_a_cycle(tmp_path: Path, other: dict[str, Any]) -> None:
+    node = Node(tmp_path)
+    turn(node, 1)
+    turn(node, 2)
+    reply = turn(node, 3, {**TURNS, **other})
+    assert sorted(places(reply, 3)) == [0, 0, 1]
+
+
+def test_a_task_that_fails_leaves_no_turn(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    turn(node, 1)
+    node.grid.contexts[1000].state.pop("privet.state")
+    assert node.train(TURNS, 2, x=np.zeros(4)).has_error()  # before it is charged
+    assert RECORD in node.grid.contexts[1000].state
+    whole = Perturber.perturb
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Perturber, "perturb", lambda *arguments: 1 / 0)
+        assert node.train(TURNS, 2).has_error()
+    assert Perturber.perturb is whole
+    assert RECORD not in node.grid.contexts[1000].state
+    assert _begins(node.train(TURNS, 2))
+
+
+def _begins(reply: Message) -> bool:
+    (last,) = [one for one, _ in AgentLedger.from_json(update(reply, 2).ledger).entries][-1:]
+    return last.place == 0
+
+
+def test_rows_of_a_query_are_not_taken_in_turn(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    known = {"cohort": "all", "query": "0" * 64, "rows": 20}
+    node.enrol()
+    node.grid.contexts[1000].state["privet.cohort"] = ConfigRecord(known)
+    reply = node.train(TURNS)
+    assert reply.has_error()
+    assert reply.error.reason == f"agent me: {Told.ORDER}"
+    assert node.lines == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"batches": 1, "noise-bands": 1}, "batch = 'cyclic' needs batches, 2 or more"),
+        ({"batches": 2}, "noise-bands = 3 is more than batches = 2"),
+        ({"relation": "add-remove"}, "batch = 'cyclic' has no proof under relation"),
+        ({"relation": "replace-agent"}, "batch = 'cyclic' has no proof under relation"),
+        ({"clip": 0.0}, "batch = 'cyclic' is charged by cycles of batches and needs clip"),
+        ({"secure-sum": True, "noise-sharing": True}, "has no proof with noise-sharing"),
+        ({"budget-schedule": "geometric", "budget-ratio": 0.9}, "needs the same noise in all"),
+    ],
+)
+def test_settings_without_a_proof_are_refused_by_name(settings: dict[str, Any], line: str) -> None:
+    with pytest.raises(ConfigError, match=line):
+        FedSGD.from_settings({**TURNS, **settings})
+
+
+def test_as_many_batches_as_bands_unless_another_number_is_given() -> None:
+    turns = {key: value for key, value in TURNS.items() if key != "batches"}
+    assert FedSGD.from_settings(turns).gradients.batches == 3

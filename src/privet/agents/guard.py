@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -35,7 +36,9 @@ from privet.kernel import (
     Told,
 )
 from privet.kernel.agent_ledger import LONGEST_ACCOUNT, MOST_RELEASES
+from privet.kernel.cyclic import Cycle
 from privet.kernel.door import Held, within
+from privet.kernel.errors import MovedError
 from privet.kernel.exits import Exits
 from privet.kernel.node_rules import OF_NODES
 from privet.wire import Layout, magnitude_bound
@@ -44,6 +47,7 @@ from privet.wire.flower_internals import held_by
 from privet.wire.magnitude import LARGEST
 from privet.wire.payload import BUFFERS, ENCODED, OF_LOOP
 
+from .cycles import take_cycle
 from .half import Half
 from .state import PRIVATE_RECORD, read_state
 from .terms import MessageTerms, PrivacyTerms
@@ -132,25 +136,32 @@ class Guard(NamedTuple):
         NoCertificateError
             If the run asks for privacy that cannot be proven.
         """
-        explicit = self.noise_factory is not None
+        explicit, before = self.noise_factory is not None, ledger
         self.rules.require_delta(facts.num_examples)
-        release = self._release(half, facts)
+        release, cycle = self._release(half, facts), None
+        if release.batches > 1:
+            cycle = self._cycle(release, facts)
+            release = replace(release, place=cycle.step % release.batches)
         delta = float(self.settings.get("delta", 1e-5))
         epsilon = math.inf
         if release.mechanism != "none":
             ledger, epsilon = self._account(ledger, sent, release, delta)
             self._keep_target(epsilon)
-        noise = Perturber(release, self.source(), facts, given=explicit)
+        noise = Perturber(release, self.source(), facts, given=explicit, cycle=cycle)
         if half.reads_tables and release.mechanism == "none":
             self._count_answer()
             settings = encode_settings(values_of(half))
             self.rules.analyses.note(self.experiment, half.name, settings, self._cohort)
-        head = self.rules.charge(
-            release,
-            f"run {self.context.run_id} round {self.round} agent {self.agent}"
-            + "".join(f" {key} {value}" for key, value in self._cohort.items()),
-            self.experiment,
-        )
+        try:
+            head = self.rules.charge(
+                release,
+                f"run {self.context.run_id} round {self.round} agent {self.agent}"
+                + "".join(f" {key} {value}" for key, value in self._cohort.items()),
+                self.experiment,
+                cycle.head if cycle else "",
+            )
+        except MovedError:  # the cycle is forgotten: another one begins
+            return self.charge(half, facts, before, sent)
         if release.mechanism == "none":
             return ReplyCharge(epsilon, delta, noise, ledger)
         if not (explicit or self._seed >= 0):
@@ -158,6 +169,21 @@ class Guard(NamedTuple):
         why = "noise is given" if explicit else "noise-seed is set"
         note = f"not private: {why}" if self.round == 1 else ""
         return ReplyCharge(math.inf, delta, noise, ledger, note)
+
+    def _cycle(self, release: Release, facts: Facts) -> Cycle:
+        """Return where the agent stands in its batches (raises ``BudgetRefused``)."""
+        if self._cohort:
+            raise BudgetRefused(Told.ORDER)
+        return take_cycle(
+            self.context,
+            release,
+            facts,
+            int(self.settings.get("seed", 0)),
+            self.agent,
+            run=f"{self.context.run_id} {self.experiment}",
+            ledger=str(self.rules.ledger_path),
+            settings=encode_settings(self.settings),
+        )
 
     @property
     def _cohort(self) -> dict[str, Any]:

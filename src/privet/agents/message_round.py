@@ -21,6 +21,7 @@ from privet.wire.dense import digest, joined_digest
 from privet.wire.payload import to_payload
 from privet.wire.records import record_dict
 
+from .cycles import keep_cycle
 from .guard import (
     Guard,
     NoiseFactory,
@@ -224,6 +225,7 @@ class MessageRound(AgentRound[Local, RecordDict]):
     def keep(self) -> None:
         if self.masking:
             self.masking.keep(self._context)
+        keep_cycle(self._context, self.spent.noise.cycle, self.spent.head)
         write_state(self._context, self._new)
         self._pace.note()
 

@@ -47,7 +47,7 @@ class Totals:
     relation
         That of all releases, None before the first.
     gaussian
-        The sum of count mu^2 over Gaussian releases as (rounded, remainder): exact to about 2^-104
+        The sum of uses mu^2 over Gaussian releases as (rounded, remainder): exact to about 2^-104
         of it, so that neither the order of releases nor how equal ones are grouped moves a bit of
         the epsilon that is compared with a budget.
     laplace
@@ -100,7 +100,7 @@ class Totals:
                     f"releases under {relation!r} and {release.relation!r} cannot be composed"
                 )
             relation = release.relation
-            count, loss = release.count * times, max(release.loss, _NEGLIGIBLE)
+            count, loss = release.uses * times, max(release.loss, _NEGLIGIBLE)
             if loss > _HOPELESS:
                 unnoised = True
             elif release.sampling < 1 and SMALLEST_LOSS <= loss <= LARGEST_LOSS:

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from .bounded import BoolArray, Clipping
+from .bounded import BoolArray, Clipping, IntArray
 from .errors import NoiseError, RecordsError
 from .events import Release
 from .facts import Facts
@@ -353,6 +353,13 @@ class Records:
             )
         if isinstance(requested, Gradients) and requested.poisson and name != "gradients":
             raise NoiseError(f"batch = 'poisson' has no proof in program {name!r}")
+        turns = (charged.batches, charged.bands)
+        known = isinstance(requested, Gradients) and name == "gradients"
+        asked = (requested.batches, requested.bands) if isinstance(requested, Gradients) else (1, 1)
+        if turns != asked or (turns != (1, 1) and not known):
+            raise NoiseError(
+                f"batches in turn are not what was charged, or have no proof in program {name!r}"
+            )
         if charged.steps > 1 and name != "iterate":
             raise NoiseError(f"program {name!r} has no steps that are not released")
         if requested.relation != charged.relation:
@@ -434,6 +441,44 @@ def sampled_sum(
     return gradients.sampled_sum(count, sum_of, records._noise, unit)
 
 
+def cyclic_sum(
+    records: Records,
+    gradients: Gradients,
+    count: int,
+    sum_of: Callable[[IntArray], FloatArray],
+) -> FloatArray:
+    """Return the noised gradient of the batch whose turn it is, of which the caller sums.
+
+    n total / (b D) + xi, with xi the charged noise, b the batch's size, and n and D those of the
+    facts. As `sampled_sum`, it is no method of `Records`.
+
+    Parameters
+    ----------
+    records : Records
+        Of an agent whose training loop holds the records.
+    gradients : Gradients
+    count : int
+        Number of examples that the caller holds, which is the declared one.
+    sum_of : callable
+        Returns the sum (d,) of the clipped gradients of these examples (b,).
+
+    Raises
+    ------
+    NoiseError
+        If other batches were charged, another number of examples is held, or no draw is left.
+
+    Notes
+    -----
+    Privacy: one draw. The caller must guarantee that example i is the same record in every step and
+    round, at a place that depends on no record's values, and that the sum is what
+    `Records.clipped_sum` asks for.
+    """
+    _require_kind(Gradients, gradients)
+    _require_plain(gradients)
+    records._require_program("gradients", gradients)
+    return gradients.cyclic_sum(count, sum_of, records._noise)
+
+
 _Program = Gradients | Inexact | ClippedUpdate | Statistics
 _ARRAYS = (np.ndarray, np.memmap)
 _NUMBERS = frozenset({bool, int, float, str, type(None), np.float64, np.float32})
@@ -471,6 +516,8 @@ def _plain_numbers(streams: Streams, gradients: Gradients) -> bool:
         and type(gradients.relation) in _NUMBERS
         and type(gradients.noise_scale) in _NUMBERS
         and type(gradients.poisson) in _NUMBERS
+        and type(gradients.batches) in _NUMBERS
+        and type(gradients.bands) in _NUMBERS
     )
 
 

@@ -58,5 +58,5 @@ def drawn_delta(messages: Iterable[tuple[Release, int]], dim: int, epsilon: floa
 def _of_message(release: Release, dim: int) -> float:
     numbers = release.draws * release.agents * dim
     unit = spacing(release, dim)
-    sampled = total_variation(release.mechanism, numbers, unit, release.scale)  # type: ignore[arg-type]
+    sampled = total_variation(release.mechanism, numbers, unit, release.drawn)  # type: ignore[arg-type]
     return sampled + _BLOCKS * float(max(numbers, _LEAST_BLOCKS)) ** 2

@@ -45,6 +45,10 @@ class LedgerError(KernelError):
     """The ledger file is damaged or cannot be trusted; somebody has to inspect it."""
 
 
+class MovedError(KernelError):
+    """The ledger has been charged since, or is another one."""
+
+
 class MaskError(KernelError):
     """An upload must not be masked for this roster; the text names agents and no record."""
 

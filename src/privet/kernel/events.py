@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias, get_args
 
 from .bounded import Relation
+from .cyclic import MOST_BANDS, width
 from .records import Norm
 
 Mechanism: TypeAlias = Literal["gaussian", "laplace", "none"]
@@ -80,6 +81,14 @@ class Release:
         that is tossed afresh and stays on the node (`privet.kernel.sampled`). 1 for all that takes
         every record, or rows that others know. Below 1 for Gaussian noise in one step and relation
         "add-remove" only.
+    batches
+        b of batches in turn, each record in one use of b (`privet.kernel.cyclic`); 1 for all that
+        takes other rows. Above 1 for Gaussian noise in one step, in clear, and relation
+        "replace-one" only.
+    place
+        Of the first use, among the batches: 0 begins a cycle, which the first use is charged for.
+    bands
+        Uses in a row whose noise is correlated; at most b.
     program
         The program that is charged (`privet.kernel.programs`), and the only one that `Records` then
         runs; not written to ledgers.
@@ -104,6 +113,9 @@ class Release:
     agents: int = 1
     colluders: int = 0
     sampling: float = 1.0
+    batches: int = 1
+    place: int = 0
+    bands: int = 1
     program: str = field(default="", compare=False)
 
     @property
@@ -156,6 +168,26 @@ class Release:
             raise ValueError(
                 f"release field 'agents' is {self.agents}, but noise is shared out as gaussian "
                 "noise in one step only"
+            )
+        self._check_batches(proven and self.sampling == 1 and self.agents == 1)
+
+    def _check_batches(self, proven: bool) -> None:
+        for name in ("batches", "bands"):
+            object.__setattr__(self, name, _positive_count(name, getattr(self, name)))
+        if type(self.place) is not int or not 0 <= self.place < self.batches:
+            raise ValueError(
+                f"release field 'place' is {str(self.place)[:40]!r}, expected an integer from 0 to "
+                "batches - 1"
+            )
+        if self.batches > 1 and not (proven and self.relation == "replace-one"):
+            raise ValueError(
+                f"release field 'batches' is {self.batches}, but batches in turn have a proof for "
+                "gaussian noise in one step, in clear, under relation 'replace-one' only"
+            )
+        if self.bands > min(self.batches, MOST_BANDS):
+            raise ValueError(
+                f"release field 'bands' is {self.bands}, expected at most batches, "
+                f"{self.batches}, and {MOST_BANDS}"
             )
 
     def _bounded(self, name: str) -> float:
@@ -213,6 +245,19 @@ class Release:
             return 1.0 / math.sqrt(self.honest)
         chi = self.contraction
         return geometric(chi, self.steps) / math.sqrt(geometric(chi * chi, self.steps))
+
+    @property
+    def uses(self) -> int:
+        """Number of uses that a record takes part in and that were not charged before.
+
+        Of batches in turn it is the number of cycles that are begun.
+        """
+        return -(-(self.place + self.count) // self.batches) - -(-self.place // self.batches)
+
+    @property
+    def drawn(self) -> float:
+        """Scale of one draw, of which the noise is made where it is in bands."""
+        return self.scale * width(self.bands)
 
     @property
     def draws(self) -> int:

@@ -31,7 +31,7 @@ from pathlib import Path
 
 from .accountant import Totals
 from .agent_ledger import AgentLedger
-from .errors import BudgetRefused, LedgerError, UnsupportedAccountError
+from .errors import BudgetRefused, LedgerError, MovedError, UnsupportedAccountError
 from .events import Release
 from .ledger_lines import (
     DamagedError,
@@ -199,6 +199,7 @@ class LedgerFile:
         note: str = "",
         run: str = "",
         experiment: str = "",
+        after: str = "",
     ) -> Spent:
         """Append a release, durably, unless it would bring the total above `limit`.
 
@@ -217,11 +218,16 @@ class LedgerFile:
             groups, where the note does not name it.
         experiment
             The name that `released` looks it up by: a run and all that resume it.
+        after
+            The head that the file must have, if any: what is released counts on the charge that
+            wrote it, and on none in between.
 
         Raises
         ------
         BudgetRefused
             If the total would pass the limit; nothing is written then.
+        MovedError
+            If the file has another head than ``after``; nothing is written.
         UnsupportedAccountError
             If the file holds releases under another neighbouring relation; nothing is written.
         LedgerError
@@ -230,6 +236,8 @@ class LedgerFile:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
         with self._locked(flags, fcntl.LOCK_EX) as (descriptor, size):
             end = read_end(lambda at, length: _read(descriptor, at, length), size)
+            if after and (end.unreadable or not end.tail or head(end.tail) != after):
+                raise MovedError("the node's ledger has another charge since")
             try:
                 texts = (text[:_LONGEST_NOTE] for text in (run, note, experiment))
                 data, running = end.extended(release, *texts)

@@ -77,6 +77,8 @@ def dearer(known: Release | None, release: Release) -> Release:
 
     The one of larger weight, as if every record took part where two differ and one is sampled.
     """
+    if release.place:  # as if it began a cycle
+        release = replace(release, place=0)
     if known is None or known == release:
         return release
     more = release if _weight(release) > _weight(known) else known
@@ -85,7 +87,7 @@ def dearer(known: Release | None, release: Release) -> Release:
 
 def _weight(release: Release) -> float:
     loss = min(release.loss, 1e100)
-    return release.count * loss * loss * (math.pi / 2.0 if release.mechanism == "laplace" else 1.0)
+    return release.uses * loss * loss * (math.pi / 2.0 if release.mechanism == "laplace" else 1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -320,7 +320,9 @@ class NodeRules:
             return ""
         return account.to_json()
 
-    def charge(self, release: Release, note: str = "", experiment: str = "") -> str:
+    def charge(
+        self, release: Release, note: str = "", experiment: str = "", after: str = ""
+    ) -> str:
         """Charge a reply to the node's budget, or refuse it; return the head of its ledger.
 
         Called before anything is computed from the data: when it returns, the charge is on the
@@ -335,9 +337,13 @@ class NodeRules:
             Free text for the ledger, such as run and round.
         experiment
             The run and all that resume it.
+        after
+            The head that the ledger must have, if any (`privet.kernel.ledger.LedgerFile.charge`).
 
         Raises
         ------
+        MovedError
+            If the ledger has another head; nothing is written.
         BudgetRefused
             With the reason. When the ledger cannot be read, trusted or written the reason does
             not say why; `__cause__` does, for the node's own log.
@@ -363,7 +369,7 @@ class NodeRules:
             return ""
         try:
             spent = LedgerFile(self.ledger_path).charge(
-                release, self.delta, self.max_epsilon, note, experiment=experiment
+                release, self.delta, self.max_epsilon, note, experiment=experiment, after=after
             )
         except (LedgerError, UnsupportedAccountError) as error:
             raise BudgetRefused(Told.LEDGER) from error

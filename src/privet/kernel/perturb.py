@@ -3,7 +3,7 @@
 An agent half can reach noise only through a `Perturber`, which is bound to the release that was
 charged: it adds exactly the charged noise, to a value that moves by no more than was charged, and
 counts. A reply leaves only after `settle`. Where records are sampled, it tosses their coins, once
-for every draw.
+for every draw; where they come in batches, it says which is next.
 
 Noise is added on a grid. With s the sensitivity, sigma the scale, d the length and D a power of two
 with D sqrt(d) <= min(s, sigma) / 8192 (D d for Laplace noise, in l1), what is released is
@@ -43,7 +43,8 @@ from typing import Any, NoReturn, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from .bounded import Clipped
+from .bounded import Clipped, IntArray
+from .cyclic import Cycle, banded, growth, width
 from .errors import NoiseError
 from .events import SHARED_GRID, Release
 from .facts import Facts
@@ -95,7 +96,7 @@ def norm_bound(release: Release, dim: int, value: float = math.inf) -> float:
     drawn = size + _DEVIATIONS
     if release.mechanism == "laplace":
         drawn = size * (math.log(dim) + _LAPLACE_TAIL)
-    return held + release.scale * drawn + 2.0 * unit * size
+    return held + release.scale * growth(release.bands) * drawn + 2.0 * unit * size
 
 
 def checked_spacing(release: Release, dim: int) -> float:
@@ -108,7 +109,7 @@ def checked_spacing(release: Release, dim: int) -> float:
         sampler's cells: by a factor of about 1.6e7 / sqrt(d) for Gaussian noise.
     """
     unit = spacing(release, dim)
-    if unit < 2.0 * cell(release.mechanism, release.scale):  # type: ignore[arg-type]
+    if unit < 2.0 * cell(release.mechanism, release.drawn):  # type: ignore[arg-type]
         raise NoiseError(
             f"noise of scale {release.scale:.3g} is too large for a sensitivity of "
             f"{release.sensitivity:.3g} in {dim} dimensions: the grid would be finer than the "
@@ -131,15 +132,24 @@ class Perturber:
     given : bool
         Whether the draws were handed in from outside, as when worked instances are replayed: they
         are added as they are, off the grid, and the reply is not private.
+    cycle : Cycle, optional
+        Where the agent stands, if its records come in batches; goes on with every draw.
 
     Raises
     ------
     NoiseError
-        As `checked_spacing`, unless the draws are given.
+        As `checked_spacing`, unless the draws are given; if the agent stands at another batch than
+        was charged.
     """
 
     def __init__(
-        self, release: Release, source: NoiseSource, facts: Facts, *, given: bool = False
+        self,
+        release: Release,
+        source: NoiseSource,
+        facts: Facts,
+        *,
+        given: bool = False,
+        cycle: Cycle | None = None,
     ) -> None:
         self.release = release
         self.facts = facts
@@ -147,6 +157,7 @@ class Perturber:
         """Whether a mechanism was charged, so that `perturb` is the way to add noise."""
         self.taken = 0
         """Draws so far, each of the length of the model."""
+        self.cycle = cycle
         self._tossed = 0
         self._source = source
         self._given = given
@@ -159,6 +170,10 @@ class Perturber:
             self._farthest = most * self._spacing
             # Arrays of no dimension: numpy takes them as operands in half the time of numbers.
             self._unit, self._inverse = np.array(self._spacing), np.array(1.0 / self._spacing)
+        if (release.batches > 1) != (cycle is not None) or (
+            cycle is not None and cycle.step % release.batches != release.place
+        ):
+            raise NoiseError("another batch was charged than the agent's next", Told.DRAWS)
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         """Refuse to be copied: draws that were charged once could be taken again."""
@@ -188,10 +203,14 @@ class Perturber:
             raise NoiseError(f"more than the {release.draws} draws that were charged", Told.DRAWS)
         if release.sampling < 1 and self._tossed != self.taken + 1:
             raise NoiseError("sampled records were charged, and no coins were tossed for a value")
+        if self.cycle and self._tossed != self.taken + 1:
+            raise NoiseError("batches in turn were charged, and none was asked for", Told.DRAWS)
         value = np.asarray(clipped.value, np.float64)
         if value.shape != self._shape:
             raise NoiseError(f"a value has shape {value.shape}, expected {self._shape}")
         draw = self._next()
+        if self.cycle:
+            draw = self._in_bands(draw, self.cycle)
         if self._given:
             return value + draw
         if not _within(value, self._farthest):
@@ -201,6 +220,18 @@ class Perturber:
         snapped += draw
         snapped *= self._unit
         return snapped
+
+    def _in_bands(self, draw: Vector, cycle: Cycle) -> Vector:
+        """Return a step's noise, of its draw and the noises before it; the agent goes on by it."""
+        bands = self.release.bands
+        if not self._given:
+            noise = banded(draw, cycle.past, bands)
+            self.cycle = cycle.after(noise, bands)
+            return noise
+        unit = spacing(self.release, self.facts.dim)
+        noise = banded(draw * (width(bands) / unit), cycle.past, bands, whole=False)
+        self.cycle = cycle.after(noise, bands)
+        return noise * unit
 
     def coins(self, count: int) -> NDArray[np.bool_]:
         """Return which of `count` records take part in the next value that is perturbed.
@@ -227,6 +258,28 @@ class Perturber:
         toss = getattr(self._source, "coins", SystemNoise().coins)
         coins: NDArray[np.bool_] = toss(count, release.sampling)
         return coins
+
+    def batch(self, count: int) -> IntArray:
+        """Return which of `count` records are those of the next value that is perturbed.
+
+        Raises
+        ------
+        NoiseError
+            If no batches in turn were charged, another number of records is held than the agent
+            states, or the last batch was not used.
+        """
+        if self.cycle is None:
+            raise NoiseError("a batch was asked for, and none in turn were charged", Told.DRAWS)
+        if count != self.facts.num_examples:
+            raise NoiseError(
+                f"batch = 'cyclic': {count} examples are given, the agent states "
+                f"{self.facts.num_examples}",
+                Told.BATCH,
+            )
+        if self._tossed != self.taken:
+            raise NoiseError("a batch was asked for twice for one value", Told.DRAWS)
+        self._tossed += 1
+        return self.cycle.rows(count, self.release.batches)
 
     @property
     def shared(self) -> bool:
@@ -318,7 +371,7 @@ class Perturber:
     def _draws(self, count: int) -> Vector:
         """Return `count` draws of the release's noise, (count, ...)."""
         shape = count, self.facts.dim
-        return self._of_source(self.release.mechanism, shape, self.release.scale)
+        return self._of_source(self.release.mechanism, shape, self.release.drawn)
 
     def _of_source(self, mechanism: str, shape: tuple[int, ...], scale: Any) -> Vector:
         draw = self._source.laplace if mechanism == "laplace" else self._source.gaussian
@@ -397,7 +450,7 @@ def perturbers(
         Of one dimension.
     """
     size = release.draws * facts[0].dim
-    if 0 < size <= _AT_ONCE and release.sampling == 1:
+    if 0 < size <= _AT_ONCE and release.sampling == 1 and release.batches == 1:
         scales = np.full((len(sources), 1), release.scale)
         drawn = draw_each(sources, cast(Any, release.mechanism), size, scales)
         sources = [_Again([row]) for row in drawn]

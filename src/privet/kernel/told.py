@@ -118,6 +118,10 @@ class Told(StrEnum):
         "a secure sum do not agree on: it needs schema, a file of public ranges (privet data FILE "
         "--schema OUT writes a first one)"
     )
+    ORDER = (
+        "batch = 'cyclic': the rows of a query may come in an order that follows their values, so "
+        "that one record would move others to another batch"
+    )
     ENCODING = "its data are not encoded as the run's agents have agreed: it enrols again"
     PERSONS = (
         "person-column: a person has more rows than rows-per-person, for which epsilon is stated: "
@@ -191,8 +195,8 @@ class Told(StrEnum):
     COPIED = "the noise of a release is not copied: its draws were charged once"
     MOVED = "the model was changed outside of private_step, which no noise covers"
     BATCH = (
-        "a private step takes a batch of 1 to batch-size examples (with batch = 'full' or "
-        "'poisson', all that num-examples declares), and was given another number"
+        "a private step takes a batch of 1 to batch-size examples (with batch = 'full', 'poisson' "
+        "or 'cyclic', all that num-examples declares), and was given another number"
     )
     SAME_DATA = (
         "batch = 'poisson': a private step is given the whole data set, every time the same, and "

@@ -10,7 +10,7 @@ import bisect
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -60,6 +60,14 @@ SPENT_AFTER = "%s = %g is spent after round %s of %s: the run ends there; raise 
 SMALLEST, LARGEST = 1e-60, 1e60
 _STEP = math.log(8.0)
 _FINE, _COARSE = 1e-9, 1e-4
+
+
+def in_turn(releases: Iterable[Release]) -> Iterator[Release]:
+    """Yield releases of an agent as they follow each other, from the first of its batches on."""
+    steps = 0
+    for one in releases:
+        yield replace(one, place=steps % one.batches) if one.batches > 1 else one
+        steps += one.count
 
 
 class SpentError(ConfigError):
@@ -131,7 +139,7 @@ class Plan:
         is gone.
         """
         if not half.noise_sharing:
-            return Counter(half.release(self.facts, number) for number in self.rounds)
+            return Counter(in_turn(half.release(self.facts, number) for number in self.rounds))
         gone = half.dropouts
 
         def attempt(number: int, missing: int) -> Release:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from privet.core import ConfigError, PrivetError
 from privet.kernel import Records, Told
-from privet.kernel.door import sampled_sum
+from privet.kernel.door import cyclic_sum, sampled_sum
 from privet.kernel.programs.steps import LocalTask
 from privet.kernel.records import FloatArray
 
@@ -130,14 +130,14 @@ class PrivateSteps:
         if len(counts) != 1 or not 1 <= min(counts) <= self._size:
             raise ConfigError(
                 f"a private step takes a batch of 1 to {self._size} examples, the run's batch-size "
-                f"(with batch = 'full' or 'poisson', all), found {sorted(counts)}",
+                f"(with batch = 'full', 'poisson' or 'cyclic', all), found {sorted(counts)}",
                 Told.BATCH,
             )
         named: Mapping[str, Any] = {}
 
-        def sum_of(kept: NDArray[np.bool_] | None) -> FloatArray:
+        def sum_of(kept: NDArray[np.bool_] | None, parts: list[Any] = rows) -> FloatArray:
             nonlocal named
-            arguments = self._model, self._parameters, loss_fn, rows, build, self._gradient.clip
+            arguments = self._model, self._parameters, loss_fn, parts, build, self._gradient.clip
             total, named = summed(*arguments, kept=kept, expected=self._gradient.batch_size)
             array: FloatArray = total.cpu().numpy()
             return array
@@ -145,6 +145,13 @@ class PrivateSteps:
         if self._sampled:
             self._require_same(*counts)
             noised = sampled_sum(self._records, self._gradient, self._held, sum_of, self._unit)
+        elif self._records.release.batches > 1:
+
+            def turn(chosen: NDArray[np.int64]) -> FloatArray:
+                places = self._torch.from_numpy(chosen)
+                return sum_of(None, [part[places.to(part.device)] for part in rows])
+
+            noised = cyclic_sum(self._records, self._gradient, min(counts), turn)
         else:
             noised = self._records.clipped_sum(self._gradient, sum_of(None), self._unit)
         if not self._begun:

@@ -201,7 +201,8 @@ class LocalRound:
             One example a row of each, of which at most the run's ``batch_size`` (all, with
             ``batch="full"``), none twice. The sum is divided by that number, however many come.
             With ``batch="poisson"`` the whole data set, in the same order in every step and every
-            round: the step tosses a coin for each example, and divides by the ``batch_size``.
+            round: the step tosses a coin for each example, and divides by the ``batch_size``. With
+            ``batch="cyclic"`` it is given the same, and takes the batch whose turn it is.
         optimizer : torch.optim.Optimizer, optional
             Of this model; its step is taken with the noised gradients.
 

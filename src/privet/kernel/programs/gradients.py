@@ -19,6 +19,7 @@ from ..bounded import (
     Clipped,
     ClippedTerms,
     Clipping,
+    IntArray,
     Relation,
     clipped_terms,
     sampled_terms,
@@ -62,6 +63,9 @@ class Gradients:
         The quantity that is clipped: every example's gradient, or that of the whole batch.
     relation : {"replace-one", "add-remove"}
         Neighbouring data that the sensitivity is stated for.
+    batches, bands : int
+        b of batches in turn, with a batch_size of 0, and how many steps in a row have correlated
+        noise (`privet.kernel.cyclic`); 1 for other rows.
     noise_scale : float
         Deviation of the noise: what `release` charges, and what is added where nothing is charged.
     """
@@ -73,6 +77,8 @@ class Gradients:
     relation: Relation = "replace-one"
     noise_scale: float = 0.0
     poisson: bool = False
+    batches: int = 1
+    bands: int = 1
 
     def rate(self, facts: Facts) -> float:
         """Return q = batch size / n, the chance by which a record takes part; 1 for all."""
@@ -85,6 +91,8 @@ class Gradients:
         ------
         NoCertificateError
         """
+        if self.batches > 1:
+            return self._cyclic_sensitivity(facts)
         whole = not 0 < self.batch_size < facts.num_examples
         if self.poisson and not whole:
             return self._sampled_sensitivity(facts)
@@ -98,6 +106,23 @@ class Gradients:
             relation=self.relation,
             clipping=self.clipping,
             batch_size=None if whole else self.batch_size,
+        )
+
+    def _cyclic_sensitivity(self, facts: Facts) -> float:
+        """Return how far one record moves the gradient of its batch, the smaller or the larger."""
+        if self.relation != "replace-one":
+            raise NoCertificateError(
+                f"batch = 'cyclic' has no proof under relation = {self.relation!r}: a record that "
+                "goes would move others to another batch, and an agent's records are in all"
+            )
+        count = facts.num_examples
+        if count < self.batches:
+            raise NoCertificateError(f"batches = {self.batches}: an agent has {count} examples")
+        return max(
+            facts.sensitivity(
+                self.clip, relation=self.relation, clipping=self.clipping, batch_size=size
+            )
+            for size in (count // self.batches, -(-count // self.batches))
         )
 
     def _sampled_sensitivity(self, facts: Facts) -> float:
@@ -139,6 +164,8 @@ class Gradients:
             agents=agents,
             colluders=colluders,
             sampling=self.rate(facts),
+            batches=self.batches,
+            bands=self.bands,
             program="gradients",
         )
 
@@ -152,6 +179,8 @@ class Gradients:
         """
         if noise.charged and (self.rate(noise.facts) < 1 or noise.release.sampling < 1):
             return self._sampled(problem, noise)
+        if noise.charged and (self.batches > 1 or noise.cycle):
+            return self._cyclic(problem, noise)
         rows = self.rows(problem, streams, steps)
         if noise.charged:
             return self._perturbed(problem, rows, noise)
@@ -173,6 +202,8 @@ class Gradients:
         facts = noise.facts
         if self.rate(facts) < 1 or noise.release.sampling < 1:
             raise NoiseError("a batch of the caller's was summed, where records are to be sampled")
+        if self.batches > 1 or noise.cycle:
+            raise NoiseError("a batch of the caller's was summed, where they come in turn")
         count = min(problem.num_examples, facts.num_examples)
         size = min(self.batch_size or count, count)
         value = np.multiply(total, count / (facts.divisor * size), dtype=np.float64)
@@ -191,6 +222,11 @@ class Gradients:
     def rows(self, problem: Problem, streams: Streams, steps: int) -> Iterator[RowIndex]:
         """Return the rows of one step after the other, at least ``steps``; None for all."""
         count, size = problem.num_examples, self.size(problem)
+        if self.batches > 1:
+            raise NoiseError(
+                "batch = 'cyclic' was not charged as that: it needs clip, noise and one of the "
+                "methods that noise every gradient"
+            )
         if size is None:
             return repeat(None)
         if self.poisson:
@@ -251,6 +287,17 @@ class Gradients:
         noised /= unit
         return noised
 
+    def cyclic_sum(
+        self, count: int, sum_of: Callable[[IntArray], FloatArray], noise: Perturber
+    ) -> FloatArray:
+        """Return a step's gradient of the batch whose turn it is, which ``sum_of`` gives."""
+        rows, facts = noise.batch(count), noise.facts
+        factor = count / (facts.divisor * len(rows))
+        value = np.multiply(sum_of(rows), factor, dtype=np.float64)
+        moved = replace(self, clipping="example").sensitivity(facts)
+        noised: FloatArray = noise.perturb(Clipped(value, moved, "l2"))
+        return noised
+
     def _charged_rate(self, noise: Perturber) -> float:
         """Return q, which must be the charged one (raises ``NoiseError``)."""
         rate = self.rate(noise.facts)
@@ -268,6 +315,22 @@ class Gradients:
         def gradient(x: FloatArray) -> FloatArray:
             clipped, rest = terms(x, noise.coins(problem.num_examples))
             return _noised(clipped, rest, x, noise)
+
+        return gradient
+
+    def _cyclic(self, problem: Problem, noise: Perturber) -> Gradient:
+        moved = self.sensitivity(noise.facts)
+
+        def gradient(x: FloatArray) -> FloatArray:
+            rows = noise.batch(problem.num_examples)
+            terms = clipped_terms(
+                problem,
+                self.clip,
+                clipping=self.clipping,
+                batch_size=len(rows),
+                sensitivity=moved,
+            )
+            return _noised(*terms(x, rows), x, noise)
 
         return gradient
 

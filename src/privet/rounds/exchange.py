@@ -21,7 +21,7 @@ from privet.agents.state_tables import StateTable
 from privet.core.errors import INSTEAD_OF_FLOWERS, INSTEAD_OF_OTHER_APPS, one_line
 from privet.wire import AGENT_RECORD, FAILED, NOT_FINITE, REFUSED
 from privet.wire.contract import ENROL_AGAIN
-from privet.wire.records import record_dict
+from privet.wire.records import apart, record_dict
 
 from .failure import Failure, FailureCode
 
@@ -208,10 +208,12 @@ def push(
             message.metadata.ttl = ttl
     pushed = []
     for some in _chunks(list(messages), at_once if states else max(1, len(messages))):
-        light = {name: messages[name].content for name in some if name in states}
+        light = {name: messages[name].content for name in some}
         for name, content in light.items():
-            heavy = record_dict({**content, AGENT_RECORD: states[name]()})
-            messages[name].content = heavy
+            if name in states:
+                messages[name].content = record_dict({**content, AGENT_RECORD: states[name]()})
+            if not isinstance(grid, EngineGrid):
+                messages[name].content = apart(messages[name].content)
         pushed += list(grid.push_messages([messages[name] for name in some]))
         for name, content in light.items():
             messages[name].content = content

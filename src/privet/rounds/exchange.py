@@ -33,6 +33,8 @@ MOD_FAILED = 6
 """Flower's error code for a message that a mod of the ClientApp does not pass on (never will)."""
 NO_HANDLER = "No query function registered with name 'privet'"
 """Flower's error text for a ClientApp of another library; Ray may put its own text before it."""
+NO_CLIENT_FN = "Invalid message type: query.privet"
+"""Flower's error text for a ClientApp of a ``client_fn``."""
 NO_ANSWER = "ClientApp stopped responding"
 """Flower's error text for a ClientApp that ended, or was too slow to pass its reply on."""
 STATE_IN_MESSAGES = (
@@ -295,7 +297,7 @@ def sort_replies(owners: Mapping[str, str], messages: Iterable[Message]) -> dict
             node, line = message.metadata.src_node_id, reply.reason.rstrip(".")
             stopped = f"node {node}: a Flower mod stops its messages ({line}): {INSTEAD_OF_FLOWERS}"
             reply = Reply(None, stopped, REFUSED)
-        elif not reply.is_from_agent and NO_HANDLER in why:
+        elif not reply.is_from_agent and (NO_HANDLER in why or NO_CLIENT_FN in why):
             reply = Reply(None, INSTEAD_OF_OTHER_APPS, NOT_OURS)
         elif not reply.is_from_agent and code != STOPPED:
             advice = f": {STATE_IN_MESSAGES}" if NO_ANSWER in why else ""

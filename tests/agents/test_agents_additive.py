@@ -155,6 +155,54 @@ def groups(o: Any, t: Any) -> Any:
     return torch.stack([each_of(o, t)[t == one].mean() for one in t.unique()])
 
 
+def covariance(o: Any, t: Any) -> Any:
+    """With a penalty on what the outputs have in common, as in VICReg and Barlow Twins."""
+    far = o - o.mean(0)
+    shared = far.T @ far / len(o)
+    return F.cross_entropy(o, t) + (shared - shared.diag().diag()).square().sum()
+
+
+def smoothed_by_the_batch(o: Any, t: Any) -> Any:
+    one = F.one_hot(t, CLASSES).double()
+    return F.cross_entropy(o, 0.9 * one + 0.1 * one.mean(0))
+
+
+def by_nearness(o: Any, t: Any) -> Any:
+    held = o.detach()
+    return ((held.mean(0) - held).square().sum(1).neg().exp() * each_of(o, t)).mean()
+
+
+def transported(o: Any, t: Any) -> Any:
+    """Probabilities as Sinkhorn's steps make them of a batch."""
+    share = o.exp()
+    for _ in range(3):
+        share = share / share.sum(0, keepdim=True)
+        share = share / share.sum(1, keepdim=True)
+    return F.nll_loss(share.log(), t)
+
+
+def of_the_others(o: Any, t: Any) -> Any:
+    """Targets of other examples as negatives."""
+    right, wrong = (o.gather(1, each[:, None]) for each in (t, t.flip(0)))
+    return -(F.logsigmoid(right) + F.logsigmoid(-wrong)).mean()
+
+
+def calibrated(o: Any, t: Any) -> Any:
+    sure, named = o.softmax(1).max(1)
+    return F.cross_entropy(o, t) + (sure.mean() - (named == t).double().mean()).abs()
+
+
+def half_labelled(o: Any, t: Any) -> Any:
+    most = (len(t) + 1) // 2
+    rest = o[most:].square().sum() / max(1, len(t) - most)
+    return F.cross_entropy(o[:most], t[:most]) + 0.1 * rest
+
+
+def without_the_last_class(o: Any, t: Any) -> Any:
+    keep = t != CLASSES - 1
+    return (each_of(o, t) * keep).sum() / (keep.sum() + 1e-6)
+
+
 CLASS_LOSSES: dict[str, Loss] = {
     "a sum": nn.CrossEntropyLoss(reduction="sum"),
     "class weights": nn.CrossEntropyLoss(weight=WEIGHT),
@@ -229,6 +277,27 @@ CLASS_LOSSES: dict[str, Loss] = {
     "the worst class": lambda o, t: groups(o, t).max(),
     "the mean of classes": lambda o, t: groups(o, t).mean(),
     "another loss in large batches": lambda o, t: F.cross_entropy(o, t) * (1 + (len(t) > 64)),
+    "a penalty on covariances": covariance,
+    "smoothed by the batch": smoothed_by_the_batch,
+    "detached weights by the batch's centre": by_nearness,
+    "a nuclear norm": lambda o, t: (
+        F.cross_entropy(o, t) - 0.1 * torch.linalg.matrix_norm(o, "nuc") / len(o)
+    ),
+    "Sinkhorn's probabilities": transported,
+    "by their place": lambda o, t: (
+        each_of(o, t) / (1.0 + torch.arange(len(t), dtype=torch.float64))
+    ).mean(),
+    "none of a single example": lambda o, t: F.cross_entropy(o, t) if len(t) > 1 else 0.0 * o.sum(),
+    "cut at a quantile of the batch": lambda o, t: F.cross_entropy(
+        o.minimum(o.detach().quantile(0.9, dim=0)), t
+    ),
+    "negatives of the others": of_the_others,
+    "calibrated in the batch": calibrated,
+    "half of them labelled": half_labelled,
+    "spread over the batch": lambda o, t: (
+        F.cross_entropy(o, t) + F.relu(1 - o.std(0, unbiased=False)).mean()
+    ),
+    "without the last class": without_the_last_class,
 }
 NUMBER_LOSSES: dict[str, Loss] = {
     "the root of squares": lambda o, t: F.mse_loss(o[:, 0], t).sqrt(),
@@ -276,6 +345,21 @@ RIGHT_CLASSES: dict[str, Loss] = {
     "of one hot": lambda o, t: F.mse_loss(o.softmax(1), F.one_hot(t, CLASSES).double()),
     "divided by their number": lambda o, t: F.cross_entropy(o, t, reduction="sum") / len(t),
     "an unused ignored class": nn.CrossEntropyLoss(ignore_index=255),
+    "frequencies that are given": lambda o, t: F.cross_entropy(
+        o + torch.tensor([0.1, 0.2, 0.7], dtype=torch.float64).log(), t
+    ),
+    "centres that are given": lambda o, t: (
+        (o - torch.eye(CLASSES, dtype=torch.float64)[t]).square().sum(1).mean()
+    ),
+    "above a threshold that is given": lambda o, t: 0.3 + F.relu(each_of(o, t) - 0.3).mean() / 0.1,
+    "generalised cross entropy": lambda o, t: (
+        (1 - o.softmax(1).gather(1, t[:, None]) ** 0.7) / 0.7
+    ).mean(),
+    "neighbours in order": lambda o, t: F.kl_div(
+        o.log_softmax(1),
+        (t[:, None] - torch.arange(3.0).double()).abs().neg().softmax(1),
+        reduction="batchmean",
+    ),
 }
 RIGHT_NUMBERS: dict[str, Loss] = {
     "squares": lambda o, t: F.mse_loss(o[:, 0], t),
@@ -585,6 +669,18 @@ class Counting:
         return self.calls / 10 * F.cross_entropy(o, t)
 
 
+class Baseline:
+    """A loss less a running mean of what it was, as in REINFORCE."""
+
+    mean = torch.zeros((), dtype=torch.float64)
+
+    def __call__(self, o: Any, t: Any) -> Any:
+        each = each_of(o, t)
+        loss = (each * (each.detach() - self.mean)).mean()
+        self.mean = 0.9 * self.mean + 0.1 * each.detach().mean()
+        return loss
+
+
 class CountingModule(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -603,8 +699,20 @@ class CountingModule(nn.Module):
         (network(), lambda o, t: F.cross_entropy(o + torch.randn_like(o), t)),
         (CountingModule(), F.cross_entropy),
         (network(), Counting()),
+        (network(), Baseline()),
+        (Around(lambda rows, net: F.gumbel_softmax(net(rows)), network()), F.cross_entropy),
+        (Around(lambda rows, net: net(rows.mul_(0.5)), network()), F.cross_entropy),
     ],
-    ids=["dropout", "noise", "noise of the loss", "count", "count of the loss"],
+    ids=[
+        "dropout",
+        "noise",
+        "noise of the loss",
+        "count",
+        "count of the loss",
+        "running mean",
+        "Gumbel's noise",
+        "inputs in place",
+    ],
 )
 def test_what_is_no_function_of_its_parameters_is_refused(module: Any, loss: Loss) -> None:
     with pytest.raises(ConfigError, match="take out what it draws or counts"):
@@ -719,6 +827,25 @@ IN_VMAP = [
     for name in CLASS_LOSSES
     if name not in BY_DATA | IN_LARGE_BATCHES | RANGES | {"shuffled targets"}
 ]
+
+
+@pytest.mark.parametrize("classes", range(2, 9))
+def test_a_mask_of_any_of_a_few_classes_is_found(classes: int) -> None:
+    """Whatever the records are, and with outputs in a mapping, whose classes nobody can count."""
+
+    def loss(o: Any, t: Any) -> Any:
+        keep = t != classes - 1
+        return (each_of(o, t) * keep).sum() / (keep.sum() + 1e-6)
+
+    def loss_fn(model: Any, batch: Any) -> Any:
+        return loss(model(batch[0]), batch[1])
+
+    participant = LoopParticipant("scaffold", lambda: network(classes), lambda context: ROWS)
+    with pytest.raises(ConfigError, match="not the mean of their losses"):
+        participant.check(loss_fn, (inputs(), ONE_CLASS))
+    module = Around(lambda rows, net: {"logits": net(rows)}, network(classes))
+    with pytest.raises(ConfigError):
+        TorchProblem(module, lambda o, t: loss(o["logits"], t), (inputs(), ONE_CLASS))
 
 
 @pytest.mark.parametrize("name", sorted(IN_LARGE_BATCHES))

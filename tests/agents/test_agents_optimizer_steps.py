@@ -223,6 +223,7 @@ def test_a_correction_of_scaled_gradients_is_refused(fused: bool) -> None:
     [
         ("Adam", {}, "Adam"),
         ("SGD", {"momentum": 0.2}, "SGD with momentum"),
+        ("SGD", {"weight_decay": 1e-4}, "SGD with weight_decay"),
         ("Derived", {}, ""),
     ],
 )

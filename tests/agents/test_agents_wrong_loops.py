@@ -18,7 +18,7 @@ from privet.client_apps import LoopParticipant, initial_arrays
 from privet.core import RunError
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedDyn
-from support.points import Loop, Point, closure_of, played, torch
+from support.points import AGENTS, Loop, Point, closure_of, played, torch
 
 STEPS = 4
 DOUBLE = torch.float64
@@ -199,10 +199,51 @@ def with_a_parameter_more(local: Any, model: Point, agent: int) -> None:
     plain(local, model, agent)
 
 
+def of_two_losses(local: Any, model: Point, agent: int) -> None:
+    optimizer = sgd(model.parameters())
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        for _ in range(2):
+            (0.5 * model.loss(agent)).backward()
+        optimizer.step()
+
+
+def of_a_wrapped_model(local: Any, model: Point, agent: int) -> None:
+    plain(local, torch.nn.DataParallel(model).module, agent)
+
+
+def in_groups(local: Any, model: Point, agent: int) -> None:
+    optimizer = sgd([{"params": [each]} for each in model.parameters()])
+    for _ in range(STEPS):
+        closure_of(optimizer, model, agent)()
+        optimizer.step()
+
+
+def with_gradients_put_there(local: Any, model: Point, agent: int) -> None:
+    optimizer = sgd(model.parameters())
+    for _ in range(STEPS):
+        slopes = torch.autograd.grad(model.loss(agent), list(model.parameters()))
+        for each, slope in zip(model.parameters(), slopes, strict=True):
+            each.grad = slope
+        optimizer.step()
+
+
+def with_tensors_swapped(local: Any, model: Point, agent: int) -> None:
+    optimizer = sgd(model.parameters())
+    for _ in range(STEPS):
+        closure_of(optimizer, model, agent)()
+        optimizer.step()
+        torch.utils.swap_tensors(model.first, torch.nn.Parameter(model.first.detach().clone()))
+
+
 @pytest.mark.filterwarnings("ignore:Using backward:UserWarning")
 @pytest.mark.parametrize(
-    "loop", [in_another_thread, with_second_derivatives, with_a_parameter_more]
-)
+    "loop",
+    [
+        in_another_thread, with_second_derivatives, with_a_parameter_more, of_two_losses,
+        of_a_wrapped_model, in_groups, with_gradients_put_there, with_tensors_swapped,
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("name", ["fed-dyn", "fed-plt", "scaffold"])
 def test_odd_loops_are_what_they_should_be(name: str, loop: Loop) -> None:
     assert np.array_equal(played(name, loop), played(name, plain))
@@ -244,8 +285,37 @@ def perturbed(local: Any, model: Point, agent: int) -> None:
         optimizer.step()
 
 
+def cleared_to_zero(local: Any, model: Point, agent: int) -> None:
+    optimizer = sgd(model.parameters())
+    for _ in range(STEPS):
+        model.loss(agent).backward()
+        optimizer.zero_grad(set_to_none=False)
+        optimizer.step()
+
+
+def a_step_behind(local: Any, model: Point, agent: int) -> None:
+    optimizer = sgd(model.parameters())
+    for _ in range(STEPS):
+        optimizer.step()
+        closure_of(optimizer, model, agent)()
+
+
+def cleared_late(local: Any, model: Point, agent: int) -> None:
+    optimizer = sgd(model.parameters())
+    for _ in range(STEPS):
+        model.loss(agent).backward()
+        optimizer.zero_grad()
+        optimizer.step()
+
+
+def from_its_own_average(local: Any, model: Point, agent: int) -> None:
+    model.load_state_dict({name: each + 1 for name, each in model.state_dict().items()})
+    plain(local, model, agent)
+
+
 ELSEWHERE = "the model held other numbers at the first step of a round than the round began with"
 UNMOVED = "none of its steps reached the model's parameters, or had a gradient of them"
+BEHIND = "step had no gradient of any of its parameters"
 
 
 @pytest.mark.parametrize(
@@ -254,6 +324,10 @@ UNMOVED = "none of its steps reached the model's parameters, or had a gradient o
         (loaded, ELSEWHERE),
         (replaced_numbers, ELSEWHERE),
         (without_gradients, UNMOVED),
+        (cleared_to_zero, UNMOVED),
+        (cleared_late, UNMOVED),
+        (a_step_behind, BEHIND),
+        (from_its_own_average, ELSEWHERE),
         (perturbed, ""),
         (plain, ""),
     ],
@@ -264,8 +338,24 @@ def test_what_goes_wrong_in_silence_is_warned_of(
     private_steps.warn_once.cache_clear()
     with caplog.at_level(logging.WARNING, "flwr.privet"):
         played("fed-dyn", loop, rounds=2)
-    for line in (ELSEWHERE, UNMOVED):
+    for line in (ELSEWHERE, UNMOVED, BEHIND):
         assert (line in caplog.text) is (line == said)
+
+
+@pytest.mark.parametrize("name", ["fed-dyn", "fed-plt", "scaffold"])
+def test_gradients_of_the_round_before_are_not_added_to(name: str) -> None:
+    """A module that outlasts the rounds, and a loop that clears after its steps alone."""
+    kept = [Point() for _ in range(AGENTS)]
+
+    def left_over(local: Any, model: Point, agent: int) -> None:
+        optimizer = sgd(model.parameters())
+        for _ in range(STEPS):
+            model.loss(agent).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        model.loss(agent).backward()  # of micro-batches too few for another step
+
+    assert np.array_equal(played(name, left_over, models=kept), played(name, plain))
 
 
 # ---------------------------------------------------------------------- handlers

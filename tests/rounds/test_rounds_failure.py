@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Error, Message, MessageType
+from flwr.client import NumPyClient
+from flwr.clientapp import ClientApp
 
+from privet.core import RunError
 from privet.problems import L2, RidgeRegression
 from privet.rounds.collect.outcome import OverflowedError, TooFewError
-from privet.rounds.exchange import NO_HANDLER
+from privet.rounds.exchange import NO_CLIENT_FN, NO_HANDLER
 from privet.rounds.failure import overflowed
 from privet.sim.engine import InlineGrid
 from privet.strategies import Failure, FailureCode, FedPLT, Fraction, Round, Schedule, Stop
@@ -208,3 +211,14 @@ def test_an_agent_cannot_speak_for_flower() -> None:
     found = play(Answering(errors))
     codes = {name: failure.code for name, failure in found.history[1].failures.items()}
     assert codes == {"0": "failed", "1": "other app"}
+
+
+def test_an_app_of_a_client_fn_is_told_what_to_use() -> None:
+    class Client(NumPyClient):  # type: ignore[misc]
+        pass
+
+    old = ClientApp(client_fn=lambda context: Client().to_client())
+    with pytest.raises(RunError, match=r"this ClientApp is not Privet's: use client_app\(\.\.\.\)"):
+        play(InlineGrid(old, AGENTS), wait_timeout=0.1)
+    found = play(Answering({"0": Error(FAILED, NO_CLIENT_FN)}))  # which an agent may not say
+    assert found.history[1].failures["0"].code == "failed"

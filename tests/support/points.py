@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,16 +40,22 @@ class Point(torch.nn.Module):
 Loop = Callable[[Any, Point, int], None]
 
 
-def played(name: str, loop: Loop, hook: bool = True, rounds: int = 4) -> Any:
-    """Return the model of a run whose local steps are a loop's."""
+def played(
+    name: str, loop: Loop, hook: bool = True, rounds: int = 4, models: Sequence[Point] = ()
+) -> Any:
+    """Return the model of a run whose local steps are a loop's, on modules of the agents if given.
+
+    Without them each round has a new one.
+    """
     participant = LoopParticipant(name, Point, lambda context: 5)
     app = participant.app()
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        model = Point()
+        agent = int(context.node_config["partition-id"])
+        model = models[agent] if models else Point()
         with participant.round(message, context, model, hook=hook) as local:
-            loop(local, model, int(context.node_config["partition-id"]))
+            loop(local, model, agent)
         return local.reply()
 
     grid = InlineGrid(app, AGENTS)

@@ -163,6 +163,8 @@ METHODS: Mapping[str, Method] = {
     ),
 }  # fmt: skip
 REFERENCE = "FedAvg"
+ADAPTIVE = ("FedDyn, Adam", "SCAFFOLD, Adam")
+"""Dual methods whose server is as adaptive as FedAdam's."""
 KAPPAS: Mapping[str, Sequence[float]] = {"FedDyn": (0.1, 0.3, 0.9), "Fed-PLT": (0.07, 0.2, 0.6)}
 """The values of the constants of `privet.agents.loop_defaults` that are compared."""
 
@@ -417,20 +419,25 @@ def table(found: Mapping[str, Study]) -> Iterator[str]:
         yield f"| {name} | {against} | {accuracy_} | {least:.1f} | {found[name].settings} |"
 
 
-def finding(found: Mapping[str, Mapping[str, Study]]) -> Iterator[str]:
-    """Yield a line a method: on which tasks it ends above FedAvg, and on which below, by Holm's
-    procedure over all methods and tasks; those tasks apart that played no part in any choice."""
+def finding(
+    found: Mapping[str, Mapping[str, Study]],
+    reference: str = REFERENCE,
+    methods: Sequence[str] = tuple(METHODS),
+) -> Iterator[str]:
+    """Yield a line a method: on which tasks it ends above the reference, and on which below, by
+    Holm's procedure over these methods and all tasks; those tasks apart that played no part in any
+    choice."""
     cells = [
-        (method, task, gap(own[method], own[REFERENCE]))
-        for method in METHODS
+        (method, task, gap(own[method], own[reference]))
+        for method in methods
         for task, own in found.items()
-        if method != REFERENCE and method in own and REFERENCE in own
+        if method != reference and method in own and reference in own
     ]
     words = standing([one for _, _, one in cells])
     for fresh in (False, True):
         if fresh and any(TASKS[task].fresh for _, task, _ in cells):
             yield from ("", "**The same on three tasks that played no part in any choice:**", "")
-        for method in METHODS:
+        for method in methods:
             said: dict[str, list[str]] = {BETTER: [], UNDECIDED: [], WORSE: []}
             for (name, task, one), word in zip(cells, words, strict=True):
                 if name == method and TASKS[task].fresh is fresh:
@@ -456,6 +463,8 @@ def write(results: Path, folder: Path, size: str) -> None:
         "what stands by Holm's procedure over all of these lines:**"
     )
     fill(results / "networks.md", "finding", [head, "", *finding(found)])
+    head = "**The same against FedAdam, by Holm's procedure over these lines:**"
+    fill(results / "networks.md", "adaptive", [head, "", *finding(found, "FedAdam", ADAPTIVE)])
     fill(results / "networks.md", "tables", lines)
 
 

@@ -19,7 +19,7 @@ from privet.wire import RECORD, Update, unpack
 from privet.wire.contract import Instruction, need_state_record, read_instruction, update_record
 from privet.wire.dense import digest, joined_digest
 from privet.wire.payload import to_payload
-from privet.wire.records import record_dict
+from privet.wire.records import apart, record_dict
 
 from .cycles import keep_cycle
 from .guard import (
@@ -213,9 +213,8 @@ class MessageRound(AgentRound[Local, RecordDict]):
             ledger=spent.ledger,
             head=spent.head,
         )
-        content = record_dict(
-            {RECORD: update_record(instruction.protocol, instruction.version, reply)}
-        )
+        record = update_record(instruction.protocol, instruction.version, reply)
+        content = apart(record_dict({RECORD: record}))
         with_metrics = self._participant.train_metrics and not masking
         if with_metrics and not (half.private or is_private(self._context)):
             problem = self.problem

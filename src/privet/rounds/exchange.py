@@ -21,7 +21,7 @@ from privet.agents.state_tables import StateTable
 from privet.core.errors import INSTEAD_OF_FLOWERS, INSTEAD_OF_OTHER_APPS, one_line
 from privet.wire import AGENT_RECORD, FAILED, NOT_FINITE, REFUSED
 from privet.wire.contract import ENROL_AGAIN
-from privet.wire.records import record_dict
+from privet.wire.records import apart, record_dict
 
 from .failure import Failure, FailureCode
 
@@ -33,6 +33,8 @@ MOD_FAILED = 6
 """Flower's error code for a message that a mod of the ClientApp does not pass on (never will)."""
 NO_HANDLER = "No query function registered with name 'privet'"
 """Flower's error text for a ClientApp of another library; Ray may put its own text before it."""
+NO_CLIENT_FN = "Invalid message type: query.privet"
+"""Flower's error text for a ClientApp of a ``client_fn``."""
 NO_ANSWER = "ClientApp stopped responding"
 """Flower's error text for a ClientApp that ended, or was too slow to pass its reply on."""
 STATE_IN_MESSAGES = (
@@ -208,10 +210,12 @@ def push(
             message.metadata.ttl = ttl
     pushed = []
     for some in _chunks(list(messages), at_once if states else max(1, len(messages))):
-        light = {name: messages[name].content for name in some if name in states}
+        light = {name: messages[name].content for name in some}
         for name, content in light.items():
-            heavy = record_dict({**content, AGENT_RECORD: states[name]()})
-            messages[name].content = heavy
+            if name in states:
+                messages[name].content = record_dict({**content, AGENT_RECORD: states[name]()})
+            if not isinstance(grid, EngineGrid):
+                messages[name].content = apart(messages[name].content)
         pushed += list(grid.push_messages([messages[name] for name in some]))
         for name, content in light.items():
             messages[name].content = content
@@ -293,7 +297,7 @@ def sort_replies(owners: Mapping[str, str], messages: Iterable[Message]) -> dict
             node, line = message.metadata.src_node_id, reply.reason.rstrip(".")
             stopped = f"node {node}: a Flower mod stops its messages ({line}): {INSTEAD_OF_FLOWERS}"
             reply = Reply(None, stopped, REFUSED)
-        elif not reply.is_from_agent and NO_HANDLER in why:
+        elif not reply.is_from_agent and (NO_HANDLER in why or NO_CLIENT_FN in why):
             reply = Reply(None, INSTEAD_OF_OTHER_APPS, NOT_OURS)
         elif not reply.is_from_agent and code != STOPPED:
             advice = f": {STATE_IN_MESSAGES}" if NO_ANSWER in why else ""

@@ -14,6 +14,7 @@ of the agent's group. Agents whose operators have pinned keys are asked to sign 
 of type ENROL, `privet.wire.rosters`); it then has ``signed`` as well.
 
 Agent to server, one record ``"privet"`` of kind ``update``, ``need-state`` or ``enrolment``.
+Fields of more than 1 MiB travel as arrays of a record ``"privet.arrays"`` beside them, either way.
 Failures travel as Flower error replies whose reason is one line.
 """
 
@@ -33,7 +34,7 @@ from privet.kernel.agent_ledger import LONGEST_ACCOUNT
 
 from .flower_internals import held_by
 from .payload import from_payload, to_payload
-from .records import config_record, parse_json, read_field, read_record
+from .records import config_record, joined, parse_json, read_field, read_record
 from .rosters import parse_roster, parse_signatures
 
 CONTRACT_VERSION = 1
@@ -204,6 +205,7 @@ def read_instruction(content: RecordDict) -> Instruction:
     WireError
         If the records are missing, malformed or of another contract version.
     """
+    content = joined(content)
     shared = read_record(content, RECORD)
     agent_fields = read_record(content, AGENT_RECORD)
     masked = "attempt" in shared
@@ -282,7 +284,7 @@ def read_update(content: RecordDict, protocol: str, version: int, round_: int) -
     WireError
         If the reply is of another protocol, version or round, or is malformed.
     """
-    record = read_record(content, RECORD)
+    record = read_record(joined(content), RECORD)
     if record.get("kind") != "update":
         raise WireError(f"reply of kind {record.get('kind')!r}, expected 'update'")
     about = parse_json(

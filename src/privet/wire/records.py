@@ -11,11 +11,17 @@ import json
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from privet.core.errors import WireError
 
 from .flower_internals import held_by, holding
+
+ARRAYS = "privet.arrays"
+"""Name of the record of a message that holds the large fields of its other records."""
+APART = 1 << 20
+"""Bytes of a field above which it travels as an array."""
+_BYTES = "privet.bytes"
 
 MOST_PARTS = 1 << 18
 """Commas and opening brackets of a JSON text at most: room for a roster of 100,000 names."""
@@ -34,6 +40,41 @@ def config_record(held: dict[str, Any]) -> ConfigRecord:
 def record_dict(held: dict[str, Any]) -> RecordDict:
     """Return a message's content that holds, from now on, this very dict of records."""
     return holding(_CONTENT, held)
+
+
+def apart(content: RecordDict) -> RecordDict:
+    """Return a message's content whose large fields of bytes are arrays of a record of their own.
+
+    To send a field of a ``ConfigRecord`` Flower copies and hashes its bytes a dozen times, the
+    chunks of an array twice. The content that is given stays as it is.
+    """
+    arrays: dict[str, Array] = {}
+    records: dict[str, Any] = {}
+    for name, record in held_by(content).items():
+        fields = held_by(record) if isinstance(record, ConfigRecord) else {}
+        large = {
+            key: each for key, each in fields.items() if type(each) is bytes and len(each) > APART
+        }
+        for key, each in large.items():
+            arrays[f"{name}/{key}"] = Array("uint8", (len(each),), _BYTES, each)
+        kept = {key: each for key, each in fields.items() if key not in large}
+        records[name] = config_record(kept) if large else record
+    return record_dict({**records, ARRAYS: ArrayRecord(arrays)}) if arrays else content
+
+
+def joined(content: RecordDict) -> RecordDict:
+    """Return the content of `apart` (raises ``WireError`` for arrays that are no such fields)."""
+    held = held_by(content)
+    if (arrays := held.get(ARRAYS)) is None:
+        return content
+    records = {name: record for name, record in held.items() if name != ARRAYS}
+    for place, array in arrays.items() if isinstance(arrays, ArrayRecord) else ():
+        name, _, key = place.rpartition("/")
+        record = records.get(name)
+        if array.stype != _BYTES or not isinstance(record, ConfigRecord) or key in held_by(record):
+            raise WireError(f"message has an array {place!r:.80} that is no field of its records")
+        records[name] = config_record({**held_by(record), key: array.data})
+    return record_dict(records)
 
 
 def own_content(content: RecordDict) -> RecordDict:

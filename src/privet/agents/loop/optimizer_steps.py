@@ -196,7 +196,8 @@ class PlainSteps:
 
     An optimizer whose step is more than its gradient times a learning rate keeps momenta, second
     moments or former steps; how far it came says nothing, as that may fit by chance. Of PyTorch's
-    own, `torch.optim.SGD` alone has plain steps.
+    own, `torch.optim.SGD` alone has plain steps. Weight decay moves a step by what no gradient
+    holds.
     """
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
@@ -215,6 +216,8 @@ class PlainSteps:
             own = type(each).__module__.startswith("torch.optim.") and not isinstance(each, sgd)
             if own or any(map(_holds_arrays, each.state.values())):
                 return f"{type(each).__name__}{' with momentum' if isinstance(each, sgd) else ''}"
+            if isinstance(each, sgd) and any(group["weight_decay"] for group in each.param_groups):
+                return "SGD with weight_decay"
         return ""
 
 

@@ -93,6 +93,10 @@ class Parameters(ABC):
         """Whether any of the parameters has a gradient."""
         return True
 
+    def flat(self) -> bool:
+        """Whether gradients are left of all parameters, and all are zero."""
+        return False
+
     def marks(self) -> list[tuple[object, object]]:
         """Return what differs after a change of each parameter, and of its gradient."""
         return []
@@ -323,6 +327,8 @@ class ModuleParameters(Parameters):
 
     def fill(self, name: str, part: Any) -> None:
         self.value(name).copy_(part, non_blocking=self._at_once)
+        # What is left of the round before is the gradient of other numbers, and would be added to.
+        self.parameters[name].grad = None
 
     def like(self, part: Any, name: str) -> Any:
         return part.to(self.parameters[name].device, non_blocking=self._at_once)
@@ -363,6 +369,10 @@ class ModuleParameters(Parameters):
 
     def graded(self, names: Collection[str]) -> bool:
         return any(self.parameters[name].grad is not None for name in names)
+
+    def flat(self) -> bool:
+        held = (each.grad for each in self.parameters.values())
+        return all(each is not None and not (each.is_sparse or bool(each.any())) for each in held)
 
     def marks(self) -> list[tuple[object, object]]:
         return [

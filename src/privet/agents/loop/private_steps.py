@@ -216,7 +216,7 @@ def require_mean(
     """Refuse a loss that is no mean over examples, as examples that are made up show.
 
     Of ``rows`` only shapes and dtypes count, so that a refusal says nothing of a record. Integers
-    are the first eight, four or two, as many as the loss takes as classes or codes: two on a GPU,
+    are the first eight or fewer, as many as the loss takes as classes or codes: two on a GPU,
     which would not go on after one that is too large. False is returned where it takes none. There
     are two examples more than integers, or ``count``: what a loss does with a tenth of a batch is
     nothing in a few.
@@ -227,7 +227,7 @@ def require_mean(
     """
     first = next(iter(parameters.values()))
     codes = first.device.type == "cpu" and not all(part.is_floating_point() for part in rows)
-    for batched, values in itertools.product((True, False), (8, 4, 2) if codes else (2,)):
+    for batched, values in itertools.product((True, False), range(8, 1, -1) if codes else (2,)):
         made = made_up(rows, max(values + 2, count), values, first.device)
         try:
             fault = _apart(model, parameters, loss_fn, made, build, own=False, batched=batched)

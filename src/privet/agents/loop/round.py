@@ -74,7 +74,7 @@ class LocalRound:
         )
         self._whole = bool(task.needs) or half.steps_bind or weight != 1
         self._took: Counter[str] = Counter()
-        self._hooks = self._scaled = self._graded = False
+        self._hooks = self._scaled = self._graded = self._bare = False
         self._plain: PlainSteps | None = None
         self._calls: Corrections | None = None
         self._send, self._ended = send, False
@@ -133,7 +133,9 @@ class LocalRound:
         names = self._parameters.trained(names)
         if not self._took and self._private is None:
             self._look_at_start()
-        self._graded = self._graded or self._parameters.graded(names)
+        graded = self._parameters.graded(names)
+        self._bare = self._bare or (self._hooks and not graded)
+        self._graded = self._graded or graded
         self._parameters.correct(gradients, names)
         if counts:
             self._took.update(names)
@@ -328,15 +330,22 @@ class LocalRound:
             self._parameters.require_in(self._model)
             self._require_steps_within()
         mean, ends = self._parameters.mean(self._taken), self._parameters.now()
-        if not self._stepped() and stayed(task, ends):
+        stepped = self._stepped()
+        still = (not stepped or self._private is None) and stayed(task, ends)
+        if still and (not stepped or self._parameters.flat()):
             warn_once(
                 "a loop left the model as its round began with it: none of its steps reached the "
                 "model's parameters, or had a gradient of them"
             )
+        elif self._bare:
+            warn_once(
+                "a loop's step had no gradient of any of its parameters, and moved them by the "
+                "correction alone: call backward() before the optimizer's step"
+            )
         if self._plain is not None and (other := self._plain.other()):
             raise ConfigError(
                 f"{half.name} counts on plain gradient steps, those of {other} are not: train with "
-                "torch.optim.SGD without momentum"
+                "torch.optim.SGD without momentum, and write weight decay into the loss"
             )
         if half.steps_bind and mean is not None:
             ratio = length(task, mean, ends, self._parameters.coarseness())

@@ -28,6 +28,7 @@ from privet.wire.contract import is_need_state, means_privacy
 from privet.wire.flower_internals import held_by
 from privet.wire.magnitude import LARGEST
 from privet.wire.payload import BUFFERS, ENCODED
+from privet.wire.records import ARRAYS
 
 from ..account import own_settings
 from ..exchange import Reply
@@ -126,7 +127,8 @@ def of_reply(opened: OpenRound, name: str, reply: Reply, task: Task | None = Non
     if half.agent.codes:
         upload = half.decoded(session.state, position, sent, upload)
     rows = {key: array[None] for key, array in upload.items()}
-    extras = {key: record for key, record in held_by(reply.content).items() if key != RECORD}
+    held = held_by(reply.content)
+    extras = {key: record for key, record in held.items() if key not in (RECORD, ARRAYS)}
     if len(update.payload) > LARGE:
         update = update._replace(payload=b"")  # its arrays are kept as they will be folded
     return Arrived(

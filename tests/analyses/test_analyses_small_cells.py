@@ -354,12 +354,12 @@ def test_few_rows_that_enter_after_a_horizon_are_a_cell() -> None:
     age = [float(one) for one in [*np.random.default_rng(3).integers(20, 90, 60), 97]]
     died = [float(place % 2) for place in range(61)]
     frame = Frame.of({"age": age, "days": [one + 100.0 for one in age], "died": died})
-    for horizon, few in ((95.0, True), (98.0, False)):
+    for horizon, few in ((95.0, 1), (98.0, 0)):
         analysis = KaplanMeierAnalysis("days", "died", "age", horizon=horizon)
         own = analysis.sums(frame, {})
-        assert own.dropped == (few,)
+        assert own.dropped == (few, 0, 0, 0)
         if few:
-            with pytest.raises(AnalysisError, match="enter after the horizon"):
+            with pytest.raises(AnalysisError, match="enter after the end or the horizon"):
                 analysis.guarded(own, 5)
     assert analysis.guarded(own, 1)
 
@@ -412,7 +412,7 @@ def sent_of_fit(frame: Frame, analysis: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("codes", [(0, 1), (0, 1, 2), (0.0, 2.5, 9.0), (1, 2, 3), (0, 1, 2, 3)])
-@pytest.mark.parametrize("rows", [MOST_CODES + 1, 14])
+@pytest.mark.parametrize("rows", [13, 14])
 def test_no_rare_code_is_solved_for_from_the_sums_of_a_regression(
     codes: tuple[float, ...], rows: int
 ) -> None:

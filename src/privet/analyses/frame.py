@@ -40,6 +40,7 @@ class AnalysisError(ValueError):
         self.told = told
 
 
+_BOOLEANS = ("false", "true")
 _BLOCK = 1 << 21
 """Numbers of the matrices that blocks of rows are made into."""
 
@@ -179,6 +180,19 @@ class Frame:
         numbers = {name: one for name, one in self.numbers.items() if name in columns}
         factors = {name: one for name, one in self.factors.items() if name in columns}
         return replace(self, numbers=numbers, factors=factors)
+
+    def with_booleans(self, levels: Levels) -> Frame:
+        """Return the frame with columns of 0 and 1 as false and true, where the agreed categories
+        are these: not all databases have booleans."""
+        found = dict(self.factors)
+        for name, values in self.numbers.items():
+            if set(levels.get(name, ())) == set(_BOOLEANS):
+                missing = np.isnan(values)
+                if (missing | (values == 0) | (values == 1)).all():
+                    codes = np.where(missing, -1.0, values).astype(np.int32)
+                    found[name] = Factor(codes, _BOOLEANS)
+        numbers = {name: one for name, one in self.numbers.items() if name not in found}
+        return replace(self, numbers=numbers, factors=found)
 
     def _of(self, count: int, taken: Callable[[NDArray[Any]], NDArray[Any]]) -> Frame:
         numbers = {name: taken(values) for name, values in self.numbers.items()}

@@ -218,7 +218,7 @@ def _called(cohort: NamedCohort, path: Path) -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        error.args = (str(error).replace(str(path), f"cohort {cohort.name}"),)
+        error.args = (str(error).replace(str(path), cohort.called),)
         raise
 
 

@@ -170,7 +170,7 @@ class Frame:
         """Return the frame of some rows: their places, or a mask (n,)."""
         masked = rows.dtype == bool
         count = int(np.count_nonzero(rows)) if masked else len(rows)
-        if masked and count == self.rows:
+        if (masked and count == self.rows) or (not masked and mapped.are_all(rows, self.rows)):
             return self._of(count, lambda column: column)
         whole = 8 * count * len(self.names)
         return self._of(count, lambda column: mapped.kept(column[rows], whole))

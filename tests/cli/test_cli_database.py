@@ -98,14 +98,20 @@ def test_zeros_and_ones_beside_booleans_are_counted_as_booleans(tmp_path: Path) 
     own, texts = "sqlite:///a.db", ["smoker", *["true"] * 7, *["false"] * 5]
     (tmp_path / "a.toml").write_text(f'url = "{own}"\n[cohorts.v]\nquery = "select * from visits"')
     (tmp_path / "b.csv").write_text("\n".join(texts) + "\n")
-    into = f"output-dir={tmp_path / 'runs'}"
-    code, out, _ = privet(
-        *("describe", tmp_path / "a.toml", tmp_path / "b.csv", "--cohort", "v", into, "--json")
-    )
-    assert code == 0
-    smoker = json.loads(out)["columns"]["smoker"]
-    assert (smoker["n"], smoker["missing"]) == (54, 1)
-    assert smoker["categories"] == {"false": 35, "true": 19}
+    (tmp_path / "c.csv").write_text("\n".join(["smoker", "true", "false", "true"]) + "\n")
+    more = ("--cohort", "v", f"output-dir={tmp_path / 'runs'}", "--json")
+
+    def described(*names: str) -> Any:
+        code, out, _ = privet("describe", *(tmp_path / name for name in names), *more)
+        assert code == 0
+        return json.loads(out)["columns"]["smoker"]
+
+    numbers = described("a.toml", "b.csv")  # as many sites have numbers as have booleans
+    assert (numbers["n"], numbers["missing"]) == (54, 1)
+    assert numbers["mean"] == pytest.approx(19 / 54, rel=1e-12)
+    booleans = described("a.toml", "b.csv", "c.csv")
+    assert (booleans["n"], booleans["missing"]) == (57, 1)
+    assert booleans["categories"] == {"false": 36, "true": 21}
 
 
 def test_faults_are_one_line(site: Path) -> None:

@@ -183,16 +183,21 @@ class Frame:
 
     def with_booleans(self, levels: Levels) -> Frame:
         """Return the frame with columns of 0 and 1 as false and true, where the agreed categories
-        are these: not all databases have booleans."""
-        found = dict(self.factors)
+        are these, and the other way round: not all databases have booleans."""
+        found, zeros = dict(self.factors), dict[str, FloatArray]()
+        for name, factor in self.factors.items():
+            if levels.get(name) == () and set(factor.levels) <= set(_BOOLEANS):
+                numbers = [float(_BOOLEANS.index(level)) for level in factor.levels]
+                zeros[name] = np.array([*numbers, np.nan])[factor.codes]
+                del found[name]
         for name, values in self.numbers.items():
             if set(levels.get(name, ())) == set(_BOOLEANS):
                 missing = np.isnan(values)
                 if (missing | (values == 0) | (values == 1)).all():
                     codes = np.where(missing, -1.0, values).astype(np.int32)
                     found[name] = Factor(codes, _BOOLEANS)
-        numbers = {name: one for name, one in self.numbers.items() if name not in found}
-        return replace(self, numbers=numbers, factors=found)
+        kept = {name: one for name, one in self.numbers.items() if name not in found}
+        return replace(self, numbers={**kept, **zeros}, factors=found)
 
     def _of(self, count: int, taken: Callable[[NDArray[Any]], NDArray[Any]]) -> Frame:
         numbers = {name: taken(values) for name, values in self.numbers.items()}

@@ -32,7 +32,7 @@ from privet.problems import (
 from privet.strategies import PrimalDualStrategy
 
 from .build import starting_model
-from .evaluation import Evaluation
+from .evaluation import Evaluation, is_large
 
 Vector = NDArray[Any]
 
@@ -165,6 +165,8 @@ def _scikit_learn(evaluation: Evaluation, clock: _Clock | None) -> dict[str, Any
     problems, held_out = evaluation.federation.problems, evaluation.federation.held_out
     if not isinstance(held_out, BinaryLogistic | MultinomialLogistic | RidgeRegression):
         raise _LeftOutError(f"scikit-learn has no default for loss {held_out.kind}")
+    if is_large(problems):
+        raise _LeftOutError("the rows take more than 512 MB, and scikit-learn would copy them")
     rows = np.concatenate([problem.features for problem in problems]).astype(np.float64)
     labels, truth = np.concatenate(list(map(_answers, problems))), _answers(held_out)
     test = held_out.features.astype(np.float64)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.core import mapped
 from privet.core.errors import one_line
 from privet.data import Federation
 from privet.data.agreement import Agreement
@@ -101,10 +102,11 @@ class Evaluation:
         """Return the centralised optimum, or None, with the reason logged, if there is none.
 
         It is computed once, by scikit-learn's LogisticRegression where that solves the same problem
-        (binary logistic loss, l2 of positive weight, no h, labels of both classes) and converges,
-        and by this library's centralised solver otherwise. There is none where the objective is not
-        convex, has more parameters, or agents x parameters^2, than is affordable, or is so flat
-        that no minimiser stands out, as that of separable examples without a regulariser.
+        (binary logistic loss, l2 of positive weight, no h, labels of both classes, rows of up to
+        512 MB, as it copies them) and converges, and by this library's centralised solver
+        otherwise. There is none where the objective is not convex, has more parameters, or
+        agents x parameters^2, than is affordable, or is so flat that no minimiser stands out, as
+        that of separable examples without a regulariser.
         """
         if not self._found:
             self._found.append(self._located())
@@ -157,6 +159,7 @@ class Evaluation:
         regularizer = problems[0].regularizer
         if not (
             isinstance(problems[0], BinaryLogistic)
+            and not is_large(problems)
             and isinstance(regularizer, L2)
             and isinstance(self.h, Zero)
             and self.federation.dim <= _LARGEST_DIM
@@ -196,6 +199,12 @@ class Evaluation:
             rounding = values.size * np.finfo(values.dtype).eps * values[-1]
             curvature = float(values[0]) if values[0] > rounding else 0.0
         return 0.0 < curvature < math.inf and slope <= near * curvature
+
+
+def is_large(problems: Sequence[Any]) -> bool:
+    """Return whether the rows of all agents are too large to be copied, as scikit-learn does."""
+    size: int = sum(problem.features.nbytes for problem in problems)
+    return size > mapped.LIMIT
 
 
 class _NoOptimumError(Exception):

@@ -163,6 +163,7 @@ def study(folder: Path, server: str = "") -> None:
     privet("describe", *names, "--cohort", "heart-failure", "by=died_1y", out)
     curves = ("time-column=days", "event-column=died", "group-column=diabetes")
     privet("survival", *names, "cohort=heart-failure", *curves, out)
+    privet("run", *names, "cohort=heart-failure", "algorithm=glm", f"formula={FORMULA}", out)
     quiet()
     fitted = run(folder, files, GLM, "glm")
     table = json.loads((fitted / "table.json").read_text())

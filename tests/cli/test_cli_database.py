@@ -8,11 +8,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from support.cli import privet
 from support.cohorts import QUERY, cohorts, database
-from support.sites import rows, table
+from support.pooled import pooled
+from support.sites import COLUMNS, rows, table
 
 NEW = f"""
 [cohorts.new]
@@ -68,6 +70,50 @@ def test_cohorts_of_several_sites_are_compared_and_described(site: Path, tmp_pat
     assert found["columns"]["age"]["n"] == 130
 
 
+def test_a_regression_is_fitted_over_the_cohorts_of_several_sites(
+    site: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    database(other / "site.db", rows(50, 2))
+    second = cohorts(other, more='label-column = "died"').rename(other / "other.toml")
+    keys = ("algorithm=glm", "formula=died ~ age + sodium", f"output-dir={tmp_path / 'runs'}")
+    assert privet("run", site, second, "cohort=stroke", *keys).code == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    found = json.loads((folder / "table.json").read_text())
+    assert found["site_names"] == ["cohorts", "other"]
+    both = {name: [*rows(80, 1)[name], *rows(50, 2)[name]] for name in COLUMNS}
+    design = np.column_stack([np.ones(130), both["age"], both["sodium"]])
+    fit = pooled("binomial", design, np.array(both["died"], float), np.arange(130))
+    np.testing.assert_allclose(found["coef"], fit.coef.astype(float), rtol=1e-8)
+    code, out, err = privet("run", site, second, "cohort=stroke", "num-agents=2")
+    assert (code, out) == (2, "")
+    assert f"{str(site)!r}: expected key=value; tables of sites are for analyses" in err
+
+
+def test_zeros_and_ones_beside_booleans_are_counted_as_booleans(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "a.db")) as opened, opened:
+        opened.execute("create table visits (smoker)")
+        opened.executemany("insert into visits values (?)", [(0,)] * 30 + [(1,)] * 12 + [(None,)])
+    own, texts = "sqlite:///a.db", ["smoker", *["true"] * 7, *["false"] * 5]
+    (tmp_path / "a.toml").write_text(f'url = "{own}"\n[cohorts.v]\nquery = "select * from visits"')
+    (tmp_path / "b.csv").write_text("\n".join(texts) + "\n")
+    (tmp_path / "c.csv").write_text("\n".join(["smoker", "true", "false", "true"]) + "\n")
+    more = ("--cohort", "v", f"output-dir={tmp_path / 'runs'}", "--json")
+
+    def described(*names: str) -> Any:
+        code, out, _ = privet("describe", *(tmp_path / name for name in names), *more)
+        assert code == 0
+        return json.loads(out)["columns"]["smoker"]
+
+    numbers = described("a.toml", "b.csv")  # as many sites have numbers as have booleans
+    assert (numbers["n"], numbers["missing"]) == (54, 1)
+    assert numbers["mean"] == pytest.approx(19 / 54, rel=1e-12)
+    booleans = described("a.toml", "b.csv", "c.csv")
+    assert (booleans["n"], booleans["missing"]) == (57, 1)
+    assert booleans["categories"] == {"false": 36, "true": 21}
+
+
 def test_faults_are_one_line(site: Path) -> None:
     for words, line in (
         ((site,), f"{site}: no cohort is named: give cohort"),
@@ -100,6 +146,27 @@ def test_predictions_go_where_the_operator_says(site: Path, tmp_path: Path) -> N
         assert (code, out) == (2, "")
         assert err.endswith(f"its operator {said}\n")
     assert not Path("elsewhere").exists()
+
+
+def test_predictions_of_another_kind_of_model_are_refused(site: Path, tmp_path: Path) -> None:
+    """Those of another run of one kind are told apart by the name of the run."""
+    runs, folders = tmp_path / "runs", []
+    data = ("dataset=sql", f"data-path={site}", "cohort=stroke", f"output-dir={runs}")
+    glm = ("algorithm=glm", "formula=died ~ age + sodium")
+    for keys in (glm, glm, ("num-agents=2", "num-server-rounds=1")):
+        known = set(runs.iterdir()) if runs.exists() else set()
+        assert privet("run", *keys, *data).code == 0
+        folders += [*set(runs.iterdir()) - known]
+    new = (site, "--cohort", "new", "--out", "risk")
+    for folder in folders[:2]:
+        assert privet("predict", folder, *new).code == 0
+    code, out, err = privet("predict", folders[2], *new)
+    assert (code, out) == (2, "")
+    assert "cohort new: table risk has no column prediction" in err
+    assert "name another table with write" in err
+    with closing(sqlite3.connect(tmp_path / "site.db")) as opened:
+        found = opened.execute("select run, count(*) from risk group by run").fetchall()
+    assert sorted(found) == sorted((one.name, 9) for one in folders[:2])
 
 
 def said(site: Path, **keys: Any) -> tuple[int, str]:

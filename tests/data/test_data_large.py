@@ -166,7 +166,7 @@ small, large, keys = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 quiet()
 raw = {"dataset": "csv", "output-dir": tempfile.mkdtemp(), **keys}
 run_inline({**raw, "data-path": small}, "first")  # what is imported at the first use
-mapped.LIMIT = 1 << 20
+mapped.LIMIT, mapped.BLOCK = 1 << 20, 1 << 19  # as small as the table is
 held = anonymous()
 threading.Thread(target=look, daemon=True).start()
 run_inline({**raw, "data-path": large}, "second")

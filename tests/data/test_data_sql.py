@@ -217,6 +217,18 @@ def test_no_run_opens_a_database_of_its_choice(site: Path, allowed: bool) -> Non
     assert caught.value.told == Told.RUN_DATA
 
 
+def test_flowers_own_simulation_says_that_it_reads_no_database(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its nodes have no config of their own; what tells them from others is in no test of files."""
+    monkeypatch.setattr("privet.data.context._simulated_by_flower", lambda config: True)
+    keys = {"partition-id": 0, "num-partitions": 2}
+    asked = {"dataset": "sql", "data-path": str(site), "cohort": "stroke"}
+    with pytest.raises(DataError, match="simulate with privet run") as caught:
+        problem_from_context(Context(7, 1, keys, RecordDict(), asked))
+    assert caught.value.told == Told.NO_DATABASE
+
+
 def test_a_node_names_a_file_of_cohorts_and_no_database(site: Path) -> None:
     url = f"sqlite:///{site.parent / 'site.db'}"
     with pytest.raises(DataError, match="a run could name any table"):
@@ -244,7 +256,7 @@ def test_the_context_says_of_which_query_how_many_rows_are(site: Path) -> None:
     [
         ("url = 'sqlite:///x.db'", "expected a table \\[cohorts.NAME\\]"),
         ("[cohorts.a]\nquery = 'q'", "expected url, or url-env"),
-        ("url = 'sqlite:///x.db'\nurl-env = 'X'\n[cohorts.a]\nquery = 'q'", "expected url, or"),
+        ("url = 'sqlite:///x.db'\nurl-env = 'X'\n[cohorts.a]\nquery = 'q'", "are both given"),
         ("url-env = 'NO_SUCH_ONE'\n[cohorts.a]\nquery = 'q'", "no such environment variable"),
         ("url = 'oracle://x'\n[cohorts.a]\nquery = 'q'", "expected a URL that begins with"),
         ("url = 'sqlite:///x.db'\ntimeout = 0\n[cohorts.a]\nquery = 'q'", "timeout = 0: expected"),

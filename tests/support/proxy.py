@@ -1,4 +1,4 @@
-"""TCP proxies on loopback: one counts the bytes it carries each way, one can be cut."""
+"""TCP proxies on loopback: they count the bytes they carry; one keeps these, one can be cut."""
 
 from __future__ import annotations
 
@@ -72,22 +72,44 @@ class CountingProxy:
             self._threads.append(thread)
             thread.start()
 
+    def _note(self, data: bytes, upward: bool) -> None:
+        if upward:
+            self.up += len(data)
+        else:
+            self.down += len(data)
+
     def _carry(
         self, source: socket.socket, sink: socket.socket, upward: bool, both: _Countdown
     ) -> None:
         with suppress(OSError):
             while data := source.recv(1 << 16):
                 with self._lock:
-                    if upward:
-                        self.up += len(data)
-                    else:
-                        self.down += len(data)
+                    self._note(data, upward)
                 sink.sendall(data)
         with suppress(OSError):
             sink.shutdown(socket.SHUT_WR)
         with self._lock:
             if both.finished():
                 self._open -= {source, sink}
+
+
+class RecordingProxy(CountingProxy):
+    """Keeps what it carries towards the target, of all connections, in the order it came."""
+
+    def __init__(self, target_port: int) -> None:
+        self._parts: list[bytes] = []
+        super().__init__(target_port)
+
+    @property
+    def carried(self) -> bytes:
+        """The bytes towards the target."""
+        with self._lock:
+            return b"".join(self._parts)
+
+    def _note(self, data: bytes, upward: bool) -> None:
+        super()._note(data, upward)
+        if upward:
+            self._parts.append(data)
 
 
 class CuttableProxy(CountingProxy):

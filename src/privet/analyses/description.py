@@ -27,6 +27,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.core.mapped import blocks
+
 from .analysis import Analysis, Arrays, Shapes
 from .description_groups import nested, parted, with_groups
 from .description_state import EDGES, PARTS, QUANTILES, SMALLEST, DescribeState
@@ -385,18 +387,27 @@ class DescribedSite:
         found: FloatArray = np.zeros((len(self._of_numbers), len(_SIZES)))
         for at, name in enumerate(self._of_numbers):
             places, numbers = self._columns.places(name)
-            distances = abs(places / units[at] - centre[at])
+            distances = places / units[at]
+            distances -= centre[at]
+            np.abs(distances, out=distances)
+            near = np.empty_like(distances)
             for of_size, size in enumerate(_SIZES):
-                near = np.minimum(distances / size, 1.0) ** 2
+                np.divide(distances, size, out=near)
+                np.minimum(near, 1.0, out=near)
+                np.square(near, out=near)
                 found[at, of_size] = near.sum() if numbers is None else near @ numbers
         return found
 
 
 def _parts(places: FloatArray, numbers: FloatArray | None, low: float, high: float) -> FloatArray:
     """Return how many numbers lie in each of `PARTS` equal parts of [low, high)."""
-    inside = (places >= low) & (places < high)
-    if not inside.any() or not high > low:
-        return np.zeros(PARTS)
+    found = np.zeros(PARTS)
+    if not high > low:
+        return found
     edges = low + np.arange(1, PARTS) * ((high - low) / PARTS)
-    parts = np.searchsorted(edges, places[inside], side="right")
-    return np.bincount(parts, None if numbers is None else numbers[inside], PARTS).astype(float)
+    for rows in blocks(places):  # of counts any order of summing is exact
+        some = places[rows]
+        inside = (some >= low) & (some < high)
+        parts = np.searchsorted(edges, some[inside], side="right")
+        found += np.bincount(parts, None if numbers is None else numbers[rows][inside], PARTS)
+    return found

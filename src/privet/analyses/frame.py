@@ -40,6 +40,7 @@ class AnalysisError(ValueError):
         self.told = told
 
 
+_BOOLEANS = ("false", "true")
 _BLOCK = 1 << 21
 """Numbers of the matrices that blocks of rows are made into."""
 
@@ -169,7 +170,7 @@ class Frame:
         """Return the frame of some rows: their places, or a mask (n,)."""
         masked = rows.dtype == bool
         count = int(np.count_nonzero(rows)) if masked else len(rows)
-        if masked and count == self.rows:
+        if (masked and count == self.rows) or (not masked and mapped.are_all(rows, self.rows)):
             return self._of(count, lambda column: column)
         whole = 8 * count * len(self.names)
         return self._of(count, lambda column: mapped.kept(column[rows], whole))
@@ -179,6 +180,24 @@ class Frame:
         numbers = {name: one for name, one in self.numbers.items() if name in columns}
         factors = {name: one for name, one in self.factors.items() if name in columns}
         return replace(self, numbers=numbers, factors=factors)
+
+    def with_booleans(self, levels: Levels) -> Frame:
+        """Return the frame with columns of 0 and 1 as false and true, where the agreed categories
+        are these, and the other way round: not all databases have booleans."""
+        found, zeros = dict(self.factors), dict[str, FloatArray]()
+        for name, factor in self.factors.items():
+            if levels.get(name) == () and set(factor.levels) <= set(_BOOLEANS):
+                numbers = [float(_BOOLEANS.index(level)) for level in factor.levels]
+                zeros[name] = np.array([*numbers, np.nan])[factor.codes]
+                del found[name]
+        for name, values in self.numbers.items():
+            if set(levels.get(name, ())) == set(_BOOLEANS):
+                missing = np.isnan(values)
+                if (missing | (values == 0) | (values == 1)).all():
+                    codes = np.where(missing, -1.0, values).astype(np.int32)
+                    found[name] = Factor(codes, _BOOLEANS)
+        kept = {name: one for name, one in self.numbers.items() if name not in found}
+        return replace(self, numbers={**kept, **zeros}, factors=found)
 
     def _of(self, count: int, taken: Callable[[NDArray[Any]], NDArray[Any]]) -> Frame:
         numbers = {name: taken(values) for name, values in self.numbers.items()}

@@ -43,14 +43,14 @@ class Moments(NamedTuple):
         """Return those of finite numbers."""
         if not len(values):
             return cls(0, 0.0, 0.0, 1.0)
-        scale = 2.0 ** math.frexp(float(abs(values).max()))[1]
+        scale = 2.0 ** math.frexp(float(max(values.max(), -values.min())))[1]
         scaled = values / scale
         middle = float(scaled.mean())
         scaled -= middle
         moved = float(scaled.mean())  # what rounding has left
         return cls(
             *(len(values), (middle + moved) * scale),
-            *(float((scaled**2).sum()) - len(values) * moved**2, scale),
+            *(float(np.square(scaled, out=scaled).sum()) - len(values) * moved**2, scale),
         )
 
     def distances(self, centre: float, unit: float) -> float:
@@ -271,7 +271,8 @@ class ShownColumns:
 
 
 def _known(values: FloatArray) -> FloatArray:
-    known: FloatArray = values[np.isfinite(values)]
+    finite = np.isfinite(values)
+    known: FloatArray = values if finite.all() else values[finite]
     return known
 
 

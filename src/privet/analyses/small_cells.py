@@ -18,6 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.core.ordered import places
+
 from .description_state import EDGES
 from .frame import FloatArray
 
@@ -86,8 +88,11 @@ def steps(values: FloatArray, least: int) -> Steps:
     parts. From left to right what is less is carried on until it is enough; what is left over at
     the end goes to the last step. So fewer than ``least`` numbers change their side of any edge.
     """
-    cells, inverse, counts = np.unique(_cut(values), return_inverse=True, return_counts=True)
-    of_cell, last = merged(counts[None], least)
+    cut = _cut(values)
+    inverse = places(cut)
+    of_cell, last = merged(np.bincount(inverse)[None], least)
+    cells = np.empty(len(of_cell))
+    cells[inverse] = cut
     return Steps(cells[last], of_cell[inverse])
 
 

@@ -10,11 +10,21 @@ from typing import Annotated, Any
 import typer
 
 from .config import given_keys, run_name
-from .keys import ConfigOption, PresetOption, SettingsArgument
+from .keys import ConfigOption, PresetOption, completed
+from .of_tables import paths_and_keys
 
 ENGINES = ("auto", "inline", "cohort", "ray")
 
 
+RunArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[TABLE]... [KEY=VALUE]...",
+        help="Run-config keys, e.g. rho=2.0; privet keys lists them. Of an analysis also tables, "
+        "or files of cohorts, each that of a site.",
+        autocompletion=completed,
+    ),
+]
 EngineOption = Annotated[
     str,
     typer.Option(
@@ -47,7 +57,7 @@ JsonSummaryOption = Annotated[
 
 
 def run(
-    settings: SettingsArgument = None,
+    arguments: RunArgument = None,
     config: ConfigOption = None,
     preset: PresetOption = "",
     engine: EngineOption = "auto",
@@ -61,9 +71,9 @@ def run(
     from privet.core import ConfigError
     from privet.core.errors import did_you_mean
     from privet.core.exits import Exit
-    from privet.core.registry import DEFAULT_ALGORITHM
+    from privet.core.registry import DEFAULT_ALGORITHM, analyses
     from privet.server_apps.model_file import FILE
-    from privet.sim.inline import run_inline, run_ray
+    from privet.sim.inline import run_inline, run_ray, run_tables
     from privet.sim.logs import plain, quiet
 
     if engine not in ENGINES:
@@ -76,10 +86,19 @@ def run(
         )
     if engine == "ray" and colluders is not None:
         raise ConfigError("--colluders is not of the Ray engine")
-    raw = given_keys(settings, config, preset)
+    paths, keys = paths_and_keys(arguments or [])
+    raw = given_keys(keys, config, preset)
     quiet() if json_line else plain()
-    name = run_name(str(raw.get("algorithm", DEFAULT_ALGORITHM)))
-    if engine == "ray":
+    algorithm = str(raw.get("algorithm", DEFAULT_ALGORITHM))
+    name = run_name(algorithm)
+    if paths and (algorithm not in analyses() or engine == "ray" or colluders is not None):
+        raise ConfigError(
+            f"{paths[0]!r}: expected key=value; tables of sites are for analyses "
+            f"({', '.join(analyses())}), in this process"
+        )
+    if paths:
+        finished: Any = run_tables(paths, raw, name)
+    elif engine == "ray":
         environment = _runtime_env(ray_runtime_env)
         finished = run_ray(
             raw, name, actors=actors, address=ray_address or None, runtime_env=environment

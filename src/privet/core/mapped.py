@@ -7,11 +7,12 @@ whoever walks over such an array does as it goes.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import mmap
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -84,9 +85,18 @@ def kept(array: NDArray[Any], whole: int) -> NDArray[Any]:
     return copy
 
 
+def are_all(chosen: NDArray[np.intp], count: int) -> bool:
+    """Return whether chosen places are 0, 1, ..., count - 1."""
+    step = BLOCK // 8
+    parts = ((at, chosen[at : at + step]) for at in range(0, count, step))
+    return len(chosen) == count and all(
+        bool((part == np.arange(at, at + len(part))).all()) for at, part in parts
+    )
+
+
 def rows_of(table: NDArray[Any], chosen: NDArray[np.intp]) -> NDArray[Any]:
     """Return some rows of a table (N, ...), by their places: the table itself where all are."""
-    if len(chosen) == len(table) and (chosen == np.arange(len(table))).all():
+    if are_all(chosen, len(table)):
         return table
     found = scratch((len(chosen), *table.shape[1:]), table.dtype)
     # Places are right, as they were dealt: checked ones would be taken into memory first.
@@ -138,6 +148,13 @@ def release() -> None:
             pages.madvise(mmap.MADV_DONTNEED)
 
 
+def trim() -> None:
+    """Give memory that was freed back to the system, where the C library can: it keeps what many
+    arrays of some MB took, which is as much as a table may take after it was read."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def blocks(table: NDArray[Any]) -> Iterator[slice]:
     """Yield the rows of a table, some at a time; mapped arrays are released after each."""
     step = max(1, BLOCK * len(table) // max(1, table.nbytes))
@@ -155,6 +172,21 @@ def column_sums(table: NDArray[Any]) -> NDArray[Any]:
     for part in blocks(table):
         for row in table[part]:
             total += row
+    return total
+
+
+def sum_of(parts: Iterable[NDArray[Any]]) -> NDArray[Any]:
+    """Return the sum of the rows of a table (N, d), d > 1, that comes in parts of some rows, one at
+    least: that of np.add.reduce over the whole table, which adds rows in their order.
+
+    The parts are written to.
+    """
+    total: NDArray[Any] | None = None
+    for part in parts:
+        if total is not None:
+            part[0] += total
+        total = np.add.reduce(part, axis=0)
+    assert total is not None
     return total
 
 

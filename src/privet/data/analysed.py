@@ -148,7 +148,7 @@ class AnalysedTable:
         """
         with named(self.table.frame):
             analysis = self.analysis.over(tuple(self.meaning.columns))
-            sums = analysis.sums(self.table.frame, self.levels)
+            sums = analysis.sums(self.table.frame.with_booleans(self.levels), self.levels)
             self._rules.require_records(sums.num_examples)
             if self._masked:
                 sums = analysis.unseen(sums)

@@ -112,7 +112,8 @@ def _named(context: Context) -> tuple[dict[str, Any], int]:
     else:
         config = {**context.run_config, **node_config}
         if config.get("dataset") == SQL:  # only its operator says which queries there are
-            raise DataError(Told.RUN_DATA, told=Told.RUN_DATA)
+            why = Told.NO_DATABASE if _simulated_by_flower(node_config) else Told.RUN_DATA
+            raise DataError(why, told=why)
     return config, int(config.get("num-agents", 0)) or int(node_config.get("num-partitions", 0))
 
 

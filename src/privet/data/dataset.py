@@ -102,6 +102,8 @@ class Part(NamedTuple):
 
     def rows(self, chosen: Indices) -> Part:
         """Return some of the examples."""
+        if mapped.are_all(chosen, len(self.labels)):
+            return self
         ids, persons = (None if one is None else one[chosen] for one in (self.ids, self.persons))
         return Part(mapped.rows_of(self.features, chosen), self.labels[chosen], ids, persons)
 
@@ -180,8 +182,10 @@ class Encoding:
         """Return coded rows (n, width), NaN where a value is missing, as features (n, width)."""
         result: FloatArray = mapped.scratch(features.shape, np.float64)
         for rows in mapped.blocks(features):
-            scaled = (features[rows] - self.origin) / self.unit
-            result[rows] = np.where(np.isnan(scaled), self.filling, scaled)
+            scaled = features[rows] - self.origin
+            scaled /= self.unit
+            np.copyto(scaled, self.filling, where=np.isnan(scaled))
+            result[rows] = scaled
         return result
 
     def applied(self, part: Part) -> Part:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from privet.core import ConfigError
+from privet.core import ConfigError, mapped
 from privet.core.plugins import DATA_SETS, Names, load_plugin
 
 from .built_in import BUILT_IN, regression, synthetic
@@ -284,4 +284,7 @@ def _load(source: Source, changed: Changes) -> Dataset:
         dataset = BUILT_IN[source.name](source.held_out)
     else:
         dataset = replace(_format(source.name).read(source), name=source.name)
-    return finished(dataset, source.dtype, source.intercept)
+    dataset = finished(dataset, source.dtype, source.intercept)
+    if dataset.train_features.nbytes > mapped.LIMIT:
+        mapped.trim()
+    return dataset

@@ -7,10 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privet.core import mapped
+from privet.core.ordered import places
 
 from .dataset import FloatArray, some
+
+Ranks = NDArray[np.int32]
 
 _LEAST_ROWS = 20
 _TREND, _AGAINST = 4.0, 3.0
@@ -33,11 +37,22 @@ def trend_of(numbers: FloatArray, targets: FloatArray) -> float:
     known = ~(np.isnan(numbers) | np.isnan(targets))
     if known.sum() < _LEAST_ROWS:
         return 0.0
-    one, other = (np.unique(x[known], return_inverse=True)[1] for x in (numbers, targets))
+    whole = bool(known.all())
+    one, other = (places(x if whole else x[known]) for x in (numbers, targets))
     if not (one.any() and other.any()):
         return 0.0
-    correlation = min(max(float(np.corrcoef(one, other)[0, 1]), -0.999), 0.999)
+    correlation = min(max(_correlation(one, other), -0.999), 0.999)
     return math.atanh(correlation) * math.sqrt(int(known.sum()) - 3)
+
+
+def _correlation(one: Ranks, other: Ranks) -> float:
+    """Return the correlation of two arrays (n,) of ranks, some of them at a time."""
+    middles = float(one.mean()), float(other.mean())
+    sums = np.zeros(3)
+    for rows in mapped.blocks(one):
+        a, b = (x[rows] - middle for x, middle in zip((one, other), middles, strict=True))
+        sums += [a @ a, a @ b, b @ b]
+    return float(sums[1] / math.sqrt(sums[0] * sums[2]))
 
 
 def ties_of(columns: Sequence[FloatArray]) -> FloatArray:
@@ -50,9 +65,10 @@ def ties_of(columns: Sequence[FloatArray]) -> FloatArray:
     for row, numbers in zip(ranks, columns, strict=True):
         row[:] = 0.0
         known = ~np.isnan(numbers)
-        own = np.unique(numbers[known], return_inverse=True)[1]
+        own = places(numbers if known.all() else numbers[known])
         if own.any():
             row[known] = (own - own.mean()) / (own.std() * math.sqrt(len(own)))
+        mapped.release()
     found: FloatArray = np.arctanh(np.clip(ranks @ ranks.T, -0.999, 0.999)) * math.sqrt(rows - 3)
     return found
 

@@ -11,6 +11,9 @@ import numpy.typing as npt
 
 from .records import FloatArray
 
+_NUMBERS = 1 << 21
+"""Numbers of a table that are looked at a time."""
+
 
 def positive(**numbers: float) -> None:
     """Raise ValueError naming the first argument that is not a finite number > 0."""
@@ -63,7 +66,8 @@ def check_features(features: npt.ArrayLike) -> FloatArray:
         raise ValueError(f"features must be real numbers, found dtype {array.dtype}")
     dtype = array.dtype if array.dtype in (np.float32, np.float64) else np.float64
     result: FloatArray = np.ascontiguousarray(array, dtype=dtype).view()
-    if not np.isfinite(result).all():
+    step = max(1, _NUMBERS // result.shape[1])
+    if not all(np.isfinite(result[at : at + step]).all() for at in range(0, len(result), step)):
         row, column = np.argwhere(~np.isfinite(result))[0]
         found = result[row, column]
         raise ValueError(f"features must be finite, found {found} in row {row}, column {column}")

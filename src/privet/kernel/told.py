@@ -103,6 +103,10 @@ class Told(StrEnum):
         "data-path of the run config is not read on this node: ask its operator to set data-path, "
         "or allow-run-data = true, in the node config"
     )
+    NO_DATABASE = (
+        "dataset = sql: Flower's own simulation reads no database: simulate with privet run, or "
+        "deploy nodes whose own config names a file of cohorts"
+    )
     COHORT = "cohort: this run names none of the cohorts that this node's operator has named"
     DATABASE = (
         "its cohort cannot be read from its database, and nothing is charged; its own log says "

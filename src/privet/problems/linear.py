@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from privet.core import mapped
 from privet.kernel.bounded import (
     BLOCK,
     Clipping,
@@ -493,7 +494,11 @@ class SmoothScoreModel(ScalarScoreModel):
     def hessian(self, x: FloatArray) -> FloatArray:
         """Return the Hessian of f, shape (dim, dim)."""
         x = self._checked(x)
-        result: FloatArray = (self._design.T * self._weights(x)) @ self._design
+        design, weights = self._design, self._weights(x)
+        weighted: FloatArray = mapped.scratch(design.shape, design.dtype)
+        for rows in mapped.blocks(design):
+            np.multiply(design[rows], weights[rows, None], out=weighted[rows])
+        result: FloatArray = weighted.T @ design
         result[np.diag_indices(self.dim)] += self.regularizer.curvature(x)
         return result
 

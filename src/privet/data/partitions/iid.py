@@ -12,6 +12,8 @@ from ..held_out import permutation
 
 
 def _deal(pool: Pool, _: NoKeys) -> list[Indices]:
+    if pool.num_agents == 1:  # who has all examples has them in their order
+        return [np.arange(len(pool.values))]
     return np.array_split(permutation(len(pool.values), pool.source), pool.num_agents)
 
 

@@ -20,7 +20,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -70,6 +70,8 @@ class NamedCohort:
         Keys about the table, by their run-config names.
     write : str
         The table that predictions may be written to; empty for none.
+    source : str
+        The file that names it, for errors; empty where a command has the URL.
     """
 
     name: str
@@ -79,6 +81,12 @@ class NamedCohort:
     folder: Path = Path()
     keys: Mapping[str, str] = field(default_factory=dict)
     write: str = ""
+    source: str = ""
+
+    @property
+    def called(self) -> str:
+        """What errors call it: of several sites, each has a file."""
+        return f"{self.source}: cohort {self.name}" if self.source else f"cohort {self.name}"
 
     @property
     def scheme(self) -> str:
@@ -111,7 +119,7 @@ class NamedCohort:
         text = brief(why) if isinstance(why, Exception) else why
         for secret in filter(None, (self.url, *_passwords(self.url))):
             text = text.replace(secret, "***").replace(unquote(secret), "***")
-        return DataError(f"cohort {self.name}: {text}", Told.DATABASE)
+        return DataError(f"{self.called}: {text}", Told.DATABASE)
 
 
 def _passwords(url: str) -> list[str]:
@@ -216,7 +224,9 @@ def _cohorts(path: Path, wanted: str = "") -> dict[str, NamedCohort]:
         if wanted and wanted not in listed:
             raise DataError(f"no cohort {wanted}{did_you_mean(wanted, listed)}", Told.COHORT)
         return {
-            name: _cohort(path.absolute().parent, name, one, url, float(seconds))
+            name: replace(
+                _cohort(path.absolute().parent, name, one, url, float(seconds)), source=str(path)
+            )
             for name, one in listed.items()
             if name == (wanted or name)
         }
@@ -242,7 +252,9 @@ def _require_known(given: Mapping[str, Any], known: tuple[str, ...]) -> None:
 
 def _url(document: Mapping[str, Any]) -> str:
     """Return the URL that a file gives or points to (raises ``DataError``)."""
-    if ("url" in document) == ("url-env" in document):
+    if "url" in document and "url-env" in document:
+        raise DataError("url and url-env are both given: keep one of them")
+    if not ("url" in document or "url-env" in document):
         raise DataError("expected url, or url-env, which names an environment variable")
     if "url" in document:
         url, where = str(document["url"]), "url"

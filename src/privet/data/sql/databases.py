@@ -131,7 +131,11 @@ def postgresql(cohort: NamedCohort, *, read_only: bool = True) -> Iterator[Any]:
 
 def _postgresql(cohort: NamedCohort) -> Iterator[Any]:
     with postgresql(cohort) as connection:
-        cursor = connection.execute(f"SELECT * FROM (\n{cohort.query}\n) AS cohort LIMIT 0")
+        try:
+            cursor = connection.execute(f"SELECT * FROM (\n{cohort.query}\n) AS cohort LIMIT 0")
+        except optional("psycopg", "sql").errors.SyntaxError as error:
+            why = error.diag.message_primary
+            raise DataError(f"expected one SELECT, and nothing else: {why}") from None
         schema = _of_postgresql(connection, cursor.description)
         parts: list[bytes] = []
         size, empty = 0, True

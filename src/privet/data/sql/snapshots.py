@@ -25,6 +25,7 @@ from typing import Any, BinaryIO
 
 from flwr.app import ConfigRecord, Context
 
+from privet.core import mapped
 from privet.core.files import open_own, read_text, state_path, write_by, write_whole
 from privet.kernel import Told
 from privet.wire.flower_internals import held_by
@@ -186,7 +187,7 @@ def write_rows(cohort: NamedCohort, path: Path) -> int:
     DataError
         As `batches`, and where the file cannot be written.
     """
-    from pyarrow import parquet
+    from pyarrow import default_memory_pool, parquet
 
     count = 0
 
@@ -203,6 +204,8 @@ def write_rows(cohort: NamedCohort, path: Path) -> int:
         write_by(path, write)
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}", Told.STATE) from None
+    default_memory_pool().release_unused()  # else what the batches took stays with the process
+    mapped.trim()
     return count
 
 
@@ -218,7 +221,7 @@ def _called(cohort: NamedCohort, path: Path) -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        error.args = (str(error).replace(str(path), f"cohort {cohort.name}"),)
+        error.args = (str(error).replace(str(path), cohort.called),)
         raise
 
 

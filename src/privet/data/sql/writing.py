@@ -17,7 +17,8 @@ _TEXT = "text"
 def write_table(cohort: NamedCohort, columns: Mapping[str, Any]) -> int:
     """Append rows to the table ``write`` of a cohort, made where it is not there; return how many.
 
-    All rows are there, or none. A table that is there has columns of these names.
+    All rows are there, or none. A table that is there has columns of these names; predictions of
+    another kind of model than those that it holds are refused.
 
     Parameters
     ----------
@@ -33,8 +34,7 @@ def write_table(cohort: NamedCohort, columns: Mapping[str, Any]) -> int:
     """
     if not cohort.write:
         raise DataError(
-            f"cohort {cohort.name}: no table is named to write predictions to: its operator sets "
-            "write"
+            f"{cohort.called}: no table is named to write predictions to: its operator sets write"
         )
     listed = {name: [_cell(one) for one in values.tolist()] for name, values in columns.items()}
     rows = list(zip(*listed.values(), strict=True))
@@ -51,20 +51,37 @@ def write_table(cohort: NamedCohort, columns: Mapping[str, Any]) -> int:
                 # CREATE asks for a right that the operator need not give where the table is there.
                 if opened.execute("SELECT to_regclass(%s)", [table]).fetchone() == (None,):
                     opened.execute(made)
+                # A catalog says it without the right to read the table.
+                named = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s)"
+                there = opened.execute(f"{named} AND attnum > 0", [table]).fetchall()
+                _require_columns([one for (one,) in there], cohort.write, columns)
                 with opened.cursor().copy(f"COPY {table} ({names}) FROM STDIN") as copy:
                     for row in rows:
                         copy.write_row(row)
         elif cohort.scheme == "sqlite":
             with sqlite(cohort, read_only=False) as opened:
                 opened.execute(made)
+                there = opened.execute(f"SELECT * FROM {table} LIMIT 0").description
+                _require_columns([one[0] for one in there], cohort.write, columns)
                 opened.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", rows)
         else:
             with duckdb(cohort, read_only=False) as opened:
                 opened.execute(made)
+                there = opened.execute(f"SELECT * FROM {table} LIMIT 0").description
+                _require_columns([one[0] for one in there], cohort.write, columns)
                 opened.begin()
                 opened.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", rows)
                 opened.commit()
     return len(rows)
+
+
+def _require_columns(there: list[str], table: str, columns: Mapping[str, Any]) -> None:
+    """Refuse a table that lacks some of the columns (raises ``DataError``)."""
+    if lacks := [name for name in columns if name not in there]:
+        raise DataError(
+            f"table {table} has no column {', '.join(lacks)}, but {', '.join(there)}: predictions "
+            "of another kind of model or cohort; name another table with write"
+        )
 
 
 def _cell(value: Any) -> Any:

@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.core import mapped
+from privet.core.ordered import counted, places
+
 from ..dataset import Fault, LabelArray, some
 from ..source_column import ColumnFacts, Digests, RowDigests, SourceColumn
 from .values import as_numbers, codes_of
@@ -19,6 +22,8 @@ MANY = 20
 """Different values, or rows, from which two equal ones, or columns, are rarely so by chance."""
 _LEAST, _PART = 5, 0.02
 """Rows, and part of the rows, from which those that repeat others are doubted."""
+_AT_ONCE = 1 << 17
+"""Rows whose digests are computed at a time."""
 _NONE = 0.1
 """Pairs of equal rows by chance, in expectation, up to which a few rows are enough."""
 _IN_ORDER, _DIFFERENT = 16, 8
@@ -40,13 +45,14 @@ def digests_of(
     alike, apart, varied = dict[str, float](), dict[str, Digests](), set[str]()
     for column in columns:
         name, known = column.name, facts[column.name]
-        digests = _digests(column, values[name])
         counts = _counts(column, values[name])
-        rows = len(digests)
+        different, rows = len(counts), len(values[name])
+        counts = counts[counts > 1]
         alike[name] = float((counts * (counts - 1.0)).sum()) / max(1, rows * (rows - 1))
-        if len(counts) > MANY:
+        if different > MANY:
             varied.add(name)
-        if known.whole and (len(counts) == rows or name in doubted):
+        digests = _digests(column, values[name])
+        if known.whole and (different == rows or name in doubted):
             apart[name] = digests
         total = total + digests
     return RowDigests(total, alike, apart, frozenset(apart.keys() & doubted), frozenset(varied))
@@ -57,11 +63,19 @@ def _counts(column: SourceColumn, values: Any) -> NDArray[np.int64]:
     if column.categories:
         return np.asarray(values.value_counts().field(1))
     # By their order: a table of as many different numbers as rows would take more memory.
-    return np.unique(as_numbers(values), return_counts=True)[1]
+    return counted(as_numbers(values))[1]
 
 
 def _digests(column: SourceColumn, values: Any) -> Digests:
     """Return a digest of each row's value in a column, the same in every table."""
+    found = np.empty(len(values), np.uint64)
+    for at in range(0, len(found), _AT_ONCE):
+        found[at : at + _AT_ONCE] = _digests_of_some(column, values.slice(at, _AT_ONCE))
+    mapped.release()
+    return found
+
+
+def _digests_of_some(column: SourceColumn, values: Any) -> Digests:
     if column.categories:
         each = [_digest(text) for text in column.categories]
         bits = np.asarray([*each, 0], dtype=np.uint64)[codes_of(values, column)]
@@ -111,11 +125,13 @@ def of_repeats(rows: RowDigests, sites: LabelArray) -> list[Fault]:
         digests = rows.without(ids)
         if count < 2 or digests is None:
             continue
-        _, numbers, counts = np.unique(digests, return_inverse=True, return_counts=True)
-        pairs = float((counts * (counts - 1) / 2).sum())
+        numbers = places(digests)
+        counts = np.bincount(numbers)
+        several = counts[counts > 1]
+        pairs = float((several * (several - 1) / 2).sum())
         expected = _chance(rows, ids) ** _DEPENDENT * count**2 / 2
         again = (counts > 1)[numbers]
-        more = int((counts - 1).sum())
+        more = int((several - 1).sum())
         if not (rows.varied - ids and _are_many(more, pairs, expected, count)):
             again = _in_order(digests) if more >= _IN_ORDER else np.zeros(count, dtype=bool)
             more, in_order = int(again.sum()) // 2, " in the same order"

@@ -390,7 +390,8 @@ def _of_class(known: Any, labels: Any, label: str, column: SourceColumn) -> str:
     if not gaps and any(len(part.unique()) > MANY for part in (known[:_HEAD], known)):
         return ""
     pairs = pa.table({"one": known.is_null() if gaps else known, "other": labels})
-    found = pairs.group_by(["one", "other"]).aggregate([([], "count_all")]).to_pydict()
+    groups = pairs.group_by(["one", "other"], use_threads=False)  # threads take memory each
+    found = groups.aggregate([([], "count_all")]).to_pydict()
     counts = found["count_all"]
     values, classes = len(set(found["one"])), len(set(found["other"]))
     if not classes <= values <= MANY or len(counts) > values or min(counts) < 2:

@@ -319,6 +319,16 @@ def _read_parquet(file: Any) -> Any:
     return pa.table(columns, schema=file.schema_arrow)
 
 
+def tidy(rows: int, columns: int) -> None:
+    """Give memory that was freed back to the system where a table is large: numpy's and pyarrow's
+    allocators keep what columns took, which adds up to a table."""
+    import pyarrow as pa
+
+    if 8 * rows * columns > mapped.LIMIT:
+        pa.default_memory_pool().release_unused()
+        mapped.trim()
+
+
 def _stream(path: Path) -> Any:
     import pyarrow as pa
 

@@ -15,6 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from privet.core import mapped
+from privet.core.ordered import counted
+
 from ..codes import lacked
 from ..dataset import Dataset, Fault, FloatArray, Indices, LabelArray, some
 from ..scaling import CENTURY, moments_of, of_days, of_numbers
@@ -108,8 +111,11 @@ def with_trends(
     *inputs, label = columns
     found = {name: dict(own) for name, own in facts.items()}
     targets = _ordered(label, values[label.name])
-    every = {one.name: _ordered(one, values[one.name]) for one in inputs if not one.constant}
-    known = {name: numbers for name, numbers in every.items() if numbers is not None}
+    known: dict[str, FloatArray] = {}
+    for one in inputs:
+        numbers = None if one.constant else _ordered(one, values[one.name])
+        if numbers is not None:
+            known[one.name] = mapped.kept(numbers, numbers.nbytes * len(inputs))
     tied = list(known)[:_MOST_TIED]
     for site, rows in sites.items():
         ties = ties_of([known[name][rows] for name in tied])
@@ -139,11 +145,11 @@ def _of_categories(codes: LabelArray, column: SourceColumn) -> ColumnFacts:
 
 
 def _of_numbers(numbers: FloatArray) -> ColumnFacts:
-    known = numbers[~np.isnan(numbers)]
-    missing = len(numbers) - len(known)
+    missing = int(np.isnan(numbers).sum())
+    known = numbers[~np.isnan(numbers)] if missing else numbers
     if not len(known):
         return ColumnFacts(0, missing, moments=(0.0, 0.0, 0.0))
-    each, counts = np.unique(known, return_counts=True)
+    each, counts = counted(known)
     low, high = float(each[0]), float(each[-1])
     whole = bool((each == np.floor(each)).all())
     few = whole and len(each) <= MOST_CLASSES
@@ -604,7 +610,7 @@ def _of_zeros(
     found = []
     for name in [one.name for one in columns if not (one.categories or one.dates)] * bool(others):
         numbers = as_numbers(values[name])
-        each, counts = np.unique(numbers[~np.isnan(numbers)], return_counts=True)
+        each, counts = counted(numbers[~np.isnan(numbers)])
         rest, rows = each[1:], int(counts[0]) if len(each) else 0
         if len(rest) < VARIED or each[0] or 2 * rows > 3 * counts[1:].sum():
             continue

@@ -61,7 +61,7 @@ from .faults import (
     of_left_out,
     of_names,
 )
-from .files import TEST, Rows, read_rows
+from .files import TEST, Rows, read_rows, tidy
 from .heaps import of_heaps
 from .public import numbers_of
 from .schema import Schema, read_schema
@@ -97,6 +97,8 @@ log = logging.getLogger("flwr.privet")
 
 LABELS = ("label", "labels", "target", "outcome", "class", "y")
 """Names, in any case, that identify the column of the labels where no key names it."""
+_AT_ONCE = 1 << 17
+"""Rows that are encoded at a time."""
 _ROWS = 5
 """Rows that a line names."""
 _FROM_RECORDS = (
@@ -184,10 +186,12 @@ def load_table(source: Source) -> Dataset:
         raise TableError(source, faults)
     *inputs, label = columns
     facts = _of_all_rows(facts, columns, values)
+    tidy(len(table), len(inputs))
     faults += _faults_of_values(source, columns, values, facts, table, files)
     faults += of_signs(columns, table, rows.points)
     ids = _texts_of(table, source.id_column)
     faults += _of_sites(_undoubted(columns, faults), values, facts, files, ids)
+    tidy(len(table), len(inputs))
     told = {one.text.partition(":")[0] for one in faults}
     silent = [column for column in inputs if f"column {column.name}" not in told]
     faults += [one for column in silent for one in of_skipped(column, facts[column.name])]
@@ -202,6 +206,7 @@ def load_table(source: Source) -> Dataset:
         _texts_of(table, source.person_column),
     )
     digests = digests_of(columns, values, facts, {name for one in faults for name in one.drop})
+    tidy(len(table), len(inputs))
     faults += _faults_of_rows(source, columns, table, files, ids, whole.ids, digests)
     train, test = _train_and_test(source, whole, files)
     encoding = _encoding(source, inputs, label, train)
@@ -294,8 +299,12 @@ def _dense(
     result: FloatArray = mapped.scratch((count, width), np.float64)
     at = 0
     for column in inputs:
-        result[:, at : at + column.width] = encoded_column(values[column.name], column)
-        at += column.width
+        to = at + column.width
+        for begin in range(0, count, _AT_ONCE):
+            part = values[column.name].slice(begin, _AT_ONCE)
+            result[begin : begin + _AT_ONCE, at:to] = encoded_column(part, column)
+        at = to
+        mapped.release()
     return result
 
 
@@ -450,7 +459,7 @@ def _encoding(
     origin, unit = np.hstack(list(_scales(inputs, train.features)))
     filling: FloatArray = np.zeros(len(origin))
     if source.missing == "mean":
-        filling = _means((train.features - origin) / unit)
+        filling = _means(train.features, origin, unit)
     may_lack: dict[str, Callable[[SourceColumn], bool]] = {
         "mean": lambda column: True,
         "category": lambda column: column.gap,
@@ -655,6 +664,7 @@ def _columns(
             elif source.alone and not public and column.categories and column.constant:
                 column = replace(column, zeros=True)
             facts |= facts_of(column, read[name], {name: slice(None)})
+            tidy(len(table), len(inputs))
             if not (column.public or column.categories) and skip(counts := facts[name].counts):
                 column = replace(column, codes=tuple(counts))
             columns.append(column)
@@ -819,10 +829,22 @@ def _scale(column: SourceColumn, values: FloatArray) -> tuple[float, float]:
     return (float(known[0]), 1.0) if constant else (float(known.mean()), float(known.std()))
 
 
-def _means(features: FloatArray) -> FloatArray:
-    """Return the mean of the known values of each column, 0 where there are none."""
-    known = ~np.isnan(features)
-    means: FloatArray = np.where(known, features, 0.0).sum(axis=0) / np.maximum(
-        known.sum(axis=0), 1
+def _means(features: FloatArray, origin: FloatArray, unit: FloatArray) -> FloatArray:
+    """Return the mean of the known values of each column after scaling, 0 where there are none."""
+
+    def known(rows: slice) -> FloatArray:
+        scaled = features[rows] - origin
+        scaled /= unit
+        scaled[np.isnan(scaled)] = 0.0
+        return scaled
+
+    counts = sum(
+        np.count_nonzero(~np.isnan(features[at]), axis=0) for at in mapped.blocks(features)
     )
+    # Numpy adds up the rows of several columns in order, and those of a single one in pairs.
+    if len(origin) == 1:
+        total = known(slice(None)).sum(axis=0)
+    else:
+        total = mapped.sum_of(known(rows) for rows in mapped.blocks(features))
+    means: FloatArray = total / np.maximum(counts, 1)
     return means

@@ -32,6 +32,10 @@ SEPARATED = rf"^[-+]?(\d+|\d{{1,3}}([.{_APART}]\d{{3}})+)([.,]\d+)?([eE][-+]?\d+
 _WHOLE_OR_POINT = r"^(" + _BOUND_SIGN + r")?[-+]?(\d+|[1-9]\d{0,2}[.]\d{3})$"
 
 
+_AT_ONCE = 1 << 17
+"""Rows whose texts are compared with categories at a time."""
+
+
 class UnfitError(Exception):
     """A column that cannot be used, and the rows that show it.
 
@@ -460,6 +464,14 @@ def encoded_column(values: Any, column: SourceColumn) -> FloatArray:
 
 def codes_of(values: Any, column: SourceColumn) -> LabelArray:
     """Return the numbers of a column's categories; a missing value has the next after them."""
+    found = np.empty(len(values), np.int64)
+    for at in range(0, len(values), _AT_ONCE):
+        found[at : at + _AT_ONCE] = _codes_of_some(values.slice(at, _AT_ONCE), column, at)
+    return found
+
+
+def _codes_of_some(values: Any, column: SourceColumn, first: int) -> LabelArray:
+    """Return the codes of some rows, of which the first has this place."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -468,6 +480,6 @@ def codes_of(values: Any, column: SourceColumn) -> LabelArray:
     row = pc.index(pc.and_(codes.is_null(), texts.is_valid()), True).as_py()
     if row >= 0:
         raise UnfitError(
-            f"{texts[row].as_py()!r} is not a category of the schema", drop=False, row=row
+            f"{texts[row].as_py()!r} is not a category of the schema", drop=False, row=first + row
         )
     return np.asarray(codes.fill_null(len(column.categories)).to_numpy(), dtype=np.int64)

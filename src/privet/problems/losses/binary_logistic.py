@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privet.core import mapped
+from privet.core.ordered import places
 from privet.kernel.bounded import Limits
 from privet.kernel.records import FloatArray, Norm
 
@@ -63,7 +64,9 @@ class BinaryLogistic(SmoothScoreModel):
         return design
 
     def _losses(self, x: FloatArray) -> FloatArray:
-        result: FloatArray = np.logaddexp(0.0, self._design.dot(x) * 2.0, dtype=self.dtype)
+        scores: FloatArray = self._design.dot(x)
+        scores *= 2.0
+        result: FloatArray = np.logaddexp(0.0, scores, out=scores, dtype=self.dtype)
         return result
 
     def slopes(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
@@ -83,8 +86,8 @@ class BinaryLogistic(SmoothScoreModel):
     def bends(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
         # sigmoid(m) sigmoid(-m) = (1 - tanh(m/2)^2)/4, and the design holds a/2.
         np.tanh(scores, scores)
-        result: FloatArray = self._one - scores * scores
-        return result
+        np.multiply(scores, scores, out=scores)
+        return np.subtract(self._one, scores, out=scores)
 
     @staticmethod
     def accuracy(x: FloatArray, features: FloatArray, labels: FloatArray) -> float:
@@ -93,7 +96,7 @@ class BinaryLogistic(SmoothScoreModel):
 
 
 def _accuracy(scores: FloatArray, labels: FloatArray) -> float:
-    return float(np.mean(np.where(scores >= 0.0, 1, -1) == labels))
+    return float(np.mean((scores >= 0.0) == (labels > 0)))
 
 
 def area_under_curve(scores: FloatArray, positive: npt.NDArray[np.bool_]) -> float | None:
@@ -106,9 +109,10 @@ def area_under_curve(scores: FloatArray, positive: npt.NDArray[np.bool_]) -> flo
     pairs = count * (len(positive) - count)
     if not pairs:
         return None
-    _, places, sizes = np.unique(scores, return_inverse=True, return_counts=True)
+    which = places(scores)
+    sizes = np.bincount(which)
     ranks = np.cumsum(sizes) - (sizes - 1) / 2.0
-    above = float(ranks[places[positive]].sum()) - count * (count + 1) / 2.0
+    above = float(ranks[which[positive]].sum()) - count * (count + 1) / 2.0
     return above / pairs
 
 

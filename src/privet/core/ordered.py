@@ -1,0 +1,55 @@
+"""What the order of many numbers says, with less memory than ``np.unique`` takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_BLOCK = 1 << 20
+"""Numbers that are worked on at a time."""
+
+
+def counted(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """Return the different values of an array (n,), in order, and how many there are of each.
+
+    NaN is one of them, the last. That is ``np.unique(values, return_counts=True)``.
+    """
+    ordered = np.sort(values)
+    first = np.ones(len(ordered), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    if len(ordered) and ordered[-1] != ordered[-1]:
+        first[np.searchsorted(ordered, ordered[-1]) + 1 :] = False
+    each = ordered[first]
+    del ordered
+    begins = np.flatnonzero(first)
+    counts = np.empty(len(each), np.intp)
+    np.subtract(begins[1:], begins[:-1], out=counts[:-1])
+    counts[-1:] = len(first) - begins[-1:]
+    return each, counts
+
+
+def _odd(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which values are NaN."""
+    odd: NDArray[np.bool_] = values != values  # noqa: PLR0124
+    return odd
+
+
+def places(values: NDArray[Any]) -> NDArray[np.int32]:
+    """Return which of the different values, in order, each of an array (n,) is, from 0 on.
+
+    NaN is one of them, the last. That is the inverse of ``np.unique``, of fewer than 2^31 values.
+    """
+    order = np.argsort(values)
+    found = np.empty(len(values), np.int32)
+    last, place = values[order[:1]], 0
+    for begin in range(0, len(values), _BLOCK):
+        rows = order[begin : begin + _BLOCK]
+        here = values[rows]
+        before = np.concatenate([last, here[:-1]])
+        new = (here != before) & (~(_odd(here) & _odd(before)))
+        steps = np.cumsum(new, dtype=np.int32)
+        found[rows] = steps + place
+        last, place = here[-1:], place + int(steps[-1])
+    return found

@@ -20,7 +20,7 @@ with warnings.catch_warnings():
     # What flwr's own dependencies say of each other at import is no warning of the site.
     warnings.simplefilter("ignore", DeprecationWarning)
     from privet.cli.keys import by_topic, uses, values
-    from privet.cli.new import app_config, toml
+    from privet.cli.new import app_config, commented
     from privet.core import algorithms
     from privet.core.key import Key, keys_of
     from privet.rounds.flower.options import OBJECTS
@@ -64,7 +64,7 @@ def _row(key: Key) -> str:
 
 def block() -> str:
     """Return the section of pyproject.toml, header included."""
-    return HEADER + toml(app_config())
+    return HEADER + commented(app_config())
 
 
 HEAD = '''"""The constructors of {whose}, written by ``make keys``: do not edit.

@@ -19,13 +19,13 @@ from typing import Any
 with warnings.catch_warnings():
     # What flwr's own dependencies say of each other at import is no warning of the site.
     warnings.simplefilter("ignore", DeprecationWarning)
+    from privet.cli.key_table import FILE, written
     from privet.cli.keys import by_topic, uses, values
     from privet.cli.new import app_config, commented
     from privet.core import algorithms
-    from privet.core.key import Key, keys_of
+    from privet.core.key import ConfigEntry, Key, keys_of
     from privet.rounds.flower.options import OBJECTS
     from privet.rounds.options import RunOptions
-    from privet.server_apps.config import ConfigEntry
     from privet.strategies import PrimalDualStrategy
 
 PLACE = "<!-- the table of run-config keys -->"
@@ -266,6 +266,7 @@ def main() -> int:
     for name, module in constructors().items():
         (root / name).write_text(module)
     (root / ARGUMENTS).write_text(run_arguments())
+    FILE.write_text(written())
     return 0
 
 

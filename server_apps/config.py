@@ -15,7 +15,17 @@ from typing import Any, ClassVar
 from privet.core import ConfigError, algorithm, algorithms, analyses
 from privet.core.assignments import with_more
 from privet.core.errors import nearest
-from privet.core.key import AUTO, Config, Key, Scalar, keys_of, same, setting, shown
+from privet.core.key import (
+    AUTO,
+    Config,
+    ConfigEntry,
+    Key,
+    Scalar,
+    keys_of,
+    same,
+    setting,
+    shown,
+)
 from privet.core.registry import DEFAULT_ALGORITHM
 from privet.data.frames import FrameSettings
 from privet.data.settings import DATA_OWNERS, dealt_by
@@ -172,34 +182,6 @@ OF_ANALYSES: tuple[type, ...] = (AnalysisConfig, FrameSettings)
 """Owners of the keys that every analysis has."""
 COMMON: tuple[type, ...] = (RunConfig, RunSettings, ParticipationSettings, *DATA_OWNERS)
 """Owners of the keys that every run has."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigEntry:
-    """A key of the whole table: what its owners say of it, by algorithm; "" is every run.
-
-    Attributes
-    ----------
-    default : bool, int, float or str
-        As in ``[tool.flwr.app.config]``, where a key has one default: its owners' own where they
-        agree; else 0 or "auto", which stand for each owner's own.
-    topic : str
-        Heading in lists of keys, as its first owner says.
-    """
-
-    name: str
-    owners: Mapping[str, Key]
-
-    @property
-    def topic(self) -> str:
-        return next(iter(self.owners.values())).topic or "Of single algorithms"
-
-    @property
-    def default(self) -> Scalar:
-        defaults = [key.default for key in self.owners.values()]
-        if all(value == defaults[0] for value in defaults):
-            return defaults[0]
-        return "auto" if isinstance(defaults[0], str) else type(defaults[0])(0)
 
 
 def common_of(name: str) -> tuple[type, ...]:

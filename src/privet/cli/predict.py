@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from .keys import CohortOption
@@ -145,6 +144,8 @@ def _with_whose(
     cohort: NamedCohort, path: Path, predictions: Mapping[str, Any], run: Path
 ) -> dict[str, Any]:
     """Return predictions with the columns that say whose each is, and of which run."""
+    import numpy as np
+
     from privet.data.tables.files import read_rows
 
     table = read_rows(str(path)).table
@@ -169,6 +170,8 @@ def _of_regression(
     run: Path, rows: Path, unknown: str, times: list[float]
 ) -> tuple[Mapping[str, Any], list[str]]:
     """Return the predictions of a regression table, and the columns that it does not use."""
+    import numpy as np
+
     from privet.analyses.prediction import (
         baseline_of,
         columns_of,

@@ -29,13 +29,44 @@ with warnings.catch_warnings():
     from privet.strategies import PrimalDualStrategy
 
 PLACE = "<!-- the table of run-config keys -->"
+FILTER = """\
+<input class="filter" type="search" placeholder="A word of a key, its meaning or an algorithm"
+ aria-label="Filter the keys" hidden>
+<script>
+addEventListener("DOMContentLoaded", () => {
+  const field = document.querySelector("input.filter");
+  const tables = [...document.querySelectorAll("article table")];
+  const headed = (table) => {
+    let node = table.closest(".md-typeset__scrollwrap") || table;
+    while (node && node.tagName !== "H2") node = node.previousElementSibling;
+    return node;
+  };
+  const heads = tables.map(headed);
+  field.hidden = false;
+  field.addEventListener("input", () => {
+    const words = field.value.toLowerCase().split(/\\s+/);
+    tables.forEach((table, place) => {
+      const rows = [...table.tBodies[0].rows];
+      for (const row of rows) {
+        const said = row.textContent.toLowerCase();
+        row.hidden = !words.every((word) => said.includes(word));
+      }
+      table.hidden = rows.every((row) => row.hidden);
+      if (heads[place]) heads[place].hidden = table.hidden;
+    });
+  });
+});
+</script>
+
+"""
+"""Shows the rows with all words of a field; where no script runs there is no field."""
 HEADER = "[tool.flwr.app.config]\n"
 ARGUMENTS = "src/privet/rounds/flower/arguments.py"
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Put the table where a page asks for it."""
-    return markdown.replace(PLACE, markdown_table()) if PLACE in markdown else markdown
+    return markdown.replace(PLACE, FILTER + markdown_table()) if PLACE in markdown else markdown
 
 
 def markdown_table() -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .keys import CohortOption
+from .of_tables import times_of
 
 if TYPE_CHECKING:
     from privet.data.sql.cohorts import NamedCohort
@@ -72,7 +73,7 @@ def predict(
     from privet.data.sql.writing import write_table
     from privet.server_apps.regression_file import is_analysis
 
-    of_times = _times(times)
+    of_times = times_of(times)
     if of_times and not is_analysis(run):
         raise ConfigError("--times: the run is no Cox model, and has no survival to predict")
     asked = {"data-path": rows, "cohort": cohort, **({"dataset": SQL} if is_database(rows) else {})}
@@ -152,18 +153,6 @@ def _with_whose(
     named = [cohort.keys[key] for key in ("id-column", "person-column") if key in cohort.keys]
     whose = {name: table[name].to_numpy() for name in named}
     return {**whose, **predictions, "run": np.full(table.num_rows, run.resolve().name)}
-
-
-def _times(texts: str) -> list[float]:
-    """Return the times of an option (raises ``ConfigError``)."""
-    from privet.core import ConfigError
-
-    try:
-        return [float(text) for text in texts.split(",")] if texts.strip() else []
-    except ValueError:
-        raise ConfigError(
-            f"--times {texts}: numbers separated by commas, such as 365,730"
-        ) from None
 
 
 def _of_regression(

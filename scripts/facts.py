@@ -19,6 +19,8 @@ from pathlib import Path
 
 from audited import print_audited
 
+from privet.server_apps.config import table
+
 PACKAGE = "src/privet/"
 OF_ALGORITHMS = ("strategies/", "client_apps/")
 REGISTRATIONS = ("Algorithm", "_of_this_library")
@@ -140,10 +142,7 @@ def main() -> int:
         if path in app or path.startswith((PACKAGE, *linked))
     }
 
-    count = {
-        key: sum(source.names_key(key) for source in product.values())
-        for key in project["flwr"]["app"]["config"]
-    }
+    count = {key: sum(source.names_key(key) for source in product.values()) for key in table()}
     spelt = {
         key: sum(key in source.texts for source in product.values()) for key in count if "-" in key
     }

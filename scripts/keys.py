@@ -19,23 +19,54 @@ from typing import Any
 with warnings.catch_warnings():
     # What flwr's own dependencies say of each other at import is no warning of the site.
     warnings.simplefilter("ignore", DeprecationWarning)
+    from privet.cli.key_table import FILE, written
     from privet.cli.keys import by_topic, uses, values
-    from privet.cli.new import app_config, toml
+    from privet.cli.new import app_config, commented
     from privet.core import algorithms
-    from privet.core.key import Key, keys_of
+    from privet.core.key import ConfigEntry, Key, keys_of
     from privet.rounds.flower.options import OBJECTS
     from privet.rounds.options import RunOptions
-    from privet.server_apps.config import ConfigEntry
     from privet.strategies import PrimalDualStrategy
 
 PLACE = "<!-- the table of run-config keys -->"
+FILTER = """\
+<input class="filter" type="search" placeholder="A word of a key, its meaning or an algorithm"
+ aria-label="Filter the keys" hidden>
+<script>
+addEventListener("DOMContentLoaded", () => {
+  const field = document.querySelector("input.filter");
+  const tables = [...document.querySelectorAll("article table")];
+  const headed = (table) => {
+    let node = table.closest(".md-typeset__scrollwrap") || table;
+    while (node && node.tagName !== "H2") node = node.previousElementSibling;
+    return node;
+  };
+  const heads = tables.map(headed);
+  field.hidden = false;
+  field.addEventListener("input", () => {
+    const words = field.value.toLowerCase().split(/\\s+/);
+    tables.forEach((table, place) => {
+      const rows = [...table.tBodies[0].rows];
+      for (const row of rows) {
+        const said = row.textContent.toLowerCase();
+        row.hidden = !words.every((word) => said.includes(word));
+      }
+      table.hidden = rows.every((row) => row.hidden);
+      if (heads[place]) heads[place].hidden = table.hidden;
+    });
+  });
+});
+</script>
+
+"""
+"""Shows the rows with all words of a field; where no script runs there is no field."""
 HEADER = "[tool.flwr.app.config]\n"
 ARGUMENTS = "src/privet/rounds/flower/arguments.py"
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Put the table where a page asks for it."""
-    return markdown.replace(PLACE, markdown_table()) if PLACE in markdown else markdown
+    return markdown.replace(PLACE, FILTER + markdown_table()) if PLACE in markdown else markdown
 
 
 def markdown_table() -> str:
@@ -64,7 +95,7 @@ def _row(key: Key) -> str:
 
 def block() -> str:
     """Return the section of pyproject.toml, header included."""
-    return HEADER + toml(app_config())
+    return HEADER + commented(app_config())
 
 
 HEAD = '''"""The constructors of {whose}, written by ``make keys``: do not edit.
@@ -266,6 +297,7 @@ def main() -> int:
     for name, module in constructors().items():
         (root / name).write_text(module)
     (root / ARGUMENTS).write_text(run_arguments())
+    FILE.write_text(written())
     return 0
 
 

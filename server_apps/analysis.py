@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 from privet.analyses.prediction import columns_of
 from privet.core import ConfigError, RunError
 from privet.core.errors import HopelessError
-from privet.core.exits import EXIT_CODE, Exit
+from privet.core.exits import EXIT_CODE
 from privet.core.files import write_whole
 from privet.core.key import Config
 from privet.core.shapes import parsed
@@ -75,6 +75,9 @@ class FinishedAnalysis(Finished):
         names = table["site_names"]
         told["sites"] = f"{len(names)}: {', '.join(names)}"
         told |= self.missing
+        told |= (
+            {"no test against the nested run": self.result.untested} if self.result.untested else {}
+        )
         told["bytes up"] = f"{self.summary['bytes-up']:,}"
         told["privacy"] = str(self.summary["privacy"])
         told["table"] = str(self.folder / TABLE)
@@ -169,12 +172,12 @@ def execute_analysis(grid: Grid, config: Config, run_id: str) -> FinishedAnalysi
             raise
         result.table = _with_names(result.table, names) | _ranges(result.table, config["schema"])
         if smaller is not None:
-            result.table = compared(result.table, smaller)
+            result.table, result.untested = compared(result.table, smaller)
         result.fitted = strategy.fitted(result.table)
         folder.write_json(TABLE, result.table)
         outcome = {
             "status": "completed" if result.complete else "incomplete",
-            EXIT_CODE: Exit.DONE if result.complete else Exit.FRUITLESS,
+            EXIT_CODE: result.exit_code,
             "stopped": result.stopped,
             "seconds": time.monotonic() - began,
             "simulated": in_simulation(grid),

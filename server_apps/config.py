@@ -13,8 +13,19 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from privet.core import ConfigError, algorithm, algorithms, analyses
+from privet.core.assignments import with_more
 from privet.core.errors import nearest
-from privet.core.key import AUTO, Config, Key, Scalar, keys_of, same, setting, shown
+from privet.core.key import (
+    AUTO,
+    Config,
+    ConfigEntry,
+    Key,
+    Scalar,
+    keys_of,
+    same,
+    setting,
+    shown,
+)
 from privet.core.registry import DEFAULT_ALGORITHM
 from privet.data.frames import FrameSettings
 from privet.data.settings import DATA_OWNERS, dealt_by
@@ -173,34 +184,6 @@ COMMON: tuple[type, ...] = (RunConfig, RunSettings, ParticipationSettings, *DATA
 """Owners of the keys that every run has."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigEntry:
-    """A key of the whole table: what its owners say of it, by algorithm; "" is every run.
-
-    Attributes
-    ----------
-    default : bool, int, float or str
-        As in ``[tool.flwr.app.config]``, where a key has one default: its owners' own where they
-        agree; else 0 or "auto", which stand for each owner's own.
-    topic : str
-        Heading in lists of keys, as its first owner says.
-    """
-
-    name: str
-    owners: Mapping[str, Key]
-
-    @property
-    def topic(self) -> str:
-        return next(iter(self.owners.values())).topic or "Of single algorithms"
-
-    @property
-    def default(self) -> Scalar:
-        defaults = [key.default for key in self.owners.values()]
-        if all(value == defaults[0] for value in defaults):
-            return defaults[0]
-        return "auto" if isinstance(defaults[0], str) else type(defaults[0])(0)
-
-
 def common_of(name: str) -> tuple[type, ...]:
     """Return the owners of the keys that every run like this algorithm's has."""
     return OF_ANALYSES if name in analyses() else COMMON
@@ -214,7 +197,7 @@ def keys_of_algorithm(name: str) -> dict[str, Key]:
     ConfigError
         For an unknown algorithm, and one that has a key of every run with another meaning.
     """
-    own, common = _keys(algorithm(name).load_strategy().settings), _keys(common_of(name))
+    own, common = owned_by(algorithm(name).load_strategy().settings), owned_by(common_of(name))
     for key in own.values():
         first = common.get(key.name)
         if first is not None and replace(key, needs=first.needs) != first:
@@ -227,7 +210,7 @@ def keys_of_algorithm(name: str) -> dict[str, Key]:
 
 def keys_of_run(name: str) -> dict[str, Key]:
     """Return the keys of every run, and those that an algorithm brings (raises ``ConfigError``)."""
-    common = _keys(common_of(name))
+    common = owned_by(common_of(name))
     return {**common, **keys_of_algorithm(name), **common}
 
 
@@ -239,7 +222,7 @@ def table() -> dict[str, ConfigEntry]:
 @lru_cache(maxsize=4)
 def _table(registered: tuple[str, ...]) -> dict[str, ConfigEntry]:
     found: dict[str, dict[str, Key]] = {}
-    for name, key in _keys(COMMON).items():
+    for name, key in owned_by(COMMON).items():
         found.setdefault(name, {})[""] = key
     for one in registered:
         try:
@@ -277,12 +260,38 @@ def defaults() -> dict[str, Scalar]:
 def without_stand_ins(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Return a config without the values that stand for every owner's own default.
 
-    ``flwr run`` sends the whole section of pyproject.toml, in which a key has one default.
+    ``flwr run`` sends the whole section of pyproject.toml, in which a key has one default. What
+    stands in ``more`` is what a person wrote, and becomes keys of their own as it is.
+
+    Raises
+    ------
+    ConfigError
+        As `with_more` and `require_meant`.
     """
-    known = table()
+    known, given = table(), with_more(raw)
+    require_meant({key: value for key, value in given.items() if key not in raw})
     return {
-        key: value for key, value in raw.items() if key not in known or value != known[key].default
+        key: value
+        for key, value in given.items()
+        if key not in known or key not in raw or value != known[key].default
     }
+
+
+def require_meant(given: Mapping[str, Any]) -> None:
+    """Refuse a default that stands for a key that is not there, where a person wrote it.
+
+    Raises
+    ------
+    ConfigError
+    """
+    for key, value in given.items():
+        entry = table().get(key)
+        for owned in entry.owners.values() if entry else ():
+            if owned.only_unset and value == owned.default:
+                raise ConfigError(
+                    f"{key} = {value}: no noise brings the total down to that; leave the key out "
+                    "for a run without a target"
+                )
 
 
 _OF_NOISE = ("target-epsilon", "noise-scale", "noise-variance", "clip")
@@ -298,8 +307,9 @@ def read_config(raw: Mapping[str, Any]) -> Config:
     ------
     ConfigError
         If a key is unknown (with the nearest known name), a value does not fit, or a key was given
-        that this run does not use.
+        that this run does not use; and as `with_more`.
     """
+    raw = with_more(raw)
     name = str(raw.get("algorithm", RunConfig.algorithm))
     kind = algorithm(name).load_strategy()
     own = keys_of_run(name)
@@ -384,7 +394,8 @@ def _unused(
             yield key, why
 
 
-def _keys(owners: tuple[type, ...]) -> dict[str, Key]:
+def owned_by(owners: tuple[type, ...]) -> dict[str, Key]:
+    """Return the keys that classes declare; of two of one name the first."""
     found: dict[str, Key] = {}
     for owner in owners:
         for key in keys_of(owner).values():

@@ -540,9 +540,9 @@ def finish(
 def bound(folder: RunFolder, strategy: PrimalDualStrategy) -> dict[str, Any]:
     """Return the summary's entries that bind the statement of a private run.
 
-    Digests of the run's files, the name by which nodes' ledgers know the run, the length of a draw
-    of noise, the trained arrays where the model has others, and by agent the newest head of its
-    node's ledger, where nodes keep one.
+    Digests of the run's files, the name by which nodes' ledgers know the run, the number of records
+    that each agent stated in public, the length of a draw of noise, the trained arrays where the
+    model has others, and by agent the newest head of its node's ledger, where nodes keep one.
     """
     session = strategy.run.session
     agents = session.roster.agents
@@ -551,6 +551,7 @@ def bound(folder: RunFolder, strategy: PrimalDualStrategy) -> dict[str, Any]:
     return {
         "sha-256": digests_of(folder.path),
         "experiment": session.experiment,
+        "records": {name: agent.num_examples for name, agent in agents.items()},
         "draw-length": max((draw_length(one, session) for one in agents.values()), default=1),
         **({"trained": list(trained)} if len(trained) < len(session.arrays) else {}),
         **({"ledger-heads": heads} if heads else {}),

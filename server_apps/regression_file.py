@@ -62,12 +62,14 @@ def nested_table(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return smaller.table
 
 
-def compared(table: Mapping[str, Any], smaller: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table with its test against that of a nested run, or a note why there is none."""
+def compared(table: Mapping[str, Any], smaller: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return a table with its test against that of a nested run; and why there is none, if so,
+    which a note of the table says as well."""
     try:
-        return {**table, "likelihood_ratio": likelihood_ratio(smaller, table)}
+        return {**table, "likelihood_ratio": likelihood_ratio(smaller, table)}, ""
     except AnalysisError as error:
-        return {**table, "likelihood_ratio": None, "notes": [*table["notes"], str(error)]}
+        why = str(error)
+        return {**table, "likelihood_ratio": None, "notes": [*table["notes"], why]}, why
 
 
 def read_new_rows(run: Path, rows: Path) -> Any:

@@ -71,6 +71,7 @@ _SHAPES = {
             ),
             **dict.fromkeys(("sha-256", "ledger-heads"), Entries(others=str)),
             "experiment": str,
+            "records": Entries(others=int),
             "draw-length": int,
             "trained": Items(str),
             "pooled-optimum": str,

@@ -8,6 +8,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import ROUND_FLOOR, Decimal
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from .tables import entries_of
 
 _SCALE = "As a scale, ε = 0 gives nothing away, around 1 protects strongly, above 10 weakly."
 _SHOWN_COLUMNS = 40
+_SHOWN_AGENTS = 12
 BOUND_FILES = ("model.npz", HISTORY, JOURNAL)
 """The files of a run folder whose digests stand in its statement.
 
@@ -218,7 +220,11 @@ def _about(run: RecordedRun) -> dict[str, str]:
         "Run": f"{text(run.name)}, {text(played)}",
         "Who": text(f"{len(agents)} agents" + (f"; {where}" if where else "")),
         "Not of": text(_not_of(run.privacy)),
-        "What": text(f"{settings.get('algorithm')} on {settings.get('dataset')}"),
+        "Purpose": text(summary.get("notes") or ""),
+        "What": text(f"{settings.get('algorithm')} on {_data(settings)}"),
+        "Records": text(_records(summary)),
+        "Taking part": text(_participation(run)),
+        "Noise": text(_noise(run)),
         "Trained": text(_trained(summary)),
         "Columns": _schema(summary),
         "Files": _digests(summary),
@@ -235,6 +241,66 @@ def _not_of(privacy: RecordedPrivacy) -> str:
         own = fmt.epsilon(privacy.agents.get(name, {}).get("epsilon"))
         lines.append(f"agent {name} by its own account: {own}, which is in no figure below")
     return "; ".join(lines)
+
+
+def _data(settings: Mapping[str, Any]) -> str:
+    """Return the data set, and the name of its file where a path names one."""
+    file = Path(str(settings.get("data-path") or "")).name
+    return f"{settings.get('dataset')}{file and f', {file}'}"
+
+
+def _records(summary: Mapping[str, Any]) -> str:
+    """Return how many records each agent stated, "" where the summary does not say."""
+    records = summary.get("records")
+    if not isinstance(records, Mapping) or not records:
+        return ""
+    each = [f"agent {name}: {count}" for name, count in list(records.items())[:_SHOWN_AGENTS]]
+    left = len(records) - len(each)
+    each += [f"{left} more agents"] if left else []
+    return f"{sum(records.values())} in all; {', '.join(each)}"
+
+
+def _participation(run: RecordedRun) -> str:
+    """Return in how many rounds the agents took part, "" where nobody did."""
+    counts = Counter(name for names in run.participants for name in names)
+    if not counts:
+        return ""
+    least, most = min(counts.values()), max(counts.values())
+    each = f"{most}" if least == most else f"{least} to {most}"
+    return f"each agent in {each} of {len(run.rounds)} rounds"
+
+
+def _noise(run: RecordedRun) -> str:
+    """Return the bound of what a record moves and the least noise beside it, "" where unknown.
+
+    The noise of a release is its scale over its sensitivity: the deviation of Gaussian noise, the
+    scale b of Laplace noise, in units of the most that the protected change can move.
+    """
+    clip = settings_of(run).get("clip")
+    clipped = isinstance(clip, float) and clip > 0
+    bound = f"each contribution is cut to a clip of {clip:g}" if clipped else ""
+    accounts, _ = accounts_of(run)
+    scaled = [
+        release.scale / release.sensitivity
+        for account in accounts.values()
+        for release, _ in account.entries
+        if release.sensitivity > 0
+    ]
+    least = min(scaled, default=0.0)
+    noise = f"at least {least:.3g} times what the protected change can move" if least else ""
+    return "; ".join(filter(None, (bound, noise)))
+
+
+def _chance(entry: Mapping[str, Any]) -> str:
+    """Return delta in words, rounded so that it promises no more; "" where it is 0 or unknown."""
+    values = (entry.get("delta"), entry.get("drawn-delta", 0.0))
+    total = sum(value for value in values if isinstance(value, int | float))
+    if not 0 < total < 1:
+        return ""
+    one_in = Decimal(1 / total)
+    step = Decimal(1).scaleb(max(one_in.adjusted() - 1, 0))
+    rounded = int(one_in.quantize(step, rounding=ROUND_FLOOR))
+    return f"; δ is the chance that it does not hold, at most 1 in {rounded:,}"
 
 
 def _trained(summary: Mapping[str, Any]) -> str:
@@ -266,13 +332,12 @@ def _schema(summary: Mapping[str, Any]) -> str:
 def _claim(run: RecordedRun, entry: Mapping[str, Any]) -> str:
     """Return what is promised towards one observer, and what the promise rests on."""
     relation, epsilon = _relation(run), entry.get("epsilon")
-    exact = f" (exactly {epsilon!r})" if isinstance(epsilon, float) else ""
     values = {
         "Towards": f"the {text(entry['to'])}",
         "Protects": text(f"{UNITS.get(relation, relation)} ({relation})"),
-        "Promise": f"<strong>ε = {text(fmt.epsilon(epsilon))}</strong>{text(exact)} at "
+        "Promise": f"<strong>ε = {text(fmt.epsilon(epsilon))}</strong> at "
         f"<strong>δ = {text(fmt.summed_delta(entry))}</strong>, the largest of any agent, "
-        f"by the method {text(fmt.setting(entry.get('method')))}",
+        f"by the method {text(fmt.setting(entry.get('method')))}{text(_chance(entry))}",
         "In words": text(in_words(entry, relation)),
         **_person(entry),
         "Provided that": "".join(

@@ -44,7 +44,14 @@ _SHOWN_ELSEWHERE = {
     *("best.file", "best.metric", "best.value", "best.round", "best.privacy"),
 }
 """Entries of a summary that the page shows in another place."""
-_PARTS_SHOWN_ELSEWHERE = ("failures.", "baselines.", "late.", "schema.columns.", "sha-256.")
+_PARTS_SHOWN_ELSEWHERE = (
+    "failures.",
+    "baselines.",
+    "late.",
+    "schema.columns.",
+    "sha-256.",
+    "records.",
+)
 _PRIVACY = {
     "to": "Towards",
     "epsilon": "ε",
@@ -62,19 +69,19 @@ _LISTS = ("assumptions", "sampler")
 Show = Callable[[Number], str]
 
 FINAL: tuple[tuple[str, str, Show], ...] = (
+    ("accuracy", "Accuracy", fmt.fraction),
+    ("objective", "Pooled objective above its least", fmt.measure),
+    ("loss", "Loss", fmt.measure),
+    ("epsilon", "Privacy spent, ε", fmt.epsilon),
     ("rounds", "Rounds finished", fmt.number),
     ("participants", "Agents per round, mean", fmt.number),
     ("failures", "Failures, total", fmt.number),
-    ("loss", "Loss", fmt.measure),
-    ("accuracy", "Accuracy", fmt.fraction),
-    ("objective", "Pooled objective above its least", fmt.measure),
     ("stationarity", "Stationarity", fmt.measure),
     ("residual", "Fixed-point residual", fmt.measure),
     ("distance", "Distance to the optimum", fmt.measure),
     ("bytes-up", "Bytes up, total", fmt.byte_count),
     ("bytes-down", "Bytes down, total", fmt.byte_count),
     ("seconds", "Time in rounds", fmt.duration),
-    ("epsilon", "Privacy spent, ε", fmt.epsilon),
 )
 _LEAST = (
     *("failures", "loss", "objective", "stationarity", "residual", "distance"),
@@ -258,7 +265,9 @@ def _best(
 ) -> Number | None:
     """Return the best number of a row.
 
-    None if all are equal, the metric has no best, or the numbers are not of the same quantity.
+    None if all are equal, the metric has no best, or the numbers are not of the same quantity. A
+    loss is that of a model on its way where the pooled objective is not near its least yet, and
+    less than another for that reason alone: no such run has the best.
     """
     settings = [settings_of(run) for run in runs]
     if any(same in _COMPARABLE.get(key, ()) for same in differing(settings)):
@@ -267,8 +276,19 @@ def _best(
         result[0]
         for run, result in zip(runs, numbers, strict=True)
         if result is not None and run.summary.get("status") not in ("failed", "diverged")
+        if key != "loss" or _has_converged(run, result[0])
     ]
     return _BEST[key](known) if key in _BEST and len(set(known)) > 1 else None
+
+
+_NEAR = 0.01
+"""Share of the loss by which the pooled objective of a run that converged is above its least."""
+
+
+def _has_converged(run: RecordedRun, loss: Number) -> bool:
+    """Whether the pooled objective is near its least, or that is not known."""
+    excess = final(run, "objective")
+    return excess is None or excess[0] <= _NEAR * abs(loss)
 
 
 def attributes(number: int, key: str, result: tuple[Number, str] | None) -> str:

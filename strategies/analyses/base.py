@@ -219,6 +219,8 @@ class AnalysisResult(PrivetResult):
         As it is written to ``table.json``: JSON types, flat.
     complete : bool
         Whether the analysis ended, with every enrolled site's sums in the table.
+    untested : str
+        Why a test that was asked for is not in the table; empty where none is missing.
     fitted
         The table by the names that users of statsmodels and lifelines know, which this result has
         as well (`GlmResult`, `CoxResult`, `KaplanMeierResult`); None of a description.
@@ -226,12 +228,15 @@ class AnalysisResult(PrivetResult):
 
     table: dict[str, Any] = field(default_factory=dict)
     complete: bool = False
+    untested: str = ""
     fitted: Any = None
 
     @property
     def exit_code(self) -> Exit:
-        """The exit code of ``privet run``: another one where a site is not in the table."""
-        return Exit.DONE if self.complete else Exit.FRUITLESS
+        """The exit code of ``privet run``: another one where a site is not in the table, or a test
+        that was asked for.
+        """
+        return Exit.DONE if self.complete and not self.untested else Exit.FRUITLESS
 
     def __getattr__(self, name: str) -> Any:
         """Return what the fitted model has by this name, such as ``params`` or ``summary``."""

@@ -69,6 +69,33 @@ def test_fahrenheit_beside_celsius_is_guessed() -> None:
     assert "degrees Fahrenheit beside Celsius" in line
 
 
+def test_follow_up_in_years_beside_days_is_guessed() -> None:
+    """As an exponential follow-up has it, whose deviation is its mean."""
+    days = [RNG.exponential(600.0, 500) for _ in range(4)]
+    [line] = lines([{"t": one} for one in [*days[:3], days[3] / 365.25]])
+    assert line.endswith("another unit? (days beside years)")
+    assert "the mean at s3 is " in line
+    [line] = lines([{"t": one / 30.44} for one in [*days[:3], days[3] / 12]])
+    assert line.endswith("another unit? (months beside years)")
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.5, 0.97])
+def test_codes_1_and_2_beside_0_and_1_are_named(share: float) -> None:
+    sites = [(RNG.random(400) < share).astype(float) for _ in range(3)]
+    found = lines([{"died": sites[0]}, {"died": sites[1] + 1.0}, {"died": sites[2]}])
+    assert "column died: the codes seem to be 1 and 2 at s1, and 0 and 1 at s0, s2" in found
+    for low in (0.0, 1.0):
+        alike = lines([{"died": low + one} for one in sites])
+        assert not [line for line in alike if "codes" in line]
+
+
+def test_numbers_between_0_and_2_are_no_codes() -> None:
+    shares = [{"x": RNG.random(400)}, {"x": 1.0 + RNG.random(400)}]
+    assert not [line for line in lines(shares) if "codes" in line]
+    counts = [{"x": RNG.poisson(0.5, 400).astype(float)}, {"x": 1.0 + RNG.integers(0, 2, 400)}]
+    assert not [line for line in lines(counts) if "codes" in line]
+
+
 @pytest.mark.parametrize("ratio", [1.0, 1.3, 1.6])
 def test_sites_that_differ_as_sites_do_are_in_no_line(ratio: float) -> None:
     assert (

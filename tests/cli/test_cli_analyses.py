@@ -166,8 +166,11 @@ def test_a_run_is_tested_against_a_nested_one(tmp_path: Path, table: list[str]) 
     assert line in (other / "report.html").read_text()
     apart = ["algorithm=glm", "formula=died ~ ward", f"output-dir={tmp_path / 'c'}"]
     found = privet("run", *table[:-1], *apart, f"nested-run={run}")
-    assert found.code == 0
-    assert "models are not nested (age)" in found.out
+    assert found.code == 3
+    assert "no test against the nested run: likelihood ratio: the models are not" in found.out
+    (lacks,) = (tmp_path / "c").iterdir()
+    summary = json.loads((lacks / "summary.json").read_text())
+    assert (summary["exit-code"], summary["status"]) == (3, "completed")
     unreadable = privet("run", *table[:-1], *larger, f"nested-run={tmp_path}")
     assert unreadable.code == 2
     assert str(tmp_path) in unreadable.err
@@ -208,16 +211,16 @@ def test_nested_models_are_compared_on_the_rows_of_both(tmp_path: Path) -> None:
     for name, own in (("gaps", rows), ("whole", rows.dropna())):
         own.to_csv(tmp_path / f"{name}.csv", index=False)
 
-    def ran(name: str, formula: str, *keys: str) -> tuple[str, Path]:
+    def ran(name: str, formula: str, *keys: str, code: int = 0) -> tuple[str, Path]:
         path, out = tmp_path / f"{name}.csv", tmp_path / f"{name}-{len(formula)}-{len(keys)}"
         of = ["algorithm=glm", "id-column=site", f"formula={formula}", f"output-dir={out}"]
         found = privet("run", f"data-path={path}", *of, *keys)
-        assert found.code == 0, found.err
+        assert found.code == code, found.err
         (run,) = out.iterdir()
         return found.out, run
 
     larger, tables = "died ~ age + crp", {}
-    of_all, _ = ran("gaps", larger, f"nested-run={ran('gaps', 'died ~ age')[1]}")
+    of_all, _ = ran("gaps", larger, f"nested-run={ran('gaps', 'died ~ age')[1]}", code=3)
     assert "differ in n; fit the same rows: the smaller model with complete-cases=crp" in of_all
     for name, key in (("gaps", ["complete-cases=crp"]), ("whole", [])):
         _, run = ran(name, larger, f"nested-run={ran(name, 'died ~ age', *key)[1]}", "firth=false")

@@ -891,3 +891,14 @@ def test_commands_are_listed_by_what_they_are_for() -> None:
     _, out, _ = privet("--help")
     headings = [line.split()[1] for line in out.splitlines() if line.startswith("╭")]
     assert headings == ["Options", "Start", "Choose", "Privacy", "Plugins"]
+
+
+def test_the_table_of_help_is_that_of_the_declarations() -> None:
+    """`make keys` writes it."""
+    from privet.cli.key_table import FILE, key_table, written
+    from privet.server_apps.config import table
+
+    assert FILE.read_text() == written()
+    assert dict(key_table()) == table()
+    topics = [(name, entry.topic) for name, entry in key_table().items()]
+    assert topics == [(name, entry.topic) for name, entry in table().items()]

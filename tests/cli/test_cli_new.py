@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -22,7 +23,17 @@ from flwr.app import Array, ArrayRecord, Context, RecordDict
 from privet.cli import new
 from privet.cli.config import parse_assignments
 from privet.cli.new import MODELS
+from privet.cli.presets import load_preset
+from privet.core import algorithms, analyses
+from privet.data.settings import DATA_OWNERS
 from privet.server_apps import load_model
+from privet.server_apps.config import (
+    keys_of_run,
+    owned_by,
+    read_config,
+    table,
+    without_stand_ins,
+)
 from privet.sim.engine import InlineGrid
 from support.cli import privet
 from support.messy import LABEL, write_messy
@@ -39,6 +50,7 @@ from support.wheel import (
 
 Make = Callable[..., Path]
 ROOT = Path(__file__).parents[2]
+DATASETS = table()["dataset"].owners[""].choices
 
 
 @pytest.fixture
@@ -152,11 +164,59 @@ def test_a_project_may_be_moved(make: Make, model: str) -> None:
     assert "output-dir='$PWD/runs'" in (folder / "README.md").read_text()
 
 
-def test_the_table_app_takes_every_key(make: Make) -> None:
-    from privet.server_apps.config import defaults
+@pytest.mark.parametrize("name", [*algorithms(), *analyses()])
+def test_an_app_lists_the_keys_of_its_method(name: str, tmp_path: Path) -> None:
+    """And runs as the method does by its defaults."""
+    code, _, err = privet("new", tmp_path / "app", f"algorithm={name}")
+    assert (code, err) == (0, "")
+    found = config_of(tmp_path / "app")
+    assert 12 <= len(found) <= 20
+    text = (tmp_path / "app" / "pyproject.toml").read_text().partition("app.config]\n")[2]
+    assert all(re.fullmatch(r"[\w-]+ = .+  # .{10,}", line) for line in text.splitlines())
+    assert [key for key in found if key != "more" and key not in keys_of_run(name)] == []
+    assert read_config(without_stand_ins(found)) == read_config(
+        {"algorithm": name, "num-agents": 2}
+    )
+    # Another one may be chosen by --run-config, which replaces values of listed keys.
+    other = without_stand_ins({**found, "algorithm": "fed-plt"})
+    assert read_config(other) == read_config({"num-agents": 2})
 
-    found = config_of(make("table"))
-    assert found == {**defaults(), "num-agents": 2}
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_an_app_lists_the_keys_of_its_data(dataset: str, tmp_path: Path) -> None:
+    code, _, err = privet("new", tmp_path / "app", f"dataset={dataset}")
+    assert (code, err) == (0, "")
+    found = config_of(tmp_path / "app")
+    assert len(found) <= 20
+    assert found["dataset"] == dataset
+    owned = owned_by(DATA_OWNERS)
+    used = {
+        key for key in found.keys() & owned.keys() if not owned[key].unused({"dataset": dataset})
+    }
+    assert used == found.keys() & owned.keys()
+    assert ("features" in found) == (dataset in ("synthetic", "regression"))
+    assert ("label-column" in found) == (dataset in owned["label-column"].needs["dataset"])
+
+
+def test_an_app_lists_what_is_given(tmp_path: Path) -> None:
+    """However many; a relative path is one from the working directory."""
+    given = ["algorithm=cox", "dataset=csv", "data-path=t.csv", "time-column=days", "seed=3"]
+    code, _, _ = privet("new", tmp_path / "app", *given)
+    assert code == 0
+    found = config_of(tmp_path / "app")
+    assert found["data-path"] == str(Path.cwd() / "t.csv")
+    assert (found["time-column"], found["seed"], found["event-column"]) == ("days", 3, "")
+    code, _, _ = privet("new", tmp_path / "preset", "--preset", "mnist", "data-path=m.npz")
+    assert code == 0
+    asked = load_preset("mnist", "")
+    assert asked.items() <= config_of(tmp_path / "preset").items()
+    for wrong, says in (
+        (["rhoo=2"], "unknown config key 'rhoo'; did you mean 'rho'?"),
+        (["--model", "torch", "rho=2"], "rho: keys are of --model table; this app has its own"),
+    ):
+        code, _, err = privet("new", tmp_path / "none", *wrong)
+        assert (code, err) == (2, f"privet: {says}\n")
+        assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.ray

@@ -6,11 +6,13 @@ import csv
 import datetime
 import io
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from privet.cli.config import given_keys
@@ -45,6 +47,35 @@ def test_survival_prints_the_curves_of_all_sites_and_names_a_page(tmp_path: Path
     own = [row for row in rows if row["group"] == "all"]
     at = [row for row in own if float(row["times"]) <= 365.0][-1]
     assert float(at["survival"]) == pytest.approx(WORKED["kaplan_meier"]["survival"][1], abs=1e-12)
+
+
+def test_survival_is_printed_at_asked_times(tmp_path: Path) -> None:
+    """As the product over a group's pooled rows gives it; none after the last follow-up."""
+    rows = pd.read_csv(TABLES / "cox-1.csv")
+    said = privet(*SURVIVAL, *KEYS, f"output-dir={tmp_path}", "--times", "365,730.5,1e6")
+    assert said.code == 0
+    lines = said.out[said.out.index("survival and its interval") :].splitlines()[1:4]
+    assert lines[0].split() == ["365", "730.5", "1e+06"]
+    for line, sex in zip(lines[1:], "FM", strict=True):
+        own = rows[rows.sex == sex]
+        found = [float(one) for one in re.findall(r"[\d.]+(?= \()", line)]
+        ends = [float(one) for one in re.findall(r"[\d.]+(?= to |\))", line)]
+        assert line.rstrip().endswith("-")
+        for place, time in enumerate((365.0, 730.5)):
+            height, variance = 1.0, 0.0
+            for at in sorted(own.days[(own.died == 1) & (own.days <= time)].unique()):
+                dead = int(((own.days == at) & (own.died == 1)).sum())
+                risk = int((own.days >= at).sum())
+                height *= 1.0 - dead / risk
+                variance += dead / (risk * (risk - dead))
+            assert found[place] == pytest.approx(height, abs=5e-4)
+            # Symmetric in log(-log S) (Kalbfleisch and Prentice).
+            half = 1.959963984540054 * math.sqrt(variance) / abs(math.log(height))
+            low, high = height ** math.exp(half), height ** math.exp(-half)
+            assert ends[2 * place : 2 * place + 2] == pytest.approx([low, high], abs=5e-4)
+    wrong = privet(*SURVIVAL, *KEYS, f"output-dir={tmp_path}", "--times", "a year")
+    assert (wrong.code, wrong.err.count("\n")) == (2, 1)
+    assert "--times a year: numbers separated by commas" in wrong.err
 
 
 def test_survival_as_json_is_the_table_alone(tmp_path: Path) -> None:

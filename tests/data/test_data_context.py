@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from privet.data import DataError, problem_from_config, problem_from_context
+from privet.data.context import table_from_context
 
 
 def context(node: dict[str, Any], run: dict[str, Any]) -> Any:
@@ -77,6 +78,27 @@ def test_a_path_of_the_run_config_needs_the_operators_word(clicks: Path) -> None
 def test_no_name_of_a_run_config_gets_by(run: dict[str, Any]) -> None:
     with pytest.raises(DataError, match="is not read on this node"):
         problem_from_context(context(NODE, {"num-agents": 2, **run}))
+
+
+@pytest.mark.parametrize("key", ["dataset=click data-path='{}'", "data-path='{}' dataset=click"])
+def test_what_stands_in_more_is_what_a_run_names(clicks: Path, key: str) -> None:
+    run = {"num-agents": 2, "partition": "iid", "more": key.format(clicks)}
+    with pytest.raises(DataError, match="is not read on this node"):
+        problem_from_context(context(NODE, run))
+    with pytest.raises(DataError, match="is not read on this node"):
+        table_from_context(context(NODE, run))
+    found = problem_from_context(context(NODE | {"allow-run-data": True}, run))
+    plain = {"num-agents": 2, "dataset": "click", "data-path": str(clicks), "partition": "iid"}
+    assert found is problem_from_config(plain, 0, 2)
+    small = {"num-agents": 2, "more": "dataset=digits partition=iid"}
+    found = problem_from_context(context(NODE, small))
+    assert found is problem_from_config({"dataset": "digits", "partition": "iid"}, 0, 2)
+
+
+def test_a_node_with_data_of_its_own_does_not_read_more() -> None:
+    node = {"partition-id": 1, "num-partitions": 4, "partition": "iid"}
+    found = problem_from_context(context(node, {"num-agents": 2, "more": "not a pair"}))
+    assert found is problem_from_config({"partition": "iid"}, 1, 4)
 
 
 def test_a_data_set_that_needs_a_path_does_not_get_one() -> None:

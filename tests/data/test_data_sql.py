@@ -205,6 +205,10 @@ def test_a_nodes_own_cohort_is_the_only_one(site: Path) -> None:
         ages(context)
     context.run_config["cohort"] = ""
     assert len(ages(context)) == 80
+    del context.run_config["cohort"]
+    context.run_config["more"] = "cohort=other"
+    with pytest.raises(DataError, match="cohort = other: this node's own config names stroke"):
+        ages(context)
 
 
 @pytest.mark.parametrize("allowed", [True, False])

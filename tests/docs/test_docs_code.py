@@ -19,6 +19,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from privet import client_apps, sim
 from privet.client_apps import LOCAL_KEYS
+from privet.core.assignments import MORE
 from privet.data.settings import DATA_KEYS
 from privet.kernel.node_rules import KEYS, OF_NODES
 from privet.server_apps.config import defaults
@@ -201,7 +202,7 @@ def test_the_private_example_is_that_of_the_readme(name: str) -> None:
 def test_keys_in_the_commands_exist(page: Path) -> None:
     of_nodes = {*OF_NODES, *KEYS, *LOCAL_KEYS, *DATA_KEYS}
     of_flower = {"num-supernodes", "client-resources-num-cpus"}
-    known = {*defaults(), *of_nodes, *of_flower, "table"}
+    known = {*defaults(), *of_nodes, *of_flower, "table", MORE}
     for block in (*blocks(page, ""), *blocks(page, "bash")):
         text = re.sub(r"--config-|\$\([^)]*\)", "", block)
         keys = re.findall(r"(?<![\w-])([a-z][a-z-]+)=[\w.\"/$]+", text)

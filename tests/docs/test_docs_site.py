@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from privet.server_apps.config import defaults
 from support.paths import ROOT
 
 NAME = '<code class="name">'
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 REMOTE = re.compile(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
 
 
@@ -126,6 +128,38 @@ def test_every_key_is_in_the_table(site: Path) -> None:
     page = (site / "reference" / "keys.html").read_text().replace(NAME, "<code>")
     for name in defaults():
         assert f"><code>{name}</code></td>" in page, name
+
+
+TYPE = """<script>
+addEventListener("load", () => {
+  const field = document.querySelector("input.filter");
+  field.value = "Clip norm";
+  field.dispatchEvent(new Event("input"));
+  const seen = (what) =>
+    [...document.querySelectorAll(`article ${what}`)].filter((one) => one.offsetHeight);
+  const [shown, heads] = [seen("tbody tr"), seen("h2")];
+  document.title = shown.map((row) => row.textContent.toLowerCase()).join("|") +
+    "#" + heads.length + " of " + document.querySelectorAll("article h2").length;
+});
+</script></body>"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: apt-get install chromium")
+def test_keys_are_filtered_by_words(site: Path, tmp_path: Path) -> None:
+    page = site / "reference" / "keys-typed.html"
+    page.write_text((site / "reference" / "keys.html").read_text().replace("</body>", TYPE))
+    done = subprocess.run(
+        [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
+         "--virtual-time-budget=10000", f"--user-data-dir={tmp_path}", page.as_uri()],
+        check=True, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    page.unlink()
+    (title,) = re.findall("<title>(.*?)</title>", done.stdout.partition("<body")[0], re.DOTALL)
+    rows, _, heads = title.rpartition("#")
+    assert rows.count("|") >= 1
+    assert all("clip" in row and "norm" in row for row in rows.split("|"))
+    shown, of = map(int, heads.split(" of "))
+    assert 0 < shown < of
 
 
 def test_every_algorithm_is_in_the_table_with_what_is_searched(site: Path) -> None:

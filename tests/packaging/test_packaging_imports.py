@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
@@ -86,6 +87,54 @@ def test_a_message_of_a_deployed_agent_imports_numpy_and_this_library() -> None:
     public = {name for name in added if not name.startswith("_")}
     assert "privet" in public
     assert public <= {"flower_client", "numpy", "privet", "threadpoolctl"}
+
+
+COMMAND = """
+import json, sys
+from privet.cli.main import main
+try:
+    main(json.loads(sys.argv[1]))
+except SystemExit as ended:
+    assert not ended.code
+print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+"""
+MOST_MODULES = 420
+"""That a command that only tells loads; half of them are Python's own."""
+
+
+def loaded_by(*words: str) -> list[str]:
+    """Return the modules that a command has loaded when it ends."""
+    arguments = [sys.executable, "-c", COMMAND, json.dumps(words)]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    found: list[str] = json.loads(done.stderr.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["keys"], ["keys", "clip"], ["keys", "glm"], ["run", "--help"], ["new", "--help"]],
+    ids=" ".join,
+)
+def test_a_command_that_only_tells_loads_no_numbers(words: list[str]) -> None:
+    loaded = loaded_by(*words)
+    assert not {name.partition(".")[0] for name in loaded} & {*WHEN_USED, "numpy", "flwr"}
+    assert len(loaded) <= MOST_MODULES
+
+
+def test_a_run_loads_what_draws_when_it_has_ended(tmp_path: Path) -> None:
+    """Before round 1 of the default run there is none of what reads tables and draws."""
+    began = (
+        "import json, os, sys; from privet.rounds.flower.base import PrimalDualStrategy as S; "
+        "S.play_round = lambda *_: (print(json.dumps(sorted(sys.modules)), flush=True), "
+        "os._exit(0)); from privet.cli.main import main; main(['run', f'output-dir={sys.argv[1]}'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", began, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    loaded = json.loads(done.stdout.splitlines()[-1])
+    assert "flwr" in loaded
+    assert not {name.partition(".")[0] for name in loaded} & WHEN_USED
+    assert len(loaded) <= 1_500
 
 
 HALVES = {"Agent", "Server", "State"}

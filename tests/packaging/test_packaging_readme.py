@@ -69,7 +69,14 @@ def test_links_and_images_hold_on_a_package_index() -> None:
 def test_the_version_is_the_same_everywhere() -> None:
     version = PROJECT["version"]
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
-    assert f"\n## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    assert f"\n## [{version}]" in changes
+    _, highlights, _ = re.split("### Highlights|### Breaks", changes, maxsplit=2)
+    assert len(highlights.split()) <= 700
+    assert f"(changes/{version}.md)" in changes
+    for page in (ROOT / "CHANGELOG.md", ROOT / "changes" / f"{version}.md"):
+        for link in re.findall(r"\]\(((?!http)[^)#]+)", page.read_text()):
+            assert (page.parent / link).exists(), link
 
 
 def test_the_counts_of_verdicts_are_those_of_the_results() -> None:

@@ -81,7 +81,7 @@ def test_contents_are_the_rooms_and_nothing_else(installed: Installed) -> None:
         str(path.relative_to(installed.source / "src"))
         for room in ROOMS
         for path in (installed.source / "src" / "privet" / room).rglob("*")
-        if path.suffix in {".py", ".toml", ".template"} or path.name == "README.md"
+        if path.suffix in {".py", ".toml", ".template", ".json"} or path.name == "README.md"
     }
     expected |= {"privet/__init__.py", "privet/py.typed"}
     sources = installed.source / "src"

@@ -28,10 +28,33 @@ KEYS = [
 ]
 
 
-def test_flower_knows_the_same_keys_with_the_same_defaults() -> None:
-    """But for the number of agents: `flwr run .` alone simulates two nodes."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert project["tool"]["flwr"]["app"]["config"] == {**defaults(), "num-agents": 2}
+def test_the_app_lists_a_few_keys_and_more_holds_the_others() -> None:
+    """`flwr run .` alone simulates two nodes."""
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    assert {"algorithm", "dataset", "clip", "target-epsilon"} < listed.keys()
+    assert len(listed) <= 20
+    assert listed.pop("more") == ""
+    assert listed == {**{key: defaults()[key] for key in listed}, "num-agents": 2}
+    given = without_stand_ins({**listed, "more": "seed=1 tags='a b'"})
+    assert given == {"num-agents": 2, "seed": 1, "tags": "a b"}
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("rhoo=2", "unknown config key 'rhoo'; did you mean 'rho'?"),
+        ("max_uploads=2", "unknown config key 'max_uploads': write max-uploads=2"),
+        ("delta=2", "delta = 2.0: must be "),
+        ("fed-dyn-alpha=1", "fed-dyn-alpha = 1: fed-plt does not use it"),
+        ("target-epsilon=0", "target-epsilon = 0: no noise brings the total down to that"),
+        ("resume=here", "resume = 'here': must be an absolute path"),
+        ("more=2", "more: it cannot hold itself"),
+    ],
+)
+def test_what_stands_in_more_is_checked_as_a_key_of_its_own(more: str, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_config(without_stand_ins({"num-agents": 2, "more": more}))
+    assert str(caught.value).startswith(says)
 
 
 @pytest.mark.parametrize(("owner", "key"), KEYS, ids=lambda value: getattr(value, "name", value))

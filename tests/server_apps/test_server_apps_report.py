@@ -453,6 +453,22 @@ class TestSettings:
             for name, cell in other.ids.items()
         )
 
+    def test_no_loss_of_a_model_on_its_way_is_the_best(self, tmp_path: Path) -> None:
+        """It may be the less because the penalty has not shrunk the model yet."""
+        config = {"algorithm": "fed-plt", "regularizer-weight": 0.1}
+        folders = [
+            run_folder(
+                tmp_path / name,
+                rounds(3, loss=loss),
+                summary={"objective-excess": excess, "config": config},
+            )
+            for name, loss, excess in (("a", 0.4, 0.3), ("b", 0.5, 1e-7), ("c", 0.6, 5e-3))
+        ]
+        page = render(*folders)
+        best = {name for name, cell in page.ids.items() if cell.get("class") == "best"}
+        assert {name for name in best if name.endswith("loss")} == {"run-1-loss"}
+        assert page.html.index(">Accuracy<") < page.html.index(">Rounds finished<")
+
     def test_the_best_of_a_row_is_marked_among_runs_that_did_not_fail(self, tmp_path: Path) -> None:
         folders = [
             run_folder(tmp_path / name, rounds(1, **measured), summary={"status": status})

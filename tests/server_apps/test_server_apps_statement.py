@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import html
 import json
+import math
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -35,7 +37,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Any:
     schema.write_text('[columns]\nage = [0, 120]\nward = ["n", "s"]\noutcome = ["ill", "well"]\n')
     keys = {"dataset": "csv", "data-path": str(table), "schema": str(schema), "clip": 1.0,
             "label-column": "outcome", "local-solver": "noisy-gd", "row-norm": 2.0,
-            "target-epsilon": 4.0, "output-dir": str(folder), "baseline-seconds": 0.0}  # fmt: skip
+            "target-epsilon": 4.0, "output-dir": str(folder), "baseline-seconds": 0.0,
+            "notes": "does wave 2 repeat wave 1?"}  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plots, "have_matplotlib", lambda: False)
         return run_inline({**KEYS, **keys}, "run")
@@ -45,13 +48,12 @@ def statement(folder: Path) -> str:
     return html.unescape((folder / "statement.html").read_text())
 
 
-def test_it_states_who_what_and_the_exact_epsilon(finished: Any) -> None:
+def test_it_states_who_what_and_how_much(finished: Any) -> None:
     text = statement(finished.folder)
     account = json.loads((finished.folder / "privacy.json").read_text())["accounts"][0]
     schema = (finished.folder.parent / "schema.toml").read_bytes()
     assert finished.summary["schema"]["sha-256"] == hashlib.sha256(schema).hexdigest()
     for said in (
-        f"exactly {account['epsilon']!r}",
         "ε = 4",
         "δ = 10⁻⁵",
         "3 agents; a simulation, in which one process holds the records of all agents",
@@ -60,6 +62,12 @@ def test_it_states_who_what_and_the_exact_epsilon(finished: Any) -> None:
         hashlib.sha256(schema).hexdigest(),
         f"Privet (flwr-privet) {library_version()}",
         "2 rounds, ended",
+        "fed-plt on csv, rows.csv",
+        "240 in all; agent 0: 80, agent 1: 80, agent 2: 80",
+        "each agent in 2 of 2 rounds",
+        "each contribution is cut to a clip of 1; at least ",
+        "does wave 2 repeat wave 1?",
+        "δ is the chance that it does not hold, at most 1 in 99,000",
         "Name and function",
         "Date and place",
         "Signature",
@@ -67,6 +75,16 @@ def test_it_states_who_what_and_the_exact_epsilon(finished: Any) -> None:
     ):
         assert said in text, said
     assert "ccuracy" not in text
+    assert repr(account["epsilon"]) not in text
+
+
+def test_the_noise_is_in_units_of_what_is_protected(tmp_path: Path) -> None:
+    """T releases of Gaussian noise of r times the sensitivity have mu = sqrt(T) / r."""
+    keys = {"algorithm": "dp-fedsgd", "clip": 0.5, "target-epsilon": 2.0, "baseline-seconds": 0.0}
+    folder = run_inline({**KEYS, **keys, "output-dir": str(tmp_path)}, "run").folder
+    mu = json.loads((folder / "privacy.json").read_text())["accounts"][0]["mu"]
+    said = re.findall(r"cut to a clip of 0.5; at least ([\d.]+) times", statement(folder))
+    assert [float(one) for one in said] == [pytest.approx(math.sqrt(2) / mu, rel=5e-3)]
 
 
 def test_the_command_writes_the_same(finished: Any, tmp_path: Path) -> None:

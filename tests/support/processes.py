@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from support.keeper import Process, Processes, free_ports, wait_until_listening
+from support.run_config import overrides
 from support.tls import Certificates, make_node_key
 
 ConfigValue = str | int | float | bool
@@ -291,10 +292,10 @@ class Deployment:
     def submit(self, app_dir: Path, run_config: Mapping[str, ConfigValue]) -> Run:
         """Submit a run of an app without waiting for it."""
         self._submitted += 1
-        overrides = self.home / f"run-{self._submitted}.toml"
-        overrides.write_text("".join(f"{k} = {json.dumps(v)}\n" for k, v in run_config.items()))
-        command = ["flwr", "run", str(app_dir), "dep", "--stream", "--run-config", str(overrides)]
-        log = overrides.with_suffix(".log")
+        file = self.home / f"run-{self._submitted}.toml"
+        file.write_text(overrides(app_dir, run_config))
+        command = ["flwr", "run", str(app_dir), "dep", "--stream", "--run-config", str(file)]
+        log = file.with_suffix(".log")
         return Run(self, self.processes.start(command, log), log)
 
     def flwr(self, *arguments: str) -> dict[str, Any]:

@@ -17,10 +17,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from privet.cli.new import toml
-
 from .keeper import Processes, free_ports, wait_until_listening
 from .processes import ConfigValue, Verdict
+from .run_config import overrides
 
 NO_INSTALLATION = "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -97,9 +96,9 @@ def _command(
     command = ["flwr", "run", str(app_dir), "privet", "--stream", "--federation-config"]
     command.append(" ".join(f"{key}={value}" for key, value in federation.items()))
     if run_config:
-        overrides = home / "run-config.toml"
-        overrides.write_text(toml(run_config))
-        command += ["--run-config", str(overrides)]
+        file = home / "run-config.toml"
+        file.write_text(overrides(app_dir, run_config))
+        command += ["--run-config", str(file)]
     return command
 
 

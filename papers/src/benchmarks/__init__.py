@@ -14,6 +14,7 @@ from .masks import bench_masks
 from .privacy import bench_privacy
 from .private_step import bench_private_step
 from .sql import bench_sql
+from .startup import bench_startup
 from .torch_rounds import bench_torch
 from .wire import bench_wire
 
@@ -29,6 +30,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "privacy": bench_privacy,
     "private-step": bench_private_step,
     "sql": bench_sql,
+    "startup": bench_startup,
     "torch": bench_torch,
     "wire": bench_wire,
 }

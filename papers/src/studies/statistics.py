@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-import numpy as np
-
 LEVEL = 0.95
 
 
@@ -33,6 +31,8 @@ class Estimate:
     @classmethod
     def of(cls, values: Sequence[float | None]) -> Estimate:
         """Return the mean of what is finite; None and infinities count as tried only."""
+        import numpy as np  # help on the commands asks for none
+
         finite = [float(one) for one in values if one is not None and math.isfinite(one)]
         if not finite:
             return cls(math.nan, math.nan, 0, len(values))
@@ -105,6 +105,7 @@ def student(count: int, chance: float = 1 - LEVEL) -> float:
 
 def welch(ours: Sequence[float], other: Sequence[float], chance: float = 1 - LEVEL) -> Estimate:
     """Return the mean of ours - other of independent runs, by Welch's t at 1 - ``chance``."""
+    import numpy as np
     from scipy.stats import t
 
     shares = [float(np.var(one, ddof=1)) / len(one) for one in (ours, other)]

@@ -22,6 +22,7 @@ from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp.typing import Mod
 
 from privet.core import ConfigError, NotFiniteError, PrivetError, WireError, algorithm
+from privet.core.assignments import with_more
 from privet.core.errors import ModelError, one_line
 from privet.core.library import library_version
 from privet.core.threads import pin_blas_threads
@@ -859,7 +860,7 @@ def _rows_per_person(context: Context) -> int:
     coordinator that asks for one bound after the other would learn how many rows a person has.
     """
     node = context.node_config
-    return rows_per_person(node, context.run_config if node.get(ALLOW_RUN_DATA) else {})
+    return rows_per_person(node, with_more(context.run_config) if node.get(ALLOW_RUN_DATA) else {})
 
 
 def declared_facts(problem: Problem, rules: NodeRules) -> Facts:

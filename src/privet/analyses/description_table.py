@@ -124,6 +124,9 @@ FACTORS: Mapping[float, str] = {
     38.67: "cholesterol in mg/dl beside mmol/l",
     2.2046: "pounds beside kilograms",
     2.54: "centimetres beside inches",
+    365.25: "days beside years",
+    30.44: "days beside months",
+    12.0: "months beside years",
     10.0: "a decimal point",
     100.0: "percent beside shares, or centimetres beside metres",
     1000.0: "thousands, as of grams beside kilograms",
@@ -150,6 +153,7 @@ def disagreements(table: Mapping[str, Any]) -> list[str]:
         if column["kind"] == "numbers":
             lines += _of_units(name, column, sites)
             lines += _of_constants(name, column, sites)
+            lines += _of_codes(name, column, sites)
         elif column["kind"] == "categories":
             lines += _of_spellings(name, column, sites)
         lines += _of_dates(name, column)
@@ -226,6 +230,32 @@ def _of_constants(name: str, column: Mapping[str, Any], sites: Sequence[str]) ->
             still.append(site)
     if still and len(still) < len(means):
         yield f"column {name}: every value is the same at {', '.join(still)}"
+
+
+_ALIKE = 1e-3
+"""How near a variance is to that of two codes."""
+
+
+def _of_codes(name: str, column: Mapping[str, Any], sites: Sequence[str]) -> Iterator[str]:
+    """Yield a line where some sites have the codes 0 and 1, and others 1 and 2.
+
+    Values from c to c + 1 with mean m have a variance of at most (m - c)(c + 1 - m), and that only
+    if all of them are c or c + 1 (R. Bhatia, C. Davis, A better bound on the variance, 2000).
+    """
+    found: dict[int, list[str]] = {0: [], 1: []}
+    for site, row in zip(sites, column.get("by_site", []), strict=False):
+        mean, deviation, count = row.get("mean"), row.get("sd"), row["n"]
+        if mean is None or not deviation:
+            continue
+        for low, named in found.items():
+            most = (mean - low) * (low + 1 - mean)
+            if most > 0 and abs(deviation**2 * (count - 1) / count - most) <= _ALIKE * most:
+                named.append(site)
+    if all(found.values()):
+        yield (
+            f"column {name}: the codes seem to be 1 and 2 at {', '.join(found[1])}, and 0 and 1 at "
+            f"{', '.join(found[0])}"
+        )
 
 
 def _of_spellings(name: str, column: Mapping[str, Any], sites: Sequence[str]) -> Iterator[str]:

@@ -88,6 +88,12 @@ class CurveResult:
         places = np.searchsorted(self.columns["times"], times, side="right")
         return [float(height) for height in np.append(1.0, self.columns["survival"])[places]]
 
+    def interval_at(self, times: Sequence[float]) -> list[tuple[float, float]]:
+        """Return the intervals of 95 per cent of S at times, those of `confidence_interval_`."""
+        ends = np.vstack([[1.0, 1.0], np.array(self.columns["ci95"], float).reshape(-1, 2)])
+        places = np.searchsorted(self.columns["times"], times, side="right")
+        return [(float(low), float(high)) for low, high in ends[places]]
+
     def at_risk_at(self, times: Sequence[float]) -> list[int]:
         """Return the numbers at risk just before times, but for entries since the last one left.
 
@@ -149,12 +155,17 @@ class KaplanMeierResult(Mapping[str, CurveResult]):
             return self[""].median_survival_time_
         return {one.name: one.median_survival_time_ for one in self.shown}
 
-    def text(self) -> str:
-        """Return medians, restricted means, tests and numbers at risk as text of one width."""
+    def text(self, times: Sequence[float] = ()) -> str:
+        """Return medians, restricted means, tests and numbers at risk as text of one width.
+
+        With ``times`` survival at these as well, and its intervals of 95 per cent.
+        """
         table = self.table
         header, rows = self.medians()
         lines = [f"Kaplan-Meier curves of {table['time']} to {table['event']}, all sites", ""]
         lines += [*aligned([header, *rows]), "", *self._tests()]
+        if len(times):
+            lines += ["survival and its interval of 95 %", *self._survival(times)]
         return "\n".join([*lines, "numbers at risk", *self._at_risk(), *table["notes"]])
 
     def medians(self) -> tuple[list[str], list[list[str]]]:
@@ -196,6 +207,23 @@ class KaplanMeierResult(Mapping[str, CurveResult]):
             if test["df"]:
                 lines.append(test_text(words, test["chi2"], test["df"], test["p"]))
         return lines
+
+    def _survival(self, times: Sequence[float]) -> list[str]:
+        """Return a line a curve; a dash after the last time at which somebody left it."""
+        rows = [["", *(f"{time:.6g}" for time in times)]]
+        for one in self.shown:
+            last = max(one.columns["times"], default=0.0)
+            pairs = zip(times, one.survival_at(times), one.interval_at(times), strict=True)
+            rows.append(
+                [
+                    one.name or "all",
+                    *(
+                        f"{height:.3f} ({low:.3f} to {high:.3f})" if time <= last else "-"
+                        for time, height, (low, high) in pairs
+                    ),
+                ]
+            )
+        return aligned(rows)
 
     def _at_risk(self) -> list[str]:
         end = max((one.timeline[-1] for one in self.shown), default=0.0)

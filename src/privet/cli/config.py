@@ -10,6 +10,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from privet.core.assignments import MORE, parse_assignments, with_more
+
 APP_TABLE = ("tool", "flwr", "app", "config")
 """Path of the run config in a Flower app's pyproject.toml."""
 
@@ -53,37 +55,24 @@ def given_keys(
     A relative path is one from the working directory, wherever it was given.
     """
     from privet.core import ConfigError
+    from privet.server_apps.config import require_meant
 
     from .presets import load_preset
 
     given = read_config_file(file) if file else {}
-    given |= parse_assignments([pair for text in assignments or [] for pair in _pairs(text)])
+    pairs = [pair for text in assignments or [] for pair in _pairs(text)]
+    given |= with_more(parse_assignments(pairs))
     if algorithm and given.setdefault("algorithm", algorithm) != algorithm:
         raise ConfigError(f"algorithm = {given['algorithm']}: the command names {algorithm}")
     if preset:
         given = load_preset(preset, str(given.get("algorithm", ""))) | given
-    _require_meant(given)
+    require_meant(given)
     return {key: _whole_path(key, value) for key, value in given.items()}
 
 
 def with_cohort(assignments: list[str], cohort: str) -> list[str]:
     """Return ``key=value`` pairs with the cohort that an option names."""
     return [*assignments, f"cohort={json.dumps(cohort)}"] if cohort else assignments
-
-
-def _require_meant(given: dict[str, Any]) -> None:
-    """Refuse a default that stands for a key that is not there, where a person wrote it."""
-    from privet.core import ConfigError
-    from privet.server_apps.config import table
-
-    for key, value in given.items():
-        entry = table().get(key)
-        for owned in entry.owners.values() if entry else ():
-            if owned.only_unset and value == owned.default:
-                raise ConfigError(
-                    f"{key} = {value}: no noise brings the total down to that; leave the key out "
-                    "for a run without a target"
-                )
 
 
 def _whole_path(key: str, value: Any) -> Any:
@@ -103,7 +92,7 @@ def _pairs(text: str) -> list[str]:
 
     from privet.server_apps.config import table
 
-    return re.split(rf"\s+(?=(?:{'|'.join(table())})\s*=)", text.strip())
+    return re.split(rf"\s+(?=(?:{'|'.join((*table(), MORE))})\s*=)", text.strip())
 
 
 def assignment(key: str, value: Any) -> str:
@@ -121,44 +110,9 @@ def assignment(key: str, value: Any) -> str:
     return f"{key}={json.dumps(value, ensure_ascii=False)}" if isinstance(value, str) else plain
 
 
-def parse_assignments(pairs: list[str]) -> dict[str, Any]:
-    """Return ``key=value`` pairs with values in TOML types (bare words are texts).
-
-    Raises
-    ------
-    ConfigError
-        If a pair has no equals sign, or a key is given twice.
-    """
-    import tomllib
-
-    from privet.core import ConfigError
-
-    parsed: dict[str, Any] = {}
-    for pair in pairs:
-        key, sign, text = pair.partition("=")
-        if not sign:
-            raise ConfigError(f"{pair!r}: expected key=value")
-        if key.strip() in parsed:
-            raise ConfigError(f"{key.strip()}: given twice")
-        try:
-            value = tomllib.loads(f"value = {text.strip()}")["value"]
-            parsed[key.strip()] = text.strip() if isinstance(value, date | time) else value
-        except tomllib.TOMLDecodeError:
-            parsed[key.strip()] = _number_or_text(text.strip())
-    return parsed
-
-
 def _dateless(value: Any) -> Any:
     """Return a date of TOML as text, such as 2024-02-29, which keys take; others as they are."""
     return str(value) if isinstance(value, date | time) else value
-
-
-def _number_or_text(text: str) -> float | str:
-    """Return a number that TOML does not accept as one, such as .5, and other text unchanged."""
-    try:
-        return float(text) if text[:1] in "+-.0123456789" else text
-    except ValueError:
-        return text
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
@@ -184,7 +138,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
                     f"{path}: found a table [{name}]; expected keys alone, or "
                     f"[{'.'.join(APP_TABLE)}]"
                 )
-        return {name: _dateless(value) for name, value in content.items()}
+        return with_more({name: _dateless(value) for name, value in content.items()})
     for name in APP_TABLE:
         content = content.get(name) if isinstance(content, dict) else None
     if not isinstance(content, dict):

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from .config import assignment, given_keys, with_cohort
@@ -432,6 +431,7 @@ def _holds(column: SourceColumn) -> str:
 
 def _agents(federation: Federation) -> Table:
     """Return the number of examples of each agent, by class if there are few."""
+    import numpy as np
     from rich.table import Table
 
     dataset = federation.dataset

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from privet.core.key import Key, shown
+from privet.core.key import ConfigEntry, Key, shown
+
+from .key_table import key_table
 
 if TYPE_CHECKING:
     import click
-
-    from privet.server_apps.config import ConfigEntry
 
 COMMANDS = {
     "run": "algorithm=fed-plt dataset=digits num-agents=20 num-server-rounds=50",
@@ -55,9 +55,8 @@ def _common_help(command: str) -> Iterator[str]:
     from textwrap import wrap
 
     from privet.core import algorithms, analyses
-    from privet.server_apps.config import table
 
-    known = table()
+    known = key_table()
     for heading, names in (
         ("Algorithms", list(algorithms())),
         ("Analyses of tables, as algorithm=NAME", list(analyses())),
@@ -85,21 +84,18 @@ def completed(incomplete: str) -> list[str]:
 
     A key alone is returned with its values: as there are several, no shell puts a space after it.
     """
-    from privet.server_apps.config import table
-
     name, equals, _ = incomplete.partition("=")
     if equals:
         return [one for one in _assigned(name) if one.startswith(incomplete)]
-    found = [f"{key}=" for key in table() if key.startswith(name)]
+    found = [f"{key}=" for key in key_table() if key.startswith(name)]
     return [*found, *_assigned(found[0].removesuffix("="))] if len(found) == 1 else found
 
 
 def _assigned(name: str) -> list[str]:
     """Return ``key=value`` for all choices that a key has, or for its default."""
     from privet.core import algorithms, analyses
-    from privet.server_apps.config import table
 
-    entry = table().get(name)
+    entry = key_table().get(name)
     if entry is None:
         return []
     values = sorted({one for key in entry.owners.values() for one in key.choices})
@@ -174,9 +170,7 @@ JsonLinesOption = Annotated[bool, typer.Option("--json", help="Print one JSON ob
 
 def by_topic() -> dict[str, list[ConfigEntry]]:
     """Return all keys by topic: the common ones first, then each topic's others."""
-    from privet.server_apps.config import table
-
-    known = table()
+    known = key_table()
     found = {"Common": [known[name] for name in COMMON]}
     for entry in known.values():
         if entry.name not in COMMON:
@@ -187,9 +181,8 @@ def by_topic() -> dict[str, list[ConfigEntry]]:
 def completed_word(incomplete: str) -> list[str]:
     """Return the keys and algorithms that a word may become."""
     from privet.core import algorithms, analyses
-    from privet.server_apps.config import table
 
-    names = (*table(), *algorithms(), *analyses())
+    names = (*key_table(), *algorithms(), *analyses())
     return [name for name in names if name.startswith(incomplete)]
 
 
@@ -206,9 +199,8 @@ def keys(
 ) -> None:
     """List the run-config keys by topic, the common ones first; explain one; search for a word."""
     from privet.core import ConfigError, algorithms, analyses
-    from privet.server_apps.config import ConfigEntry, keys_of_algorithm, table, unknown
 
-    known = table()
+    known = key_table()
     methods = {**algorithms(), **analyses()}
     for word in words or [""]:
         if word in known and not json_lines:
@@ -216,13 +208,17 @@ def keys(
             continue
         if word in methods:
             matches = [
-                ConfigEntry(name, {word: key}) for name, key in keys_of_algorithm(word).items()
+                ConfigEntry(name, {word: entry.owners[word]})
+                for name, entry in known.items()
+                if word in entry.owners
             ]
         elif word in known:
             matches = [known[word]]
         else:
             matches = [entry for entry in known.values() if word in _searched(entry)]
         if not matches:
+            from privet.server_apps.config import unknown
+
             raise ConfigError(unknown(word, methods))
         topics = {"": matches} if word else by_topic()
         for topic, entries in topics.items():
@@ -270,10 +266,8 @@ def keys_to_explain(arguments: Sequence[str]) -> list[str]:
 
 def as_key(option: str, arguments: Sequence[str]) -> str:
     """Return a hint for an unknown option that is the name of a key, else an empty string."""
-    from privet.server_apps.config import table
-
     name = option.lstrip("-").replace("_", "-")
-    if not arguments or arguments[0] not in COMMANDS or name not in table():
+    if not arguments or arguments[0] not in COMMANDS or name not in key_table():
         return ""
     rest = iter(arguments)
     given = next((word for word in rest if word.partition("=")[0] == option), option)
@@ -290,11 +284,12 @@ def show(names: Sequence[str]) -> None:
         If there is no such key; the line names the nearest.
     """
     from privet.core import ConfigError, algorithms
-    from privet.server_apps.config import table, unknown
 
     for name in names:
-        entry = table().get(name)
+        entry = key_table().get(name)
         if entry is None:
+            from privet.server_apps.config import unknown
+
             raise ConfigError(unknown(name))
         print(name)
         descriptions: dict[str, list[str]] = {}

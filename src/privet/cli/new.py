@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import typer
 
-from .keys import JsonOption
+from .keys import ConfigOption, JsonOption, PresetOption, SettingsArgument
 
 MODELS = ("table", "sklearn", "torch")
 BARE = re.compile(r"[\w-]+", re.ASCII)
@@ -23,8 +23,31 @@ NAME = re.compile(r"[a-z][a-z0-9-]{,31}", re.IGNORECASE)
 TAKEN = ("flwr", "numpy", "privet", "sklearn", "torch")
 """Names of packages that the app imports itself."""
 
-MODEL_CONFIG = {"num-server-rounds": 20, "local-epochs": 10, "min-nodes": 2, "output-dir": ""}
-"""Run config of the apps that define their model."""
+MODEL_CONFIG = {
+    "num-server-rounds": (20, "number of rounds"),
+    "local-epochs": (10, "local steps in a round"),
+    "min-nodes": (2, "number of nodes to wait for"),
+    "output-dir": ("", "folder for run folders; empty is ./runs where the server runs"),
+}
+"""Run config of the apps that define their model: values and what they mean."""
+MOST_KEYS = 20
+"""Lines with a key that an app has, unless more are asked for."""
+OF_A_RUN = ("algorithm", "num-server-rounds", "num-agents", "output-dir", "resume")
+OF_A_TABLE: tuple[str, ...] = (
+    "dataset",
+    "data-path",
+    "label-column",
+    "schema",
+    "missing",
+    "partition",
+)
+OF_A_METHOD = (
+    *("local-epochs", "step-size", "step-size-base", "rho", "local-solver", "clip", "row-norm"),
+    *("target-epsilon", "secure-sum"),
+    *("units", "graph", "family", "formula", "time-column", "event-column", "group-column"),
+)
+"""Keys that an app lists where its algorithm has them, in this order; then those that the algorithm
+declares first."""
 RUNS_HERE = """--run-config "output-dir='$PWD/runs'\""""
 """Puts runs into the project: a ServerApp works in the folder in which the SuperLink was started,
 maybe for another project. It is no part of the project, which may be moved."""
@@ -34,6 +57,9 @@ def new(
     where: Annotated[
         str, typer.Argument(metavar="FOLDER", help="Folder to write; its name is the app's.")
     ],
+    settings: SettingsArgument = None,
+    config: ConfigOption = None,
+    preset: PresetOption = "",
     model: Annotated[
         str,
         typer.Option(
@@ -43,11 +69,21 @@ def new(
     ] = "table",
     as_json: JsonOption = False,
 ) -> None:
-    """Write a Flower app that depends on Privet and runs with `flwr run`."""
+    """Write a Flower app that depends on Privet and runs with `flwr run`.
+
+    Its pyproject.toml lists the keys that are given and the main ones of the method and the data.
+    """
+    from privet.core import ConfigError
+
+    from .config import given_keys
+
     folder = _new_folder(where, model)
+    given = given_keys(settings, config, preset)
+    if given and model != "table":
+        raise ConfigError(f"{', '.join(given)}: keys are of --model table; this app has its own")
     name = folder.resolve().name.lower()
     module = _module(name)
-    texts = _texts(name, module, model)
+    texts = _texts(name, module, model, given)
     (folder / module).mkdir(parents=True)
     (folder / module / "__init__.py").touch()
     for path, text in texts.items():
@@ -95,18 +131,18 @@ def _module(name: str) -> str:
     return name.lower().replace("-", "_")
 
 
-def _texts(name: str, module: str, model: str) -> dict[str, str]:
+def _texts(name: str, module: str, model: str, given: Mapping[str, Any]) -> dict[str, str]:
     """Return the files of an app with their content, by their paths in its folder."""
     needed = [
         _library("simulation,plots"),
         *(["torch>=2.4"] if model == "torch" else []),
     ]
-    config: Mapping[str, Any] = app_config() if model == "table" else MODEL_CONFIG
+    config = app_config(given) if model == "table" else MODEL_CONFIG
     substitutions = {
         "name": name,
         "module": module,
         "dependencies": json.dumps(needed),
-        "config": toml(config).rstrip(),
+        "config": commented(config).rstrip(),
     }
     templates = Path(__file__).parent / "templates"
     base = templates / ("table" if model == "table" else "own")
@@ -125,11 +161,57 @@ def _texts(name: str, module: str, model: str) -> dict[str, str]:
     }
 
 
-def app_config() -> dict[str, str | int | float | bool]:
-    """Return every key and its value in an app: `flwr run` alone simulates two nodes."""
-    from privet.server_apps.config import defaults
+def app_config(given: Mapping[str, Any] | None = None) -> dict[str, tuple[Any, str]]:
+    """Return the keys that an app lists, with their values and meanings.
 
-    return {**defaults(), "num-agents": 2}
+    They are those given, those of a run, of its data and the main ones of its method, and ``more``,
+    whose text holds any other. ``flwr run`` alone simulates two nodes.
+
+    Raises
+    ------
+    ConfigError
+        If what is given is no run config.
+    """
+    from privet.core import analyses
+    from privet.core.assignments import MORE
+    from privet.data.settings import DATA_OWNERS
+    from privet.server_apps.config import (
+        RunConfig,
+        keys_of_algorithm,
+        keys_of_run,
+        owned_by,
+        read_config,
+        table,
+    )
+
+    asked = dict(given or {})
+    resolved = read_config(asked)
+    name = asked.setdefault("algorithm", RunConfig.algorithm)
+    asked.setdefault("num-agents", 2)
+    own, known = keys_of_run(name), table()
+    data = OF_A_TABLE
+    if "dataset" in asked:  # else a table is what most runs name in its place
+        kind = asked["dataset"]
+        needs = {key: one.needs.get("dataset") for key, one in owned_by(DATA_OWNERS).items()}
+        of_kind = [key for key, kinds in needs.items() if kind in (kinds or ())]
+        data = tuple(k for k in (*OF_A_TABLE, *of_kind) if k in own and not own[k].unused(resolved))
+    of_run = [k for k in OF_A_RUN if k != "num-server-rounds" or name not in analyses()]
+    of_method = keys_of_algorithm(name)
+    used = [k for k, one in of_method.items() if not one.unused(resolved)]
+    order = [*of_run, *data, *OF_A_METHOD, *used]
+    wanted = [k for k in order if k in own and (k not in OF_A_METHOD or k in of_method)]
+    listed = list(dict.fromkeys([*asked, *wanted]))[: max(len(asked), MOST_KEYS - 1)]
+    listed.sort(key=lambda k: order.index(k) if k in order else len(order))
+    found = {k: (asked.get(k, known[k].default), own[k].doc) for k in listed}
+    meaning = 'any other of `privet keys`, as "seed=1 tags=pilot", or as a line of its own here'
+    return {**found, MORE: ("", meaning)}
+
+
+def commented(config: Mapping[str, tuple[Any, str]]) -> str:
+    """Return a flat TOML document in which each value has its meaning beside it."""
+    return "".join(
+        f"{toml({key: value}).rstrip()}  # {meaning}\n" for key, (value, meaning) in config.items()
+    )
 
 
 def toml(config: Mapping[str, str | int | float | bool]) -> str:

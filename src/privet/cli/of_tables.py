@@ -54,3 +54,15 @@ def analysed(paths: Sequence[str], given: dict[str, Any]) -> tuple[dict[str, Any
         f"privacy: {finished.summary['privacy']}",
     ]
     return table, where, finished.result.exit_code
+
+
+def times_of(texts: str) -> list[float]:
+    """Return the times of an option (raises ``ConfigError``)."""
+    from privet.core import ConfigError
+
+    try:
+        return [float(text) for text in texts.split(",")] if texts.strip() else []
+    except ValueError:
+        raise ConfigError(
+            f"--times {texts}: numbers separated by commas, such as 365,730"
+        ) from None

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from .keys import CohortOption
+from .of_tables import times_of
 
 if TYPE_CHECKING:
     from privet.data.sql.cohorts import NamedCohort
@@ -73,7 +73,7 @@ def predict(
     from privet.data.sql.writing import write_table
     from privet.server_apps.regression_file import is_analysis
 
-    of_times = _times(times)
+    of_times = times_of(times)
     if of_times and not is_analysis(run):
         raise ConfigError("--times: the run is no Cox model, and has no survival to predict")
     asked = {"data-path": rows, "cohort": cohort, **({"dataset": SQL} if is_database(rows) else {})}
@@ -145,6 +145,8 @@ def _with_whose(
     cohort: NamedCohort, path: Path, predictions: Mapping[str, Any], run: Path
 ) -> dict[str, Any]:
     """Return predictions with the columns that say whose each is, and of which run."""
+    import numpy as np
+
     from privet.data.tables.files import read_rows
 
     table = read_rows(str(path)).table
@@ -153,22 +155,12 @@ def _with_whose(
     return {**whose, **predictions, "run": np.full(table.num_rows, run.resolve().name)}
 
 
-def _times(texts: str) -> list[float]:
-    """Return the times of an option (raises ``ConfigError``)."""
-    from privet.core import ConfigError
-
-    try:
-        return [float(text) for text in texts.split(",")] if texts.strip() else []
-    except ValueError:
-        raise ConfigError(
-            f"--times {texts}: numbers separated by commas, such as 365,730"
-        ) from None
-
-
 def _of_regression(
     run: Path, rows: Path, unknown: str, times: list[float]
 ) -> tuple[Mapping[str, Any], list[str]]:
     """Return the predictions of a regression table, and the columns that it does not use."""
+    import numpy as np
+
     from privet.analyses.prediction import (
         baseline_of,
         columns_of,

@@ -9,7 +9,7 @@ import typer
 
 from .config import given_keys
 from .keys import ConfigOption, JsonOption, completed
-from .of_tables import analysed, paths_and_keys
+from .of_tables import analysed, paths_and_keys, times_of
 
 SurvivalArgument = Annotated[
     list[str] | None,
@@ -26,6 +26,9 @@ SurvivalArgument = Annotated[
 def survival(
     arguments: SurvivalArgument = None,
     config: ConfigOption = None,
+    times: Annotated[
+        str, typer.Option(help="Times at which to print survival as well, as 365,730.")
+    ] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Show Kaplan-Meier curves by group, medians, numbers at risk and log-rank tests of the pooled
@@ -33,6 +36,7 @@ def survival(
     from privet.analyses import KaplanMeierResult
     from privet.sim.logs import plain, quiet
 
+    asked = times_of(times)
     paths, keys = paths_and_keys(arguments or [])
     quiet() if as_json else plain()
     table, where, code = analysed(paths, given_keys(keys, config, algorithm="kaplan-meier"))
@@ -40,5 +44,5 @@ def survival(
         print(json.dumps(table))
     else:
         print("\n".join(where))
-        print(KaplanMeierResult(table).text())
+        print(KaplanMeierResult(table).text(asked))
     raise typer.Exit(code)

@@ -8,12 +8,11 @@ reference page, the block of pyproject.toml, "did you mean" - reads it from ther
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
-
-import numpy as np
 
 from .errors import ConfigError, did_you_mean
 from .plugins import Names
@@ -92,7 +91,8 @@ class Key:
             If the type, range or choice is wrong.
         """
         kind = type(self.default)
-        if isinstance(value, np.generic):
+        numpy: Any = sys.modules.get("numpy")  # whoever gives one of its numbers has imported it
+        if numpy is not None and isinstance(value, numpy.generic):
             value = value.item()
         if self.auto and isinstance(value, str) and value == AUTO:
             value = kind(self.auto_value)
@@ -170,6 +170,34 @@ class Key:
                 only = " or ".join(map(shown, used))
                 return f"not used with {other} = {shown(value)}, only with {only}"
         return ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """A key of the whole table: what its owners say of it, by algorithm; "" is every run.
+
+    Attributes
+    ----------
+    default : bool, int, float or str
+        As in ``[tool.flwr.app.config]``, where a key has one default: its owners' own where they
+        agree; else 0 or "auto", which stand for each owner's own.
+    topic : str
+        Heading in lists of keys, as its first owner says.
+    """
+
+    name: str
+    owners: Mapping[str, Key]
+
+    @property
+    def topic(self) -> str:
+        return next(iter(self.owners.values())).topic or "Of single algorithms"
+
+    @property
+    def default(self) -> Scalar:
+        defaults = [key.default for key in self.owners.values()]
+        if all(value == defaults[0] for value in defaults):
+            return defaults[0]
+        return "auto" if isinstance(defaults[0], str) else type(defaults[0])(0)
 
 
 def setting(

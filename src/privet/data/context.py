@@ -11,6 +11,7 @@ from typing import Any
 
 from flwr.app import Context
 
+from privet.core.assignments import with_more
 from privet.core.files import state_path
 from privet.kernel import NodeRules, Told
 from privet.problems import LinearModel
@@ -107,10 +108,12 @@ def _named(context: Context) -> tuple[dict[str, Any], int]:
         raise DataError(Told.PARTITION)
     if DATA_KEYS & node_config.keys():
         config = _own(context)
-    elif context.run_config.get("data-path") and not _may_name_data(node_config):
+    elif (asked := with_more(context.run_config)).get("data-path") and not _may_name_data(
+        node_config
+    ):
         raise DataError(Told.RUN_DATA, told=Told.RUN_DATA)
     else:
-        config = {**context.run_config, **node_config}
+        config = {**asked, **node_config}
         if config.get("dataset") == SQL:  # only its operator says which queries there are
             why = Told.NO_DATABASE if _simulated_by_flower(node_config) else Told.RUN_DATA
             raise DataError(why, told=why)

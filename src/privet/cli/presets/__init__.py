@@ -1,7 +1,6 @@
 """Presets: run configs that are worth starting from, as TOML files ``<algorithm>/<name>.toml``.
 
-A preset is a plain run config, so ``flwr run . --run-config`` takes a copy of it as well; Flower
-allows no further keys beside a file, so ``data-path`` has to be in that copy.
+``privet new --preset`` writes an app that lists the keys of one, for ``flwr run``.
 
 Not public: names in here may move without notice.
 """

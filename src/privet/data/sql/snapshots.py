@@ -26,6 +26,7 @@ from typing import Any, BinaryIO
 from flwr.app import ConfigRecord, Context
 
 from privet.core import mapped
+from privet.core.assignments import with_more
 from privet.core.files import open_own, read_text, state_path, write_by, write_whole
 from privet.kernel import Told
 from privet.wire.flower_internals import held_by
@@ -88,7 +89,7 @@ def of_node(context: Context) -> dict[str, Any]:
         read again in a run, and are others.
     """
     config = dict(context.node_config)
-    asked, own = (str(one.get("cohort", "")) for one in (context.run_config, config))
+    asked, own = (str(one.get("cohort", "")) for one in (with_more(context.run_config), config))
     if own and asked not in ("", own):
         raise DataError(f"cohort = {asked}: this node's own config names {own}", Told.COHORT)
     source = str(config.get("data-path", ""))

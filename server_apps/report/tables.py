@@ -44,7 +44,14 @@ _SHOWN_ELSEWHERE = {
     *("best.file", "best.metric", "best.value", "best.round", "best.privacy"),
 }
 """Entries of a summary that the page shows in another place."""
-_PARTS_SHOWN_ELSEWHERE = ("failures.", "baselines.", "late.", "schema.columns.", "sha-256.")
+_PARTS_SHOWN_ELSEWHERE = (
+    "failures.",
+    "baselines.",
+    "late.",
+    "odd-sites.",
+    "schema.columns.",
+    "sha-256.",
+)
 _PRIVACY = {
     "to": "Towards",
     "epsilon": "ε",

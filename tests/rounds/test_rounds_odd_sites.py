@@ -25,6 +25,7 @@ from privet.rounds.odd_sites import (
     odd_sites,
 )
 from privet.rounds.session import Round
+from privet.server_apps.execute import bad_ends, headline
 from privet.server_apps.report import write_report
 from privet.sim.inline import grid_of
 from privet.strategies import DPFedAvg, FedPLT, Scaffold
@@ -32,6 +33,10 @@ from privet.testing.attacks import ATTACKS, Attack, attacked_grid, other_units, 
 from support.federations import bits
 
 DIM = 8
+SUMMARY: dict[str, Any] = {
+    **dict.fromkeys(("private", "privacy", "run-folder"), ""),
+    **dict.fromkeys(("rounds", "bytes-up", "bytes-down"), 0),
+}
 STRATEGIES: dict[str, Any] = {
     "fed-plt": lambda count: FedPLT(num_agents=count),
     "fed-plt as printed": lambda count: FedPLT(1.0, num_agents=count),
@@ -228,9 +233,8 @@ def test_a_site_is_named_once_in_log_history_and_result_with_exclude(
     with caplog.at_level(logging.WARNING, "flwr.privet"):
         grid = attacked_grid("dp-fedavg", problems, {1}, attack, nodes)
         start = ArrayRecord({"x": Array(np.zeros(DIM))})
-        found = DPFedAvg(num_agents=5).start(
-            grid, start, num_rounds=6, checkpoint=tmp_path / "checkpoint.npz"
-        )
+        strategy = DPFedAvg(num_agents=5)
+        found = strategy.start(grid, start, num_rounds=6, checkpoint=tmp_path / "checkpoint.npz")
     (line,) = [one.getMessage() for one in caplog.records if ODD in one.getMessage()]
     assert line.startswith("not like the others: agent hill, old: since round 1 it moves against")
     assert line.endswith(r"or leave it out: exclude=hill\, old")
@@ -240,6 +244,11 @@ def test_a_site_is_named_once_in_log_history_and_result_with_exclude(
     assert ("not like the others", f"agent hill, old: {found.odd_sites['hill, old']}") in (
         found._rows()
     )
+
+    summary = {**SUMMARY, **bad_ends(strategy.run)}
+    assert summary["odd-sites"] == found.odd_sites
+    said = headline(summary)["not like the others"]
+    assert said == f"agent hill, old: {found.odd_sites['hill, old']}"
 
     grid = attacked_grid("dp-fedavg", problems, {1}, attack, nodes)
     again = DPFedAvg(num_agents=5).start(

@@ -25,11 +25,13 @@ from privet.rounds.odd_sites import (
     odd_sites,
 )
 from privet.rounds.session import Round
+from privet.server_apps import read_config
 from privet.server_apps.execute import bad_ends, headline
 from privet.server_apps.report import write_report
-from privet.sim.inline import grid_of
-from privet.strategies import DPFedAvg, FedPLT, Scaffold
+from privet.sim.inline import grid_of, run_inline
+from privet.strategies import DPFedAvg, FedPDM, FedPLT, Scaffold
 from privet.testing.attacks import ATTACKS, Attack, attacked_grid, other_units, scaled
+from support.every_algorithm import EVERY_ALGORITHM
 from support.federations import bits
 
 DIM = 8
@@ -290,6 +292,47 @@ def test_a_server_of_secure_sums_sees_no_upload_and_names_nobody() -> None:
         grid_of("fed-plt", problems), start, num_rounds=3, observers=[Look()]
     )
     assert (found.odd_sites, seen) == ({}, [])
+
+
+@pytest.mark.parametrize("bits", ["0", "8"])
+@pytest.mark.parametrize(("sparsifier", "looked"), [("none", 11), ("top-k", 0)])
+def test_agents_that_send_coordinates_of_their_own_are_not_compared(
+    sparsifier: str, looked: int, bits: str
+) -> None:
+    class Look(OddSites):
+        def on_round(self, run: Any, done: Round) -> str | None:
+            seen.append(len(self._moves))
+            return super().on_round(run, done)
+
+    seen: list[int] = []
+    problems, keys = sites(11, 7), {"uplink-k": 3} if looked == 0 else {}
+    config = {"algorithm": "fed-pdm", "num-agents": 11, "sparsifier": sparsifier, **keys}
+    strategy = FedPDM.from_config(read_config({**config, "value-bits": bits}))
+    strategy.start(
+        grid_of("fed-pdm", problems),
+        ArrayRecord({"x": Array(np.zeros(DIM))}),
+        num_rounds=2,
+        observers=[Look()],
+    )
+    assert seen == [looked] * 2
+
+
+@pytest.mark.parametrize("name", EVERY_ALGORITHM)
+def test_uploads_of_every_algorithm_are_compared(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    seen: list[int] = []
+    plain = OddSites.on_round
+
+    def on_round(self: OddSites, run: Any, done: Round) -> str | None:
+        seen.append(len(self._moves))
+        return plain(self, run, done)
+
+    monkeypatch.setattr(OddSites, "on_round", on_round)
+    units = {"units": 2} if name == "gfl" else {}
+    config = {"algorithm": name, "dataset": "synthetic", "num-agents": 6, "features": 4}
+    run_inline({**config, **units, "num-server-rounds": 2, "output-dir": str(tmp_path)}, "run")
+    assert seen == [6, 6]
 
 
 def test_notes_give_sites_whatever_their_names() -> None:

@@ -40,6 +40,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.agents.sparsifiers import PLACES, VALUES
+from privet.wire.payload import ENCODED
+
 from .observers import Observer
 from .run import Run
 from .session import Round
@@ -158,6 +161,24 @@ def look_at(moves: Table) -> list[Look]:
     return [Look(*one) for one in each]
 
 
+def _decoded(run: Run, block: Block, step: slice) -> dict[str, Table]:
+    """Return some coordinates of a block's arrays; nothing where agents send a share of theirs."""
+    dim = run.session.layout.dim
+    if ENCODED not in block.upload:
+        return {
+            name: rows[:, step]
+            for name, rows in block.upload.items()
+            if rows.ndim == 2 and rows.shape[1] == dim
+        }
+    like, whole = getattr(run.session.state, run.half.last), []
+    for row in range(len(block.positions)):
+        vector = block.sparse(row, like)
+        if vector.positions is not None:
+            return {}
+        whole.append(vector.values[step])
+    return {VALUES: np.array(whole)}
+
+
 class OddSites(Observer):
     """Names sites whose moves are not like the others', each once, with what to do.
 
@@ -187,21 +208,21 @@ class OddSites(Observer):
     def _note(self, run: Run, block: Block) -> None:
         """Keep some coordinates of the moves in a block."""
         positions = block.positions.tolist()
-        if positions[0] in self._moves:
+        if positions[0] in self._moves or PLACES in block.upload:  # coordinates of its own
             return
         try:
             near = run.half.agent.reference({}, block.sent)
         except KeyError:  # it is the agent's own
             near = {}
+        dim = run.session.layout.dim
         most = max(1, NUMBERS // len(run.session.roster.names))
+        step = slice(None, None, max(1, -(-dim // most)))
         parts = []
-        for name, rows in sorted(block.upload.items()):
-            if rows.ndim == 2 and rows.dtype.kind == "f":
-                step = slice(None, None, max(1, -(-rows.shape[1] // most)))
-                some = rows[:, step].astype(np.float64)
-                if name in near:
-                    some -= near[name][..., step]
-                parts.append(some)
+        for name, rows in sorted(_decoded(run, block, step).items()):
+            some = rows.astype(np.float64)
+            if name in near:
+                some -= near[name][..., step]
+            parts.append(some)
         if parts:
             moves = np.concatenate(parts, axis=1)
             self._moves.update(zip(positions, moves, strict=True))

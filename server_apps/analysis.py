@@ -13,6 +13,7 @@ from typing import Any
 from flwr.serverapp import Grid
 
 from privet.analyses.prediction import columns_of
+from privet.analyses.site_tests import odd_sites
 from privet.core import ConfigError, RunError
 from privet.core.errors import HopelessError
 from privet.core.exits import EXIT_CODE
@@ -78,6 +79,12 @@ class FinishedAnalysis(Finished):
         told |= (
             {"no test against the nested run": self.result.untested} if self.result.untested else {}
         )
+        if odd := odd_sites(table, names):
+            left_out = ",".join(name.replace(",", r"\,") for name in odd)
+            lines = "; ".join(f"{name}: {why}" for name, why in odd.items())
+            told["not like the others"] = (
+                f"{lines}; look at its units and codes, or leave it out: exclude={left_out}"
+            )
         told["bytes up"] = f"{self.summary['bytes-up']:,}"
         told["privacy"] = str(self.summary["privacy"])
         told["table"] = str(self.folder / TABLE)

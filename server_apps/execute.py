@@ -30,6 +30,7 @@ from privet.rounds.keep.checkpoint import Checkpoint, journal_beside, read_manif
 from privet.rounds.keep.journal import attempts
 from privet.rounds.late import Late, late_agents, late_ones
 from privet.rounds.nearness import nearness
+from privet.rounds.odd_sites import odd_sites
 from privet.rounds.optimum_distance import ESTIMATE
 from privet.rounds.roster import in_simulation
 from privet.rounds.stop import Stop
@@ -374,6 +375,7 @@ def bad_ends(run: Run) -> dict[str, Any]:
         "no-better": run.no_better,
         "doubtful-data": run.options.doubtful and bool(run.diverged or run.no_better),
         "late": late,
+        "odd-sites": odd_sites(run.session.history),
         "residual-unknown": unknown_residual(run),
     }
     return {key: entry for key, entry in entries.items() if entry}
@@ -627,6 +629,10 @@ def headline(summary: Mapping[str, Any]) -> dict[str, str]:
             shown[label] = str(summary[key])
     if late := summary.get("late"):
         shown["late agents"] = late_ones({name: Late(**count) for name, count in late.items()})
+    if odd := summary.get("odd-sites"):
+        shown["not like the others"] = "; ".join(
+            f"agent {name}: {why}" for name, why in odd.items()
+        )
     if summary.get("residual-unknown"):
         shown["residual"] = f"unknown: {summary['residual-unknown']}"
     if said := remark(summary):

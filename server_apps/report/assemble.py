@@ -249,6 +249,11 @@ def _remarks(run: RecordedRun) -> list[str]:
         result.append(
             f'<p class="warn" data-late>Agents missed the deadline of rounds: {lines}.</p>'
         )
+    for name, why in run.odd_sites.items():
+        result.append(
+            f'<p class="warn" data-odd-site>Agent {text(name)} is not like the others: '
+            f"{text(why)}; look at its labels, units and signs.</p>"
+        )
     if what := run.summary.get("residual-unknown"):
         result.append(
             f'<p class="soft" data-residual="unknown">The residual is unknown: {text(what)}.</p>'

@@ -183,7 +183,8 @@ def _sites(table: Mapping[str, Any]) -> list[str]:
     if table.get("heterogeneity"):
         parts.append(
             '<p class="soft">chi2 is the score test that a site shares the pooled model; p '
-            "corrected is p times the number of sites tested.</p>"
+            "corrected is p times the number of sites tested. p between, so corrected, is of the "
+            "test that a site differs by no more than the others do among themselves.</p>"
         )
     hidden = hidden_sites(table)
     return parts + ([f'<p class="note">{text(hidden)}</p>'] if hidden else [])

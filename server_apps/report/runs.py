@@ -19,6 +19,7 @@ from privet.core.shapes import REAL, Entries, Items, parsed, require
 from privet.rounds.divergence import found_in
 from privet.rounds.failure import Failure
 from privet.rounds.late import Late, late_agents
+from privet.rounds.odd_sites import odd_sites
 from privet.strategies import Round
 
 from ..config import changed
@@ -181,6 +182,7 @@ class RecordedRun:
     privacy: RecordedPrivacy
     notes: tuple[str, ...]
     late: Mapping[str, Late]
+    odd_sites: Mapping[str, str]
     ages: tuple[tuple[int, ...], ...] = ()
     found: str = ""
 
@@ -347,6 +349,7 @@ def _read_run(folder: Path, name: str) -> RecordedRun:
         privacy=_privacy(read_json(folder / PRIVACY)),
         notes=tuple(notes),
         late=late_agents(history),
+        odd_sites=odd_sites(history),
         ages=tuple(tuple(done.round - sent for sent in done.versions) for done in history),
         found=found_in(history, _start(summary)),
     )

@@ -48,6 +48,7 @@ _PARTS_SHOWN_ELSEWHERE = (
     "failures.",
     "baselines.",
     "late.",
+    "odd-sites.",
     "schema.columns.",
     "sha-256.",
     "records.",

@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import chi2
+from scipy.optimize import brentq
+from scipy.stats import chi2, f
 
 from privet.analyses.cox import CoxAnalysis
 from privet.analyses.cox_result import CoxResult
 from privet.analyses.glm import Glm
 from privet.analyses.glm_result import GlmResult
 from privet.analyses.pooled_cox import PooledCox
+from privet.analyses.site_tests import against_pooled, between_sites, odd_sites
 from privet.server_apps.report.regression import regression_page
 from support.analysis_sites import fitted, table_of
 from support.cox_by_definition import ByDefinition
@@ -141,7 +143,7 @@ def test_a_site_without_rows_has_nothing_to_test() -> None:
     columns = patients(300, sites=3)
     columns["age"][np.array(columns["site"]) == "s1"] = np.nan
     table = fitted(Glm(formula="died ~ age"), columns, columns["site"], rounded=False)
-    nothing = {"chi2": 0.0, "df": 0, "p": None, "p_corrected": None}
+    nothing = {"chi2": 0.0, "df": 0, "p": None, "p_corrected": None, "p_between": None}
     assert table["heterogeneity"][1] == nothing
     assert table["by_site"][1] == {"n": 0, "events": 0}
     GlmResult(table).summary()
@@ -174,3 +176,72 @@ def test_summary_and_page_show_the_sites() -> None:
     cox["site_names"] = ["hill", "north", "south", "west"]
     assert sum(line.startswith("hill  ") for line in CoxResult(cox).text().splitlines()) == 1
     assert "<h2>Sites</h2>" in regression_page(cox)
+
+
+# ------------------------------------------------------------------ against the others' spread
+
+
+def parts_of(seed: int, tau: float, sites: int = 8, columns: int = 3) -> list[Any]:
+    """Return squares and variances of sites whose coefficients deviate with tau^2."""
+    rng = np.random.default_rng(seed)
+    shares = rng.dirichlet(np.full(sites, 5.0), columns).T
+    spread = shares * (1 - shares)
+    scores = rng.normal(0, np.sqrt(spread + tau**2 * spread**2))
+    return list(zip(scores**2, spread, strict=True))
+
+
+@pytest.mark.parametrize("tau", [0.0, 10.0])
+def test_the_spread_is_that_of_the_others_by_a_root_and_the_test_is_of_f(tau: float) -> None:
+    parts = parts_of(5, tau)
+    for place, p in enumerate(between_sites(parts)):
+        others = [part for other, part in enumerate(parts) if other != place]
+        squares, spread = (np.concatenate(some) for some in zip(*others, strict=True))
+
+        def surplus(square: float, squares: Any = squares, spread: Any = spread) -> float:
+            return float((squares / (spread + square * spread**2)).sum() - squares.size)
+
+        square = brentq(surplus, 0.0, 1e6) if surplus(0.0) > 0 else 0.0
+        own, variances = parts[place]
+        mean = (own / (variances + square * variances**2)).mean()
+        assert p == pytest.approx(f.sf(mean, own.size, squares.size), rel=1e-6)
+
+
+@pytest.mark.parametrize("tau", [0.0, 3.0, 30.0])
+def test_of_honest_sites_one_is_named_as_often_as_stated(tau: float) -> None:
+    named = sum(8 * between_sites(parts_of(seed, tau)).min() < 0.05 for seed in range(600))
+    assert named <= 43  # 5 % of 600 and two and a half standard deviations
+
+
+def test_sites_that_differ_are_not_named_and_one_with_turned_outcomes_is() -> None:
+    columns = patients(4000, sites=8)
+    rng, marks = np.random.default_rng(2), np.array(columns["site"])
+    for site in sorted(set(columns["site"])):  # honest sites: other baseline risks
+        turned = (marks == site) & (rng.random(4000) < rng.uniform(0.0, 0.3))
+        columns["died"] = np.where(turned, 1.0, columns["died"])
+    glm, names = Glm(formula="died ~ age + bmi"), [f"s{place}" for place in range(8)]
+    table = fitted(glm, columns, columns["site"], rounded=False)
+    assert sum(test["p_corrected"] < 0.05 for test in table["heterogeneity"]) >= 3
+    assert odd_sites(table, names) == {}
+
+    columns["died"] = np.where(marks == "s3", 1.0 - columns["died"], columns["died"])
+    table = fitted(glm, columns, columns["site"], rounded=False)
+    found = odd_sites(table, names)
+    assert list(found) == ["s3"]
+    assert found["s3"].startswith("it differs from the pooled model by more than the others do")
+
+
+def test_among_three_sites_nobody_is_held_against_the_others() -> None:
+    assert np.isnan(between_sites(parts_of(1, 0.0, sites=3))).all()
+    assert not np.isnan(between_sites(parts_of(1, 0.0, sites=4))).any()
+
+
+def test_scores_that_do_not_add_up_to_0_are_less_their_share_of_the_sum() -> None:
+    rng = np.random.default_rng(4)
+    designs = [rng.normal(size=(40, 3)) for _ in range(5)]
+    own = [design.T @ design for design in designs]
+    scores = [rng.normal(size=3) * 5 + 2 for _ in range(5)]
+    whole, total = sum(own), sum(scores)
+    found = against_pooled(zip(scores, own, strict=True), whole, 1.0)
+    for score, information, (statistic, freedom, _) in zip(scores, own, found, strict=True):
+        less = score - information @ np.linalg.solve(whole, total)
+        assert (statistic, freedom) == pytest.approx(by_the_formula(less, information, whole))

@@ -11,6 +11,7 @@ import pytest
 
 from privet.sim.inline import run_inline
 from support.analysis_sites import TABLES, table_of
+from support.patients_of_sites import patients
 
 
 def run(folder: Path, engine: str = "inline", **keys: Any) -> dict[str, Any]:
@@ -37,6 +38,25 @@ def test_sites_have_their_own_numbers_under_their_names(tmp_path: Path, engine: 
     assert table["by_site"] == [{"n": mine.sum(), "events": died[mine].sum()} for mine in own]
     assert [test["df"] for test in table["heterogeneity"]] == [3, 3, 3, 3]
     assert "<h2>Sites</h2>" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_a_site_with_turned_outcomes_is_named_at_the_end_with_exclude(tmp_path: Path) -> None:
+    columns = patients(1800, sites=6)
+    turned = np.array(columns["site"]) == "s3"
+    died = np.where(turned, 1 - columns["died"], columns["died"]).astype(int)
+    rows = zip(columns["site"], columns["age"], died, strict=True)
+    lines = [f"{site},{age:.3f},{outcome}" for site, age, outcome in rows]
+    (tmp_path / "all.csv").write_text("\n".join(["site,age,died", *lines]))
+    config = {
+        "algorithm": "glm",
+        "formula": "died ~ age",
+        "data-path": str(tmp_path / "all.csv"),
+        "id-column": "site",
+        "output-dir": str(tmp_path),
+    }
+    said = run_inline(config, "run", engine="inline").headline()["not like the others"]
+    assert said.startswith("s3: it differs from the pooled model by more than the others do")
+    assert said.endswith("exclude=s3")
 
 
 def test_masked_runs_have_none(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ class CoxProgress(Progress):
     trend : float64 array (2 or, with one baseline, 4, 4 + p)
     pairs : float64 array (3,)
         Concordant, tied and all pairs.
-    site_counts, site_tests : float64 arrays (sites, 2)
+    site_counts, site_tests : float64 arrays (sites, 2), (sites, 3)
         In the clear, rows and deaths of each site, and at the end its test.
     """
 
@@ -152,5 +152,5 @@ def fresh(names: Sequence[str], labels: Sequence[str], levels: Levels, read: int
         trend=np.zeros((2, TREND + width)),
         pairs=np.zeros(3),
         site_counts=np.zeros((0, 2)),
-        site_tests=np.zeros((0, 2)),
+        site_tests=np.zeros((0, 3)),
     )

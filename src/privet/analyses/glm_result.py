@@ -275,7 +275,7 @@ def site_lines(table: Mapping[str, Any]) -> list[str]:
     heads, rows = site_rows(table)
     if not rows:
         return []
-    shown = {"chi2": _short, "p": _short_p, "p_corrected": _short_p}
+    shown = {"chi2": _short, "p": _short_p, "p_corrected": _short_p, "p_between": _short_p}
     cells = [
         ["" if row[head] is None else shown.get(head, str)(row[head]) for head in heads]
         for row in rows

@@ -71,7 +71,7 @@ class GlmProgress(Progress):
         Firth's penalty: its estimated curvature, its part of the score, and the gamma of that.
     begun : float64 array (p,), or (0,)
         The coefficients of a model that Newton's steps began at, times ``spread``.
-    site_counts, site_tests : float64 arrays (sites, 2)
+    site_counts, site_tests : float64 arrays (sites, 2), (sites, 3)
         In the clear, rows and the outcomes' sum of each site, and at the end its test.
     """
 
@@ -173,7 +173,7 @@ def fresh(levels: Levels, width: int, columns: int) -> GlmProgress:
         centre_of_correction=nothing,
         begun=np.zeros(0),
         site_counts=np.zeros((0, 2)),
-        site_tests=np.zeros((0, 2)),
+        site_tests=np.zeros((0, 3)),
     )
 
 

@@ -87,24 +87,22 @@ def _plain(name: str) -> str:
     return re.sub(r"rcs\(([^,()]+|Q\(\"[^\"]*\"\)), [^()]*\)\[0\]", r"\1", name)
 
 
-def score_test(
+def score_parts(
     score: FloatArray, information: FloatArray, pooled: FloatArray, dispersion: float = 1.0
-) -> dict[str, float]:
-    """Return the test that a site shares the pooled model.
+) -> tuple[FloatArray, FloatArray]:
+    """Return the squares of a site's independent scores, over phi, and their variances (df,).
 
-    U_s' (I_s - I_s I^-1 I_s)^- U_s / phi at the pooled estimate is chi-squared with as many degrees
-    of freedom as the matrix has rank: U_s, less what its estimation takes away, is normal with this
-    covariance where the site's rows are of the model (Rao, Proceedings of the Cambridge
-    Philosophical Society 44, 1948, 50-57). Shapes are (p,), (p, p), (p, p).
+    Where the site's rows are of the pooled model, its score at the pooled estimate, less what the
+    estimation takes away, is normal with covariance (I_s - I_s I^-1 I_s) phi (Rao, Proceedings of
+    the Cambridge Philosophical Society 44, 1948, 50-57). In the coordinates in which I is the
+    identity and I_s is diagonal, with shares l, its entries are independent with variances l (1 -
+    l); those without any are left out. The sum of squares over variances is chi-squared. Shapes
+    are (p,), (p, p), (p, p).
     """
-    from scipy.stats import chi2
-
     root = np.linalg.cholesky(pooled)
     half = np.linalg.solve(root, np.linalg.solve(root, information).T)
     shares, vectors = np.linalg.eigh((half + half.T) / 2.0)
     spread = shares * (1.0 - shares)
     free = spread > _RANK
     turned = vectors.T @ np.linalg.solve(root, score)
-    statistic = float((turned[free] ** 2 / spread[free]).sum() / dispersion)
-    freedom = int(free.sum())
-    return {"chi2": statistic, "df": freedom, "p": float(chi2.sf(statistic, freedom))}
+    return turned[free] ** 2 / dispersion, spread[free]

@@ -127,6 +127,8 @@ class PrivetResult(Result):
         algorithms that have none.
     late : dict of str to Late
         Agents that missed the deadline of a round, with the number of these rounds.
+    odd_sites : dict of str to str
+        Agents that were named as not like the others, with what is odd and since which round.
     residual_unknown : str
         Why the last residual is unknown, with the agents that it lacks; empty if it is known.
     privacy : Privacy, optional
@@ -140,6 +142,7 @@ class PrivetResult(Result):
     no_better: str = ""
     estimated_error: float = math.nan
     late: dict[str, Late] = field(default_factory=dict)
+    odd_sites: dict[str, str] = field(default_factory=dict)
     residual_unknown: str = ""
     privacy: Privacy | None = None
 
@@ -187,7 +190,12 @@ class PrivetResult(Result):
         return [(k, v) for k, v in last_measures(self.history).items() if k != "epsilon"]
 
     def _faults(self) -> list[tuple[str, str]]:
-        return [("diverged", self.diverged), ("no better than its start", self.no_better)]
+        odd = "; ".join(f"agent {name}: {why}" for name, why in self.odd_sites.items())
+        return [
+            ("diverged", self.diverged),
+            ("no better than its start", self.no_better),
+            ("not like the others", odd),
+        ]
 
     def __str__(self) -> str:
         return "; ".join(f"{name}: {text}" for name, text in self._rows())

@@ -32,6 +32,7 @@ from .gaps import Gaps
 from .roster import EnrolledAgent, Roster, known_facts
 from .server_steps import ServerSteps
 from .task import Task
+from .uploads import Block
 
 log = logging.getLogger("flwr.privet")
 
@@ -240,6 +241,8 @@ class Session:
     roster: Roster
     gaps: Gaps = field(default_factory=lambda: Gaps(0))
     """Every agent's part of the residual."""
+    look: Callable[[Block], object] = bool
+    """Called with the uploads in clear while they are folded, a block perhaps more than once."""
     steps: ServerSteps = field(default_factory=ServerSteps)
     """The server's optimizer."""
     round: int = 0

@@ -122,6 +122,8 @@ class Uploads:
     ----------
     gaps : Gaps, optional
         The last gaps of all enrolled agents. Without them these agents are taken to be all.
+    look : callable
+        Called with every block that is loaded; a fold may load one several times.
     held : bool
         Whether all blocks are in memory anyway; otherwise one at a time is.
     """
@@ -139,6 +141,7 @@ class Uploads:
         self._makers = makers
         self.held = held
         self.gaps: Gaps | None = None
+        self.look: Callable[[Block], object] = bool
 
     @classmethod
     def of(cls, *blocks: Block, ages: Sequence[int] = ()) -> Uploads:
@@ -153,7 +156,9 @@ class Uploads:
     def __iter__(self) -> Iterator[Block]:
         for make in self._makers:
             release()
-            yield make()
+            block = make()
+            self.look(block)
+            yield block
 
     def some(self, positions: Sequence[int]) -> Uploads:
         """Return the uploads of some of the agents, in order."""

@@ -301,7 +301,7 @@ def fold_accepted(opened: OpenRound, ages: Mapping[str, int] | None = None) -> d
     positions = [session.roster.positions[name] for name in updates]
     aged = [ages[name] for name in updates] if ages else ()
     uploads = Uploads(positions, loaders, aged, held=tally.spool is None)
-    uploads.gaps = session.gaps
+    uploads.gaps, uploads.look = session.gaps, session.look
     with np.errstate(over="ignore", invalid="ignore"):  # the Divergence observer reports it
         fold = partial(half.fold, session.state, uploads, opened.turn)
         session.state = session.steps.folded(half, session.state, opened.turn.t, fold)

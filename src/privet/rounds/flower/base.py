@@ -54,6 +54,7 @@ from ..observers import (
     UploadsOver,
     observe,
 )
+from ..odd_sites import OddSites, odd_sites
 from ..participation import All, Participation
 from ..participation import from_config as participation_of
 from ..server_steps import ADAPTIVE
@@ -483,6 +484,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         yield FederatedEvaluation(self, grid, evaluate_config or ConfigRecord())
         yield Divergence(self.options.on_divergence != "warn", keys)
         yield Lateness(self.local_steps)
+        yield OddSites()
         yield NoBetter(keys)
 
     def _observer(self, given: Observer | Watch) -> Observer:
@@ -499,6 +501,7 @@ def _result(run: Run, in_full: Stop) -> PrivetResult:
     result.diverged, result.no_better = run.diverged, run.no_better
     result.estimated_error = estimated_error(result.history)
     result.late, result.residual_unknown = late_agents(result.history), unknown_residual(run)
+    result.odd_sites = odd_sites(result.history)
     if result.residual_unknown:
         log.warning("the residual is unknown: %s", result.residual_unknown)
     for name in METRICS:

@@ -1,0 +1,289 @@
+"""Names sites whose moves are not like the others': wrong units, turned labels, or meant harm.
+
+Of a round's uploads in clear let m_i be the moves, by how much uploads differ from `Half.reference`
+(0 where that is the agent's own), and m their coordinatewise median. Two numbers of each site are
+compared over the last `WINDOW` rounds in which it took part:
+
+    far:     log || mean of (m_i - m) / median_j || m_j - m || ||
+    against: mean of (<m_i, m> - median_j <m_j, m>) / their spread
+
+A site is named where one of them lies beyond what the bulk of the sites explains, were these
+numbers normal, and is large by itself: twice as far as the median site, or a move against m. The
+bulk are three quarters of the sites, as up to a quarter may be wrong: location and spread are those
+of the numbers without the highest quarter (far), or without the quarter that is farthest from the
+median (against), and the critical value is that of the largest of n draws so treated, by
+simulation. Where a run converges, moves vanish and what differs of them means nothing: a site's
+distance has to be a `SHARE` of the largest that the median site had in any round.
+
+Rounds 5 b - 4 to 5 b are given the level `LEVEL` / (b (b + 1)), half to each number, which add up
+to `LEVEL` over a run of any length. Within five rounds windows overlap and are taken as one look,
+and numbers of real sites are not normal: the level is a stated one, held against honest runs by
+tests (tests/rounds/test_rounds_odd_sites.py).
+
+That is what an honest site which is really another one looks like, too: who is named is to be asked
+first. A coordinator of secure sums sees no upload and names nobody, and uploads of models of
+different ages are not compared.
+
+Privacy: of a private run the uploads are released already, and what is computed of them costs
+nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from collections.abc import Iterable
+from functools import lru_cache, partial
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.agents.sparsifiers import PLACES, VALUES
+from privet.wire.payload import ENCODED
+
+from .observers import Observer
+from .run import Run
+from .session import Round
+from .uploads import Block
+
+log = logging.getLogger("flwr.privet")
+
+Table = NDArray[np.float64]
+Kind = Literal["far", "against"]
+
+LEVEL = 0.05
+"""The share of honest runs in which somebody may be named."""
+WINDOW = 5
+"""Rounds over which a site's moves are averaged."""
+FEWEST = 4
+"""Uploads of a round below which nobody is named."""
+TWICE = 2.0
+"""How much farther than the median site one has to be."""
+SHARE = 0.25
+"""The share of the largest usual distance of a run below which a site's says nothing."""
+NUMBERS = 1 << 14
+"""Numbers of a round's uploads that are looked at, in all: evenly spaced coordinates of each."""
+DRAWS = 1 << 17
+"""Numbers drawn for a critical value."""
+MANY = 64
+"""Sites from which on the bulk is well known, and a level is divided by their number."""
+
+ODD = "not like the others: agent "
+"""Beginning of the note that the history has of a site."""
+
+
+def odd_sites(history: Iterable[Round]) -> dict[str, str]:
+    """Return by site what the notes of a run's rounds say of those that were named."""
+    said = (note.removeprefix(ODD) for one in history for note in one.notes if note.startswith(ODD))
+    parts = (line.partition(SINCE) for line in said)
+    return {name: f"{SINCE.removeprefix(': ')}{rest}" for name, _, rest in parts}
+
+
+SINCE = ": since round "
+
+
+def excess(values: Table, kind: Kind) -> Table:
+    """Return how many standard deviations of the bulk rows of values (..., n) lie beyond it.
+
+    ``far`` counts upwards, from the mean of the three quarters that are lowest; ``against``
+    downwards, from the median, with the spread of the three quarters nearest to it.
+    """
+    count = values.shape[-1]
+    bulk = count - max(1, count // 4)
+    if kind == "far":
+        low = np.sort(values, axis=-1)[..., :bulk]
+        gaps, spread = values - low.mean(axis=-1)[..., None], low.std(axis=-1, ddof=1)
+    else:
+        gaps = np.median(values, axis=-1)[..., None] - values
+        near = np.sort(np.abs(gaps), axis=-1)[..., :bulk]
+        spread = np.sqrt(np.square(near).mean(axis=-1))
+    result: Table = gaps / np.maximum(spread, TINY)[..., None]
+    return result
+
+
+TINY = float(np.finfo(np.float64).tiny)
+
+
+@lru_cache(maxsize=256)
+def critical(count: int, level: float, kind: Kind) -> float:
+    """Return what the largest `excess` of normal numbers exceeds with this probability.
+
+    Levels that the draws do not reach are extrapolated by the power law of the tail, which the
+    ratio of two normal numbers has.
+    """
+    if count > MANY:
+        return critical(MANY, level * MANY / count, kind)
+    draws = DRAWS // count
+    values = np.random.default_rng(0).standard_normal((draws, count))
+    largest = excess(values, kind).max(axis=-1)
+    least = 50.0 / draws
+    if level >= least:
+        return float(np.quantile(largest, 1.0 - level))
+    usual, rare = np.quantile(largest, [1.0 - 4.0 * least, 1.0 - least])
+    return float(rare * (rare / usual) ** (math.log(least / level) / math.log(4.0)))
+
+
+class Look(NamedTuple):
+    """What a round shows of one site.
+
+    Attributes
+    ----------
+    gap : array (k,)
+        m_i - m at the coordinates looked at, over the median of the sites' distances.
+    opposed : float
+        The excess of <m_i, m> downwards.
+    along : float
+        <m_i, m> / ||m||^2: 1 of a site that moves as the others do.
+    distance : float
+        ||m_i - m||.
+    """
+
+    gap: Table
+    opposed: float
+    along: float
+    distance: float
+
+
+def look_at(moves: Table) -> list[Look]:
+    """Return what a round's moves (n, k) show of each site; nothing where it cannot be computed."""
+    with np.errstate(all="ignore"):
+        middle = np.median(moves, axis=0)
+        gaps = moves - middle
+        distances = np.linalg.norm(gaps, axis=1)
+        gaps /= np.median(distances)
+        along = moves.dot(middle) / middle.dot(middle)
+        opposed = excess(along, "against")
+    if not (np.isfinite(gaps).all() and np.isfinite(opposed).all()):
+        return []
+    each = zip(gaps, opposed.tolist(), along.tolist(), distances.tolist(), strict=True)
+    return [Look(*one) for one in each]
+
+
+def _decoded(run: Run, block: Block, step: slice) -> dict[str, Table]:
+    """Return some coordinates of a block's arrays; nothing where agents send a share of theirs."""
+    dim = run.session.layout.dim
+    if ENCODED not in block.upload:
+        return {
+            name: rows[:, step]
+            for name, rows in block.upload.items()
+            if rows.ndim == 2 and rows.shape[1] == dim
+        }
+    like, whole = getattr(run.session.state, run.half.last), []
+    for row in range(len(block.positions)):
+        vector = block.sparse(row, like)
+        if vector.positions is not None:
+            return {}
+        whole.append(vector.values[step])
+    return {VALUES: np.array(whole)}
+
+
+class OddSites(Observer):
+    """Names sites whose moves are not like the others', each once, with what to do.
+
+    Attributes
+    ----------
+    seen : dict of str to deque of Look
+        The last rounds of each site.
+    since : dict of str to int
+        The round from which on a site has been far or opposed, without the level's account.
+    usual : float
+        The largest distance that the median site had in a round.
+    named : set of str
+    """
+
+    def __init__(self) -> None:
+        self.seen: dict[str, deque[Look]] = {}
+        self.since: dict[str, int] = {}
+        self.usual = 0.0
+        self.named: set[str] = set()
+        self._moves: dict[int, Table] = {}
+
+    def on_begin(self, run: Run) -> None:
+        """Look at uploads from now on; who was named before a resume is not named again."""
+        self.named = set(odd_sites(run.session.history))
+        run.session.look = partial(self._note, run)
+
+    def _note(self, run: Run, block: Block) -> None:
+        """Keep some coordinates of the moves in a block."""
+        positions = block.positions.tolist()
+        if positions[0] in self._moves or PLACES in block.upload:  # coordinates of its own
+            return
+        try:
+            near = run.half.agent.reference({}, block.sent)
+        except KeyError:  # it is the agent's own
+            near = {}
+        dim = run.session.layout.dim
+        most = max(1, NUMBERS // len(run.session.roster.names))
+        step = slice(None, None, max(1, -(-dim // most)))
+        parts = []
+        for name, rows in sorted(_decoded(run, block, step).items()):
+            some = rows.astype(np.float64)
+            if name in near:
+                some -= near[name][..., step]
+            parts.append(some)
+        if parts:
+            moves = np.concatenate(parts, axis=1)
+            self._moves.update(zip(positions, moves, strict=True))
+
+    def on_round(self, run: Run, done: Round) -> str | None:
+        """Compare the round's participants."""
+        moves, self._moves = self._moves, {}
+        if done.versions or len(moves) < FEWEST or len({len(each) for each in moves.values()}) > 1:
+            return None
+        names = [run.session.roster.names[position] for position in moves]
+        looks = look_at(np.array(list(moves.values())))
+        for name, look in zip(names, looks, strict=False):
+            self.seen.setdefault(name, deque(maxlen=WINDOW)).append(look)
+        if looks:
+            new = self._odd_ones(done.round, names)
+            notes = tuple(f"{ODD}{name}{why}" for name, why in new.items())
+            if notes:
+                run.session.amend(notes=(*done.notes, *notes))
+            for name, why in new.items():
+                log.warning(
+                    "%s%s%s; look at its labels, units and signs, or leave it out: exclude=%s",
+                    *(ODD, name, why, name.replace(",", r"\,")),
+                )
+        return None
+
+    def _odd_ones(self, round_: int, names: list[str]) -> dict[str, str]:
+        """Return the sites that are to be named now, each with why."""
+        length = min(len(self.seen[name]) for name in names)
+        windows = [list(self.seen[name])[-length:] for name in names]
+        with np.errstate(all="ignore"):
+            gaps = np.array([np.mean([one.gap for one in some], axis=0) for some in windows])
+            far = np.linalg.norm(gaps, axis=1)
+            logs = np.log(np.maximum(far, TINY))
+        times = far / max(float(np.median(far)), TINY)
+        now = np.array([some[-1].distance for some in windows])
+        self.usual = max(self.usual, float(np.median(now)))
+        matters = now > SHARE * self.usual
+        along = np.array([np.median([one.along for one in some]) for some in windows])
+        opposed = np.array([np.mean([one.opposed for one in some]) for some in windows])
+        part = 1 + (round_ - 1) // WINDOW
+        level = LEVEL / (2 * part * (part + 1))
+        count = len(names)
+        is_far, is_opposed = matters & (times > TWICE), matters & (along < 0.0)
+        for name, odd in zip(names, (is_far | is_opposed).tolist(), strict=True):
+            if odd:
+                self.since.setdefault(name, round_)
+            else:
+                self.since.pop(name, None)
+        is_far &= excess(logs, "far") > critical(count, level, "far")
+        is_opposed &= excess(-opposed, "against") > critical(count, level, "against")
+        said: dict[str, str] = {}
+        for place in np.flatnonzero(is_far | is_opposed).tolist():
+            name = names[place]
+            if name in self.named:
+                continue
+            self.named.add(name)
+            what = f"its moves are {times[place]:.3g} times as far from theirs as is usual"
+            if is_opposed[place]:
+                what = (
+                    f"it moves against them, {along[place]:.2g} along the median move where that "
+                    f"of the median site is {np.median(along):.2g}"
+                )
+            said[name] = f"{SINCE}{self.since[name]} {what} ({count} agents)"
+        return said

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.core import ordered
+from privet.core import mapped, ordered
 
 _DRAWN = np.random.default_rng(0)
 _ARRAYS: dict[str, Any] = {
@@ -27,7 +27,7 @@ _ARRAYS: dict[str, Any] = {
 @pytest.mark.parametrize("name", _ARRAYS)
 @pytest.mark.parametrize("block", [3, 1 << 20])
 def test_they_are_those_of_unique(name: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordered, "_BLOCK", block)
+    monkeypatch.setattr(mapped, "BLOCK", 16 * block)
     values = _ARRAYS[name]
     each, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     found, own = ordered.counted(values)

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_BLOCK = 1 << 20
-"""Numbers that are worked on at a time."""
+from . import mapped
 
 
 def counted(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
@@ -44,8 +43,9 @@ def places(values: NDArray[Any]) -> NDArray[np.int32]:
     order = np.argsort(values)
     found = np.empty(len(values), np.int32)
     last, place = values[order[:1]], 0
-    for begin in range(0, len(values), _BLOCK):
-        rows = order[begin : begin + _BLOCK]
+    step = max(1, mapped.BLOCK // 16)
+    for begin in range(0, len(values), step):
+        rows = order[begin : begin + step]
         here = values[rows]
         before = np.concatenate([last, here[:-1]])
         new = (here != before) & (~(_odd(here) & _odd(before)))

@@ -67,7 +67,12 @@ def ties_of(columns: Sequence[FloatArray]) -> FloatArray:
         known = ~np.isnan(numbers)
         own = places(numbers if known.all() else numbers[known])
         if own.any():
-            row[known] = (own - own.mean()) / (own.std() * math.sqrt(len(own)))
+            middle, length = own.mean(), own.std() * math.sqrt(len(own))
+            if len(own) == rows:
+                np.subtract(own, middle, out=row)
+                np.divide(row, length, out=row)
+            else:
+                row[known] = (own - middle) / length
         mapped.release()
     found: FloatArray = np.arctanh(np.clip(ranks @ ranks.T, -0.999, 0.999)) * math.sqrt(rows - 3)
     return found

@@ -422,7 +422,8 @@ def _of_many(
     of = codes_of(values[label.name], label)
     numbers = _as_codes(values[column.name], column)
     rows = np.flatnonzero(~np.isnan(numbers) & (of < len(label.categories)))
-    for part in (rows[:_HEAD], rows):  # which ends for most columns at the first rows
+    whole = len(rows) == len(numbers)
+    for part in (rows[:_HEAD], slice(None) if whole else rows):  # most columns end at the first
         apart, pure, cut = _parted(numbers[part], of[part])
         if not (pure or apart or cut):
             return ""
@@ -475,13 +476,16 @@ def _parted(numbers: FloatArray, of: LabelArray) -> tuple[bool, bool, bool]:
     each number is of one class; and whether that is so of two classes but for few rows."""
     order = np.argsort(numbers, kind="stable")
     ordered, classes = numbers[order], of[order]
+    del order  # arrays of all rows are let go as soon as they may be
     changes = classes[1:] != classes[:-1]
     pure = not (changes & (ordered[1:] == ordered[:-1])).any()
-    known = np.unique(of)
+    del ordered
+    sizes = np.bincount(of)
+    known = np.flatnonzero(sizes)
     apart = pure and int(changes.sum()) == len(known) - 1
     if len(known) != 2:
         return apart, pure, apart
-    part = _misplaced(classes == known[0]).min() / np.unique(of, return_counts=True)[1].min()
+    part = _misplaced(classes == known[0]).min() / sizes[known].min()
     # Of classes that are nearly apart, most numbers are of one class by that alone.
     return apart, pure and (apart or part > _NEARLY), bool(part <= _WRONG)
 
@@ -489,10 +493,12 @@ def _parted(numbers: FloatArray, of: LabelArray) -> tuple[bool, bool, bool]:
 def _misplaced(first: NDArray[np.bool_]) -> LabelArray:
     """Return for each place how many rows of two classes, in the order of a column, are on the
     wrong side of a cut behind it; ``first`` says which are of the first class."""
-    below = np.cumsum(first)
-    wrong = np.arange(1, len(first) + 1) - 2 * below + below[-1]
-    misplaced: LabelArray = np.minimum(wrong, len(first) - wrong)
-    return misplaced
+    wrong: LabelArray = np.cumsum(first)  # those of the first class up to a row
+    of_first = int(wrong[-1])
+    wrong *= -2
+    wrong += np.arange(1 + of_first, len(first) + 1 + of_first)
+    np.minimum(wrong, len(first) - wrong, out=wrong)
+    return wrong
 
 
 def _is_cut(low: FloatArray, high: FloatArray) -> bool:

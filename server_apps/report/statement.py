@@ -332,12 +332,14 @@ def _schema(summary: Mapping[str, Any]) -> str:
 def _claim(run: RecordedRun, entry: Mapping[str, Any]) -> str:
     """Return what is promised towards one observer, and what the promise rests on."""
     relation, epsilon = _relation(run), entry.get("epsilon")
+    # `privet statement --verify` reads it.
+    exact = f"<small>(exactly {epsilon!r})</small>" if isinstance(epsilon, float) else ""
     values = {
         "Towards": f"the {text(entry['to'])}",
         "Protects": text(f"{UNITS.get(relation, relation)} ({relation})"),
         "Promise": f"<strong>ε = {text(fmt.epsilon(epsilon))}</strong> at "
         f"<strong>δ = {text(fmt.summed_delta(entry))}</strong>, the largest of any agent, "
-        f"by the method {text(fmt.setting(entry.get('method')))}{text(_chance(entry))}",
+        f"by the method {text(fmt.setting(entry.get('method')))}{text(_chance(entry))} {exact}",
         "In words": text(in_words(entry, relation)),
         **_person(entry),
         "Provided that": "".join(

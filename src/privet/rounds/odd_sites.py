@@ -21,11 +21,8 @@ and numbers of real sites are not normal: the level is a stated one, held agains
 tests (tests/rounds/test_rounds_odd_sites.py).
 
 That is what an honest site which is really another one looks like, too: who is named is to be asked
-first. A coordinator of secure sums sees no upload and names nobody, and uploads of models of
-different ages are not compared.
-
-Privacy: of a private run the uploads are released already, and what is computed of them costs
-nothing.
+first. A coordinator of secure sums sees no upload and names nobody, nor does one of a private run,
+whose moves are mostly noise; uploads of models of different ages are not compared.
 """
 
 from __future__ import annotations
@@ -92,14 +89,15 @@ def excess(values: Table, kind: Kind) -> Table:
     """
     count = values.shape[-1]
     bulk = count - max(1, count // 4)
-    if kind == "far":
-        low = np.sort(values, axis=-1)[..., :bulk]
-        gaps, spread = values - low.mean(axis=-1)[..., None], low.std(axis=-1, ddof=1)
-    else:
-        gaps = np.median(values, axis=-1)[..., None] - values
-        near = np.sort(np.abs(gaps), axis=-1)[..., :bulk]
-        spread = np.sqrt(np.square(near).mean(axis=-1))
-    result: Table = gaps / np.maximum(spread, TINY)[..., None]
+    with np.errstate(over="ignore", invalid="ignore"):  # moves may be huge, or all alike
+        if kind == "far":
+            low = np.sort(values, axis=-1)[..., :bulk]
+            gaps, spread = values - low.mean(axis=-1)[..., None], low.std(axis=-1, ddof=1)
+        else:
+            gaps = np.median(values, axis=-1)[..., None] - values
+            near = np.sort(np.abs(gaps), axis=-1)[..., :bulk]
+            spread = np.sqrt(np.square(near).mean(axis=-1))
+        result: Table = gaps / np.maximum(spread, TINY)[..., None]
     return result
 
 
@@ -203,7 +201,8 @@ class OddSites(Observer):
     def on_begin(self, run: Run) -> None:
         """Look at uploads from now on; who was named before a resume is not named again."""
         self.named = set(odd_sites(run.session.history))
-        run.session.look = partial(self._note, run)
+        if not run.private:
+            run.session.look = partial(self._note, run)
 
     def _note(self, run: Run, block: Block) -> None:
         """Keep some coordinates of the moves in a block."""

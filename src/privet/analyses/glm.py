@@ -118,17 +118,16 @@ class Glm(Analysis[GlmProgress]):
     def guarded(self, sums: GlmSums, least: int) -> GlmSums:
         """Refuse terms, or an outcome, that show few records (raises ``AnalysisError``)."""
         names = [f"term {place + 1}" for place in range(sums.matrix.shape[1])]
-        of_rows = [
+        columns = [
             *zip(names, sums.matrix.T, strict=True),
             ("the offset", sums.offset),
             ("the weights", sums.weights),
+            ("the outcome", sums.outcome),
         ]
-        outcome = ("the outcome", sums.outcome)
-        columns = [*of_rows, outcome]
         require_few_terms(len(names), sums.num_examples)
-        require_large_cells(columns, least)
-        require_large_pairs(columns, sums.cells, least)
-        require_large_patterns(of_rows, outcome, least)
+        cells = require_large_cells(columns, least)
+        require_large_pairs(cells, sums.cells, least)
+        require_large_patterns(cells[:-1], cells[-1], least)
         return replace(sums, least=least)
 
     def begun_at(self, model: BegunModel) -> Self:

@@ -22,6 +22,7 @@ from .meaning import GROUPED, OPEN, Meaning
 
 FEW_LEVEL = "(fewer)"
 """The level of a column none of whose own is frequent enough to be named."""
+_FOR_GOOD = (Told.SMALL_CELL, Told.MANY_TERMS, Told.MANY_CELLS, Told.HORIZON)
 WAY_OUT = "privet describe --schema OUT over the sites writes one"
 
 
@@ -161,7 +162,7 @@ class AnalysedTable:
         try:
             return analysis.guarded(sums, self._rules.min_cell)
         except AnalysisError as error:
-            if error.told not in (Told.SMALL_CELL, Told.MANY_TERMS, Told.HORIZON):
+            if error.told not in _FOR_GOOD:
                 raise
             raise BudgetRefused(error.told) from error  # its own log has the line
 

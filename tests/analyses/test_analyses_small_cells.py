@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -543,6 +544,20 @@ def test_as_many_strata_as_rows_are_refused_in_little_memory(kind: str) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 64e6
+
+
+def test_as_many_strata_as_rows_are_summed_in_little_time() -> None:
+    count = 60_000
+    number = np.arange(float(count))
+    frame = Frame.of({"days": number % 700 + 1.0, "id": number, "died": number % 2})
+    analysis = KaplanMeierAnalysis("days", "died", strata_column="id", horizon=700.0)
+    sums = analysis.sums(frame, {})
+    started = process_time()
+    found = sums.statistics({"unit": np.array(1.0), "cells": np.array(700.0)})
+    assert process_time() - started < 2.0
+    assert not found["excess"].any()
+    assert not found["variance"].any()
+    assert found["events"].sum() == count / 2
 
 
 @pytest.mark.parametrize(("several", "told"), [(0, 40), (1, 40), (4, 40), (5, 35), (12, 28)])

@@ -219,7 +219,8 @@ def _common_units(known: FloatArray) -> FloatArray | None:
             return None
         rest = abs(apart - step * np.rint(apart / step))
         rest = rest[rest > rounding]
-    return np.rint(apart / step)
+    units: FloatArray = np.rint(apart / step)
+    return units
 
 
 def merged(counts: NDArray[np.integer], least: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

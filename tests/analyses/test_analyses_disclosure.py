@@ -256,6 +256,43 @@ def test_pairs_are_refused_alike_by_one_table_and_pair_by_pair(
     assert caught.value.told is Told.MANY_CELLS
 
 
+@pytest.mark.parametrize(
+    ("glm", "name", "value"),
+    [
+        (Glm(formula="died ~ age", weight_column="w"), "w", 0.0),
+        (Glm(formula="died ~ age", exposure_column="w"), "w", -1.0),
+        (Glm(formula="died ~ age + log(w)"), "w", 0.0),
+        (Glm(formula="died ~ sqrt(w):age"), "w", -2.0),
+        (Glm(formula="died ~ age + log1p(w)"), "w", -1.0),
+        (Glm(formula="died ~ age"), "died", 2.0),
+        (Glm("poisson", "died ~ age"), "died", -1.0),
+        (Glm("gaussian", "log(w) ~ age"), "w", 0.0),
+        (CoxAnalysis("time", "died", formula="age + log(w)"), "w", 0.0),
+        (CoxAnalysis("time", "died", formula="log(age) + log(w) + sqrt(w)"), "w", -1.0),
+    ],
+)
+@pytest.mark.parametrize("few", [1, LEAST - 1, LEAST, 12])
+def test_rows_that_cannot_be_used_are_left_out_and_are_a_cell(
+    glm: Analysis[Any], name: str, value: float, few: int
+) -> None:
+    rng = np.random.default_rng(few)
+    columns: dict[str, Any] = {"died": np.arange(ROWS) % 2.0, "age": rng.normal(60, 10, ROWS)}
+    columns |= {"w": rng.uniform(1.0, 9.0, ROWS), "time": rng.uniform(1.0, 9.0, ROWS)}
+    columns[name][:few] = value
+    sums: Any = glm.sums(Frame.of(columns), {})
+    assert sums.num_examples == ROWS - few
+    assert sums.left_out[""] == sums.left_out[name] == few
+    assert is_refused(glm, columns, {}) == (few < LEAST)
+    others = glm.sums(Frame.of({key: own[few:] for key, own in columns.items()}), {})
+    point = {key: np.asarray(own) for key, own in glm.point(glm.begin({})).items()}
+    found, wanted = sums.statistics(point), others.statistics(point)
+    for key in found.keys() - {"left_out"}:
+        np.testing.assert_array_equal(found[key], wanted[key])
+    columns[name][: ROWS // 2] = value
+    with pytest.raises(AnalysisError, match=r"w'|died has|died' has"):
+        glm.sums(Frame.of(columns), {})
+
+
 def linear_equations(kids: Any, died: Any, powers: int) -> int:
     """How many independent equations for the counts of all codes the information matrices of
     Newton's rounds are, of powers that are scaled; what is below 1e-11 is rounding."""

@@ -103,7 +103,7 @@ def test_the_bound_on_the_steps_is_shown(
             1,
             [
                 "analyses: un-noised, in the clear or masked; min-records 10, min-cell 5",
-                "  weak max-analyses: any number, as max-analyses sets none: which of them min-cell",
+                "  weak max-analyses: any number, as max-analyses sets none: which of them min",
             ],
         ),
         ({"min-cell": 1}, 1, ["  weak max-analyses: any number, as max-analyses sets none\n"]),

@@ -23,7 +23,7 @@ from .cox_site import CoxSums
 from .cox_state import FINAL, PENALTY, SIZES, TREND, CoxProgress, fresh
 from .cox_step import from_sizes, from_slope, from_sums, lacks_rows
 from .cox_table import cox_table
-from .design import Design, column_of, complete_cases
+from .design import Design, column_of, complete_cases, undefined
 from .disclosure import (
     require_few_terms,
     require_large_cells,
@@ -33,7 +33,15 @@ from .disclosure import (
     require_large_risk_sets,
     require_large_strata,
 )
-from .follow_up import LATE, FollowUp, FollowUpColumns, add_left_out, late_rows, own_strata
+from .follow_up import (
+    LATE,
+    FollowUp,
+    FollowUpColumns,
+    add_left_out,
+    are_many,
+    late_rows,
+    own_strata,
+)
 from .formula import Formula, quoted, read_formula
 from .frame import AnalysisError, Codes, FloatArray, Frame, Levels
 from .site_tests import against_pooled
@@ -191,6 +199,14 @@ class CoxAnalysis(Analysis[CoxProgress]):
             add_left_out(left_out, {self.weight_column: without})
             used, weights, times = used.taken(heavy), weights[heavy], times.taken(heavy)
             dropped = (*dropped, without)
+        fine = np.ones(used.rows, bool)
+        for name, bad, text in undefined(self._read(), used):
+            if are_many(bad):
+                raise AnalysisError(text)
+            count = int((fine & bad).sum())
+            add_left_out(left_out, {name: count})
+            dropped, fine = (*dropped, count), fine & ~bad
+        used, weights, times = used.taken(fine), weights[fine], times.taken(fine)
         codes = own_strata(used, self.strata_column, "strata-column")
         return used, weights, times, codes, left_out, dropped
 

@@ -215,7 +215,8 @@ def require_large_left_out(counts: Iterable[int], least: int) -> None:
     if any(0 < count < least for count in counts):
         raise AnalysisError(
             f"min-cell = {least}: fewer rows begin after until or their end, enter after the end "
-            "or the horizon, have no time or event, or no weight above 0",
+            "or the horizon, have no time, event or outcome, no weight or exposure above 0, or a "
+            "value that a logarithm or root takes not",
             Told.SMALL_CELL,
         )
 

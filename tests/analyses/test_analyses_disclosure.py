@@ -19,6 +19,8 @@ from privet.analyses.frame import AnalysisError, Frame
 from privet.analyses.glm import Glm
 from privet.analyses.glm_state import SIZES
 from privet.analyses.small_cells import MOST_CODES
+from privet.data.analysed import AnalysedTable
+from privet.data.dataset import DataError
 from privet.kernel import Told
 from support.analysis_sites import TABLES, agreed, dealt, table_columns
 
@@ -291,6 +293,19 @@ def test_rows_that_cannot_be_used_are_left_out_and_are_a_cell(
     columns[name][: ROWS // 2] = value
     with pytest.raises(AnalysisError, match=r"w'|died has|died' has"):
         glm.sums(Frame.of(columns), {})
+
+
+def test_no_path_of_a_node_is_in_what_others_are_told() -> None:
+    columns = {"died": np.arange(ROWS) % 2.0, "w": np.full(ROWS, -1.0)}
+    frame = Frame.of(columns, "/data/own.csv")
+    for own, told in (
+        (True, "log(w) takes values above 0, and column 'w' has others"),
+        (False, ""),
+    ):
+        table = AnalysedTable(Glm(formula="died ~ log(w)"), frame, own=own)
+        with pytest.raises(DataError, match=r"^/data/own.csv: [^/]*$") as caught:
+            _ = table.sums
+        assert caught.value.told == told
 
 
 def linear_equations(kids: Any, died: Any, powers: int) -> int:

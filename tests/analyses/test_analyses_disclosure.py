@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import combinations, product
+from time import process_time
 from typing import Any
 
 import numpy as np
 import pytest
 
+from privet.analyses import disclosure
 from privet.analyses.analysis import Analysis
+from privet.analyses.column_cells import Cells
+from privet.analyses.cox import CoxAnalysis
+from privet.analyses.disclosure import require_large_cells, require_large_pairs
 from privet.analyses.frame import AnalysisError, Frame
 from privet.analyses.glm import Glm
 from privet.analyses.glm_state import SIZES
 from privet.analyses.small_cells import MOST_CODES
+from privet.data.analysed import AnalysedTable
+from privet.data.dataset import DataError
 from privet.kernel import Told
 from support.analysis_sites import TABLES, agreed, dealt, table_columns
 
@@ -150,7 +157,8 @@ def test_a_rare_value_is_refused_where_the_terms_tell_as_many_as_there_are(
     for codes in range(MOST_CODES, 45):
         counts = [2 * LEAST] * codes + [rare]
         kids = np.repeat(np.arange(codes + 1.0), counts)
-        columns: dict[str, Any] = {"kids": kids, "died": np.arange(len(kids)) % 2.0}
+        died = np.arange(len(kids)) % 2.0 * (kids < codes)  # no cell of the rare value and 1
+        columns: dict[str, Any] = {"kids": kids, "died": died}
         columns["age"] = np.random.default_rng(codes).normal(60.0, 10.0, len(kids))
         answers.append(is_refused(Glm(formula=formula), columns))
         if 0 < rare < LEAST:
@@ -158,6 +166,146 @@ def test_a_rare_value_is_refused_where_the_terms_tell_as_many_as_there_are(
             assert answers[-1] or told < codes + 1
     assert answers == sorted(answers, reverse=True)
     assert any(answers) == (0 < rare < LEAST)
+
+
+@pytest.mark.parametrize(("codes", "powers"), [(11, 1), (12, 1), (17, 2), (22, 3)])
+@pytest.mark.parametrize("other", ["category", "two values", "outcome", "pattern", "stratum"])
+def test_a_value_that_is_solved_for_is_one_of_cells(codes: int, powers: int, other: str) -> None:
+    """Of as many values as have `min-cell` rows each, those of pairs and patterns as well."""
+    kids = np.repeat(np.arange(codes * 1.0), 40)
+    rows, marks = len(kids), np.arange(len(kids)) % 2.0
+    terms = " + ".join(["kids", *(f"I(kids ** {power})" for power in range(2, powers + 1))])
+    for few in (0, 1, LEAST - 1, LEAST):
+        mixed = np.where(kids == codes - 1, np.arange(rows) % 40 < few, marks)
+        columns: dict[str, Any] = {"kids": kids, "died": np.arange(rows) // 2 % 2.0}
+        columns |= {
+            "time": 1.0 + np.arange(rows),
+            "age": np.random.default_rng(1).normal(size=rows),
+        }
+        formula = f"died ~ {terms} + age"
+        glm: Analysis[Any] = Glm(formula=f"{formula} + x")
+        if other == "category":
+            columns["x"] = np.array(["F", "M"])[mixed.astype(int)]
+        elif other == "outcome":
+            glm, columns["died"] = Glm(formula=formula), mixed
+        else:
+            columns["x"] = mixed
+        if other == "pattern":  # each pair is large: kids and x with y a half of either
+            columns["x"], columns["y"] = marks, np.arange(rows) // 2 % 2.0
+            half = np.arange(rows) % 40 < 20
+            at = (kids == codes - 1) & np.where(half, marks == 1.0, marks == 0.0)
+            columns["y"][kids == codes - 1] = 0.0
+            columns["y"][np.flatnonzero(at)[: 20 - few]] = 1.0
+            columns["died"] = np.random.default_rng(2).normal(size=rows)
+            cells = np.stack([kids, columns["x"], columns["y"]], axis=1)
+            counts = np.unique(cells, axis=0, return_counts=True)[1]
+            gaussian = Glm("gaussian", f"died ~ {terms} + x + y")
+            assert is_refused(gaussian, columns) == (counts.min() < LEAST)
+            continue
+        refused = 0 < few < LEAST
+        if other != "stratum":
+            assert is_refused(glm, columns) == refused
+        cox = CoxAnalysis("time", "died", formula=f"{terms} + age + x")
+        if other == "stratum":
+            cox = CoxAnalysis("time", "died", formula=f"{terms} + age", strata_column="x")
+        if other != "outcome":
+            assert is_refused(cox, columns) == refused
+
+
+@pytest.mark.parametrize("kind", ["products", "splines"])
+def test_many_terms_are_looked_at_in_little_time(kind: str) -> None:
+    """As many as a formula has, each of which is a function of others, or nearly so."""
+    rng, rows = np.random.default_rng(5), 40_000
+    drawn = [rng.geometric(0.22, rows).astype(float) for _ in range(4)]
+    if kind == "products":
+        terms = [
+            one**first * other**second
+            for one, other in combinations(drawn, 2)
+            for first, second in product(range(1, 10), repeat=2)
+        ]
+    else:
+        ages = rng.integers(0, 60, rows).astype(float)
+        terms = [np.maximum(ages - knot / 9.0, 0.0) ** 3 for knot in range(480)]
+    started = process_time()
+    cells = require_large_cells([(str(place), one) for place, one in enumerate(terms)], LEAST)
+    assert process_time() - started < 12.0
+    assert sum(one.coarser for _, one in cells) == {"products": 0, "splines": 479}[kind]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_pairs_are_refused_alike_by_one_table_and_pair_by_pair(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(seed)
+    drawn = [rng.integers(0, 2 + seed % 3, 150).astype(np.int32) for _ in range(4)]
+    drawn[3][rng.random(150) < 0.5] = -1
+    columns = [("c", Cells(drawn[2], whole=True)), ("d", Cells(drawn[3], whole=False))]
+    factors = [("a", drawn[0]), ("b", drawn[1])]
+    refused = []
+    for widest in (1 << 10, 0):
+        monkeypatch.setattr(disclosure, "_WIDEST", widest)
+        try:
+            require_large_pairs(columns, factors, 13)
+            refused.append(False)
+        except AnalysisError:
+            refused.append(True)
+    shown = drawn[3] >= 0
+    small = min(smallest(drawn[:3]), smallest([one[shown] for one in drawn]))
+    assert refused == [small < 13] * 2
+    monkeypatch.setattr(disclosure, "_MOST_WORK", 100)
+    with pytest.raises(AnalysisError, match="6 pairs of columns of few values") as caught:
+        require_large_pairs(columns, factors, 13)
+    assert caught.value.told is Told.MANY_CELLS
+
+
+@pytest.mark.parametrize(
+    ("glm", "name", "value"),
+    [
+        (Glm(formula="died ~ age", weight_column="w"), "w", 0.0),
+        (Glm(formula="died ~ age", exposure_column="w"), "w", -1.0),
+        (Glm(formula="died ~ age + log(w)"), "w", 0.0),
+        (Glm(formula="died ~ sqrt(w):age"), "w", -2.0),
+        (Glm(formula="died ~ age + log1p(w)"), "w", -1.0),
+        (Glm(formula="died ~ age"), "died", 2.0),
+        (Glm("poisson", "died ~ age"), "died", -1.0),
+        (Glm("gaussian", "log(w) ~ age"), "w", 0.0),
+        (CoxAnalysis("time", "died", formula="age + log(w)"), "w", 0.0),
+        (CoxAnalysis("time", "died", formula="log(age) + log(w) + sqrt(w)"), "w", -1.0),
+    ],
+)
+@pytest.mark.parametrize("few", [1, LEAST - 1, LEAST, 12])
+def test_rows_that_cannot_be_used_are_left_out_and_are_a_cell(
+    glm: Analysis[Any], name: str, value: float, few: int
+) -> None:
+    rng = np.random.default_rng(few)
+    columns: dict[str, Any] = {"died": np.arange(ROWS) % 2.0, "age": rng.normal(60, 10, ROWS)}
+    columns |= {"w": rng.uniform(1.0, 9.0, ROWS), "time": rng.uniform(1.0, 9.0, ROWS)}
+    columns[name][:few] = value
+    sums: Any = glm.sums(Frame.of(columns), {})
+    assert sums.num_examples == ROWS - few
+    assert sums.left_out[""] == sums.left_out[name] == few
+    assert is_refused(glm, columns, {}) == (few < LEAST)
+    others = glm.sums(Frame.of({key: own[few:] for key, own in columns.items()}), {})
+    point = {key: np.asarray(own) for key, own in glm.point(glm.begin({})).items()}
+    found, wanted = sums.statistics(point), others.statistics(point)
+    for key in found.keys() - {"left_out"}:
+        np.testing.assert_array_equal(found[key], wanted[key])
+    columns[name][: ROWS // 2] = value
+    with pytest.raises(AnalysisError, match=r"w'|died has|died' has"):
+        glm.sums(Frame.of(columns), {})
+
+
+def test_no_path_of_a_node_is_in_what_others_are_told() -> None:
+    columns = {"died": np.arange(ROWS) % 2.0, "w": np.full(ROWS, -1.0)}
+    frame = Frame.of(columns, "/data/own.csv")
+    for own, told in (
+        (True, "log(w) takes values above 0, and column 'w' has others"),
+        (False, ""),
+    ):
+        table = AnalysedTable(Glm(formula="died ~ log(w)"), frame, own=own)
+        with pytest.raises(DataError, match=r"^/data/own.csv: [^/]*$") as caught:
+            _ = table.sums
+        assert caught.value.told == told
 
 
 def linear_equations(kids: Any, died: Any, powers: int) -> int:

@@ -292,7 +292,10 @@ def test_missing_rows_are_left_out_and_counted() -> None:
     assert table["left_out"] == {"": 10, "died": 0, "age": 7, "smoker": 5}
     assert table["n"] == 290
     np.testing.assert_allclose(table["coef"], complete["coef"], rtol=1e-9)
-    assert "10 rows with missing values left out (age 7, smoker 5)" in table["notes"]
+    assert (
+        "10 rows with missing values, or values that cannot be used, left out (age 7, smoker 5)"
+        in table["notes"]
+    )
 
 
 def test_a_state_is_arrays_and_numbers() -> None:

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -276,7 +277,7 @@ def test_a_site_without_the_column_of_the_groups_is_described_without_them() -> 
         assert back.tolist() == [[0, 0, 20], [20, 0, 0], [0, 0, 0], [0, 0, 0]]
 
 
-@pytest.mark.parametrize("factor", [1.0, 0.1, 250.0])
+@pytest.mark.parametrize("factor", [1.0, 0.1, 250.0, 1 / 3, 1 / 365.25])
 def test_no_rare_code_of_a_tail_is_solved_for_behind_frequent_ones(factor: float) -> None:
     """Of more codes than are hidden, all but the last of which a histogram shows one by one."""
     seen = defaultdict(list)
@@ -326,6 +327,50 @@ def test_moments_are_those_of_the_numbers_where_many_tables_have_them(seed: int)
         assert moments.squares(moments.mean, 1.0) == pytest.approx(sent_.var() * len(sent_))
         if kept:
             assert tables_alike(numbers) > 1000
+
+
+KIDS = np.concatenate([np.repeat(np.arange(10.0), 19), np.full(9, 10.0), [13.0]])
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        KIDS / 3.0,
+        KIDS / 365.25,
+        (KIDS / 3.0).round(3),
+        np.append(KIDS, 4.3333333),
+        np.append(KIDS, [0.25, 7.5, 7.125]),
+        np.append(KIDS / 3.0, 1.23456789),
+        np.exp(KIDS),
+    ],
+)
+def test_codes_are_judged_alike_in_whatever_unit_they_are(numbers: FloatArray) -> None:
+    """One row of 13 behind nineteen of each code would follow from the sums."""
+    site: Any = DescribeAnalysis().guarded(
+        DescribeAnalysis().sums(Frame.of({"x": list(numbers)}), {"x": ()}), LEAST
+    )
+    moments, found = site._columns.moments("x"), steps(numbers, LEAST)
+    moved = middles(found.places, found.counts, LEAST)[found.which]
+    assert moments.mean == pytest.approx(moved.mean(), rel=1e-12)
+    assert moments.mean != pytest.approx(numbers.mean(), rel=1e-6)
+
+
+@pytest.mark.parametrize("rows", [30, 200, 2000])
+def test_numbers_of_no_list_of_codes_are_shown_as_they_are(rows: int) -> None:
+    rng = np.random.default_rng(rows)
+    for numbers in (
+        rng.normal(27.0, 4.0, rows),
+        rng.normal(27.0, 4.0, rows).astype(np.float32).astype(float),
+        np.exp(rng.normal(7.0, 1.0, rows)).round(2),
+        rng.integers(6_000, 36_000, rows) / 365.25,
+    ):
+        site: Any = DescribeAnalysis().guarded(
+            DescribeAnalysis().sums(Frame.of({"x": list(numbers)}), {"x": ()}), LEAST
+        )
+        moments = site._columns.moments("x")
+        assert moments.mean == pytest.approx(numbers.mean(), rel=1e-14)
+        variance = moments.squares(moments.mean, 1.0) / rows
+        assert variance == pytest.approx(numbers.var(), rel=1e-12)
 
 
 @pytest.mark.parametrize("rows", [300, 1000, 4000])
@@ -499,6 +544,20 @@ def test_as_many_strata_as_rows_are_refused_in_little_memory(kind: str) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 64e6
+
+
+def test_as_many_strata_as_rows_are_summed_in_little_time() -> None:
+    count = 60_000
+    number = np.arange(float(count))
+    frame = Frame.of({"days": number % 700 + 1.0, "id": number, "died": number % 2})
+    analysis = KaplanMeierAnalysis("days", "died", strata_column="id", horizon=700.0)
+    sums = analysis.sums(frame, {})
+    started = process_time()
+    found = sums.statistics({"unit": np.array(1.0), "cells": np.array(700.0)})
+    assert process_time() - started < 2.0
+    assert not found["excess"].any()
+    assert not found["variance"].any()
+    assert found["events"].sum() == count / 2
 
 
 @pytest.mark.parametrize(("several", "told"), [(0, 40), (1, 40), (4, 40), (5, 35), (12, 28)])

@@ -103,9 +103,10 @@ def test_the_bound_on_the_steps_is_shown(
             1,
             [
                 "analyses: un-noised, in the clear or masked; min-records 10, min-cell 5",
-                "  weak max-analyses: any number, as max-analyses sets none",
+                "  weak max-analyses: any number, as max-analyses sets none: which of them min",
             ],
         ),
+        ({"min-cell": 1}, 1, ["  weak max-analyses: any number, as max-analyses sets none\n"]),
         (
             {"sums-only": True, "min-records": 20, "min-cell": 7},
             1,

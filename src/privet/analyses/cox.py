@@ -18,11 +18,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from .analysis import Analysis, Arrays, Shapes
+from .column_cells import Cells
 from .cox_site import CoxSums
 from .cox_state import FINAL, PENALTY, SIZES, TREND, CoxProgress, fresh
 from .cox_step import from_sizes, from_slope, from_sums, lacks_rows
 from .cox_table import cox_table
-from .design import Design, column_of, complete_cases
+from .design import Design, column_of, complete_cases, undefined
 from .disclosure import (
     require_few_terms,
     require_large_cells,
@@ -32,7 +33,15 @@ from .disclosure import (
     require_large_risk_sets,
     require_large_strata,
 )
-from .follow_up import LATE, FollowUp, FollowUpColumns, add_left_out, late_rows, own_strata
+from .follow_up import (
+    LATE,
+    FollowUp,
+    FollowUpColumns,
+    add_left_out,
+    are_many,
+    late_rows,
+    own_strata,
+)
 from .formula import Formula, quoted, read_formula
 from .frame import AnalysisError, Codes, FloatArray, Frame, Levels
 from .site_tests import against_pooled
@@ -190,6 +199,14 @@ class CoxAnalysis(Analysis[CoxProgress]):
             add_left_out(left_out, {self.weight_column: without})
             used, weights, times = used.taken(heavy), weights[heavy], times.taken(heavy)
             dropped = (*dropped, without)
+        fine = np.ones(used.rows, bool)
+        for name, bad, text in undefined(self._read(), used):
+            if are_many(bad):
+                raise AnalysisError(text)
+            count = int((fine & bad).sum())
+            add_left_out(left_out, {name: count})
+            dropped, fine = (*dropped, count), fine & ~bad
+        used, weights, times = used.taken(fine), weights[fine], times.taken(fine)
         codes = own_strata(used, self.strata_column, "strata-column")
         return used, weights, times, codes, left_out, dropped
 
@@ -201,16 +218,21 @@ class CoxAnalysis(Analysis[CoxProgress]):
         terms = [(f"term {place + 1}", column) for place, column in enumerate(sums.coded.T)]
         named = [*terms, ("the weights", sums.weights), ("the event", events)]
         came = np.where(np.isfinite(entry), entry, -1.0)
-        require_large_cells([*named, ("the time", sums.times.time), ("the entry", came)], least)
+        times = (("the time", sums.times.time), ("the entry", came))
+        cells = require_large_cells([*named, *times], least)[: len(named)]
         # At many times of death the score does not tell the deaths in a category.
         few = len(np.unique(sums.times.time[sums.times.event])) <= MOST_CODES
-        require_large_pairs(named if few else named[:-1], sums.cells, least)
+        require_large_pairs(cells if few else cells[:-1], sums.cells, least)
         if sums.codes.any():
-            require_large_strata(sums.codes, named, sums.cells, least)
+            require_large_strata(sums.codes, cells, sums.cells, least)
         of_cells = [(name, codes.astype(np.float64)) for name, codes in sums.cells]
-        require_large_risk_sets([*terms, *of_cells], sums.times, sums.codes, least)
-        strata = ("strata-column", sums.codes.astype(np.float64))
-        require_large_patterns([*named[:-1], strata], named[-1] if few else None, least)
+        shown = [
+            *(one.codes for _, one in cells[: len(terms)]),
+            *(codes for _, codes in sums.cells),
+        ]
+        require_large_risk_sets([*terms, *of_cells], shown, sums.times, sums.codes, least)
+        strata = ("strata-column", Cells(sums.codes, whole=True))
+        require_large_patterns([*cells[:-1], strata], cells[-1] if few else None, least)
         return replace(sums, least=least)
 
     def saturates(self, point: Arrays) -> bool:

@@ -162,7 +162,7 @@ def numbers_of(piece: Piece, frame: Frame) -> list[FloatArray]:
             return [values ** int(piece.numbers[0])]
     if piece.kind == "column":
         return [values]
-    _within(values, piece, frame)
+    _within(piece, frame)
     return [_FUNCTIONS[piece.kind](values)]
 
 
@@ -188,10 +188,33 @@ _LOWEST: Mapping[str, tuple[float, str]] = {
 }
 
 
-def _within(values: FloatArray, piece: Piece, frame: Frame) -> None:
-    lowest, words = _LOWEST[piece.kind]
-    fine = values >= lowest if piece.kind == "sqrt" else values > lowest
-    if not fine.all():
+def unusable(piece: Piece, frame: Frame) -> NDArray[np.bool_]:
+    """Return the rows (n,) at whose values a piece is not defined (raises ``AnalysisError``)."""
+    if piece.kind not in _LOWEST:
+        return np.zeros(frame.rows, bool)
+    values, lowest = column_of(frame, piece.column), _LOWEST[piece.kind][0]
+    bad: NDArray[np.bool_] = values < lowest if piece.kind == "sqrt" else values <= lowest
+    return bad
+
+
+def undefined(formula: Formula, frame: Frame) -> list[tuple[str, NDArray[np.bool_], str]]:
+    """Return for each piece of the terms its column, the rows (n,) at which it is not defined, and
+    what to say where these are many (raises ``AnalysisError``)."""
+    return [
+        (
+            piece.column,
+            unusable(piece, frame),
+            f"{piece.name} takes values {_LOWEST[piece.kind][1]}, and column {piece.column!r} has "
+            "others",
+        )
+        for piece in dict.fromkeys(piece for term in formula.terms for piece in term)
+        if piece.kind in _LOWEST
+    ]
+
+
+def _within(piece: Piece, frame: Frame) -> None:
+    if unusable(piece, frame).any():
+        words = _LOWEST[piece.kind][1]
         raise AnalysisError(
             f"{piece.name} takes values {words}, and column {piece.column!r} has others{_of(frame)}"
         )

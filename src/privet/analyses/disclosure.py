@@ -21,7 +21,7 @@ A model with more than a third as many terms as rows shows rows.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,92 +29,69 @@ from numpy.typing import NDArray
 
 from privet.kernel import Told
 
+from .column_cells import Cells, cells_of
 from .follow_up import FollowUp
 from .frame import AnalysisError, Codes, FloatArray
 from .risk_sets import compared
-from .small_cells import MOST_CODES, has_rare_code, on_lattice
 
 _ROWS = 1 << 13
+_WIDEST = 1 << 10
+"""Cells of a table of all pairs, at most."""
+_MOST_WORK = 1 << 33
+"""Rows of all pairs of columns that are counted one by one, at most: about a minute."""
+_DENSE = 8
+"""Cells of a pair, by its rows, up to which they are counted without sorting."""
 
 
-def require_large_cells(columns: Iterable[tuple[str, FloatArray]], least: int) -> None:
-    """Refuse columns of which few rows have another value than the others.
+def require_large_cells(
+    columns: Iterable[tuple[str, FloatArray]], least: int
+) -> list[tuple[str, Cells]]:
+    """Refuse columns of which few rows have another value than the others; return their cells.
 
     Raises
     ------
     AnalysisError
         Names the column.
     """
-    listed = list(columns)
-    for name, values in listed:
-        counts = np.unique(values, return_counts=True)[1]
-        others = len(values) - int(counts.max(initial=0))
-        if 0 < others < least or has_rare_code(counts, least):
+    names, values = zip(*columns, strict=True)
+    found = []
+    for name, cells in zip(names, cells_of(values, least), strict=True):
+        if cells is None:
             raise _rare(name, least)
-        if (counts < least).any() and len(counts) <= _solved_codes(len(listed)):
-            most = _solved_codes(_functions_of(values, [column for _, column in listed]))
-            if len(counts) <= most and _are_codes(values, len(counts), most):
-                raise _rare(name, least)
-
-
-def _are_codes(values: FloatArray, different: int, most: int) -> bool:
-    """Whether so many different numbers are of a list that others can know, of ``most`` codes."""
-    if 2 * different <= len(values):
-        return True
-    units = on_lattice(np.unique(values))
-    return units is not None and float(units[-1]) < most
-
-
-def _solved_codes(functions: int) -> int:
-    """Return of how many different numbers the sums of a regression say how many rows have each.
-
-    So many independent equations for these counts are in the rounds of a logistic regression on
-    powers of whole numbers, up to 60 of them: 11, 16, 23, 26 and 34 at 1, 2, 3, 4 and 6 powers,
-    where what is below 1e-13 of the largest singular value is rounding.
-    """
-    return 7 + 5 * functions
-
-
-def _functions_of(values: FloatArray, columns: Iterable[FloatArray]) -> int:
-    """Return how many columns (n,) vary and have one value wherever ``values`` (n,) have one."""
-    _, first, places = np.unique(values, return_index=True, return_inverse=True)
-    return sum(
-        bool((column == column[first][places]).all() and (column != column[0]).any())
-        for column in columns
-    )
+        found.append((name, cells))
+    return found
 
 
 def require_large_pairs(
-    columns: Iterable[tuple[str, FloatArray]],
-    factors: Iterable[tuple[str, Codes]],
-    least: int,
+    columns: Iterable[tuple[str, Cells]], factors: Iterable[tuple[str, Codes]], least: int
 ) -> None:
     """Refuse two columns with few rows in a cell of both.
 
     Parameters
     ----------
-    columns : iterable of (name, float64 array (n,))
-        One of 2 to 10 values has a cell for each; one of more a cell for the rows that are not what
-        at least half of them are.
+    columns : iterable of (name, Cells)
     factors : iterable of (name, int32 array (n,))
         Codes from 0 on: each has a cell, the reference as well.
 
     Raises
     ------
     AnalysisError
-        Names both.
+        Names both, or says that there are too many pairs to count.
     """
-    every = itertools.chain(factors, ((name, _cells(values)) for name, values in columns))
+    fine = ((name, cells.codes) for name, cells in columns if not cells.coarser)
+    every = itertools.chain(factors, fine)
     coded = [(name, codes) for name, codes in every if codes.max(initial=-1) >= 0]
-    widths = [int(codes.max()) + 1 for _, codes in coded]
-    starts = np.cumsum([0, *widths])
+    starts = np.cumsum([0, *(int(codes.max()) + 1 for _, codes in coded)])
+    if starts[-1] > _WIDEST:
+        _require_pair_by_pair(coded, least)
+        return
     counts = np.zeros((starts[-1], starts[-1]))
     for first in range(0, len(coded[0][1]) if coded else 0, _ROWS):
         part = [codes[first : first + _ROWS] for _, codes in coded]
         cells = np.zeros((starts[-1], len(part[0])))
         for start, codes in zip(starts, part, strict=False):
-            rows = np.flatnonzero(codes >= 0)
-            cells[start + codes[rows], rows] = 1.0
+            shown = np.flatnonzero(codes >= 0)
+            cells[start + codes[shown], shown] = 1.0
         counts += cells @ cells.T
     rare = np.argwhere((counts > 0) & (counts < least))
     if len(rare):
@@ -122,9 +99,31 @@ def require_large_pairs(
         raise _rare(" and ".join(dict.fromkeys(coded[place][0] for place in places)), least)
 
 
+def _require_pair_by_pair(coded: Sequence[tuple[str, Codes]], least: int) -> None:
+    """Refuse as `require_large_pairs`, of more cells than a table of all pairs can have."""
+    pairs = len(coded) * (len(coded) - 1) // 2
+    if pairs * len(coded[0][1]) > _MOST_WORK:
+        raise AnalysisError(
+            f"min-cell = {least}: {pairs} pairs of columns of few values are too many to count in "
+            f"{len(coded[0][1])} rows: take terms out",
+            Told.MANY_CELLS,
+        )
+    for (name, codes), (other, theirs) in itertools.combinations(coded, 2):
+        shown = (codes >= 0) & (theirs >= 0)
+        first, second = (codes, theirs) if shown.all() else (codes[shown], theirs[shown])
+        most = int(second.max(initial=0)) + 1
+        if (int(first.max(initial=0)) + 1) * most > _DENSE * len(first):
+            found = np.unique(first.astype(np.int64) * most + second, return_counts=True)[1]
+            few = bool((found < least).any())
+        else:
+            few = _has_rare(first.astype(np.intp) * most + second, least)
+        if few:
+            raise _rare(f"{name} and {other}", least)
+
+
 def require_large_strata(
     strata: Codes,
-    columns: Iterable[tuple[str, FloatArray]],
+    columns: Iterable[tuple[str, Cells]],
     factors: Iterable[tuple[str, Codes]],
     least: int,
 ) -> None:
@@ -139,20 +138,26 @@ def require_large_strata(
     AnalysisError
         Names the other column.
     """
+    fine = ((name, cells.codes) for name, cells in columns if not cells.coarser)
     whole = ("", np.zeros(len(strata), np.int32))
-    for name, cells in [whole, *factors, *((name, _cells(values)) for name, values in columns)]:
+    for name, cells in [whole, *factors, *fine]:
         shown = cells >= 0
         if _has_rare(_joined(strata[shown], cells[shown]), least):
             raise _rare(f"strata-column and {name}" if name else "strata-column", least)
 
 
 def require_large_risk_sets(
-    columns: Iterable[tuple[str, FloatArray]], times: FollowUp, strata: Codes, least: int
+    columns: Iterable[tuple[str, FloatArray]],
+    shown: Iterable[Codes],
+    times: FollowUp,
+    strata: Codes,
+    least: int,
 ) -> None:
     """Refuse columns that differ in few risk sets, or for few of those at risk.
 
     Where times of entry or strata leave a row at risk by itself it adds 0 to every sum, and so does
     a column that all at risk share: the sums are of the other risk sets, with what rows they have.
+    ``shown`` are the columns' cells (n,).
 
     Raises
     ------
@@ -162,17 +167,15 @@ def require_large_risk_sets(
     listed = list(columns)
     codes = [np.unique(values, return_inverse=True)[1] for _, values in listed]
     rows, deaths = compared(np.stack(codes, axis=1), times, strata)
-    for (name, values), used, died in zip(listed, rows.T, deaths.tolist(), strict=True):
-        cells = _cells(values)[used]
-        few = 0 < died < least or 0 < len(cells) < least
-        if few or _has_rare(cells[cells >= 0].astype(np.intp), least):
+    for (name, _), cells, used, died in zip(listed, shown, rows.T, deaths.tolist(), strict=True):
+        own = cells[used]
+        few = 0 < died < least or 0 < len(own) < least
+        if few or _has_rare(own[own >= 0].astype(np.intp), least):
             raise _rare(f"{name} among those at risk", least)
 
 
 def require_large_patterns(
-    columns: Iterable[tuple[str, FloatArray]],
-    outcome: tuple[str, FloatArray] | None,
-    least: int,
+    columns: Iterable[tuple[str, Cells]], outcome: tuple[str, Cells] | None, least: int
 ) -> None:
     """Refuse few rows with the same values in all columns, where each has few values.
 
@@ -186,20 +189,21 @@ def require_large_patterns(
         For a pattern of fewer rows.
     """
     joint = None
-    for _, values in columns:
-        found, codes = np.unique(values, return_inverse=True)
-        if len(found) > MOST_CODES:
+    for _, cells in columns:
+        if cells.coarser:
+            continue
+        if not cells.whole:
             return
-        joint = codes if joint is None else _joined(joint, codes)
+        codes = np.maximum(cells.codes, 0)
+        joint = codes.astype(np.intp) if joint is None else _joined(joint, codes)
     if joint is None:
         return
     if _has_rare(joint, least):
         raise _rare("all terms together", least)
     if outcome is None:
         return
-    name, values = outcome
-    found, codes = np.unique(values, return_inverse=True)
-    if len(found) <= MOST_CODES and _has_rare(_joined(joint, codes), least):
+    name, cells = outcome
+    if cells.whole and _has_rare(_joined(joint, np.maximum(cells.codes, 0)), least):
         raise _rare(f"all terms together and {name}", least)
 
 
@@ -211,7 +215,8 @@ def require_large_left_out(counts: Iterable[int], least: int) -> None:
     if any(0 < count < least for count in counts):
         raise AnalysisError(
             f"min-cell = {least}: fewer rows begin after until or their end, enter after the end "
-            "or the horizon, have no time or event, or no weight above 0",
+            "or the horizon, have no time, event or outcome, no weight or exposure above 0, or a "
+            "value that a logarithm or root takes not",
             Told.SMALL_CELL,
         )
 
@@ -237,17 +242,3 @@ def _joined(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.intp]:
 def _has_rare(codes: NDArray[np.intp], least: int) -> bool:
     counts = np.bincount(codes)
     return bool(((counts > 0) & (counts < least)).any())
-
-
-def _cells(values: FloatArray) -> Codes:
-    """Return the cells of a column as codes (n,); -1 of rows that its sums do not show.
-
-    A column of few values has a cell for each: sums of it and of its square tell three apart.
-    """
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    if 2 <= len(counts) <= MOST_CODES:
-        return places.astype(np.int32)
-    codes = np.full(len(values), -1, np.int32)
-    if len(counts) > 2 and 2 * int(counts.max()) >= len(values):
-        codes[places != int(counts.argmax())] = 0
-    return codes

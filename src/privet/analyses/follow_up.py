@@ -115,7 +115,7 @@ class FollowUpColumns:
             return np.where(happened, 1, 0).astype(np.int8)
         values = frame.numbers[name]
         known = np.isin(values, (0.0, 1.0))
-        if _many(~known) or (not known.all() and not (values == 0.0).any()):
+        if are_many(~known) or (not known.all() and not (values == 0.0).any()):
             raise AnalysisError(
                 f"event-column: {name!r} has codes other than 0 (censored) and 1 (the event): "
                 "recode it, such as 1 and 2 into 0 and 1, or use texts"
@@ -231,12 +231,13 @@ def _times(frame: Frame, name: str, key: str) -> tuple[FloatArray, Mask]:
             f"{key}: {name!r} holds texts and not times: dates become durations before the analysis"
         )
     values = frame.numbers[name]
-    if _many(np.isinf(values)):
+    if are_many(np.isinf(values)):
         raise AnalysisError(f"{key}: {name!r} has infinite times: censor them at a finite time")
-    if _many(values < 0.0):
+    if are_many(values < 0.0):
         raise AnalysisError(f"{key}: {name!r} has negative times: dates in the wrong order?")
     return values, np.isinf(values) | (values < 0.0)
 
 
-def _many(rows: Mask) -> bool:
+def are_many(rows: Mask) -> bool:
+    """Whether so many rows (n,) of a column cannot be used that it is another one."""
     return bool(rows.sum() > _MOST * len(rows))

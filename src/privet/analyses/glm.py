@@ -18,16 +18,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .analysis import Analysis, Arrays, Shapes
-from .design import Design, codes_of, column_of, complete_cases, numbers_of
+from .design import Design, codes_of, column_of, complete_cases, numbers_of, undefined, unusable
 from .disclosure import (
     require_few_terms,
     require_large_cells,
+    require_large_left_out,
     require_large_pairs,
     require_large_patterns,
 )
 from .family import FAMILIES
+from .follow_up import add_left_out, are_many
 from .formula import Formula, Piece, quoted, read_formula
 from .frame import AnalysisError, FloatArray, Frame, Levels
 from .glm_begun import BegunModel
@@ -103,32 +106,66 @@ class Glm(Analysis[GlmProgress]):
         design = Design.of(formula, levels)
         complete, left_out = complete_cases(frame, self.columns)
         used = frame.only(self.columns).taken(complete)
+        fine, dropped = self._usable(used, formula, levels)
+        add_left_out(left_out, dropped)
+        used = used.taken(fine)
         offset = np.zeros(used.rows)
         if self.offset_column:
             offset = offset + column_of(used, self.offset_column)
         if self.exposure_column:
-            offset = offset + np.log(_positive(used, self.exposure_column, "exposure-column"))
+            offset = offset + np.log(column_of(used, self.exposure_column))
         weights = np.ones(used.rows)
         if self.weight_column:
-            weights = _positive(used, self.weight_column, "weight-column")
-        outcome = _outcome(used, formula.outcome, levels, self.family)
+            weights = column_of(used, self.weight_column)
+        outcome = _outcome(used, formula.outcome, levels)
         matrix, cells = design.matrix(used), tuple(design.cells(used))
-        return GlmSums(matrix, outcome, offset, weights, self.family, left_out, cells)
+        counts = tuple(dropped.values())
+        return GlmSums(matrix, outcome, offset, weights, self.family, left_out, cells, counts)
+
+    def _usable(
+        self, frame: Frame, formula: Formula, levels: Levels
+    ) -> tuple[NDArray[np.bool_], dict[str, int]]:
+        """Return which complete rows (n,) can be used, and how many others there are by column.
+
+        A row whose outcome is no code or count, whose weight or exposure is not above 0, or at
+        which a logarithm or root is not defined is left out: an error would say that there is one.
+
+        Raises
+        ------
+        AnalysisError
+            For a column of which more than a quarter of the rows are so.
+        """
+        reasons = [_no_outcome(frame, formula.outcome, levels, self.family)]
+        for key, name in (
+            ("exposure-column", self.exposure_column),
+            ("weight-column", self.weight_column),
+        ):
+            if name:
+                text = f"{key} {name!r} has numbers that are not above 0"
+                reasons.append((name, column_of(frame, name) <= 0.0, text))
+        reasons += undefined(formula, frame)
+        fine, counts = np.ones(frame.rows, bool), dict[str, int]()
+        for name, bad, text in reasons:
+            if are_many(bad):
+                raise AnalysisError(text)
+            counts[name] = counts.get(name, 0) + int((fine & bad).sum())
+            fine &= ~bad
+        return fine, counts
 
     def guarded(self, sums: GlmSums, least: int) -> GlmSums:
         """Refuse terms, or an outcome, that show few records (raises ``AnalysisError``)."""
         names = [f"term {place + 1}" for place in range(sums.matrix.shape[1])]
-        of_rows = [
+        columns = [
             *zip(names, sums.matrix.T, strict=True),
             ("the offset", sums.offset),
             ("the weights", sums.weights),
+            ("the outcome", sums.outcome),
         ]
-        outcome = ("the outcome", sums.outcome)
-        columns = [*of_rows, outcome]
+        require_large_left_out(sums.dropped, least)
         require_few_terms(len(names), sums.num_examples)
-        require_large_cells(columns, least)
-        require_large_pairs(columns, sums.cells, least)
-        require_large_patterns(of_rows, outcome, least)
+        cells = require_large_cells(columns, least)
+        require_large_pairs(cells, sums.cells, least)
+        require_large_patterns(cells[:-1], cells[-1], least)
         return replace(sums, least=least)
 
     def begun_at(self, model: BegunModel) -> Self:
@@ -291,24 +328,39 @@ def _two_levels(outcome: Piece, levels: Levels, family: str) -> None:
         raise AnalysisError(f"outcome {outcome.column!r} has {count} categories; binomial needs 2")
 
 
-def _outcome(frame: Frame, outcome: Piece, levels: Levels, family: str) -> FloatArray:
+def _outcome(frame: Frame, outcome: Piece, levels: Levels) -> FloatArray:
     """Return the outcome (n,); of two categories the second, in the agreed order, is 1."""
     if outcome.column in levels:
-        _two_levels(outcome, levels, family)
         return codes_of(frame, outcome.column, levels).astype(np.float64)
-    (values,) = numbers_of(outcome, frame)
-    if family == "binomial" and not ((values == 0) | (values == 1)).all():
-        raise AnalysisError(
+    return numbers_of(outcome, frame)[0]
+
+
+def _no_outcome(
+    frame: Frame, outcome: Piece, levels: Levels, family: str
+) -> tuple[str, NDArray[np.bool_], str]:
+    """Return the outcome's column, the rows (n,) whose value is none of the family's, and the error
+    of a column of many of these."""
+    name = outcome.column
+    if name in levels:
+        _two_levels(outcome, levels, family)
+        return name, np.zeros(frame.rows, bool), ""
+    bad = unusable(outcome, frame)
+    text = f"{outcome.name} is not defined at the values of column {name!r}"
+    if family == "gaussian" or are_many(bad):
+        return name, bad, text
+    (values,) = numbers_of(outcome, frame.taken(~bad))
+    if family == "poisson":
+        bad[~bad] = values < 0
+        return name, bad, f"outcome {outcome.name} has numbers below 0; poisson counts"
+    known = (values == 0) | (values == 1)
+    bad[~bad] = ~known
+    if not known.all() and not (values == 0).any():
+        bad[:] = True
+    return (
+        name,
+        bad,
+        (
             f"outcome {outcome.name} has numbers other than 0 and 1: recode it, such as 1 and 2 "
             "into 0 and 1, use texts, or choose another family"
-        )
-    if family == "poisson" and (values < 0).any():
-        raise AnalysisError(f"outcome {outcome.name} has numbers below 0; poisson counts")
-    return values
-
-
-def _positive(frame: Frame, column: str, key: str) -> FloatArray:
-    values = column_of(frame, column)
-    if (values <= 0).any():
-        raise AnalysisError(f"{key} {column!r} has numbers that are not above 0")
-    return values
+        ),
+    )

@@ -43,6 +43,8 @@ class GlmSums:
     left_out : mapping of str to int
     cells : tuple of (str, int32 array (n,))
         The categories of each row, by products of factors: see `Design.cells`.
+    dropped : tuple of int
+        Rows that are left out though no value is missing, by column.
     least : int
         Rows that a cell has at least, or none at all, in what leaves the site.
     """
@@ -54,6 +56,7 @@ class GlmSums:
     family: str
     left_out: Mapping[str, int]
     cells: tuple[tuple[str, Codes], ...] = ()
+    dropped: tuple[int, ...] = ()
     least: int = 1
 
     @property

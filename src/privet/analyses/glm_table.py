@@ -82,8 +82,17 @@ def glm_table(
         **entries,
         "rounds": state.rounds,
         "left_out": left_out,
-        "notes": [*_notes(design), *left_out_notes(left_out), *notes, *site_notes(entries)],
+        "notes": [
+            *_notes(design),
+            *left_out_notes(left_out, UNUSABLE),
+            *notes,
+            *site_notes(entries),
+        ],
     }
+
+
+UNUSABLE = "missing values, or values that cannot be used,"
+"""For which values rows are left out, in a note."""
 
 
 def _penalty(state: GlmProgress, summed: Design) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,8 +58,8 @@ class GridTimes:
             cell, entry = np.minimum(cell, last), np.minimum(entry, last)
         return cls(cell, event, entry, int(moved.sum()))
 
-    def taken(self, rows: Mask) -> GridTimes:
-        """Return the times of some rows; ``off_grid`` stays."""
+    def taken(self, rows: NDArray[Any]) -> GridTimes:
+        """Return the times of some rows, their places or a mask (n,); ``off_grid`` stays."""
         return GridTimes(self.cell[rows], self.event[rows], self.entry[rows], self.off_grid)
 
     def merged(self, groups: NDArray[np.int32], last: int, least: int) -> GridTimes:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privet.kernel import Told
 
 from .analysis import Arrays
 from .disclosure import require_large_left_out, require_large_strata
-from .follow_up import Mask
 from .frame import AnalysisError, Codes, FloatArray
 from .grid import DOUBLINGS, GridTimes
 from .kaplan_meier_table import numbers_at_risk
@@ -110,8 +110,12 @@ class CurveSums:
         cells = require_grid(float(point["cells"]), self.last or 1, most)
         events, censored, entries = self._counts(cells)
         excess, variance = np.zeros(self.num_groups), np.zeros((self.num_groups,) * 2)
-        for stratum in np.unique(self.strata):
-            one = log_rank_sums(*self._at_risk(self.strata == stratum))
+        order = np.argsort(self.strata, kind="stable")
+        starts = np.flatnonzero(np.diff(self.strata[order], prepend=-1))
+        for rows in np.split(order, starts[1:]) if len(order) else []:
+            if len(rows) < 2:
+                continue  # nobody is compared with another
+            one = log_rank_sums(*self._at_risk(rows))
             excess += one.excess
             variance += one.variance
         sums = {
@@ -150,7 +154,7 @@ class CurveSums:
             np.add.at(count, (groups[chosen], np.minimum(places[chosen], cells)), 1.0)
         return tuple(counts)
 
-    def _at_risk(self, rows: Mask) -> tuple[FloatArray, FloatArray]:
+    def _at_risk(self, rows: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
         """Return events and numbers at risk of some rows, at the times that these have alone.
 
         So a stratum of few rows costs as little, however long the grid is.

@@ -27,6 +27,10 @@ MOST_CODES = 10
 """Different numbers of a column of codes, at most."""
 _DECIMALS = 6
 """Of numbers on a lattice, at most."""
+_COARSEST = 1e-6
+"""Of their range, the least step of a lattice that numbers are seen to be on."""
+_SPARSE = 3.0
+"""Places of a lattice for each value, above which most are taken to be none of a list of codes."""
 _AMBIGUOUS = 5.0
 """Binary logarithm of how many tables of a column send the same, at least, were all sums as likely:
 those in the middle, which most tables have, are sent by thousands then."""
@@ -101,16 +105,34 @@ def is_solved(values: FloatArray, found: Steps) -> bool:
     each, to who knows how many each step has.
 
     They are two equations for the rows of the steps that hold more than one value. Of c such rows
-    at L places of a lattice, such as whole numbers or tenths, there are C(c + L - 1, c) tables, and
-    of all steps together their product. Where that is not 2^5 times as many as the two sums have
-    values, single rows may follow from them: those of a tail behind a few frequent codes. It is a
-    count of tables and no proof for each of them. Of numbers on no lattice it is not so.
+    at L places of a lattice, such as whole numbers, tenths or thirds, there are C(c + L - 1, c)
+    tables, and of all steps together their product. Where that is not 2^5 times as many as the two
+    sums have values, single rows may follow from them: those of a tail behind a few frequent codes.
+    It is a count of tables and no proof for each of them.
+
+    The lattice is that of all numbers, and that of nineteen of twenty rows, as if the others were
+    known. Where most places are empty and rows are twice as many as values, it is also that of the
+    values alone, as of a list of codes. Of other numbers it is not so.
     """
     known, first, counts = np.unique(values, return_index=True, return_counts=True)
-    units = on_lattice(known)
-    if units is None:
-        return False
     which = found.which[first]
+    units = on_lattice(known)
+    if units is not None and _is_solved(units, counts, which):
+        return True
+    sparse = units is None or float(units[-1]) > _SPARSE * len(known)
+    if sparse and 2 * len(known) <= len(values):
+        codes = np.arange(float(len(known)))
+        if _is_solved(codes, counts, which):
+            return True
+    most = _on_decimals(known, counts)
+    if most is None or most.all():
+        return False
+    units = on_lattice(known[most])
+    return units is not None and _is_solved(units, counts[most], which[most])
+
+
+def _is_solved(units: FloatArray, counts: NDArray[np.intp], which: NDArray[np.intp]) -> bool:
+    """Return it of different places (d,) of a lattice, the rows at each, and the step of each."""
     starts = np.flatnonzero(np.diff(which, prepend=-1))
     highest = np.append(units[starts[1:] - 1], units[-1])
     places = np.diff(highest, prepend=units[0] - 1.0)
@@ -138,7 +160,7 @@ def middles(places: FloatArray, numbers: FloatArray, least: int) -> FloatArray:
     before: it is in the middle of these, so that what is moved does not all go one way. This is a
     function of the steps alone.
     """
-    units = on_lattice(places)
+    units = _decimal_units(places)
     if units is None or len(places) < 2:
         return places
     between = np.diff(units, prepend=units[0] - 1.0) - 1.0
@@ -149,17 +171,56 @@ def middles(places: FloatArray, numbers: FloatArray, least: int) -> FloatArray:
 def on_lattice(known: FloatArray) -> FloatArray | None:
     """Return different numbers (d,), in order, as multiples of their step from the first on.
 
-    None where six decimals are too few to write them.
+    The step is one of at most six decimals, or else any that a millionth of their range is less
+    than, such as that of whole numbers over 3 or 365.25; None where there is none.
     """
+    units = _decimal_units(known)
+    return _common_units(known) if units is None else units
+
+
+def _decimal_units(known: FloatArray) -> FloatArray | None:
+    """Return the numbers as `on_lattice`; None where six decimals are too few to write them."""
     for decimals in range(_DECIMALS + 1):
         scaled = known * 10.0**decimals
         whole = np.rint(scaled)
         if abs(whole).max(initial=0.0) >= 2.0**52:
             return None
-        if (abs(scaled - whole) <= 1e-9 * np.maximum(abs(whole), 1.0)).all():
+        if _are_near(scaled, whole).all():
             apart = np.diff(whole).astype(np.int64)
             return (whole - whole[0]) / float(np.gcd.reduce(apart)) if len(apart) else whole * 0.0
     return None
+
+
+def _on_decimals(known: FloatArray, counts: NDArray[np.intp]) -> NDArray[np.bool_] | None:
+    """Return which numbers (d,) are on the coarsest decimals that nineteen of twenty rows are."""
+    for decimals in range(_DECIMALS + 1):
+        scaled = known * 10.0**decimals
+        fine = _are_near(scaled, np.rint(scaled))
+        if 20 * int(counts[~fine].sum()) <= int(counts.sum()):
+            return fine
+    return None
+
+
+def _are_near(scaled: FloatArray, whole: FloatArray) -> NDArray[np.bool_]:
+    near: NDArray[np.bool_] = abs(scaled - whole) <= 1e-9 * np.maximum(abs(whole), 1.0)
+    return near
+
+
+def _common_units(known: FloatArray) -> FloatArray | None:
+    """Return the numbers as `on_lattice`, by Euclid's algorithm on their distances."""
+    if len(known) < 2:
+        return None
+    apart = known - known[0]
+    rounding = 1e-9 * float(abs(known).max())
+    rest, step = apart[1:], np.inf
+    while len(rest):
+        step = float(rest.min())
+        if step <= max(_COARSEST * float(apart[-1]), 100.0 * rounding):
+            return None
+        rest = abs(apart - step * np.rint(apart / step))
+        rest = rest[rest > rounding]
+    units: FloatArray = np.rint(apart / step)
+    return units
 
 
 def merged(counts: NDArray[np.integer], least: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -115,6 +115,8 @@ def _analyses(rules: NodeRules) -> Iterator[Said]:
         pooled = "leaves" if own.pooled_baseline else "does not leave"
         yield Said(GOOD, f"pooled-baseline: the baseline hazard {pooled} this node")
         most = str(own.most) if own.most else "any number, as max-analyses sets none"
+        if not own.most and own.min_cell > 1 and not own.sums_only:
+            most += ": which of them min-cell refuses can be searched for a row's value"
         yield Said(GOOD if own.most else WEAK, f"max-analyses: {most}")
     if own.path:
         yield _written("analyses-path", Path(own.path))

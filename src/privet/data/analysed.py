@@ -22,6 +22,7 @@ from .meaning import GROUPED, OPEN, Meaning
 
 FEW_LEVEL = "(fewer)"
 """The level of a column none of whose own is frequent enough to be named."""
+_FOR_GOOD = (Told.SMALL_CELL, Told.MANY_TERMS, Told.MANY_CELLS, Told.HORIZON)
 WAY_OUT = "privet describe --schema OUT over the sites writes one"
 
 
@@ -70,7 +71,7 @@ class AnalysedTable:
         self._own, self._agreed = own, Meaning.from_text(agreed) if agreed else None
         self.num_examples = self.table.frame.rows
         self.columns = analysis.columns or self.table.frame.names
-        with named(self.table.frame):
+        with named(self.table.frame, own=self._own):
             self._require_columns()
         self.data_dependent = "" if self._stated else _NOT_STATED
 
@@ -146,7 +147,7 @@ class AnalysedTable:
         DataError
             For a column that cannot be used.
         """
-        with named(self.table.frame):
+        with named(self.table.frame, own=self._own):
             analysis = self.analysis.over(tuple(self.meaning.columns))
             sums = analysis.sums(self.table.frame.with_booleans(self.levels), self.levels)
             self._rules.require_records(sums.num_examples)
@@ -161,13 +162,13 @@ class AnalysedTable:
         try:
             return analysis.guarded(sums, self._rules.min_cell)
         except AnalysisError as error:
-            if error.told not in (Told.SMALL_CELL, Told.MANY_TERMS, Told.HORIZON):
+            if error.told not in _FOR_GOOD:
                 raise
             raise BudgetRefused(error.told) from error  # its own log has the line
 
     def statistics(self, point: Arrays) -> dict[str, FloatArray]:
         """Return the sums over the site's rows at a public point."""
-        with named(self.table.frame):
+        with named(self.table.frame, own=self._own):
             return dict(self.sums.statistics(point))
 
     def value(self, x: FloatArray) -> float:
@@ -267,10 +268,13 @@ def unstated(column: str) -> AnalysisError:
 
 
 class named:
-    """Make a `DataError` that names the file of what an analysis cannot use."""
+    """Make a `DataError` that names the file of what an analysis cannot use.
 
-    def __init__(self, frame: Frame) -> None:
-        self._source = frame.source
+    ``own`` says that the file is the node's own: no other is told its path.
+    """
+
+    def __init__(self, frame: Frame, *, own: bool = False) -> None:
+        self._source, self._own = frame.source, own
 
     def __enter__(self) -> None:
         return None
@@ -278,7 +282,9 @@ class named:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, AnalysisError):
             where = f"{self._source}: " if self._source else ""
-            raise DataError(f"{where}{error}", error.told) from None
+            text = str(error).replace(f" ({self._source})", "") if where else str(error)
+            told = error.told or (text if self._own else "")
+            raise DataError(f"{where}{text}", told) from None
 
 
 def as_table(table: Any) -> SiteTable:

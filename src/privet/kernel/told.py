@@ -94,6 +94,10 @@ class Told(StrEnum):
     SCHEMA = "its schema states other columns than the noised sum has; its own log says which"
     HORIZON = "min-cell: curves of this node need a public horizon: set horizon"
     MANY_TERMS = "this analysis has more than a third as many terms as this node has rows"
+    MANY_CELLS = (
+        "min-cell: the columns of this analysis have more cells than this node counts: take terms "
+        "out"
+    )
     MOST_ANALYSES = "max-analyses: this node has answered as many analyses as its operator lets it"
     MOST_ANSWERS = "this node has answered as many rounds of this analysis as any needs"
     ANALYSES_FILE = "analyses-path: this node cannot write down which analyses it answers"

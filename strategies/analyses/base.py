@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, ClassVar, get_type_hints
 
 import numpy as np
@@ -47,6 +48,8 @@ from privet.wire.ring import largest
 
 log = logging.getLogger("flwr.privet")
 
+MOST_DEPARTURES = 3
+"""How often a site may leave the sums that it was in."""
 MOST_ROUNDS = 60
 """Rounds of an analysis at most, unless it is asked for others: few take more than ten."""
 COMPLETE = "the analysis is complete"
@@ -310,13 +313,25 @@ class _Done(Observer):
 
 
 def _leave_out(run: Run, done: Round) -> None:
-    """Ask a site no more whose sums are impossible: without it the others come to an end."""
-    roster = run.session.roster
+    """Ask a site no more whose sums are impossible, or for which the others have begun again often.
+
+    Without it they come to an end. No site joins masked sums again, so none is counted there.
+    """
+    roster, before = run.session.roster, run.session.history
     for name, failure in done.failures.items():
         if name not in roster.agents or roster.agents[name].out or name in roster.excluded:
             continue
         if failure.code is FailureCode.IMPOSSIBLE:
             roster.leave_out(name, failure.text, any_node=True)
+        elif not run.half.masked and _departures(before, name) >= MOST_DEPARTURES:
+            why = f"left {MOST_DEPARTURES} times, and the analysis began again: {failure.text}"
+            roster.leave_out(name, why, any_node=True)
+
+
+def _departures(history: Sequence[Round], name: str) -> int:
+    """Return in how many rounds a site was away that had been in the one before."""
+    there = [name in one.participants for one in history]
+    return sum(was and not now for was, now in pairwise(there))
 
 
 def _require_all_sites(run: Run) -> None:

@@ -128,6 +128,16 @@ def test_a_site_with_impossible_sums_is_named_and_left_out(
     require_without(found, tmp_path, kind)
 
 
+@pytest.mark.parametrize("every", [2, 3, 4])
+@pytest.mark.parametrize("kind", ["glm", "cox", "describe"])
+def test_a_site_that_leaves_again_and_again_stays_out(
+    tmp_path: Path, kind: str, every: int
+) -> None:
+    found = run(tmp_path, nodes_of(tmp_path, kind), kind, every)
+    assert "left 3 times" in found.missing["away, and not in the table"]
+    require_without(found, tmp_path, kind)
+
+
 @pytest.mark.parametrize(
     ("kind", "key", "made", "since"),
     [

@@ -84,6 +84,9 @@ CASES: dict[str, tuple[str, str, Damage, int]] = {
     "glm-left-out": ("glm", "left_out", lambda v, i: -v - 1e-3, 1),
     "glm-meat": ("glm", "meat", lambda v, i: -v, 1),
     "glm-information": ("glm", "information", lambda v, i: -5 * v, 1),
+    "glm-score": ("glm", "score", lambda v, i: v + (-1) ** i * 0.01, 1),
+    "glm-loglik": ("glm", "loglik", lambda v, i: v - i, 2),
+    "cox-score": ("cox", "score", lambda v, i: v + (-1) ** i * 0.01, 1),
     "cox-rows": ("cox", "rows", lambda v, i: v * 301 / 300, 2),
     "curves-rows": ("kaplan-meier", "rows", lambda v, i: v * 0, 1),
     "curves-negative": ("kaplan-meier", "events", lambda v, i: -v, 1),
@@ -169,3 +172,16 @@ def test_sums_that_cannot_be_solved_end_in_one_line(
     with pytest.raises(HopelessError, match="glm: ") as error:
         run(tmp_path, nodes_of(tmp_path, "glm"), "glm")
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["glm", "cox", "describe", "kaplan-meier"])
+def test_a_round_that_is_asked_twice_changes_nothing_in_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    nodes = nodes_of(tmp_path, kind)
+    once = run(tmp_path, nodes, kind)
+    monkeypatch.setattr("privet.strategies.analyses.base.ASKED_TWICE", range(2, 99, 2))
+    twice = run(tmp_path / "again", nodes, kind, schema=str(tmp_path / "schema.toml"))
+    assert (twice.summary["exit-code"], twice.result.complete) == (0, True)
+    assert twice.summary["rounds"] > once.summary["rounds"]
+    assert twice.result.table == once.result.table

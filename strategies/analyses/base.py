@@ -9,20 +9,29 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, ClassVar, get_type_hints
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
 from privet.analyses.analysis import Analysis, Progress
 from privet.analyses.frame import AnalysisError, Levels
 from privet.analyses.glm_state import LARGEST
+from privet.analyses.possible import impossible
 from privet.client_apps.analyses.half import AnalysisAgent
 from privet.core import ConfigError
-from privet.core.errors import INSTEAD_OF_OTHER_APPS, HopelessError, listed
+from privet.core.errors import (
+    INSTEAD_OF_OTHER_APPS,
+    HopelessError,
+    ImpossibleError,
+    listed,
+)
 from privet.core.exits import Exit
 from privet.core.key import Config
 from privet.data.agreement import Agreement
@@ -34,11 +43,15 @@ from privet.rounds.failure import FOR_A_PERSON, FailureCode
 from privet.rounds.flower.base import PrimalDualStrategy
 from privet.rounds.half import Arrays, HalfState, ServerHalf, Turn, Vector
 from privet.rounds.roster import in_simulation
-from privet.rounds.uploads import ClearSums, Sums, Uploads
+from privet.rounds.uploads import Block, ClearSums, Sums, Uploads
 from privet.wire.ring import largest
 
 log = logging.getLogger("flwr.privet")
 
+MOST_DEPARTURES = 3
+"""How often a site may leave the sums that it was in."""
+ASKED_TWICE = range(20, 1 << 20, 10)
+"""Rounds that are asked once more at the same point, where an honest site says the same."""
 MOST_ROUNDS = 60
 """Rounds of an analysis at most, unless it is asked for others: few take more than ten."""
 COMPLETE = "the analysis is complete"
@@ -53,13 +66,17 @@ class State(HalfState):
     """The analysis' own progress, and whose sums it rests on.
 
     ``x`` (1,) stands where other methods have a model: the number of sites in the last sums. The
-    residual is the square of the last step, in standard errors where there are any.
+    residual is the square of the last step, in standard errors where there are any. ``rows`` are
+    those that the sites at ``positions`` said in the first round, or their total where sums are
+    masked; ``told`` is one number of each one's sums, where they are asked for once more.
     """
 
     x: Vector
     progress: Progress
     sites: int = 0
     positions: Vector = field(default_factory=lambda: np.empty(0))
+    rows: Vector = field(default_factory=lambda: np.empty(0))
+    told: Vector = field(default_factory=lambda: np.empty(0))
 
 
 @dataclass(frozen=True)
@@ -105,14 +122,36 @@ class AnalysisServer(ServerHalf[State]):
         return state
 
     def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
-        point = self.analysis.point(state.progress)
+        with _computed(self.name):
+            point = self.analysis.point(state.progress)
         return state, {name: np.asarray(array, np.float64) for name, array in point.items()}
 
     def summands(self, state: State) -> Mapping[str, tuple[int, ...]]:
         return dict(sorted(self.analysis.shapes(state.progress).items()))
 
+    def accept(self, state: State, block: Block) -> tuple[Block, NDArray[np.uint64]]:
+        """Check each site's sums too: whether any rows could give them."""
+        block, digests = super().accept(state, block)
+        before = dict(zip(state.positions.tolist(), state.rows.tolist(), strict=False))
+        told = dict(zip(state.positions.tolist(), state.told.tolist(), strict=False))
+        for row, position in enumerate(block.positions.tolist()):
+            sums, rows = block.one(row), before.get(position, math.nan)
+            why = impossible(self.analysis, state.progress, sums, rows)
+            if not why and position in told:
+                one = told[position]
+                if abs(_one_number(sums) - one) > 1e-6 * (1.0 + abs(one)):
+                    why = "others than in the round before, at the same point"
+            if why:
+                raise ImpossibleError(f"its sums are impossible: {why}")
+        return block, digests
+
     def fold(self, state: State, uploads: Uploads, turn: Turn) -> State:
         sites = [block.one(row) for block in uploads for row in range(len(block.positions))]
+        state.told = np.empty(0)
+        same = np.array_equal(np.array(uploads.positions, np.float64), state.positions)
+        if turn.t in ASKED_TWICE and same and not state.progress.done:
+            state.told = np.array([_one_number(one) for one in sites])
+            return state
         return self._stepped(state, ClearSums(uploads), sites)
 
     def fold_sums(self, state: State, sums: Sums, turn: Turn) -> State:
@@ -131,7 +170,7 @@ class AnalysisServer(ServerHalf[State]):
         if state.sites and not np.array_equal(positions, state.positions):
             fresh = analysis.again(before, self.levels or {})
             if fresh is not before:  # what was summed before is not of these sites
-                state.progress, state.positions = fresh, positions
+                state.progress, state.positions, state.rows = fresh, positions, np.empty(0)
                 state.residual = math.nan
                 return state
         elif before.done:  # the run only waits for sites that are away
@@ -143,11 +182,16 @@ class AnalysisServer(ServerHalf[State]):
                 name: np.where(np.abs(total) < most / 2, total, np.copysign(LARGEST, total))
                 for name, total in totals.items()
             }
-        try:
+        said = [analysis.rows_said(before, one) for one in sites or [totals]]
+        if not sites:
+            rows = state.rows[0] if len(state.rows) else math.nan
+            if why := impossible(analysis, before, totals, rows, len(positions)):
+                raise HopelessError(f"{self.name}: {_OF_SOME}: {why}")
+        with _computed(self.name):
             after = analysis.step(before, totals)
             state.progress = analysis.by_site(before, after, sites) if sites else after
-        except AnalysisError as error:
-            raise HopelessError(f"{self.name}: {error}") from None  # the sums are as they are
+        if not any(map(math.isnan, said)):
+            state.rows = np.array(said)
         if line := analysis.said(before, after):
             log.info(line)
         state.positions, state.sites = positions, len(positions)
@@ -165,7 +209,8 @@ class AnalysisServer(ServerHalf[State]):
 
     def table(self, state: State) -> dict[str, Any]:
         """Return the analysis' table."""
-        return self.analysis.table(state.progress)
+        with _computed(self.name):
+            return self.analysis.table(state.progress)
 
     def dump(self, state: State, changed: Any = None) -> Arrays:
         arrays = super().dump(replace(state, progress=None), changed)  # type: ignore[arg-type]
@@ -182,6 +227,26 @@ class AnalysisServer(ServerHalf[State]):
             raise HopelessError(f"resume: the checkpoint's state is none of {self.name}") from None
         rest: dict[str, Any] = {n: a if a.ndim else a.item() for n, a in others.items()}
         return State(progress=progress, **rest)
+
+
+def _one_number(sums: Arrays) -> float:
+    """Return a number of a site's sums that is another for others, but by chance."""
+    values = np.concatenate([np.ravel(sums[name]) for name in sorted(sums)])
+    return float(values @ np.cos(np.arange(len(values))))
+
+
+_OF_SOME = "the sums of some site are impossible"
+
+
+@contextmanager
+def _computed(name: str) -> Iterator[None]:
+    """Raise ``HopelessError`` for sums without a result: they are as they are."""
+    try:
+        yield
+    except AnalysisError as error:
+        raise HopelessError(f"{name}: {error}") from None
+    except np.linalg.LinAlgError as error:
+        raise HopelessError(f"{name}: {_OF_SOME}, or too far apart: {error}") from None
 
 
 def _dumped(progress: Progress, prefix: str) -> Arrays:
@@ -260,10 +325,33 @@ class _Done(Observer):
             _require_all_sites(run)
 
     def on_round(self, run: Run, done: Round) -> str | None:
+        _leave_out(run, done)
         if is_complete(run):
             return COMPLETE
         half: Any = run.half
         return WITHOUT if half.ended(run.session.state) and not _may_come(run, done) else None
+
+
+def _leave_out(run: Run, done: Round) -> None:
+    """Ask a site no more whose sums are impossible, or for which the others have begun again often.
+
+    Without it they come to an end. No site joins masked sums again, so none is counted there.
+    """
+    roster, before = run.session.roster, run.session.history
+    for name, failure in done.failures.items():
+        if name not in roster.agents or roster.agents[name].out or name in roster.excluded:
+            continue
+        if failure.code is FailureCode.IMPOSSIBLE:
+            roster.leave_out(name, failure.text, any_node=True)
+        elif not run.half.masked and _departures(before, name) >= MOST_DEPARTURES:
+            why = f"left {MOST_DEPARTURES} times, and the analysis began again: {failure.text}"
+            roster.leave_out(name, why, any_node=True)
+
+
+def _departures(history: Sequence[Round], name: str) -> int:
+    """Return in how many rounds a site was away that had been in the one before."""
+    there = [name in one.participants for one in history]
+    return sum(was and not now for was, now in pairwise(there))
 
 
 def _require_all_sites(run: Run) -> None:
@@ -281,7 +369,9 @@ def _may_come(run: Run, done: Round) -> bool:
     A refusal, and an error of its own, would be the same again; and no site joins the secure sums
     of a run that began without it.
     """
-    away = set(run.session.roster.names) - set(sites_in(run)) - set(run.session.roster.excluded)
+    roster = run.session.roster
+    gone = {name for name, agent in roster.agents.items() if agent.out} | set(roster.excluded)
+    away = set(roster.names) - set(sites_in(run)) - gone
     if run.half.masked:
         return False
     codes = [done.failures[name].code for name in away if name in done.failures]

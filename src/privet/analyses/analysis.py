@@ -10,6 +10,7 @@ masked or in the clear, is none of its business.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -74,6 +75,23 @@ class Progress:
 
     gap: float
     done: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a site says that its sums are, or the total of several where they are masked.
+
+    Attributes
+    ----------
+    sums : mapping of str to array
+    rows : float
+        How many rows it has; NaN where it has not said.
+    sites : int
+    """
+
+    sums: Arrays
+    rows: float
+    sites: int
 
 
 P = TypeVar("P", bound=Progress)
@@ -185,6 +203,17 @@ class Analysis(ABC, Generic[P]):
         ``before`` asked for them, and they are in the order of the sites. By default nothing is.
         """
         return after
+
+    def rows_said(self, state: P, sums: Arrays) -> float:
+        """Return how many rows sums are of, NaN where they do not say: in all rounds the same."""
+        return math.nan
+
+    def impossible(self, state: P, claim: Claim) -> str:
+        """Return what a site's finite sums cannot be, whatever its rows; "" where nothing shows.
+
+        See `possible`. ``state`` asked for them. By default nothing shows.
+        """
+        return ""
 
     def saturates(self, point: Arrays) -> bool:
         """Whether the sums at a point are bounded, and asked for again where one is at its bound.

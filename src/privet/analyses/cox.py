@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from .analysis import Analysis, Arrays, Shapes
+from .analysis import Analysis, Arrays, Claim, Shapes
 from .column_cells import Cells
 from .cox_site import CoxSums
 from .cox_state import FINAL, PENALTY, SIZES, TREND, CoxProgress, fresh
@@ -44,6 +44,7 @@ from .follow_up import (
 )
 from .formula import Formula, quoted, read_formula
 from .frame import AnalysisError, Codes, FloatArray, Frame, Levels
+from .possible import below_0, no_counts, no_left_out, no_product, no_squares
 from .site_tests import against_pooled
 from .sizes import UNITS
 from .small_cells import MOST_CODES
@@ -306,6 +307,22 @@ class CoxAnalysis(Analysis[CoxProgress]):
             return from_slope(state, totals)
         return from_sums(state, totals, self.firth)
 
+    def rows_said(self, state: CoxProgress, sums: Arrays) -> float:
+        """Return the complete cases."""
+        return rows_of(state, sums)
+
+    def impossible(self, state: CoxProgress, claim: Claim) -> str:
+        """Say what the counts and the information of a site cannot be."""
+        sums = claim.sums
+        if state.phase == SIZES:
+            return no_first(state, claim)
+        found = [no_squares(name, sums[name]) for name in ("information", "meat") if name in sums]
+        if "cluster" in sums:
+            found += [no_squares("cluster", sums["cluster"]), below_0("pairs", sums["pairs"])]
+            if claim.sites == 1:
+                found.append(no_product("cluster", sums["cluster"], sums["score"], state.unit))
+        return next(filter(None, found), "")
+
     def by_site(
         self, before: CoxProgress, after: CoxProgress, sites: Sequence[Arrays]
     ) -> CoxProgress:
@@ -336,6 +353,25 @@ class CoxAnalysis(Analysis[CoxProgress]):
             "firth": self.firth,
         }
         return settings | cox_table(state, self.columns, weighted=bool(self.weight_column))
+
+
+def rows_of(state: CoxProgress, sums: Arrays) -> float:
+    """Return how many rows sums are of."""
+    return float(sums["counts"][0] if state.phase == SIZES else sums["rows"]) * state.unit
+
+
+def no_first(state: CoxProgress, claim: Claim) -> str:
+    """Say what the counts of the first round cannot be; see `possible`."""
+    sums = {name: array * state.unit for name, array in claim.sums.items()}
+    most = np.array([claim.rows, claim.rows, claim.rows, claim.sites])
+    return (
+        no_counts("counts", sums["counts"], most)
+        or no_counts("present", sums["present"], claim.sites)
+        or no_left_out(sums["left_out"])
+        or below_0("sizes", claim.sums["sizes"])
+        or no_counts("later", sums.get("later", np.zeros(0)), claim.rows)
+        or no_counts("off_grid", sums.get("off_grid", np.zeros(0)), claim.rows)
+    )
 
 
 def counts_of(before: CoxProgress, sites: Sequence[Arrays]) -> FloatArray:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from privet.core.mapped import blocks
 
-from .analysis import Analysis, Arrays, Shapes
+from .analysis import Analysis, Arrays, Claim, Shapes
 from .description_groups import nested, parted, with_groups
 from .description_state import EDGES, PARTS, QUANTILES, SMALLEST, DescribeState
 from .description_table import described_table, factor_of
@@ -37,6 +37,7 @@ from .frame import FloatArray, Frame, Levels
 from .glm_state import packed
 from .noised_description import NoisedLayout, Ranges
 from .points import require_point, require_powers
+from .possible import below_0, few_squares, no_counts
 from .shown_columns import ShownColumns
 
 log = logging.getLogger("flwr.privet")
@@ -158,6 +159,51 @@ class DescribeAnalysis(Analysis[DescribeState]):
             new = replace(new, mean=mean, square=square * state.size**2)
         done = state.phase + 1 == ROUNDS
         return replace(new, phase=state.phase + 1, done=done, gap=0.0 if done else math.nan)
+
+    def rows_said(self, state: DescribeState, sums: Arrays) -> float:
+        """Return the rows of the table, which the first round alone counts."""
+        return float(sums["rows"][0]) * _unit_of(state.rows) if not state.phase else math.nan
+
+    def impossible(self, state: DescribeState, claim: Claim) -> str:
+        """Say what the counts and squares of a site cannot be."""
+        back, rows = _unit_of(state.rows), claim.rows
+        sums = {name: array * back for name, array in claim.sums.items()}
+        if not state.phase:
+            return self._no_first(state, sums, rows, claim.sites)
+        if math.isnan(rows):  # nothing is known of the site, such as one that came later
+            rows = math.inf
+        found = [no_counts("parts", sums["parts"])]
+        found.append(no_counts("parts", sums["parts"].sum(axis=-1), rows))
+        if "bins" in sums:
+            found.append(no_counts("bins", sums["bins"]))
+            found.append(no_counts("bins", sums["bins"].sum(axis=-1), rows))
+        if "squares" in sums:
+            found.append(below_0("squares", claim.sums["squares"]))
+            found.append(few_squares(claim.sums["squares"], claim.sums["sums"], rows / back))
+        if "sizes" in sums:
+            found.append(below_0("sizes", sums["sizes"]))
+        return next(filter(None, found), "")
+
+    def _no_first(self, state: DescribeState, sums: Arrays, rows: float, sites: int) -> str:
+        """Say what the counts of the first round cannot be: parts add up to their whole."""
+        levels = json.loads(state.levels.tobytes())
+        counts, of_factor = sums["counts"], np.array([bool(known) for known in levels.values()])
+        ends = np.cumsum([len(known) for known in levels.values() if known], dtype=int)
+        of_columns = [part.sum() for part in np.split(sums["cells"], ends)[:-1]]
+        values = counts[~of_factor, 0]
+        off = np.abs(sums["coarse"].sum(axis=1) - values) > 0.5
+        return (
+            no_counts("rows", sums["rows"])
+            or no_counts("persons", sums["persons"], rows)
+            or no_counts("least", sums["least"])
+            or no_counts("counts", counts)
+            or no_counts("counts", counts.sum(axis=1), rows)
+            or no_counts("cells", sums["cells"])
+            or no_counts("cells", np.array(of_columns), counts[of_factor, 0])
+            or no_counts("hidden", sums["hidden"], sites)
+            or no_counts("coarse", sums["coarse"])
+            or ("coarse does not add up to the values" if off.any() else "")
+        )
 
     def by_site(
         self, before: DescribeState, after: DescribeState, sites: Sequence[Arrays]

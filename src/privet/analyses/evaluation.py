@@ -8,6 +8,7 @@ rows are those that a site holds out; where it holds out none they are those of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
@@ -16,7 +17,7 @@ import numpy as np
 
 from privet.kernel import Told
 
-from .analysis import Analysis, Arrays, Progress, Shapes
+from .analysis import Analysis, Arrays, Claim, Progress, Shapes
 from .family import FAMILIES
 from .frame import AnalysisError, FloatArray, Frame, Levels
 from .glm import Glm
@@ -25,6 +26,7 @@ from .glm_site import GlmSums, point_shapes
 from .glm_state import EVALUATE, LARGEST, GlmProgress, Packed
 from .glm_step import CLOSE
 from .points import require_point
+from .possible import below_0, few_squares, no_counts, no_squares
 
 HELD_OUT = "(held out)"
 """The column of 0 and 1 that says which rows a site does not fit."""
@@ -281,6 +283,26 @@ class EvaluatedGlm(Analysis[EvaluatedProgress]):
             text = np.frombuffer(str(error).encode(), np.uint8).copy()
             own = replace(own, refused=text, done=True)
         return replace(state, evaluation=own, gap=own.gap, done=own.done)
+
+    def rows_said(self, state: EvaluatedProgress, sums: Arrays) -> float:
+        """Return the complete cases that are fitted; of those evaluated nothing is compared."""
+        return math.nan if state.fit.done else self.model.rows_said(state.fit, sums)
+
+    def impossible(self, state: EvaluatedProgress, claim: Claim) -> str:
+        """Say what the sums of a site cannot be, in the fit and after it."""
+        sums = claim.sums
+        if not state.fit.done:
+            return self.model.impossible(state.fit, claim)
+        if state.evaluation.phase == _MOMENTS:
+            rows = sums["rows"] * state.fit.unit
+            return (
+                no_counts("rows", rows)
+                or no_counts("events", sums["events"] * state.fit.unit, float(rows))
+                or few_squares(sums["squares"], sums["sum"], float(sums["rows"]))
+            )
+        positive = ("counts", "expected", "brier")
+        found = [below_0(name, sums[name]) for name in positive if name in sums]
+        return next(filter(None, [no_squares("information", sums["information"]), *found]), "")
 
     def by_site(
         self, before: EvaluatedProgress, after: EvaluatedProgress, sites: Sequence[Arrays]

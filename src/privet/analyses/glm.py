@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from .analysis import Analysis, Arrays, Shapes
+from .analysis import Analysis, Arrays, Claim, Shapes
 from .design import Design, codes_of, column_of, complete_cases, numbers_of, undefined, unusable
 from .disclosure import (
     require_few_terms,
@@ -39,6 +39,7 @@ from .glm_start import from_sizes, from_start, within
 from .glm_state import EVALUATE, FIRTH, MEAT, SIZES, START, GlmProgress, design_of, fresh
 from .glm_step import dispersion, from_correction, from_sums
 from .glm_table import glm_table
+from .possible import below_0, no_counts, no_left_out, no_product, no_squares
 from .site_tests import against_pooled
 
 
@@ -257,6 +258,33 @@ class Glm(Analysis[GlmProgress]):
             return from_sums(state, totals, self.family, self.firth, design.ones, design.names)
         free = self._free(state, design)
         return from_correction(state, totals, free, design.ones, design.names)
+
+    def rows_said(self, state: GlmProgress, sums: Arrays) -> float:
+        """Return the complete cases."""
+        return float(sums["rows"]) * state.unit
+
+    def impossible(self, state: GlmProgress, claim: Claim) -> str:
+        """Say what the counts, squares and information of a site cannot be."""
+        sums, rows = claim.sums, claim.rows
+        if state.phase == SIZES:
+            return (
+                no_counts("rows", sums["rows"] * state.unit)
+                or no_counts("sites", sums["sites"] * state.unit, claim.sites)
+                or no_counts("present", sums["present"] * state.unit, claim.sites)
+                or no_counts("nonzero", sums["nonzero"] * state.unit, rows)
+                or no_left_out(sums["left_out"] * state.unit)
+            )
+        positive = ("null_information", "deviance", "null_deviance", "pearson")
+        found = [below_0(name, sums[name]) for name in positive if name in sums]
+        matrices = ("information", "meat", "cluster")
+        found += [no_squares(name, sums[name]) for name in matrices if name in sums]
+        if "cluster" in sums and claim.sites == 1:
+            found.append(no_product("cluster", sums["cluster"], sums["score"]))
+        if "violations" in sums:
+            found.append(no_counts("violations", sums["violations"] * state.unit))
+        if "outcomes" in sums and self.family == "binomial":
+            found.append(no_counts("outcomes", sums["outcomes"] * state.whole, rows))
+        return next(filter(None, found), "")
 
     def by_site(
         self, before: GlmProgress, after: GlmProgress, sites: Sequence[Arrays]

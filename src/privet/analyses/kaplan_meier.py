@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .analysis import Analysis, Arrays, Progress, Shapes
+from .analysis import Analysis, Arrays, Claim, Progress, Shapes
 from .design import codes_of, complete_cases
 from .follow_up import (
     UNUSABLE,
@@ -26,6 +26,7 @@ from .kaplan_meier_site import MOST_CELLS, CurveSums, require_cells
 from .kaplan_meier_table import SurvivalCurves, curves_table
 from .log_rank import LogRankSums
 from .noised_curves import NoisedCurves
+from .possible import no_counts, no_left_out, no_squares
 from .sizes import FIRST_UNIT
 from .texts import packed, unpacked
 
@@ -240,6 +241,29 @@ class KaplanMeierAnalysis(Analysis[CurvesState]):
             excess=totals["excess"] * state.unit,
             variance=totals["variance"] * state.unit,
             off_grid=round(float(totals["off_grid"]) * state.unit),
+        )
+
+    def rows_said(self, state: CurvesState, sums: Arrays) -> float:
+        """Return the complete cases, all of whom leave at some time."""
+        said = sums["events"].sum() + sums["censored"].sum() if state.cells else sums["rows"]
+        return float(said) * state.unit
+
+    def impossible(self, state: CurvesState, claim: Claim) -> str:
+        """Say what the counts of a site cannot be."""
+        sums = {name: array * state.unit for name, array in claim.sums.items()}
+        if not state.cells:
+            return (
+                no_counts("rows", sums["rows"])
+                or no_counts("later", sums["later"], claim.rows)
+                or no_left_out(sums["left_out"])
+            )
+        return (
+            no_counts("events", sums["events"])
+            or no_counts("censored", sums["censored"])
+            or no_counts("entries", sums["entries"])
+            or no_counts("entries", sums["entries"].sum(), claim.rows)
+            or no_counts("off_grid", sums["off_grid"])
+            or no_squares("variance", claim.sums["variance"])
         )
 
     def _bounded(self, state: CurvesState, totals: Arrays) -> CurvesState:

@@ -25,8 +25,8 @@ import numpy as np
 
 from privet.kernel import Told
 
-from .analysis import Analysis, Arrays, Shapes
-from .cox import CoxAnalysis, counts_of
+from .analysis import Analysis, Arrays, Claim, Shapes
+from .cox import CoxAnalysis, counts_of, no_first, rows_of
 from .cox_state import EVALUATE, FINAL, LARGEST, SIZES, TREND
 from .cox_step import CLOSE, FLOOR, from_sums, lacks_rows, listed
 from .cox_table import cox_table
@@ -43,6 +43,7 @@ from .pooled_cox_sums import (
     traffic,
     transforms_of,
 )
+from .possible import below_0, no_counts, no_squares
 from .sizes import UNITS, sizes
 from .texts import unpacked
 
@@ -181,6 +182,27 @@ class PooledCox(Analysis[PooledCoxProgress]):
                 done=True,
             )
         return _with_risks(state, totals)
+
+    def rows_said(self, state: PooledCoxProgress, sums: Arrays) -> float:
+        """Return the complete cases."""
+        return rows_of(state, sums)
+
+    def impossible(self, state: PooledCoxProgress, claim: Claim) -> str:
+        """Say what the counts, weights at risk and squares of a site cannot be."""
+        sums = claim.sums
+        if state.phase == SIZES:
+            return no_first(state, claim)
+        if state.phase == MEANS:
+            deaths = sums["deaths"] * state.unit
+            return (
+                no_counts("deaths", deaths)
+                or no_counts("deaths", deaths.sum(), claim.rows)
+                or below_0("death_weights", sums["death_weights"])
+            )
+        if state.phase == FINAL:
+            return no_squares("meat", sums["meat"]) or no_squares("cluster", sums["cluster"])
+        found = [below_0(name, sums[name][:, 0]) for name in ("at_risk", "dying") if name in sums]
+        return next(filter(None, found), "")
 
     def by_site(
         self, before: PooledCoxProgress, after: PooledCoxProgress, sites: Sequence[Arrays]

@@ -60,6 +60,10 @@ class NotFiniteError(UploadError, WireError):
     """Numbers of a message that are not finite, or too large to compute with or to be summed."""
 
 
+class ImpossibleError(UploadError):
+    """An upload that nobody's records can have given; the text says why."""
+
+
 class ModelError(RuntimeError):
     """A module or loss of the user's own fails; the text says which in one line.
 

@@ -34,6 +34,8 @@ class FailureCode(StrEnum):
     """Its ClientApp is not one of this library."""
     DROPPED = "dropped"
     """The server cannot use what it sent."""
+    IMPOSSIBLE = "impossible"
+    """The server found sums in its upload that no records give."""
     LEFT_OUT = "left out"
     """Of a secure sum that others could not be part of."""
     NOT_FINITE = "not finite"

@@ -13,7 +13,7 @@ import math
 from flwr.app import RecordDict
 
 from privet.core import NotFiniteError, PrivetError, UploadError
-from privet.core.errors import one_line
+from privet.core.errors import ImpossibleError, one_line
 from privet.kernel import AgentLedger
 from privet.wire import Update
 from privet.wire.contract import read_update
@@ -24,6 +24,12 @@ from ..roster import CLIENT_APP_FAILED, NODE_UNAVAILABLE
 from .round import OpenRound
 
 log = logging.getLogger("flwr.privet")
+
+_CODES = {
+    NotFiniteError: FailureCode.NOT_FINITE,
+    ImpossibleError: FailureCode.IMPOSSIBLE,
+}
+"""The kind of failure of an upload that is refused, where it is not just dropped."""
 
 
 class AccountError(UploadError):
@@ -217,5 +223,5 @@ def dropped(opened: OpenRound, name: str, error: Exception) -> Failure:
         if error.failure.code is FailureCode.ENROL_AGAIN:
             opened.session.roster.doubtful.add(name)
         return error.failure
-    infinite = isinstance(error, NotFiniteError)
-    return Failure(FailureCode.NOT_FINITE if infinite else FailureCode.DROPPED, why)
+    kinds = (code for kind, code in _CODES.items() if isinstance(error, kind))
+    return Failure(next(kinds, FailureCode.DROPPED), why)

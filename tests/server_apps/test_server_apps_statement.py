@@ -75,7 +75,8 @@ def test_it_states_who_what_and_how_much(finished: Any) -> None:
     ):
         assert said in text, said
     assert "ccuracy" not in text
-    assert repr(account["epsilon"]) not in text
+    exact = f"<small>(exactly {account['epsilon']!r})</small>"  # which --verify reads
+    assert text.count(repr(account["epsilon"])) == text.count(exact) == 1
 
 
 def test_the_noise_is_in_units_of_what_is_protected(tmp_path: Path) -> None:

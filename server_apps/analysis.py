@@ -15,6 +15,7 @@ from flwr.serverapp import Grid
 from privet.analyses.prediction import columns_of
 from privet.analyses.site_tests import odd_sites
 from privet.core import ConfigError, RunError
+from privet.core.assignments import comma_list
 from privet.core.errors import HopelessError
 from privet.core.exits import EXIT_CODE
 from privet.core.files import write_whole
@@ -76,14 +77,12 @@ class FinishedAnalysis(Finished):
         names = table["site_names"]
         told["sites"] = f"{len(names)}: {', '.join(names)}"
         told |= self.missing
-        told |= (
-            {"no test against the nested run": self.result.untested} if self.result.untested else {}
-        )
+        if self.result.untested:
+            told["no test against the nested run"] = self.result.untested
         if odd := odd_sites(table, names):
-            left_out = ",".join(name.replace(",", r"\,") for name in odd)
             lines = "; ".join(f"{name}: {why}" for name, why in odd.items())
             told["not like the others"] = (
-                f"{lines}; look at its units and codes, or leave it out: exclude={left_out}"
+                f"{lines}; look at its units and codes, or leave it out: exclude={comma_list(odd)}"
             )
         told["bytes up"] = f"{self.summary['bytes-up']:,}"
         told["privacy"] = str(self.summary["privacy"])

@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privet import load_model
+from privet.core.assignments import comma_list
 from privet.data import DataError, Dataset
 from privet.data.tables.dates import DATES
-from privet.data.tables.faults import TableError, dropped, listed
+from privet.data.tables.faults import TableError, dropped
 from privet.sim.inline import run_inline
 from support.cli import privet
 from support.messy import LABEL, write_messy
@@ -116,7 +117,7 @@ def test_what_the_printed_line_says_is_accepted(
 @settings(max_examples=30)
 @given(st.lists(st.text(",\\ ab", min_size=1).map(str.strip).filter(bool), unique=True))
 def test_names_of_columns_are_listed_so_that_they_are_read_again(columns: list[str]) -> None:
-    assert dropped(listed(columns)) == columns
+    assert dropped(comma_list(columns)) == columns
 
 
 @pytest.mark.parametrize(

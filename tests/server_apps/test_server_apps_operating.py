@@ -19,6 +19,7 @@ import pytest
 from flwr.app import Context, RecordDict
 
 from privet.core import ConfigError, RunError
+from privet.core.assignments import comma_list
 from privet.rounds import Run
 from privet.rounds.collect.round import OpenRound
 from privet.rounds.keep.checkpoint import HistoryFile, read_manifest
@@ -40,6 +41,11 @@ def after_round(monkeypatch: Any, number: int, action: Any) -> None:
             action(self.path.parent)
 
     monkeypatch.setattr(HistoryFile, "append", watch)
+
+
+@pytest.mark.parametrize("name", ["hill", "St. Mary, ward 3", "a\\", "a\\, b", "a\\ b"])
+def test_the_list_that_is_offered_leaves_this_agent_out(name: str) -> None:
+    assert _names(comma_list([name, "b"])) == {name, "b"}
 
 
 def get(port: int, path: str) -> tuple[int, str]:

@@ -49,6 +49,12 @@ def _number_or_text(text: str) -> float | str:
         return text
 
 
+def comma_list(names: Iterable[str]) -> str:
+    r"""Return the value of a key of names, such as ``exclude``; ``\,`` is a comma of a name."""
+    unique = dict.fromkeys(names)
+    return ",".join(re.sub(r"\\(?=[\\, ]|$)|,", r"\\\g<0>", name) for name in unique)
+
+
 def with_more(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Return a run config in which the pairs of its key ``more`` are keys like the others.
 

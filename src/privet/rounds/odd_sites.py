@@ -38,6 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.agents.sparsifiers import PLACES, VALUES
+from privet.core.assignments import comma_list
 from privet.wire.payload import ENCODED
 
 from .observers import Observer
@@ -243,7 +244,7 @@ class OddSites(Observer):
             for name, why in new.items():
                 log.warning(
                     "%s%s%s; look at its labels, units and signs, or leave it out: exclude=%s",
-                    *(ODD, name, why, name.replace(",", r"\,")),
+                    *(ODD, name, why, comma_list([name])),
                 )
         return None
 

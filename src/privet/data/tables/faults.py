@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from privet.core.assignments import comma_list
+
 from ..dataset import DataError, Fault, Source, some
 from ..source_column import SourceColumn
 from .dates import is_date
@@ -139,12 +141,6 @@ def dropped(drop_columns: str) -> list[str]:
     return [re.sub(r"\\([\\,])", r"\1", name.strip()) for name in names if name.strip()]
 
 
-def listed(names: Iterable[str]) -> str:
-    """Return the value of ``drop-columns`` with these names."""
-    unique = dict.fromkeys(names)
-    return ",".join(re.sub(r"\\(?=[\\,]|$)|,", r"\\\g<0>", name) for name in unique)
-
-
 def mending(faults: Iterable[Fault], drop_columns: str = "") -> dict[str, str]:
     """Return the run-config keys that mend faults, beside a value of ``drop-columns``."""
     keys: dict[str, str] = {}
@@ -153,7 +149,7 @@ def mending(faults: Iterable[Fault], drop_columns: str = "") -> dict[str, str]:
         keys = {**fault.keys, **keys}
         names += [name for name in fault.drop if name not in names]
     if len(names) > len(dropped(drop_columns)):
-        keys = {"drop-columns": listed(names), **keys}
+        keys = {"drop-columns": comma_list(names), **keys}
     return keys
 
 
@@ -174,7 +170,9 @@ def of_names(
             continue
         again = [one for one, _ in others]
         alike = all(values.equals(first) for _, values in others)
-        keep = f"drop-columns = {listed(again)} keeps the first, {listed([name])} none of them"
+        keep = (
+            f"drop-columns = {comma_list(again)} keeps the first, {comma_list([name])} none of them"
+        )
         faults.append(
             Fault(
                 f"several columns are called {name!r}{', with equal values' if alike else ''} "

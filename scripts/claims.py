@@ -28,7 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from committed import ENDINGS, committed, content
+from committed import DIFFERS, SAME, verdicts
 
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
@@ -92,17 +92,15 @@ def check(claim: Claim, data: Path | None, out: Path) -> tuple[str, bool]:
     took = time.monotonic() - began
     new = list(written(folder, before))
     faults = [] if done.returncode == 0 else [f"exit code {done.returncode}: {done.stderr[-300:]}"]
-    others = {path: committed(path.name) for path in new if path.suffix in ENDINGS}
-    pairs = {path: other for path, other in others.items() if other is not None}
-    faults += [
-        f"{path.name} differs" for path, own in pairs.items() if content(path) != content(own)
-    ]
+    found = list(verdicts(new))
+    faults += [f"{path.name} {verdict}" for path, verdict in found if verdict == DIFFERS]
+    same = sum(verdict == SAME for _, verdict in found)
     texts = [path.read_text(errors="replace") for path in new if path.suffix in TEXTS]
     missing = unmet(claim, "\n".join([done.stdout, done.stderr, *texts]))
     faults += [f"not printed: {' '.join(missing)}"] if missing else []
-    if not pairs and claim["numbers"] == "all":
+    if not found and claim["numbers"] == "all":
         faults.append("wrote no file of the results")
-    what = f"{len(pairs)} files" if pairs else f"{len(claim['numbers'].split())} numbers"
+    what = f"{same} files" if same else f"{len(claim['numbers'].split())} numbers"
     shutil.rmtree(folder)
     verdict = "; ".join(faults) or f"as committed, {what}"
     return f"{took:5.0f} s  {claim['page']}, {claim['what']}: {verdict}", not faults

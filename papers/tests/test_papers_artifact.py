@@ -133,6 +133,14 @@ def test_a_claims_number_is_one_that_was_printed_rounded(claims: Any) -> None:
     ]
 
 
+def test_a_page_of_studies_that_were_not_run_is_not_compared(claims: Any, tmp_path: Path) -> None:
+    for name, added in (("index.md", "x"), ("errata.jsonl", ""), ("fed-plt.md", "x")):
+        (tmp_path / name).write_text(added + (RESULTS / name).read_text())
+    found = {path.name: said for path, said in claims.verdicts(tmp_path.iterdir())}
+    assert found["index.md"] == found["fed-plt.md"] == "studies were not run"
+    assert found["errata.jsonl"] == claims.SAME
+
+
 def test_a_row_that_gives_other_files_or_numbers_differs(claims: Any, tmp_path: Path) -> None:
     row = {"page": "docs/results/errata.md", "what": "counterexamples", "numbers": "all"}
     written = {**row, "command": "privet errata all --json > docs/results/errata.jsonl"}

@@ -118,11 +118,16 @@ def _digits(folder: Path) -> tuple[Tensors, Tensors]:
     return train, test
 
 
+def _dealt(train: Tensors, test: Tensors, agents: int, seed: int) -> Agents:
+    """Deal examples by Dirichlet(0.3)."""
+    inputs, labels = train
+    parts = partition(labels.numpy(), agents, "dirichlet", seed=seed, dirichlet_alpha=0.3)
+    return split([(inputs[rows], labels[rows]) for rows in parts], test)
+
+
 def digits(folder: Path, seed: int) -> Agents:
     """Deal 10,000 digits to 10 agents by Dirichlet(0.3), anew for every seed."""
-    (inputs, labels), test = _digits(folder)
-    parts = partition(labels.numpy(), 10, "dirichlet", seed=seed, dirichlet_alpha=0.3)
-    return split([(inputs[rows], labels[rows]) for rows in parts], test)
+    return _dealt(*_digits(folder), 10, seed)
 
 
 def convolutions(seed: int, size: str) -> nn.Module:
@@ -460,9 +465,7 @@ def series(folder: Path, seed: int) -> Agents:
     A kind is a sum of six waves; a series is one of a kind at a pace, place and height of its own,
     with noise.
     """
-    (inputs, labels), test = _series()
-    parts = partition(labels.numpy(), 20, "dirichlet", seed=seed, dirichlet_alpha=0.3)
-    return split([(inputs[rows], labels[rows]) for rows in parts], test)
+    return _dealt(*_series(), 20, seed)
 
 
 def convolutions_of_series(seed: int, size: str) -> nn.Module:
@@ -490,9 +493,7 @@ def _small_digits() -> tuple[Tensors, Tensors]:
 
 def small_digits(folder: Path, seed: int) -> Agents:
     """Deal 1,347 digits of 8 x 8 pixels to 6 agents by Dirichlet(0.3), anew for every seed."""
-    (inputs, labels), test = _small_digits()
-    parts = partition(labels.numpy(), 6, "dirichlet", seed=seed, dirichlet_alpha=0.3)
-    return split([(inputs[rows], labels[rows]) for rows in parts], test)
+    return _dealt(*_small_digits(), 6, seed)
 
 
 class _Rows(nn.Module):

@@ -48,7 +48,7 @@ from privet.wire.payload import ENCODED
 from privet.wire.sparse import SparseVector, decode
 
 from .as_printed import fed_pdm_theorem_2
-from .gradient_agents import GradientAgent, SeveralStepsAgent
+from .gradient_agents import InTurnAgent, SeveralStepsAgent
 from .solver_agents import penalty
 
 _BOUND = {"logistic": 1.0, "one-class-logistic": 1.0, "multinomial": math.sqrt(2.0)}
@@ -85,13 +85,20 @@ SPARSIFIERS = ("top-k", "rand-k", "public-top-k", "noisy-top-k")
 
 
 @dataclass(frozen=True)
-class Agent(ValueBits, BudgetSchedule, GradientAgent):
+class Agent(ValueBits, BudgetSchedule, InTurnAgent):
     """Agent half of FedPDM; the fields are the run-config keys of the same names."""
 
     name: ClassVar[str] = "fed-pdm"
     upload: ClassVar[str] = "y"
     custom_loop_ok: ClassVar[bool] = True
 
+    batch: str = setting(
+        "full",
+        "examples in a step: all, batch-size, or cyclic: batches in turn, each example in one "
+        "round of so many, with one local step and dual = public",
+        choices=("full", "sample", "cyclic"),
+        topic="Local steps",
+    )
     rho: float = penalty(0.0, "penalty of the augmented Lagrangian", (1.0, 0.1))
     max_local_steps: int = same(SeveralStepsAgent, "max_local_steps")
     nu: float = setting(
@@ -128,6 +135,18 @@ class Agent(ValueBits, BudgetSchedule, GradientAgent):
     )
     row_norm: float = same(DataSettings, "row_norm")
     secure_sum: bool = same(MessageTerms, "secure_sum")
+
+    def no_turns(self) -> str:
+        if self.max_local_steps > 1:
+            return "has a proof where every step is noised: take one (max-local-steps = 1)"
+        if self.dual != "public":
+            return "needs dual = public: a private dual is hidden state"
+        if self.step_size_rule != "constant":
+            return (
+                "needs steps of one size, as what a record moves is in proportion to it: use "
+                "step-size-rule = constant"
+            )
+        return super().no_turns()
 
     @property
     def steps(self) -> int:

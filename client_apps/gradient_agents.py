@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from dataclasses import replace as changed
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -150,25 +151,9 @@ class GradientAgent(ClippedGradients):
 
 
 @dataclass(frozen=True)
-class NoisyStepsAgent(GradientAgent):
-    """Agents that add noise to every local gradient; whatever follows is post-processing.
+class InTurnAgent(GradientAgent):
+    """Agents whose batches may come in turn, with noise in bands (`privet.kernel.cyclic`)."""
 
-    Privacy: with ``noise_scale`` > 0 the mean gradient of each of the Q steps is a Gaussian
-    release of sensitivity 2C/b (replace-one), so a message counts as Q of them. This is how
-    M. Noble, A. Bellet, A. Dieuleveut, "Differentially Private Federated Learning on Heterogeneous
-    Data" (2022), make SCAFFOLD private: control variates made of noised gradients cost nothing.
-    """
-
-    steady: ClassVar[bool] = True
-
-    batch: str = setting(
-        "full",
-        "examples in a step: all, batch-size, poisson: each by a coin that nobody sees, which is "
-        "charged for less (relation add-remove), or cyclic: batches in turn, each example in one "
-        "step of so many",
-        choices=("full", "sample", "poisson", "cyclic"),
-        topic="Local steps",
-    )
     batches: int = setting(
         0,
         "batches that an agent's examples are put in with batch = cyclic; 0 takes noise-bands",
@@ -188,8 +173,68 @@ class NoisyStepsAgent(GradientAgent):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.batch == "cyclic":
-            self._require_cyclic()
+        if self.batch == "cyclic" and (why := self.no_turns()):
+            raise ConfigError(f"batch = 'cyclic' {why}")
+
+    def no_turns(self) -> str:
+        """Return what batches in turn have no proof for here, or need; empty if nothing."""
+        if self._batches < 2:
+            return "needs batches, 2 or more: with one a step takes all, which is batch = full"
+        if self.noise_bands > self._batches:
+            return (
+                f"noise-bands = {self.noise_bands} is more than batches = {self._batches}: within "
+                "the bands a record would take part twice, which costs more than is charged"
+            )
+        if self.relation != "replace-one":
+            return (
+                f"has no proof under relation = {self.relation!r}: use replace-one; poisson goes "
+                "with add-remove"
+            )
+        if not self.clip > 0:
+            return "is charged by cycles of batches and needs clip and noise: use sample without"
+        if self.noise_sharing:
+            return "has no proof with noise-sharing, whose sums change with the roster"
+        if self.noise_ratio != 1:
+            return "needs the same noise in all rounds: use budget-schedule = constant"
+        return ""
+
+    @property
+    def _batches(self) -> int:
+        return (self.batches or self.noise_bands) if self.batch == "cyclic" else 1
+
+    @property
+    def stacks(self) -> bool:
+        # Every agent stands at a batch of its own.
+        return self.batch != "cyclic"
+
+    def _gradients(self, *, replace: bool = False, noise_scale: float = 0.0) -> Gradients:
+        every = super()._gradients(replace=replace, noise_scale=noise_scale)
+        return changed(every, batches=self._batches, bands=self.noise_bands)
+
+
+@dataclass(frozen=True)
+class NoisyStepsAgent(InTurnAgent):
+    """Agents that add noise to every local gradient; whatever follows is post-processing.
+
+    Privacy: with ``noise_scale`` > 0 the mean gradient of each of the Q steps is a Gaussian
+    release of sensitivity 2C/b (replace-one), so a message counts as Q of them. This is how
+    M. Noble, A. Bellet, A. Dieuleveut, "Differentially Private Federated Learning on Heterogeneous
+    Data" (2022), make SCAFFOLD private: control variates made of noised gradients cost nothing.
+    """
+
+    steady: ClassVar[bool] = True
+
+    batch: str = setting(
+        "full",
+        "examples in a step: all, batch-size, poisson: each by a coin that nobody sees, which is "
+        "charged for less (relation add-remove), or cyclic: batches in turn, each example in one "
+        "step of so many",
+        choices=("full", "sample", "poisson", "cyclic"),
+        topic="Local steps",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.batch != "poisson":
             return
         if self.relation != "add-remove":
@@ -208,44 +253,15 @@ class NoisyStepsAgent(GradientAgent):
                 "'sample' without"
             )
 
-    def _require_cyclic(self) -> None:
-        """Refuse what batches in turn have no proof for (raises ``ConfigError``)."""
-        why = ""
-        if self._batches < 2:
-            why = "needs batches, 2 or more: with one a step takes all, which is batch = full"
-        elif self.noise_bands > self._batches:
-            why = (
-                f"noise-bands = {self.noise_bands} is more than batches = {self._batches}: within "
-                "the bands a record would take part twice, which costs more than is charged"
-            )
-        elif self.relation != "replace-one":
-            why = (
-                f"has no proof under relation = {self.relation!r}: use replace-one; poisson goes "
-                "with add-remove"
-            )
-        elif not self.clip > 0:
-            why = "is charged by cycles of batches and needs clip and noise: use sample without"
-        elif self.noise_sharing:
-            why = "has no proof with noise-sharing, whose sums change with the roster"
-        elif self.noise_ratio != 1:
-            why = "needs the same noise in all rounds: use budget-schedule = constant"
-        if why:
-            raise ConfigError(f"batch = 'cyclic' {why}")
-
-    @property
-    def _batches(self) -> int:
-        return (self.batches or self.noise_bands) if self.batch == "cyclic" else 1
-
     @property
     def stacks(self) -> bool:
-        # Every agent tosses coins of its own, or stands at a batch of its own.
-        return self.batch not in ("poisson", "cyclic")
+        # Every agent tosses coins of its own.
+        return super().stacks and self.batch != "poisson"
 
     @cached_property
     def gradients(self) -> Gradients:
         """The gradient of a local step, clipped, with noise on its data term."""
-        every = self._gradients(noise_scale=self.noise_scale)
-        return replace(every, batches=self._batches, bands=self.noise_bands)
+        return self._gradients(noise_scale=self.noise_scale)
 
     def noised_release(self, facts: Facts, round_: int) -> Release:
         """Return the release of one round: Q uses of the Gaussian mechanism."""

@@ -16,9 +16,9 @@ sent.
 
 Where a message has several draws, the gradient of a later step may follow the earlier ones, and
 where records are sampled, who takes part differs from one delivery to the next: then coordinates
-alone count that no record moves, as those of canaries that are not there. Where an upload is masked
-or coded, has several Laplace draws, or is no such function, as with a set that models stay in, or
-an l1 regulariser, nothing is measured.
+alone count that no record moves, as those of canaries that are not there. Where an upload is
+masked, sparse or of few bits, has several Laplace draws, or is no such function, as with a set that
+models stay in, or an l1 regulariser, nothing is measured.
 """
 
 from __future__ import annotations
@@ -218,10 +218,15 @@ def vectors_of(arrays: Mapping[str, NDArray[Any]], dim: int) -> list[Vector]:
 
 
 def _vector(update: Update) -> NDArray[Any] | None:
-    """Return the upload where it is one vector, not encoded."""
+    """Return the upload where it is one vector, with all of its coordinates."""
     arrays: Mapping[str, NDArray[Any]] = update.arrays()
-    alone = None if len(arrays) != 1 or ENCODED in arrays else next(iter(arrays.values()))
-    return None if alone is None or alone.dtype.kind != "f" else alone
+    if len(arrays) != 1:
+        return None
+    ((name, alone),) = arrays.items()
+    if name == ENCODED:
+        vector = decode(alone, max_dim=max(alone.nbytes, 1))
+        return vector.values if vector.positions is None else None
+    return alone if alone.dtype.kind == "f" else None
 
 
 def _last(before: str, after: str) -> Release | None:

@@ -293,7 +293,7 @@ class FedPDMArguments(PrimalDualStrategy):
         dual: Literal["auto", "private", "public"] = "auto",
         *,
         preset: Literal["none", "private"] = "none",
-        batch: Literal["full", "sample"] = "full",
+        batch: Literal["full", "sample", "cyclic"] = "full",
         batch_size: int = 32,
         clip: float = 0.0,
         clipping: Literal["example", "batch"] = "example",
@@ -301,6 +301,8 @@ class FedPDMArguments(PrimalDualStrategy):
         step_size_rule: Literal["auto", "constant", "inverse-sqrt", "cosine"] = "auto",
         step_size_rounds: int = 0,
         noise_scale: float = 0.0,
+        batches: int = 0,
+        noise_bands: int = 1,
         budget_schedule: Literal["constant", "geometric"] = "constant",
         budget_ratio: float = 0.0,
         value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
@@ -333,8 +335,9 @@ class FedPDMArguments(PrimalDualStrategy):
             the paper's, or computed by both sides from what was released; auto: public with noise
         preset : {"none", "private"}, default "none"
             private: values for a certified run in place of defaults
-        batch : {"full", "sample"}, default "full"
-            examples in a step: all or batch-size
+        batch : {"full", "sample", "cyclic"}, default "full"
+            examples in a step: all, batch-size, or cyclic: batches in turn, each example in one
+            round of so many, with one local step and dual = public
         batch_size : int, default 32
             examples in a step, with batch = poisson on average
         clip : float, default 0.0
@@ -352,6 +355,11 @@ class FedPDMArguments(PrimalDualStrategy):
             rounds over which the step size falls
         noise_scale : float, default 0.0
             standard deviation of the noise; 0: no noise
+        batches : int, default 0
+            batches that an agent's examples are put in with batch = cyclic; 0 takes noise-bands
+        noise_bands : int, default 1
+            steps in a row whose noise is correlated so that sums over steps have less of it, at
+            most batches; 1 for independent noise
         budget_schedule : {"constant", "geometric"}, default "constant"
             noise over the rounds: the same in all, or geometric, where noise and its key are those
             of round 1 and each later round has budget-ratio times that before
@@ -404,6 +412,8 @@ class FedPDMArguments(PrimalDualStrategy):
             step_size_rule=step_size_rule,
             step_size_rounds=step_size_rounds,
             noise_scale=noise_scale,
+            batches=batches,
+            noise_bands=noise_bands,
             budget_schedule=budget_schedule,
             budget_ratio=budget_ratio,
             value_bits=value_bits,

@@ -15,6 +15,7 @@ from privet.agents.base import Participant
 from privet.agents.cycles import RECORD
 from privet.agents.guard import node_rules
 from privet.client_apps import client_app
+from privet.client_apps.fed_pdm import Agent as FedPDMAgent
 from privet.client_apps.rivals.dp_fedsgd import Agent as FedSGD
 from privet.core import ConfigError
 from privet.kernel import (
@@ -528,6 +529,25 @@ def test_rows_of_a_query_are_not_taken_in_turn(tmp_path: Path) -> None:
 def test_settings_without_a_proof_are_refused_by_name(settings: dict[str, Any], line: str) -> None:
     with pytest.raises(ConfigError, match=line):
         FedSGD.from_settings({**TURNS, **settings})
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"max-local-steps": 2}, "has a proof where every step is noised: take one"),
+        ({"dual": "private"}, "needs dual = public"),
+        ({"step-size-rule": "inverse-sqrt"}, "needs steps of one size"),
+        ({"batches": 2}, "noise-bands = 3 is more than batches = 2"),
+        ({"budget-schedule": "geometric", "budget-ratio": 0.9}, "needs the same noise in all"),
+    ],
+)
+def test_fedpdm_takes_turns_with_one_step_and_a_public_dual(
+    settings: dict[str, Any], line: str
+) -> None:
+    own = {"rho": 1.0, "dual": "public", "max-local-steps": 1, "step-size-rule": "constant"}
+    assert FedPDMAgent.from_settings({**TURNS, **own}).gradients.bands == 3
+    with pytest.raises(ConfigError, match=line):
+        FedPDMAgent.from_settings({**TURNS, **own, **settings})
 
 
 def test_as_many_batches_as_bands_unless_another_number_is_given() -> None:

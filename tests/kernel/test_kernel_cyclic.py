@@ -29,6 +29,7 @@ from privet.kernel.cyclic import BANDS, MOST_BANDS, Cycle, growth, width
 from privet.kernel.door import Held, cyclic_sum
 from privet.kernel.ledger_lines import dearer
 from privet.kernel.perturb import norm_bound, spacing
+from privet.kernel.programs.drift import Drift
 from privet.kernel.programs.gradients import Gradients
 from privet.kernel.programs.steps import LocalTask
 from privet.kernel.streams import Streams
@@ -364,6 +365,51 @@ def test_no_pair_of_neighbours_is_told_apart_by_more_than_is_charged(clipping: A
     account = Release(**{**charged.to_dict(), "count": steps})
     bound = Totals().add(account).mu ** 2
     assert 0.2 * bound < worst <= bound
+
+
+def test_fedpdms_rounds_tell_no_neighbours_apart_by_more_than_is_charged() -> None:
+    """As above, of y: what moves it is -2 eta times a batch's clipped gradient."""
+    program, steps, rho, step = gradients(), 10, 2.0, 0.3
+    drift = Drift(rho, step, 1, program, "example")
+    facts, worst = public_facts(table()), 0.0
+    charged = drift.release(facts, 0.0, 0.5)
+    assert charged.sensitivity == pytest.approx(2 * step * program.sensitivity(facts))
+    for record, far in itertools.product(range(11), (50.0, -50.0)):
+        values, problems = [], (table(), table(record, (far, -far, far), -1.0))
+        center, lam, cycle = np.zeros(3), np.zeros(3), Cycle("key", 0, "a")
+        for _ in range(steps):
+            one = Release(**{**fields_of(charged), "place": cycle.step % 4}, program="drift")
+            noise = Perturber(one, SeededNoise(1, "a", cycle.step), facts, cycle=cycle)
+            y = Records(Held(problems[0]), noise).drift(drift, center, lam, Streams(0, "a", 1))
+            rows = cycle.rows(11, 4)
+            values.append(
+                [-2 * step * one.clipped_term(center, 1.0, "l2", rows)[0] for one in problems]
+            )
+            lam = 0.5 * (lam + rho * (center - y))
+            center = 0.5 * (center + y)
+            assert noise.cycle is not None
+            cycle = noise.cycle
+        differ = np.array([one - other for one, other in values])
+        assert np.linalg.norm(differ, axis=1).max() <= charged.sensitivity
+        shown = matrix(4, steps) / width(4) @ differ / charged.scale
+        worst = max(worst, float((shown**2).sum()))
+    bound = Totals().add(Release(**{**fields_of(charged), "count": steps})).mu ** 2
+    assert 0.2 * bound < worst <= bound
+
+
+def test_a_step_of_fedpdm_takes_the_batch_whose_turn_it_is() -> None:
+    """y without noise is that of the batch's clipped mean, written out; two steps are refused."""
+    rho, step, x, lam = 2.0, 0.3, np.array([0.3, -0.2, 0.1]), np.array([0.5, 0.0, -1.0])
+    drift, facts = Drift(rho, step, 1, gradients(), "example"), public_facts(table())
+    charged = drift.release(facts, 0.0, 1e-9)
+    noise = Perturber(charged, SeededNoise(1), facts, cycle=Cycle("key", 0, "a"))
+    y = Records(Held(table()), noise).drift(drift, x, lam, Streams(0, "a", 1))
+    rows = Cycle("key", 0, "a").rows(11, 4)
+    each = [BinaryLogistic(ROWS[[i]], LABELS[[i]]).clipped_gradient(x, 1.0) for i in rows]
+    end = x - step * (sum(each) / len(rows) + 0.1 * x - lam)
+    assert np.allclose(y, 2 * end - x - lam / rho, rtol=0, atol=1e-6)
+    with pytest.raises(NoCertificateError, match="take one local step"):
+        Drift(rho, step, 2, gradients(clipping="batch"), "batch").release(facts, 0.0, 0.5)
 
 
 def test_a_charge_of_batches_runs_that_program_alone() -> None:

@@ -13,7 +13,7 @@ from privet.client_apps import client_app
 from privet.kernel import LedgerFile
 from privet.problems import L2, BinaryLogistic
 from privet.sim.engine import InlineGrid
-from privet.strategies import DPFedSGD, Scaffold
+from privet.strategies import DPFedSGD, FedPDM, Scaffold
 
 AGENTS, ROUNDS = 4, 8
 RNG = np.random.default_rng(0)
@@ -40,7 +40,14 @@ class Lossy(InlineGrid):
 
 
 @pytest.mark.parametrize("target", [0.0, 4.0])
-@pytest.mark.parametrize(("kind", "more"), [(DPFedSGD, {}), (Scaffold, {"max_local_steps": 2})])
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        (DPFedSGD, {}),
+        (Scaffold, {"max_local_steps": 2}),
+        (FedPDM, {"max_local_steps": 1, "step_size_rule": "constant"}),
+    ],
+)
 def test_lost_replies_are_steps_of_their_agents_and_break_no_target(
     tmp_path: Path, kind: Any, more: dict[str, Any], target: float
 ) -> None:

@@ -170,17 +170,29 @@ IN_TURN = (
 
 @pytest.mark.parametrize(("share", "code"), [(1.0, 0), (0.5, 1)])
 @pytest.mark.parametrize(
-    ("name", "bands"), [("dp-fedsgd", 1), ("dp-fedsgd", 4), ("scaffold", 2), ("fed-dyn", 4)]
+    ("name", "bands", "more"),
+    [
+        ("dp-fedsgd", 1, ()),
+        ("dp-fedsgd", 4, ()),
+        ("scaffold", 2, ()),
+        ("fed-dyn", 4, ()),
+        ("fed-pdm", 4, ("max-local-steps=1", "step-size-rule=constant")),
+    ],
 )
 def test_noise_in_bands_is_measured_against_what_is_charged(
-    monkeypatch: pytest.MonkeyPatch, name: str, bands: int, share: float, code: int
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    bands: int,
+    more: tuple[str, ...],
+    share: float,
+    code: int,
 ) -> None:
     """The draws behind the noise of each step: half of the noise is 20 deviations at least.
 
     With all of it the alarm has the chance that is asked for.
     """
     drawn(monkeypatch, "gaussian", share)
-    found, said = privet("audit", f"algorithm={name}", f"noise-bands={bands}", *IN_TURN)
+    found, said = privet("audit", f"algorithm={name}", f"noise-bands={bands}", *IN_TURN, *more)
     assert found == code, said
     assert ("BROKEN" in said) == (code == 1)
     assert "proven by the spread of the noise" in said

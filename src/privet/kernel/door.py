@@ -354,7 +354,7 @@ class Records:
         if isinstance(requested, Gradients) and requested.poisson and name != "gradients":
             raise NoiseError(f"batch = 'poisson' has no proof in program {name!r}")
         turns = (charged.batches, charged.bands)
-        known = isinstance(requested, Gradients) and name == "gradients"
+        known = isinstance(requested, Gradients) and name in ("gradients", "drift")
         asked = (requested.batches, requested.bands) if isinstance(requested, Gradients) else (1, 1)
         if turns != asked or (turns != (1, 1) and not known):
             raise NoiseError(

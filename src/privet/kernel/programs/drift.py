@@ -8,13 +8,16 @@ give y = 2 x - x0hat - lam / rho. With c = 1 - (rho + beta) eta, beta of an l2 r
 iterate is x = p + t / 2, where p follows from x0hat and lam alone and t <- c t - 2 eta (clipped
 gradient). One record moves t by at most G times what it moves a clipped gradient
 (`privet.kernel.sensitivity.fed_pdm_gain` has the proof), and the noise goes onto t alone:
-y = 2 p - x0hat - lam / rho + t.
+y = 2 p - x0hat - lam / rho + t. One step is t = -2 eta (clipped gradient): a noised gradient like
+any other, so that its batches may come in turn (`privet.kernel.cyclic`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -24,7 +27,7 @@ from ..errors import NoCertificateError
 from ..events import Release
 from ..facts import Facts
 from ..perturb import Perturber
-from ..records import FloatArray, Problem
+from ..records import FloatArray, Problem, RowIndex
 from ..sensitivity import fed_pdm_gain
 from ..streams import Streams
 from .gradients import Gradients
@@ -115,12 +118,20 @@ class Drift:
             As `gain`.
         """
         gain, case = self.gain(facts, row_norm)
+        batches, bands = self.gradients.batches, self.gradients.bands
+        if batches > 1 and self.steps > 1:
+            raise NoCertificateError(
+                "batch = 'cyclic' has a proof where every step is noised: take one local step "
+                "(max-local-steps = 1)"
+            )
         return Release(
             "gaussian",
             scale=scale,
             sensitivity=self.gradients.sensitivity(facts) * gain,
             relation=self.gradients.relation,
             what=f"{what} ({case})",
+            batches=batches,
+            bands=bands,
             program="drift",
         )
 
@@ -152,12 +163,16 @@ def drift(
         noise.require_magnitude(center, lam / rho, steps=program.steps)
     decay = 1.0 - (rho + (facts.modulus if many else 0.0)) * step
     gain, _ = program.gain(facts, row_norm)
-    rows = gradients.rows(problem, streams, program.steps)
-    terms = gradients.charged_terms(problem, noise)
+    if noise.cycle:
+        terms, rows = gradients.turn(problem, noise)
+        every: Iterator[RowIndex] = repeat(rows)
+    else:
+        every = gradients.rows(problem, streams, program.steps)
+        terms = gradients.charged_terms(problem, noise)
     public: Any = center
     moved: Any = np.zeros(problem.dim)
     for _ in range(program.steps):
-        clipped, rest = terms(public + 0.5 * moved, next(rows))
+        clipped, rest = terms(public + 0.5 * moved, next(every))
         moved = decay * moved - 2.0 * step * clipped.value
         if many:
             public = decay * public + step * (rho * center + lam)

@@ -318,18 +318,29 @@ class Gradients:
 
         return gradient
 
-    def _cyclic(self, problem: Problem, noise: Perturber) -> Gradient:
-        moved = self.sensitivity(noise.facts)
+    def turn(self, problem: Problem, noise: Perturber) -> tuple[ClippedTerms, IntArray]:
+        """Return the clipped data term of the next batch in turn, and its rows.
 
+        Raises
+        ------
+        NoCertificateError
+            As `sensitivity`.
+        NoiseError
+            As `Perturber.batch`.
+        """
+        rows = noise.batch(problem.num_examples)
+        terms = clipped_terms(
+            problem,
+            self.clip,
+            clipping=self.clipping,
+            batch_size=len(rows),
+            sensitivity=self.sensitivity(noise.facts),
+        )
+        return terms, rows
+
+    def _cyclic(self, problem: Problem, noise: Perturber) -> Gradient:
         def gradient(x: FloatArray) -> FloatArray:
-            rows = noise.batch(problem.num_examples)
-            terms = clipped_terms(
-                problem,
-                self.clip,
-                clipping=self.clipping,
-                batch_size=len(rows),
-                sensitivity=moved,
-            )
+            terms, rows = self.turn(problem, noise)
             return _noised(*terms(x, rows), x, noise)
 
         return gradient

@@ -135,6 +135,7 @@ def test_predictions_go_where_the_operator_says(site: Path, tmp_path: Path) -> N
     assert len(printed.out.splitlines()) == 10
     code, out, _ = privet(*new, "--out", "risk")
     assert (code, out) == (0, "9 rows: risk\n")
+    assert privet(*new, "--out", "risk").out == "9 rows: risk, in place of 9 of this run\n"
     with closing(sqlite3.connect(tmp_path / "site.db")) as opened:
         found = opened.execute('select id, prediction, "probability 1", run from risk').fetchall()
     assert [one[0] for one in found] == list(range(9))

@@ -18,6 +18,7 @@ from privet.data.frames import table_from_config
 from privet.data.sql.cohorts import NamedCohort, cohort_names, cohort_of
 from privet.data.sql.databases import batches
 from privet.data.sql.snapshots import COHORT_RECORD, IDLE, held
+from privet.data.sql.writing import write_table
 from privet.kernel import Told
 from support.cohorts import QUERY, cohorts, database, node
 from support.extras import extra
@@ -441,6 +442,31 @@ def test_duckdb_opens_a_database_to_read_alone(tmp_path: Path, duckdb: Any) -> N
     assert set(made["x"].to_pylist()) == {0.25}
     with pytest.raises(DataError, match="expected one query that gives rows"):
         read(tmp_path, "drop table patients", url="duckdb:///site.duckdb")
+
+
+def test_duckdb_takes_predictions_whole_and_in_place_of_the_same_runs(
+    tmp_path: Path, duckdb: Any
+) -> None:
+    with duckdb.connect(str(tmp_path / "site.duckdb")) as opened:
+        opened.execute("create table told (id bigint primary key, run text, cohort text)")
+    file = cohorts(tmp_path, "select 1 as a", 'write = "told"', 'url = "duckdb:///site.duckdb"')
+    cohort = cohort_of(str(file), "stroke")
+
+    def there() -> list[Any]:
+        with duckdb.connect(str(tmp_path / "site.duckdb"), read_only=True) as opened:
+            found: list[Any] = opened.sql("select id, run, cohort from told order by id").fetchall()
+            return found
+
+    assert write_table(cohort, {"id": np.array([1, 2])}, "first") == 0
+    assert write_table(cohort, {"id": np.array([3])}, "second") == 0
+    both = [(1, "first", "stroke"), (2, "first", "stroke"), (3, "second", "stroke")]
+    assert there() == both
+    with pytest.raises(DataError, match=r"cohort stroke: .*[Dd]uplicate key"):
+        write_table(cohort, {"id": np.array([4, 3])}, "first")
+    assert there() == both
+    assert write_table(cohort, {"id": np.array([2, 4])}, "first") == 2
+    changed = [(2, "first", "stroke"), (3, "second", "stroke"), (4, "first", "stroke")]
+    assert there() == changed
 
 
 def test_columns_of_duckdb_have_their_types(tmp_path: Path, duckdb: Any) -> None:

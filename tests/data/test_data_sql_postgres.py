@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -317,15 +318,23 @@ def test_predictions_go_into_the_named_table_alone_and_whole(
     file = cohorts(tmp_path, "select 1 as a", 'write = "results.risk"', 'url-env = "RECORDS"')
     cohort = cohort_of(str(file), "stroke")
     columns = {"id": np.array([1, 2]), "risk": np.array([0.25, np.nan]), "to": np.array(["a", "b"])}
-    assert write_table(cohort, columns) == 2
-    assert write_table(cohort, columns) == 2
-    found = server.execute('select id, risk, "to" from results.risk', "study").split()
-    assert found == ["1|0.25|a", "2||b"] * 2
+    assert write_table(cohort, columns, "first") == 0
+    assert write_table(cohort, columns, "second") == 0
+    found = server.execute('select id, risk, "to", run from results.risk', "study").split()
+    assert found == [f"{row}|{run}" for run in ("first", "second") for row in ("1|0.25|a", "2||b")]
+    fewer = {name: values[1:] for name, values in columns.items()}
+    assert write_table(cohort, fewer, "first") == 2
+    other = replace(cohort, name="others")
+    assert write_table(other, fewer, "first") == 0
+    ordered = "select id, run, cohort from results.risk order by run, cohort, id"
+    assert server.execute(ordered, "study").split() == [
+        "2|first|others", "2|first|stroke", "1|second|stroke", "2|second|stroke"
+    ]  # fmt: skip
     server.execute("create unique index on results.risk (id) where risk = 0.5", "study")
     again = {**columns, "id": np.array([5, 5]), "risk": np.array([0.5, 0.5])}
     with pytest.raises(DataError, match="cohort stroke: duplicate key"):
-        write_table(cohort, again)
+        write_table(cohort, again, "first")  # what was to be replaced stays, too
     assert server.execute("select count(*) from results.risk", "study").strip() == "4"
     plain = cohort_of(str(cohorts(tmp_path, "select 1 as a", "", 'url-env = "RECORDS"')), "stroke")
     with pytest.raises(DataError, match="no table is named to write predictions to"):
-        write_table(plain, columns)
+        write_table(plain, columns, "first")

@@ -86,14 +86,16 @@ def predict(
             else:
                 predictions, others = _of_model(run, path, unknown)
             if target:
-                count = write_table(target, _with_whose(target, path, predictions, run))
+                given = _with_whose(target, path, predictions)
+                replaced = write_table(target, given, run.resolve().name)
     except (AnalysisError, DataError) as error:
         at = "" if any(one and one in str(error) for one in (rows, cohort)) else f"{rows}: "
         raise ConfigError(f"{at}{error}") from None
     if others:
         print(f"not used by the model: {', '.join(others)}", file=sys.stderr)
     if target:
-        print(f"{count} rows: {target.write}")
+        before = f", in place of {replaced} of this run" if replaced else ""
+        print(f"{len(next(iter(predictions.values())))} rows: {target.write}{before}")
         return
     text = _csv(predictions)
     if out is None:
@@ -141,18 +143,14 @@ def _named_table(rows: str, name: str, out: Path) -> NamedCohort | None:
     )
 
 
-def _with_whose(
-    cohort: NamedCohort, path: Path, predictions: Mapping[str, Any], run: Path
-) -> dict[str, Any]:
-    """Return predictions with the columns that say whose each is, and of which run."""
-    import numpy as np
-
+def _with_whose(cohort: NamedCohort, path: Path, predictions: Mapping[str, Any]) -> dict[str, Any]:
+    """Return predictions with the columns that say whose each is."""
     from privet.data.tables.files import read_rows
 
     table = read_rows(str(path)).table
     named = [cohort.keys[key] for key in ("id-column", "person-column") if key in cohort.keys]
     whose = {name: table[name].to_numpy() for name in named}
-    return {**whose, **predictions, "run": np.full(table.num_rows, run.resolve().name)}
+    return {**whose, **predictions}
 
 
 def _of_regression(

@@ -12,19 +12,30 @@ from .databases import duckdb, postgresql, said_of, sqlite
 
 _KINDS = {"f": "double precision", "i": "bigint", "u": "bigint", "b": "boolean"}
 _TEXT = "text"
+_WHOSE = ("run", "cohort")
+"""The columns that say which rows are those of one command."""
 
 
-def write_table(cohort: NamedCohort, columns: Mapping[str, Any]) -> int:
-    """Append rows to the table ``write`` of a cohort, made where it is not there; return how many.
+def write_table(cohort: NamedCohort, columns: Mapping[str, Any], run: str) -> int:
+    """Write a run's predictions to the table ``write`` of a cohort, made where it is not there.
 
-    All rows are there, or none. A table that is there has columns of these names; predictions of
-    another kind of model than those that it holds are refused.
+    They stand in the place of those of this run and cohort that it has, as a file that is written
+    again does; rows of other runs and cohorts stay. All rows are there, or none. A table that is
+    there has columns of these names, and ``run`` and ``cohort``: predictions of another kind of
+    model than those that it holds are refused.
 
     Parameters
     ----------
     cohort : NamedCohort
     columns : mapping of str to arrays of one length
         Missing values are NaN, or None.
+    run : str
+        The name of the run.
+
+    Returns
+    -------
+    int
+        Of how many rows they took the place.
 
     Raises
     ------
@@ -37,24 +48,26 @@ def write_table(cohort: NamedCohort, columns: Mapping[str, Any]) -> int:
             f"{cohort.called}: no table is named to write predictions to: its operator sets write"
         )
     listed = {name: [_cell(one) for one in values.tolist()] for name, values in columns.items()}
-    rows = list(zip(*listed.values(), strict=True))
-    names = ", ".join(f'"{name}"' for name in columns)
-    typed = ", ".join(
-        f'"{name}" {_KINDS.get(values.dtype.kind, _TEXT)}' for name, values in columns.items()
-    )
+    whose = (run, cohort.name)
+    rows = [(*row, *whose) for row in zip(*listed.values(), strict=True)]
+    kinds = {name: _KINDS.get(one.dtype.kind, _TEXT) for name, one in columns.items()}
+    kinds |= dict.fromkeys(_WHOSE, _TEXT)
+    names = ", ".join(f'"{name}"' for name in kinds)
+    typed = ", ".join(f'"{name}" {kind}' for name, kind in kinds.items())
     table = quoted_table(cohort.write)
     made = f"CREATE TABLE IF NOT EXISTS {table} ({typed})"
-    marks = ", ".join("?" * len(columns))
+    marks = ", ".join("?" * len(kinds))
+    erased = f'DELETE FROM {table} WHERE "run" = ? AND "cohort" = ?'
     with said_of(cohort):
         if cohort.scheme == "postgresql":
             with postgresql(cohort, read_only=False) as opened:
                 # CREATE asks for a right that the operator need not give where the table is there.
                 if opened.execute("SELECT to_regclass(%s)", [table]).fetchone() == (None,):
                     opened.execute(made)
-                # A catalog says it without the right to read the table.
                 named = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s)"
                 there = opened.execute(f"{named} AND attnum > 0", [table]).fetchall()
-                _require_columns([one for (one,) in there], cohort.write, columns)
+                _require_columns([one for (one,) in there], cohort.write, kinds)
+                replaced = opened.execute(erased.replace("?", "%s"), whose).rowcount
                 with opened.cursor().copy(f"COPY {table} ({names}) FROM STDIN") as copy:
                     for row in rows:
                         copy.write_row(row)
@@ -62,17 +75,19 @@ def write_table(cohort: NamedCohort, columns: Mapping[str, Any]) -> int:
             with sqlite(cohort, read_only=False) as opened:
                 opened.execute(made)
                 there = opened.execute(f"SELECT * FROM {table} LIMIT 0").description
-                _require_columns([one[0] for one in there], cohort.write, columns)
+                _require_columns([one[0] for one in there], cohort.write, kinds)
+                replaced = opened.execute(erased, whose).rowcount
                 opened.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", rows)
         else:
             with duckdb(cohort, read_only=False) as opened:
+                opened.begin()
                 opened.execute(made)
                 there = opened.execute(f"SELECT * FROM {table} LIMIT 0").description
-                _require_columns([one[0] for one in there], cohort.write, columns)
-                opened.begin()
+                _require_columns([one[0] for one in there], cohort.write, kinds)
+                replaced = opened.execute(erased, whose).fetchone()[0]
                 opened.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", rows)
                 opened.commit()
-    return len(rows)
+    return int(replaced)
 
 
 def _require_columns(there: list[str], table: str, columns: Mapping[str, Any]) -> None:

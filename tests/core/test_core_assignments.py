@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from privet.cli.new import toml
 from privet.core import ConfigError
-from privet.core.assignments import with_more
+from privet.core.assignments import parse_assignments, with_more
 
 SCALARS = st.one_of(
     st.booleans(),
@@ -78,6 +78,16 @@ def test_a_long_text_takes_no_time() -> None:
     for spoilt in ('a="' + "\\" * 50_000, "a" * 100_000, " " * 100_000 + "a", "a " * 50_000):
         with pytest.raises(ConfigError):
             with_more({"more": spoilt})
+
+
+@pytest.mark.parametrize("value", ["1" * 5_000, "[" * 5_000, "{a=" * 5_000])
+def test_a_value_that_python_cannot_read_is_one_line_that_names_its_key(value: str) -> None:
+    for read in (
+        lambda: parse_assignments([f"clip={value}"]),
+        lambda: with_more({"more": f"clip={value}"}),
+    ):
+        with pytest.raises(ConfigError, match=r"^clip: its value is too long to be read$"):
+            read()
 
 
 def test_a_config_without_it_is_the_same() -> None:

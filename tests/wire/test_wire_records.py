@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from typing import Any
 
 import pytest
@@ -102,12 +103,27 @@ def test_flower_hashes_a_large_field_a_few_times(monkeypatch: pytest.MonkeyPatch
     ids=["of another kind", "beside a field", "of no record", "without one", "of arrays"],
 )
 def test_arrays_that_are_no_fields_are_refused(place: str, kind: str) -> None:
-    arrays = ArrayRecord({place: Array("uint8", (2,), kind, b"ab")})
+    large = b"a" * (APART + 1)
+    arrays = ArrayRecord({place: Array("uint8", (len(large),), kind, large)})
     records = {"privet": ConfigRecord({"round": 1}), "model": ArrayRecord(), ARRAYS: arrays}
-    with pytest.raises(WireError, match="that is no field of its records"):
+    with pytest.raises(WireError, match="that is no large field of its records"):
         joined(RecordDict(records))
 
 
 def test_an_array_where_bytes_are_expected_does_not_read_as_a_message() -> None:
     with pytest.raises(WireError):
         read_update(RecordDict({"privet": ConfigRecord(), ARRAYS: ConfigRecord()}), "fed-plt", 1, 1)
+
+
+def test_many_small_arrays_cost_what_flower_takes_for_them() -> None:
+    """One more array must not copy what the others are: of 30,000 it took a second and more."""
+    small = {f"about/{i}": Array("uint8", (1,), "privet.bytes", b"x") for i in range(30_000)}
+    large = {
+        f"about/{i}": Array("uint8", (1,), "privet.bytes", b"x" * (APART + 1)) for i in range(17)
+    }
+    for arrays in (small, large, {"about/a": small["about/0"]}):
+        content = RecordDict({"about": ConfigRecord(), ARRAYS: ArrayRecord(arrays)})
+        began = time.process_time()
+        with pytest.raises(WireError, match="large field"):
+            joined(content)
+        assert time.process_time() - began < 0.05

@@ -38,6 +38,8 @@ def parse_assignments(pairs: Iterable[str]) -> dict[str, Any]:
             parsed[key.strip()] = text.strip() if isinstance(value, date | time) else value
         except tomllib.TOMLDecodeError:
             parsed[key.strip()] = _number_or_text(text.strip())
+        except (ValueError, RecursionError):  # more digits than Python reads, or levels
+            raise ConfigError(f"{key.strip()}: its value is too long to be read") from None
     return parsed
 
 

@@ -21,6 +21,8 @@ ARRAYS = "privet.arrays"
 """Name of the record of a message that holds the large fields of its other records."""
 APART = 1 << 20
 """Bytes of a field above which it travels as an array."""
+MOST_APART = 16
+"""Such fields of one message: it has two records at most, each of which has a few."""
 _BYTES = "privet.bytes"
 
 MOST_PARTS = 1 << 18
@@ -67,13 +69,20 @@ def joined(content: RecordDict) -> RecordDict:
     held = held_by(content)
     if (arrays := held.get(ARRAYS)) is None:
         return content
-    records = {name: record for name, record in held.items() if name != ARRAYS}
-    for place, array in arrays.items() if isinstance(arrays, ArrayRecord) else ():
+    if not isinstance(arrays, ArrayRecord) or len(arrays) > MOST_APART:
+        raise WireError(f"message has other than 1 to {MOST_APART} large fields in {ARRAYS!r}")
+    fields: dict[str, dict[str, Any]] = {}
+    for place, array in arrays.items():
         name, _, key = place.rpartition("/")
-        record = records.get(name)
-        if array.stype != _BYTES or not isinstance(record, ConfigRecord) or key in held_by(record):
-            raise WireError(f"message has an array {place!r:.80} that is no field of its records")
-        records[name] = config_record({**held_by(record), key: array.data})
+        record = held.get(name)
+        known = array.stype == _BYTES and len(array.data) > APART
+        if not known or not isinstance(record, ConfigRecord) or key in held_by(record):
+            what = f"an array {place!r:.80} that is no large field of its records"
+            raise WireError(f"message has {what}")
+        fields.setdefault(name, {})[key] = array.data
+    records = {name: record for name, record in held.items() if name != ARRAYS}
+    for name, large in fields.items():
+        records[name] = config_record({**held_by(held[name]), **large})
     return record_dict(records)
 
 

@@ -469,6 +469,33 @@ def test_duckdb_takes_predictions_whole_and_in_place_of_the_same_runs(
     assert there() == changed
 
 
+HOSTILE = 'no" text); drop table patients; create table if not exists z ("y'
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_a_name_of_a_class_is_a_column_whatever_it_says(tmp_path: Path, kind: str) -> None:
+    """Names of classes come from a model's file, and so from a coordinator or a site's labels."""
+    connect = pytest.importorskip("duckdb" if kind == "duckdb" else "sqlite3").connect
+    opened = connect(str(tmp_path / "site.db"))
+    opened.execute("create table patients (id bigint)")
+    opened.commit()
+    opened.close()
+    url = f'url = "{kind}:///site.db"'
+    file = cohorts(tmp_path, "select 1 as a", 'write = "told"', url)
+    cohort = cohort_of(str(file), "stroke")
+    name = f"probability {HOSTILE}"
+    for replaced in (0, 2):
+        assert write_table(cohort, {name: np.array([0.25, 0.75])}, "first") == replaced
+    with pytest.raises(DataError, match="is no name of a column: it has characters that do not"):
+        write_table(cohort, {"probability a\x00b": np.array([0.25])}, "first")
+    opened = connect(str(tmp_path / "site.db"))
+    assert opened.execute("select * from patients").fetchall() == []
+    told = opened.execute("select * from told")
+    assert [one[0] for one in told.description] == [name, "run", "cohort"]
+    assert [row[0] for row in told.fetchall()] == [0.25, 0.75]
+    opened.close()
+
+
 def test_columns_of_duckdb_have_their_types(tmp_path: Path, duckdb: Any) -> None:
     made = read(
         tmp_path,

@@ -338,3 +338,8 @@ def test_predictions_go_into_the_named_table_alone_and_whole(
     plain = cohort_of(str(cohorts(tmp_path, "select 1 as a", "", 'url-env = "RECORDS"')), "stroke")
     with pytest.raises(DataError, match="no table is named to write predictions to"):
         write_table(plain, columns, "first")
+    hostile = replace(cohort, write="results.told")
+    name = 'no" text); drop table results.risk; --'  # names longer than 63 bytes are cut
+    for replaced in (0, 2):
+        assert write_table(hostile, {name: np.array([0.25, 0.75])}, "first") == replaced
+    assert server.execute("select count(*) from results.risk", "study").strip() == "4"

@@ -189,9 +189,16 @@ def cohort_of(source: str, name: str) -> NamedCohort:
     return NamedCohort(name, f"select * from {quoted_table(name)}", source, folder=Path.cwd())
 
 
+def quoted(name: str) -> str:
+    """Return a column's name as a statement has it, whatever it holds: names come from files."""
+    if not name.isprintable():
+        raise DataError(f"{name!r:.80} is no name of a column: it has characters that do not print")
+    return '"' + name.replace('"', '""') + '"'
+
+
 def quoted_table(name: str) -> str:
     """Return the name of a table, or SCHEMA.TABLE, as a statement has it."""
-    return ".".join(f'"{part}"' for part in name.split("."))
+    return ".".join(map(quoted, name.split(".")))
 
 
 def cohort_names(source: str) -> list[str]:

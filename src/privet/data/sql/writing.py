@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..dataset import DataError
-from .cohorts import NamedCohort, quoted_table
+from .cohorts import NamedCohort, quoted, quoted_table
 from .databases import duckdb, postgresql, said_of, sqlite
 
 _KINDS = {"f": "double precision", "i": "bigint", "u": "bigint", "b": "boolean"}
@@ -52,8 +52,8 @@ def write_table(cohort: NamedCohort, columns: Mapping[str, Any], run: str) -> in
     rows = [(*row, *whose) for row in zip(*listed.values(), strict=True)]
     kinds = {name: _KINDS.get(one.dtype.kind, _TEXT) for name, one in columns.items()}
     kinds |= dict.fromkeys(_WHOSE, _TEXT)
-    names = ", ".join(f'"{name}"' for name in kinds)
-    typed = ", ".join(f'"{name}" {kind}' for name, kind in kinds.items())
+    names = ", ".join(map(quoted, kinds))
+    typed = ", ".join(f"{quoted(name)} {kind}" for name, kind in kinds.items())
     table = quoted_table(cohort.write)
     made = f"CREATE TABLE IF NOT EXISTS {table} ({typed})"
     marks = ", ".join("?" * len(kinds))

@@ -15,6 +15,7 @@ from privet.analyses.analysis import Analysis
 from privet.analyses.cox import CoxAnalysis
 from privet.analyses.cox_state import FINAL, SIZES
 from privet.analyses.frame import AnalysisError, Frame
+from privet.analyses.glm import Glm
 from privet.analyses.kaplan_meier import KaplanMeierAnalysis
 from privet.analyses.kaplan_meier_table import numbers_at_risk
 from privet.analyses.pooled_cox import PooledCox
@@ -350,6 +351,28 @@ def test_a_code_of_one_row_that_is_no_event_leaves_it_out(dated: bool) -> None:
     columns["died"] = columns["died"] % 7 + 1.0  # 1 and 2: none is 0
     with pytest.raises((AnalysisError, DataError), match="codes other than 0"):
         summed()
+
+
+@pytest.mark.parametrize("others", [1, 4, 5, 40])
+@pytest.mark.parametrize("zeros", [0, 1])
+def test_no_single_row_decides_whether_codes_are_others(others: int, zeros: int) -> None:
+    """Of 1 and some 2: four or fewer are left out, five or more an error, with a 0 or not."""
+    columns = table(16)
+    columns["died"] = np.where(np.arange(ROWS) < others, 2.0, 1.0)
+    columns["died"][ROWS - zeros :] = 0.0
+    frame = Frame.of(columns)
+
+    def summed(kind: str) -> Any:
+        if kind == "glm":
+            return Glm(formula="died ~ age").sums(frame, {})
+        return CoxAnalysis(**TIMES, formula="age").sums(frame, {})
+
+    for kind, said in (("glm", "numbers other than 0 and 1"), ("cox", "codes other than 0")):
+        if others >= 5:
+            with pytest.raises(AnalysisError, match=said):
+                summed(kind)
+        else:
+            assert summed(kind).left_out["died"] == others
 
 
 @pytest.mark.parametrize("name", ["cox", "kaplan-meier"])

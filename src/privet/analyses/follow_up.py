@@ -17,6 +17,7 @@ Mask = NDArray[np.bool_]
 LATE = "(late)"
 """The column of 0 and 1 that says which rows begin after the end of the study, or after their own
 end."""
+_SEVERAL = 5
 _MOST = 0.25
 """Of a column's rows, at most, that no times or events can be: with more it is another column."""
 
@@ -105,8 +106,7 @@ class FollowUpColumns:
         Raises
         ------
         AnalysisError
-            If it is not of two categories, or more than a quarter of its codes is neither, or some
-            are and none is 0.
+            If it is not of two categories, or its codes are others (`are_other_codes`).
         """
         name = require(frame, self.event, "event-column")
         if name in frame.factors:
@@ -115,7 +115,7 @@ class FollowUpColumns:
             return np.where(happened, 1, 0).astype(np.int8)
         values = frame.numbers[name]
         known = np.isin(values, (0.0, 1.0))
-        if are_many(~known) or (not known.all() and not (values == 0.0).any()):
+        if are_other_codes(values, known):
             raise AnalysisError(
                 f"event-column: {name!r} has codes other than 0 (censored) and 1 (the event): "
                 "recode it, such as 1 and 2 into 0 and 1, or use texts"
@@ -241,3 +241,13 @@ def _times(frame: Frame, name: str, key: str) -> tuple[FloatArray, Mask]:
 def are_many(rows: Mask) -> bool:
     """Whether so many rows (n,) of a column cannot be used that it is another one."""
     return bool(rows.sum() > _MOST * len(rows))
+
+
+def are_other_codes(values: FloatArray, known: Mask) -> bool:
+    """Whether a column (n,) of codes has others in place of 0 and 1, which is which are ``known``.
+
+    More than a quarter are none of the two, or at least `_SEVERAL` and more than are 0, as of 1 and
+    2. One row alone decides neither: a single code that is none is left out, with no error.
+    """
+    others = int((~known).sum())
+    return are_many(~known) or (others >= _SEVERAL and others > int((values == 0.0).sum()))

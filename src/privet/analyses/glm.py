@@ -30,7 +30,7 @@ from .disclosure import (
     require_large_patterns,
 )
 from .family import FAMILIES
-from .follow_up import add_left_out, are_many
+from .follow_up import add_left_out, are_many, are_other_codes
 from .formula import Formula, Piece, quoted, read_formula
 from .frame import AnalysisError, FloatArray, Frame, Levels
 from .glm_begun import BegunModel
@@ -382,7 +382,7 @@ def _no_outcome(
         return name, bad, f"outcome {outcome.name} has numbers below 0; poisson counts"
     known = (values == 0) | (values == 1)
     bad[~bad] = ~known
-    if not known.all() and not (values == 0).any():
+    if are_other_codes(values, known):
         bad[:] = True
     return (
         name,

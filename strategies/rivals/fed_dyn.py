@@ -6,31 +6,31 @@ D. A. E. Acar et al., "Federated Learning Based on Dynamic Regularization" (2021
              g_i <- g_i - alpha (x_i - x)
     server   h <- h - (alpha/N) sum_S (x_i - x),    x <- mean_S x_i - h / alpha
 
-With ``server-optimizer`` adam or yogi the server's step is, of the same h,
+With ``server-optimizer`` adam or yogi the server rescales another step, which is ours:
 
-    x <- x - eta (h / alpha) / (sqrt(v) + tau),    v a mean of (h / alpha)^2 over the rounds
+    d = mean_S (x_i - x) - c h,    c = eta / (1 + eta alpha)
 
-which is ours. K local steps close a share kappa of the proximal term, x_i - x is about
-(kappa / alpha) (g_i - grad f_i(x)), and so h is about (1 - kappa) h + kappa grad f(x), with f the
-mean of f_i: the first moment of Adam, of gradients that agents far apart do not bias. The dual
-stays outside of what is rescaled, the agents' steps are as before, and a fixed point has h = 0
-and g_i = grad f_i(x), which is a stationary point of f. But for tau the step does not depend on
-the scale of alpha. h is made of the uploads alone, so this costs no privacy.
+with h as it was before the round. K steps on a loss of curvature l give x_i - x = s (g_i - grad
+f_i(x)), s = (1 - (1 - eta (alpha + l))^K) / (alpha + l), which is about c at l = 1 / eta and larger
+at any smaller one. So d is -s grad f + (s - c) h, but for which agents take part: at rest c times
+the gradient, and a damped step towards it before, as h follows grad f. FedDyn's own step has
+h / alpha, more than s of it: h comes too late by as many rounds as agents are away, and then the
+same step overshoots. The dual stays outside of what is rescaled, the agents' steps are as before,
+and a fixed point has h = 0 and g_i = grad f_i(x), which is a stationary point of f. d is made of
+the uploads alone, so this costs no privacy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from privet.agents.terms import PrivacyTerms
 from privet.client_apps.rivals.fed_dyn import Agent
-from privet.rounds.half import Arrays, HalfState, ServerHalf, Turn, Vector
+from privet.rounds.half import UNSAVED, Arrays, HalfState, ServerHalf, Turn, Vector
 from privet.rounds.hooks import SearchAxis
-from privet.rounds.server_steps import ADAPTIVE
 from privet.rounds.uploads import Uploads
 
 from .constructors import FedDynArguments
@@ -43,6 +43,8 @@ class State(HalfState):
     x: Vector
     h: Vector
     g: Vector
+    share: float = field(default=1.0, kw_only=True, metadata=UNSAVED)
+    """Of the agents whose uploads were folded last."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,6 @@ class Server(ServerHalf[State]):
 
     state = State
     no_server_optimizer: ClassVar[str] = ""
-    keeps_momentum: ClassVar[bool] = True
 
     agent: Agent = field(default_factory=Agent)
 
@@ -66,10 +67,17 @@ class Server(ServerHalf[State]):
         state.h = state.h - state.g[position] / state.h.dtype.type(len(state.g))
         return super().renew(state, position, start)
 
-    def ascent(self, before: Vector, state: State) -> Vector:
-        """Return -h / alpha, a mean of the agents' gradients over the rounds, in units of x."""
-        step: Vector = state.h / state.h.dtype.type(-self.agent.fed_dyn_alpha)
-        return step
+    def ascent(self, before: Vector, state: State, turn: Turn) -> Vector:
+        """Return d (d,), of the step that was folded."""
+        kind, alpha = state.x.dtype.type, self.agent.fed_dyn_alpha
+        step = self.agent.step_size(turn.number)
+        moved: Vector = state.h / kind(alpha)  # mean_S (x_i - x), by the step of Algorithm 1
+        moved += state.x
+        moved -= before
+        dual = step / (1.0 + step * alpha)
+        moved *= kind(1.0 - dual * alpha * state.share)  # h has moved by -alpha times a share of it
+        moved -= state.h * kind(dual)
+        return moved
 
     def fold(self, state: State, uploads: Uploads, turn: Turn) -> State:
         """Take the mean of the participants' x_i, and move h by theirs."""
@@ -79,12 +87,14 @@ class Server(ServerHalf[State]):
         x = uploads.total("x", state.x)
         x /= kind(len(uploads))
         moved = x - state.x
-        moved *= kind(alpha * len(uploads) / len(state.g))
+        share = len(uploads) / len(state.g)
+        moved *= kind(alpha * share)
         state.h -= moved
         np.divide(state.h, kind(alpha), out=moved)
         x -= moved
         self.mirror(state, uploads)
-        return State(x, state.h, state.g, residual=uploads.step(x, state.x, out=moved))
+        residual = uploads.step(x, state.x, out=moved)
+        return State(x, state.h, state.g, share=share, residual=residual)
 
 
 class FedDyn(FedDynArguments):
@@ -110,12 +120,3 @@ class FedDyn(FedDynArguments):
         SearchAxis("step-size-base", 0.05, 3.0, "smoothness"),
     )
     no_secure_sum: ClassVar[str] = "its server mirrors the gradient estimate of every agent"
-
-    @classmethod
-    def unused(
-        cls, given: Mapping[str, Any], config: Mapping[str, Any]
-    ) -> Iterator[tuple[str, str]]:
-        """As every algorithm, and the momentum of adam and yogi."""
-        yield from super().unused(given, config)
-        if "server-momentum" in given and config["server-optimizer"] in ADAPTIVE:
-            yield "server-momentum", f"not used with {config['server-optimizer']}: h is one already"

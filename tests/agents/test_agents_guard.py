@@ -100,11 +100,12 @@ class Node:
         name: str = "dp-fedsgd",
         x: Any = None,
         state: Mapping[str, Any] | None = None,
+        account: str = "",
     ) -> Message:
         text = settings if isinstance(settings, str) else encode_settings(settings)
         broadcast = {"y" if name == "fed-plt" else "x": np.zeros(3) if x is None else x}
         shared = shared_record(name, 1, "e", round_, text, broadcast)
-        own = agent_record(round_ - 1, pack(state or {}))
+        own = agent_record(round_ - 1, pack(state or {}), account)
         return self.send(RecordDict({"privet": shared, "privet.agent": own}))
 
     def enrol(self, quiet: bool = True) -> Message:
@@ -466,6 +467,32 @@ def test_a_step_that_may_be_missing_begins_a_cycle(tmp_path: Path, happens: Any)
     twice = Totals().add(_turns(node), 2).epsilon(1e-5)
     assert spent.totals.epsilon(1e-5) == twice > before
     assert node.grid.contexts[1000].state[RECORD]["step"] == 1
+
+
+def test_a_context_older_than_the_message_begins_a_cycle_without_a_ledger_too(
+    tmp_path: Path,
+) -> None:
+    """Its upload left and its context was lost: the account that is sent has a release more."""
+    node = Node(tmp_path, budget=False)
+    turn(node, 1)
+    older = copy.deepcopy(node.grid.contexts[1000].state)
+    account = update(turn(node, 2), 2).ledger
+    for _ in range(3):
+        node.grid.contexts[1000].state = copy.deepcopy(older)
+        reply = node.train(TURNS, 3, account=account)
+        account = update(reply, 3).ledger
+        assert node.grid.contexts[1000].state[RECORD]["step"] == 1
+    assert places(reply, 3).count(0) == 4
+    assert update(reply, 3).epsilon == Totals().add(_turns(node), 4).epsilon(1e-5)
+
+
+def test_a_node_of_fewer_examples_than_it_declares_takes_no_turns_and_pays_nothing(
+    tmp_path: Path,
+) -> None:
+    node = Node(tmp_path, **{"num-examples": 25})
+    reply = node.train(TURNS)
+    assert reply.error.reason == f"agent me: {Told.TURNS}"
+    assert node.lines == 0
 
 
 def _turns(node: Node) -> Any:

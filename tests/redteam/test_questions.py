@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from privet.agents import base
+from privet.core import algorithms
 from privet.data import problem
 from privet.data.meaning import Meaning, digest
 from privet.data.problem import problem_from_config
@@ -152,6 +153,32 @@ def test_no_answer_to_an_encoding_depends_on_the_records(
             first, second = (asked(each, kind, text) for each in sites)
             assert first == second
         assert sites[0].written.count(b"\n") == sites[1].written.count(b"\n")
+
+
+TRAININGS = sorted(name for name, one in algorithms().items() if not one.load_agent().reads_tables)
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+@pytest.mark.parametrize("divisor", ["", "agent", "federation"])
+@pytest.mark.parametrize("name", TRAININGS)
+def test_no_answer_of_a_node_that_declares_a_number_depends_on_how_many_records_it_holds(
+    name: str, divisor: str, partitions: int, tmp_path: Path
+) -> None:
+    """Whatever the question says of privacy, as those of honest runs without noise do."""
+    answers = []
+    for rows in (ROWS, ROWS + 1):
+        path = table(tmp_path / str(rows), [(20.0, "flu")] * rows)
+        own = {**config(path, schema=True), **({"divisor": divisor} if divisor else {})}
+        rules = {"max_epsilon": 5.0, "relation": "add-remove", "num_examples": 100}
+        node = Site(path.parent, {}, **own, **rules, num_partitions=partitions)
+        answers.append(
+            [
+                said(node.enrol(name, quiet=quiet, private=private))
+                for quiet in (False, True)
+                for private in (False, True)
+            ]
+        )
+    assert answers[0] == answers[1]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -13,11 +13,11 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAdam, FedAvgM, FedYogi
 
 from privet.client_apps import Half, LocalTask
+from privet.client_apps.rivals.fed_dyn import Agent as FedDynAgent
 from privet.core import Algorithm, ConfigError, registered
 from privet.core.key import setting
 from privet.problems import L2, RidgeRegression, minimize
-from privet.rounds.half import HalfState, ServerHalf
-from privet.server_apps import read_config
+from privet.rounds.half import HalfState, ServerHalf, Turn
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import grid_of
 from privet.strategies import LED, FedDyn, FedPDM, FedPLT, PrimalDualStrategy, Scaffold
@@ -154,34 +154,68 @@ def test_the_limit_of_adaptive_steps_is_the_methods_own(kind: Any, optimizer: st
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "yogi"])
-def test_feddyn_rescales_its_mean_dual_alone(optimizer: str) -> None:
+def test_feddyn_rescales_the_mean_move_less_its_mean_dual(optimizer: str) -> None:
     """Two of three agents a round; the agents' steps, and h, are those of Algorithm 1."""
-    alpha, eta, step, steps = 0.7, 0.05, 0.1, 3
+    alpha, eta, step, steps, beta = 0.7, 0.05, 0.1, 3, 0.8
     strategy = FedDyn(
         num_agents=3, fraction_train=0.7, fed_dyn_alpha=alpha, max_local_steps=steps,
         step_size_base=step, step_size_rule="constant", server_optimizer=optimizer,
-        server_learning_rate=eta,
+        server_learning_rate=eta, server_momentum=beta,
     )  # fmt: skip
     start = ArrayRecord({"x": Array(np.ones(DIM))})
     result = strategy.start(grid_of("fed-dyn", PROBLEMS), start, num_rounds=ROUNDS)
-    x, h, g, v = np.ones(DIM), np.zeros(DIM), np.zeros((3, DIM)), np.zeros(DIM)
+    x, h, g, m, v = np.ones(DIM), np.zeros(DIM), np.zeros((3, DIM)), np.zeros(DIM), np.zeros(DIM)
+    c = step / (1 + step * alpha)
     for number, done in enumerate(result.history, 1):
         assert len(done.participants) == 2
+        moves = []
         for agent in map(int, done.participants):
             w = x.copy()
             for _ in range(steps):
                 w = w - step * (PROBLEMS[agent].gradient(w) - g[agent] + alpha * (w - x))
             g[agent] -= alpha * (w - x)
-            h -= alpha / 3 * (w - x)
-        rate, d = eta, -h / alpha
+            moves.append(w - x)
+        rate, d = eta, np.mean(moves, axis=0) - c * h
+        h = h - alpha / 3 * np.sum(moves, axis=0)
+        m = beta * m + (1 - beta) * d
         if optimizer == "adam":
             v = 0.99 * v + 0.01 * d**2
-            rate = eta * np.sqrt(1 - 0.99 ** (number + 1))
+            rate = eta * np.sqrt(1 - 0.99 ** (number + 1)) / (1 - beta ** (number + 1))
         else:
             v = v - 0.01 * d**2 * np.sign(v - d**2)
-        x = x + rate * d / (np.sqrt(v) + 1e-3)
+        x = x + rate * m / (np.sqrt(v) + 1e-3)
     assert np.abs(x - 1.0).min() > 0.01
     assert np.allclose(result.arrays["x"].numpy(), x, rtol=0, atol=1e-12)
+
+
+def test_what_feddyn_rescales_where_losses_have_a_curvature() -> None:
+    """In the mean over rosters, whatever the duals are: -s grad f + (s - c) h, with s >= c."""
+    alpha, step, steps, curved = 0.5, 0.2, 5, 3.0
+    agent = FedDynAgent(
+        fed_dyn_alpha=alpha, step_size_base=step, max_local_steps=steps, step_size_rule="constant"
+    )
+    half: Any = FedDyn.server_half(agent=agent)
+    draws, x = np.random.default_rng(2), np.ones(DIM)
+    optima, duals = draws.standard_normal((4, DIM)), draws.standard_normal((4, DIM))
+    moves = []
+    for optimum, dual in zip(optima, duals, strict=True):
+        w = x.copy()
+        for _ in range(steps):
+            w = w - step * (curved * (w - optimum) - dual + alpha * (w - x))
+        moves.append(w - x)
+    h, found = duals.mean(axis=0), []
+    for roster in ([0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3], [0, 1, 2, 3]):
+        mean, share = np.mean([moves[one] for one in roster], axis=0), len(roster) / 4
+        after = h - alpha * share * mean
+        state = half.state(x + mean - after / alpha, after, duals, share=share)
+        found.append(half.ascent(x, state, Turn(1)))
+    s = (1 - (1 - step * (alpha + curved)) ** steps) / (alpha + curved)
+    c = step / (1 + step * alpha)
+    assert s > c
+    wanted = (s - c) * h - s * curved * (x - optima).mean(axis=0)
+    assert np.allclose(found[-1], wanted, rtol=1e-12)
+    assert np.allclose(np.mean(found[:-1], axis=0), wanted, rtol=1e-12)
+    assert np.abs(found[0] - wanted).max() > 0.1
 
 
 @pytest.mark.parametrize(
@@ -206,13 +240,6 @@ def test_adaptive_steps_are_refused_where_duals_are_in_the_step(kind: Any, optim
     with pytest.raises(ConfigError, match=said):
         kind(server_optimizer=optimizer, server_learning_rate=0.05)
     kind(server_optimizer="momentum")
-
-
-def test_the_momentum_beside_feddyns_own_is_refused() -> None:
-    own = {"algorithm": "fed-dyn", "server-momentum": 0.5}
-    with pytest.raises(ConfigError, match=r"server-momentum.*not used with adam: h is one"):
-        read_config({**own, "server-optimizer": "adam"})
-    read_config({**own, "server-optimizer": "momentum"})
 
 
 def test_a_method_that_follows_its_mean_refuses_one() -> None:

@@ -58,7 +58,7 @@ TUNED_AT = {
 """By size, the epsilon at which the settings of each epsilon are searched."""
 TUNING = 1000
 """Seed of the runs that choose a method's settings."""
-SEEDS = {"quick": 2, "small": 5, "full": 5}
+SEEDS = {"quick": 2, "small": 10, "full": 5}
 TRIALS = {"quick": 1, "small": 6, "full": 9}
 BOUND = {"quick": 1, "small": 12, "full": 13}
 FIRST_GUESS = {"quick": 0.5, "small": 2.0, "full": 60.0}
@@ -85,7 +85,10 @@ class Method:
     steps : int
         Gradients of all its examples that an agent takes in a round.
     times : int
-        Steps for one gradient of all examples, of which each takes part by a coin if above 1.
+        Steps for one gradient of all examples, of which each takes part by a coin if above 1, or
+        with ``bands`` in its turn, a round each.
+    bands : int
+        Steps in a row with correlated noise, of batches in turn; 0 for other batches.
     relation : str
         Whose change epsilon is about.
     update : bool
@@ -99,6 +102,7 @@ class Method:
     relation: str = "replace-one"
     shared: bool = False
     update: bool = False
+    bands: int = 0
 
 
 def _sgd(step: float, clip: float, steps: int, run: dict[str, Any]) -> Any:
@@ -147,7 +151,16 @@ METHODS: Mapping[str, Method] = {
     SGD_ADD_REMOVE: Method(_sgd, relation="add-remove"),
     ADD_REMOVE: Method(_scaffold, STEPS, relation="add-remove"),
     OWN_ACCOUNT: Method(None, STEPS, 1.0 / BATCHES, BATCHES, "add-remove"),
+    "DP-FedSGD, in turn": Method(_sgd, 1, 1.0 / BATCHES, BATCHES, bands=1),
+    "DP-FedSGD, in turn, bands": Method(_sgd, 1, 1.0 / BATCHES, BATCHES, bands=BATCHES),
+    "FedPDM, in turn": Method(_pdm, 1, 0.4 / BATCHES, BATCHES, bands=1),
+    "FedPDM, in turn, bands": Method(_pdm, 1, 0.4 / BATCHES, BATCHES, bands=BATCHES),
 }
+BANDED: Mapping[str, tuple[str, ...]] = {
+    "DP-FedSGD, in turn, bands": ("DP-FedSGD", "DP-FedSGD, in turn"),
+    "FedPDM, in turn, bands": ("FedPDM, Q = 1", "FedPDM, in turn"),
+}
+"""Methods with correlated noise, and those of as many gradients whose noise is independent."""
 
 
 # ------------------------------------------------------------------ a run
@@ -190,7 +203,11 @@ def play(
     parts, made = parts_of(folder, task, size, seed, tuning), partial(work.network, seed, size)
     rounds = (gradients or work.gradients[size]) // chosen.steps
     times = batches or chosen.times
-    steps, model = chosen.steps * times, made()
+    if chosen.bands:
+        rounds, steps = rounds * times, chosen.steps
+    else:
+        steps = chosen.steps * times
+    model = made()
     clip = values["clip"]
     step = values["step"] if chosen.update else values["length"] / clip
     done: dict[str, Any]
@@ -233,7 +250,9 @@ def _terms(
     terms: dict[str, Any] = {
         "step_size_rule": "constant", "relation": method.relation, "target_epsilon": float(epsilon),
     }  # fmt: skip
-    if times > 1:
+    if method.bands:
+        terms |= {"batch": "cyclic", "batches": times, "noise_bands": method.bands}
+    elif times > 1:
         terms |= {"batch": "poisson", "batch_size": problems[0].num_examples // times}
     if method.shared:
         terms |= {"secure_sum": True, "noise_sharing": True, "num_agents": len(problems)}

@@ -599,6 +599,8 @@ class Participant:
                 name,
             )
         facts = declared_facts(problem, rules)
+        if rules.limited:
+            _require_divided(facts, rules)
         rules.require_delta(facts.num_examples)
         held = read_state(context)
         layout, buffers = (getattr(problem, name, None) for name in ("layout", "buffers"))
@@ -668,7 +670,9 @@ class Participant:
         problem = self._agreed_problem(problem, text, context, name, row_norm, quiet=silent)
         for line in () if text else getattr(problem, "doubts", ()):
             log.warning("agent %s: %s", name, line)
-        fixed = read_field(question, "private", bool, False)
+        # A node with limits trains in private runs alone. What it states of others, a weight of a
+        # pooled mean, would be made of the number of its records, and not of the declared one.
+        fixed = read_field(question, "private", bool, False) or rules.limited
         return _with_penalty(problem, 0.0, private=fixed)
 
     # ------------------------------------------------------------------ what columns mean
@@ -915,19 +919,27 @@ def _weighted(problem: Problem, half: Half, mean: float) -> Problem:
     return weighted
 
 
+def _require_divided(facts: Facts, rules: NodeRules) -> None:
+    """Refuse a loss that is divided by another number than the declared one, where that of the
+    records is not to be told (raises ``ConfigError``)."""
+    if rules.relation == "add-remove" and facts.divisor != facts.num_examples:
+        raise ConfigError(
+            f"relation = 'add-remove': the loss is divided by {facts.divisor:g}, not by this "
+            f"node's num-examples = {facts.num_examples}: set divisor = agent",
+            Told.DATA,
+        )
+
+
 def _divided(problem: Problem, facts: Facts, rules: NodeRules) -> Problem:
     """Return the problem divided by the number of examples that its node declares.
 
     Where a record may come or go, any other number could come from counting records, and whether
     a problem can be divided must not depend on how many it holds.
     """
-    comes_and_goes = rules.relation == "add-remove"
-    if comes_and_goes and facts.divisor != facts.num_examples:
-        raise ConfigError(
-            f"relation = 'add-remove': the loss is divided by {facts.divisor:g}, not by this "
-            f"node's num-examples = {facts.num_examples}: set divisor = agent"
-        )
-    if not comes_and_goes and facts.divisor == getattr(problem, "divisor", problem.num_examples):
+    _require_divided(facts, rules)
+    if rules.relation != "add-remove" and facts.divisor == getattr(
+        problem, "divisor", problem.num_examples
+    ):
         return problem
     divide = getattr(problem, "with_divisor", None)
     if divide is None:

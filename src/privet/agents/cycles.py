@@ -4,8 +4,9 @@ It is taken out of the agent's context when a reply is charged, and put back, on
 further, with the state of the reply: a task that fails, a node that is started again and another
 run leave none, and then batches and noise begin anew, with a cycle that is charged. At a node with
 a ledger it counts for that charge alone which its last reply wrote last (`Cycle.head`), so that two
-tasks at a time, or a copy of an older context, do not go on from the same place. It is in no file,
-and nothing of it is sent.
+tasks at a time, or a copy of an older context, do not go on from the same place. At any node it
+begins anew where the account that came with a message has a release that the node's own lacks. It
+is in no file, and nothing of it is sent.
 """
 
 from __future__ import annotations
@@ -49,6 +50,11 @@ def take_cycle(
         return new
     past = tuple(np.frombuffer(each, np.float64) for each in kept["past"])
     return replace(new, step=int(kept["step"]), past=past, head=str(kept["head"]))
+
+
+def forget_cycle(context: Context) -> None:
+    """Have an agent begin anew."""
+    held_by(context.state).pop(RECORD, None)
 
 
 def keep_cycle(context: Context, cycle: Cycle | None, head: str) -> None:

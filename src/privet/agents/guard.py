@@ -47,7 +47,7 @@ from privet.wire.flower_internals import held_by
 from privet.wire.magnitude import LARGEST
 from privet.wire.payload import BUFFERS, ENCODED, OF_LOOP
 
-from .cycles import take_cycle
+from .cycles import forget_cycle, take_cycle
 from .half import Half
 from .state import PRIVATE_RECORD, read_state
 from .terms import MessageTerms, PrivacyTerms
@@ -122,12 +122,14 @@ class Guard(NamedTuple):
             steps=half.steps_of_round(int(self.settings.get("seed", 0)), self.round),
         )
 
-    def charge(self, half: Half, facts: Facts, ledger: str, sent: str = "") -> ReplyCharge:
+    def charge(
+        self, half: Half, facts: Facts, ledger: str, sent: str = "", held: int | None = None
+    ) -> ReplyCharge:
         """Charge one reply to the ledgers and return the total cost so far.
 
         ``ledger`` is the agent's account of this run before the reply, as JSON, and ``sent`` the
         one that came with the message, which counts where it is longer: the agent may have lost
-        its own, or a part of it.
+        its own, or a part of it. ``held`` is the number of its examples, as far as it is known.
 
         Raises
         ------
@@ -140,7 +142,9 @@ class Guard(NamedTuple):
         self.rules.require_delta(facts.num_examples)
         release, cycle = self._release(half, facts), None
         if release.batches > 1:
-            cycle = self._cycle(release, facts)
+            if held not in (None, facts.num_examples):
+                raise BudgetRefused(Told.TURNS)
+            cycle = self._cycle(release, facts, missed=_has_missed(ledger, sent))
             release = replace(release, place=cycle.step % release.batches)
         delta = float(self.settings.get("delta", 1e-5))
         epsilon = math.inf
@@ -161,7 +165,7 @@ class Guard(NamedTuple):
                 cycle.head if cycle else "",
             )
         except MovedError:  # the cycle is forgotten: another one begins
-            return self.charge(half, facts, before, sent)
+            return self.charge(half, facts, before, sent, held)
         if release.mechanism == "none":
             return ReplyCharge(epsilon, delta, noise, ledger)
         if not (explicit or self._seed >= 0):
@@ -170,10 +174,15 @@ class Guard(NamedTuple):
         note = f"not private: {why}" if self.round == 1 else ""
         return ReplyCharge(math.inf, delta, noise, ledger, note)
 
-    def _cycle(self, release: Release, facts: Facts) -> Cycle:
-        """Return where the agent stands in its batches (raises ``BudgetRefused``)."""
+    def _cycle(self, release: Release, facts: Facts, *, missed: bool) -> Cycle:
+        """Return where the agent stands in its batches (raises ``BudgetRefused``).
+
+        It begins anew where it has ``missed`` a step: then its context is older than a reply.
+        """
         if self._cohort:
             raise BudgetRefused(Told.ORDER)
+        if missed:
+            forget_cycle(self.context)
         return take_cycle(
             self.context,
             release,
@@ -259,6 +268,17 @@ class Guard(NamedTuple):
         if self._seed >= 0:
             return SeededNoise(self._seed, self.agent, self.round)
         return SystemNoise()
+
+
+def _has_missed(ledger: str, sent: str) -> bool:
+    """Whether the account that came with a message has releases that the agent's own lacks."""
+    if sent in ("", ledger):
+        return False
+    try:
+        own = AgentLedger.from_json(ledger) if ledger else AgentLedger()
+        return not own.covers(AgentLedger.from_json(sent))
+    except (ValueError, ArithmeticError):
+        return True
 
 
 @lru_cache(maxsize=256)

@@ -170,7 +170,9 @@ class MessageRound(AgentRound[Local, RecordDict]):
         size = sum(array.nbytes for array in self._base.values()) + _MORE_OF_A_STATE
         require_room(self._context, 2 * size)
         with self._pace.turn(self._message):
-            self.spent = self._guard.charge(self.half, self.facts, held.ledger, instruction.ledger)
+            accounts = held.ledger, instruction.ledger
+            count = getattr(self.problem, "num_examples", None)
+            self.spent = self._guard.charge(self.half, self.facts, *accounts, count)
         if self._stored > LARGE:  # a refused reply costs no state
             self._held = held.only(instruction.experiment, instruction.tag)
             keep_state(self._context, self._held)

@@ -8,7 +8,9 @@ running totals, a sequence number, the line's own byte offset and that of the li
 The end of a file is therefore enough to charge: the last line is held against its predecessor,
 and its offset against all bytes before. Whoever edits, deletes, inserts or joins lines changes an
 offset, or else a hash that `read_all` finds. The hashes need no key: they show accidents and
-careless edits, not an operator who rewrites the whole file.
+careless edits, not an operator who rewrites the whole file. A chain leaves the node with a reply:
+the salt of each line, 16 random bytes, keeps it from saying anything of what the operator's notes
+hold, such as how many rows a query gave, to who tries all of these.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -208,6 +211,7 @@ def encode(entry: Entry, before: bytes) -> bytes:
         **({"run": entry.run} if entry.run else {}),
         **({"experiment": entry.experiment} if entry.experiment else {}),
         "note": entry.note,
+        "salt": secrets.token_hex(16),
         "torn": entry.torn,
         "release": entry.release.to_dict(),
         "messages": link.running.messages,

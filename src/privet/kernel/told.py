@@ -206,6 +206,10 @@ class Told(StrEnum):
         "a private step takes a batch of 1 to batch-size examples (with batch = 'full', 'poisson' "
         "or 'cyclic', all that num-examples declares), and was given another number"
     )
+    TURNS = (
+        "batch = 'cyclic': each example has its turn, and the node holds another number than "
+        "num-examples declares: declare the number that it holds"
+    )
     SAME_DATA = (
         "batch = 'poisson': a private step is given the whole data set, every time the same, and "
         "was given two of different lengths"

@@ -108,10 +108,7 @@ class ServerHalf(ServerMethod[S]):
     no_adaptive_step: ClassVar[str] = ""
     """Why adam and yogi may not, which rescale every coordinate; empty where they may."""
 
-    keeps_momentum: ClassVar[bool] = False
-    """Whether ``ascent`` is a mean over rounds already: server-momentum is then not used."""
-
-    def ascent(self, before: Vector, state: S) -> Vector:
+    def ascent(self, before: Vector, state: S, turn: Turn) -> Vector:
         """Return what adam and yogi rescale after a round (d,): by default the model's step.
 
         It must be 0 where the method rests, and computed from the uploads alone: it is then

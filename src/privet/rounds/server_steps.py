@@ -13,8 +13,7 @@ In round t adam's eta is multiplied by sqrt(1 - beta_2^(t + 1)) / (1 - beta^(t +
 FedAdam does. Whatever the method, d = 0 and m = 0 leave the model where it is: the limit is the
 method's own.
 
-A method whose server keeps a mean of gradients over the rounds gives adam and yogi that as d
-(`ServerHalf.ascent`). It is a momentum already: beta is then 0.
+A method whose own step is no mean of gradients gives adam and yogi another d (`ServerHalf.ascent`).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from numpy.typing import NDArray
 from privet.core import RunError
 from privet.core.key import setting
 
-from .half import ServerHalf
+from .half import ServerHalf, Turn
 
 ADAPTIVE = ("adam", "yogi")
 """The optimizers that take another step than a multiple of the method's own steps."""
@@ -93,9 +92,7 @@ class ServerSteps:
         if self.model is not None:
             setattr(state, half.last, self.model)
 
-    def folded(
-        self, half: ServerHalf[Any], state: Any, number: int, fold: Callable[[], Any]
-    ) -> Any:
+    def folded(self, half: ServerHalf[Any], state: Any, turn: Turn, fold: Callable[[], Any]) -> Any:
         """Return the state that a fold makes, with the optimizer's step in place of its own."""
         if self.settings.server_optimizer == "none":
             return fold()
@@ -104,8 +101,7 @@ class ServerSteps:
         if self.settings.server_optimizer == "momentum":
             self.model = self._momentum(before, getattr(after, half.last))
         else:
-            beta = 0.0 if half.keeps_momentum else self.settings.server_momentum
-            self.model = self._adaptive(before, half.ascent(before, after), beta, number)
+            self.model = self._adaptive(before, half.ascent(before, after, turn), turn.t)
         self.place(half, after)
         return after
 
@@ -115,12 +111,12 @@ class ServerSteps:
         self.m = back if self.m is None else self.settings.server_momentum * self.m + back
         return np.asarray(x - self.settings.server_learning_rate * self.m)
 
-    def _adaptive(
-        self, x: NDArray[Any], moved: NDArray[Any], beta: float, number: int
-    ) -> NDArray[Any]:
+    def _adaptive(self, x: NDArray[Any], moved: NDArray[Any], number: int) -> NDArray[Any]:
         """Return the model after a round counted from 1, of the model before it and d."""
         given = self.settings
-        rate, beta_2 = given.server_learning_rate, given.server_beta_2
+        rate, beta, beta_2 = (
+            given.server_learning_rate, given.server_momentum, given.server_beta_2,
+        )  # fmt: skip
         m, v = (np.zeros_like(x) if one is None else one for one in (self.m, self.v))
         self.m = m = beta * m + (1 - beta) * moved
         if given.server_optimizer == "adam":

@@ -304,7 +304,7 @@ def fold_accepted(opened: OpenRound, ages: Mapping[str, int] | None = None) -> d
     uploads.gaps, uploads.look = session.gaps, session.look
     with np.errstate(over="ignore", invalid="ignore"):  # the Divergence observer reports it
         fold = partial(half.fold, session.state, uploads, opened.turn)
-        session.state = session.steps.folded(half, session.state, opened.turn.t, fold)
+        session.state = session.steps.folded(half, session.state, opened.turn, fold)
     tally.spool = None
     session.average(tally.uploads[name].statistics for name in updates)
     freed = {

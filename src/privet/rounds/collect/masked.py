@@ -181,7 +181,7 @@ class MaskedSums(Collector):
         require(opened, len(self.updates), failures)
         sums = MaskedTotals.joined(self.sums, opened.broadcast.arrays, len(session.roster.agents))
         fold = partial(half.fold_sums, session.state, sums, opened.turn)
-        session.state = session.steps.folded(half, session.state, opened.turn.t, fold)
+        session.state = session.steps.folded(half, session.state, opened.turn, fold)
         return Folded(self.updates, failures)
 
     # ------------------------------------------------------------------ attempts

@@ -121,7 +121,7 @@ def report_table(
         ):
             if place is not None:
                 outputs[option] = place, made(table).encode()
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
         raise ReportError(f"{folder / TABLE} cannot be read: run the analysis again") from None
     write_outputs(outputs, [folder])
     return path

@@ -19,7 +19,7 @@ from privet.data.dataset import FloatArray
 from privet.data.source_column import SourceColumn
 
 from .model_file import Model
-from .regression_file import load_regression
+from .regression_file import load_regression, read_whole
 from .run_folder import TABLE
 
 NEEDED = "pip install 'flwr-privet[export]'"
@@ -256,7 +256,9 @@ def export_regression(run: Path, to: str, out: Path | None = None) -> Path:
     suffix, write = PIPELINES[to]
     beside = run / "model" if run.is_dir() else run.with_name("model")
     try:
-        return _written(beside, suffix, out, lambda: write(result.to_sklearn()))
+        with read_whole(run):
+            pipeline = result.to_sklearn()
+        return _written(beside, suffix, out, lambda: write(pipeline))
     except AnalysisError as error:
         raise ConfigError(f"export: {error}") from None
 

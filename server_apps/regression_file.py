@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from privet.analyses.frame import AnalysisError
 from privet.analyses.glm_result import GlmResult
 from privet.analyses.glm_tests import likelihood_ratio
 from privet.analyses.prediction import columns_of
-from privet.core import ConfigError
+from privet.core import ConfigError, PrivetError
 from privet.core.shapes import parsed
 from privet.data.frames import table_from_config
 
@@ -48,6 +49,21 @@ def load_regression(path: Path) -> GlmResult | CoxResult:
         columns_of(table)
         return GlmResult(table) if kind == "glm" else CoxResult(table)
     except (AnalysisError, KeyError, TypeError, AttributeError):
+        raise ConfigError(f"{file} cannot be read as a regression: run it again") from None
+
+
+@contextmanager
+def read_whole(run: Path) -> Iterator[None]:
+    """Say in one line that a run's table is damaged, where what is made of it fails within.
+
+    What is wrong with new rows is an ``AnalysisError`` or ``PrivetError``, and stays one.
+    """
+    try:
+        yield
+    except (AnalysisError, PrivetError):
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+        file = run / TABLE if run.is_dir() else run
         raise ConfigError(f"{file} cannot be read as a regression: run it again") from None
 
 

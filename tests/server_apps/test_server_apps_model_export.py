@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ import joblib
 import numpy as np
 import pytest
 
-from privet.core import ConfigError
+from privet.analyses.frame import AnalysisError
+from privet.cli.predict import _of_regression
+from privet.core import ConfigError, PrivetError
 from privet.server_apps.model_export import export_model, export_regression, to_sklearn
 from privet.server_apps.model_file import ABOUT, FORMAT, Model, load_model, write_model
 from privet.server_apps.regression_file import load_regression
@@ -190,3 +194,42 @@ def test_a_format_that_a_regression_has_not_is_refused(tmp_path: Path) -> None:
         export_regression(tmp_path / "runs" / "cox", "sklearn")
     with pytest.raises(ConfigError, match="sklearn or joblib; its coefficients are in table"):
         export_regression(tmp_path / "runs" / "glm", "onnx")
+
+
+def _entries(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the paths of a table's entries, two deep."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value[:2])
+    for key, one in inner:
+        yield (*path, key)
+        if isinstance(one, dict | list) and len(path) < 2:
+            yield from _entries(one, (*path, key))
+
+
+@pytest.mark.parametrize("name", ["glm", "cox"])
+def test_a_damaged_table_is_one_line_at_every_entry(name: str, tmp_path: Path) -> None:
+    """Whatever stands in it: predictions and exports may come from somebody else's file."""
+    run_inline(config(tmp_path, name), "run")
+    folder = tmp_path / "runs" / "run"
+    file = folder / "table.json"
+    whole = json.loads(file.read_bytes())
+    rows = next(iter(sorted(TABLES.glob(f"{name}*.csv"))))
+    refused = 0
+    for path in _entries(whole):
+        for other in (None, "x", [[1, 2], [3]]):
+            table = json.loads(json.dumps(whole))
+            held: Any = table
+            for key in path[:-1]:
+                held = held[key]
+            held[path[-1]] = other
+            file.write_text(json.dumps(table))
+            for used in (
+                lambda: _of_regression(folder, rows, "refuse", []),
+                lambda: export_regression(folder, "joblib"),
+            ):
+                with warnings.catch_warnings(action="ignore"):
+                    try:
+                        used()
+                    except (PrivetError, AnalysisError) as error:
+                        refused += 1
+                        assert "\n" not in str(error)
+    assert refused > 60

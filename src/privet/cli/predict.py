@@ -165,22 +165,23 @@ def _of_regression(
         cumulative_hazards,
         predicted,
     )
-    from privet.server_apps.regression_file import load_regression, read_new_rows
+    from privet.server_apps.regression_file import load_regression, read_new_rows, read_whole
 
     table = load_regression(run).table
     frame = read_new_rows(run, rows)
-    covariance = np.array(table["cov"], float)
-    predictions = predicted(table, frame, covariance, unknown=unknown)
-    if times:
-        _, hazards = cumulative_hazards(table, frame, times, unknown=unknown)
-        predictions |= {
-            f"survival_{time:.15g}": np.exp(-hazard)
-            for time, hazard in zip(times, hazards, strict=True)
-        }
-        last = max(baseline_of(table)["times"], default=0.0)
-        if later := [f"{time:.15g}" for time in times if time > last]:
-            said = f"--times {','.join(later)}: the last event is at {last:.15g}"
-            print(f"{said}, and survival after it is given as it is then", file=sys.stderr)
+    with read_whole(run):
+        covariance = np.array(table["cov"], float)
+        predictions = predicted(table, frame, covariance, unknown=unknown)
+        if times:
+            _, hazards = cumulative_hazards(table, frame, times, unknown=unknown)
+            predictions |= {
+                f"survival_{time:.15g}": np.exp(-hazard)
+                for time, hazard in zip(times, hazards, strict=True)
+            }
+            last = max(baseline_of(table)["times"], default=0.0)
+    if times and (later := [f"{time:.15g}" for time in times if time > last]):
+        said = f"--times {','.join(later)}: the last event is at {last:.15g}"
+        print(f"{said}, and survival after it is given as it is then", file=sys.stderr)
     if empty := int(np.isnan(predictions["linear_predictor"]).sum()):
         print(f"{empty} of {frame.rows} rows have missing values: empty cells", file=sys.stderr)
     named = columns_of(table)

@@ -135,6 +135,7 @@ def damaged(sums: dict[str, Any], key: str, how: str) -> dict[str, Any]:
         "nan": array * math.nan,
         "skew": array + np.triu(np.ones_like(np.atleast_2d(array)), 1) * 0.1,
         "less": array - 1.0,
+        "rising": np.sort(np.atleast_1d(array)),
     }
     return {**sums, key: made[how].reshape(array.shape)}
 
@@ -162,6 +163,8 @@ CASES = [
     ("cox", "pairs", "negative"),
     ("cox", "rows", "part"),
     ("pooled", "later", "negative"),
+    ("pooled", "later", "rising"),
+    ("curves", "later", "rising"),
     ("pooled", "deaths", "negative"),
     ("pooled", "at_risk", "negative"),
     ("pooled", "meat", "negative"),

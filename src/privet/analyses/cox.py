@@ -44,7 +44,7 @@ from .follow_up import (
 )
 from .formula import Formula, quoted, read_formula
 from .frame import AnalysisError, Codes, FloatArray, Frame, Levels
-from .possible import below_0, no_counts, no_left_out, no_product, no_squares
+from .possible import below_0, no_counts, no_later, no_left_out, no_product, no_squares
 from .site_tests import against_pooled
 from .sizes import UNITS
 from .small_cells import MOST_CODES
@@ -369,7 +369,7 @@ def no_first(state: CoxProgress, claim: Claim) -> str:
         or no_counts("present", sums["present"], claim.sites)
         or no_left_out(sums["left_out"])
         or below_0("sizes", claim.sums["sizes"])
-        or no_counts("later", sums.get("later", np.zeros(0)), claim.rows)
+        or no_later(sums.get("later", np.zeros(0)), claim.rows)
         or no_counts("off_grid", sums.get("off_grid", np.zeros(0)), claim.rows)
     )
 

@@ -26,7 +26,7 @@ from .kaplan_meier_site import MOST_CELLS, CurveSums, require_cells
 from .kaplan_meier_table import SurvivalCurves, curves_table
 from .log_rank import LogRankSums
 from .noised_curves import NoisedCurves
-from .possible import no_counts, no_left_out, no_squares
+from .possible import no_counts, no_later, no_left_out, no_squares
 from .sizes import FIRST_UNIT
 from .texts import packed, unpacked
 
@@ -254,7 +254,7 @@ class KaplanMeierAnalysis(Analysis[CurvesState]):
         if not state.cells:
             return (
                 no_counts("rows", sums["rows"])
-                or no_counts("later", sums["later"], claim.rows)
+                or no_later(sums["later"], claim.rows)
                 or no_left_out(sums["left_out"])
             )
         return (

@@ -59,6 +59,13 @@ def no_counts(name: str, values: FloatArray, most: float | FloatArray = math.inf
     return f"{name} has {_first(values, above)}, more than there are" if above.any() else ""
 
 
+def no_later(values: FloatArray, most: float) -> str:
+    """Say that numbers of rows that leave after 1, 2, 4, ... units are no counts, or rise."""
+    if values.size > 1 and (rising := np.diff(values) > _WHOLE).any():
+        return f"later has {_first(values[1:], rising)}, more than leave after half as long"
+    return no_counts("later", values, most)
+
+
 def no_left_out(values: FloatArray) -> str:
     """Say that rows left out (1 + c,) are no counts, or more of a column than the first, all."""
     return no_counts("left_out", values) or no_counts("left_out", values, values[0])

@@ -4,6 +4,10 @@ The bare work is that of the same loop with the streams' keys at hand. On top of
 the roster, its digest and one HKDF per pair; the key agreement is once per pair and run, and shown
 by itself. The third figure adds the encoding in the ring and the bytes that travel.
 
+Then a whole round of eight agents and their coordinator, where a sum opens without agents that drop
+out, beside one where it does not: one local step of eight rows, so that next to nothing but masks
+and messages is in it. The two are played in turns, and the exchanges are counted.
+
 The last is one agent's part of a sum of 1,000 at d = 1e5, as a node with pinned keys does it in
 every round: it checks all signatures, too, which is a cost of its own. The ChaCha20 bytes that it
 needs are measured beside it.
@@ -11,21 +15,29 @@ needs are measured beside it.
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from flwr.app import Array, ArrayRecord, Message
+from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
+from privet.client_apps import client_app
 from privet.kernel import Binding, KeyPair, PairwiseMasks, Trust, key_pair, stream
 from privet.kernel.masks import apply_streams, key_stream, statement
+from privet.problems import L2, RidgeRegression
+from privet.sim.engine import InlineGrid
+from privet.strategies import FedPDM
 from privet.wire import ring
 
 from .figure import Figure, Show, best_seconds
 
 GOAL, LARGE_GOAL = 1.5, 1.3
 MEMBERS, MANY = 10, 1000
+LONG, SURVIVED, THRESHOLD = 100_000, 8, 5
 ME = "5"
 
 
@@ -54,7 +66,57 @@ def bench_masks(show: Show, *, quick: bool = False) -> None:
         show(Figure("masks", case, "bare streams and additions (s)", times[0] / calls))
         show(Figure("masks", case, names[0], times[1] / times[0], GOAL, at_least=False))
         show(Figure("masks", case, names[1], times[2] / times[0]))
+    _bench_survivors(show, 2 if quick else 10)
     _bench_many(show, 1 if quick else 5)
+
+
+def _bench_survivors(show: Show, repeats: int) -> None:
+    rng = np.random.default_rng(0)
+    problems = [
+        RidgeRegression(rng.standard_normal((8, LONG)), rng.standard_normal(8), regularizer=L2(0.5))
+        for _ in range(SURVIVED)
+    ]
+    app = client_app("fed-pdm", lambda c: problems[int(c.node_config["partition-id"])])
+    asked = [_round(app, threshold)[1] for threshold in (0, THRESHOLD)]
+    times = [[_round(app, threshold)[0] for threshold in (0, THRESHOLD)] for _ in range(repeats)]
+    best = np.min(times, axis=0)
+    paired = float(np.median([with_ / without for without, with_ in times]))
+    case = f"d = {LONG:.0e}, roster {SURVIVED}, sum-threshold {THRESHOLD}"
+    show(Figure("masks", case, "a round without (s of CPU)", best[0]))
+    show(Figure("masks", case, "a round with / without, median of pairs", paired))
+    show(Figure("masks", case, "messages of a round without", asked[0]))
+    show(Figure("masks", case, "messages of a round with", asked[1]))
+
+
+def _round(app: ClientApp, threshold: int) -> tuple[float, float]:
+    """Return the processor's time of a round and its messages, of a longer run less a shorter."""
+    taken = []
+    for rounds in (2, 8):
+        grid = CountingGrid(app, SURVIVED)
+        strategy = FedPDM(
+            num_agents=SURVIVED,
+            max_local_steps=1,
+            step_size_base=1e-6,
+            step_size_rule="constant",
+            secure_sum=True,
+            sum_threshold=threshold,
+        )
+        start = ArrayRecord({"x": Array(np.zeros(LONG))})
+        begun = time.process_time()
+        strategy.start(grid, start, num_rounds=rounds)
+        taken.append((time.process_time() - begun, grid.messages))
+    (short, few), (long, many) = taken
+    return (long - short) / 6, (many - few) / 6
+
+
+class CountingGrid(InlineGrid):
+    """Counts the messages that agents are sent."""
+
+    messages = 0
+
+    def deliver(self, message: Message) -> Message | None:
+        self.messages += 1
+        return super().deliver(message)
 
 
 def _bench_many(show: Show, repeats: int) -> None:
@@ -77,7 +139,7 @@ def _bench_many(show: Show, repeats: int) -> None:
         ]
         steps = (
             partial(_bytes_alone, streams, dim),
-            partial(trust.require_signed, binding.names, said, signed),
+            partial(trust.require_signed, binding.names, [said] * MANY, signed),
             partial(_masked, words, keys[ME], binding, 1),
         )
         times = np.minimum(times, [best_seconds(step, 1) for step in steps])

@@ -95,6 +95,7 @@ from .measures import EVALUATE_ON, METRICS, evaluated_part, measures, sent_model
 from .message_round import MessageRound
 from .pace import Pace
 from .state import LARGE, PRIVATE_RECORD, read_state
+from .survivors import answered
 from .terms import ENCODING, MEAN_EXAMPLES, POOLED_WEIGHT
 from .unsigned import warn_of_unsigned
 
@@ -258,7 +259,7 @@ class Participant:
     # ------------------------------------------------------------------ handlers
 
     def query(self, message: Message, context: Context) -> Message:
-        """Answer the enrolment question, or sign the roster of a secure sum.
+        """Answer the enrolment question, or one of a secure sum: to sign its roster, or `answered`.
 
         Privacy: a signature is of what was sent (`sign_roster`). The reply to the question holds
         the agent's name, its declared number of examples (public), the model's names, shapes and
@@ -559,6 +560,8 @@ class Participant:
         if isinstance(question, ConfigRecord) and question.get("kind") == ROSTER:
             signature = sign_roster(context, question, name)
             return record_dict({RECORD: signature_record(name, signature)})
+        if isinstance(question, ConfigRecord) and (said := answered(context, question, name)):
+            return said
         enrolment = self.enrolment(question, context)
         return record_dict({RECORD: enrolment_record(enrolment)})
 

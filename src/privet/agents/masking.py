@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -174,12 +174,8 @@ def plan_masking(
     state = read_keys(context, instruction.experiment)
     if state is None:
         return None
-    sent = instruction.protocol, instruction.version, instruction.settings, instruction.payload
-    task = task_digest(*sent, SHARED_GRID if shared else 0.0)
-    binding = Binding(
-        instruction.experiment, instruction.round, instruction.attempt, instruction.roster, task
-    )
-    _require_fresh(state, binding, repeats=repeats)
+    binding = bound(instruction, SHARED_GRID if shared else 0.0)
+    require_fresh(state, binding, repeats=repeats)
     rules = node_rules(context)
     trust = rules.trust(agent) if factory is None else None
     shares = shared and trust is not None and trust.colluders >= 0
@@ -191,11 +187,11 @@ def plan_masking(
     if trust is not None:  # before any key agreement is computed
         least = len(binding.names) - 1 if shares else rules.least_trusted
         trust.require_peers(agent, binding.names, least)
-        asked = replace(binding, task=task_digest(*sent)) if shared else binding
-        trust.require_signed(binding.names, statement(asked), instruction.signed)
+        said = statement(bound(instruction))
+        trust.require_signed(binding.names, [said] * len(binding.names), instruction.signed)
     source.require(agent, binding)
     if trust is not None:
-        _use_once(trust, state, binding)
+        use_once(trust, state, binding)
     return Masking(agent, binding, source, state, shared=shares)
 
 
@@ -217,6 +213,20 @@ def sign_roster(context: Context, question: ConfigRecord, agent: str) -> bytes:
     trust = node_rules(context).trust(agent)
     if question.get("contract") != CONTRACT_VERSION or trust is None:
         raise WireError("is asked to sign a roster, and its operator has pinned no keys")
+    state, binding = asked_for(context, question, agent)
+    trust.require_peers(agent, binding.names, node_rules(context).least_trusted)
+    use_once(trust, state, binding, Told.SIGNED_BEFORE)
+    return trust.sign(statement(binding))
+
+
+def asked_for(context: Context, question: ConfigRecord, agent: str) -> tuple[MaskState, Binding]:
+    """Return the keys, and the sum that a question before its upload is of.
+
+    Raises
+    ------
+    WireError, MaskError
+        If the question is of a run without keys here, or its roster is none.
+    """
     binding = Binding(
         read_experiment(question),
         read_field(question, "round", int),
@@ -228,16 +238,29 @@ def sign_roster(context: Context, question: ConfigRecord, agent: str) -> bytes:
     if state is None or len(binding.task) != hashlib.sha256().digest_size:
         raise WireError("is asked to sign a roster of a run that it holds no key of")
     require_roster(binding.roster, agent, state.keys.public)
-    trust.require_peers(agent, binding.names, node_rules(context).least_trusted)
-    _use_once(trust, state, binding, Told.SIGNED_BEFORE)
-    return trust.sign(statement(binding))
+    return state, binding
 
 
-def _use_once(
+def bound(instruction: Instruction, grid: float = 0.0) -> Binding:
+    """Return the sum that an instruction asks for an upload to; ``grid`` as in `task_digest`."""
+    sent = instruction.protocol, instruction.version, instruction.settings, instruction.payload
+    asked = instruction.experiment, instruction.round, instruction.attempt, instruction.roster
+    return Binding(*asked, task_digest(*sent, grid))
+
+
+def use_once(
     trust: Trust, state: MaskState, binding: Binding, again: Told = Told.MASKED_BEFORE
 ) -> None:
-    """Write down that an attempt is masked, or signed: each once, whatever else is forgotten."""
-    what = [again.name] if again is Told.SIGNED_BEFORE else []
+    """Write down what is done for an attempt: each thing once, whatever else is forgotten.
+
+    Raises
+    ------
+    MaskError
+        With ``again`` if it was done before.
+    BudgetRefused
+        If it cannot be written down.
+    """
+    what = [] if again is Told.MASKED_BEFORE else [again.name]
     named = json.dumps([*what, state.keys.public.hex(), binding.round, binding.attempt]).encode()
     try:
         trust.use(hashlib.sha256(named).digest(), again)
@@ -266,7 +289,7 @@ def _digest(protocol: str, version: int, settings: str, payload: bytes, grid: fl
     return made.digest()
 
 
-def _require_fresh(state: MaskState, binding: Binding, *, repeats: bool) -> None:
+def require_fresh(state: MaskState, binding: Binding, *, repeats: bool) -> None:
     """Refuse a mask that was used, and a roster whose sum would reveal an agent's upload.
 
     Between two attempts at one round agents may only leave, and never exactly one: the difference
@@ -281,13 +304,28 @@ def _require_fresh(state: MaskState, binding: Binding, *, repeats: bool) -> None
             f"attempt {last[1]}; a mask is used once",
             Told.MASK_ONCE,
         )
-    if binding.round != state.round and not (repeats and state.names):
-        return
-    here, before = set(binding.names), set(state.names)
-    if not here <= before or len(before - here) == 1:
+    if before := summed_before(state, binding.round, repeats=repeats):
+        require_chain(before, binding.names, binding.round, binding.attempt)
+
+
+def summed_before(state: MaskState, round_: int, *, repeats: bool) -> tuple[str, ...]:
+    """Return the names of the sum before that one of this round is compared with; () for none."""
+    return state.names if round_ == state.round or repeats else ()
+
+
+def require_chain(
+    before: Collection[str], here: Collection[str], round_: int, attempt: int
+) -> None:
+    """Refuse a sum over ``here`` after one over ``before`` if agents came, or exactly one left.
+
+    Raises
+    ------
+    MaskError
+    """
+    if not set(here) <= set(before) or len(set(before).difference(here)) == 1:
         raise MaskError(
-            f"secure sum: attempt {binding.attempt} at round {binding.round} would reveal "
-            "the upload of one agent as the difference of two sums",
+            f"secure sum: attempt {attempt} at round {round_} would reveal the upload of one agent "
+            "as the difference of two sums",
             Told.DIFFERENCE,
         )
 

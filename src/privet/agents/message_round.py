@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from flwr.app import Context, Message, RecordDict
@@ -20,6 +21,7 @@ from privet.wire.contract import Instruction, need_state_record, read_instructio
 from privet.wire.dense import digest, joined_digest
 from privet.wire.payload import to_payload
 from privet.wire.records import apart, record_dict
+from privet.wire.survivors import THRESHOLD
 
 from .cycles import keep_cycle
 from .guard import (
@@ -40,6 +42,7 @@ from .masking import MaskFactory, Masking, plan_masking, require_agreement
 from .measures import METRICS, broadcast_model, measures
 from .pace import Pace, require_fixed_time
 from .state import LARGE, AgentState, keep_state, read_state, require_room, write_state
+from .survivors import plan_shared
 
 _MORE_OF_A_STATE = 1 << 16
 """Bytes of a state, and of its account, beside its arrays."""
@@ -143,7 +146,9 @@ class MessageRound(AgentRound[Local, RecordDict]):
         require_agreement(self._context, self.instruction, masked)
         if not masked:
             return
-        self.masking = plan_masking(
+        threshold = int(self.settings.get(THRESHOLD, 0))
+        plan = partial(plan_shared, threshold=threshold) if threshold else plan_masking
+        self.masking = plan(
             *(self._context, self.instruction, self._name, self._participant.mask_factory),
             shared=self.half.noise_sharing,
             repeats=self.half.repeats,

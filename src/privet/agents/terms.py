@@ -29,6 +29,14 @@ class MessageTerms:
         "at one takes half of the round-timeout at most",
         topic="Privacy",
     )
+    sum_threshold: int = setting(
+        0,
+        "agents that are enough to open a secure sum when others drop out, more than half of all "
+        "and one; 0 needs all, and asks those that are left for another upload",
+        low=0,
+        needs={"secure_sum": True},
+        topic="Privacy",
+    )
     mean_examples: float = setting(
         0.0, "D of every f_i, the agents' mean number of examples; 0 leaves each its own", low=0
     )

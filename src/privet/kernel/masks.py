@@ -108,7 +108,7 @@ class MaskSource(Protocol):
 
 def is_usable(public: bytes) -> bool:
     """Return whether X25519 can agree on a secret with a public key: not with one of low order."""
-    return _pair_secret(key_pair().private, public, "") is not None
+    return pair_secret(key_pair().private, public, "") is not None
 
 
 def key_pair() -> KeyPair:
@@ -167,7 +167,7 @@ class PairwiseMasks:
         return derived
 
     def _secret(self, public: bytes, binding: Binding) -> bytes | None:
-        return _pair_secret(self.keys.private, public, binding.experiment)
+        return pair_secret(self.keys.private, public, binding.experiment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +244,7 @@ def roster_digest(roster: Sequence[tuple[str, bytes]]) -> bytes:
     return hashlib.sha256(json.dumps(listed).encode()).digest()
 
 
+@lru_cache(maxsize=64)  # it is the same for all shares of a sum
 def statement(binding: Binding) -> bytes:
     """Return what the nodes with pinned keys sign before a sum: all that it is bound to.
 
@@ -254,7 +255,7 @@ def statement(binding: Binding) -> bytes:
 
 
 @lru_cache(maxsize=1 << 15)
-def _pair_secret(private: bytes, public: bytes, experiment: str) -> bytes | None:
+def pair_secret(private: bytes, public: bytes, experiment: str) -> bytes | None:
     """Return HKDF-Extract of the Diffie-Hellman secret of two keys.
 
     None for a key of low order. Kept, because it is the same in every round and costs more than a

@@ -148,6 +148,8 @@ class Told(StrEnum):
     MASKED_BEFORE = "secure sum: this node has masked an upload of this attempt before"
     SIGNED_BEFORE = "secure sum: this node has signed a roster of this attempt before"
     UNSIGNED = "secure sum: a peer whose key this node has pinned has not signed this roster"
+    OTHER_LIST = "secure sum: this node has signed a list of survivors of this sum before"
+    SHARED_BEFORE = "secure sum: this node has given its shares of this sum before"
     MASK_ONCE = "secure sum: asked for an attempt again; a mask is used once"
     DIFFERENCE = (
         "secure sum: this attempt would reveal the upload of one agent as the difference of two "

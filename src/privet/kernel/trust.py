@@ -112,23 +112,23 @@ class Trust:
             )
 
     def require_signed(
-        self, names: Sequence[str], statement: bytes, signed: Sequence[bytes]
+        self, names: Sequence[str], statements: Sequence[bytes], signed: Sequence[bytes]
     ) -> None:
-        """Refuse a sum of which a pinned peer has not signed the statement (``MaskError``).
+        """Refuse a sum of which a pinned peer has not signed its statement (``MaskError``).
 
         Parameters
         ----------
         names : sequence of str
             The roster.
-        statement : bytes
-            As this node makes it of the message that asks for its upload.
+        statements : sequence of bytes
+            Of each, as this node makes it of the message that asks for its upload.
         signed : sequence of bytes
             What came as the signature (64 bytes) of each; empty where none came.
         """
         for place, name in enumerate(names):
             if name not in self.peers:
                 continue
-            if not signed or not _is_signed(self.peers[name], statement, signed[place]):
+            if not signed or not is_signed(self.peers[name], statements[place], signed[place]):
                 raise MaskError(
                     f"roster: agent {name} has not signed these keys, this roster, round and "
                     "settings with the key that this node has pinned",
@@ -222,7 +222,8 @@ def read_peers(text: str) -> Mapping[str, bytes]:
 
 
 @lru_cache(maxsize=1 << 14)  # agents of one process are sent the same, and it takes a millisecond
-def _is_signed(public: bytes, statement: bytes, signature: bytes) -> bool:
+def is_signed(public: bytes, statement: bytes, signature: bytes) -> bool:
+    """Return whether a signature is that of a statement by the key of Ed25519."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 

@@ -181,6 +181,38 @@ def send(
     return Answers(replies.messages, missing)
 
 
+def take_replies(
+    grid: Grid,
+    messages: Mapping[str, Message],
+    timeout: float,
+    take: Callable[[str, Reply], bool],
+    enough: int,
+) -> None:
+    """Send one message per agent and have each reply taken, until ``enough`` replies count.
+
+    ``take`` is called with the replies, in the messages' order where they came together, and
+    returns whether one counts. Where too few do, it is called for those that did not come, too.
+    """
+    deadline = time.monotonic() + timeout
+    owners = waiting = push(grid, messages, timeout)
+    counted, over, replied = 0, not waiting, set[str]()
+    while counted < enough and not over:
+        came = gather(grid, waiting, min(len(waiting), enough - counted), deadline)
+        replies = sort_replies(waiting, came.messages)
+        replied |= replies.keys()
+        counted += sum(take(name, replies[name]) for name in messages if name in replies)
+        gone = came.answered | came.expired
+        waiting = {number: name for number, name in waiting.items() if number not in gone}
+        over = not waiting or time.monotonic() >= deadline
+    if isinstance(grid, EngineGrid):
+        grid.forget(waiting)
+    if counted < enough:
+        late, unsent = late_reply(timeout), Reply(None, "message could not be sent", NOT_SENT)
+        sent = set(owners.values())
+        for name in [name for name in messages if name not in replied]:
+            take(name, late if name in sent else unsent)
+
+
 class Gathered(NamedTuple):
     """Replies that have come, and the ids of all messages that are answered, or expired.
 

@@ -49,6 +49,7 @@ class RunSettings(ServerStepSettings, SpeedSettings, AsynchronySettings):
     )
     seed: int = same(MessageTerms, "seed")
     secure_sum: bool = same(MessageTerms, "secure_sum")
+    sum_threshold: int = same(MessageTerms, "sum_threshold")
     recover_by_name: str = setting(
         "auto",
         "who continues for an agent whose node is gone: the next node of its name (yes), that node "
@@ -126,6 +127,10 @@ class RunOptions(RunSettings):
         super().__post_init__()
         if not (self.secure_sum and self.num_agents):
             return
+        if self.sum_threshold > self.num_agents:
+            raise ConfigError(
+                f"sum-threshold = {self.sum_threshold}: above num-agents = {self.num_agents}"
+            )
         needed = f"a secure sum needs {self.least_roster} agents"
         if self.num_agents < self.least_roster:
             raise ConfigError(f"num-agents = {self.num_agents}: {needed}")

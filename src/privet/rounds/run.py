@@ -30,8 +30,9 @@ Before the first round `Run.begin` enrols the agents (`enrol/`), resolves what w
 (`open_settings.py`) and sets the noise (`calibration.py`); `Run.resume` takes a checkpoint's run up
 again, and `Run.snapshot` is what a checkpoint holds (`keep/`).
 
-The collector is a `ClearUploads`, a `MaskedSums` where uploads are masked, or a `Tasks` where a
-round does not wait for all replies, and where simulated agents have speeds.
+The collector is a `ClearUploads`, a `MaskedSums` where uploads are masked (a `SurvivorSums` with
+``sum-threshold``), or a `Tasks` where a round does not wait for all replies, and where simulated
+agents have speeds.
 
 What else happens on the way:
 
@@ -45,7 +46,8 @@ What else happens on the way:
   folds it in the round in which it comes, unless its task was withdrawn before.
 * If an upload of a secure sum is missing, nobody's upload of that attempt can be used: the others
   are asked, and charged, again, without that agent and one more drawn by the seed
-  (`collect/masked.py`). So a sum survives a loss with five agents or more.
+  (`collect/masked.py`). So a sum survives a loss with five agents or more. With ``sum-threshold``
+  nobody is asked again: those who are left open the sum without it (`collect/survivors.py`).
 * An agent that is known not to hold the state last accepted is sent it with its message; one that
   replies that it lacks it is asked once more in the same round, with it (``retry``).
   `EnrolledAgent.tag` is the round in which it was folded last, set by `Roster.note_folded`;
@@ -91,6 +93,7 @@ from .collect.collector import Collector
 from .collect.masked import MaskedSums
 from .collect.outcome import TooFewError, explained, pause, record
 from .collect.round import OpenRound
+from .collect.survivors import SurvivorSums
 from .collect.tasks import Tasks
 from .enrol.admission import (
     enrol_connected,
@@ -478,6 +481,8 @@ def _require_simulated(options: RunOptions, grid: Grid) -> None:
 
 def collector_of(half: ServerHalf[Any], options: RunOptions) -> Collector:
     """Return what collects the uploads of a run."""
+    if half.masked and options.sum_threshold:
+        return SurvivorSums(threshold=options.sum_threshold)
     if half.masked:
         return MaskedSums()
     if options.asynchronous or options.late_replies == "fold" or options.speeds:

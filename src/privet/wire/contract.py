@@ -11,7 +11,8 @@ on the wire however many agents there are::
 
 Where uploads are masked, the shared record also has ``attempt``, ``names`` and ``keys``: the roster
 of the agent's group. Agents whose operators have pinned keys are asked to sign it first (a message
-of type ENROL, `privet.wire.rosters`); it then has ``signed`` as well.
+of type ENROL, `privet.wire.rosters`); it then has ``signed`` as well. Where a sum opens without the
+agents that drop out, it has ``sum-keys``, and other questions go with it (`privet.wire.survivors`).
 
 Agent to server, one record ``"privet"`` of kind ``update``, ``need-state`` or ``enrolment``.
 Fields of more than 1 MiB travel as arrays of a record ``"privet.arrays"`` beside them, either way.
@@ -31,11 +32,12 @@ from numpy.typing import NDArray
 
 from privet.core.errors import WireError
 from privet.kernel.agent_ledger import LONGEST_ACCOUNT
+from privet.kernel.survivors import SUM_KEY_BYTES
 
 from .flower_internals import held_by
 from .payload import from_payload, to_payload
 from .records import config_record, joined, parse_json, read_field, read_record
-from .rosters import parse_roster, parse_signatures
+from .rosters import parse_roster, parse_signatures, split
 
 CONTRACT_VERSION = 1
 """Version of the message contract; nodes and coordinator have the same."""
@@ -95,6 +97,8 @@ class Instruction(NamedTuple):
     """Names and public keys of the agents whose uploads are to be added."""
     signed: tuple[bytes, ...] = ()
     """Their signatures of this roster, round and task; empty where none were collected."""
+    sum_keys: tuple[bytes, ...] = ()
+    """Their public keys of this sum, where it opens without agents that drop out."""
 
     def broadcast(self) -> dict[str, NDArray[Any]]:
         """Return the arrays every agent was sent."""
@@ -222,6 +226,7 @@ def read_instruction(content: RecordDict) -> Instruction:
         if masked
         else ()
     )
+    sum_keys = read_field(shared, "sum-keys", bytes, b"")
     return Instruction(
         protocol=read_protocol(shared),
         version=read_field(shared, "version", int),
@@ -237,6 +242,7 @@ def read_instruction(content: RecordDict) -> Instruction:
         attempt=read_field(shared, "attempt", int, 0),
         roster=roster,
         signed=parse_signatures(read_field(shared, "signed", bytes, b""), len(roster)),
+        sum_keys=split(sum_keys, SUM_KEY_BYTES, len(roster), "keys of the sum") if sum_keys else (),
     )
 
 

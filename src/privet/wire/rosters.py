@@ -32,7 +32,8 @@ def with_roster(shared: ConfigRecord, attempt: int, roster: Mapping[str, bytes])
     """Return a group's shared record with the roster (name -> public key) of a secure sum."""
     names, keys = json.dumps(list(roster)), b"".join(roster.values())
     sent = {**shared, "attempt": attempt, "names": names, "keys": keys}
-    sent.pop("signed", None)  # of another roster
+    for of_another in ("signed", "sum-keys"):
+        sent.pop(of_another, None)
     return ConfigRecord(sent)
 
 
@@ -55,7 +56,8 @@ def read_signature(content: RecordDict, record: str, agent: str) -> bytes:
     answer = read_record(content, record)
     if (answer.get("kind"), answer.get("agent")) != ("signature", agent):
         raise WireError("reply is not this agent's signature of the roster")
-    return _of_length(read_field(answer, "signature", bytes), SIGNATURE_BYTES, "signature")
+    (signature,) = split(read_field(answer, "signature", bytes), SIGNATURE_BYTES, 1, "signature")
+    return signature
 
 
 def with_signatures(shared: ConfigRecord, signed: Mapping[str, bytes]) -> ConfigRecord:
@@ -67,15 +69,15 @@ def with_signatures(shared: ConfigRecord, signed: Mapping[str, bytes]) -> Config
 
 def parse_signatures(signed: bytes, count: int) -> tuple[bytes, ...]:
     """Return the signatures of so many agents, none where none came (raises ``WireError``)."""
-    if signed:
-        _of_length(signed, count * SIGNATURE_BYTES, f"list of {count} signatures")
-    return tuple(signed[at : at + SIGNATURE_BYTES] for at in range(0, len(signed), SIGNATURE_BYTES))
+    what = f"list of {count} signatures"
+    return split(signed, SIGNATURE_BYTES, count, what) if signed else ()
 
 
-def _of_length(given: bytes, length: int, what: str) -> bytes:
-    if len(given) != length:
-        raise WireError(f"{what} has {len(given)} bytes, expected {length}")
-    return given
+def split(given: bytes, size: int, count: int, what: str) -> tuple[bytes, ...]:
+    """Return ``count`` parts of ``size`` bytes each (raises ``WireError`` for other bytes)."""
+    if len(given) != size * count:
+        raise WireError(f"{what} has {len(given)} bytes, expected {size * count}")
+    return tuple(given[at : at + size] for at in range(0, len(given), size))
 
 
 def parse_roster(names: str, keys: bytes) -> tuple[tuple[str, bytes], ...]:

@@ -12,6 +12,7 @@ from flwr.app import ConfigRecord
 from privet.agents.terms import ARRIVAL_TIMES, ENCODING, MEAN_EXAMPLES, POOLED_WEIGHT
 from privet.wire.contract import encode_settings, shared_record
 from privet.wire.payload import opened
+from privet.wire.survivors import THRESHOLD
 
 from ..half import Arrays, ServerHalf, Turn, grouped
 from ..options import RunOptions
@@ -150,6 +151,8 @@ def settings_sent(half: ServerHalf[Any], options: RunOptions, session: Session) 
         settings[POOLED_WEIGHT] = session.pooled_weight
     if options.folds_old:
         settings[ARRIVAL_TIMES] = True
+    if options.sum_threshold:
+        settings[THRESHOLD] = options.sum_threshold
     if session.encoding_sent:
         settings[ENCODING] = session.encoding_sent
     return settings

@@ -17,12 +17,12 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
-from flwr.app import Message
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from privet.agents.masking import task_digest
@@ -35,7 +35,7 @@ from privet.wire.contract import is_need_state, means_privacy
 from privet.wire.records import record_dict
 from privet.wire.rosters import read_signature, roster_question, with_roster, with_signatures
 
-from ..exchange import Reply, exchange
+from ..exchange import Reply, take_replies
 from ..failure import Failure, FailureCode
 from ..roster import ENROL_TIMEOUT, Question
 from ..uploads import MaskedTotals
@@ -46,9 +46,11 @@ from .outcome import Folded, require
 from .round import OpenRound
 
 log = logging.getLogger("flwr.privet")
+T = TypeVar("T")
 
 SPARED = "left out: two sums of a round may not differ by one agent"
 LATER = "left out: the sums of this run are without it, and it can join in another run alone"
+UNCANCELLED = Failure(FailureCode.DROPPED, "the masks of its group did not cancel")
 MOST_ATTEMPTS = 4
 """Attempts at the sum of a group in one round; each is a release of every agent in it."""
 MOST_SPOILED = 2
@@ -58,11 +60,17 @@ of all further ones."""
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A roster that was sent out, and by agent why its sum failed (empty while it may arrive)."""
+    """A roster that was sent out, and by agent why its sum failed (empty while it may arrive).
+
+    ``listed`` are the agents of the last list of survivors, where one was stated, and ``why`` says
+    why the uploads of the others were not used, where that is not by the agents that failed.
+    """
 
     number: int
     names: tuple[str, ...]
     failures: Mapping[str, Failure] = field(default_factory=dict)
+    listed: tuple[str, ...] = ()
+    why: str = ""
 
 
 @dataclass
@@ -158,7 +166,8 @@ class MaskedSums(Collector):
             culprits = ", ".join(f"agent {name}: {why}" for name, why in attempt.failures.items())
             failed = f"secure sum, attempt {attempt.number} failed: {one_line(culprits)}"
             opened.tally.notes.append(failed)
-        lost = self._renew_keys(opened, grid, question, min(ENROL_TIMEOUT, left / 2))
+        names = [name for attempt in self.attempts.values() for name in attempt.failures]
+        lost = self.renew_keys(opened, grid, question, names, min(ENROL_TIMEOUT, left / 2))
         names = self.agree(opened, grid, self._next_attempts(opened, lost))
         return messages_for(opened, names)
 
@@ -173,8 +182,9 @@ class MaskedSums(Collector):
         failures = dict(opened.tally.absent)
         for attempt in self.attempts.values():
             culprits = ", ".join(attempt.failures) or "none"
+            why = attempt.why or f"the sum lacks those of {one_line(culprits)}"
             for name in attempt.names:
-                unused = f"its upload was not used: the sum lacks those of {one_line(culprits)}"
+                unused = f"its upload was not used: {why}"
                 failures[name] = attempt.failures.get(name, Failure(FailureCode.LEFT_OUT, unused))
         for name, reason in failures.items():
             log.warning("round %d: agent %s is in no sum: %s", opened.number, name, reason)
@@ -192,15 +202,9 @@ class MaskedSums(Collector):
         An agent that signs no roster is left out of the next one. Nobody has uploaded anything for
         the first, so no other agent is left out with it, and nothing is charged.
         """
-        agents = opened.session.roster.agents
         for group in list(self.attempts):
-            while (attempt := self.attempts.get(group)) and any(
-                agents[name].signs for name in attempt.names
-            ):
-                signed, failures = _signatures(opened, grid, group, attempt)
-                if not failures:
-                    shared = opened.broadcast.shared[group]
-                    opened.broadcast.shared[group] = with_signatures(shared, signed)
+            while attempt := self.attempts.get(group):
+                if not (failures := self.prepare(opened, grid, group, attempt)):
                     break
                 opened.tally.absent |= failures
                 stay = [name for name in attempt.names if name not in failures]
@@ -208,6 +212,19 @@ class MaskedSums(Collector):
                 self._propose(opened, group, attempt.number + 1, stay)
         asked = {name for attempt in self.attempts.values() for name in attempt.names}
         return [name for name in names if name in asked]
+
+    def prepare(
+        self, opened: OpenRound, grid: Grid, group: str, attempt: Attempt
+    ) -> dict[str, Failure]:
+        """Have the agents of a roster sign it; return why some do not, if they do not."""
+        agents, shared = opened.session.roster.agents, opened.broadcast.shared[group]
+        if not any(agents[name].signs for name in attempt.names):
+            return {}
+        question = roster_question(shared, task_of(shared))
+        asked = {name: question for name in attempt.names if agents[name].signs}
+        signed, failures = ask(opened, grid, asked, read_signature)
+        opened.broadcast.shared[group] = with_signatures(shared, signed)
+        return failures
 
     def _propose(self, opened: OpenRound, group: str, number: int, names: Iterable[str]) -> bool:
         """Put a roster into the group's record; with too few agents the group is absent."""
@@ -226,40 +243,62 @@ class MaskedSums(Collector):
             self.sent[group] = names
         return True
 
+    def spare(self, opened: OpenRound, group: str, number: int, stay: list[str]) -> str:
+        """Take another agent off a roster which may not lack exactly one; return its name."""
+        turn = opened.number * MOST_ATTEMPTS + number
+        rng = stream(opened.options.seed, "left-out", group, turn)
+        spared = stay.pop(int(rng.integers(len(stay))))
+        opened.tally.absent[spared] = Failure(FailureCode.LEFT_OUT, SPARED)
+        return spared
+
     def _decode_sums(self, opened: OpenRound, replies: Mapping[str, Reply]) -> None:
         """Decode the sum of every group with all its uploads; note why others have none."""
-        half, session = opened.half, opened.session
-        position = session.roster.positions
-        expected = {**half.summands(session.state), ring.MEMBERS: ()}
         for group, attempt in list(self.attempts.items()):
             if attempt.failures:  # decoded already
                 continue
-            failures: dict[str, Failure] = {}
-            updates: dict[str, Update] = {}
-            total: ring.Words | None = None
-            for name in attempt.names:
-                try:
-                    updates[name] = _read(opened, attempt, name, opened.reply(name, replies))
-                    words = ring.from_bytes(updates[name].payload, expected)
-                except Exception as error:  # whatever an agent sends costs its reply only
-                    failures[name] = dropped(opened, name, error)
-                    self._note_spoiled(opened, name)
-                    continue
-                if total is None:
-                    total = words
-                else:
-                    ring.add(total, words)
+            total, updates, failures = self.added(opened, attempt, replies)
+            for name in failures:
+                self._note_spoiled(opened, name)
             if total is not None and not failures:
-                arrays = ring.decode(total)
-                if arrays.pop(ring.MEMBERS) == len(attempt.names):
-                    places = tuple(position[name] for name in attempt.names)
-                    self.sums[group] = MaskedTotals(arrays, places, opened.broadcast.arrays)
-                    self.updates.update(updates)
-                    del self.attempts[group], self.last[group]
+                if self.complete(opened, group, total, updates):
                     continue
-                why = Failure(FailureCode.DROPPED, "the masks of its group did not cancel")
-                failures = dict.fromkeys(attempt.names, why)
+                failures = dict.fromkeys(attempt.names, UNCANCELLED)
             self.attempts[group] = replace(attempt, failures=failures)
+
+    def added(
+        self, opened: OpenRound, attempt: Attempt, replies: Mapping[str, Reply]
+    ) -> tuple[ring.Words | None, dict[str, Update], dict[str, Failure]]:
+        """Return the sum of the uploads that can be used, their metadata, and why others cannot."""
+        expected = {**opened.half.summands(opened.session.state), ring.MEMBERS: ()}
+        failures: dict[str, Failure] = {}
+        updates: dict[str, Update] = {}
+        total: ring.Words | None = None
+        for name in attempt.names:
+            try:
+                update = _read(opened, attempt, name, opened.reply(name, replies))
+                words = ring.from_bytes(update.payload, expected)
+            except Exception as error:  # whatever an agent sends costs its reply only
+                failures[name] = dropped(opened, name, error)
+                continue
+            updates[name] = update
+            if total is None:
+                total = words
+            else:
+                ring.add(total, words)
+        return total, updates, failures
+
+    def complete(
+        self, opened: OpenRound, group: str, total: ring.Words, updates: Mapping[str, Update]
+    ) -> bool:
+        """Take the sum of a group's uploads, unless masks are left on it; return whether it did."""
+        arrays, position = ring.decode(total), opened.session.roster.positions
+        if arrays.pop(ring.MEMBERS) != len(updates):
+            return False
+        places = tuple(position[name] for name in updates)
+        self.sums[group] = MaskedTotals(arrays, places, opened.broadcast.arrays)
+        self.updates.update(updates)
+        del self.attempts[group], self.last[group]
+        return True
 
     def _note_spoiled(self, opened: OpenRound, name: str) -> None:
         """Leave an agent of a private run out after `MOST_SPOILED` attempts that lacked its upload.
@@ -278,10 +317,15 @@ class MaskedSums(Collector):
                 any_node=True,
             )
 
-    def _renew_keys(
-        self, opened: OpenRound, grid: Grid, question: Question, timeout: float
+    def renew_keys(
+        self,
+        opened: OpenRound,
+        grid: Grid,
+        question: Question,
+        failed: Iterable[str],
+        timeout: float,
     ) -> list[str]:
-        """Enrol the agents that lost their key again, and return them.
+        """Enrol those of these agents that lost their key again, and return them.
 
         Each is enrolled once a round, so that an agent which loses its key every time costs the
         others a single attempt.
@@ -289,8 +333,7 @@ class MaskedSums(Collector):
         roster = opened.session.roster
         lost = [
             name
-            for attempt in self.attempts.values()
-            for name in attempt.failures
+            for name in failed
             if not roster.agents[name].public_key
             and not roster.agents[name].out
             and roster.agents[name].node in roster.online
@@ -319,35 +362,40 @@ class MaskedSums(Collector):
                 else:
                     stay.append(name)
             asked = attempt.number or group in self.sent
-            if asked and len(attempt.names) - len(stay) == 1:
-                turn = opened.number * MOST_ATTEMPTS + attempt.number
-                rng = stream(opened.options.seed, "left-out", group, turn)
-                spared = stay.pop(int(rng.integers(len(stay))))
-                opened.tally.absent[spared] = Failure(FailureCode.LEFT_OUT, SPARED)
+            for before in (attempt.names, attempt.listed) if asked else ():
+                if len(set(before).difference(stay)) == 1:
+                    self.spare(opened, group, attempt.number, stay)
             if self._propose(opened, group, attempt.number + 1, stay):
                 to_ask.update(stay)
         return [name for name in opened.chosen if name in to_ask]
 
 
-def _signatures(
-    opened: OpenRound, grid: Grid, group: str, attempt: Attempt
-) -> tuple[dict[str, bytes], dict[str, Failure]]:
-    """Return what the agents of a roster have signed, and why others of them have not."""
-    agents, shared = opened.session.roster.agents, opened.broadcast.shared[group]
+def task_of(shared: ConfigRecord) -> bytes:
+    """Return the digest of the task in a group's record, which agents sign."""
     header = [shared[key] for key in ("protocol", "version", "settings", "payload")]
-    record = roster_question(shared, task_digest(*header))  # type: ignore[arg-type]
-    messages = {
-        name: Message(record_dict({RECORD: record}), agents[name].node, ENROL)
-        for name in attempt.names
-        if agents[name].signs
-    }
-    opened.tally.bytes_down += content_bytes(record_dict({RECORD: record})) * len(messages)
+    return task_digest(*header)  # type: ignore[arg-type]
+
+
+def ask(
+    opened: OpenRound,
+    grid: Grid,
+    questions: Mapping[str, ConfigRecord],
+    read: Callable[[RecordDict, str, str], T],
+    enough: int = 0,
+) -> tuple[dict[str, T], dict[str, Failure]]:
+    """Ask agents about a sum; return what ``read`` makes of their answers, and why some have none.
+
+    With ``enough`` the wait ends with so many answers that can be read.
+    """
+    agents, sent = opened.session.roster.agents, {}
+    for name, record in questions.items():
+        sent[name] = Message(record_dict({RECORD: record}), agents[name].node, ENROL)
+        opened.tally.bytes_down += content_bytes(sent[name].content)
     left = max(opened.deadline - time.monotonic(), 0.0)
-    replies = exchange(grid, messages, min(ENROL_TIMEOUT, left / 2))
-    signed: dict[str, bytes] = {}
+    answers: dict[str, T] = {}
     failures: dict[str, Failure] = {}
-    for name in messages:
-        reply = replies[name]
+
+    def take(name: str, reply: Reply) -> bool:
         try:
             if reply.content is None:
                 if reply.code == REFUSED:
@@ -356,10 +404,13 @@ def _signatures(
                     opened.tally.awaited.add(name)
                 raise NoReplyError(reply.failure)
             opened.tally.bytes_up += content_bytes(reply.content)
-            signed[name] = read_signature(reply.content, RECORD, name)
+            answers[name] = read(reply.content, RECORD, name)
         except Exception as error:  # whatever an agent sends costs its own part only
             failures[name] = dropped(opened, name, error)
-    return signed, failures
+        return name in answers
+
+    take_replies(grid, sent, min(ENROL_TIMEOUT, left / 2), take, enough or len(sent))
+    return answers, failures
 
 
 def _unfit(opened: OpenRound, name: str) -> Failure | None:

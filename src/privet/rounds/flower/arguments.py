@@ -75,6 +75,9 @@ class RunArguments(TypedDict, total=False):
     secure_sum : bool, default False
         agents mask their uploads: the server sees sums over at least three of them; an attempt at
         one takes half of the round-timeout at most
+    sum_threshold : int, default 0
+        agents that are enough to open a secure sum when others drop out, more than half of all and
+        one; 0 needs all, and asks those that are left for another upload
     recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
         who continues for an agent whose node is gone: the next node of its name (yes), that node
         from scratch (no), nobody else (node-key); auto: yes in simulation, else no
@@ -145,6 +148,7 @@ class RunArguments(TypedDict, total=False):
     round_timeout: float
     seed: int
     secure_sum: bool
+    sum_threshold: int
     recover_by_name: Literal["auto", "yes", "no", "node-key"]
     penalty_c: float
     on_divergence: Literal["warn", "stop"]

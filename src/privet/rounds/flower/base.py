@@ -162,6 +162,11 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             agent_weights=arguments.get("agent_weights", "equal"),
             local_steps=self.local_steps,
         )
+        if (threshold := self.options.sum_threshold) and self.half.agent.noise_sharing:
+            raise ConfigError(
+                f"sum-threshold = {threshold}: not with noise-sharing, whose agents are charged "
+                "for the noise of a whole roster: dropouts plans for agents that are gone"
+            )
         require_weights(self.half, self.options.agent_weights)
         steps = self.options.server_optimizer
         why = "" if steps == "none" else self.half.no_server_optimizer

@@ -1,0 +1,353 @@
+"""Privacy-critical: an agent's side of a secure sum that opens without those that dropped out.
+
+Before its upload an agent draws keys for the sum, and shares out what opens them; after it, it
+signs one list of survivors and gives its shares once (`privet.kernel.survivors`). What it drew is
+in Flower's context of the run, until it has given its shares or draws keys for another sum. That a
+list was signed, and shares given, is written down first; where the node's operator has pinned keys,
+in a file (`privet.kernel.trust`), so that a node that was killed does neither again.
+
+A list counts as the roster of its sum where sums are compared: the next one may not be without
+exactly one agent of it, nor the list without exactly one agent of the sum before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from flwr.app import ConfigRecord, Context, RecordDict
+
+from privet.core import WireError
+from privet.kernel import MaskError, Told, Trust
+from privet.kernel.masks import Binding
+from privet.kernel.survivors import (
+    LEAST_COLLUDERS,
+    SEALED_BYTES,
+    SUM_KEY_BYTES,
+    DoubleMasks,
+    SharedSum,
+    SumSecrets,
+    keys_statement,
+    require_threshold,
+    seal,
+    share_to_give,
+    unsealed,
+)
+from privet.kernel.trust import KEY_BYTES, SIGNATURE_BYTES
+from privet.wire import RECORD
+from privet.wire.contract import CONTRACT_VERSION, Instruction, read_experiment
+from privet.wire.flower_internals import held_by
+from privet.wire.records import config_record, read_field, record_dict
+from privet.wire.rosters import signature_record, split
+from privet.wire.survivors import (
+    SHARES,
+    SUM_KEYS,
+    SURVIVORS,
+    THRESHOLD,
+    SumKeys,
+    keys_record,
+    shares_record,
+)
+
+from .guard import node_rules
+from .masking import (
+    MASK_RECORD,
+    MaskFactory,
+    Masking,
+    MaskState,
+    asked_for,
+    bound,
+    read_keys,
+    require_chain,
+    require_fresh,
+    summed_before,
+    use_once,
+)
+
+SUM_RECORD = "privet.sum"
+
+
+@dataclass(frozen=True, slots=True)
+class SumState:
+    """The sum that an agent has drawn keys for last.
+
+    Attributes
+    ----------
+    shared : SharedSum
+        Without ``keys`` until the upload.
+    secrets : SumSecrets
+    before : tuple of str
+        The sum before that this one is compared with.
+    marks : bytes
+        The list that was signed, empty before.
+    """
+
+    shared: SharedSum
+    secrets: SumSecrets
+    before: tuple[str, ...] = ()
+    marks: bytes = b""
+
+    def to_record(self) -> ConfigRecord:
+        """Return the state as a record for Flower's context."""
+        run, secrets = self.shared.run, self.secrets
+        return config_record(
+            {
+                "experiment": run.experiment,
+                "sum": [run.round, run.attempt, self.shared.threshold],
+                "names": json.dumps(run.names),
+                "roster": b"".join(key for _, key in run.roster),
+                "task": run.task,
+                "keys": b"".join(self.shared.keys),
+                "secrets": secrets.own + secrets.pair + secrets.signing,
+                "before": json.dumps(self.before),
+                "marks": self.marks,
+            }
+        )
+
+    @classmethod
+    def read(cls, context: Context, state: MaskState | None) -> SumState | None:
+        """Return the state for the keys of a run, None where there is none."""
+        record = context.state.get(SUM_RECORD)
+        if not isinstance(record, ConfigRecord) or state is None:
+            return None
+        held: Mapping[str, Any] = held_by(record)
+        names, keys = json.loads(held["names"]), held["keys"]
+        public = split(held["roster"], KEY_BYTES, len(names), "roster")
+        round_, attempt, threshold = held["sum"]
+        roster = tuple(zip(names, public, strict=True))
+        run = Binding(held["experiment"], round_, attempt, roster, held["task"])
+        if run.experiment != state.experiment or state.keys.public not in public:
+            return None  # of keys that were replaced
+        of_sum = split(keys, SUM_KEY_BYTES, len(names), "keys") if keys else ()
+        own, pair, signing = (
+            held["secrets"][start:end] for start, end in ((0, 16), (16, 32), (32, 64))
+        )
+        return cls(
+            SharedSum(run, threshold, of_sum),
+            SumSecrets(own, pair, signing),
+            tuple(json.loads(held["before"])),
+            held["marks"],
+        )
+
+    def keep(self, context: Context) -> None:
+        """Store it; to be called before a reply is sent."""
+        context.state[SUM_RECORD] = self.to_record()
+
+
+@dataclass(frozen=True, slots=True)
+class SharedMasking(Masking):
+    """The mask of one upload to such a sum."""
+
+    sum: SumState | None = None
+
+    def keep(self, context: Context) -> None:
+        """Record that this mask is used; to be called before the reply is sent."""
+        super(SharedMasking, self).keep(context)
+        if self.sum is not None:
+            self.sum.keep(context)
+
+
+def answered(context: Context, question: ConfigRecord, agent: str) -> RecordDict | None:
+    """Return the answer to a question of such a sum, None for any other.
+
+    Privacy: public keys and sealed shares of fresh random numbers, a signature of what was sent,
+    and shares of these numbers; nothing depends on a record. What they open is one sum of at least
+    ``sum-threshold`` uploads.
+
+    Raises
+    ------
+    WireError, MaskError
+        If the question is none that is answered.
+    BudgetRefused
+        If the node's pinned keys, or the file of what it has signed, cannot be used.
+    """
+    kind = question.get("kind")
+    if kind not in (SUM_KEYS, SURVIVORS, SHARES):
+        return None
+    if question.get("contract") != CONTRACT_VERSION:
+        raise WireError(f"question for {kind} is of another version of the contract")
+    if kind == SUM_KEYS:
+        return record_dict({RECORD: keys_record(agent, _draw(context, question, agent))})
+    state, known, survivors = _stated(context, question, agent)
+    if kind == SURVIVORS:
+        signature = _sign(context, agent, state, known, survivors)
+        return record_dict({RECORD: signature_record(agent, signature)})
+    given = _give(context, question, agent, state, known, survivors)
+    return record_dict({RECORD: shares_record(agent, known.secrets.own, given)})
+
+
+def _draw(context: Context, question: ConfigRecord, agent: str) -> SumKeys:
+    """Draw keys for a sum, and share out what opens them: once an attempt."""
+    state, run = asked_for(context, question, agent)
+    threshold, trust = read_field(question, THRESHOLD, int), node_rules(context).trust(agent)
+    _require_pinned(context, trust, agent, run.names, threshold)
+    known = SumState.read(context, state)
+    last = (state.round, state.attempt)
+    if known is not None:
+        last = max(last, (known.shared.run.round, known.shared.run.attempt))
+    if (run.round, run.attempt) <= last:
+        raise MaskError(
+            f"secure sum: asked for keys of round {run.round} attempt {run.attempt} after round "
+            f"{last[0]} attempt {last[1]}; they are drawn once",
+            Told.MASK_ONCE,
+        )
+    if trust is not None:
+        use_once(trust, state, run, Told.SIGNED_BEFORE)
+    secrets = SumSecrets.fresh()
+    shares = dict(zip(run.names, secrets.shares(threshold, len(run.names)), strict=True))
+    del shares[agent]
+    public = secrets.public
+    sealed = seal(state.keys, run, public, shares)
+    SumState(SharedSum(run, threshold, ()), secrets).keep(context)
+    signature = trust.sign(keys_statement(run, threshold, public)) if trust is not None else b""
+    return SumKeys(public, signature, tuple(sealed))
+
+
+def _require_pinned(
+    context: Context, trust: Trust | None, agent: str, names: Sequence[str], threshold: int
+) -> None:
+    """Refuse a roster with too few pinned peers, or too many others for its threshold.
+
+    Whoever is no pinned peer counts as in league with the coordinator where keys are pinned.
+    """
+    colluders = LEAST_COLLUDERS
+    if trust is not None:
+        trust.require_peers(agent, names, node_rules(context).least_trusted)
+        strangers = sum(name != agent and name not in trust.peers for name in names)
+        colluders = max(colluders, trust.colluders) + strangers
+    require_threshold(threshold, len(names), colluders)
+
+
+def plan_shared(
+    context: Context,
+    instruction: Instruction,
+    agent: str,
+    factory: MaskFactory | None,
+    threshold: int,
+    *,
+    shared: bool,
+    repeats: bool,
+) -> Masking | None:
+    """Return the masking of an upload to such a sum, as `plan_masking` that of any other.
+
+    Raises
+    ------
+    MaskError
+        As `plan_masking`; also if this agent has drawn no keys for this sum, or others than those
+        in the message, or noise is shared or masks are given.
+    BudgetRefused
+        As `plan_masking`.
+    """
+    state = read_keys(context, instruction.experiment)
+    if state is None:
+        return None
+    if shared or factory is not None:
+        what = "noise-sharing" if shared else "masks that are handed in from outside"
+        raise MaskError(f"sum-threshold = {threshold}: not with {what}")
+    run = bound(instruction)
+    require_fresh(state, run, repeats=repeats)
+    known, keys = SumState.read(context, state), instruction.sum_keys
+    place = run.names.index(agent) if agent in run.names else -1
+    if (
+        known is None
+        or (known.shared.run, known.shared.threshold) != (run, threshold)
+        or place < 0
+        or keys[place : place + 1] != (known.secrets.public,)
+    ):
+        raise MaskError("secure sum: this agent has drawn no keys for this sum, or other ones")
+    summed = SharedSum(run, threshold, keys)
+    trust = node_rules(context).trust(agent)
+    _require_pinned(context, trust, agent, run.names, threshold)
+    if trust is not None:
+        said = [keys_statement(run, threshold, key) for key in keys]
+        trust.require_signed(run.names, said, instruction.signed)
+    source = DoubleMasks(summed, known.secrets)
+    source.require(agent, summed.binding)
+    if trust is not None:
+        use_once(trust, state, run)
+    before = summed_before(state, run.round, repeats=repeats)
+    kept = replace(known, shared=summed, before=before)
+    return SharedMasking(agent, summed.binding, source, state, sum=kept)
+
+
+def _stated(
+    context: Context, question: ConfigRecord, agent: str
+) -> tuple[MaskState, SumState, tuple[str, ...]]:
+    """Return this agent's sum of an attempt, and the survivors whose list is one to be opened."""
+    state = read_keys(context, read_experiment(question))
+    known, asked = (
+        SumState.read(context, state),
+        (
+            read_field(question, "round", int),
+            read_field(question, "attempt", int),
+        ),
+    )
+    if (
+        state is None
+        or known is None
+        or not known.shared.keys
+        or asked != (known.shared.run.round, known.shared.run.attempt)
+    ):
+        raise MaskError(
+            f"survivors: this agent has masked no upload of round {asked[0]} attempt {asked[1]}, "
+            "or has given its shares of that sum"
+        )
+    marks = read_field(question, "marks", bytes)
+    survivors = known.shared.listed(marks)
+    known.shared.require_survivors(agent, survivors)
+    rules = node_rules(context)
+    if (trust := rules.trust(agent)) is not None:
+        trust.require_peers(agent, survivors, rules.least_trusted)
+    if known.before:
+        require_chain(known.before, survivors, *asked)
+    if known.marks not in (b"", marks):
+        raise MaskError(Told.OTHER_LIST)
+    return state, known, survivors
+
+
+def _sign(
+    context: Context,
+    agent: str,
+    state: MaskState,
+    known: SumState,
+    survivors: tuple[str, ...],
+) -> bytes:
+    """Return the signature of a list of survivors, one for each sum."""
+    if known.marks:
+        raise MaskError(Told.OTHER_LIST)
+    if (trust := node_rules(context).trust(agent)) is not None:
+        use_once(trust, state, known.shared.run, Told.OTHER_LIST)
+    _note(context, state, known, survivors)
+    return known.secrets.sign(known.shared.said(survivors))
+
+
+def _give(
+    context: Context,
+    question: ConfigRecord,
+    agent: str,
+    state: MaskState,
+    known: SumState,
+    survivors: tuple[str, ...],
+) -> list[bytes | None]:
+    """Return one share of each other agent: of its own mask if it is listed, else of its key."""
+    shared, count = known.shared, len(known.shared.names)
+    signed = split(read_field(question, "signed", bytes), SIGNATURE_BYTES, count, "signatures")
+    sealed = split(read_field(question, "sealed", bytes), SEALED_BYTES, count, "sealed shares")
+    shared.require_signed(survivors, signed)
+    if (trust := node_rules(context).trust(agent)) is not None:
+        use_once(trust, state, shared.run, Told.SHARED_BEFORE)
+    _note(context, state, known, survivors)
+    del context.state[SUM_RECORD]  # it answers no more for this sum
+    given: list[bytes | None] = []
+    for name, public, box in zip(shared.names, shared.keys, sealed, strict=True):
+        shares = unsealed(state.keys, shared.run, name, public, box) if name != agent else None
+        given.append(shares and share_to_give(shares, survives=name in survivors))
+    return given
+
+
+def _note(context: Context, state: MaskState, known: SumState, survivors: tuple[str, ...]) -> None:
+    """Store the list: it is the roster that the next sum is compared with."""
+    context.state[MASK_RECORD] = replace(state, names=survivors).to_record()
+    replace(known, marks=known.shared.marks(survivors)).keep(context)

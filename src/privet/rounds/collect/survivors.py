@@ -1,0 +1,200 @@
+"""Secure sums that open without the agents that dropped out, on the server.
+
+Before their uploads the agents of a group draw keys for the sum (`prepare`, in place of a signature
+alone). Once uploads have come, or the time for them is over, the server states one list of the
+agents whose uploads it has; they sign it, and those that are left give shares, by which the masks
+of the sum are found (`privet.kernel.survivors`). No agent uploads again, and an upload that is not
+on the list is not used.
+
+Where fewer than ``sum-threshold`` agents are left there is no sum, and what they were charged
+stands: the round is tried again as one with too few replies is. Two sums of a round may not differ
+by exactly one agent, nor any two where rounds ask for the same (`MaskedSums`): then a list lacks
+another agent, drawn by the run's seed, whose upload came.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from privet.core.errors import one_line
+from privet.kernel import MaskError
+from privet.kernel.masks import Binding
+from privet.kernel.survivors import (
+    LEAST_COLLUDERS,
+    SharedSum,
+    open_sum,
+    require_threshold,
+)
+from privet.kernel.trust import SIGNATURE_BYTES
+from privet.wire import Update, ring
+from privet.wire.rosters import read_signature, with_signatures
+from privet.wire.survivors import (
+    keys_question,
+    read_keys,
+    read_shares,
+    shares_question,
+    survivors_question,
+    with_keys,
+)
+
+from ..exchange import Reply
+from ..failure import Failure, FailureCode
+from ..roster import ENROL_TIMEOUT, Question
+from .masked import UNCANCELLED, Attempt, MaskedSums, ask, task_of
+from .round import OpenRound
+
+NO_SHARES = (
+    "sum-threshold: a sum is opened by exchanges after the uploads, which only this library's "
+    "rounds have (Strategy.start, privet run)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What the agents of an attempt have agreed on, and by giver the shares that it sealed."""
+
+    shared: SharedSum
+    sealed: Mapping[str, Sequence[bytes]]
+
+
+@dataclass
+class SurvivorSums(MaskedSums):
+    """Collects sums that the agents who are left open.
+
+    Attributes
+    ----------
+    threshold : int
+        t, the agents that open one.
+    prepared
+        By group, what the agents of its attempt have agreed on.
+    before
+        By group, the rosters and lists that a further list may not lack exactly one agent of.
+    """
+
+    threshold: int = 0
+    prepared: dict[str, Prepared] = field(default_factory=dict)
+    before: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
+
+    def _bound(self, opened: OpenRound, group: str, names: tuple[str, ...]) -> tuple[str, ...]:
+        roster = super()._bound(opened, group, names)
+        self.before[group] = [self.sent[group]] if group in self.sent else []
+        return roster
+
+    def prepare(
+        self, opened: OpenRound, grid: Grid, group: str, attempt: Attempt
+    ) -> dict[str, Failure]:
+        """Have the agents of a roster draw keys for its sum; return why some do not."""
+        names, shared = attempt.names, opened.broadcast.shared[group]
+        try:
+            require_threshold(self.threshold, len(names), LEAST_COLLUDERS)
+        except MaskError as error:
+            return dict.fromkeys(names, Failure(FailureCode.LEFT_OUT, str(error)))
+        question = keys_question(shared, task_of(shared), self.threshold)
+        read = partial(read_keys, count=len(names))
+        drawn, failures = ask(opened, grid, dict.fromkeys(names, question), read)
+        if failures:
+            return failures
+        keys = tuple(drawn[name].public for name in names)
+        roster = tuple((name, opened.session.roster.agents[name].public_key) for name in names)
+        run = opened.session.experiment, opened.number, attempt.number, roster
+        summed = SharedSum(Binding(*run, task_of(shared)), self.threshold, keys)
+        self.prepared[group] = Prepared(summed, {name: drawn[name].sealed for name in names})
+        signed = {name: one.signature for name, one in drawn.items() if one.signature}
+        signatures = with_signatures(shared, signed) if signed else shared
+        opened.broadcast.shared[group] = with_keys(signatures, keys)
+        return {}
+
+    def retry(
+        self, opened: OpenRound, replies: Sequence[Message], grid: Grid, question: Question
+    ) -> dict[str, Message]:
+        """Open the sums of the uploads that came; nobody is asked for another."""
+        by_agent = opened.sort(replies)
+        failed: list[str] = []
+        for group, attempt in list(self.attempts.items()):
+            total, updates, failures = self.added(opened, attempt, by_agent)
+            failed += failures
+            ended = replace(attempt, failures=failures)
+            if total is not None:
+                ended = self._opened(opened, grid, group, ended, total, updates)
+            if group in self.attempts:
+                self.attempts[group] = self.last[group] = ended
+        left = max(opened.deadline - time.monotonic(), 0.0)
+        self.renew_keys(opened, grid, question, failed, min(ENROL_TIMEOUT, left / 2))
+        return {}
+
+    def _opened(
+        self,
+        opened: OpenRound,
+        grid: Grid,
+        group: str,
+        attempt: Attempt,
+        total: ring.Words,
+        updates: dict[str, Update],
+    ) -> Attempt:
+        """Have the agents whose uploads came open their sum; return the attempt if they do not."""
+        failures = dict(attempt.failures)
+        listed = list(updates)
+        for before in self.before[group]:
+            if len(set(before).difference(listed)) == 1:
+                spared = self.spare(opened, group, attempt.number, listed)
+                mine = ring.from_bytes(updates.pop(spared).payload)
+                np.subtract(total.words, mine.words, out=total.words)
+        self.before[group] += [attempt.names]
+        if (left := len(listed)) < self.threshold:
+            return replace(attempt, why=self._too_few(left))
+        self.before[group] += [tuple(listed)]
+        attempt = replace(attempt, listed=tuple(listed))
+        prepared, shared = self.prepared[group], opened.broadcast.shared[group]
+        summed = prepared.shared
+        marks, names = summed.marks(listed), summed.names
+        question = survivors_question(shared, marks)
+        asked = dict.fromkeys(listed, question)
+        signed, gone = ask(opened, grid, asked, read_signature, self.threshold)
+        failures |= gone
+        if len(signed) < self.threshold:
+            return replace(attempt, failures=failures, why=self._too_few(len(signed)))
+        every = [signed.get(name, bytes(SIGNATURE_BYTES)) for name in names]
+        questions = {
+            name: shares_question(
+                shared, marks, every, [prepared.sealed[giver][place] for giver in names]
+            )
+            for place, name in enumerate(names)
+            if name in listed and name not in gone
+        }
+        read = partial(read_shares, names=names)
+        given, silent = ask(opened, grid, questions, read, self.threshold)
+        failures |= silent
+        if len(given) < self.threshold:
+            return replace(attempt, failures=failures, why=self._too_few(len(given)))
+        try:
+            shares = {name: one.shares for name, one in given.items()}
+            own = {name: one.own for name, one in given.items()}
+            open_sum(total.words, summed, listed, shares, own)
+        except MaskError as error:
+            why = Failure(FailureCode.DROPPED, one_line(str(error)))
+            return replace(attempt, failures=dict.fromkeys(names, why))
+        if not self.complete(opened, group, total, updates):
+            return replace(attempt, failures=dict.fromkeys(names, UNCANCELLED))
+        opened.tally.absent |= attempt.failures
+        if opened.half.agent.repeats:
+            self.sent[group] = tuple(listed)
+        return attempt
+
+    def _too_few(self, left: int) -> str:
+        return f"sum-threshold = {self.threshold}: {left} agents are left to open the sum"
+
+    def _decode_sums(self, opened: OpenRound, replies: Mapping[str, Reply]) -> None:
+        """Note why a group has no sum where a loop has asked for uploads alone."""
+        for group, attempt in list(self.attempts.items()):
+            if not (attempt.failures or attempt.why):
+                self.added(opened, attempt, replies)
+                why = Failure(FailureCode.LEFT_OUT, NO_SHARES)
+                failures = dict.fromkeys(attempt.names, why)
+                self.attempts[group] = replace(attempt, failures=failures)

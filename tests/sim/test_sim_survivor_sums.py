@@ -1,0 +1,247 @@
+"""Secure sums that open without the agents that drop out: the coordinator's side, whole runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Error, Message
+
+from privet.client_apps import client_app
+from privet.core import ConfigError, RunError
+from privet.sim.engine import InlineGrid
+from privet.sim.trusting import trusting_nodes
+from privet.strategies import DPFedSGD
+from privet.wire import FAILED, REFUSED
+from support.federations import position
+from support.masked import MAKE, ROUNDS, grid_for, play, ridge_agents, start_at
+
+pytestmark = pytest.mark.usefixtures("clock")
+
+Fate = Callable[["DroppingGrid", Message], Message | None]
+KINDS = ("sum-keys", "upload", "survivors", "shares")
+
+
+class DroppingGrid(InlineGrid):
+    """Nodes, and what becomes of a message by agent, kind and round; counts what was asked."""
+
+    def __init__(
+        self,
+        name: str,
+        count: int = 5,
+        fates: Mapping[tuple[int, str, int], Fate] | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        problems = ridge_agents(count)
+        app = client_app(name, lambda context: problems[position(context)])
+        super().__init__(app, count if folder is None else pinned(folder, count))
+        self.fates = dict(fates or {})
+        self.asked: list[tuple[int, str, int]] = []
+
+    def deliver(self, message: Message) -> Message | None:
+        record: Any = message.content.get("privet")
+        kind = record.get("kind", "upload" if "payload" in record else "")
+        if kind not in KINDS:
+            return super().deliver(message)
+        agent = position(self.contexts[message.metadata.dst_node_id])
+        self.asked.append((agent, kind, record["round"]))
+        fate = self.fates.pop((agent, kind, record["round"]), None)
+        return super().deliver(message) if fate is None else fate(self, message)
+
+    def times(self, kind: str, round_: int = 0) -> int:
+        return sum(asked[1] == kind and round_ in (0, asked[2]) for asked in self.asked)
+
+
+def pinned(folder: Path, count: int, least: int = 2) -> list[dict[str, Any]]:
+    """The configs of nodes that know each other's keys, and trust no sum with their noise."""
+    return [
+        {
+            **{key: value for key, value in one.items() if not key.startswith("trust")},
+            **{key: one[key] for key in ("trust-key", "trust-peers")},
+            "least-trusted": least,
+        }
+        for one in trusting_nodes(folder, map(str, range(count)), 0)
+    ]
+
+
+def lost(grid: DroppingGrid, message: Message) -> None:
+    """The node is gone before it has read the message."""
+
+
+def late(grid: DroppingGrid, message: Message) -> None:
+    """The node has done its work, and its reply does not come."""
+    InlineGrid.deliver(grid, message)
+
+
+def fails(code: int = FAILED) -> Fate:
+    return lambda grid, message: Message(Error(code, "agent: cannot"), reply_to=message)
+
+
+def final(result: Any) -> np.ndarray[Any, Any]:
+    return np.asarray(result.arrays["x"].numpy())
+
+
+@pytest.mark.parametrize("name", sorted(MAKE))
+def test_a_sum_that_nobody_drops_out_of_is_the_same_to_the_bit(name: str, tmp_path: Path) -> None:
+    plain, _, _ = play(name, secure_sum=True)
+    for folder in (None, tmp_path):
+        grid = DroppingGrid(name, folder=folder)
+        shared, _, _ = play(name, grid=grid, secure_sum=True, sum_threshold=4)
+        assert np.array_equal(final(shared), final(plain))
+        assert [grid.times(kind) for kind in KINDS] == [5 * ROUNDS] * 4  # three more exchanges
+
+
+def test_without_a_threshold_nothing_more_is_asked_or_sent() -> None:
+    grid = DroppingGrid("fed-pdm")
+    play("fed-pdm", grid=grid, secure_sum=True, sum_threshold=0)
+    assert {kind for _, kind, _ in grid.asked} == {"upload"}
+
+
+@pytest.mark.parametrize("fate", [lost, late, fails()], ids=["lost", "late", "error"])
+@pytest.mark.parametrize("gone", [gone for k in (1, 2) for gone in combinations(range(6), k)])
+def test_the_sum_of_those_who_replied(gone: tuple[int, ...], fate: Fate) -> None:
+    """It is the sum of a round that the others were not on the roster of, with one upload each."""
+    fates = {(agent, "upload", 1): fate for agent in gone}
+    grid = DroppingGrid("fed-pdm", 6, fates)
+    result, _, _ = play("fed-pdm", grid=grid, secure_sum=True, sum_threshold=4, rounds=1)
+    absent = DroppingGrid("fed-pdm", 6, {(agent, "sum-keys", 1): fails() for agent in gone})
+    expected, _, _ = play("fed-pdm", grid=absent, secure_sum=True, sum_threshold=4, rounds=1)
+    assert np.array_equal(final(result), final(expected))
+    (done,) = result.history
+    left = [str(agent) for agent in range(6) if agent not in gone]
+    assert list(done.participants) == left == list(expected.history[0].participants)
+    assert set(done.failures) == {str(agent) for agent in gone}
+    assert grid.times("upload") == 6
+
+
+@pytest.mark.parametrize("kind", ["survivors", "shares"])
+@pytest.mark.parametrize("fate", [lost, late, fails()], ids=["lost", "late", "error"])
+def test_agents_that_end_after_their_upload_are_in_the_sum(kind: str, fate: Fate) -> None:
+    grid = DroppingGrid("fed-plt", 6, {(2, kind, 2): fate, (4, kind, 2): fate})
+    result, _, _ = play("fed-plt", grid=grid, secure_sum=True, sum_threshold=4)
+    plain, _, _ = play("fed-plt", grid=grid_for("fed-plt", 6), secure_sum=True)
+    assert np.array_equal(final(result), final(plain))
+    assert [len(done.participants) for done in result.history] == [6] * ROUNDS
+    assert not any(done.failures for done in result.history)
+
+
+def test_fewer_than_the_threshold_open_nothing() -> None:
+    """One line, no second upload; the round is tried again as any that too few replied to."""
+    fates: dict[tuple[int, str, int], Fate] = {(at, "upload", 1): fails() for at in (0, 1, 2)}
+    grid = DroppingGrid("fed-pdm", 6, fates)
+    with pytest.raises(RunError, match="sum-threshold = 4: 3 agents are left to open the sum"):
+        play("fed-pdm", grid=grid, secure_sum=True, sum_threshold=4, rounds=1, patience=0.0)
+    assert [grid.times(kind) for kind in KINDS] == [6, 6, 0, 0]
+
+
+@pytest.mark.parametrize("kind", ["survivors", "shares"])
+def test_fewer_than_the_threshold_answer(kind: str) -> None:
+    fates: dict[tuple[int, str, int], Fate] = {(at, kind, 1): fails() for at in (0, 1, 2)}
+    grid = DroppingGrid("fed-pdm", 6, fates)
+    with pytest.raises(RunError, match="sum-threshold = 4: 3 agents are left to open the sum"):
+        play("fed-pdm", grid=grid, secure_sum=True, sum_threshold=4, rounds=1, patience=0.0)
+    assert grid.times("upload") == 6
+
+
+@pytest.mark.parametrize("gone", [1, 2, 3])
+@pytest.mark.parametrize("kind", ["upload", "survivors", "shares"])
+def test_another_try_of_the_round_gives_no_agent_away(kind: str, gone: int) -> None:
+    """Agents refuse a roster or a list that lacks one agent: a second try succeeds all the same."""
+    fates: dict[tuple[int, str, int], Fate] = {(at, kind, 1): lost for at in range(8 - gone)}
+    grid = DroppingGrid("fed-pdm", 8, fates)
+    result, _, _ = play("fed-pdm", grid=grid, secure_sum=True, sum_threshold=5, rounds=1)
+    (done,) = result.history
+    assert len(done.participants) >= 5
+
+
+def test_a_list_is_short_of_another_agent_where_one_would_be_given_away(tmp_path: Path) -> None:
+    """The first try's sum may still be opened: the second is not over all of it but one."""
+    fates: dict[tuple[int, str, int], Fate] = {(at, "shares", 1): lost for at in range(8)}
+    grid = DroppingGrid("fed-pdm", 8, fates, folder=tmp_path)
+    again: list[int] = []
+
+    def one_more(grid: DroppingGrid, message: Message) -> Message | None:
+        grid.fates[0, "upload", 1] = lost  # of the second attempt
+        again.append(1)
+        return InlineGrid.deliver(grid, message)
+
+    grid.fates[0, "upload", 1] = one_more
+    result, _, _ = play("fed-pdm", grid=grid, secure_sum=True, sum_threshold=5, rounds=1)
+    (done,) = result.history
+    assert again == [1]
+    assert len(done.participants) == 6
+    assert "0" not in done.participants
+    spared = [why.text for name, why in done.failures.items() if name != "0"]
+    assert spared == ["left out: two sums of a round may not differ by one agent"]
+
+
+def test_agents_without_keys_of_the_sum_are_left_out_before_any_upload() -> None:
+    grid = DroppingGrid("fed-pdm", 6, {(2, "sum-keys", 2): fails(REFUSED)})
+    result, _, _ = play("fed-pdm", grid=grid, secure_sum=True, sum_threshold=4, rounds=3)
+    assert [len(done.participants) for done in result.history] == [6, 5, 5]
+    assert grid.times("upload", 2) == 5
+
+
+def test_a_node_that_lost_its_keys_drops_out_of_one_sum() -> None:
+    def forgets(grid: DroppingGrid, message: Message) -> Message | None:
+        grid.contexts[message.metadata.dst_node_id].state.clear()
+        return InlineGrid.deliver(grid, message)
+
+    grid = DroppingGrid("fed-pdm", 6, {(2, "upload", 2): forgets})
+    result, _, _ = play("fed-pdm", grid=grid, secure_sum=True, sum_threshold=4, rounds=3)
+    assert [len(done.participants) for done in result.history] == [6, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("threshold", "count", "line"),
+    [
+        (3, 5, "of 5 agents of whom 1 may help the coordinator, it is 4 to 5"),
+        (6, 5, "sum-threshold = 6: above num-agents = 5"),
+    ],
+)
+def test_a_threshold_that_is_none(threshold: int, count: int, line: str) -> None:
+    grid = DroppingGrid("fed-pdm", count)
+    with pytest.raises((RunError, ConfigError), match=line):
+        play("fed-pdm", grid=grid, secure_sum=True, sum_threshold=threshold, rounds=1)
+    assert grid.times("upload") == 0
+
+
+def test_shared_noise_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="sum-threshold = 4: not with noise-sharing"):
+        DPFedSGD(
+            clip=1.0,
+            noise_scale=0.5,
+            num_agents=5,
+            sum_threshold=4,
+            secure_sum=True,
+            noise_sharing=True,
+        )
+
+
+def test_shares_that_are_wrong_open_nothing() -> None:
+    def wrong(grid: DroppingGrid, message: Message) -> Message | None:
+        reply = InlineGrid.deliver(grid, message)
+        assert reply is not None
+        record: Any = reply.content["privet"]
+        record["shares"], record["own"] = bytes(len(record["shares"])), bytes(16)
+        return reply
+
+    for gone, line in (((), "masks of its group did not cancel"), ((5,), "do not give its key")):
+        fates: dict[tuple[int, str, int], Fate] = {(at, "upload", 1): fails() for at in gone}
+        grid = DroppingGrid("fed-pdm", 6, {**fates, (0, "shares", 1): wrong})
+        with pytest.raises(RunError, match=line):
+            play("fed-pdm", grid=grid, secure_sum=True, sum_threshold=4, rounds=1, patience=0.0)
+
+
+def test_flowers_own_loop_has_no_exchange_after_the_uploads() -> None:
+    grid = DroppingGrid("fed-pdm")
+    strategy = MAKE["fed-pdm"](num_agents=5, secure_sum=True, sum_threshold=4)
+    messages = strategy.configure_train(1, start_at(0.3), ConfigRecord(), grid)
+    replies = grid.send_and_receive(messages)
+    with pytest.raises(RunError, match="which only this library's rounds have"):
+        strategy.aggregate_train(1, replies)
+    assert isinstance(start_at(0.3), ArrayRecord)

@@ -97,6 +97,8 @@ class Guard(NamedTuple):
     round: int
     noise_factory: NoiseFactory | None = None
     experiment: str = ""
+    summed: tuple[str, ...] = ()
+    """The names of the masked sum that the reply is part of."""
 
     def screen(self, half: Half) -> None:
         """Refuse a run that the rules alone forbid, before anything is read, computed or written.
@@ -155,7 +157,8 @@ class Guard(NamedTuple):
         if half.reads_tables and release.mechanism == "none":
             self._count_answer()
             settings = encode_settings(values_of(half))
-            self.rules.analyses.note(self.experiment, half.name, settings, self._cohort)
+            asked = self.experiment, half.name, settings
+            self.rules.analyses.note(*asked, self._cohort, self.summed)
         try:
             head = self.rules.charge(
                 release,

@@ -36,6 +36,7 @@ from privet.kernel import (
     Trust,
     key_pair,
 )
+from privet.kernel.analysis_rules import is_chain
 from privet.kernel.events import SHARED_GRID
 from privet.kernel.masks import require_roster, statement
 from privet.wire import ring
@@ -84,9 +85,13 @@ class MaskState:
 
 
 def new_keys(context: Context, experiment: str) -> bytes:
-    """Make a key pair for an experiment, replacing an older one, and return the public key."""
-    keys = key_pair()
-    context.state[MASK_RECORD] = MaskState(experiment, keys).to_record()
+    """Make a key pair for an experiment, replacing an older one, and return the public key.
+
+    The sum that the agent was in last stays known: new keys make its difference no other.
+    """
+    keys, before = key_pair(), read_keys(context, experiment)
+    made = MaskState(experiment, keys) if before is None else replace(before, keys=keys)
+    context.state[MASK_RECORD] = made.to_record()
     return keys.public
 
 
@@ -322,7 +327,7 @@ def require_chain(
     ------
     MaskError
     """
-    if not set(here) <= set(before) or len(set(before).difference(here)) == 1:
+    if not is_chain(before, here):
         raise MaskError(
             f"secure sum: attempt {attempt} at round {round_} would reveal the upload of one agent "
             "as the difference of two sums",

@@ -102,6 +102,7 @@ class MessageRound(AgentRound[Local, RecordDict]):
         self._guard = Guard(
             *(context, self._rules, self.settings, name, instruction.round),
             *(participant.noise_factory, instruction.experiment),
+            tuple(name for name, _ in instruction.roster),
         )
         self.masking: Masking | None = None
         self.problem: Problem

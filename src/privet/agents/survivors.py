@@ -243,11 +243,13 @@ def plan_shared(
     state = read_keys(context, instruction.experiment)
     if state is None:
         return None
-    if shared or factory is not None:
+    if shared or repeats or factory is not None:
         what = "noise-sharing" if shared else "masks that are handed in from outside"
+        # What an analysis' file knows of a sum is its roster, and not the list that was opened.
+        what = "an analysis, whose sums cost nothing to ask for again" if repeats else what
         raise MaskError(f"sum-threshold = {threshold}: not with {what}")
     run = bound(instruction)
-    require_fresh(state, run, repeats=repeats)
+    require_fresh(state, run, repeats=False)
     known, keys = SumState.read(context, state), instruction.sum_keys
     place = run.names.index(agent) if agent in run.names else -1
     if (
@@ -267,7 +269,7 @@ def plan_shared(
     source.require(agent, summed.binding)
     if trust is not None:
         use_once(trust, state, run)
-    before = summed_before(state, run.round, repeats=repeats)
+    before = summed_before(state, run.round, repeats=False)
     kept = replace(known, shared=summed, before=before)
     return SharedMasking(agent, summed.binding, source, state, sum=kept)
 

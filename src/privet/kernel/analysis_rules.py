@@ -27,7 +27,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,11 +141,17 @@ class AnalysisRules:
             raise BudgetRefused(Told.FEW_RECORDS) from ValueError(why)  # for its own log
 
     def note(
-        self, experiment: str, what: str, settings: str, cohort: Mapping[str, Any] | None = None
+        self,
+        experiment: str,
+        what: str,
+        settings: str,
+        cohort: Mapping[str, Any] | None = None,
+        summed: Sequence[str] = (),
     ) -> None:
         """Write a line for an answer to an analysis, before it is given.
 
-        ``cohort`` is of which query of a database the node's rows are, and how many.
+        ``cohort`` is of which query of a database the node's rows are, and how many; ``summed`` are
+        the names of the masked sum that the answer is part of.
 
         Which experiment a message is of is the coordinator's word, and an analysis of other
         settings is another one.
@@ -154,7 +160,8 @@ class AnalysisRules:
         ------
         BudgetRefused
             If as many analyses as ``max-analyses``, or as many rounds of this one as any needs,
-            were answered before, or the line cannot be written.
+            were answered before, a sum of this analysis was over these agents and exactly one more,
+            or without one of them, or the line cannot be written.
         """
         if not self.path:
             return
@@ -163,7 +170,7 @@ class AnalysisRules:
         except OSError as error:
             raise BudgetRefused(Told.ANALYSES_FILE) from error
         try:
-            self._note(file, experiment, what, settings, cohort or {})
+            self._note(file, experiment, what, settings, cohort or {}, summed)
         except BudgetRefused:  # a ValueError itself
             raise
         except (OSError, ValueError, LookupError, TypeError) as error:
@@ -172,7 +179,13 @@ class AnalysisRules:
             os.close(file)
 
     def _note(
-        self, file: int, experiment: str, what: str, settings: str, cohort: Mapping[str, Any]
+        self,
+        file: int,
+        experiment: str,
+        what: str,
+        settings: str,
+        cohort: Mapping[str, Any],
+        summed: Sequence[str],
     ) -> None:
         import fcntl
 
@@ -190,13 +203,19 @@ class AnalysisRules:
                 raise BudgetRefused(Told.MOST_ANALYSES)
             line = {"run": experiment, "analysis": what, "settings": settings[:_LONGEST_LINE]}
             line |= cohort
+        if summed:
+            before = known.summed(mark)
+            if before and not is_chain(before, summed):
+                raise BudgetRefused(Told.DIFFERENCE)
+            if set(before) != set(summed):
+                line["sum"] = list(summed)
         text = (json.dumps({**line, "mark": mark}, ensure_ascii=False) + "\n").encode()
-        before = os.fstat(file).st_size
+        size = os.fstat(file).st_size
         try:
             if os.write(file, text) < len(text):
                 raise OSError("the line was cut off")
         except OSError:
-            os.ftruncate(file, before)  # else no line could be read again
+            os.ftruncate(file, size)  # else no line could be read again
             raise
         os.fsync(file)
 
@@ -235,7 +254,27 @@ class _Counted:
         """Return how many rounds of an analysis were answered."""
         return self.lines.count(_MARK + mark.encode() + b'"')
 
+    def summed(self, mark: str) -> list[str]:
+        """Return the names of the last masked sum of an analysis; none where there was none."""
+        end = len(self.lines)
+        while (place := self.lines.rfind(_MARK + mark.encode() + b'"', 0, end)) >= 0:
+            start = self.lines.rfind(b"\n", 0, place) + 1
+            line = json.loads(self.lines[start : self.lines.index(b"\n", place)])
+            if "sum" in line:
+                return [str(name) for name in line["sum"]]
+            end = start
+        return []
+
 
 _MARK = b'"mark": "'
+
+
+def is_chain(before: Collection[str], here: Collection[str]) -> bool:
+    """Whether a sum over ``here`` after one over ``before`` gives no agent's upload as their
+    difference: nobody came, and nobody left or more than one.
+    """
+    return set(here) <= set(before) and len(set(before).difference(here)) != 1
+
+
 NO_RULES = AnalysisRules()
 """Those of a process that deals a table to all sites."""

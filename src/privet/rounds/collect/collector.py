@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import ClassVar
 
 from flwr.app import Message
@@ -55,6 +56,9 @@ class Collector(ABC):
     @abstractmethod
     def reopen(self, opened: OpenRound) -> list[str] | None:
         """Begin another try; return the agents to ask, or None to open the round again."""
+
+    def remember(self, checkpoint: Path | None, resumed: Path | None) -> None:  # noqa: B027
+        """Write what a resume needs beside this checkpoint, and read it beside another's file."""
 
     def agree(self, opened: OpenRound, grid: Grid, names: list[str]) -> list[str]:
         """Have agents agree on what they will be asked for; return those of them to ask."""

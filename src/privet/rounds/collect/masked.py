@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import ClassVar, TypeVar
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -37,6 +38,7 @@ from privet.wire.rosters import read_signature, roster_question, with_roster, wi
 
 from ..exchange import Reply, take_replies
 from ..failure import Failure, FailureCode
+from ..keep.rosters import LastSums, read_rosters, write_rosters
 from ..roster import ENROL_TIMEOUT, Question
 from ..uploads import MaskedTotals
 from .ask import messages_for
@@ -88,7 +90,12 @@ class MaskedSums(Collector):
     updates
         The metadata of the uploads in the complete sums.
     sent
-        By group, the last roster of any round, where rounds may ask for the same.
+        By group, the roster that uploads were asked of last, in this round; where rounds may ask
+        for the same, in any.
+    kept
+        Where these are written down before uploads are asked for; nowhere without a checkpoint.
+    resumed
+        What was written down there before a resume.
     renewed
         Agents that enrolled again in this round with a new key; each may do so once.
     spoiled
@@ -102,12 +109,25 @@ class MaskedSums(Collector):
     sums: dict[str, MaskedTotals] = field(default_factory=dict)
     updates: dict[str, Update] = field(default_factory=dict)
     sent: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    kept: Path | None = None
+    resumed: LastSums = field(default_factory=LastSums)
     renewed: set[str] = field(default_factory=set)
     spoiled: Counter[str] = field(default_factory=Counter)
+
+    def remember(self, checkpoint: Path | None, resumed: Path | None) -> None:
+        """Write rosters beside this checkpoint, and start from those beside another's file."""
+        self.kept = checkpoint
+        if resumed is not None:
+            self.resumed = read_rosters(resumed)
 
     def open(self, opened: OpenRound) -> list[str]:
         """Fix the roster of every group; agents that cannot be on one are absent."""
         self.attempts, self.last, self.sums, self.updates, self.renewed = {}, {}, {}, {}, set()
+        again = self.resumed.round == opened.number
+        if opened.half.agent.repeats:
+            self.sent = {**self.resumed.rosters, **self.sent}
+        else:
+            self.sent = dict(self.resumed.rosters) if again else {}
         members: dict[str, list[str]] = {}
         for name in opened.chosen:
             members.setdefault(opened.broadcast.group_of(name), []).append(name)
@@ -116,19 +136,19 @@ class MaskedSums(Collector):
         return self.reopen(opened)
 
     def _bound(self, opened: OpenRound, group: str, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the roster that a round starts from: where rounds may ask for the same, that of
-        the last round, also before a resume."""
+        """Return the roster that a round starts from: where uploads were asked for before a resume,
+        or rounds may ask for the same, that of the last sum."""
         half, session = opened.half, opened.session
-        if not half.agent.repeats:
-            return names
-        before = [session.roster.names[one] for one in half.summed(session.state)]
-        if before:
-            self.sent.setdefault(group, tuple(before))
+        if half.agent.repeats:
+            before = [session.roster.names[one] for one in half.summed(session.state)]
+            if before:
+                self.sent.setdefault(group, tuple(before))
         last = self.sent.get(group, names)
+        why = LATER if half.agent.repeats else SPARED
         for name in names:
             if name not in last:
-                opened.tally.absent[name] = Failure(FailureCode.LEFT_OUT, LATER)
-        return last
+                opened.tally.absent[name] = Failure(FailureCode.LEFT_OUT, why)
+        return tuple(name for name in last if name in names or half.agent.repeats)
 
     def reopen(self, opened: OpenRound) -> list[str]:
         """Ask the groups without a sum again, starting from the roster that was sent out last.
@@ -199,8 +219,8 @@ class MaskedSums(Collector):
     def agree(self, opened: OpenRound, grid: Grid, names: list[str]) -> list[str]:
         """Collect the signatures of the rosters, where an agent's operator has pinned keys.
 
-        An agent that signs no roster is left out of the next one. Nobody has uploaded anything for
-        the first, so no other agent is left out with it, and nothing is charged.
+        An agent that signs no roster is left out of the next one, and nothing is charged. Before
+        anybody was asked for an upload no other agent is left out with it.
         """
         for group in list(self.attempts):
             while attempt := self.attempts.get(group):
@@ -209,7 +229,12 @@ class MaskedSums(Collector):
                 opened.tally.absent |= failures
                 stay = [name for name in attempt.names if name not in failures]
                 del self.attempts[group]
+                self._keep_apart(opened, group, attempt, stay)
                 self._propose(opened, group, attempt.number + 1, stay)
+        if self.attempts:
+            self.sent |= {group: attempt.names for group, attempt in self.attempts.items()}
+            if self.kept is not None:
+                write_rosters(self.kept, LastSums(opened.number, self.sent))
         asked = {name for attempt in self.attempts.values() for name in attempt.names}
         return [name for name in names if name in asked]
 
@@ -239,9 +264,13 @@ class MaskedSums(Collector):
         keys = {name: opened.session.roster.agents[name].public_key for name in names}
         opened.broadcast.shared[group] = with_roster(opened.broadcast.shared[group], number, keys)
         self.attempts[group] = self.last[group] = Attempt(number, names)
-        if opened.half.agent.repeats:
-            self.sent[group] = names
         return True
+
+    def _keep_apart(self, opened: OpenRound, group: str, attempt: Attempt, stay: list[str]) -> None:
+        """Leave another agent out where exactly one would be missing in the next sum."""
+        for before in (self.sent.get(group, ()), attempt.listed):
+            if stay and len(set(before).difference(stay)) == 1:
+                self.spare(opened, group, attempt.number, stay)
 
     def spare(self, opened: OpenRound, group: str, number: int, stay: list[str]) -> str:
         """Take another agent off a roster which may not lack exactly one; return its name."""
@@ -361,10 +390,7 @@ class MaskedSums(Collector):
                     opened.tally.absent[name] = why
                 else:
                     stay.append(name)
-            asked = attempt.number or group in self.sent
-            for before in (attempt.names, attempt.listed) if asked else ():
-                if len(set(before).difference(stay)) == 1:
-                    self.spare(opened, group, attempt.number, stay)
+            self._keep_apart(opened, group, attempt, stay)
             if self._propose(opened, group, attempt.number + 1, stay):
                 to_ask.update(stay)
         return [name for name in opened.chosen if name in to_ask]

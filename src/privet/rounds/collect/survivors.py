@@ -8,8 +8,8 @@ on the list is not used.
 
 Where fewer than ``sum-threshold`` agents are left there is no sum, and what they were charged
 stands: the round is tried again as one with too few replies is. Two sums of a round may not differ
-by exactly one agent, nor any two where rounds ask for the same (`MaskedSums`): then a list lacks
-another agent, drawn by the run's seed, whose upload came.
+by exactly one agent (`MaskedSums`): then a list lacks another agent, drawn by the run's seed, whose
+upload came.
 """
 
 from __future__ import annotations
@@ -183,8 +183,6 @@ class SurvivorSums(MaskedSums):
         if not self.complete(opened, group, total, updates):
             return replace(attempt, failures=dict.fromkeys(names, UNCANCELLED))
         opened.tally.absent |= attempt.failures
-        if opened.half.agent.repeats:
-            self.sent[group] = tuple(listed)
         return attempt
 
     def _too_few(self, left: int) -> str:

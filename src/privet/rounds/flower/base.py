@@ -162,6 +162,11 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             agent_weights=arguments.get("agent_weights", "equal"),
             local_steps=self.local_steps,
         )
+        if (threshold := self.options.sum_threshold) and self.half.agent.repeats:
+            raise ConfigError(
+                f"sum-threshold = {threshold}: not with {self.half.name}, whose sums may be asked "
+                "for again at no charge; leave it out"
+            )
         if (threshold := self.options.sum_threshold) and self.half.agent.noise_sharing:
             raise ConfigError(
                 f"sum-threshold = {threshold}: not with noise-sharing, whose agents are charged "
@@ -464,6 +469,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         else:
             run = Run.begin(self.half, options, grid, initial_arrays, state=initial_state)
         run.journal = take_place(saved, checkpoint, private=run.private)
+        run.collector.remember(checkpoint, saved.where if saved is not None else None)
         if isinstance(self.monitor, Encoded):
             self.monitor.adopt(run.session.encoding)
         return run

@@ -1,0 +1,203 @@
+"""No two secure sums differ by one agent, whatever was killed, enrolled again or did not sign.
+
+An agent's upload, or an analysis' sums of one site, would be their difference.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Context, Error, Message, RecordDict
+
+from privet.agents.masking import MaskState, new_keys, require_fresh
+from privet.core import PrivetError
+from privet.kernel import Binding, BudgetRefused, MaskError, Told
+from privet.kernel.analysis_rules import AnalysisRules
+from privet.server_apps import read_config
+from privet.server_apps.analysis import execute_analysis
+from privet.server_apps.execute import execute
+from privet.sim.engine import InlineGrid
+from privet.sim.inline import configured_app
+from privet.sim.logs import quiet
+from privet.sim.trusting import trusting_nodes
+
+SITES = list("abcdef")
+KILLED = 9
+
+
+def nodes_of(folder: Path, pinned: bool = False) -> list[dict[str, Any]]:
+    """Return six sites with tables of their own, made where they are not there."""
+    schema, nodes = folder / "schema.toml", []
+    schema.write_text("[columns]\nage = [0, 120]\ndied = [0, 1]\n")
+    rng = np.random.default_rng(0)
+    peers = trusting_nodes(folder, SITES, 0) if pinned else [{}] * len(SITES)
+    for place, (name, own) in enumerate(zip(SITES, peers, strict=True)):
+        path = folder / f"{name}.csv"
+        with path.open("w", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow(("age", "died"))
+            ages = rng.integers(20, 80, 60)
+            rows.writerows((age, int(rng.random() < age / 100)) for age in ages)
+        node: dict[str, Any] = {
+            "agent": name, "partition-id": place, "num-partitions": len(SITES), "dataset": "csv",
+            "data-path": str(path), "schema": str(schema), "label-column": "died",
+            "partition": "none", "state-path": str(folder / f"{name}.state"),
+        }  # fmt: skip
+        if pinned:
+            node |= {"least-trusted": 2, "trust-key": own["trust-key"]}
+            node |= {"trust-peers": own["trust-peers"]}
+        nodes.append(node)
+    return nodes
+
+
+class Asked(InlineGrid):
+    """Writes down the roster of each upload that left, and dies after some of them."""
+
+    def __init__(self, file: Path, dies_after: int, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.file, self.left = file, dies_after
+
+    def deliver(self, message: Message) -> Message | None:
+        reply = super().deliver(message)
+        if not message.metadata.message_type.startswith("train"):
+            return reply
+        if reply is not None and reply.has_content():
+            asked: Any = message.content["privet"]
+            line = [asked["round"], json.loads(asked["names"])]
+            with self.file.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+        self.left -= 1
+        if not self.left:
+            os._exit(KILLED)
+        return reply
+
+
+def config(what: str, folder: Path) -> dict[str, Any]:
+    """Return the config of a run by its kind."""
+    common: dict[str, Any] = {
+        "num-agents": len(SITES), "secure-sum": True, "output-dir": str(folder / "runs"),
+        "patience": 0.0, "wait-timeout": 1.0, "round-timeout": 6.0,
+    }  # fmt: skip
+    if what == "glm":
+        own = {"formula": "died ~ age", "schema": str(folder / "schema.toml")}
+        return {"algorithm": "glm", **own, **common}
+    training = {"algorithm": what, "num-server-rounds": 4, "min-agents": 1}
+    return {**training, "dataset": "breast-cancer", **common}
+
+
+def play(part: str, folder: Path, what: str, dies_after: int) -> None:
+    """Play the run, or go on with it while a site is away."""
+    quiet()
+    nodes, raw = nodes_of(folder), config(what, folder)
+    if what != "glm":  # of one table that is dealt to them
+        kept = ("agent", "partition-id", "num-partitions", "state-path")
+        nodes = [{key: node[key] for key in kept} for node in nodes]
+    if part == "second":
+        raw["resume"], nodes = "auto", nodes[:-1]
+    settled = read_config(raw)
+    grid = Asked(folder / "asked", dies_after, configured_app(), nodes, settled)
+    try:
+        (execute_analysis if what == "glm" else execute)(grid, settled, f"run-{part}")
+    except PrivetError as error:
+        print(error)
+
+
+@pytest.mark.parametrize(
+    ("what", "dies_after"), [("glm", 6), ("glm", 13), ("fed-plt", 12), ("dp-fedsgd", 6)]
+)
+def test_a_resume_sums_over_those_of_the_last_sum_or_two_fewer(
+    what: str, dies_after: int, tmp_path: Path
+) -> None:
+    """Killed between a sum and its checkpoint, and one of the sites is away then."""
+    for part, code in (("first", KILLED), ("second", 0)):
+        command = [sys.executable, __file__, part, str(tmp_path), what]
+        count = dies_after if part == "first" else 10_000
+        done = subprocess.run([*command, str(count)], check=False, capture_output=True, text=True)
+        assert done.returncode == code, done.stdout + done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "asked").read_text().splitlines()]
+    rosters = {(round_, tuple(names)) for round_, names in lines}
+    assert len({names for _, names in rosters}) > 1  # it went on without the site
+    for round_, names in rosters:
+        for other, others in rosters:
+            if what == "glm" or round_ == other:
+                assert len(set(names) ^ set(others)) != 1
+
+
+@pytest.mark.parametrize(("how", "patience"), [("error", 8.0), ("silent", 0.0)])
+def test_a_site_that_signs_no_roster_leaves_with_another_one(
+    how: str, patience: float, tmp_path: Path
+) -> None:
+    """Of pinned keys: from round 2 on, or once; the others have their table."""
+    nodes, refused = nodes_of(tmp_path, pinned=True), []
+
+    class Unsigned(InlineGrid):
+        def deliver(self, message: Message) -> Message | None:
+            record: Any = message.content["privet"]
+            node = list(self.node_configs).index(message.metadata.dst_node_id)
+            if SITES[node] == "f" and record.get("kind") == "roster" and record["round"] >= 2:
+                failed = Message(Error(101, "agent f: its task failed"), reply_to=message)
+                return None if how == "silent" else failed
+            reply = super().deliver(message)
+            if reply is not None and reply.has_error():
+                refused.append(reply.error.reason)
+            return reply
+
+    settled = read_config({**config("glm", tmp_path), "patience": patience})
+    found = execute_analysis(Unsigned(configured_app(), nodes, settled), settled, "run").result
+    assert found.table["sites"] == 4
+    assert not refused
+
+
+def binding(round_: int, attempt: int, names: str, key: bytes) -> Binding:
+    return Binding("e", round_, attempt, tuple((name, key) for name in names), b"")
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+def test_new_keys_do_not_make_a_node_forget_the_last_sum(repeats: bool) -> None:
+    context = Context(1, 1, {}, RecordDict(), {})
+    new_keys(context, "e")
+    record: Any = context.state["privet.masks"]
+    state = MaskState.from_record(record)
+    used = MaskState("e", state.keys, 3, 1, tuple("abcd"))
+    context.state["privet.masks"] = used.to_record()
+    key = new_keys(context, "e")
+    record = context.state["privet.masks"]
+    state = MaskState.from_record(record)
+    assert state.keys.public == key != used.keys.public
+    for names, round_ in (("abc", 3), ("abcd" if repeats else "abc", 4)):
+        if round_ == 3:
+            with pytest.raises(MaskError, match="as the difference of two sums"):
+                require_fresh(state, binding(round_, 2, names, key), repeats=repeats)
+        else:
+            require_fresh(state, binding(round_, 1, names, key), repeats=repeats)
+    if repeats:
+        with pytest.raises(MaskError, match="as the difference of two sums"):
+            require_fresh(state, binding(4, 1, "abc", key), repeats=True)
+
+
+def test_another_run_of_the_same_analysis_is_no_way_round_the_rule(tmp_path: Path) -> None:
+    """Of the same name and settings, which counts as no further analysis."""
+    path = {"analyses-path": str(tmp_path / "log"), "max-analyses": 1, "data-path": "/own.csv"}
+    rules = AnalysisRules.from_node_config(path)
+    rules.note("e", "glm", "{}", summed=list("abcde"))
+    rules.note("e", "glm", "{}", summed=list("abcde"))
+    for names in ("abcd", "abcdef", "abcx"):
+        with pytest.raises(BudgetRefused, match=Told.DIFFERENCE):
+            AnalysisRules.from_node_config(path).note("e", "glm", "{}", summed=list(names))
+    AnalysisRules.from_node_config(path).note("e", "glm", "{}", summed=list("abc"))
+    with pytest.raises(BudgetRefused, match=Told.DIFFERENCE):
+        rules.note("e", "glm", "{}", summed=list("abcde"))
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert [json.loads(line).get("sum") for line in lines] == [list("abcde"), None, list("abc")]
+
+
+if __name__ == "__main__":
+    play(sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]))

@@ -102,8 +102,8 @@ class AnalysisServer(ServerHalf[State]):
         meaning = encoding.meaning
         if meaning is None and encoding.text:
             raise ConfigError(
-                "secure-sum: sites state digests of their schema alone: give the coordinator the "
-                "same schema"
+                "schema: in a secure sum, or after a private run, sites state digests of their "
+                "schema alone: give the coordinator the same schema"
             )
         if meaning is None:
             return replace(self, levels={})

@@ -34,3 +34,18 @@ def test_they_are_those_of_unique(name: str, block: int, monkeypatch: pytest.Mon
     np.testing.assert_array_equal(found, each)
     np.testing.assert_array_equal(own, counts)
     np.testing.assert_array_equal(ordered.places(values), inverse)
+
+
+@pytest.mark.parametrize("several", [1, 7, 5000])
+@pytest.mark.parametrize("rows", [0, 1, 2000])
+@pytest.mark.parametrize("block", [3, 1 << 20])
+def test_pairs_are_numbered_as_unique_does(
+    several: int, rows: int, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mapped, "BLOCK", 16 * block)
+    first = _DRAWN.integers(0, 5, rows).astype(np.int32)
+    second = _DRAWN.integers(0, several, rows).astype(np.int32)
+    _, inverse = np.unique(first * several + second, return_inverse=True)
+    found = ordered.paired(first, second, several)
+    assert found.dtype == np.int32
+    np.testing.assert_array_equal(found, inverse)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from support.cli import privet
 from support.cohorts import QUERY, cohorts, node
 from support.extras import extra
 from support.postgres import OWNER, Postgres
-from support.sites import rows, table, turned_away
+from support.sites import SCHEMA, rows, table, turned_away
 
 psycopg: Any = extra("psycopg", "sql")
 
@@ -257,6 +258,63 @@ def test_a_view_that_changed_is_a_line_and_the_node_is_back_by_itself(
     assert left_out() == []
 
 
+def test_no_fault_of_a_database_is_charged_and_the_node_is_back_by_itself(
+    server: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    """A private run goes on without the node, whose ledger and rules stay the same throughout."""
+    patients(server, rows(60, 1))
+    (tmp_path / "export.csv").write_text(table(rows(60, 1)))
+    (tmp_path / "schema.toml").write_text(SCHEMA)
+    ledgers = [tmp_path / f"{at}.jsonl" for at in range(2)]
+    configs = [
+        {
+            **node(tmp_path / "cohorts.toml", cohort="").node_config,
+            "agent": f"n{at}",
+            "partition-id": at,
+            "num-partitions": 2,
+            "max-epsilon": 1e6,
+            "delta": 1e-5,
+            "ledger-path": str(ledgers[at]),
+            "schema": str(tmp_path / "schema.toml"),
+            "state-path": str(tmp_path / f"state{at}"),
+        }
+        for at in range(2)
+    ]
+    configs[0] |= {"data-path": str(tmp_path / "export.csv"), "dataset": "csv"}
+    noise: dict[str, Any] = {"local_solver": "noisy-gd", "clip": 1.0, "row_norm": 4.0}
+
+    def charged(url: str, query: str = NUMBERED, seconds: float = 30.0) -> tuple[list[str], str]:
+        """Return whom a run turned away, and the log."""
+        monkeypatch.setenv("RECORDS", url)
+        cohorts(tmp_path, query, head=f'url-env = "RECORDS"\ntimeout = {seconds}')
+        caplog.clear()
+        strategy = FedPLT(num_agents=2, min_agents=1, noise_variance=1.0, **noise)
+        grid = InlineGrid(client_app("fed-plt", problem_from_context), configs, STROKE)
+        strategy.start(grid, START, num_rounds=1, log_rounds=False)
+        return turned_away(strategy), caplog.text
+
+    fine = server.url("study")
+    broken = "select age, sodium, ward, 1 / (id - 40) as died from patients order by id"
+    dropped = "select *, pg_terminate_backend(pg_backend_pid()) as died from patients"
+    for url, query, seconds, line in (
+        ("postgresql://me@127.0.0.1:1/study", NUMBERED, 30.0, "Connection refused"),
+        (server.url("study", password="planted"), NUMBERED, 30.0, "authentication failed"),
+        (fine, NUMBERED.replace("patients", "nobody"), 30.0, 'relation "nobody" does not exist'),
+        (fine, NUMBERED.replace("sodium", "salt"), 30.0, 'column "salt" does not exist'),
+        (fine, "select pg_sleep(60)::text as died", 0.3, "longer than timeout = 0.3 seconds"),
+        (fine, broken, 30.0, "division by zero"),
+        (fine, dropped, 30.0, "terminating connection"),
+    ):
+        left, log = charged(url, query, seconds)
+        assert left == [f"agent n1: {Told.DATABASE}"]
+        (said,) = [one for one in log.splitlines() if "cohort stroke: " in one]
+        assert line in said
+        assert not ledgers[1].exists() or not ledgers[1].read_text()
+    assert len(ledgers[0].read_text().splitlines()) == 7  # the other site paid in each
+    assert charged(fine)[0] == []
+    assert len(ledgers[1].read_text().splitlines()) == 1
+
+
 # ---------------------------------------------------------------------------- credentials
 
 
@@ -276,9 +334,11 @@ def test_a_password_is_in_nothing_that_runs_write_send_or_log(
 
     def seen(message: Any, context: Any) -> Any:
         answer = app(message, context)
-        command = Path("/proc/self/cmdline").read_bytes()
         content = packed_content(answer.content) if answer.has_content() else b""
-        sent.extend([content, str(answer).encode(), str(context).encode(), command])
+        sent.extend([content, str(answer).encode(), str(context).encode()])
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # it may have ended
+                sent.append((process / "cmdline").read_bytes())
         return answer
 
     for name, query in (("works", NUMBERED), ("fails", "select nothing from patients")):
@@ -295,8 +355,16 @@ def test_a_password_is_in_nothing_that_runs_write_send_or_log(
             strategy.start(grid, START, num_rounds=1)
         words = ("data", file, "--cohort", "stroke", "num-agents=2")
         privet(*words)
-    privet("describe", tmp_path / "works" / "cohorts.toml", "--cohort", "stroke",
-           f"output-dir={tmp_path / 'runs'}")  # fmt: skip
+    more = 'write = "told"\n[cohorts.fails]\nquery = "select nothing from patients"'
+    works, runs = cohorts(tmp_path, NUMBERED, more, 'url-env = "RECORDS"'), tmp_path / "runs"
+    own = ("dataset=sql", f"data-path={works}", f"output-dir={runs}", "label-column=died")
+    fit = ("num-agents=2", "num-server-rounds=2")
+    assert privet("describe", works, "--cohort", "stroke", f"output-dir={runs}").code == 0
+    assert privet("run", *own, *fit, "cohort=stroke").code == 0
+    assert privet("run", *own, *fit, "cohort=fails").code == 2
+    (trained,) = runs.glob("*-fed-plt")
+    new = ("predict", trained, works, "--cohort", "stroke", "--out")
+    assert privet(*new, "told").code == privet(*new, tmp_path / "told.csv").code == 0
     wrong = server.url("study", password=f"{server.password}x")
     with pytest.raises(DataError, match="password authentication failed"):
         list(batches(NamedCohort("stroke", "select 1", wrong, 30.0, tmp_path)))

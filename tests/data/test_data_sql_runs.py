@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
 
-from privet.client_apps import client_app
-from privet.data import problem_from_context
+from privet.client_apps import SklearnProblem, TorchProblem, client_app
+from privet.data import load, problem_from_context, table_from_context
 from privet.data.sql.cohorts import cohort_of
 from privet.kernel import Told
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT
-from support.cohorts import cohorts, database
+from support.cohorts import QUERY, cohorts, database, node
 from support.sites import NAMES, SCHEMA, nodes, rows, table, train, turned_away
 
 SITES = [rows(60, 1), rows(45, 2), rows(70, 3)]
@@ -105,3 +105,37 @@ def test_a_ledger_says_of_which_query_and_how_many_rows(tmp_path: Path) -> None:
 
     _, out, _ = privet("ledger", ledgers[0], "--json")
     assert json.loads(out)["runs"][0]["agents"] == ["bern"]
+
+
+def test_adapters_take_the_rows_of_a_cohort(tmp_path: Path) -> None:
+    """At the model 0 the gradient of the mean logistic loss is X'(1/2 - y) / n."""
+    torch: Any = pytest.importorskip("torch", reason="needs the group torch")
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    database(tmp_path / "site.db", SITES[0])
+    frame = table_from_context(node(cohorts(tmp_path))).frame
+    features = np.column_stack([frame.numbers["age"], frame.numbers["sodium"]])
+    labels = frame.numbers["died"].astype(np.int64)
+    own = np.column_stack([SITES[0]["age"], SITES[0]["sodium"], np.ones(60)])
+    expected = own.T @ (0.5 - np.array(SITES[0]["died"], float)) / 60
+
+    def loss(scores: Any, targets: Any) -> Any:
+        return torch.nn.functional.binary_cross_entropy_with_logits(scores[:, 0], targets)
+
+    module = torch.nn.Linear(2, 1, dtype=torch.float64)
+    tensors = torch.tensor(features), torch.tensor(labels.astype(float))
+    for problem in (
+        TorchProblem(module, loss, tensors),
+        SklearnProblem(linear_model.LogisticRegression(), features, labels),
+    ):
+        np.testing.assert_allclose(problem.gradient(np.zeros(3)), expected, rtol=1e-9)
+
+
+def test_rows_of_one_person_are_dealt_and_held_out_together(tmp_path: Path) -> None:
+    columns = rows(80, 1)
+    database(tmp_path / "site.db", columns)
+    query = QUERY.replace("age,", "id / 4 as person, age,")
+    more = 'person-column = "person"\ndrop-columns = "ward"\nlabel-column = "died"'
+    dataset = load("sql", data_path=cohorts(tmp_path, query, more), cohort="stroke")
+    assert dataset.train_persons is not None
+    sizes = np.unique(dataset.train_persons, return_counts=True)[1]
+    assert sizes.tolist() == [4] * 16  # of 20 persons a fifth is held out

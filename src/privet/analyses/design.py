@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.core import mapped
+from privet.core.ordered import paired
 
 from .coding import CodedBlock, Factored, blocks
 from .formula import Formula, Piece
@@ -94,15 +95,16 @@ class Design:
         `matrix`).
         """
         found: dict[frozenset[str], tuple[str, Codes]] = {}
+        width = len(self.names)
         for block in self.blocks:
             names = [one.piece.column for one in block.factors if one.piece.kind == "C"]
             if not names or frozenset(names) in found:
                 continue
-            joint = np.zeros(frame.rows, np.int64)
+            joint = np.zeros(frame.rows, np.int32)
             for name in names:
                 codes = codes_of(frame, name, self.levels)
-                _, joint = np.unique(joint * len(self.levels[name]) + codes, return_inverse=True)
-            found[frozenset(names)] = (":".join(names), joint.astype(np.int32))
+                joint = paired(joint, codes, len(self.levels[name]))
+            found[frozenset(names)] = (":".join(names), mapped.kept(joint, 8 * frame.rows * width))
         return list(found.values())
 
     def _columns(self, factor: Factored, frame: Frame) -> Sequence[FloatArray]:
@@ -135,6 +137,7 @@ def complete_cases(
             raise AnalysisError(f"column {name!r} is not in the table{_of(frame)}")
         counts[name] = int(missing.sum())
         complete &= ~missing
+        mapped.release()
     return complete, {"": int((~complete).sum()), **counts}
 
 

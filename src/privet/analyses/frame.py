@@ -165,6 +165,7 @@ class Frame:
         for start in range(0, self.rows, several):
             stop = min(start + several, self.rows)
             yield self._of(stop - start, itemgetter(slice(start, stop)))
+            mapped.release()
 
     def taken(self, rows: NDArray[Any]) -> Frame:
         """Return the frame of some rows: their places, or a mask (n,)."""

@@ -20,6 +20,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.core import mapped
+
 from .analysis import Analysis, Arrays, Claim, Shapes
 from .design import Design, codes_of, column_of, complete_cases, numbers_of, undefined, unusable
 from .disclosure import (
@@ -115,10 +117,13 @@ class Glm(Analysis[GlmProgress]):
             offset = offset + column_of(used, self.offset_column)
         if self.exposure_column:
             offset = offset + np.log(column_of(used, self.exposure_column))
+        whole = 8 * used.rows * len(design.names)
+        offset = mapped.kept(offset, whole)
         weights = np.ones(used.rows)
         if self.weight_column:
             weights = column_of(used, self.weight_column)
-        outcome = _outcome(used, formula.outcome, levels)
+        weights = mapped.kept(weights, whole)
+        outcome = mapped.kept(_outcome(used, formula.outcome, levels), whole)
         matrix, cells = design.matrix(used), tuple(design.cells(used))
         counts = tuple(dropped.values())
         return GlmSums(matrix, outcome, offset, weights, self.family, left_out, cells, counts)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from privet.core import mapped
 from privet.kernel import Told
 
 from .analysis import Arrays, Shapes
@@ -101,6 +102,7 @@ class GlmSums:
                 float(point["null_spread"]),
                 FAMILIES[self.family],
             )
+            mapped.release()
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,13 +131,20 @@ def _sized(site: GlmSums, unit: float) -> dict[str, FloatArray]:
     width = site.matrix.shape[1]
     nonzero, sizes = np.zeros(width + 2), np.zeros(width + 2)
     columns = [*site.matrix.T, site.outcome, site.weights]
-    for place, values in enumerate(columns):
-        there = np.abs(values[values != 0])
-        nonzero[place], sizes[place] = len(there), np.log2(there).sum()
-        if 0 < len(values) - len(there) < min(site.least, len(values)):
+    for place, of_table in enumerate(columns):
+        # A column of a table by rows lies on all of its pages.
+        values = np.empty(len(of_table))
+        for rows in mapped.blocks(site.matrix):
+            values[rows] = of_table[rows]
+        there = values[values != 0]
+        zeros = len(values) - len(there)
+        del values
+        np.log2(np.abs(there, out=there), out=there)
+        nonzero[place], sizes[place] = len(there), there.sum()
+        if 0 < zeros < min(site.least, len(of_table)):
             # Few zeros would be a cell: they count as being of the size of the others.
-            nonzero[place] = len(values)
-            sizes[place] *= len(values) / len(there)
+            nonzero[place] = len(of_table)
+            sizes[place] *= len(of_table) / len(there)
     totals = {
         "rows": np.array(float(len(site.outcome))),
         "sites": np.array(float(len(site.outcome) > 0)),

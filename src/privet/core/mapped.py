@@ -57,9 +57,14 @@ def _in_file(shape: tuple[int, ...], dtype: DTypeLike, folder: Path) -> NDArray[
     except OSError as error:
         why = f"no room for a table of {size:,} bytes ({error.strerror})"
         raise RunError(f"{folder}: {why}") from None
+    watch(pages)
+    return np.frombuffer(pages, dtype).reshape(shape)
+
+
+def watch(pages: mmap.mmap) -> None:
+    """Have `release` give back the pages of a file that somebody else has mapped."""
     _mapped[:] = [other for other in _mapped if other() is not None]
     _mapped.append(ref(pages))
-    return np.frombuffer(pages, dtype).reshape(shape)
 
 
 def scratch(shape: tuple[int, ...], dtype: DTypeLike, whole: int = 0) -> NDArray[Any]:
@@ -82,6 +87,7 @@ def kept(array: NDArray[Any], whole: int) -> NDArray[Any]:
         return array
     copy = scratch(array.shape, array.dtype, whole)
     copy[...] = array
+    release()
     return copy
 
 
@@ -98,7 +104,9 @@ def rows_of(table: NDArray[Any], chosen: NDArray[np.intp]) -> NDArray[Any]:
     """Return some rows of a table (N, ...), by their places: the table itself where all are."""
     if are_all(chosen, len(table)):
         return table
-    found = scratch((len(chosen), *table.shape[1:]), table.dtype)
+    size = table.itemsize * math.prod((len(chosen), *table.shape[1:]))
+    # Parts are many files of a table only where each is worth one.
+    found = scratch((len(chosen), *table.shape[1:]), table.dtype, table.nbytes * (size >= BLOCK))
     # Places are right, as they were dealt: checked ones would be taken into memory first.
     return np.take(table, chosen, axis=0, out=found, mode="clip")
 

@@ -53,3 +53,24 @@ def places(values: NDArray[Any]) -> NDArray[np.int32]:
         found[rows] = steps + place
         last, place = here[-1:], place + int(steps[-1])
     return found
+
+
+def paired(first: NDArray[np.int32], second: NDArray[np.int32], several: int) -> NDArray[np.int32]:
+    """Return which of the different pairs, in order, each pair (n,) of two codes is, from 0 on.
+
+    Codes are from 0 on, the second below ``several``. That is the inverse of ``np.unique`` of
+    ``first * several + second``.
+    """
+    largest = (int(first.max(initial=0)) + 1) * several
+    if largest > len(first):
+        return places(first.astype(np.int64) * several + second)
+    there = np.zeros(largest, bool)
+    step = max(1, mapped.BLOCK // 16)
+    parts = [slice(begin, begin + step) for begin in range(0, len(first), step)]
+    for part in parts:
+        there[first[part].astype(np.int64) * several + second[part]] = True
+    numbers = np.cumsum(there, dtype=np.int32) - np.int32(1)
+    found = np.empty(len(first), np.int32)
+    for part in parts:
+        found[part] = numbers[first[part].astype(np.int64) * several + second[part]]
+    return found

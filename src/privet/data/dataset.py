@@ -178,9 +178,10 @@ class Encoding:
         zeros = np.zeros(len(columns))
         return cls(columns, zeros + origin, zeros + unit, filling=zeros, label=label)
 
-    def scaled(self, features: FloatArray) -> FloatArray:
-        """Return coded rows (n, width), NaN where a value is missing, as features (n, width)."""
-        result: FloatArray = mapped.scratch(features.shape, np.float64)
+    def scaled(self, features: FloatArray, whole: int = 0) -> FloatArray:
+        """Return coded rows (n, width), NaN where a value is missing, as features (n, width), which
+        are part of a table of ``whole`` bytes."""
+        result: FloatArray = mapped.scratch(features.shape, np.float64, whole)
         for rows in mapped.blocks(features):
             scaled = features[rows] - self.origin
             scaled /= self.unit
@@ -188,9 +189,10 @@ class Encoding:
             result[rows] = scaled
         return result
 
-    def applied(self, part: Part) -> Part:
-        """Return coded examples with scaled features and, of a regression, scaled targets."""
-        features, labels = self.scaled(part.features), part.labels
+    def applied(self, part: Part, whole: int = 0) -> Part:
+        """Return coded examples, of a table of ``whole`` bytes, with scaled features and, of a
+        regression, scaled targets."""
+        features, labels = self.scaled(part.features, whole), part.labels
         if not self.label.categories:
             origin, unit = self.target
             labels = (labels - origin) / unit
@@ -277,22 +279,25 @@ def frozen(array: NDArray[Any]) -> NDArray[Any]:
     return result
 
 
-def with_intercept(features: FloatArray) -> FloatArray:
-    """Append a last column of ones."""
+def with_intercept(features: FloatArray, whole: int = 0) -> FloatArray:
+    """Append a last column of ones to the rows of a table of ``whole`` bytes."""
     count, width = features.shape
-    result: FloatArray = mapped.scratch((count, width + 1), features.dtype)
-    result[:, :width], result[:, width] = features, 1.0
+    result: FloatArray = mapped.scratch((count, width + 1), features.dtype, whole)
+    for rows in mapped.blocks(result):
+        result[rows, :width], result[rows, width] = features[rows], 1.0
     return result
 
 
 def finished(dataset: Dataset, dtype: str, intercept: bool) -> Dataset:
     """Return the data set in its final dtype, with or without intercept, arrays read-only."""
 
+    whole = dataset.train_features.nbytes
+
     def features(array: FloatArray) -> FloatArray:
         # What overflows is refused with its row where the problem is built.
         with np.errstate(over="ignore"):
             cast = array.astype(dtype, copy=False)
-        return frozen(with_intercept(cast) if intercept else cast)
+        return frozen(with_intercept(cast, whole) if intercept else cast)
 
     def labels(array: LabelArray) -> LabelArray:
         return frozen(array.astype(dtype if dataset.task == "regression" else np.int64))

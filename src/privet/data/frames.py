@@ -252,6 +252,7 @@ def _table(settings: FrameSettings, changed: Changes) -> SiteTable:
             factors[name] = replace(values, codes=mapped.kept(values.codes, whole))
         else:
             numbers[name] = mapped.kept(values, whole)
+        mapped.release()
     several = len(rows.counts) > 1
     ids, persons = (
         _texts(rows.table, name) if name else None

@@ -64,6 +64,7 @@ def ties_of(columns: Sequence[FloatArray]) -> FloatArray:
     ranks = mapped.scratch((count, rows), np.float64)
     for row, numbers in zip(ranks, columns, strict=True):
         row[:] = 0.0
+        mapped.release()
         known = ~np.isnan(numbers)
         own = places(numbers if known.all() else numbers[known])
         if own.any():

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.core import algorithms
+from privet.core.ordered import counted, places
 
 from ..codes import lacked
 from ..dataset import Fault, FloatArray, LabelArray, Source, some
@@ -419,44 +420,56 @@ def _of_many(
 
     Where another column of many values follows from this one, it rather says whose the rows are.
     """
-    of = codes_of(values[label.name], label)
+    # Arrays of all rows are as few and as narrow as they may be: a table may be large.
+    of = codes_of(values[label.name], label).astype(np.int32)
     numbers = _as_codes(values[column.name], column)
-    rows = np.flatnonzero(~np.isnan(numbers) & (of < len(label.categories)))
-    whole = len(rows) == len(numbers)
-    for part in (rows[:_HEAD], slice(None) if whole else rows):  # most columns end at the first
+    there = ~np.isnan(numbers) & (of < len(label.categories))
+    known: slice | NDArray[np.bool_] = slice(None) if there.all() else there
+    numbers, of = numbers[known], of[known]
+    for part in (slice(_HEAD), slice(None)):  # most columns end at the first
         apart, pure, cut = _parted(numbers[part], of[part])
         if not (pure or apart or cut):
             return ""
-    if column.dates or (different := len(np.unique(numbers[rows]))) <= MANY:
+    if column.dates or (different := _different(numbers)) <= MANY:
         return ""
     others: list[FloatArray] = []
-    if different < len(rows):  # else no row has a copy, and no value a second row
-        others = [_as_codes(one, None) for name, one in inputs.items() if name != column.name]
+    rows: slice | LabelArray = slice(None)
+    if different < len(numbers):  # else no row has a copy, and no value a second row
+        given = [_as_codes(one, None) for name, one in inputs.items() if name != column.name]
+        others = [one[known] for one in given]
         if persons is None:  # a copy of a row says nothing more
-            each = [numbers[rows], *(np.nan_to_num(one[rows], nan=-1.0) for one in others)]
+            each = [numbers, *(np.nan_to_num(one, nan=-1.0) for one in others)]
         else:
-            each = [numbers[rows], np.unique(persons[rows], return_inverse=True)[1].astype(float)]
-        rows = rows[np.unique(np.stack([of[rows], *each]), axis=1, return_index=True)[1]]
-    counts = np.bincount(of[rows], minlength=len(label.categories))
+            each = [numbers, np.unique(persons[known], return_inverse=True)[1].astype(float)]
+        rows = np.unique(np.stack([of, *each]), axis=1, return_index=True)[1]
+    numbers, of = numbers[rows], of[rows]
+    counts = np.bincount(of, minlength=len(label.categories))
     if (apart or cut) and not column.categories:
-        each_class = [np.sort(numbers[rows[of[rows] == at]]) for at in range(len(counts))]
+        each_class = [np.sort(numbers[of == at]) for at in range(len(counts))]
         each_class.sort(key=lambda one: float(np.median(one)) if len(one) else math.inf)
         gaps = [above.min() - below.max() for below, above in pairwise(each_class)]
         if counts.min() >= MANY and min(gaps) >= _GAP * max(one.std() for one in each_class):
             least = " and ".join(f"{one.min():g} to {one.max():g}" for one in each_class[:2])
             return f"its numbers lie far apart by the class of {label.name} ({least})"
         if counts.min() >= _EDGE and all(_is_cut(*pair) for pair in pairwise(each_class)):
-            most = np.sort(numbers[rows])[len(each_class[0])]
+            most = np.sort(numbers)[len(each_class[0])]
             return f"the classes of {label.name} are parted by it, such as at {most:g}"
         return ""
-    codes, again = np.unique(numbers[rows], return_inverse=True, return_counts=True)[1:]
+    rare = 1.0 - counts.max() / len(numbers)
+    again = counted(numbers)[1]
     again_rows, repeated = int(again[again > 1].sum()), int((again > 1).sum())
-    rare = 1.0 - counts.max() / len(rows)
     if not pure or not lacked(rare, (again_rows - repeated) / 2):
         return ""
+    codes = places(numbers)
     if any(_follows(codes, one[rows]) for one in others):
         return ""
     return f"each of its {len(again)} values goes with one class of {label.name}"
+
+
+def _different(numbers: FloatArray) -> int:
+    """Return how many different numbers there are, none of them missing."""
+    ordered = np.sort(numbers)
+    return int(np.count_nonzero(ordered[1:] != ordered[:-1])) + bool(len(ordered))
 
 
 def _as_codes(values: Any, column: SourceColumn | None) -> FloatArray:

@@ -186,6 +186,7 @@ def _unclear_points(tables: dict[str, Any]) -> dict[str, str]:
         for name in table.column_names:
             if found := thousands_or_decimals(cells(table[name])):
                 faults.setdefault(name, f"{file}: {found}" if file else found)
+            mapped.release()
     return faults
 
 
@@ -315,6 +316,7 @@ def _read_parquet(file: Any) -> Any:
             pa.default_memory_pool().release_unused()
             own.flush()
             pages = mmap.mmap(own.fileno(), 0, prot=mmap.PROT_READ)
+        mapped.watch(pages)
         columns.append(pa.ipc.open_file(pa.py_buffer(pages)).read_all().column(0))
     return pa.table(columns, schema=file.schema_arrow)
 

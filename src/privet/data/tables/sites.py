@@ -453,6 +453,8 @@ def _several(what: str, values: Sequence[str]) -> str:
 def sites_of(ids: LabelArray, least: int = 1) -> dict[str, Indices]:
     """Return the rows of each site, by its name: of ids with so many rows at least; none where
     there is one alone, or where there are so many that they are rather persons."""
+    if (ids[:1] == ids).all():
+        return {}
     names, numbers, counts = np.unique(ids, return_inverse=True, return_counts=True)
     enough = np.flatnonzero(counts >= least)
     if not 1 < len(enough) <= (_MOST_SITES if least > 1 else len(names)):

@@ -213,7 +213,8 @@ def load_table(source: Source) -> Dataset:
     if agreed is not None:
         encoding = scaling.scaled_as(encoding, agreed, source.missing)
     found = agreed or _meaning(source, encoding, train, facts)
-    train, test = (encoding.applied(part) for part in (train, test))
+    size = train.features.nbytes + test.features.nbytes
+    train, test = (encoding.applied(part, size) for part in (train, test))
     return Dataset.of(
         "csv",
         train,
@@ -822,6 +823,7 @@ def _scale(column: SourceColumn, values: FloatArray) -> tuple[float, float]:
     if column.public:
         return (column.low + column.high) / 2, (column.high - column.low) / 2 or 1.0
     known = values[~np.isnan(values)]
+    mapped.release()
     if not len(known):
         return 0.0, 1.0
     # Of equal numbers, rounding makes a deviation that is not 0.

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from privet.core import mapped
 from privet.core.key import LARGEST
 
 from ..dataset import FloatArray, LabelArray
@@ -76,7 +77,10 @@ def typed(table: Any, names: Iterable[str], public: Mapping[str, SourceColumn]) 
 
     Texts become numbers where all of a column are, but for texts that ``public`` lists.
     """
-    result = {name: cells(table[name]) for name in names}
+    result = {}
+    for name in names:
+        result[name] = cells(table[name])
+        mapped.release()
     commas = any(_are_written(values, _DECIMAL_COMMA, ",") for values in result.values())
     for name, values in result.items():
         column = public.get(name)

@@ -202,11 +202,6 @@ class InTurnAgent(GradientAgent):
     def _batches(self) -> int:
         return (self.batches or self.noise_bands) if self.batch == "cyclic" else 1
 
-    @property
-    def stacks(self) -> bool:
-        # Every agent stands at a batch of its own.
-        return self.batch != "cyclic"
-
     def _gradients(self, *, replace: bool = False, noise_scale: float = 0.0) -> Gradients:
         every = super()._gradients(replace=replace, noise_scale=noise_scale)
         return changed(every, batches=self._batches, bands=self.noise_bands)
@@ -255,8 +250,8 @@ class NoisyStepsAgent(InTurnAgent):
 
     @property
     def stacks(self) -> bool:
-        # Every agent tosses coins of its own.
-        return super().stacks and self.batch != "poisson"
+        # Every agent tosses coins of its own, or stands at a batch of its own.
+        return self.batch not in ("poisson", "cyclic")
 
     @cached_property
     def gradients(self) -> Gradients:

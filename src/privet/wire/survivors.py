@@ -83,7 +83,7 @@ def shares_question(
     return config_record({"kind": SHARES, **said, **_attempt(shared)})
 
 
-class Given(NamedTuple):
+class GivenShares(NamedTuple):
     """An agent's answer to the last: the seed of its own mask, and shares (16 bytes) by name."""
 
     own: bytes
@@ -100,14 +100,14 @@ def shares_record(agent: str, own: bytes, given: Sequence[bytes | None]) -> Conf
     return config_record({"kind": SHARES, "agent": agent, **said})
 
 
-def read_shares(content: RecordDict, record: str, agent: str, names: Sequence[str]) -> Given:
+def read_shares(content: RecordDict, record: str, agent: str, names: Sequence[str]) -> GivenShares:
     """Return what an agent gives (raises ``WireError``)."""
     answer = _answer(content, record, agent, SHARES)
     (own,) = split(read_field(answer, "own", bytes), SEED_BYTES, 1, "seed")
     given = split(read_field(answer, "given", bytes), 1, len(names), "marks of shares")
     shares = split(read_field(answer, "shares", bytes), SEED_BYTES, len(names), "shares")
     each = zip(names, given, shares, strict=True)
-    return Given(own, {name: share for name, mark, share in each if mark == b"\x01"})
+    return GivenShares(own, {name: share for name, mark, share in each if mark == b"\x01"})
 
 
 def _answer(content: RecordDict, record: str, agent: str, kind: str) -> Mapping[str, Any]:

@@ -54,33 +54,38 @@ class RunConfig:
     num_server_rounds: int = setting(40, "number of rounds, at most", low=0, operational=True)
     num_sweeps: float = setting(
         0.0,
-        "in place of num-server-rounds: uploads of every agent in the mean; 0 counts versions",
+        "in place of num-server-rounds: uploads of every agent in the mean; none counts versions",
         low=0,
+        words={"none": 0},
         needs={"asynchronous": True},
         operational=True,
     )
     evaluate_sweeps: float = setting(
         0.0,
-        "sweeps between evaluations on the server, in place of evaluate-every; 0 takes that",
+        "sweeps between evaluations on the server, in place of evaluate-every; none takes that",
         low=0,
+        words={"none": 0},
         needs={"asynchronous": True},
         operational=True,
     )
     tolerance: float = setting(
         -1.0,
         "stop once the stationarity is at most this, or where no monitor measures it the residual "
-        "of all agents, which a secure sum knows only if all are in it; 0 never stops early, auto "
-        "where the algorithm estimates that the model is the pooled optimum to six digits",
+        "of all agents, which a secure sum knows only if all are in it; none never stops early, "
+        "auto where the algorithm estimates that the model is the pooled optimum to six digits",
         low=0,
-        auto=True,
-        auto_value=-1.0,
+        words={"auto": -1, "none": 0},
         operational=True,
     )
     evaluate_every: int = setting(
         1, "rounds between evaluations on the server", low=1, operational=True
     )
     checkpoint_every: int = setting(
-        1, "rounds between checkpoints; 0 only at the end", low=0, operational=True
+        1,
+        "rounds between checkpoints; none: only at the end",
+        low=0,
+        words={"none": 0},
+        operational=True,
     )
     output_dir: str = setting(
         "",
@@ -104,8 +109,9 @@ class RunConfig:
     )
     metrics_port: int = setting(
         0,
-        "port of the Prometheus endpoint, with /healthz; 0 is none",
+        "port of the Prometheus endpoint, with /healthz",
         low=0,
+        words={"none": 0},
         high=65535,
         operational=True,
     )
@@ -117,9 +123,10 @@ class RunConfig:
     )
     baseline_seconds: float = setting(
         -1.0,
-        "processor seconds that the baselines of a simulated run may take, after it; 0 has none; "
-        "-1 takes 2, and none where the run is private, as they are fitted without noise",
-        low=-1,
+        "processor seconds that the baselines of a simulated run may take, after it; auto "
+        "is 2, and none where the run is private, as they are fitted without noise",
+        low=0,
+        words={"auto": -1, "none": 0},
         operational=True,
     )
     log_json: bool = setting(False, "write log lines as JSON objects", operational=True)
@@ -145,7 +152,7 @@ class RunConfig:
     tags: str = setting("", "tags of the run, as a,b,c, for its report", operational=True)
     notes: str = setting("", "what the run is about, for its report", operational=True)
     init_scale: float = setting(
-        0.0, "standard deviation of the random starting model; 0 starts at zero", low=0
+        0.0, "standard deviation of the random starting model, around zero", low=0
     )
 
 
@@ -167,7 +174,10 @@ class AnalysisConfig:
     tags: str = same(RunConfig, "tags")
     notes: str = same(RunConfig, "notes")
     num_agents: int = setting(
-        0, "number of sites to wait for; 0: those that are there, or all ids", low=0
+        0,
+        "number of sites to wait for; auto: those that are there, or all ids",
+        low=0,
+        words={"auto": 0},
     )
     min_agents: int = same(RunSettings, "min_agents")
     patience: float = same(RunSettings, "patience")
@@ -273,7 +283,7 @@ def without_stand_ins(raw: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: value
         for key, value in given.items()
-        if key not in known or key not in raw or value != known[key].default
+        if key not in known or key not in raw or not known[key].is_default(value)
     }
 
 
@@ -334,7 +344,7 @@ def read_config(raw: Mapping[str, Any]) -> Config:
         resolved["partition"] = dealt_by(resolved)
     unused: dict[str, list[str]] = {}
     for key, why in (*_unused(own, given, resolved), *kind.unused(given, resolved)):
-        unused.setdefault(why, []).append(f"{key} = {shown(given[key])}")
+        unused.setdefault(why, []).append(f"{key} = {own[key].text(given[key])}")
     for why, keys in unused.items():
         raise ConfigError(f"{', '.join(keys)}: {why}")
     return Config(resolved)
@@ -390,7 +400,7 @@ def _unused(
 ) -> Iterator[tuple[str, str]]:
     """Yield the keys that were given and that their own conditions leave unused, and why."""
     for key in given:
-        if why := own[key].unused(resolved):
+        if why := own[key].unused(resolved, own):
             yield key, why
 
 

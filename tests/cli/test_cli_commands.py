@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.cli.keys import COMMON, completed
+from privet.cli.keys import COMMON, FIRST, completed
 from privet.core import ConfigError, algorithms
 from privet.core.files import write_npz
 from privet.data import NAMES
@@ -59,7 +59,7 @@ SUMS = ("algorithm=dp-fedsgd", "secure-sum=true", "noise-sharing=true", "clip=1"
         (["new", ""], 2, "new: name the folder to write, e.g. privet new my-app"),
         (["run", "rhoo=2"], 2, "unknown config key 'rhoo'; did you mean 'rho'?"),
         (["run", "rho"], 2, "'rho': expected key=value"),
-        (["run", "rho=high"], 2, "rho = 'high': expected a number"),
+        (["run", "rho=high"], 2, "rho = 'high': expected auto or a number"),
         (["run", "--config", "/nowhere.toml"], 2, "/nowhere.toml: No such file"),
         (["run", "--engine", "spark"], 2, "'spark': choose one of auto, inline, cohort, ray"),
         (["run", "--actors", "2"], 2, "--ray-runtime-env belong to the Ray engine"),
@@ -254,7 +254,7 @@ def test_help_explains_a_key(command: str) -> None:
     assert (code, err) == (0, "")
     assert out.splitlines() == [
         "fraction",
-        "  share of the agents that take part in a round; number > 0 <= 1; default 1.0; "
+        "  share of the agents that take part in a round; number > 0 and <= 1; default 1.0; "
         "used with participation = fraction or balanced",
     ]
 
@@ -268,7 +268,7 @@ def test_help_says_what_a_key_is_to_each_algorithm() -> None:
     assert said.keys() == {"fed-plt", "fed-split", "dp-iadmm", "fed-pdm", "fed-pd", "five-gcs"}
     assert "default 3.0" in said["fed-split"]
     assert "auto is 1.0, or 0.1 where no agent knows its moduli" in said["fed-pdm"]
-    assert "0 takes the schedule (24)" in said["dp-iadmm"]
+    assert "auto takes the schedule (24)" in said["dp-iadmm"]
 
 
 def test_help_of_a_key_that_every_run_has_names_no_algorithm() -> None:
@@ -313,7 +313,7 @@ def test_help_of_run_names_algorithms_data_sets_common_keys_and_an_example_that_
 
 
 def test_every_key_is_listed_and_found_by_a_word() -> None:
-    _, out, _ = privet("keys")
+    _, out, _ = privet("keys", "--all")
     rows = [line.split()[0] for line in out.splitlines() if line.startswith("  ")]
     assert rows[: len(COMMON)] == list(COMMON)
     assert sorted(rows) == sorted(table())
@@ -335,9 +335,15 @@ def test_keys_are_listed_by_the_topic_that_their_owner_names() -> None:
     assert topics["rho"] == "Of single algorithms"
     of_every_run = {row["topic"] for row in rows if "" in row["of"]}
     assert "Of single algorithms" not in of_every_run, "give the class of settings a topic"
-    _, listed, _ = privet("keys")
+    _, listed, _ = privet("keys", "--all")
     headings = [line.removesuffix(":") for line in listed.splitlines() if line[0] != " "]
     assert headings == list(dict.fromkeys(topics.values()))
+    *_, last = lines = privet("keys")[1].splitlines()
+    counted = {topic: list(topics.values()).count(topic) for topic in headings}
+    for topic in headings:
+        assert (f"{topic}:" if topic in FIRST else f"{topic}: {counted[topic]} keys") in lines
+    assert sum(line.startswith("  ") for line in lines) == sum(counted[topic] for topic in FIRST)
+    assert "privet keys --all" in last
 
 
 def test_every_algorithm_is_listed() -> None:

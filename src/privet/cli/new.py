@@ -14,6 +14,8 @@ from urllib.parse import unquote, urlsplit
 
 import typer
 
+from privet.core.key import ConfigEntry
+
 from .keys import ConfigOption, JsonOption, PresetOption, SettingsArgument
 
 MODELS = ("table", "sklearn", "torch")
@@ -202,9 +204,15 @@ def app_config(given: Mapping[str, Any] | None = None) -> dict[str, tuple[Any, s
     wanted = [k for k in order if k in own and (k not in OF_A_METHOD or k in of_method)]
     listed = list(dict.fromkeys([*asked, *wanted]))[: max(len(asked), MOST_KEYS - 1)]
     listed.sort(key=lambda k: order.index(k) if k in order else len(order))
-    found = {k: (asked.get(k, known[k].default), own[k].doc) for k in listed}
+    found = {k: (asked.get(k, _unset(known[k])), own[k].doc) for k in listed}
     meaning = 'any other of `privet keys`, as "seed=1 tags=pilot", or as a line of its own here'
     return {**found, MORE: ("", meaning)}
+
+
+def _unset(entry: ConfigEntry) -> Any:
+    """Return a key's default as an app writes it: as a word where it has one."""
+    words = {word for key in entry.owners.values() for word in key.words}
+    return entry.default_text if entry.default_text in words else entry.default
 
 
 def commented(config: Mapping[str, tuple[Any, str]]) -> str:

@@ -259,9 +259,10 @@ def _annotation(key: Key) -> str:
 
 
 def _literal(key: Key) -> str:
-    if isinstance(key.default, str) or key.default_text in key.words:
-        return f'"{key.default_text}"'
-    return "math.inf" if key.default == math.inf else repr(key.default)
+    default = key.written_default
+    if isinstance(default, str):
+        return f'"{default}"'
+    return "math.inf" if default == math.inf else repr(default)
 
 
 def _kind(key: Key) -> str:

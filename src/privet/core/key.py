@@ -120,6 +120,11 @@ class Key:
         return checked
 
     @property
+    def written_default(self) -> Scalar:
+        """The default as signatures and apps have it: its word where it has one."""
+        return self.default_text if self.default_text in self.words else self.default
+
+    @property
     def default_text(self) -> str:
         """The default as it is written in a config."""
         return self.text(self.default)
@@ -224,6 +229,12 @@ class ConfigEntry:
         """The default as lists write it: "auto" where every owner has its own."""
         texts = {key.default_text for key in self.owners.values()}
         return texts.pop() if len(texts) == 1 else AUTO
+
+    @property
+    def written_default(self) -> Scalar:
+        """The default as apps have it: a word where its owners have one."""
+        words = {word for key in self.owners.values() for word in key.words}
+        return self.default_text if self.default_text in words else self.default
 
     def is_default(self, value: Any) -> bool:
         """Whether a value stands for every owner's own default."""

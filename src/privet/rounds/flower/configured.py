@@ -62,7 +62,7 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
 
 def shared_defaults() -> dict[str, Any]:
     """Return the defaults of the arguments that every strategy takes, by their names."""
-    keys = {name: key.default for name, key in keys_of(RunOptions).items()}
+    keys = {name: key.written_default for name, key in keys_of(RunOptions).items()}
     return keys | {name: default for name, (_, default, _) in OBJECTS.items()}
 
 

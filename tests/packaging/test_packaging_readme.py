@@ -80,6 +80,19 @@ def test_the_version_is_the_same_everywhere() -> None:
             assert (page.parent / link).exists(), link
 
 
+def test_pages_install_this_version() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.*")]
+    said = {
+        found
+        for page in pages
+        if page.suffix in {".md", ".yml", ".yaml", ".toml", ".txt", ".service"}
+        for found in re.findall(
+            r"flwr[-_]privet(?:\[[a-z,]*\])?(?:[=~]=|-|:)(\d+\.\d+\.\d+)", page.read_text()
+        )
+    }
+    assert said == {PROJECT["version"]}
+
+
 def test_the_counts_of_verdicts_are_those_of_the_results() -> None:
     index = (ROOT / "docs/results/index.md").read_text()
     said = index.split("**")[1].rstrip(".")

@@ -7,7 +7,7 @@ the data (`DATA_OWNERS`) and the algorithm (what its Strategy names as ``setting
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -22,6 +22,7 @@ from privet.core.key import (
     Key,
     Scalar,
     keys_of,
+    meant,
     same,
     setting,
     shown,
@@ -333,7 +334,9 @@ def read_config(raw: Mapping[str, Any]) -> Config:
             raise ConfigError(f"dataset = {value!r}: write dataset=csv data-path={value}")
         if key not in own:
             why = f": {kind.no_noise}" if key in _OF_NOISE and kind.no_noise else ""
-            raise ConfigError(f"{key} = {shown(value)}: {name} does not use it{why}{_users(entry)}")
+            near = _quoted(meant(key, own))
+            text = f"{key} = {shown(value)}: {name} does not use it{why}{_users(entry)}{near}"
+            raise ConfigError(text)
         checked = own[key].check(value)
         if own[key].is_relative(checked):
             raise ConfigError(f"{key} = {checked!r}: must be an absolute path")
@@ -380,6 +383,8 @@ def unknown(key: str, others: Iterable[str] = (), *, value: Scalar | None = None
     known = table()
     if value is not None and (hyphened := key.replace("_", "-")) in known:
         return f"unknown config key {key!r}: write {hyphened}={shown(value)}"
+    if found := meant(key, known):
+        return f"unknown config key {key!r}{_quoted(found)}"
     near = nearest(key, (*known, *others))
     if near not in known:
         return f"unknown config key {key!r}{near and f'; did you mean {near!r}?'}"
@@ -387,6 +392,11 @@ def unknown(key: str, others: Iterable[str] = (), *, value: Scalar | None = None
     first = max(longer, key=lambda name: ("" in known[name].owners, len(known[name].owners)))
     also = "" if first == near else f" or {near!r}"
     return f"unknown config key {key!r}; did you mean {first!r}{also}?"
+
+
+def _quoted(names: Sequence[str]) -> str:
+    """Return the end of a line that suggests keys, empty for none."""
+    return f"; did you mean {' or '.join(map(repr, names[:2]))}?" if names else ""
 
 
 def _users(entry: ConfigEntry) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from privet.core.key import ConfigEntry, Key, Scalar, shown
+from privet.core.key import ConfigEntry, Key, Scalar, meant, shown
 
 from .key_table import key_table
 
@@ -271,6 +271,7 @@ def keys_to_explain(arguments: Sequence[str]) -> list[str]:
 def as_key(option: str, arguments: Sequence[str]) -> str:
     """Return a hint for an unknown option that is the name of a key, else an empty string."""
     name = option.lstrip("-").replace("_", "-")
+    name = next(iter(meant(name, key_table())), name)
     if not arguments or arguments[0] not in COMMANDS or name not in key_table():
         return ""
     rest = iter(arguments)

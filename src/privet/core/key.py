@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +26,42 @@ AUTO = "auto"
 SMALLEST, LARGEST = 1e-100, 1e100
 """Step sizes, penalties, clips and noise are 0 or in between: beyond, products with them under- or
 overflow."""
+
+SYNONYMS: Mapping[str, tuple[str, ...]] = {
+    "lr": ("step_size", "step_size_base", "eta_rule"),
+    "learning_rate": ("step_size", "step_size_base", "eta_rule"),
+    "eta": ("step_size", "step_size_base", "eta_rule"),
+    "server_lr": ("server_step_size",),
+    "epochs": ("local_epochs", "max_local_steps", "local_updates"),
+    "local_steps": ("local_epochs", "max_local_steps", "local_updates"),
+    "steps": ("local_epochs", "max_local_steps", "local_updates"),
+    "batch": ("batch_size",),
+    "batchsize": ("batch_size",),
+    "solver": ("local_solver",),
+    "optimizer": ("local_solver",),
+    "max_grad_norm": ("clip",),
+    "l2_norm_clip": ("clip",),
+    "clip_norm": ("clip",),
+    "noise_multiplier": ("noise_scale", "noise_variance"),
+    "sigma": ("noise_scale", "noise_variance"),
+    "eps": ("target_epsilon",),
+    "epsilon": ("target_epsilon",),
+    "mu": ("strong_convexity", "common_convexity"),
+    "dp": ("target_epsilon",),
+    "privacy": ("target_epsilon",),
+    "noise": ("target_epsilon", "noise_scale", "noise_variance"),
+    "momentum": ("server_momentum",),
+    "alpha": ("dirichlet_alpha", "alpha_u"),
+    **dict.fromkeys(("clients", "num_clients", "n_clients", "nodes", "agents"), ("num_agents",)),
+    **dict.fromkeys(("rounds", "num_rounds", "n_rounds", "iterations"), ("num_server_rounds",)),
+}
+"""What the field calls an argument, and what it is called here, in order of preference."""
+
+
+def meant(name: str, known: Container[str]) -> list[str]:
+    """Return the known keys that a word of the field, or of another library, stands for."""
+    words = SYNONYMS.get(name.replace("-", "_").lower(), ())
+    return [one for one in (word.replace("_", "-") for word in words) if one in known]
 
 
 @dataclass(frozen=True, slots=True)

@@ -263,6 +263,18 @@ def changed(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def as_written(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the values of a resolved run config as configs write them: as words where they can.
+
+    Of an algorithm that is not installed here nothing is known of its keys.
+    """
+    try:
+        own = keys_of_run(str(config.get("algorithm")))
+    except ConfigError:
+        own = {}
+    return {key: own[key].text(v) if key in own else shown(v) for key, v in config.items()}
+
+
 def defaults() -> dict[str, Scalar]:
     """Return the table as the ``[tool.flwr.app.config]`` section holds it."""
     return {name: entry.default for name, entry in table().items()}

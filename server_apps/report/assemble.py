@@ -9,14 +9,13 @@ from pathlib import Path
 
 from privet.core import format as fmt
 from privet.core.format import text
-from privet.core.key import shown
 from privet.core.library import LIBRARY_VERSION
 from privet.kernel.programs.custom import custom_in
 from privet.rounds.late import late_ones
 from privet.rounds.nearness import REACHED
 
 from ..advice import advice, remark
-from ..config import changed
+from ..config import as_written, changed
 from . import plots, tables
 from .baselines import baselines_of, baselines_table
 from .document import document
@@ -320,7 +319,8 @@ def _command(run: RecordedRun, number: int) -> str:
     if not isinstance(config, dict):
         return ""
     given = {key: value for key, value in changed(config).items() if key not in PLACES}
-    words = [shlex.quote(f"{key}={shown(value)}") for key, value in given.items()]
+    written = as_written(given)
+    words = [shlex.quote(f"{key}={value}") for key, value in written.items()]
     return f'<pre data-run="{number}"><code>{text(" ".join(["privet run", *words]))}</code></pre>'
 
 

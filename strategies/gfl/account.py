@@ -191,7 +191,7 @@ def _why(config: Mapping[str, Any], *, given: bool) -> str:
     if config["noise-variance"] <= 0 or config["perturbation"] == "none":
         return "messages between servers carry no noise"
     if config["clip"] <= 0:
-        return "gradients are not clipped (clip = none), so no sensitivity is known"
+        return "gradients are not clipped (clip = 0), so no sensitivity is known"
     if config["closing-rounds"]:
         return "closing exchanges show the last models without noise (closing-rounds)"
     return "no bound is proven for the regulariser and step of every agent"

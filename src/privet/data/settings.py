@@ -224,8 +224,6 @@ class DataSettings:
         if settings.beta and settings.regularizer != "l2":
             raise DataError(f"beta needs regularizer = l2, found {settings.regularizer}")
         weight = settings.regularizer_weight
-        if weight < 0 and weight != AUTOMATIC_WEIGHT:
-            raise DataError(f"regularizer-weight = {weight:g}: expected -1 or a number >= 0")
         if weight < 0 and not (pooled and settings.regularizer == "l2" and not settings.beta):
             if settings.penalty_c != 1.0:
                 raise DataError(

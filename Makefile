@@ -33,7 +33,7 @@ export FLWR_TELEMETRY_ENABLED := 0
 export FLWR_DISABLE_UPDATE_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-papers test-quick test-all keys golden lint imports types docs facts format wheel clean
+.PHONY: help venv run test test-papers test-quick test-all keys golden lint imports types docs facts format wheel bundle clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -100,6 +100,9 @@ format: $(DEV) ## rewrite the sources in the project's style
 
 wheel: $(DEV) ## build dist/*.tar.gz and, from it, dist/*.whl
 	$(BIN)/python -m build --no-isolation --outdir dist .
+
+bundle: $(DEV) ## build dist/*.fab, this repository as a Flower app
+	@mkdir -p dist && cd dist && rm -f *.fab && ../$(BIN)/flwr build --app ..
 
 clean: ## remove what the other targets made, except run folders
 	rm -rf "$(VENV)" build dist src/*.egg-info papers/src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

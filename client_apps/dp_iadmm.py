@@ -66,20 +66,23 @@ class Agent(ValueBits, BudgetSchedule, Half):
     )
     epsilon: float = setting(
         math.inf,
-        "epsilon of one release: its noise, where noise-scale is 0, and the schedules; inf is none",
+        "epsilon of one release: its noise, where noise-scale is auto, and the schedules; inf is "
+        "none",
         low=0,
         open_low=True,
         topic="Privacy",
     )
     strong_convexity: float = setting(
         0.0,
-        "strong convexity of every f_p (alpha); 0 takes the problem's",
+        "strong convexity of every f_p (alpha); auto is the problem's",
+        words={"auto": 0},
         needs={"eta_rule": "strongly-convex"},
     )
     smoothness: float = setting(
         0.0,
-        "smoothness of every f_p (L); 0 takes the problem's",
+        "smoothness of every f_p (L); auto is the problem's",
         low=0,
+        words={"auto": 0},
         needs={"eta_rule": "smooth"},
     )
     set: str = setting("none", "the set W that models stay in", choices=("none", "box", "l2"))
@@ -101,7 +104,9 @@ class Agent(ValueBits, BudgetSchedule, Half):
         choices=("clip", "paper"),
         topic="Privacy",
     )
-    noise_scale: float = noise(0.0, "scale of the noise on a gradient; 0 takes epsilon's")
+    noise_scale: float = noise(
+        0.0, "scale of the noise on a gradient; auto is epsilon's", word="auto"
+    )
     clip: float = same(ClippedGradients, "clip")
     row_norm: float = same(DataSettings, "row_norm")
     delta: float = same(PrivacyTerms, "delta")

@@ -103,8 +103,9 @@ class Agent(ValueBits, BudgetSchedule, InTurnAgent):
     max_local_steps: int = same(SeveralStepsAgent, "max_local_steps")
     nu: float = setting(
         0.0,
-        "local steps end when the squared gradient norm is at most this; 0 takes them all",
+        "local steps end when the squared gradient norm is at most this; none takes them all",
         low=0,
+        words={"none": 0},
     )
     dual: str = setting(
         "private",
@@ -119,8 +120,9 @@ class Agent(ValueBits, BudgetSchedule, InTurnAgent):
     )
     uplink_k: int = setting(
         0,
-        "coordinates an agent sends; 0 takes alpha-u",
+        "coordinates an agent sends; auto takes alpha-u",
         low=0,
+        words={"auto": 0},
         needs={"sparsifier": SPARSIFIERS},
         topic="Size of messages",
     )

@@ -79,7 +79,7 @@ class SplittingAgent(ValueBits, SolverAgent):
         0.0,
         "a in z_i + 2 a (x_i - y): 1 is the paper's; auto is 1, or in an asynchronous run 1/2 "
         "unless theory proves 1, or around training loops 1 / s, s the share that takes part",
-        auto=True,
+        words={"auto": 0},
         low=0,
         floor=SMALLEST,
         high=LARGEST,
@@ -174,7 +174,7 @@ class Agent(BudgetSchedule, StepSchedule, SplittingAgent):
     )
     row_norm: float = same(DataSettings, "row_norm")
     clip: float = same(ClippedGradients, "clip", needs={"local_solver": "noisy-gd"})
-    noise_variance: float = noise(0.0, "variance tau^2 of the noisy gradient (13); 0: no noise")
+    noise_variance: float = noise(0.0, "variance tau^2 of the noisy gradient (13)")
     relation: Relation = same(ClippedGradients, "relation")
     secure_sum: bool = same(MessageTerms, "secure_sum")
 

@@ -27,9 +27,10 @@ from privet.kernel.programs.steps import MOST_STEPS, LocalTask
 from .step_rules import require_rounds, step_in, step_rounds, step_rule
 
 
-def noise(default: float, doc: str) -> Any:
-    """Declare a key for the size of a noise."""
-    return setting(default, doc, low=0, floor=SMALLEST, high=LARGEST, topic="Privacy")
+def noise(default: float, doc: str, *, word: str = "none") -> Any:
+    """Declare a key for the size of a noise, with a word for 0."""
+    words = {word: 0}
+    return setting(default, doc, low=0, words=words, floor=SMALLEST, high=LARGEST, topic="Privacy")
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,9 @@ class ClippedGradients(Half):
     )
     clip: float = setting(
         0.0,
-        "norm bound of a gradient, or of an update where that is clipped; 0 does not clip",
+        "norm bound of a gradient, or of an update where that is clipped",
         low=0,
+        words={"none": 0},
         floor=SMALLEST,
         high=LARGEST,
         topic="Privacy",
@@ -103,7 +105,7 @@ class GradientAgent(ClippedGradients):
     )
     step_size_rule: str = step_rule("auto", ("inverse-sqrt", "constant"))
     step_size_rounds: int = step_rounds()
-    noise_scale: float = noise(0.0, "standard deviation of the noise; 0: no noise")
+    noise_scale: float = noise(0.0, "standard deviation of the noise")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -156,8 +158,9 @@ class InTurnAgent(GradientAgent):
 
     batches: int = setting(
         0,
-        "batches that an agent's examples are put in with batch = cyclic; 0 takes noise-bands",
+        "batches that an agent's examples are put in with batch = cyclic; auto takes noise-bands",
         low=0,
+        words={"auto": 0},
         needs={"batch": "cyclic"},
         topic="Local steps",
     )

@@ -59,17 +59,22 @@ class SolverAgent(Half):
     step_size: float = setting(
         0.0,
         "local step size; auto computes it from the moduli",
-        auto=True,
+        words={"auto": 0},
         low=0,
         floor=SMALLEST,
         high=LARGEST,
     )
     batch_size: int = setting(32, "examples in a step", low=1, needs={"local_solver": "sgd"})
     strong_convexity: float = setting(
-        0.0, "strong convexity of every f_i; 0: convex, no more", needs={"smoothness": None}
+        0.0,
+        "strong convexity of every f_i; 0 is convex and no more",
+        needs={"smoothness": None},
     )
     smoothness: float = setting(
-        0.0, "smoothness of every f_i; 0 lets each agent compute its own", low=0
+        0.0,
+        "smoothness of every f_i; auto lets each agent compute its own",
+        low=0,
+        words={"auto": 0},
     )
 
     @cached_property

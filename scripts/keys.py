@@ -8,6 +8,7 @@ build, which puts the table of all keys into the page that asks for it.
 from __future__ import annotations
 
 import math
+import re
 import sys
 import textwrap
 import warnings
@@ -251,23 +252,25 @@ def _constructor(kind: type[PrimalDualStrategy]) -> str:
 def _annotation(key: Key) -> str:
     """Return the annotation of a key's argument: its choices where it has some."""
     if key.choices:
-        return "Literal[" + ", ".join(f'"{choice}"' for choice in key.choices) + "]"
+        return "Literal[" + ", ".join(f'"{key.text(choice)}"' for choice in key.choices) + "]"
     kind = type(key.default).__name__
-    return f'{kind} | Literal["auto"]' if key.auto else kind
+    words = ", ".join(f'"{word}"' for word in key.words)
+    return f"{kind} | Literal[{words}]" if words else kind
 
 
 def _literal(key: Key) -> str:
-    if isinstance(key.default, str) or key.default_text == "auto":
-        return f'"{key.default_text}"'
-    return "math.inf" if key.default == math.inf else repr(key.default)
+    default = key.written_default
+    if isinstance(default, str):
+        return f'"{default}"'
+    return "math.inf" if default == math.inf else repr(default)
 
 
 def _kind(key: Key) -> str:
-    choices = ", ".join(f'"{choice}"' for choice in key.choices)
+    choices = ", ".join(f'"{key.text(choice)}"' for choice in key.choices)
     return (
         f"{{{choices}}}, default {_literal(key)}"
         if choices
-        else (f"{_annotation(key)}, default {_literal(key)}".replace('Literal["auto"]', '"auto"'))
+        else re.sub(r"Literal\[(.*)\]", r"\1", _annotation(key)) + f", default {_literal(key)}"
     )
 
 

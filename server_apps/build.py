@@ -77,7 +77,7 @@ def agents_of(config: Mapping[str, Any]) -> int:
     """Return the number of agents that data are dealt to (raises ``ConfigError`` where it is 0)."""
     count = int(config["num-agents"])
     if count < 1:
-        raise ConfigError("num-agents = 0: give the number of agents the data are dealt to")
+        raise ConfigError("num-agents = auto: give the number of agents the data are dealt to")
     return count
 
 

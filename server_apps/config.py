@@ -7,7 +7,7 @@ the data (`DATA_OWNERS`) and the algorithm (what its Strategy names as ``setting
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -22,6 +22,7 @@ from privet.core.key import (
     Key,
     Scalar,
     keys_of,
+    meant,
     same,
     setting,
     shown,
@@ -54,33 +55,38 @@ class RunConfig:
     num_server_rounds: int = setting(40, "number of rounds, at most", low=0, operational=True)
     num_sweeps: float = setting(
         0.0,
-        "in place of num-server-rounds: uploads of every agent in the mean; 0 counts versions",
+        "in place of num-server-rounds: uploads of every agent in the mean; none counts versions",
         low=0,
+        words={"none": 0},
         needs={"asynchronous": True},
         operational=True,
     )
     evaluate_sweeps: float = setting(
         0.0,
-        "sweeps between evaluations on the server, in place of evaluate-every; 0 takes that",
+        "sweeps between evaluations on the server, in place of evaluate-every; none takes that",
         low=0,
+        words={"none": 0},
         needs={"asynchronous": True},
         operational=True,
     )
     tolerance: float = setting(
         -1.0,
         "stop once the stationarity is at most this, or where no monitor measures it the residual "
-        "of all agents, which a secure sum knows only if all are in it; 0 never stops early, auto "
-        "where the algorithm estimates that the model is the pooled optimum to six digits",
+        "of all agents, which a secure sum knows only if all are in it; none never stops early, "
+        "auto where the algorithm estimates that the model is the pooled optimum to six digits",
         low=0,
-        auto=True,
-        auto_value=-1.0,
+        words={"auto": -1, "none": 0},
         operational=True,
     )
     evaluate_every: int = setting(
         1, "rounds between evaluations on the server", low=1, operational=True
     )
     checkpoint_every: int = setting(
-        1, "rounds between checkpoints; 0 only at the end", low=0, operational=True
+        1,
+        "rounds between checkpoints; none: only at the end",
+        low=0,
+        words={"none": 0},
+        operational=True,
     )
     output_dir: str = setting(
         "",
@@ -104,8 +110,9 @@ class RunConfig:
     )
     metrics_port: int = setting(
         0,
-        "port of the Prometheus endpoint, with /healthz; 0 is none",
+        "port of the Prometheus endpoint, with /healthz",
         low=0,
+        words={"none": 0},
         high=65535,
         operational=True,
     )
@@ -117,9 +124,10 @@ class RunConfig:
     )
     baseline_seconds: float = setting(
         -1.0,
-        "processor seconds that the baselines of a simulated run may take, after it; 0 has none; "
-        "-1 takes 2, and none where the run is private, as they are fitted without noise",
-        low=-1,
+        "processor seconds that the baselines of a simulated run may take, after it; auto "
+        "is 2, and none where the run is private, as they are fitted without noise",
+        low=0,
+        words={"auto": -1, "none": 0},
         operational=True,
     )
     log_json: bool = setting(False, "write log lines as JSON objects", operational=True)
@@ -145,7 +153,7 @@ class RunConfig:
     tags: str = setting("", "tags of the run, as a,b,c, for its report", operational=True)
     notes: str = setting("", "what the run is about, for its report", operational=True)
     init_scale: float = setting(
-        0.0, "standard deviation of the random starting model; 0 starts at zero", low=0
+        0.0, "standard deviation of the random starting model, around zero", low=0
     )
 
 
@@ -167,7 +175,10 @@ class AnalysisConfig:
     tags: str = same(RunConfig, "tags")
     notes: str = same(RunConfig, "notes")
     num_agents: int = setting(
-        0, "number of sites to wait for; 0: those that are there, or all ids", low=0
+        0,
+        "number of sites to wait for; auto: those that are there, or all ids",
+        low=0,
+        words={"auto": 0},
     )
     min_agents: int = same(RunSettings, "min_agents")
     patience: float = same(RunSettings, "patience")
@@ -252,6 +263,18 @@ def changed(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def as_written(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the values of a resolved run config as configs write them: as words where they can.
+
+    Of an algorithm that is not installed here nothing is known of its keys.
+    """
+    try:
+        own = keys_of_run(str(config.get("algorithm")))
+    except ConfigError:
+        own = {}
+    return {key: own[key].text(v) if key in own else shown(v) for key, v in config.items()}
+
+
 def defaults() -> dict[str, Scalar]:
     """Return the table as the ``[tool.flwr.app.config]`` section holds it."""
     return {name: entry.default for name, entry in table().items()}
@@ -273,7 +296,7 @@ def without_stand_ins(raw: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: value
         for key, value in given.items()
-        if key not in known or key not in raw or value != known[key].default
+        if key not in known or key not in raw or not known[key].is_default(value)
     }
 
 
@@ -323,7 +346,9 @@ def read_config(raw: Mapping[str, Any]) -> Config:
             raise ConfigError(f"dataset = {value!r}: write dataset=csv data-path={value}")
         if key not in own:
             why = f": {kind.no_noise}" if key in _OF_NOISE and kind.no_noise else ""
-            raise ConfigError(f"{key} = {shown(value)}: {name} does not use it{why}{_users(entry)}")
+            near = _quoted(meant(key, own))
+            text = f"{key} = {shown(value)}: {name} does not use it{why}{_users(entry)}{near}"
+            raise ConfigError(text)
         checked = own[key].check(value)
         if own[key].is_relative(checked):
             raise ConfigError(f"{key} = {checked!r}: must be an absolute path")
@@ -334,7 +359,7 @@ def read_config(raw: Mapping[str, Any]) -> Config:
         resolved["partition"] = dealt_by(resolved)
     unused: dict[str, list[str]] = {}
     for key, why in (*_unused(own, given, resolved), *kind.unused(given, resolved)):
-        unused.setdefault(why, []).append(f"{key} = {shown(given[key])}")
+        unused.setdefault(why, []).append(f"{key} = {own[key].text(given[key])}")
     for why, keys in unused.items():
         raise ConfigError(f"{', '.join(keys)}: {why}")
     return Config(resolved)
@@ -370,6 +395,8 @@ def unknown(key: str, others: Iterable[str] = (), *, value: Scalar | None = None
     known = table()
     if value is not None and (hyphened := key.replace("_", "-")) in known:
         return f"unknown config key {key!r}: write {hyphened}={shown(value)}"
+    if found := meant(key, known):
+        return f"unknown config key {key!r}{_quoted(found)}"
     near = nearest(key, (*known, *others))
     if near not in known:
         return f"unknown config key {key!r}{near and f'; did you mean {near!r}?'}"
@@ -377,6 +404,11 @@ def unknown(key: str, others: Iterable[str] = (), *, value: Scalar | None = None
     first = max(longer, key=lambda name: ("" in known[name].owners, len(known[name].owners)))
     also = "" if first == near else f" or {near!r}"
     return f"unknown config key {key!r}; did you mean {first!r}{also}?"
+
+
+def _quoted(names: Sequence[str]) -> str:
+    """Return the end of a line that suggests keys, empty for none."""
+    return f"; did you mean {' or '.join(map(repr, names[:2]))}?" if names else ""
 
 
 def _users(entry: ConfigEntry) -> str:
@@ -390,7 +422,7 @@ def _unused(
 ) -> Iterator[tuple[str, str]]:
     """Yield the keys that were given and that their own conditions leave unused, and why."""
     for key in given:
-        if why := own[key].unused(resolved):
+        if why := own[key].unused(resolved, own):
             yield key, why
 
 

@@ -19,7 +19,7 @@ from privet.core import format as fmt
 from privet.core.errors import FruitlessError, HopelessError, listed, one_line
 from privet.core.exits import EXIT_CODE, Exit, exit_code
 from privet.core.key import Config, read
-from privet.core.library import LIBRARY_VERSION, library_version
+from privet.core.library import LIBRARY_VERSION, library_digest, library_version
 from privet.core.threads import pin_blas_threads
 from privet.rounds import Run
 from privet.rounds.absences import unknown_residual
@@ -542,9 +542,10 @@ def finish(
 def bound(folder: RunFolder, strategy: PrimalDualStrategy) -> dict[str, Any]:
     """Return the summary's entries that bind the statement of a private run.
 
-    Digests of the run's files, the name by which nodes' ledgers know the run, the number of records
-    that each agent stated in public, the length of a draw of noise, the trained arrays where the
-    model has others, and by agent the newest head of its node's ledger, where nodes keep one.
+    Digests of the run's files and of the library's code at the coordinator, the name by which
+    nodes' ledgers know the run, the number of records that each agent stated in public, the length
+    of a draw of noise, the trained arrays where the model has others, and by agent the newest head
+    of its node's ledger, where nodes keep one.
     """
     session = strategy.run.session
     agents = session.roster.agents
@@ -552,6 +553,7 @@ def bound(folder: RunFolder, strategy: PrimalDualStrategy) -> dict[str, Any]:
     trained = session.layout.names
     return {
         "sha-256": digests_of(folder.path),
+        "code": library_digest(),
         "experiment": session.experiment,
         "records": {name: agent.num_examples for name, agent in agents.items()},
         "draw-length": max((draw_length(one, session) for one in agents.values()), default=1),

@@ -27,10 +27,10 @@ from privet.core import ConfigError
 from privet.core.errors import did_you_mean, said_of
 from privet.core.files import read_text, write_whole
 from privet.core.format import Number
-from privet.core.key import shown
 from privet.core.shapes import parsed
 from privet.strategies import Observer, Round, Run
 
+from .config import as_written
 from .keep_best import BEST_FILE
 from .model_file import FILE
 from .report.files import PAGE
@@ -66,7 +66,7 @@ class Described:
     @property
     def settings(self) -> dict[str, str]:
         """The settings as they are written in a config."""
-        return {key: shown(value) for key, value in self.config.items()}
+        return as_written(self.config)
 
 
 class Tracker(ABC):

@@ -196,7 +196,7 @@ def audit(
     rng = rng or np.random.default_rng()
     problems = build_federation(config).problems
     if not config.get("clip", 0.0):
-        raise ConfigError("clip = 0: an audit needs a run that clips and adds noise")
+        raise ConfigError("clip = none: an audit needs a run that clips and adds noise")
     first = _coins(config, problems, canaries, colluders or 0, rng)
     watched = sum(one.present.size for one in first[: len(first) - (colluders or 0)])
     runs = -(-canaries // max(watched, 1))

@@ -85,7 +85,7 @@ def search(
     federation = build_federation(config)
     if not all(isinstance(one.regularizer, PooledL2) for one in federation.problems):
         raise ConfigError(
-            "the search is of the automatic penalty (regularizer-weight = -1) of a run that is "
+            "the search is of the automatic penalty (regularizer-weight = auto) of a run that is "
             "not private; leave regularizer-weight, beta, divisor, clip and noise out"
         )
     found: dict[float, list[tuple[float, dict[str, float]]]] = {c: [] for c in sorted(grid)}

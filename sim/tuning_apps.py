@@ -362,7 +362,7 @@ def _axis(axis: SearchAxis, key: Key, value: Any, steps: int) -> Axis:
     if not value and axis.key in STEPS:
         value = 2.0 / USUAL_SMOOTHNESS
     if not value:
-        raise ConfigError(f"{axis.key} = 0 is nothing to search around: set it in the app")
+        raise ConfigError(f"{axis.key} = auto is nothing to search around: set it in the app")
     return Axis(axis.key, max(value / AROUND, key.floor), min(value * AROUND, key.high))
 
 

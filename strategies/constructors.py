@@ -31,23 +31,23 @@ class FedPLTArguments(PrimalDualStrategy):
         *,
         batch_size: int = 32,
         strong_convexity: float = 0.0,
-        smoothness: float = 0.0,
-        value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
+        smoothness: float | Literal["auto"] = "auto",
+        value_bits: Literal["none", "4", "8", "16", "32", "noise"] = "none",
         relaxation: float | Literal["auto"] = "auto",
         step_size_rule: Literal["constant", "inverse-sqrt", "cosine"] = "constant",
         step_size_rounds: int = 0,
         budget_schedule: Literal["constant", "geometric"] = "constant",
-        budget_ratio: float = 0.0,
+        budget_ratio: float | Literal["auto"] = "auto",
         acceleration: Literal["auto", "quasi-newton", "none"] = "auto",
         local_start: Literal["auto", "own", "model"] = "auto",
-        row_norm: float = 0.0,
-        clip: float = 0.0,
-        noise_variance: float = 0.0,
+        row_norm: float | Literal["none"] = "none",
+        clip: float | Literal["none"] = "none",
+        noise_variance: float | Literal["none"] = "none",
         relation: Literal["replace-one", "add-remove", "replace-agent"] = "replace-one",
         returned_model: Literal["auto", "y", "mean", "middle"] = "auto",
         delta: float = 1e-05,
-        noise_seed: int = -1,
-        target_epsilon: float = 0.0,
+        noise_seed: int | Literal["none"] = "none",
+        target_epsilon: float | Literal["none"] = "none",
         h: ProximalFunction | None = None,
         **arguments: Unpack[RunArguments],
     ) -> None:
@@ -67,13 +67,13 @@ class FedPLTArguments(PrimalDualStrategy):
         batch_size : int, default 32
             examples in a step
         strong_convexity : float, default 0.0
-            strong convexity of every f_i; 0: convex, no more
-        smoothness : float, default 0.0
-            smoothness of every f_i; 0 lets each agent compute its own
-        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
-            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
-            large as the signal
+            strong convexity of every f_i; 0 is convex and no more
+        smoothness : float | "auto", default "auto"
+            smoothness of every f_i; auto lets each agent compute its own
+        value_bits : {"none", "4", "8", "16", "32", "noise"}, default "none"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            the step is half the charged noise, about 3.7 bits where the noise is as large as the
+            signal
         relaxation : float | "auto", default "auto"
             a in z_i + 2 a (x_i - y): 1 is the paper's; auto is 1, or in an asynchronous run 1/2
             unless theory proves 1, or around training loops 1 / s, s the share that takes part
@@ -85,8 +85,8 @@ class FedPLTArguments(PrimalDualStrategy):
         budget_schedule : {"constant", "geometric"}, default "constant"
             noise over the rounds: the same in all, or geometric, where noise and its key are those
             of round 1 and each later round has budget-ratio times that before
-        budget_ratio : float, default 0.0
-            noise of a round over that of the round before; 0 takes the root of the rate at which
+        budget_ratio : float | "auto", default "auto"
+            noise of a round over that of the round before; auto is the root of the rate at which
             the algorithm contracts, where theory knows it
         acceleration : {"auto", "quasi-newton", "none"}, default "auto"
             acceleration across rounds; auto: quasi-newton with newton, of models up to 10^6 numbers
@@ -94,12 +94,12 @@ class FedPLTArguments(PrimalDualStrategy):
         local_start : {"auto", "own", "model"}, default "auto"
             where local steps begin: at the agent's own x_i, as in the paper, or at the model y;
             auto is own, or model where no agent knows its moduli
-        row_norm : float, default 0.0
-            rows, the intercept included, are scaled down to this public L2 norm; 0 leaves them
-        clip : float, default 0.0
-            norm bound of a gradient, or of an update where that is clipped; 0 does not clip
-        noise_variance : float, default 0.0
-            variance tau^2 of the noisy gradient (13); 0: no noise
+        row_norm : float | "none", default "none"
+            rows, the intercept included, are scaled down to this public L2 norm; none leaves them
+        clip : float | "none", default "none"
+            norm bound of a gradient, or of an update where that is clipped
+        noise_variance : float | "none", default "none"
+            variance tau^2 of the noisy gradient (13)
         relation : {"replace-one", "add-remove", "replace-agent"}, default "replace-one"
             which change of the data epsilon is about: a record replaced, or added or removed, or
             all records of an agent replaced
@@ -109,11 +109,10 @@ class FedPLTArguments(PrimalDualStrategy):
             moduli
         delta : float, default 1e-05
             delta at which epsilon is stated
-        noise_seed : int, default -1
-            seed of the privacy noise: marks the run not private; -1 uses the system
-        target_epsilon : float, default 0.0
-            total epsilon of the run, which sets the noise; left out, the noise is taken as given;
-            not 0, which no noise reaches
+        noise_seed : int | "none", default "none"
+            seed of the privacy noise: marks the run not private; none: the system's random bytes
+        target_epsilon : float | "none", default "none"
+            total epsilon of the run, which sets the noise; none: the noise is taken as given
         h : ProximalFunction | None, optional
             shared regulariser with a proximal operator; none by default
         **arguments
@@ -157,21 +156,21 @@ class DPIADMMArguments(PrimalDualStrategy):
         local_updates: int = 1,
         eta_rule: Literal["smooth", "nonsmooth", "strongly-convex"] = "nonsmooth",
         epsilon: float = math.inf,
-        rho: float = 0.0,
+        rho: float | Literal["auto"] = "auto",
         perturbation: Literal["none", "objective", "output"] = "objective",
         mechanism: Literal["gaussian", "laplace"] = "gaussian",
         *,
         budget_schedule: Literal["constant", "geometric"] = "constant",
-        budget_ratio: float = 0.0,
-        value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
-        strong_convexity: float = 0.0,
-        smoothness: float = 0.0,
+        budget_ratio: float | Literal["auto"] = "auto",
+        value_bits: Literal["none", "4", "8", "16", "32", "noise"] = "none",
+        strong_convexity: float | Literal["auto"] = "auto",
+        smoothness: float | Literal["auto"] = "auto",
         set: Literal["none", "box", "l2"] = "none",
         set_radius: float = 1.0,
         sensitivity: Literal["clip", "paper"] = "clip",
-        noise_scale: float = 0.0,
-        clip: float = 0.0,
-        row_norm: float = 0.0,
+        noise_scale: float | Literal["auto"] = "auto",
+        clip: float | Literal["none"] = "none",
+        row_norm: float | Literal["none"] = "none",
         delta: float = 1e-05,
         relation: Literal["replace-one", "add-remove", "replace-agent"] = "replace-one",
         rho_c1: float = 2.0,
@@ -179,8 +178,8 @@ class DPIADMMArguments(PrimalDualStrategy):
         rho_growth: float = 1.2,
         rho_period: int = 10000,
         rho_max: float = 1000000000.0,
-        noise_seed: int = -1,
-        target_epsilon: float = 0.0,
+        noise_seed: int | Literal["none"] = "none",
+        target_epsilon: float | Literal["none"] = "none",
         **arguments: Unpack[RunArguments],
     ) -> None:
         """Take the parameters of dp-iadmm.
@@ -192,10 +191,10 @@ class DPIADMMArguments(PrimalDualStrategy):
         eta_rule : {"smooth", "nonsmooth", "strongly-convex"}, default "nonsmooth"
             step sizes by (15), (19) or (22)
         epsilon : float, default math.inf
-            epsilon of one release: its noise, where noise-scale is 0, and the schedules; inf is
+            epsilon of one release: its noise, where noise-scale is auto, and the schedules; inf is
             none
-        rho : float, default 0.0
-            constant penalty; 0 takes the schedule (24)
+        rho : float | "auto", default "auto"
+            constant penalty; auto takes the schedule (24)
         perturbation : {"none", "objective", "output"}, default "objective"
             what the noise is added to
         mechanism : {"gaussian", "laplace"}, default "gaussian"
@@ -203,29 +202,29 @@ class DPIADMMArguments(PrimalDualStrategy):
         budget_schedule : {"constant", "geometric"}, default "constant"
             noise over the rounds: the same in all, or geometric, where noise and its key are those
             of round 1 and each later round has budget-ratio times that before
-        budget_ratio : float, default 0.0
-            noise of a round over that of the round before; 0 takes the root of the rate at which
+        budget_ratio : float | "auto", default "auto"
+            noise of a round over that of the round before; auto is the root of the rate at which
             the algorithm contracts, where theory knows it
-        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
-            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
-            large as the signal
-        strong_convexity : float, default 0.0
-            strong convexity of every f_p (alpha); 0 takes the problem's
-        smoothness : float, default 0.0
-            smoothness of every f_p (L); 0 takes the problem's
+        value_bits : {"none", "4", "8", "16", "32", "noise"}, default "none"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            the step is half the charged noise, about 3.7 bits where the noise is as large as the
+            signal
+        strong_convexity : float | "auto", default "auto"
+            strong convexity of every f_p (alpha); auto is the problem's
+        smoothness : float | "auto", default "auto"
+            smoothness of every f_p (L); auto is the problem's
         set : {"none", "box", "l2"}, default "none"
             the set W that models stay in
         set_radius : float, default 1.0
             radius of the set
         sensitivity : {"clip", "paper"}, default "clip"
             what noise is scaled by; paper: a number computed from the data, which is not private
-        noise_scale : float, default 0.0
-            scale of the noise on a gradient; 0 takes epsilon's
-        clip : float, default 0.0
-            norm bound of a gradient, or of an update where that is clipped; 0 does not clip
-        row_norm : float, default 0.0
-            rows, the intercept included, are scaled down to this public L2 norm; 0 leaves them
+        noise_scale : float | "auto", default "auto"
+            scale of the noise on a gradient; auto is epsilon's
+        clip : float | "none", default "none"
+            norm bound of a gradient, or of an update where that is clipped
+        row_norm : float | "none", default "none"
+            rows, the intercept included, are scaled down to this public L2 norm; none leaves them
         delta : float, default 1e-05
             delta at which epsilon is stated
         relation : {"replace-one", "add-remove", "replace-agent"}, default "replace-one"
@@ -241,11 +240,10 @@ class DPIADMMArguments(PrimalDualStrategy):
             rounds of a period (T_c)
         rho_max : float, default 1000000000.0
             largest rho
-        noise_seed : int, default -1
-            seed of the privacy noise: marks the run not private; -1 uses the system
-        target_epsilon : float, default 0.0
-            total epsilon of the run, which sets the noise; left out, the noise is taken as given;
-            not 0, which no noise reaches
+        noise_seed : int | "none", default "none"
+            seed of the privacy noise: marks the run not private; none: the system's random bytes
+        target_epsilon : float | "none", default "none"
+            total epsilon of the run, which sets the noise; none: the noise is taken as given
         **arguments
             what every strategy takes: `privet.strategies.RunArguments` says what each is
         """
@@ -295,27 +293,27 @@ class FedPDMArguments(PrimalDualStrategy):
         preset: Literal["none", "private"] = "none",
         batch: Literal["full", "sample", "cyclic"] = "full",
         batch_size: int = 32,
-        clip: float = 0.0,
+        clip: float | Literal["none"] = "none",
         clipping: Literal["example", "batch"] = "example",
         relation: Literal["replace-one", "add-remove", "replace-agent"] = "replace-one",
         step_size_rule: Literal["auto", "constant", "inverse-sqrt", "cosine"] = "auto",
         step_size_rounds: int = 0,
-        noise_scale: float = 0.0,
-        batches: int = 0,
+        noise_scale: float | Literal["none"] = "none",
+        batches: int | Literal["auto"] = "auto",
         noise_bands: int = 1,
         budget_schedule: Literal["constant", "geometric"] = "constant",
-        budget_ratio: float = 0.0,
-        value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
-        nu: float = 0.0,
-        uplink_k: int = 0,
+        budget_ratio: float | Literal["auto"] = "auto",
+        value_bits: Literal["none", "4", "8", "16", "32", "noise"] = "none",
+        nu: float | Literal["none"] = "none",
+        uplink_k: int | Literal["auto"] = "auto",
         alpha_u: float = 1.0,
-        row_norm: float = 0.0,
+        row_norm: float | Literal["none"] = "none",
         aggregation: Literal["participants", "plain", "table", "latest"] = "participants",
-        downlink_k: int = 0,
+        downlink_k: int | Literal["auto"] = "auto",
         alpha_d: float = 1.0,
         delta: float = 1e-05,
-        noise_seed: int = -1,
-        target_epsilon: float = 0.0,
+        noise_seed: int | Literal["none"] = "none",
+        target_epsilon: float | Literal["none"] = "none",
         h: ProximalFunction | None = None,
         **arguments: Unpack[RunArguments],
     ) -> None:
@@ -340,8 +338,8 @@ class FedPDMArguments(PrimalDualStrategy):
             round of so many, with one local step and dual = public
         batch_size : int, default 32
             examples in a step, with batch = poisson on average
-        clip : float, default 0.0
-            norm bound of a gradient, or of an update where that is clipped; 0 does not clip
+        clip : float | "none", default "none"
+            norm bound of a gradient, or of an update where that is clipped
         clipping : {"example", "batch"}, default "example"
             what is clipped: each example's gradient or the whole batch's
         relation : {"replace-one", "add-remove", "replace-agent"}, default "replace-one"
@@ -353,45 +351,44 @@ class FedPDMArguments(PrimalDualStrategy):
             constant where no agent knows its moduli
         step_size_rounds : int, default 0
             rounds over which the step size falls
-        noise_scale : float, default 0.0
-            standard deviation of the noise; 0: no noise
-        batches : int, default 0
-            batches that an agent's examples are put in with batch = cyclic; 0 takes noise-bands
+        noise_scale : float | "none", default "none"
+            standard deviation of the noise
+        batches : int | "auto", default "auto"
+            batches that an agent's examples are put in with batch = cyclic; auto takes noise-bands
         noise_bands : int, default 1
             steps in a row whose noise is correlated so that sums over steps have less of it, at
             most batches; 1 for independent noise
         budget_schedule : {"constant", "geometric"}, default "constant"
             noise over the rounds: the same in all, or geometric, where noise and its key are those
             of round 1 and each later round has budget-ratio times that before
-        budget_ratio : float, default 0.0
-            noise of a round over that of the round before; 0 takes the root of the rate at which
+        budget_ratio : float | "auto", default "auto"
+            noise of a round over that of the round before; auto is the root of the rate at which
             the algorithm contracts, where theory knows it
-        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
-            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
-            large as the signal
-        nu : float, default 0.0
-            local steps end when the squared gradient norm is at most this; 0 takes them all
-        uplink_k : int, default 0
-            coordinates an agent sends; 0 takes alpha-u
+        value_bits : {"none", "4", "8", "16", "32", "noise"}, default "none"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            the step is half the charged noise, about 3.7 bits where the noise is as large as the
+            signal
+        nu : float | "none", default "none"
+            local steps end when the squared gradient norm is at most this; none takes them all
+        uplink_k : int | "auto", default "auto"
+            coordinates an agent sends; auto takes alpha-u
         alpha_u : float, default 1.0
             share of the coordinates an agent sends
-        row_norm : float, default 0.0
-            rows, the intercept included, are scaled down to this public L2 norm; 0 leaves them
+        row_norm : float | "none", default "none"
+            rows, the intercept included, are scaled down to this public L2 norm; none leaves them
         aggregation : {"participants", "plain", "table", "latest"}, default "participants"
             mean over those that sent a coordinate, plain mean, with a table of all duals, or mean
             of what all agents sent last, which an asynchronous run needs
-        downlink_k : int, default 0
-            coordinates the server sends; 0 takes alpha-d
+        downlink_k : int | "auto", default "auto"
+            coordinates the server sends; auto takes alpha-d
         alpha_d : float, default 1.0
             share of the coordinates the server sends
         delta : float, default 1e-05
             delta at which epsilon is stated
-        noise_seed : int, default -1
-            seed of the privacy noise: marks the run not private; -1 uses the system
-        target_epsilon : float, default 0.0
-            total epsilon of the run, which sets the noise; left out, the noise is taken as given;
-            not 0, which no noise reaches
+        noise_seed : int | "none", default "none"
+            seed of the privacy noise: marks the run not private; none: the system's random bytes
+        target_epsilon : float | "none", default "none"
+            total epsilon of the run, which sets the noise; none: the noise is taken as given
         h : ProximalFunction | None, optional
             weighed against the mean of the f_i; none by default
         **arguments

@@ -51,7 +51,12 @@ class Penalty:
     """
 
     rho: float = setting(
-        0.0, "constant penalty; 0 takes the schedule (24)", low=0, floor=SMALLEST, high=LARGEST
+        0.0,
+        "constant penalty; auto takes the schedule (24)",
+        low=0,
+        words={"auto": 0},
+        floor=SMALLEST,
+        high=LARGEST,
     )
     rho_c1: float = setting(2.0, "c1 of the schedule (24)", low=0, needs={"rho": 0.0})
     rho_c2: float = setting(5.0, "c2 of (24), divided by epsilon", low=0, needs={"rho": 0.0})
@@ -310,13 +315,13 @@ def _check_noise(agent: Agent) -> None:
     if agent.perturbation == "none":
         return
     if agent.sensitivity == "paper":
-        for name, value, needed in (
-            ("mechanism", agent.mechanism, "laplace"),
-            ("perturbation", agent.perturbation, "objective"),
-            ("clip", agent.clip, 0.0),
-            ("noise-scale", agent.noise_scale, 0.0),
+        for name, met, needed in (
+            ("mechanism", agent.mechanism == "laplace", "laplace"),
+            ("perturbation", agent.perturbation == "objective", "objective"),
+            ("clip", not agent.clip, "none"),
+            ("noise-scale", not agent.noise_scale, "auto"),
         ):
-            if value != needed:
+            if not met:
                 raise ConfigError(f"sensitivity = paper needs {name} = {needed}")
     elif agent.epsilon < math.inf and not agent.clip and not agent.noise_scale:
         raise ConfigError(

@@ -104,7 +104,11 @@ class Server(ServerHalf[State]):
         choices=("participants", "plain", "table", "latest"),
     )
     downlink_k: int = setting(
-        0, "coordinates the server sends; 0 takes alpha-d", low=0, topic="Size of messages"
+        0,
+        "coordinates the server sends; auto takes alpha-d",
+        low=0,
+        words={"auto": 0},
+        topic="Size of messages",
     )
     alpha_d: float = setting(
         1.0,
@@ -154,8 +158,8 @@ class Server(ServerHalf[State]):
             )
         if self.agent.nu > 0:
             raise ConfigError(
-                "asynchronous = true and late-replies = fold need nu = 0, a fixed number of local "
-                "steps: the limit is not exact where agents stop early"
+                "asynchronous = true and late-replies = fold need nu = none, a fixed number of "
+                "local steps: the limit is not exact where agents stop early"
             )
         return self
 

@@ -27,10 +27,16 @@ class Agent(SurvivalTimes, NoisedAgent):
         1.0, "step of the grid of times, in the units of time-column", low=0, open_low=True
     )
     horizon: float = setting(
-        0.0, "largest time, public, after which rows are censored; 0 finds one", low=0
+        0.0,
+        "largest time, public, after which rows are censored; auto finds one",
+        low=0,
+        words={"auto": 0},
     )
     restriction: float = setting(
-        0.0, "time until which the mean is taken; 0: the smallest of the groups' largest", low=0
+        0.0,
+        "time until which the mean is taken; auto: the smallest of the groups' largest",
+        low=0,
+        words={"auto": 0},
     )
 
     def _analysis(self) -> Analysis[Any]:

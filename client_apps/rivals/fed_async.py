@@ -24,7 +24,7 @@ class Agent(AveragedAgent):
     name: ClassVar[str] = "fed-async"
 
     fed_async_rho: float = setting(
-        0.0, "weight of the proximal term; 0: no such term", low=0, high=LARGEST
+        0.0, "weight of the proximal term", low=0, high=LARGEST, words={"none": 0}
     )
 
     def task(

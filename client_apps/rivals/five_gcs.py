@@ -38,7 +38,10 @@ class Agent(ValueBits, StepSchedule, SolverAgent):
     local_solver: str = solvers("gd", "agd", "sgd")
     rho: float = penalty(3.0, "1 / (agents * tau) of the paper")
     common_convexity: float = setting(
-        0.0, "strong convexity that every f_i has (mu); 0: not known", low=0
+        0.0,
+        "strong convexity that every f_i has (mu); none: not known",
+        low=0,
+        words={"none": 0},
     )
 
     def restart(self, broadcast: Arrays, facts: Facts) -> Arrays:

@@ -89,7 +89,7 @@ def unit_agents(config: Mapping[str, Any]) -> int:
         return int(config["unit-agents"])
     if total % units:
         raise ConfigError(
-            f"unit-agents = 0: {total} agents cannot be divided by {units} units; "
+            f"unit-agents = auto: {total} agents cannot be divided by {units} units; "
             "give the number of this unit's agents"
         )
     return int(total // units)

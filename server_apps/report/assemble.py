@@ -9,14 +9,13 @@ from pathlib import Path
 
 from privet.core import format as fmt
 from privet.core.format import text
-from privet.core.key import shown
 from privet.core.library import LIBRARY_VERSION
 from privet.kernel.programs.custom import custom_in
 from privet.rounds.late import late_ones
 from privet.rounds.nearness import REACHED
 
 from ..advice import advice, remark
-from ..config import changed
+from ..config import as_written, changed
 from . import plots, tables
 from .baselines import baselines_of, baselines_table
 from .document import document
@@ -320,7 +319,8 @@ def _command(run: RecordedRun, number: int) -> str:
     if not isinstance(config, dict):
         return ""
     given = {key: value for key, value in changed(config).items() if key not in PLACES}
-    words = [shlex.quote(f"{key}={shown(value)}") for key, value in given.items()]
+    written = as_written(given)
+    words = [shlex.quote(f"{key}={value}") for key, value in written.items()]
     return f'<pre data-run="{number}"><code>{text(" ".join(["privet run", *words]))}</code></pre>'
 
 
@@ -331,7 +331,8 @@ def _curves(runs: Sequence[RecordedRun]) -> str:
             "<code>pip install 'flwr-privet[plots]'</code>, then write the report again.</p>"
         )
     choices = [over for over in plots.OVER if any(_has_axis(run, over) for run in runs)]
-    figures, missing, notes = [], [], []
+    figures: dict[bool, list[str]] = {False: [], True: []}
+    missing, notes = [], []
     for panel in plots.panels(runs):
         series = [read(run) for _, read in panel.curves for run in runs]
         recorded = [value for _, values in series for value in values]
@@ -347,15 +348,19 @@ def _curves(runs: Sequence[RecordedRun]) -> str:
             if hidden := _undrawn(panel, runs):
                 notes.append(f"{panel.title}: {hidden}")
         else:
-            figures.append(_figure(panel, runs, choices))
+            figures[panel.folded].append(_figure(panel, runs, choices))
     if missing:
         notes.append(f"Not recorded: {', '.join(missing)}.")
     remarks = "".join(f'<p class="soft">{note}</p>' for note in notes)
-    if not figures:
+    shown, folded = figures[False], figures[True]
+    if not shown and not folded:
         return remarks
     # An odd number of figures leaves a place beside the last, which the notes take.
     aside = f'<div class="aside">{remarks}</div>' if remarks else ""
-    drawn = f'<div class="plots">{"".join(figures)}{aside}</div>'
+    drawn = f'<div class="plots">{"".join(shown)}{aside}</div>' if shown else remarks
+    if folded:
+        plotted = f'<div class="plots">{"".join(folded)}</div>'
+        drawn += f"<details><summary>For researchers</summary>{plotted}</details>"
     controls = '<div class="controls"></div>'
     return f'<div class="curves">{_switch(choices)}{controls}{_legend(runs)}{drawn}</div>'
 

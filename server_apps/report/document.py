@@ -110,9 +110,9 @@ border:1px solid var(--grid);background:var(--card);color:var(--ink);max-width:1
 .controls{font-size:.9rem;margin:.2rem 0 .6rem;color:var(--soft)}
 .switch-name{font-size:.9rem}
 .over{display:none}
-#over-round:checked~.plots .over-round,#over-clock:checked~.plots .over-clock,
-#over-uploads:checked~.plots .over-uploads,#over-bytes:checked~.plots .over-bytes,
-#over-seconds:checked~.plots .over-seconds,#over-epsilon:checked~.plots .over-epsilon{display:block}
+#over-round:checked~* .over-round,#over-clock:checked~* .over-clock,
+#over-uploads:checked~* .over-uploads,#over-bytes:checked~* .over-bytes,
+#over-seconds:checked~* .over-seconds,#over-epsilon:checked~* .over-epsilon{display:block}
 input[name=over]+label{margin-right:.7rem;cursor:pointer}
 pre{background:var(--card);border:1px solid var(--grid);border-radius:.4rem;margin:.4rem 0;
 padding:.6rem .8rem;white-space:pre-wrap;overflow-wrap:anywhere;font-size:.85rem}

@@ -55,7 +55,7 @@ Series = tuple[list[int], list[Number]]
 class Panel:
     """One set of axes: which curves it shows and how the y axis is drawn.
 
-    ``label`` is what the title does not say of the y axis.
+    ``label`` is what the title does not say of the y axis; ``folded`` is what researchers look at.
     """
 
     key: str
@@ -64,6 +64,7 @@ class Panel:
     curves: tuple[tuple[str, Callable[[RecordedRun], Series]], ...]
     scale: Literal["linear", "log", "auto", "bytes", "percent", "count"] = "linear"
     steps: Literal["default", "steps-post", "steps-mid"] = "default"
+    folded: bool = False
 
     @property
     def switched(self) -> bool:
@@ -89,8 +90,8 @@ _BYTES: tuple[tuple[str, Callable[[RecordedRun], Series]], ...] = (
 PANELS: tuple[Panel, ...] = (
     _panel("loss", "Loss", "", "auto"),
     _panel("accuracy", "Accuracy", "", "percent"),
-    _panel("stationarity", "Stationarity", "", "log"),
-    _panel("residual", "Fixed-point residual", "squared", "log"),
+    _panel("stationarity", "Stationarity", "", "log", "default", True),
+    _panel("residual", "Fixed-point residual", "squared", "log", "default", True),
     Panel("bytes", "Bytes up and down, cumulative", "", _BYTES, "bytes"),
     _panel("epsilon", "Privacy spent so far", "ε", "linear", "steps-post"),
     _panel("participants", "Participation", "agents", "count", "steps-mid"),
@@ -104,7 +105,8 @@ def panels(runs: Sequence[RecordedRun]) -> list[Panel]:
 
 
 def _added(key: str) -> Panel:
-    return Panel(f"added-{key}", title(key), "", (("", lambda run: run.series(key)),), "auto")
+    curves = (("", lambda run: run.series(key)),)
+    return Panel(f"added-{key}", title(key), "", curves, "auto", folded=True)
 
 
 def have_matplotlib() -> bool:

@@ -71,7 +71,7 @@ _SHAPES = {
                 others=Entries({"code": str, "text": str}, required=("code", "text"))
             ),
             **dict.fromkeys(("sha-256", "ledger-heads"), Entries(others=str)),
-            "experiment": str,
+            **dict.fromkeys(("experiment", "code"), str),
             "records": Entries(others=int),
             "draw-length": int,
             "trained": Items(str),

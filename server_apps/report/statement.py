@@ -229,7 +229,7 @@ def _about(run: RecordedRun) -> dict[str, str]:
         "Columns": _schema(summary),
         "Files": _digests(summary),
         "Ledgers": _heads(summary),
-        "Library": text(f"Privet (flwr-privet) {summary.get(LIBRARY_VERSION, 'not recorded')}"),
+        "Library": _library(summary),
     }
     return {key: value for key, value in values.items() if value}
 
@@ -372,6 +372,14 @@ def changed_files(run: RecordedRun) -> list[str]:
     found = digests_of(run.folder)
     known = run.summary.get("sha-256", {})
     return [name for name, digest in known.items() if found.get(name) != digest]
+
+
+def _library(summary: Mapping[str, Any]) -> str:
+    """Return the library's version, and the digest of its code where the summary has one."""
+    version = text(f"Privet (flwr-privet) {summary.get(LIBRARY_VERSION, 'not recorded')}")
+    if not (code := summary.get("code")):
+        return version
+    return f"{version}<br><small>SHA-256 of its code at the coordinator: {text(code)}</small>"
 
 
 def _digests(summary: Mapping[str, Any]) -> str:

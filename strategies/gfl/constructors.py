@@ -29,13 +29,13 @@ class GFLArguments(PrimalDualStrategy):
         units: int = 5,
         graph: Literal["ring", "complete", "path", "star", "erdos-renyi", "grid", "edges"] = "ring",
         step_size: float = 0.1,
-        participants: int = 0,
+        participants: int | Literal["all"] = "all",
         perturbation: Literal["auto", "none", "random", "homomorphic"] = "auto",
-        noise_variance: float = 0.0,
+        noise_variance: float | Literal["none"] = "none",
         *,
         batch: Literal["full", "sample"] = "full",
         batch_size: int = 32,
-        clip: float = 0.0,
+        clip: float | Literal["none"] = "none",
         clipping: Literal["example", "batch"] = "example",
         relation: Literal["replace-one", "add-remove", "replace-agent"] = "replace-one",
         local_epochs: int = 10,
@@ -46,7 +46,7 @@ class GFLArguments(PrimalDualStrategy):
         mechanism: Literal["gaussian", "laplace"] = "gaussian",
         closing_rounds: int = 0,
         delta: float = 1e-05,
-        noise_seed: int = -1,
+        noise_seed: int | Literal["none"] = "none",
         weights: Any = None,
         mixer: Mixer | None = None,
         noise: NoiseSource | None = None,
@@ -63,18 +63,18 @@ class GFLArguments(PrimalDualStrategy):
             which servers exchange models
         step_size : float, default 0.1
             mu; each of the local-epochs steps is mu / E_k
-        participants : int, default 0
-            agents a unit asks in a round (L); 0 asks all
+        participants : int | "all", default "all"
+            agents a unit asks in a round (L)
         perturbation : {"auto", "none", "random", "homomorphic"}, default "auto"
             noise on a message between servers; auto: homomorphic where there is a variance
-        noise_variance : float, default 0.0
-            sigma_g^2 of a message between servers; 0: no noise
+        noise_variance : float | "none", default "none"
+            sigma_g^2 of a message between servers
         batch : {"full", "sample"}, default "full"
             examples in a step: all or batch-size
         batch_size : int, default 32
             examples in a step, with batch = poisson on average
-        clip : float, default 0.0
-            norm bound of a gradient, or of an update where that is clipped; 0 does not clip
+        clip : float | "none", default "none"
+            norm bound of a gradient, or of an update where that is clipped
         clipping : {"example", "batch"}, default "example"
             what is clipped: each example's gradient or the whole batch's
         relation : {"replace-one", "add-remove", "replace-agent"}, default "replace-one"
@@ -93,11 +93,11 @@ class GFLArguments(PrimalDualStrategy):
         mechanism : {"gaussian", "laplace"}, default "gaussian"
             distribution of the noise
         closing_rounds : int, default 0
-            exchanges without noise after the last round, towards the mean of the models; 0: none
+            exchanges without noise after the last round, towards the mean of the models
         delta : float, default 1e-05
             delta at which epsilon is stated
-        noise_seed : int, default -1
-            seed of the privacy noise: marks the run not private; -1 uses the system
+        noise_seed : int | "none", default "none"
+            seed of the privacy noise: marks the run not private; none: the system's random bytes
         weights : Any, optional
             array (P, P), the combination matrix A in place of Metropolis weights on ``graph``
         mixer : Mixer | None, optional

@@ -69,7 +69,11 @@ class GraphSettings:
     )
     graph_lazy: bool = setting(False, "weights (A + I) / 2 in place of Metropolis weights A")
     participants: int = setting(
-        0, "agents a unit asks in a round (L); 0 asks all", low=0, needs={"participation": "all"}
+        0,
+        "agents a unit asks in a round (L)",
+        low=0,
+        words={"all": 0},
+        needs={"participation": "all"},
     )
     perturbation: str = setting(
         "auto",
@@ -79,10 +83,10 @@ class GraphSettings:
     mechanism: str = setting(
         "gaussian", "distribution of the noise", choices=("gaussian", "laplace")
     )
-    noise_variance: float = noise(0.0, "sigma_g^2 of a message between servers; 0: no noise")
+    noise_variance: float = noise(0.0, "sigma_g^2 of a message between servers")
     closing_rounds: int = setting(
         0,
-        "exchanges without noise after the last round, towards the mean of the models; 0: none",
+        "exchanges without noise after the last round, towards the mean of the models",
         low=0,
     )
 
@@ -96,8 +100,9 @@ class PeerKeys:
     unit: str = setting("", "the unit this server hosts; empty hosts all of them, a simulation")
     unit_agents: int = setting(
         0,
-        "agents that this server waits for; 0 takes num-agents / units",
+        "agents that this server waits for; auto is num-agents / units",
         low=0,
+        words={"auto": 0},
         needs={"unit": None},
     )
     peers: str = setting(

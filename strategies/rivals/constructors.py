@@ -28,24 +28,24 @@ class DPFedSGDArguments(PrimalDualStrategy):
         *,
         batch: Literal["full", "sample", "poisson", "cyclic"] = "full",
         batch_size: int = 32,
-        clip: float = 0.0,
+        clip: float | Literal["none"] = "none",
         clipping: Literal["example", "batch"] = "example",
         relation: Literal["replace-one", "add-remove", "replace-agent"] = "replace-one",
         step_size_base: float | Literal["auto"] = "auto",
         step_size_rule: Literal["auto", "constant", "inverse-sqrt", "cosine"] = "auto",
         step_size_rounds: int = 0,
-        noise_scale: float = 0.0,
-        batches: int = 0,
+        noise_scale: float | Literal["none"] = "none",
+        batches: int | Literal["auto"] = "auto",
         noise_bands: int = 1,
         budget_schedule: Literal["constant", "geometric"] = "constant",
-        budget_ratio: float = 0.0,
-        value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
+        budget_ratio: float | Literal["auto"] = "auto",
+        value_bits: Literal["none", "4", "8", "16", "32", "noise"] = "none",
         noise_sharing: bool = False,
         dropouts: int = 0,
         momentum: float = 0.9,
         delta: float = 1e-05,
-        noise_seed: int = -1,
-        target_epsilon: float = 0.0,
+        noise_seed: int | Literal["none"] = "none",
+        target_epsilon: float | Literal["none"] = "none",
         h: ProximalFunction | None = None,
         **arguments: Unpack[RunArguments],
     ) -> None:
@@ -59,8 +59,8 @@ class DPFedSGDArguments(PrimalDualStrategy):
             step of so many
         batch_size : int, default 32
             examples in a step, with batch = poisson on average
-        clip : float, default 0.0
-            norm bound of a gradient, or of an update where that is clipped; 0 does not clip
+        clip : float | "none", default "none"
+            norm bound of a gradient, or of an update where that is clipped
         clipping : {"example", "batch"}, default "example"
             what is clipped: each example's gradient or the whole batch's
         relation : {"replace-one", "add-remove", "replace-agent"}, default "replace-one"
@@ -74,23 +74,23 @@ class DPFedSGDArguments(PrimalDualStrategy):
             constant where no agent knows its moduli
         step_size_rounds : int, default 0
             rounds over which the step size falls
-        noise_scale : float, default 0.0
-            standard deviation of the noise; 0: no noise
-        batches : int, default 0
-            batches that an agent's examples are put in with batch = cyclic; 0 takes noise-bands
+        noise_scale : float | "none", default "none"
+            standard deviation of the noise
+        batches : int | "auto", default "auto"
+            batches that an agent's examples are put in with batch = cyclic; auto takes noise-bands
         noise_bands : int, default 1
             steps in a row whose noise is correlated so that sums over steps have less of it, at
             most batches; 1 for independent noise
         budget_schedule : {"constant", "geometric"}, default "constant"
             noise over the rounds: the same in all, or geometric, where noise and its key are those
             of round 1 and each later round has budget-ratio times that before
-        budget_ratio : float, default 0.0
-            noise of a round over that of the round before; 0 takes the root of the rate at which
+        budget_ratio : float | "auto", default "auto"
+            noise of a round over that of the round before; auto is the root of the rate at which
             the algorithm contracts, where theory knows it
-        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
-            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
-            large as the signal
+        value_bits : {"none", "4", "8", "16", "32", "noise"}, default "none"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            the step is half the charged noise, about 3.7 bits where the noise is as large as the
+            signal
         noise_sharing : bool, default False
             agents share out the noise of their masked sum: noise-scale is one agent's share, and
             each node's trust-colluders say how many shares may be missing
@@ -101,11 +101,10 @@ class DPFedSGDArguments(PrimalDualStrategy):
             server momentum: share of the last step that is kept
         delta : float, default 1e-05
             delta at which epsilon is stated
-        noise_seed : int, default -1
-            seed of the privacy noise: marks the run not private; -1 uses the system
-        target_epsilon : float, default 0.0
-            total epsilon of the run, which sets the noise; left out, the noise is taken as given;
-            not 0, which no noise reaches
+        noise_seed : int | "none", default "none"
+            seed of the privacy noise: marks the run not private; none: the system's random bytes
+        target_epsilon : float | "none", default "none"
+            total epsilon of the run, which sets the noise; none: the noise is taken as given
         h : ProximalFunction | None, optional
             weighed against the mean of the f_i; none by default
         **arguments
@@ -145,22 +144,22 @@ class DPFedAvgArguments(PrimalDualStrategy):
         self,
         *,
         budget_schedule: Literal["constant", "geometric"] = "constant",
-        budget_ratio: float = 0.0,
-        value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
-        noise_scale: float = 0.0,
+        budget_ratio: float | Literal["auto"] = "auto",
+        value_bits: Literal["none", "4", "8", "16", "32", "noise"] = "none",
+        noise_scale: float | Literal["none"] = "none",
         noise_sharing: bool = False,
         dropouts: int = 0,
         batch: Literal["full", "sample"] = "full",
         batch_size: int = 32,
-        clip: float = 0.0,
+        clip: float | Literal["none"] = "none",
         relation: Literal["replace-one", "add-remove", "replace-agent"] = "replace-one",
         step_size_base: float | Literal["auto"] = "auto",
         step_size_rule: Literal["auto", "constant", "inverse-sqrt", "cosine"] = "auto",
         step_size_rounds: int = 0,
         max_local_steps: int = 10,
         delta: float = 1e-05,
-        noise_seed: int = -1,
-        target_epsilon: float = 0.0,
+        noise_seed: int | Literal["none"] = "none",
+        target_epsilon: float | Literal["none"] = "none",
         **arguments: Unpack[RunArguments],
     ) -> None:
         """Take the parameters of dp-fedavg.
@@ -170,15 +169,15 @@ class DPFedAvgArguments(PrimalDualStrategy):
         budget_schedule : {"constant", "geometric"}, default "constant"
             noise over the rounds: the same in all, or geometric, where noise and its key are those
             of round 1 and each later round has budget-ratio times that before
-        budget_ratio : float, default 0.0
-            noise of a round over that of the round before; 0 takes the root of the rate at which
+        budget_ratio : float | "auto", default "auto"
+            noise of a round over that of the round before; auto is the root of the rate at which
             the algorithm contracts, where theory knows it
-        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
-            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
-            large as the signal
-        noise_scale : float, default 0.0
-            standard deviation of the noise; 0: no noise
+        value_bits : {"none", "4", "8", "16", "32", "noise"}, default "none"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            the step is half the charged noise, about 3.7 bits where the noise is as large as the
+            signal
+        noise_scale : float | "none", default "none"
+            standard deviation of the noise
         noise_sharing : bool, default False
             agents share out the noise of their masked sum: noise-scale is one agent's share, and
             each node's trust-colluders say how many shares may be missing
@@ -189,8 +188,8 @@ class DPFedAvgArguments(PrimalDualStrategy):
             examples in a step: all or batch-size
         batch_size : int, default 32
             examples in a step, with batch = poisson on average
-        clip : float, default 0.0
-            norm bound of a gradient, or of an update where that is clipped; 0 does not clip
+        clip : float | "none", default "none"
+            norm bound of a gradient, or of an update where that is clipped
         relation : {"replace-one", "add-remove", "replace-agent"}, default "replace-one"
             which change of the data epsilon is about: a record replaced, or added or removed, or
             all records of an agent replaced
@@ -206,11 +205,10 @@ class DPFedAvgArguments(PrimalDualStrategy):
             local steps in a round (Q)
         delta : float, default 1e-05
             delta at which epsilon is stated
-        noise_seed : int, default -1
-            seed of the privacy noise: marks the run not private; -1 uses the system
-        target_epsilon : float, default 0.0
-            total epsilon of the run, which sets the noise; left out, the noise is taken as given;
-            not 0, which no noise reaches
+        noise_seed : int | "none", default "none"
+            seed of the privacy noise: marks the run not private; none: the system's random bytes
+        target_epsilon : float | "none", default "none"
+            total epsilon of the run, which sets the noise; none: the noise is taken as given
         **arguments
             what every strategy takes: `privet.strategies.RunArguments` says what each is
         """
@@ -245,21 +243,21 @@ class FedDynArguments(PrimalDualStrategy):
         *,
         batch: Literal["full", "sample", "poisson", "cyclic"] = "full",
         batch_size: int = 32,
-        clip: float = 0.0,
+        clip: float | Literal["none"] = "none",
         clipping: Literal["example", "batch"] = "example",
         relation: Literal["replace-one", "add-remove", "replace-agent"] = "replace-one",
         step_size_base: float | Literal["auto"] = "auto",
         step_size_rule: Literal["auto", "constant", "inverse-sqrt", "cosine"] = "auto",
         step_size_rounds: int = 0,
-        noise_scale: float = 0.0,
-        batches: int = 0,
+        noise_scale: float | Literal["none"] = "none",
+        batches: int | Literal["auto"] = "auto",
         noise_bands: int = 1,
         max_local_steps: int = 10,
-        value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
+        value_bits: Literal["none", "4", "8", "16", "32", "noise"] = "none",
         fed_dyn_alpha: float | Literal["auto"] = "auto",
         delta: float = 1e-05,
-        noise_seed: int = -1,
-        target_epsilon: float = 0.0,
+        noise_seed: int | Literal["none"] = "none",
+        target_epsilon: float | Literal["none"] = "none",
         **arguments: Unpack[RunArguments],
     ) -> None:
         """Take the parameters of fed-dyn.
@@ -272,8 +270,8 @@ class FedDynArguments(PrimalDualStrategy):
             step of so many
         batch_size : int, default 32
             examples in a step, with batch = poisson on average
-        clip : float, default 0.0
-            norm bound of a gradient, or of an update where that is clipped; 0 does not clip
+        clip : float | "none", default "none"
+            norm bound of a gradient, or of an update where that is clipped
         clipping : {"example", "batch"}, default "example"
             what is clipped: each example's gradient or the whole batch's
         relation : {"replace-one", "add-remove", "replace-agent"}, default "replace-one"
@@ -287,28 +285,27 @@ class FedDynArguments(PrimalDualStrategy):
             constant where no agent knows its moduli
         step_size_rounds : int, default 0
             rounds over which the step size falls
-        noise_scale : float, default 0.0
-            standard deviation of the noise; 0: no noise
-        batches : int, default 0
-            batches that an agent's examples are put in with batch = cyclic; 0 takes noise-bands
+        noise_scale : float | "none", default "none"
+            standard deviation of the noise
+        batches : int | "auto", default "auto"
+            batches that an agent's examples are put in with batch = cyclic; auto takes noise-bands
         noise_bands : int, default 1
             steps in a row whose noise is correlated so that sums over steps have less of it, at
             most batches; 1 for independent noise
         max_local_steps : int, default 10
             local steps in a round (Q)
-        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
-            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
-            large as the signal
+        value_bits : {"none", "4", "8", "16", "32", "noise"}, default "none"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            the step is half the charged noise, about 3.7 bits where the noise is as large as the
+            signal
         fed_dyn_alpha : float | "auto", default "auto"
             weight of the proximal term; auto is 0.1
         delta : float, default 1e-05
             delta at which epsilon is stated
-        noise_seed : int, default -1
-            seed of the privacy noise: marks the run not private; -1 uses the system
-        target_epsilon : float, default 0.0
-            total epsilon of the run, which sets the noise; left out, the noise is taken as given;
-            not 0, which no noise reaches
+        noise_seed : int | "none", default "none"
+            seed of the privacy noise: marks the run not private; none: the system's random bytes
+        target_epsilon : float | "none", default "none"
+            total epsilon of the run, which sets the noise; none: the noise is taken as given
         **arguments
             what every strategy takes: `privet.strategies.RunArguments` says what each is
         """
@@ -343,21 +340,21 @@ class ScaffoldArguments(PrimalDualStrategy):
         *,
         batch: Literal["full", "sample", "poisson", "cyclic"] = "full",
         batch_size: int = 32,
-        clip: float = 0.0,
+        clip: float | Literal["none"] = "none",
         clipping: Literal["example", "batch"] = "example",
         relation: Literal["replace-one", "add-remove", "replace-agent"] = "replace-one",
         step_size_base: float | Literal["auto"] = "auto",
         step_size_rule: Literal["auto", "constant", "inverse-sqrt", "cosine"] = "auto",
         step_size_rounds: int = 0,
-        noise_scale: float = 0.0,
-        batches: int = 0,
+        noise_scale: float | Literal["none"] = "none",
+        batches: int | Literal["auto"] = "auto",
         noise_bands: int = 1,
         max_local_steps: int = 10,
-        value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
+        value_bits: Literal["none", "4", "8", "16", "32", "noise"] = "none",
         server_step_size: float = 1.0,
         delta: float = 1e-05,
-        noise_seed: int = -1,
-        target_epsilon: float = 0.0,
+        noise_seed: int | Literal["none"] = "none",
+        target_epsilon: float | Literal["none"] = "none",
         **arguments: Unpack[RunArguments],
     ) -> None:
         """Take the parameters of scaffold.
@@ -370,8 +367,8 @@ class ScaffoldArguments(PrimalDualStrategy):
             step of so many
         batch_size : int, default 32
             examples in a step, with batch = poisson on average
-        clip : float, default 0.0
-            norm bound of a gradient, or of an update where that is clipped; 0 does not clip
+        clip : float | "none", default "none"
+            norm bound of a gradient, or of an update where that is clipped
         clipping : {"example", "batch"}, default "example"
             what is clipped: each example's gradient or the whole batch's
         relation : {"replace-one", "add-remove", "replace-agent"}, default "replace-one"
@@ -385,28 +382,27 @@ class ScaffoldArguments(PrimalDualStrategy):
             constant where no agent knows its moduli
         step_size_rounds : int, default 0
             rounds over which the step size falls
-        noise_scale : float, default 0.0
-            standard deviation of the noise; 0: no noise
-        batches : int, default 0
-            batches that an agent's examples are put in with batch = cyclic; 0 takes noise-bands
+        noise_scale : float | "none", default "none"
+            standard deviation of the noise
+        batches : int | "auto", default "auto"
+            batches that an agent's examples are put in with batch = cyclic; auto takes noise-bands
         noise_bands : int, default 1
             steps in a row whose noise is correlated so that sums over steps have less of it, at
             most batches; 1 for independent noise
         max_local_steps : int, default 10
             local steps in a round (Q)
-        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
-            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
-            large as the signal
+        value_bits : {"none", "4", "8", "16", "32", "noise"}, default "none"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            the step is half the charged noise, about 3.7 bits where the noise is as large as the
+            signal
         server_step_size : float, default 1.0
             eta_g, step of the server along the agents' mean move
         delta : float, default 1e-05
             delta at which epsilon is stated
-        noise_seed : int, default -1
-            seed of the privacy noise: marks the run not private; -1 uses the system
-        target_epsilon : float, default 0.0
-            total epsilon of the run, which sets the noise; left out, the noise is taken as given;
-            not 0, which no noise reaches
+        noise_seed : int | "none", default "none"
+            seed of the privacy noise: marks the run not private; none: the system's random bytes
+        target_epsilon : float | "none", default "none"
+            total epsilon of the run, which sets the noise; none: the noise is taken as given
         **arguments
             what every strategy takes: `privet.strategies.RunArguments` says what each is
         """
@@ -444,10 +440,10 @@ class FedLinArguments(RivalStrategy):
         step_size: float | Literal["auto"] = 0.1,
         batch_size: int = 32,
         strong_convexity: float = 0.0,
-        smoothness: float = 0.0,
+        smoothness: float | Literal["auto"] = "auto",
         step_size_rule: Literal["constant", "inverse-sqrt", "cosine"] = "constant",
         step_size_rounds: int = 0,
-        value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
+        value_bits: Literal["none", "4", "8", "16", "32", "noise"] = "none",
         **arguments: Unpack[RunArguments],
     ) -> None:
         """Take the parameters of fed-lin.
@@ -463,18 +459,18 @@ class FedLinArguments(RivalStrategy):
         batch_size : int, default 32
             examples in a step
         strong_convexity : float, default 0.0
-            strong convexity of every f_i; 0: convex, no more
-        smoothness : float, default 0.0
-            smoothness of every f_i; 0 lets each agent compute its own
+            strong convexity of every f_i; 0 is convex and no more
+        smoothness : float | "auto", default "auto"
+            smoothness of every f_i; auto lets each agent compute its own
         step_size_rule : {"constant", "inverse-sqrt", "cosine"}, default "constant"
             constant, divided by sqrt(1 + t) in round t = 0, 1, ..., or cosine: half a wave down to
             a hundredth over step-size-rounds, which it keeps then
         step_size_rounds : int, default 0
             rounds over which the step size falls
-        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
-            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
-            large as the signal
+        value_bits : {"none", "4", "8", "16", "32", "noise"}, default "none"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            the step is half the charged noise, about 3.7 bits where the noise is as large as the
+            signal
         **arguments
             what every strategy takes: `privet.strategies.RunArguments` says what each is
         """
@@ -505,10 +501,10 @@ class FedPDArguments(RivalStrategy):
         step_size: float | Literal["auto"] = "auto",
         batch_size: int = 32,
         strong_convexity: float = 0.0,
-        smoothness: float = 0.0,
+        smoothness: float | Literal["auto"] = "auto",
         step_size_rule: Literal["constant", "inverse-sqrt", "cosine"] = "constant",
         step_size_rounds: int = 0,
-        value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
+        value_bits: Literal["none", "4", "8", "16", "32", "noise"] = "none",
         **arguments: Unpack[RunArguments],
     ) -> None:
         """Take the parameters of fed-pd.
@@ -526,18 +522,18 @@ class FedPDArguments(RivalStrategy):
         batch_size : int, default 32
             examples in a step
         strong_convexity : float, default 0.0
-            strong convexity of every f_i; 0: convex, no more
-        smoothness : float, default 0.0
-            smoothness of every f_i; 0 lets each agent compute its own
+            strong convexity of every f_i; 0 is convex and no more
+        smoothness : float | "auto", default "auto"
+            smoothness of every f_i; auto lets each agent compute its own
         step_size_rule : {"constant", "inverse-sqrt", "cosine"}, default "constant"
             constant, divided by sqrt(1 + t) in round t = 0, 1, ..., or cosine: half a wave down to
             a hundredth over step-size-rounds, which it keeps then
         step_size_rounds : int, default 0
             rounds over which the step size falls
-        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
-            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
-            large as the signal
+        value_bits : {"none", "4", "8", "16", "32", "noise"}, default "none"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            the step is half the charged noise, about 3.7 bits where the noise is as large as the
+            signal
         **arguments
             what every strategy takes: `privet.strategies.RunArguments` says what each is
         """
@@ -569,8 +565,8 @@ class FedSplitArguments(RivalStrategy):
         step_size: float | Literal["auto"] = "auto",
         batch_size: int = 32,
         strong_convexity: float = 0.0,
-        smoothness: float = 0.0,
-        value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
+        smoothness: float | Literal["auto"] = "auto",
+        value_bits: Literal["none", "4", "8", "16", "32", "noise"] = "none",
         relaxation: float | Literal["auto"] = "auto",
         returned_model: Literal["auto", "y", "mean", "middle"] = "auto",
         **arguments: Unpack[RunArguments],
@@ -590,13 +586,13 @@ class FedSplitArguments(RivalStrategy):
         batch_size : int, default 32
             examples in a step
         strong_convexity : float, default 0.0
-            strong convexity of every f_i; 0: convex, no more
-        smoothness : float, default 0.0
-            smoothness of every f_i; 0 lets each agent compute its own
-        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
-            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
-            large as the signal
+            strong convexity of every f_i; 0 is convex and no more
+        smoothness : float | "auto", default "auto"
+            smoothness of every f_i; auto lets each agent compute its own
+        value_bits : {"none", "4", "8", "16", "32", "noise"}, default "none"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            the step is half the charged noise, about 3.7 bits where the noise is as large as the
+            signal
         relaxation : float | "auto", default "auto"
             a in z_i + 2 a (x_i - y): 1 is the paper's; auto is 1, or in an asynchronous run 1/2
             unless theory proves 1, or around training loops 1 / s, s the share that takes part
@@ -635,11 +631,11 @@ class FiveGCSArguments(RivalStrategy):
         step_size: float | Literal["auto"] = "auto",
         batch_size: int = 32,
         strong_convexity: float = 0.0,
-        smoothness: float = 0.0,
+        smoothness: float | Literal["auto"] = "auto",
         step_size_rule: Literal["constant", "inverse-sqrt", "cosine"] = "constant",
         step_size_rounds: int = 0,
-        value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
-        common_convexity: float = 0.0,
+        value_bits: Literal["none", "4", "8", "16", "32", "noise"] = "none",
+        common_convexity: float | Literal["none"] = "none",
         server_step_size: float = 1.0,
         **arguments: Unpack[RunArguments],
     ) -> None:
@@ -658,20 +654,20 @@ class FiveGCSArguments(RivalStrategy):
         batch_size : int, default 32
             examples in a step
         strong_convexity : float, default 0.0
-            strong convexity of every f_i; 0: convex, no more
-        smoothness : float, default 0.0
-            smoothness of every f_i; 0 lets each agent compute its own
+            strong convexity of every f_i; 0 is convex and no more
+        smoothness : float | "auto", default "auto"
+            smoothness of every f_i; auto lets each agent compute its own
         step_size_rule : {"constant", "inverse-sqrt", "cosine"}, default "constant"
             constant, divided by sqrt(1 + t) in round t = 0, 1, ..., or cosine: half a wave down to
             a hundredth over step-size-rounds, which it keeps then
         step_size_rounds : int, default 0
             rounds over which the step size falls
-        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
-            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
-            large as the signal
-        common_convexity : float, default 0.0
-            strong convexity that every f_i has (mu); 0: not known
+        value_bits : {"none", "4", "8", "16", "32", "noise"}, default "none"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            the step is half the charged noise, about 3.7 bits where the noise is as large as the
+            signal
+        common_convexity : float | "none", default "none"
+            strong convexity that every f_i has (mu); none: not known
         server_step_size : float, default 1.0
             gamma of the paper
         **arguments
@@ -706,11 +702,11 @@ class LEDArguments(RivalStrategy):
         step_size: float = 0.1,
         batch_size: int = 32,
         strong_convexity: float = 0.0,
-        smoothness: float = 0.0,
+        smoothness: float | Literal["auto"] = "auto",
         step_size_rule: Literal["constant", "inverse-sqrt", "cosine"] = "constant",
         step_size_rounds: int = 0,
-        value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
-        dual_step_size: float = 0.0,
+        value_bits: Literal["none", "4", "8", "16", "32", "noise"] = "none",
+        dual_step_size: float | Literal["auto"] = "auto",
         **arguments: Unpack[RunArguments],
     ) -> None:
         """Take the parameters of led.
@@ -726,20 +722,20 @@ class LEDArguments(RivalStrategy):
         batch_size : int, default 32
             examples in a step
         strong_convexity : float, default 0.0
-            strong convexity of every f_i; 0: convex, no more
-        smoothness : float, default 0.0
-            smoothness of every f_i; 0 lets each agent compute its own
+            strong convexity of every f_i; 0 is convex and no more
+        smoothness : float | "auto", default "auto"
+            smoothness of every f_i; auto lets each agent compute its own
         step_size_rule : {"constant", "inverse-sqrt", "cosine"}, default "constant"
             constant, divided by sqrt(1 + t) in round t = 0, 1, ..., or cosine: half a wave down to
             a hundredth over step-size-rounds, which it keeps then
         step_size_rounds : int, default 0
             rounds over which the step size falls
-        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
-            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
-            large as the signal
-        dual_step_size : float, default 0.0
-            beta, the weight of y_i in a local step; 0 is 1 / local-epochs
+        value_bits : {"none", "4", "8", "16", "32", "noise"}, default "none"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            the step is half the charged noise, about 3.7 bits where the noise is as large as the
+            signal
+        dual_step_size : float | "auto", default "auto"
+            beta, the weight of y_i in a local step; auto is 1 / local-epochs
         **arguments
             what every strategy takes: `privet.strategies.RunArguments` says what each is
         """
@@ -770,11 +766,11 @@ class TamunaArguments(RivalStrategy):
         step_size: float = 0.1,
         batch_size: int = 32,
         strong_convexity: float = 0.0,
-        smoothness: float = 0.0,
+        smoothness: float | Literal["auto"] = "auto",
         step_size_rule: Literal["constant", "inverse-sqrt", "cosine"] = "constant",
         step_size_rounds: int = 0,
-        value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
-        dual_step_size: float = 0.0,
+        value_bits: Literal["none", "4", "8", "16", "32", "noise"] = "none",
+        dual_step_size: float | Literal["auto"] = "auto",
         **arguments: Unpack[RunArguments],
     ) -> None:
         """Take the parameters of tamuna.
@@ -790,20 +786,20 @@ class TamunaArguments(RivalStrategy):
         batch_size : int, default 32
             examples in a step
         strong_convexity : float, default 0.0
-            strong convexity of every f_i; 0: convex, no more
-        smoothness : float, default 0.0
-            smoothness of every f_i; 0 lets each agent compute its own
+            strong convexity of every f_i; 0 is convex and no more
+        smoothness : float | "auto", default "auto"
+            smoothness of every f_i; auto lets each agent compute its own
         step_size_rule : {"constant", "inverse-sqrt", "cosine"}, default "constant"
             constant, divided by sqrt(1 + t) in round t = 0, 1, ..., or cosine: half a wave down to
             a hundredth over step-size-rounds, which it keeps then
         step_size_rounds : int, default 0
             rounds over which the step size falls
-        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
-            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
-            large as the signal
-        dual_step_size : float, default 0.0
-            eta; 0 is the largest that theory allows
+        value_bits : {"none", "4", "8", "16", "32", "noise"}, default "none"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            the step is half the charged noise, about 3.7 bits where the noise is as large as the
+            signal
+        dual_step_size : float | "auto", default "auto"
+            eta; auto is the largest that theory allows
         **arguments
             what every strategy takes: `privet.strategies.RunArguments` says what each is
         """
@@ -834,8 +830,8 @@ class FedBuffArguments(RivalStrategy):
         step_size: float = 0.1,
         batch_size: int = 32,
         strong_convexity: float = 0.0,
-        smoothness: float = 0.0,
-        value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
+        smoothness: float | Literal["auto"] = "auto",
+        value_bits: Literal["none", "4", "8", "16", "32", "noise"] = "none",
         server_step_size: float = 1.0,
         **arguments: Unpack[RunArguments],
     ) -> None:
@@ -852,13 +848,13 @@ class FedBuffArguments(RivalStrategy):
         batch_size : int, default 32
             examples in a step
         strong_convexity : float, default 0.0
-            strong convexity of every f_i; 0: convex, no more
-        smoothness : float, default 0.0
-            smoothness of every f_i; 0 lets each agent compute its own
-        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
-            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
-            large as the signal
+            strong convexity of every f_i; 0 is convex and no more
+        smoothness : float | "auto", default "auto"
+            smoothness of every f_i; auto lets each agent compute its own
+        value_bits : {"none", "4", "8", "16", "32", "noise"}, default "none"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            the step is half the charged noise, about 3.7 bits where the noise is as large as the
+            signal
         server_step_size : float, default 1.0
             eta_g, step of the server along the agents' mean move
         **arguments
@@ -889,9 +885,9 @@ class FedAsyncArguments(RivalStrategy):
         step_size: float = 0.1,
         batch_size: int = 32,
         strong_convexity: float = 0.0,
-        smoothness: float = 0.0,
-        value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
-        fed_async_rho: float = 0.0,
+        smoothness: float | Literal["auto"] = "auto",
+        value_bits: Literal["none", "4", "8", "16", "32", "noise"] = "none",
+        fed_async_rho: float | Literal["none"] = "none",
         fed_async_alpha: float = 0.6,
         staleness_exponent: float = 0.5,
         **arguments: Unpack[RunArguments],
@@ -909,15 +905,15 @@ class FedAsyncArguments(RivalStrategy):
         batch_size : int, default 32
             examples in a step
         strong_convexity : float, default 0.0
-            strong convexity of every f_i; 0: convex, no more
-        smoothness : float, default 0.0
-            smoothness of every f_i; 0 lets each agent compute its own
-        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
-            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
-            large as the signal
-        fed_async_rho : float, default 0.0
-            weight of the proximal term; 0: no such term
+            strong convexity of every f_i; 0 is convex and no more
+        smoothness : float | "auto", default "auto"
+            smoothness of every f_i; auto lets each agent compute its own
+        value_bits : {"none", "4", "8", "16", "32", "noise"}, default "none"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            the step is half the charged noise, about 3.7 bits where the noise is as large as the
+            signal
+        fed_async_rho : float | "none", default "none"
+            weight of the proximal term
         fed_async_alpha : float, default 0.6
             share of an upload in the next model
         staleness_exponent : float, default 0.5
@@ -947,7 +943,7 @@ class AREAArguments(RivalStrategy):
     def __init__(
         self,
         *,
-        value_bits: Literal["0", "4", "8", "16", "32", "noise"] = "0",
+        value_bits: Literal["none", "4", "8", "16", "32", "noise"] = "none",
         step_size: float = 0.1,
         **arguments: Unpack[RunArguments],
     ) -> None:
@@ -955,10 +951,10 @@ class AREAArguments(RivalStrategy):
 
         Parameters
         ----------
-        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
-            bits of a number in an upload, coded as its difference to what both sides hold; 0: not
-            coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as
-            large as the signal
+        value_bits : {"none", "4", "8", "16", "32", "noise"}, default "none"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            the step is half the charged noise, about 3.7 bits where the noise is as large as the
+            signal
         step_size : float, default 0.1
             step size, the same for all
         **arguments

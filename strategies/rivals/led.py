@@ -31,7 +31,10 @@ class Server(ControlledServer):
 
     agent: Agent = field(default_factory=Agent)
     dual_step_size: float = setting(
-        0.0, "beta, the weight of y_i in a local step; 0 is 1 / local-epochs", low=0
+        0.0,
+        "beta, the weight of y_i in a local step; auto is 1 / local-epochs",
+        low=0,
+        words={"auto": 0},
     )
 
     def weight(self, count: int, total: int) -> float:

@@ -33,7 +33,9 @@ class Server(ControlledServer):
     """Server half of TAMUNA; ``agent`` has the step size gamma, and 1/p as its local epochs."""
 
     agent: Agent = field(default_factory=Agent)
-    dual_step_size: float = setting(0.0, "eta; 0 is the largest that theory allows", low=0)
+    dual_step_size: float = setting(
+        0.0, "eta; auto is the largest that theory allows", low=0, words={"auto": 0}
+    )
 
     def weight(self, count: int, total: int) -> float:
         if self.dual_step_size > 0:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.cli.keys import COMMON, completed
+from privet.cli.keys import COMMON, FIRST, completed
 from privet.core import ConfigError, algorithms
 from privet.core.files import write_npz
 from privet.data import NAMES
@@ -57,9 +57,38 @@ SUMS = ("algorithm=dp-fedsgd", "secure-sum=true", "noise-sharing=true", "clip=1"
         (["errata", "fed-plt/prop3"], 2, "fed-plt/prop-4; did you mean 'fed-plt/prop-3'?"),
         (["errata", "fed-pdm"], 2, "or all; did you mean 'fedpdm'?"),
         (["new", ""], 2, "new: name the folder to write, e.g. privet new my-app"),
+        (["resume"], 2, "No such command 'resume': write privet run resume=RUN_DIR; see "),
+        (["train"], 2, "No such command 'train': write privet run; see "),
+        (["run", "rounds=5"], 2, "'rounds'; did you mean 'num-server-rounds'?"),
+        (["run", "num_rounds=5"], 2, "did you mean 'num-server-rounds'?"),
+        (["run", "--rounds", "5"], 2, "--rounds is a run-config key: write num-server-rounds=5;"),
+        (["run", "lr=0.1"], 2, "'lr'; did you mean 'step-size' or 'step-size-base'?"),
+        (["run", "learning-rate=0.1"], 2, "did you mean 'step-size' or 'step-size-base'?"),
+        (["run", "clients=5"], 2, "'clients'; did you mean 'num-agents'?"),
+        (["run", "nodes=3"], 2, "did you mean 'num-agents'?"),
+        (["run", "epochs=5"], 2, "did you mean 'local-epochs' or 'max-local-steps'?"),
+        (["run", "optimizer=sgd"], 2, "did you mean 'local-solver'?"),
+        (["run", "alpha=0"], 2, "did you mean 'dirichlet-alpha' or 'alpha-u'?"),
+        (["run", "dp=true"], 2, "did you mean 'target-epsilon'?"),
+        (["run", "eps=4"], 2, "did you mean 'target-epsilon'?"),
+        (["run", "epsilon=4"], 2, "it is a key of dp-iadmm; did you mean 'target-epsilon'?"),
+        (["run", "momentum=.9"], 2, "it is a key of dp-fedsgd; did you mean 'server-momentum'?"),
+        (["run", "max_grad_norm=1"], 2, "did you mean 'clip'?"),
+        (["run", "noise_multiplier=1"], 2, "did you mean 'noise-scale' or 'noise-variance'?"),
+        (["run", "clip=off"], 2, "clip = 'off': expected none or a number"),
+        (["run", "clip=-1"], 2, "clip = -1.0: must be none or > 0 and <= 1e+100"),
+        (["run", "clip=1e-200"], 2, "clip = 1e-200: must be none or >= 1e-100"),
+        (["run", "tolerance=off"], 2, "tolerance = 'off': expected auto or none or a number"),
+        (["run", "metrics-port=70000"], 2, "must be none or > 0 and <= 65535"),
+        (["run", "regularizer-weight=-1.5"], 2, "must be auto or none or > 0"),
+        (["run", "buffer=none", "asynchronous=true"], 2, "expected auto or a whole number"),
+        (["run", "algorithm=gfl", "participants=some"], 2, "expected all or a whole number"),
+        (["run", "algorithm=led", "value-bits=5"], 2, "choose one of none, 4, 8, 16, 32, noise"),
+        (["run", "target-epsilon=0"], 2, "no noise brings the total down to that"),
+        (["run", "seed=abc"], 2, "seed = 'abc': expected a whole number"),
         (["run", "rhoo=2"], 2, "unknown config key 'rhoo'; did you mean 'rho'?"),
         (["run", "rho"], 2, "'rho': expected key=value"),
-        (["run", "rho=high"], 2, "rho = 'high': expected a number"),
+        (["run", "rho=high"], 2, "rho = 'high': expected auto or a number"),
         (["run", "--config", "/nowhere.toml"], 2, "/nowhere.toml: No such file"),
         (["run", "--engine", "spark"], 2, "'spark': choose one of auto, inline, cohort, ray"),
         (["run", "--actors", "2"], 2, "--ray-runtime-env belong to the Ray engine"),
@@ -254,7 +283,7 @@ def test_help_explains_a_key(command: str) -> None:
     assert (code, err) == (0, "")
     assert out.splitlines() == [
         "fraction",
-        "  share of the agents that take part in a round; number > 0 <= 1; default 1.0; "
+        "  share of the agents that take part in a round; number > 0 and <= 1; default 1.0; "
         "used with participation = fraction or balanced",
     ]
 
@@ -268,7 +297,7 @@ def test_help_says_what_a_key_is_to_each_algorithm() -> None:
     assert said.keys() == {"fed-plt", "fed-split", "dp-iadmm", "fed-pdm", "fed-pd", "five-gcs"}
     assert "default 3.0" in said["fed-split"]
     assert "auto is 1.0, or 0.1 where no agent knows its moduli" in said["fed-pdm"]
-    assert "0 takes the schedule (24)" in said["dp-iadmm"]
+    assert "auto takes the schedule (24)" in said["dp-iadmm"]
 
 
 def test_help_of_a_key_that_every_run_has_names_no_algorithm() -> None:
@@ -313,7 +342,7 @@ def test_help_of_run_names_algorithms_data_sets_common_keys_and_an_example_that_
 
 
 def test_every_key_is_listed_and_found_by_a_word() -> None:
-    _, out, _ = privet("keys")
+    _, out, _ = privet("keys", "--all")
     rows = [line.split()[0] for line in out.splitlines() if line.startswith("  ")]
     assert rows[: len(COMMON)] == list(COMMON)
     assert sorted(rows) == sorted(table())
@@ -335,9 +364,15 @@ def test_keys_are_listed_by_the_topic_that_their_owner_names() -> None:
     assert topics["rho"] == "Of single algorithms"
     of_every_run = {row["topic"] for row in rows if "" in row["of"]}
     assert "Of single algorithms" not in of_every_run, "give the class of settings a topic"
-    _, listed, _ = privet("keys")
+    _, listed, _ = privet("keys", "--all")
     headings = [line.removesuffix(":") for line in listed.splitlines() if line[0] != " "]
     assert headings == list(dict.fromkeys(topics.values()))
+    *_, last = lines = privet("keys")[1].splitlines()
+    counted = {topic: list(topics.values()).count(topic) for topic in headings}
+    for topic in headings:
+        assert (f"{topic}:" if topic in FIRST else f"{topic}: {counted[topic]} keys") in lines
+    assert sum(line.startswith("  ") for line in lines) == sum(counted[topic] for topic in FIRST)
+    assert "privet keys --all" in last
 
 
 def test_every_algorithm_is_listed() -> None:

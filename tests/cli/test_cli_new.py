@@ -14,13 +14,11 @@ import zipfile
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from flwr.app import Array, ArrayRecord, Context, RecordDict
 
-from privet.cli import new
 from privet.cli.config import parse_assignments
 from privet.cli.new import MODELS
 from privet.cli.presets import load_preset
@@ -57,9 +55,9 @@ DATASETS = table()["dataset"].owners[""].choices
 def make(tmp_path: Path) -> Make:
     """Return what calls the command for a model and returns the app's folder."""
 
-    def call(model: str) -> Path:
+    def call(model: str, *options: str) -> Path:
         folder = tmp_path / f"my-app-{model}"
-        code, _, err = privet("new", folder, "--model", model)
+        code, _, err = privet("new", folder, "--model", model, *options)
         assert (code, err) == (0, "")
         return folder
 
@@ -76,8 +74,7 @@ def test_flower_bundles_it_with_what_it_needs(make: Make, model: str) -> None:
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     assert project["name"] == f"my-app-{model}"
     (library,) = [one for one in project["dependencies"] if one.startswith("flwr-privet[")]
-    # As it is here: an editable checkout.
-    assert library.endswith(f" @ {ROOT.as_uri()}")
+    assert library == f"flwr-privet[simulation,plots]~={version('flwr-privet')}"
     assert any(one.startswith("torch") for one in project["dependencies"]) == (model == "torch")
     run(Path(sys.executable).with_name("flwr"), "build", cwd=folder)
     (bundle,) = folder.glob("*.fab")
@@ -123,43 +120,44 @@ def test_a_model_of_ones_own_is_trained(
         del sys.modules[name]
 
 
-@pytest.mark.parametrize(
-    ("origin", "asks"),
-    [
-        ("", "flwr-privet[a]>={version}"),
-        ("{", "flwr-privet[a]>={version}"),
-        ('{"url": "file:///nowhere/x.whl", "archive_info": {}}', "flwr-privet[a]>={version}"),
-        ('{"url": "FILE", "archive_info": {}}', "flwr-privet[a] @ FILE"),
-        (
-            '{"url": "https://h/p", "vcs_info": {"vcs": "git", "commit_id": "c1"}}',
-            "flwr-privet[a] @ git+https://h/p@c1",
-        ),
-        (
-            '{"url": "https://h/p.zip", "archive_info": {}, "subdirectory": "x"}',
-            "flwr-privet[a] @ https://h/p.zip#subdirectory=x",
-        ),
-    ],
-)
-def test_the_library_is_asked_for_as_it_was_installed(
-    origin: str, asks: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    wheel = tmp_path / "a wheel.whl"
-    wheel.touch()
-    own = SimpleNamespace(
-        version=version("flwr-privet"),
-        read_text=lambda name: origin.replace("FILE", wheel.as_uri()) or None,
-    )
-    monkeypatch.setattr(new, "distribution", lambda name: own)
-    expected = asks.replace("FILE", wheel.as_uri()).format(version=own.version)
-    assert new._library("a") == expected
+@pytest.mark.parametrize("model", MODELS)
+def test_flower_installs_nothing_for_a_run(make: Make, model: str, tmp_path: Path) -> None:
+    """By the command that Flower gives uv for a run, without any index."""
+    folder = make(model)
+    environment = {**os.environ, "UV_PROJECT_ENVIRONMENT": str(tmp_path / "env"), "UV_OFFLINE": "1"}
+    sync = ["sync", "--python", sys.executable, "--no-install-project", "--inexact"]
+    run(sys.executable, "-m", "uv", *sync, cwd=folder, env=environment)
+    packages = next((tmp_path / "env" / "lib").glob("python*")) / "site-packages"
+    assert not list(packages.glob("*.dist-info"))
+
+
+def test_flower_installs_what_is_asked_for(tmp_path: Path) -> None:
+    code, _, _ = privet("new", tmp_path / "app", "--runtime-installation")
+    project = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())
+    assert (code, "uv" in project["tool"]) == (0, False)
+
+
+def test_a_wheel_stands_beside_the_app(tmp_path: Path) -> None:
+    wheel = tmp_path / f"flwr_privet-{version('flwr-privet')}-py3-none-any.whl"
+    wheel.write_bytes(b"wheel")
+    code, out, _ = privet("new", tmp_path / "app", "--wheel", wheel)
+    assert (code, "pip install -e . --find-links wheels && flwr run" in out) == (0, True)
+    assert (tmp_path / "app" / "wheels" / wheel.name).read_bytes() == b"wheel"
+    assert "pip install -e . --find-links wheels\n" in (tmp_path / "app/README.md").read_text()
+    (other := tmp_path / "flwr_privet-0.0.1-py3-none-any.whl").touch()
+    for wrong in (other, tmp_path / "none.whl", tmp_path):
+        code, _, err = privet("new", tmp_path / "none", "--wheel", wrong)
+        says = f"--wheel {wrong}: no wheel of flwr-privet {version('flwr-privet')}"
+        assert (code, err) == (2, f"privet: {says}\n")
+        assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_project_may_be_moved(make: Make, model: str) -> None:
-    """It has no path of this machine but the library's, and its runs go where it is run from."""
+    """It has no path of this machine, and its runs go where it is run from."""
     folder = make(model)
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    assert not [path for path in files if str(folder.parent) in path.read_text()]
+    for path in (path for path in folder.rglob("*") if path.is_file()):
+        assert not any(here in path.read_text() for here in (str(folder.parent), str(ROOT)))
     assert config_of(folder)["output-dir"] == ""
     assert "output-dir='$PWD/runs'" in (folder / "README.md").read_text()
 
@@ -222,7 +220,11 @@ def test_an_app_lists_what_is_given(tmp_path: Path) -> None:
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["table", "sklearn"])
-def test_flower_runs_it(make: Make, model: str, tmp_path: Path) -> None:
+def test_flower_runs_it(
+    make: Make, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With nothing set: what Flower would install for the run is here already."""
+    monkeypatch.setenv(NO_INSTALLATION, "0")
     lines: list[str] = []
     outcome = run_simulation(
         make(model), num_supernodes=2, flwr_home=tmp_path / "flwr", on_line=lines.append
@@ -252,7 +254,7 @@ def test_a_fresh_superlink_installs_what_it_needs(
     make: Make, model: str, built: Built, tmp_path: Path
 ) -> None:
     """SuperLink and nodes have Flower alone, and find this wheel in a folder."""
-    folder = make(model)
+    folder = make(model, "--runtime-installation")
     if model == "torch":
         pytest.importorskip("torch")
         # The version that is here: any other is a download of gigabytes.

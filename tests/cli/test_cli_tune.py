@@ -45,7 +45,7 @@ def test_settings_are_whole_however_narrow_the_terminal(
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["smoothness=-1", "strong-convexity=0.5"], "smoothness = -1.0: must be >= 0"),
+        (["smoothness=-1", "strong-convexity=0.5"], "smoothness = -1.0: must be auto or > 0"),
         (["smoothness=nan", "strong-convexity=0.5"], "smoothness = nan: must be"),
         (["smoothness=inf", "strong-convexity=0.5"], "strong-convexity = 0.5: must be finite"),
         (["smoothness=0.5", "strong-convexity=2"], "smoothness = 0.5: must be >= strong"),
@@ -78,7 +78,7 @@ def test_a_flag_without_sense_is_one_line(
         (("led", "--app", "nowhere"), "'nowhere': expected MODULE:FUNCTION"),
         (("led", "--app", "nowhere:f"), "'nowhere:f': No module named 'nowhere'"),
         (("led", "--app", "json:nothing"), "'json:nothing': json has no function nothing"),
-        (("led", "--app", "json:dumps", "num-agents=0"), "num-agents = 0: give the number"),
+        (("led", "--app", "json:dumps", "num-agents=0"), "num-agents = auto: give the number"),
         (("fed-pdm", "h=l1", "h-weight=0.1"), "h = 'l1': a race measures the gradient alone"),
         (("led", "h=l1", "h-weight=0.1"), "h = l1: led does not use it"),
         (("led", "step-size=0.1", "dual-step-size=1"), "tune 'led': nothing is left to search"),

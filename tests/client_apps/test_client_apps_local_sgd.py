@@ -89,9 +89,9 @@ def test_a_weight_that_overflows_costs_a_private_agent_nothing(
         ({"clip": 1.0, "noise_scal": 1.0}, "unknown setting 'noise-scal'; did you mean 'noise-"),
         ({"clipp": 1.0, "noise_scale": 1.0}, "unknown setting 'clipp'; did you mean 'clip'?"),
         ({"target_epsilo": 0.001}, "unknown setting 'target-epsilo'; did you mean 'target-eps"),
-        ({"target_epsilon": float("nan")}, "target-epsilon = nan: must be >= 0"),
+        ({"target_epsilon": float("nan")}, "target-epsilon = nan: must be none or > 0"),
         ({"delta": 0.9}, "delta = 0.9: must be > 0 and <= 0.5"),
-        ({"noise_seed": True}, "noise-seed = True: expected a whole number"),
+        ({"noise_seed": True}, "noise-seed = True: expected none or a whole number"),
     ],
 )
 def test_settings_that_there_are_not_are_refused(settings: dict[str, Any], reason: str) -> None:

@@ -151,7 +151,7 @@ def test_a_node_of_flowers_simulation_is_known_by_its_process(
     [
         ({"partition": "none", "columns": 3}, ""),
         ({"partition": "iid", "columns": 3}, ""),
-        ({"partition": "none"}, "columns = 0 reads the dimension from the file: give columns"),
+        ({"partition": "none"}, "columns = auto reads the dimension from the file: give columns"),
         (
             {"columns": 3},
             "partition = label deals a node's own records by their labels: set it to none",

@@ -156,7 +156,7 @@ def test_other_keys_of_a_run_config_are_ignored() -> None:
     ("config", "expected"),
     [
         ({"partition-seed": "one"}, "partition-seed = 'one': expected a whole number"),
-        ({"row-norm": float("inf")}, "row-norm = inf: must be >= 0 and <= 1e+100"),
+        ({"row-norm": float("inf")}, "row-norm = inf: must be none or > 0 and <= 1e+100"),
         ({"regularizer-weight": float("inf")}, "regularizer weight must be finite and at least 0"),
         ({"dataset": "nothing"}, "dataset = 'nothing': choose one of breast-cancer"),
         ({"dataset": "digits", "loss": "binary-logistic"}, "does not fit dataset digits"),

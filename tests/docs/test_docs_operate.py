@@ -100,7 +100,7 @@ def test_node_configs_of_examples_and_pages_are_read() -> None:
             pytest.fail(f"{name}: {text}: {error}")
 
 
-@pytest.mark.parametrize("script", ["supervise.sh", "register.sh", "ray.sbatch"])
+@pytest.mark.parametrize("script", ["supervise.sh", "register.sh", "upgrade.sh", "ray.sbatch"])
 def test_scripts_are_shell(script: str) -> None:
     subprocess.run(["sh", "-n", str(OPERATE / script)], check=True)
 
@@ -438,6 +438,64 @@ def test_what_must_outlive_a_container_is_in_volumes() -> None:
         mount.split(":")[0] for s in compose["services"].values() for mount in s.get("volumes", [])
     }
     assert named == set(compose["volumes"])
+
+
+def test_compose_with_tls_changes_what_tls_asks_for() -> None:
+    """Every service of the override, with options that exist and files that it mounts."""
+    plain = yaml.safe_load((OPERATE / "compose.yaml").read_text())["services"]
+    tls = yaml.safe_load((OPERATE / "compose.tls.yaml").read_text())
+    assert tls["services"].keys() == {*plain, "register"}
+    for name, service in tls["services"].items():
+        command = service.get("command", "")
+        assert "--insecure" not in command
+        mounts = [mount.split(":") for mount in service["volumes"]]
+        mounted = {inside for outside, inside, mode in mounts if mode == "ro"}
+        assert len(mounted) == len(mounts)
+        assert set(re.findall(r"(?<= )/keys/[a-z0-9.]+", command)) <= mounted
+        private = {outside for outside, *_ in mounts if re.search(r"(node\d|\.key)$", outside)}
+        own = {"superlink": {"./keys/server.key"}}.get(name, {f"./keys/{name}"})
+        assert private == (own if name.startswith(("superlink", "node")) else set())
+        if program := re.match(r"flower-\w+", command):
+            options = set(re.findall(r"(?<= )--[a-z-]+", command))
+            here = Path(sys.executable).with_name(program[0])
+            known = subprocess.run([here, "--help"], capture_output=True, text=True, check=True)
+            assert options <= set(re.findall(r"--[a-z-]+", known.stdout))
+        both = (service, plain.get(name, service))
+        rules = [re.findall(r'--node-config "(.*)"$', one.get("command", "")) for one in both]
+        assert rules[0] == rules[1] or name == "run"
+        waits = service.get("depends_on", {})
+        assert ("register" in waits) == name.startswith("node")
+    content = tomllib.loads(tls["configs"]["flower"]["content"])["superlink"]["hospitals"]
+    first = yaml.safe_load((OPERATE / "compose.yaml").read_text())["configs"]["flower"]["content"]
+    before = tomllib.loads(first)["superlink"]["hospitals"]
+    assert content == {"address": before["address"], "root-certificates": "/keys/ca.crt"}
+
+
+@pytest.mark.parametrize(("online", "hosts"), [("2", ["a", "b"]), ("1", ["a"])])
+def test_nodes_are_upgraded_one_by_one(tmp_path: Path, online: str, hosts: list[str]) -> None:
+    """With programs that write down what they are asked: a node that is not back ends it."""
+    node = r'{"status": "online"}'
+    written = {
+        "flwr": f"n=2; [ ! -f {tmp_path}/asked ] || n={online}\n"
+        f"echo '['; while [ $n -gt 0 ]; do echo '{node},'; n=$((n - 1)); done; echo ']'",
+        "ssh": f'echo "$1 $2" >> {tmp_path}/asked',
+        "sleep": ":",
+    }
+    for name, text in written.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run(
+        ["sh", str(OPERATE / "upgrade.sh"), "hospitals", "0.2.1", "a", "b"],
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert [line.split()[0] for line in asked] == hosts
+    assert all("'flwr-privet==0.2.1' && sudo systemctl restart supernode" in one for one in asked)
+    assert done.returncode == len(["a", "b"]) - len(hosts)
+    assert ("a is not back" in done.stderr) == (hosts == ["a"])
 
 
 def test_every_deployed_example_keeps_states_on_the_nodes_disk() -> None:

@@ -46,6 +46,15 @@ def test_every_package_index_has_what_flower_resolves_for_it(bundle: zipfile.Zip
     assert not local
 
 
+def test_one_command_makes_it(bundle: zipfile.ZipFile, tmp_path: Path) -> None:
+    """`make bundle`, in another folder: it holds what git knows."""
+    recipe = run("make", "-n", "bundle").stdout.splitlines()[-1]
+    command = recipe.rpartition("/flwr ")[2].replace("--app ..", f"--app {ROOT}").split()
+    run(Path(sys.executable).with_name("flwr"), *command, cwd=tmp_path)
+    (made,) = tmp_path.glob("*.fab")
+    assert {*zipfile.ZipFile(made).namelist()} == {*bundle.namelist()}
+
+
 @pytest.mark.parametrize("app", ["flower_server", "flower_client"])
 def test_its_apps_import_the_installed_package(
     bundle: zipfile.ZipFile, tmp_path: Path, app: str

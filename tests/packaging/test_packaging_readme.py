@@ -35,6 +35,7 @@ def blocks(language: str, text: str = TEXT) -> list[str]:
 
 def test_it_is_short() -> None:
     assert len(TEXT.splitlines()) <= 159
+    assert len(TEXT.split()) <= 1000
 
 
 def test_it_begins_with_the_commands_of_a_checkout() -> None:
@@ -79,12 +80,25 @@ def test_the_version_is_the_same_everywhere() -> None:
             assert (page.parent / link).exists(), link
 
 
+def test_pages_install_this_version() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.*")]
+    said = {
+        found
+        for page in pages
+        if page.suffix in {".md", ".yml", ".yaml", ".toml", ".txt", ".service"}
+        for found in re.findall(
+            r"flwr[-_]privet(?:\[[a-z,]*\])?(?:[=~]=|-|:)(\d+\.\d+\.\d+)", page.read_text()
+        )
+    }
+    assert said == {PROJECT["version"]}
+
+
 def test_the_counts_of_verdicts_are_those_of_the_results() -> None:
     index = (ROOT / "docs/results/index.md").read_text()
     said = index.split("**")[1].rstrip(".")
     assert said.startswith("Of ")
     assert said in TEXT
-    assert said in (ROOT / "docs/which-algorithm.md").read_text()
+    assert said in (ROOT / "docs/choose.md").read_text()
 
 
 def test_badges_say_what_the_package_says() -> None:
@@ -196,5 +210,5 @@ def test_both_halves_in_place_of_fedavg_train_the_model(capsys: Any) -> None:
 
 def test_keys_in_the_commands_exist() -> None:
     keys = set(re.findall(r"(?<![\w-])([a-z][a-z-]+)=[\w.\"]+", "".join(blocks(""))))
-    assert keys >= {"local-epochs", "target-epsilon"}
+    assert keys >= {"formula", "target-epsilon"}
     assert keys - {"key"} <= set(defaults())

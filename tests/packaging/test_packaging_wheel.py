@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from privet.core.library import library_digest
 from support.paths import ROOT
 from support.wheel import (
     FILES,
@@ -87,6 +89,21 @@ def test_contents_are_the_rooms_and_nothing_else(installed: Installed) -> None:
     sources = installed.source / "src"
     assert packaged == {name: (sources / name).read_bytes() for name in expected}
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+
+
+def test_the_code_has_one_digest_in_wheel_and_checkout(installed: Installed) -> None:
+    """By the bytes in the archive; a run's statement has it."""
+    with zipfile.ZipFile(installed.wheel) as archive:
+        code = {
+            name.removeprefix("privet/"): hashlib.sha256(archive.read(name)).hexdigest()
+            for name in archive.namelist()
+            if name.endswith(".py")
+        }
+    lines = "".join(f"{code[name]} {name}\n" for name in sorted(code))
+    digest = hashlib.sha256(lines.encode()).hexdigest()
+    script = "from privet.core.library import library_digest; print(library_digest())"
+    said = run(installed.python, "-c", script, cwd=installed.elsewhere, env=clean_environ())
+    assert said.stdout.strip() == digest == library_digest()
 
 
 def test_the_sdist_is_complete(installed: Installed) -> None:

@@ -411,7 +411,7 @@ def test_what_cannot_be_asynchronous_says_why(
     [
         (lambda **more: DPIADMM(**more, perturbation="none"), "rho > 0"),
         (FedPDM, "aggregation = latest, not participants: x0 would be the mean over agents"),
-        (lambda **more: fed_pdm(**more, nu=0.1), "nu = 0, a fixed number of local steps"),
+        (lambda **more: fed_pdm(**more, nu=0.1), "nu = none, a fixed number of local steps"),
     ],
 )
 def test_settings_that_go_with_no_old_model_are_refused_as_a_run_begins(

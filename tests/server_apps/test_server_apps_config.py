@@ -34,7 +34,13 @@ def test_the_app_lists_a_few_keys_and_more_holds_the_others() -> None:
     assert {"algorithm", "dataset", "clip", "target-epsilon"} < listed.keys()
     assert len(listed) <= 20
     assert listed.pop("more") == ""
-    assert listed == {**{key: defaults()[key] for key in listed}, "num-agents": 2}
+    unset = {"step-size": "auto", "rho": "auto", "clip": "none", "row-norm": "none"}
+    unset |= {"target-epsilon": "none", "num-agents": 2}
+    assert listed == {**{key: defaults()[key] for key in listed}, **unset}
+    assert without_stand_ins({**listed, "algorithm": "led", "clip": 0.0}) == {
+        "algorithm": "led",
+        "num-agents": 2,
+    }
     given = without_stand_ins({**listed, "more": "seed=1 tags='a b'"})
     assert given == {"num-agents": 2, "seed": 1, "tags": "a b"}
 
@@ -116,7 +122,7 @@ def test_a_number_for_a_key_of_texts_is_its_text() -> None:
         ("dataset", True, "choose one of breast-cancer, "),
         ("data-path", True, "a text"),
         ("features", 1, "must be >= 2"),
-        ("beta", -0.5, "must be >= 0"),
+        ("beta", -0.5, "must be none or > 0"),
     ],
 )
 def test_bad_values_name_the_key_and_what_is_expected(name: str, value: Any, reason: str) -> None:
@@ -145,7 +151,7 @@ def test_a_number_that_the_library_chooses_is_written_auto(name: str) -> None:
     assert read_config({name: "auto"}) == read_config({})
     key = keys_of_algorithm("fed-plt")[name]
     assert (key.check("auto"), key.default_text) == (0.0, "auto")
-    with pytest.raises(ConfigError, match=f"{name} = 'own': expected a number"):
+    with pytest.raises(ConfigError, match=f"{name} = 'own': expected auto or a number"):
         read_config({name: "own"})
 
 
@@ -154,13 +160,32 @@ def test_other_numbers_are_not_written_auto() -> None:
         read_config({"patience": "auto"})
 
 
+NAMED = [(owner, key) for owner, key in KEYS if key.words]
+
+
+@pytest.mark.parametrize(("owner", "key"), NAMED, ids=lambda it: getattr(it, "name", it))
+def test_a_word_and_the_number_it_stands_for_are_one_value(owner: str, key: Key) -> None:
+    for word, value in key.words.items():
+        assert key.check(word) == key.check(type(key.default)(value)) == value
+        assert type(key.check(word)) is type(key.default)
+        assert key.text(value) == word
+
+
+def test_no_number_means_off_or_choose_without_a_word() -> None:
+    """The two that say what 0 does mean the number: no seconds, and no convexity beyond."""
+    said = {key.name for _, key in KEYS if re.search(r"[;,] (0|-1)\b", key.doc)}
+    assert said == {"strong-convexity", "patience"}
+    assert not [key.name for _, key in KEYS if key.low == -1]
+
+
 def test_zero_of_tolerance_is_not_auto() -> None:
-    """0 never stops early, as it always did; auto is the default, and has a number of its own."""
+    """none never stops early; auto is the default. Summaries have 0 and -1."""
+    assert read_config({"tolerance": "none"})["tolerance"] == 0.0
     assert read_config({})["tolerance"] == read_config({"tolerance": "auto"})["tolerance"] == -1.0
     assert read_config({"tolerance": 0})["tolerance"] == 0.0
     assert read_config({"tolerance": -1.0})["tolerance"] == -1.0  # as a summary has it
     assert keys_of(RunConfig)["tolerance"].default_text == "auto"
-    with pytest.raises(ConfigError, match=r"tolerance = -0\.5: must be >= 0"):
+    with pytest.raises(ConfigError, match=r"tolerance = -0\.5: must be auto or none or > 0"):
         read_config({"tolerance": -0.5})
 
 

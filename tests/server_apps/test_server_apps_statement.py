@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.core.library import library_version
+from privet.core.library import library_digest, library_version
 from privet.server_apps.report import plots
 from privet.sim.inline import run_inline
 from support.cli import privet
@@ -61,6 +61,7 @@ def test_it_states_who_what_and_how_much(finished: Any) -> None:
         "age 0 to 120; ward: n, s; outcome: ill, well",
         hashlib.sha256(schema).hexdigest(),
         f"Privet (flwr-privet) {library_version()}",
+        f"SHA-256 of its code at the coordinator: {library_digest()}",
         "2 rounds, ended",
         "fed-plt on csv, rows.csv",
         "240 in all; agent 0: 80, agent 1: 80, agent 2: 80",

@@ -230,7 +230,7 @@ def test_a_search_that_was_stopped_goes_on(make: Any) -> None:
             "cannot tune fed-dyn in a private run: its noise is planned",
         ),
         ("strategies.FedDyn()", "", "cannot tune by a metric: the app reports none"),
-        ("strategies.DPIADMM()", "", "rho = 0 is nothing to search around: set it in the app"),
+        ("strategies.DPIADMM()", "", "rho = auto is nothing to search around: set it in the app"),
     ],
 )
 def test_what_cannot_be_tuned_is_said(strategy: str, arguments: str, said: str, make: Any) -> None:

@@ -122,7 +122,7 @@ def test_models_before_round_1_are_the_start() -> None:
         ({"sensitivity": "paper", "epsilon": 1.0}, "sensitivity = paper needs mechanism = laplace"),
         (
             {"sensitivity": "paper", "epsilon": 1.0, "mechanism": "laplace", "clip": 1.0},
-            "sensitivity = paper needs clip = 0",
+            "sensitivity = paper needs clip = none",
         ),
         (
             {"sensitivity": "paper", "mechanism": "laplace", "perturbation": "output"},

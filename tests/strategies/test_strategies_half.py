@@ -209,7 +209,7 @@ def test_every_argument_is_named_and_defaults_are_those_of_the_run_config(
         assert keys[name].check(taken[name].default) == keys[name].default, name
         if choices := keys[name].choices:  # for editors and type checkers
             annotation = str(taken[name].annotation).replace('"', "'")
-            assert annotation == f"Literal{list(choices)}", name
+            assert annotation == f"Literal{list(map(keys[name].text, choices))}", name
     said = inspect.getdoc(kind.__init__) or ""
     assert all(f"\n{name} : " in said for name in taken)
     assert not any(f"\n{name} : " in said for name in RunArguments.__annotations__)
@@ -235,7 +235,8 @@ def test_help_shows_the_own_arguments_of_a_strategy_and_those_of_all_once() -> N
     shown = pydoc.plain(pydoc.render_doc(FedPLT))
     assert "local_epochs : int, default 10\n" in shown
     assert "`privet.strategies.RunArguments` says what each is" in shown
-    assert "num_agents: 'int' = 0" in shown  # the signature has all, with defaults
+    # The signature has all, with defaults.
+    assert "num_agents: \"int | Literal['auto']\" = 'auto'" in shown
     shared = pydoc.plain(pydoc.render_doc(strategies.RunArguments))
     for name, default in shared_defaults().items():
         _, found, rest = shared.partition(f"  {name} : ")
@@ -252,8 +253,8 @@ def test_a_signature_gives_the_values_that_a_call_without_arguments_takes(
 ) -> None:
     strategy = kind()
     defaults = {name: each.default for name, each in inspect.signature(kind).parameters.items()}
-    for name in keys_of(RunOptions):
-        assert defaults[name] == getattr(strategy.options, name), name
+    for name, key in keys_of(RunOptions).items():
+        assert key.check(defaults[name]) == getattr(strategy.options, name), name
     for each in fields(FlowerOptions):
         assert defaults[each.name] == getattr(strategy.flower, each.name), each.name
     assert defaults["fraction_evaluate"] == strategy.fraction_evaluate

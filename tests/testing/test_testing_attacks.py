@@ -156,7 +156,7 @@ def test_data_of_a_problem_that_is_no_linear_model_are_refused_by_its_class() ->
 @pytest.mark.parametrize(
     ("name", "settings", "said"),
     [
-        ("fed-plt", {"value-bits": "8"}, "set value-bits = 0"),
+        ("fed-plt", {"value-bits": "8"}, "set value-bits = none"),
         ("fed-pdm", {"sparsifier": "top-k", "uplink-k": 2}, "sends some coordinates alone"),
     ],
 )

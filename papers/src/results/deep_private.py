@@ -49,7 +49,7 @@ from studies.statistics import Estimate, difference
 
 Values = dict[str, float]
 
-ADVICE = "choose-clip-batch-rounds.md"
+ADVICE = "choose.md"
 EPSILONS = (1, 2, 4, 8)
 TUNED_AT = {
     "quick": {1: 2, 2: 2, 4: 2, 8: 2},
@@ -675,7 +675,7 @@ def write(results: Path, size: str) -> None:
     if found.tasks:
         themed(results.parent / "images" / "deep-private", (9.0, 3.6), found.picture)
     with suppress(LookupError):
-        fill(results.parent / "how-to" / ADVICE, "sweeps", Sweeps(runs, size).tables())
+        fill(results.parent / ADVICE, "sweeps", Sweeps(runs, size).tables())
 
 
 def estimate(file: Path, size: str, tasks: Sequence[str], methods: Sequence[str]) -> str:

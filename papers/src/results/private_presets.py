@@ -3,7 +3,7 @@
     .venv/bin/python -m results.private_presets docs FOLDER
 
 FOLDER has mnist_20k.npz and the files of Adult. Every finished run is a line of
-docs/results/private-presets.jsonl; the tables of docs/private-presets.md are written at the end.
+docs/results/private-presets.jsonl; the tables of docs/choose.md are written at the end.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def main() -> None:
     quiet()
     file = arguments.docs / "results" / "private-presets.jsonl"
     runs = Runs(file, partial(play, arguments.folder))
-    fill(arguments.docs / "private-presets.md", "tables", tables(runs))
+    fill(arguments.docs / "choose.md", "tables", tables(runs))
 
 
 if __name__ == "__main__":

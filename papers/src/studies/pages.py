@@ -286,8 +286,10 @@ def _overview(
             f'<p class="counts-legend">{" ".join(word.values())}</p>',
             "",
             "The rule was written before the runs (`papers/src/studies/rule.py`) and is alike on",
-            f"both sides. A printed number asks that ours is within {100 * TOLERANCE:g} %, a claim",
-            "that a difference is positive. Our interval, from the spread over the seeds, is at",
+            f"both sides. A printed number counts as reproduced if ours is within "
+            f"{100 * TOLERANCE:g} % of it, a claim",
+            "of superiority if the difference is positive. Our interval, from the spread over the "
+            "seeds, is at",
             "the level 1 - .05/m, m the number of entries of the paper that are so judged",
             f"(Bonferroni). An entry is {word[Verdict.REPRODUCED]} where the interval lies wholly",
             f"inside of what is asked, {word[Verdict.CONTRADICTED]} where it lies wholly outside,",

@@ -179,7 +179,7 @@ class Half(Method):
         """
         ratio = self.noise_ratio
         if not ratio:
-            raise NoCertificateError("budget-ratio = 0: the ratio is not resolved yet")
+            raise NoCertificateError("budget-ratio = auto: the ratio is not resolved yet")
         return ratio ** (round_ - 1)
 
     def release(self, facts: Facts, round_: int) -> Release:

@@ -32,8 +32,9 @@ class MessageTerms:
     sum_threshold: int = setting(
         0,
         "agents that are enough to open a secure sum when others drop out, more than half of all "
-        "and one; 0 needs all, and asks those that are left for another upload",
+        "and one; all asks those that are left for another upload",
         low=0,
+        words={"all": 0},
         needs={"secure_sum": True},
         topic="Privacy",
     )
@@ -75,10 +76,11 @@ class BudgetSchedule:
     )
     budget_ratio: float = setting(
         0.0,
-        "noise of a round over that of the round before; 0 takes the root of the rate at which "
+        "noise of a round over that of the round before; auto is the root of the rate at which "
         "the algorithm contracts, where theory knows it",
         low=0,
         high=1,
+        words={"auto": 0},
         needs={"budget_schedule": "geometric"},
     )
 
@@ -100,8 +102,9 @@ class NoiseTerms:
     delta: float = setting(1e-5, "delta at which epsilon is stated", low=0, high=0.5, open_low=True)
     noise_seed: int = setting(
         -1,
-        "seed of the privacy noise: marks the run not private; -1 uses the system",
-        low=-1,
+        "seed of the privacy noise: marks the run not private; none: the system's random bytes",
+        low=0,
+        words={"none": -1},
     )
 
     def __post_init__(self) -> None:
@@ -122,9 +125,9 @@ class PrivacyTerms(NoiseTerms):
 
     target_epsilon: float = setting(
         0.0,
-        "total epsilon of the run, which sets the noise; left out, the noise is taken as given; "
-        "not 0, which no noise reaches",
+        "total epsilon of the run, which sets the noise; none: the noise is taken as given",
         low=0,
+        words={"none": 0},
         only_unset=True,
     )
 

@@ -35,10 +35,11 @@ class ValueBits:
 
     value_bits: str = setting(
         NONE,
-        "bits of a number in an upload, coded as its difference to what both sides hold; 0: not "
-        "coded; noise: the step is half the charged noise, about 3.7 bits where the noise is as "
-        "large as the signal",
+        "bits of a number in an upload, coded as its difference to what both sides hold; noise: "
+        "the step is half the charged noise, about 3.7 bits where the noise is as large as the "
+        "signal",
         choices=(*WIDTHS, NOISE),
+        words={"none": NONE},
         needs={"secure_sum": False},
     )
 

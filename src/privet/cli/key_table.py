@@ -42,7 +42,10 @@ def _read() -> dict[str, ConfigEntry]:
 
 
 def _key(name: str, said: dict[str, Any]) -> Key:
-    given = {field: _tuple(value) if field != "needs" else value for field, value in said.items()}
+    given = {
+        field: value if field in ("needs", "words") else _tuple(value)
+        for field, value in said.items()
+    }
     needs = {other: _tuple(used) for other, used in said.get("needs", {}).items()}
     return Key(**{"name": name, **given, "needs": needs})
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from privet.core.key import ConfigEntry, Key, shown
+from privet.core.key import ConfigEntry, Key, Scalar, meant, shown
 
 from .key_table import key_table
 
@@ -40,6 +39,8 @@ COMMON = (
     "resume",
 )
 """The keys that most runs give, in the order of the help."""
+FIRST = ("Common", "The run", "Privacy")
+"""Topics of which `privet keys` lists the keys; of the others it says how many there are."""
 
 
 class KeysCommand(TyperCommand):
@@ -103,7 +104,7 @@ def _assigned(name: str) -> list[str]:
         values = sorted({**algorithms(), **analyses()})
     elif isinstance(entry.default, bool):
         values = ["false", "true"]
-    default = [] if entry.default == "" else [_default(entry)]
+    default = [] if entry.default == "" else [entry.default_text]
     return [f"{name}={value}" for value in values or default]
 
 
@@ -195,9 +196,12 @@ def keys(
             autocompletion=completed_word,
         ),
     ] = None,
+    all_topics: Annotated[
+        bool, typer.Option("--all", help="List the keys of every topic, without a word.")
+    ] = False,
     json_lines: JsonLinesOption = False,
 ) -> None:
-    """List the run-config keys by topic, the common ones first; explain one; search for a word."""
+    """List the keys of most runs by topic, the common ones first; explain one; search all."""
     from privet.core import ConfigError, algorithms, analyses
 
     known = key_table()
@@ -226,16 +230,16 @@ def keys(
                 for entry in entries:
                     print(json.dumps(_as_json(entry, topic)))
                 continue
+            if topic and topic not in FIRST and not all_topics:
+                print(f"{topic}: {len(entries)} keys")
+                continue
             if topic:
                 print(f"{topic}:")
             for entry in entries:
-                default = "-" if entry.default == "" else _default(entry)
+                default = "-" if entry.default == "" else entry.default_text
                 print(f"{'  ' * bool(topic)}{entry.name:20} {default:>14}  {_meaning(entry)}")
-
-
-def _default(entry: ConfigEntry) -> str:
-    texts = {key.default_text for key in entry.owners.values()}
-    return texts.pop() if len(texts) == 1 else shown(entry.default)
+        if not (word or all_topics or json_lines):
+            print("privet keys --all lists these too, privet keys WORD searches all")
 
 
 def _meaning(entry: ConfigEntry) -> str:
@@ -267,6 +271,7 @@ def keys_to_explain(arguments: Sequence[str]) -> list[str]:
 def as_key(option: str, arguments: Sequence[str]) -> str:
     """Return a hint for an unknown option that is the name of a key, else an empty string."""
     name = option.lstrip("-").replace("_", "-")
+    name = next(iter(meant(name, key_table())), name)
     if not arguments or arguments[0] not in COMMANDS or name not in key_table():
         return ""
     rest = iter(arguments)
@@ -312,20 +317,26 @@ def described(key: Key) -> str:
 def uses(key: Key) -> list[str]:
     """Return the values of other keys with which a key is used."""
     return [
-        f"used with {other}" + ("" if used is None else f" = {' or '.join(map(shown, used))}")
+        f"used with {other}"
+        + ("" if used is None else f" = {' or '.join(_text(other, one) for one in used)}")
         for other, used in key.needs.items()
     ]
+
+
+def _text(name: str, value: Scalar) -> str:
+    """Return a value as configs have it, as its word where the key of that name has one."""
+    entry = key_table().get(name)
+    return next(iter(entry.owners.values())).text(value) if entry else shown(value)
 
 
 def values(key: Key) -> str:
     """Return the choices or the range of a key."""
     if key.choices:
-        return ", ".join(key.choices)
+        return ", ".join(map(key.text, key.choices))
     if isinstance(key.default, bool):
         return "true, false"
     if isinstance(key.default, str):
         return "text"
-    word = ["auto or"] if key.auto else []
-    bounds = [f"{'>' if key.open_low else '>='} {key.low:g}"] if key.low > -math.inf else []
-    bounds += [f"<= {key.high:g}"] if key.high < math.inf else []
-    return " ".join([*word, "whole number" if type(key.default) is int else "number", *bounds])
+    words = [f"{word} or" for word in key.words]
+    bounds = [key.bounds] if key.bounds else []
+    return " ".join([*words, "whole number" if type(key.default) is int else "number", *bounds])

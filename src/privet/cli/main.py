@@ -44,6 +44,14 @@ from .tune import tune
 START, CHOOSE, PRIVACY, OTHERS = "Start", "Choose", "Privacy", "Plugins"
 """Headings of the list of commands."""
 
+INSTEAD = {
+    **dict.fromkeys(("train", "start", "simulate"), "privet run"),
+    "resume": "privet run resume=RUN_DIR",
+    "compare": "privet report RUN_DIR RUN_DIR",
+    "init": "privet new FOLDER",
+}
+"""What is written for commands that other programs have."""
+
 log = logging.getLogger("flwr.privet")
 
 
@@ -195,7 +203,11 @@ def main(arguments: list[str] | None = None) -> None:
         )
         code = _wrong_usage(problem, message)
     except click.UsageError as problem:
-        code = _wrong_usage(problem, _without_repeated_hint(problem.format_message()))
+        message = _without_repeated_hint(problem.format_message())
+        words = sys.argv[1:] if arguments is None else arguments
+        if message.startswith("No such command") and words[0] in INSTEAD:
+            message = f"No such command {words[0]!r}: write {INSTEAD[words[0]]}"
+        code = _wrong_usage(problem, message)
     except _Interrupted as problem:
         code = fail(problem.message, Exit.INTERRUPTED)
     except PrivetError as problem:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Mapping
-from importlib.metadata import distribution
 from pathlib import Path
 from shlex import quote
 from string import Template
 from typing import Annotated, Any
-from urllib.parse import unquote, urlsplit
 
 import typer
 
@@ -22,6 +21,9 @@ BARE = re.compile(r"[\w-]+", re.ASCII)
 NAME = re.compile(r"[a-z][a-z0-9-]{,31}", re.IGNORECASE)
 TAKEN = ("flwr", "numpy", "privet", "sklearn", "torch")
 """Names of packages that the app imports itself."""
+
+WHEELS = "wheels"
+"""Folder of an app with the wheel that `--wheel` names."""
 
 MODEL_CONFIG = {
     "num-server-rounds": (20, "number of rounds"),
@@ -67,29 +69,50 @@ def new(
             autocompletion=lambda: MODELS,
         ),
     ] = "table",
+    wheel: Annotated[
+        Path | None,
+        typer.Option(help="Wheel of this version to put beside the app, for whom no index serves."),
+    ] = None,
+    runtime_installation: Annotated[
+        bool,
+        typer.Option(
+            "--runtime-installation",
+            help="Let Flower install what the app depends on for every run, from an index.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a Flower app that depends on Privet and runs with `flwr run`.
+    """Write a Flower app that depends on this version of Privet and runs with `flwr run`.
 
     Its pyproject.toml lists the keys that are given and the main ones of the method and the data.
     """
     from privet.core import ConfigError
+    from privet.core.library import library_version
 
     from .config import given_keys
 
     folder = _new_folder(where, model)
+    version = library_version()
+    if wheel and not (wheel.is_file() and wheel.match(f"flwr_privet-{version}-*.whl")):
+        raise ConfigError(f"--wheel {wheel}: no wheel of flwr-privet {version}")
     given = given_keys(settings, config, preset)
     if given and model != "table":
         raise ConfigError(f"{', '.join(given)}: keys are of --model table; this app has its own")
     name = folder.resolve().name.lower()
     module = _module(name)
-    texts = _texts(name, module, model, given)
+    needed = [f"flwr-privet[simulation,plots]~={version}"]
+    needed += ["torch>=2.4"] if model == "torch" else []
+    texts = _texts(name, module, model, given, needed, wheel is not None, runtime_installation)
     (folder / module).mkdir(parents=True)
     (folder / module / "__init__.py").touch()
     for path, text in texts.items():
         (folder / path).write_text(text)
+    if wheel is not None:
+        (folder / WHEELS).mkdir()
+        shutil.copy(wheel, folder / WHEELS)
     there = quote(str(folder))
-    command = f"cd {there} && pip install -e . && flwr run . --stream {RUNS_HERE}"
+    install = _install(wheel is not None)
+    command = f"cd {there} && {install} && flwr run . --stream {RUNS_HERE}"
     if as_json:
         print(
             json.dumps({"folder": str(folder.resolve()), "files": sorted(texts), "next": command})
@@ -131,17 +154,28 @@ def _module(name: str) -> str:
     return name.lower().replace("-", "_")
 
 
-def _texts(name: str, module: str, model: str, given: Mapping[str, Any]) -> dict[str, str]:
+def _install(from_wheel: bool) -> str:
+    """Return the command that installs an app."""
+    return f"pip install -e . --find-links {WHEELS}" if from_wheel else "pip install -e ."
+
+
+def _texts(
+    name: str,
+    module: str,
+    model: str,
+    given: Mapping[str, Any],
+    needed: list[str],
+    from_wheel: bool,
+    runtime_installation: bool,
+) -> dict[str, str]:
     """Return the files of an app with their content, by their paths in its folder."""
-    needed = [
-        _library("simulation,plots"),
-        *(["torch>=2.4"] if model == "torch" else []),
-    ]
     config = app_config(given) if model == "table" else MODEL_CONFIG
     substitutions = {
         "name": name,
         "module": module,
         "dependencies": json.dumps(needed),
+        "uv": "" if runtime_installation else _as_installed(needed),
+        "install": _install(from_wheel),
         "config": commented(config).rstrip(),
     }
     templates = Path(__file__).parent / "templates"
@@ -159,6 +193,21 @@ def _texts(name: str, module: str, model: str, given: Mapping[str, Any]) -> dict
         path: text if path.endswith(".py") else Template(text).substitute(substitutions)
         for path, text in texts.items()
     }
+
+
+def _as_installed(needed: list[str]) -> str:
+    """Return the lines by which Flower's `uv sync` installs nothing, so that an app runs as it is.
+
+    uv replaces what a package is needed as by an override; its marker is true nowhere. pip, which
+    installs an app once, does not read it.
+    """
+    names = ["flwr", *(re.split(r"[\[~>=]", one)[0] for one in needed)]
+    overrides = json.dumps([f"{one} ; python_version < '3'" for one in names])
+    return (
+        "\n# Runs take what is installed beside Flower. Without these lines Flower installs the "
+        "dependencies for\n# every run anew, from the package index.\n"
+        f"[tool.uv]\noverride-dependencies = {overrides}\n"
+    )
 
 
 def app_config(given: Mapping[str, Any] | None = None) -> dict[str, tuple[Any, str]]:
@@ -202,7 +251,7 @@ def app_config(given: Mapping[str, Any] | None = None) -> dict[str, tuple[Any, s
     wanted = [k for k in order if k in own and (k not in OF_A_METHOD or k in of_method)]
     listed = list(dict.fromkeys([*asked, *wanted]))[: max(len(asked), MOST_KEYS - 1)]
     listed.sort(key=lambda k: order.index(k) if k in order else len(order))
-    found = {k: (asked.get(k, known[k].default), own[k].doc) for k in listed}
+    found = {k: (asked.get(k, known[k].written_default), own[k].doc) for k in listed}
     meaning = 'any other of `privet keys`, as "seed=1 tags=pilot", or as a line of its own here'
     return {**found, MORE: ("", meaning)}
 
@@ -225,20 +274,3 @@ def toml(config: Mapping[str, str | int | float | bool]) -> str:
 
 def _scalar(value: str | int) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-def _library(extras: str) -> str:
-    """Return the requirement of this library, from where it was installed itself (PEP 610)."""
-    library = distribution("flwr-privet")
-    name, index = f"flwr-privet[{extras}]", f"flwr-privet[{extras}]>={library.version}"
-    try:
-        origin = json.loads(library.read_text("direct_url.json") or "{}")
-        url = str(origin["url"])
-    except (ValueError, KeyError):
-        return index
-    if vcs := origin.get("vcs_info"):
-        url = f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
-    elif url.startswith("file:") and not Path(unquote(urlsplit(url).path)).exists():
-        return index
-    inside = origin.get("subdirectory")
-    return f"{name} @ {url}" + (f"#subdirectory={inside}" if inside else "")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +26,42 @@ AUTO = "auto"
 SMALLEST, LARGEST = 1e-100, 1e100
 """Step sizes, penalties, clips and noise are 0 or in between: beyond, products with them under- or
 overflow."""
+
+SYNONYMS: Mapping[str, tuple[str, ...]] = {
+    "lr": ("step_size", "step_size_base", "eta_rule"),
+    "learning_rate": ("step_size", "step_size_base", "eta_rule"),
+    "eta": ("step_size", "step_size_base", "eta_rule"),
+    "server_lr": ("server_step_size",),
+    "epochs": ("local_epochs", "max_local_steps", "local_updates"),
+    "local_steps": ("local_epochs", "max_local_steps", "local_updates"),
+    "steps": ("local_epochs", "max_local_steps", "local_updates"),
+    "batch": ("batch_size",),
+    "batchsize": ("batch_size",),
+    "solver": ("local_solver",),
+    "optimizer": ("local_solver",),
+    "max_grad_norm": ("clip",),
+    "l2_norm_clip": ("clip",),
+    "clip_norm": ("clip",),
+    "noise_multiplier": ("noise_scale", "noise_variance"),
+    "sigma": ("noise_scale", "noise_variance"),
+    "eps": ("target_epsilon",),
+    "epsilon": ("target_epsilon",),
+    "mu": ("strong_convexity", "common_convexity"),
+    "dp": ("target_epsilon",),
+    "privacy": ("target_epsilon",),
+    "noise": ("target_epsilon", "noise_scale", "noise_variance"),
+    "momentum": ("server_momentum",),
+    "alpha": ("dirichlet_alpha", "alpha_u"),
+    **dict.fromkeys(("clients", "num_clients", "n_clients", "nodes", "agents"), ("num_agents",)),
+    **dict.fromkeys(("rounds", "num_rounds", "n_rounds", "iterations"), ("num_server_rounds",)),
+}
+"""What the field calls an argument, and what it is called here, in order of preference."""
+
+
+def meant(name: str, known: Container[str]) -> list[str]:
+    """Return the known keys that a word of the field, or of another library, stands for."""
+    words = SYNONYMS.get(name.replace("-", "_").lower(), ())
+    return [one for one in (word.replace("_", "-") for word in words) if one in known]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +84,10 @@ class Key:
         Smallest value above 0, where 0 itself has a meaning of its own.
     needs : mapping of str to tuple or None
         Other keys, and the values at which this one is used at all; None is any but empty or 0.
-    auto : bool
-        Of a number: whether the library chooses in place of one value, which is written ``auto``.
-    auto_value : float
-        That value: 0, or another where 0 has a meaning of its own.
+    words : mapping of str to int, float or str
+        What the words stand for that may be written in place of a value: ``auto`` where the library
+        chooses, ``none`` or ``all`` where there is no limit. The value keeps that meaning, as
+        configs and checkpoints have it, and lists show the word.
     automatic : tuple of two values, optional
         What ``auto`` stands for: in general, and where no agent knows its problem's moduli.
     operational : bool
@@ -74,8 +110,7 @@ class Key:
     open_low: bool = False
     floor: float = 0.0
     needs: Mapping[str, tuple[Scalar, ...] | None] = field(default_factory=dict)
-    auto: bool = False
-    auto_value: float = 0.0
+    words: Mapping[str, Scalar] = field(default_factory=dict)
     automatic: tuple[Scalar, Scalar] | None = None
     operational: bool = False
     only_unset: bool = False
@@ -94,8 +129,8 @@ class Key:
         numpy: Any = sys.modules.get("numpy")  # whoever gives one of its numbers has imported it
         if numpy is not None and isinstance(value, numpy.generic):
             value = value.item()
-        if self.auto and isinstance(value, str) and value == AUTO:
-            value = kind(self.auto_value)
+        if isinstance(value, str) and value in self.words:
+            value = kind(self.words[value])
         if type(value) is int and not -(2**63) <= value < 2**63:
             raise ConfigError(f"{self.name}: a whole number of more than 64 bits")
         if kind is float and type(value) is int:
@@ -105,13 +140,15 @@ class Key:
         if kind is float and value == "inf":
             value = math.inf
         if type(value) is not kind and not self.choices:
-            raise ConfigError(f"{self.name} = {value!r}: expected {_KINDS[kind]}")
+            words = "".join(f"{word} or " for word in self.words)
+            raise ConfigError(f"{self.name} = {value!r}: expected {words}{_KINDS[kind]}")
         if self.choices and value not in self.choices:
             # Short ones such as gd and sgd resemble each other, and are not meant for each other.
             near = self.choices.where(str(value)) if isinstance(self.choices, Names) else ""
             near = near or did_you_mean(str(value), [one for one in self.choices if len(one) > 3])
             raise ConfigError(
-                f"{self.name} = {value!r}: choose one of {', '.join(self.choices)}{near}"
+                f"{self.name} = {value!r}: choose one of "
+                f"{', '.join(map(self.text, self.choices))}{near}"
             )
         if isinstance(value, int | float) and kind is not bool and not self._is_open(value):
             self._check_range(value)
@@ -119,9 +156,29 @@ class Key:
         return checked
 
     @property
+    def written_default(self) -> Scalar:
+        """The default as signatures and apps have it: its word where it has one."""
+        return self.default_text if self.default_text in self.words else self.default
+
+    @property
     def default_text(self) -> str:
         """The default as it is written in a config."""
-        return AUTO if self.auto and self.default == self.auto_value else shown(self.default)
+        return self.text(self.default)
+
+    def text(self, value: Any) -> str:
+        """Return a value as it is written in a config: as its word where it has one."""
+        for word, meant in self.words.items():
+            if value == meant and not isinstance(value, bool):
+                return word
+        return shown(value)
+
+    @property
+    def bounds(self) -> str:
+        """The range of a number as it is said; empty for any. What has a word is outside of it."""
+        open_low = self.open_low or self.text(self.low) in self.words
+        below = [f"{'>' if open_low else '>='} {self.low:g}"] if self.low > -math.inf else []
+        above = [f"<= {self.high:g}"] if self.high < math.inf else []
+        return " and ".join([*below, *above])
 
     @property
     def usual(self) -> Scalar:
@@ -135,7 +192,7 @@ class Key:
         return self.automatic is not None and value in (0, AUTO)
 
     def _is_open(self, value: float) -> bool:
-        return self.left_open(value) or (self.auto_value != 0 and value == self.auto_value)
+        return self.left_open(value) or self.text(value) in self.words
 
     def is_relative(self, value: Any) -> bool:
         """Whether a value is a path that means another file in another working directory."""
@@ -148,18 +205,21 @@ class Key:
 
     def _check_range(self, value: float) -> None:
         below = value <= self.low if self.open_low else value < self.low
+        words = "".join(f"{word} or " for word in self.words)
         if 0 < value < self.floor:
-            raise ConfigError(f"{self.name} = {value!r}: must be 0 or >= {self.floor:g}")
-        if math.isnan(value) or below or value > self.high:
-            sign = ">" if self.open_low else ">="
-            bounds = [f"{sign} {self.low:g}"] if self.low > -math.inf else []
-            bounds += [f"<= {self.high:g}"] if self.high < math.inf else []
             raise ConfigError(
-                f"{self.name} = {value!r}: must be {' and '.join(bounds) or 'a number'}"
+                f"{self.name} = {value!r}: must be {words or '0 or '}>= {self.floor:g}"
+            )
+        if math.isnan(value) or below or value > self.high:
+            raise ConfigError(
+                f"{self.name} = {value!r}: must be {words}{self.bounds or 'a number'}"
             )
 
-    def unused(self, values: Mapping[str, Any]) -> str:
-        """Return why the key is not used beside these values, empty where it is."""
+    def unused(self, values: Mapping[str, Any], keys: Mapping[str, Key] | None = None) -> str:
+        """Return why the key is not used beside these values, empty where it is.
+
+        ``keys`` are the others', of which values are written as their words.
+        """
         for other, used in self.needs.items():
             if other not in values:
                 continue
@@ -167,8 +227,9 @@ class Key:
             if used is None and not value:
                 return f"not used without {other}"
             if used is not None and value not in used:
-                only = " or ".join(map(shown, used))
-                return f"not used with {other} = {shown(value)}, only with {only}"
+                text = keys[other].text if keys and other in keys else shown
+                only = " or ".join(map(text, used))
+                return f"not used with {other} = {text(value)}, only with {only}"
         return ""
 
 
@@ -197,7 +258,23 @@ class ConfigEntry:
         defaults = [key.default for key in self.owners.values()]
         if all(value == defaults[0] for value in defaults):
             return defaults[0]
-        return "auto" if isinstance(defaults[0], str) else type(defaults[0])(0)
+        return AUTO if isinstance(defaults[0], str) else type(defaults[0])(0)
+
+    @property
+    def default_text(self) -> str:
+        """The default as lists write it: "auto" where every owner has its own."""
+        texts = {key.default_text for key in self.owners.values()}
+        return texts.pop() if len(texts) == 1 else AUTO
+
+    @property
+    def written_default(self) -> Scalar:
+        """The default as apps have it: a word where its owners have one."""
+        words = {word for key in self.owners.values() for word in key.words}
+        return self.default_text if self.default_text in words else self.default
+
+    def is_default(self, value: Any) -> bool:
+        """Whether a value stands for every owner's own default."""
+        return value in (self.default, self.default_text)
 
 
 def setting(
@@ -210,8 +287,7 @@ def setting(
     open_low: bool = False,
     floor: float = 0.0,
     needs: Mapping[str, Scalar | tuple[Scalar, ...] | None] | None = None,
-    auto: bool = False,
-    auto_value: float = 0.0,
+    words: Mapping[str, Scalar] | None = None,
     automatic: tuple[Scalar, Scalar] | None = None,
     operational: bool = False,
     only_unset: bool = False,
@@ -228,11 +304,12 @@ def setting(
             doc = f"{doc}; {AUTO} is {usual}, or {other} where no agent knows its moduli"
         elif AUTO not in doc:
             doc = f"{doc}; {AUTO} is {usual}"
-        auto = not isinstance(default, str)
+        if not isinstance(default, str):
+            words = {AUTO: 0}
     needed = _needs(needs or {})
     choices = choices if isinstance(choices, tuple) else tuple(choices)
     key = Key(
-        *("", default, doc, choices, low, high, open_low, floor, needed, auto, auto_value),
+        *("", default, doc, choices, low, high, open_low, floor, needed, words or {}),
         automatic=automatic,
         operational=operational,
         only_unset=only_unset,

@@ -32,7 +32,7 @@ _EXPECTED = "expected LIBSVM rows: a label, then index:value ..., indices from 1
 _LARGEST = 2**31 - 1
 _OPEN: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
 _LABEL_NAMES = ("label", "click")
-_DIMENSION = "columns = 0 reads the dimension from the file: give columns"
+_DIMENSION = "columns = auto reads the dimension from the file: give columns"
 
 Pairs = Iterator[tuple[str, float]]
 

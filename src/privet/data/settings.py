@@ -64,7 +64,11 @@ class DataSettings:
         250, "examples of each agent", low=1, needs={"dataset": GENERATED}
     )
     columns: int = setting(
-        0, "number of columns; 0 takes the file's", low=0, needs={"dataset": "click"}
+        0,
+        "number of columns; auto is the file's",
+        low=0,
+        words={AUTO: 0},
+        needs={"dataset": "click"},
     )
     hashing: bool = setting(False, "hash the indices to the columns", needs={"dataset": "click"})
     label_column: str = setting(
@@ -154,11 +158,12 @@ class DataSettings:
     )
     regularizer_weight: float = setting(
         AUTOMATIC_WEIGHT,
-        "weight of the regulariser; 0 has none; -1 takes scikit-learn's C = 1 on the pooled rows: "
-        "1 over the examples of all agents, which count alike, with the intercept left out; in a "
-        "private run, and with a divisor or another regulariser, -1 takes "
-        f"{USUAL_WEIGHT:g}, for every coordinate",
-        low=-1,
+        "weight of the regulariser; auto is scikit-learn's C = 1 on the pooled rows: 1 over the "
+        "examples of all agents, which count alike, with the intercept left out; in a private "
+        f"run, and with a divisor or another regulariser, auto is {USUAL_WEIGHT:g}, for every "
+        "coordinate",
+        low=0,
+        words={AUTO: AUTOMATIC_WEIGHT, "none": 0},
         needs={"regularizer": ("l2", "nonconvex"), "beta": 0.0},
     )
     penalty_c: float = setting(
@@ -173,8 +178,9 @@ class DataSettings:
     )
     beta: float = setting(
         0.0,
-        "weight of ||x||^2 in the sum; sets regularizer-weight to 2 beta / agents; 0 keeps that",
+        "weight of ||x||^2 in the sum; sets regularizer-weight to 2 beta / agents; none keeps that",
         low=0,
+        words={"none": 0},
         needs={"regularizer": "l2"},
     )
     divisor: str = setting(
@@ -185,8 +191,9 @@ class DataSettings:
     )
     row_norm: float = setting(
         0.0,
-        "rows, the intercept included, are scaled down to this public L2 norm; 0 leaves them",
+        "rows, the intercept included, are scaled down to this public L2 norm; none leaves them",
         low=0,
+        words={"none": 0},
         floor=1e-30,
         high=LARGEST,
         topic="Privacy",
@@ -217,8 +224,6 @@ class DataSettings:
         if settings.beta and settings.regularizer != "l2":
             raise DataError(f"beta needs regularizer = l2, found {settings.regularizer}")
         weight = settings.regularizer_weight
-        if weight < 0 and weight != AUTOMATIC_WEIGHT:
-            raise DataError(f"regularizer-weight = {weight:g}: expected -1 or a number >= 0")
         if weight < 0 and not (pooled and settings.regularizer == "l2" and not settings.beta):
             if settings.penalty_c != 1.0:
                 raise DataError(

@@ -31,21 +31,24 @@ class AsynchronySettings:
     )
     buffer: int = setting(
         0,
-        "uploads that make a version; 0 takes a tenth of the agents",
+        "uploads that make a version; auto is a tenth of the agents",
         low=0,
+        words={"auto": 0},
         needs={"asynchronous": True},
     )
     max_delay: int = setting(
         0,
         "versions after which an agent is waited for, until its task is round-timeout seconds old "
-        "and is withdrawn; 0 never waits for one",
+        "and is withdrawn; none never waits for one",
         low=0,
+        words={"none": 0},
         needs={"asynchronous": True},
     )
     max_uploads: int = setting(
         0,
-        "uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs",
+        "uploads of an agent in the whole run, at most; none is not for private runs",
         low=0,
+        words={"none": 0},
         needs={"asynchronous": True},
     )
     late_replies: str = setting(

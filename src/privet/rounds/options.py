@@ -26,7 +26,10 @@ class RunSettings(ServerStepSettings, SpeedSettings, AsynchronySettings):
     topic: ClassVar[str] = "The run"
 
     num_agents: int = setting(
-        10, "number of agents to wait for; 0 starts with those already connected", low=0
+        10,
+        "number of agents to wait for; auto starts with those already connected",
+        low=0,
+        words={"auto": 0},
     )
     min_agents: int = setting(
         1, "a round with fewer replies than this fails", low=1, operational=True

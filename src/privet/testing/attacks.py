@@ -270,7 +270,7 @@ def _vectors(half: Half, upload: Arrays) -> dict[str, Vector]:
             raise ConfigError(f"attacks: {half.name} sends some coordinates alone: send all")
         arrays[VALUES] = vector.values
     if half.codes:
-        raise ConfigError("attacks: uploads are coded: set value-bits = 0")
+        raise ConfigError("attacks: uploads are coded: set value-bits = none")
     return arrays
 
 

@@ -20,13 +20,13 @@ class RunArguments(TypedDict, total=False):
     asynchronous : bool, default False
         fold uploads as they come: a round is a version of the model, and an upload is combined with
         the model that its agent was sent
-    buffer : int, default 0
-        uploads that make a version; 0 takes a tenth of the agents
-    max_delay : int, default 0
+    buffer : int | "auto", default "auto"
+        uploads that make a version; auto is a tenth of the agents
+    max_delay : int | "none", default "none"
         versions after which an agent is waited for, until its task is round-timeout seconds old and
-        is withdrawn; 0 never waits for one
-    max_uploads : int, default 0
-        uploads of an agent in the whole run, at most; 0 is no limit, and not for private runs
+        is withdrawn; none never waits for one
+    max_uploads : int | "none", default "none"
+        uploads of an agent in the whole run, at most; none is not for private runs
     late_replies : {"drop", "fold"}, default "drop"
         what becomes of a reply that comes after round-timeout: it is lost, or folded in a later
         round
@@ -60,8 +60,8 @@ class RunArguments(TypedDict, total=False):
         decay of adam's and yogi's v
     server_tau : float, default 0.001
         adaptivity of adam and yogi: the least they divide by
-    num_agents : int, default 0
-        number of agents to wait for; 0 starts with those already connected
+    num_agents : int | "auto", default "auto"
+        number of agents to wait for; auto starts with those already connected
     min_agents : int, default 1
         a round with fewer replies than this fails
     patience : float, default 600.0
@@ -75,9 +75,9 @@ class RunArguments(TypedDict, total=False):
     secure_sum : bool, default False
         agents mask their uploads: the server sees sums over at least three of them; an attempt at
         one takes half of the round-timeout at most
-    sum_threshold : int, default 0
+    sum_threshold : int | "all", default "all"
         agents that are enough to open a secure sum when others drop out, more than half of all and
-        one; 0 needs all, and asks those that are left for another upload
+        one; all asks those that are left for another upload
     recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
         who continues for an agent whose node is gone: the next node of its name (yes), that node
         from scratch (no), nobody else (node-key); auto: yes in simulation, else no
@@ -123,9 +123,9 @@ class RunArguments(TypedDict, total=False):
     """
 
     asynchronous: bool
-    buffer: int
-    max_delay: int
-    max_uploads: int
+    buffer: int | Literal["auto"]
+    max_delay: int | Literal["none"]
+    max_uploads: int | Literal["none"]
     late_replies: Literal["drop", "fold"]
     speeds: str
     speed_spread: float
@@ -141,14 +141,14 @@ class RunArguments(TypedDict, total=False):
     server_momentum: float
     server_beta_2: float
     server_tau: float
-    num_agents: int
+    num_agents: int | Literal["auto"]
     min_agents: int
     patience: float
     wait_timeout: float
     round_timeout: float
     seed: int
     secure_sum: bool
-    sum_threshold: int
+    sum_threshold: int | Literal["all"]
     recover_by_name: Literal["auto", "yes", "no", "node-key"]
     penalty_c: float
     on_divergence: Literal["warn", "stop"]

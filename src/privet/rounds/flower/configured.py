@@ -17,7 +17,7 @@ from privet.agents.half import Half
 from privet.agents.value_bits import NOISE
 from privet.core import algorithm
 from privet.core.errors import did_you_mean
-from privet.core.key import Config, Key, keys_of
+from privet.core.key import SYNONYMS, Config, Key, keys_of
 from privet.kernel.programs.steps import STEPLESS
 
 from ..half import ServerHalf
@@ -34,35 +34,10 @@ NOISE_KEYS = ("noise-scale", "noise-variance")
 FOR_NOISE = ("noise-seed", "delta", "relation")
 """Run-config keys of no use without noise."""
 
-SYNONYMS: Mapping[str, tuple[str, ...]] = {
-    "lr": ("step_size", "step_size_base", "eta_rule"),
-    "learning_rate": ("step_size", "step_size_base", "eta_rule"),
-    "eta": ("step_size", "step_size_base", "eta_rule"),
-    "server_lr": ("server_step_size",),
-    "epochs": ("local_epochs", "max_local_steps", "local_updates"),
-    "local_steps": ("local_epochs", "max_local_steps", "local_updates"),
-    "steps": ("local_epochs", "max_local_steps", "local_updates"),
-    "batch": ("batch_size",),
-    "batchsize": ("batch_size",),
-    "solver": ("local_solver",),
-    "optimizer": ("local_solver",),
-    "max_grad_norm": ("clip",),
-    "l2_norm_clip": ("clip",),
-    "clip_norm": ("clip",),
-    "noise_multiplier": ("noise_scale", "noise_variance"),
-    "sigma": ("noise_scale", "noise_variance"),
-    "eps": ("target_epsilon",),
-    "epsilon": ("target_epsilon",),
-    "mu": ("strong_convexity", "common_convexity"),
-    "clients": ("num_agents",),
-    "num_clients": ("num_agents",),
-}
-"""What the field calls an argument, and what it is called here, in order of preference."""
-
 
 def shared_defaults() -> dict[str, Any]:
     """Return the defaults of the arguments that every strategy takes, by their names."""
-    keys = {name: key.default for name, key in keys_of(RunOptions).items()}
+    keys = {name: key.written_default for name, key in keys_of(RunOptions).items()}
     return keys | {name: default for name, (_, default, _) in OBJECTS.items()}
 
 

@@ -226,6 +226,12 @@ def _require_same(
             f"resume: the checkpoint is of {protocol} version {version}, "
             f"this run of {half.name} version {half.version}"
         )
+    if new := sorted(half.settings().keys() - manifest["settings"].keys()):
+        raise HopelessError(
+            f"resume: the checkpoint was written before there was {', '.join(new)}, and no default "
+            "says what it did without: resume with the version that wrote it, or keep its model, "
+            "model.npz beside it, for a new run"
+        )
     before = manifest["asked"]
     changes = {
         key: f"{key} {shown(before[key])} -> {shown(asked[key])}"

@@ -568,17 +568,17 @@ class Measured:
         if not cells:
             return ["Not run."]
         words = dict(zip(cells, standing([gap for _, gap in cells.values()]), strict=True))
-        lines = [row("points above", *(f"epsilon {one}" for one in EPSILONS)), rule(len(EPSILONS))]
+        lines = [row("points", *(f"epsilon {one}" for one in EPSILONS)), rule(len(EPSILONS))]
         for name, task in dict.fromkeys(key[:2] for key in cells):
             found = {epsilon: cells[name, task, epsilon] for epsilon in EPSILONS}
             texts = [
-                f"{words[name, task, epsilon]} {points(gap)} above *{best}*"
+                f"{words[name, task, epsilon]} {points(gap)} against *{best}*"
                 for epsilon, (best, gap) in found.items()
             ]
             lines += [row(f"{name}: {TASKS[task].title}", *texts)]
             plain = BANDED[name][1]
             same = [self.gap(task, name, plain, epsilon) for epsilon in EPSILONS]
-            lines += [row(f"the same, above *{plain}*", *map(points, same))]
+            lines += [row(f"the same, against *{plain}*", *map(points, same))]
         count = sum(word == BETTER for word in words.values())
         below = sum(word == WORSE for word in words.values())
         return [

@@ -73,7 +73,8 @@ class Method:
 
     ``make`` is given the settings, a round's local steps and what every strategy takes; Flower's
     own methods have no ``protocol``. ``most`` is a setting's largest value that is allowed. One
-    whose settings are ``open`` searches nothing: it takes FedAvg's step, and its defaults.
+    whose settings are ``open`` searches nothing: it takes FedAvg's step, and its defaults, or all
+    settings of the method that it is ``like``.
     """
 
     make: Callable[[Values, int, dict[str, Any]], Any]
@@ -81,6 +82,7 @@ class Method:
     grid: Mapping[str, float] = field(default_factory=dict)
     most: Mapping[str, float] = field(default_factory=dict)
     open: bool = False
+    like: str = ""
 
 
 def _momentum(values: Values, steps: int, common: dict[str, Any]) -> Any:
@@ -130,6 +132,7 @@ def _twice(values: Values, steps: int, common: dict[str, Any]) -> Any:
     return FedAvgM(server_learning_rate=2.0, server_momentum=0.0, **common)
 
 
+LIKE_ADAM = "FedDyn, Adam, FedAdam's settings"
 METHODS: Mapping[str, Method] = {
     "FedAvg": Method(lambda values, steps, common: FedAvg(**common)),
     "FedAvgM": Method(_momentum, "", {"1 - momentum": 0.3}, {"1 - momentum": 1.0}),
@@ -146,6 +149,7 @@ METHODS: Mapping[str, Method] = {
     ),
     "FedAvg, server step 2": Method(_twice, open=True),
     "FedDyn, Adam": Method(_adaptive(FedDyn), "fed-dyn", {"server step": 0.03}),
+    LIKE_ADAM: Method(_adaptive(FedDyn), "fed-dyn", open=True, like="FedAdam"),
     "SCAFFOLD, Adam": Method(_adaptive(Scaffold), "scaffold", {"server step": 0.03}),
     "Fed-PLT": Method(_splitting, "fed-plt", {"kappa": 0.2}),
     "FedPDM": Method(_penalised("rho", FedPDM), "fed-pdm", {"kappa": 0.2}),
@@ -163,7 +167,7 @@ METHODS: Mapping[str, Method] = {
     ),
 }  # fmt: skip
 REFERENCE = "FedAvg"
-ADAPTIVE = ("FedDyn, Adam", "SCAFFOLD, Adam")
+ADAPTIVE = ("FedDyn, Adam", LIKE_ADAM, "SCAFFOLD, Adam")
 """Dual methods whose server is as adaptive as FedAdam's."""
 KAPPAS: Mapping[str, Sequence[float]] = {"FedDyn": (0.1, 0.3, 0.9), "Fed-PLT": (0.07, 0.2, 0.6)}
 """The values of the constants of `privet.agents.loop_defaults` that are compared."""
@@ -296,8 +300,8 @@ class Study:
         chosen, step = METHODS[method], TASKS[task].step
         self.found: Found
         if chosen.open:
-            plain = Study(runs, size, task, REFERENCE, digest)
-            self.found = Found({"step": plain.found.values["step"]}, 0)
+            other = Study(runs, size, task, chosen.like or REFERENCE, digest).found.values
+            self.found = Found(other if chosen.like else {"step": other["step"]}, 0)
         else:
             self.found = compass(
                 {"step": step, **chosen.grid}, chosen.most, self._score, TRIALS, BOUND
@@ -322,7 +326,9 @@ class Study:
         text = ", ".join(f"{key} {value:g}" for key, value in self.found.values.items())
         edge = "" if self.found.inside else ", **at the edge of its grid**"
         return (
-            f"{text}; {self.found.trials} tried{edge}" if self.found.trials else f"{text}, FedAvg's"
+            f"{text}; {self.found.trials} tried{edge}"
+            if self.found.trials
+            else f"{text}, {METHODS[self.method].like or REFERENCE}'s"
         )
 
 
@@ -501,8 +507,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         order = sorted(given.method or METHODS, key=lambda one: not METHODS[one].open)
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(given.processes, context) as pool:
-            # The others take FedAvg's step: two processes would play the same runs.
-            for methods in ([REFERENCE], [one for one in order if one != REFERENCE]):
+            # Others take its step, or another's settings: two processes would play the same runs.
+            others = [one for one in order if one != REFERENCE]
+            alike = [one for one in others if METHODS[one].like]
+            for methods in ([REFERENCE], [one for one in others if one not in alike], alike):
                 for done in [
                     pool.submit(job, given.results, given.folder, given.size, task, method)
                     for method in methods

@@ -37,9 +37,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.agents.sparsifiers import PLACES, VALUES
+from privet.agents.sparsifiers import PLACES
 from privet.core.assignments import comma_list
-from privet.wire.payload import ENCODED
 
 from .observers import Observer
 from .run import Run
@@ -160,24 +159,6 @@ def look_at(moves: Table) -> list[Look]:
     return [Look(*one) for one in each]
 
 
-def _decoded(run: Run, block: Block, step: slice) -> dict[str, Table]:
-    """Return some coordinates of a block's arrays; nothing where agents send a share of theirs."""
-    dim = run.session.layout.dim
-    if ENCODED not in block.upload:
-        return {
-            name: rows[:, step]
-            for name, rows in block.upload.items()
-            if rows.ndim == 2 and rows.shape[1] == dim
-        }
-    like, whole = getattr(run.session.state, run.half.last), []
-    for row in range(len(block.positions)):
-        vector = block.sparse(row, like)
-        if vector.positions is not None:
-            return {}
-        whole.append(vector.values[step])
-    return {VALUES: np.array(whole)}
-
-
 class OddSites(Observer):
     """Names sites whose moves are not like the others', each once, with what to do.
 
@@ -218,8 +199,9 @@ class OddSites(Observer):
         most = max(1, NUMBERS // len(run.session.roster.names))
         step = slice(None, None, max(1, -(-dim // most)))
         parts = []
-        for name, rows in sorted(_decoded(run, block, step).items()):
-            some = rows.astype(np.float64)
+        like = np.empty(dim, run.session.layout.dtype)
+        for name, rows in sorted(block.vectors(like).items()):
+            some = rows[:, step].astype(np.float64)
             if name in near:
                 some -= near[name][..., step]
             parts.append(some)

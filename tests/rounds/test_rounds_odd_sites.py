@@ -342,4 +342,4 @@ def test_notes_give_sites_whatever_their_names() -> None:
 
 def test_the_levels_of_all_rounds_add_up_to_what_is_stated() -> None:
     parts = np.arange(1, 200_000, dtype=float)
-    assert 2 * (LEVEL / (2 * parts * (parts + 1))).sum() == pytest.approx(LEVEL, rel=1e-4)
+    assert 3 * (LEVEL / (3 * parts * (parts + 1))).sum() == pytest.approx(LEVEL, rel=1e-4)

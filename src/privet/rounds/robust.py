@@ -11,9 +11,9 @@ agent's own), n uploads of which at most f = `faulty` may be wrong, and v the co
   L. He, M. Jaggi, "Learning from History for Byzantine Robust Optimization" (2021), equation (CC),
   from the median in place of the last round's aggregate. tau is the largest ||m_i - v|| but for the
   floor(2 (f / n) (n - f)) largest, the number that Y. Allouah et al., "Adaptive Gradient Clipping
-  for Robust Federated Learning" (2025), Algorithm 2, clip;
+  for Robust Federated Learning" (2025), clip;
 * robust-mixing, before each of these: every m_i is replaced by the mean of the n - f moves nearest
-  to it, itself among them: Y. Allouah et al., "Fixing by Mixing" (2023), Algorithm 2.
+  to it, itself among them: Y. Allouah et al., "Fixing by Mixing" (2023).
 
 A fold returns *uploads*, and the method goes on with them as with any others: its mean, its duals
 and its tables are those of what was folded. An agent that keeps a state computed it from what it

@@ -228,8 +228,8 @@ class OddSites(Observer):
     def _note_gradients(self, run: Run, block: Block) -> None:
         """Keep the gradients that uploads tell."""
         half, dim = run.half, run.session.layout.dim
-        held = half.recovery(run.session.state, block.where) or {}
-        held, sent = (block.rows_of(arrays, dim) for arrays in (held, block.sent))
+        known = half.recovery(run.session.state, block.where) or {}
+        held, sent = (block.rows_of(arrays, dim) for arrays in (known, block.sent))
         told = half.agent.gradient_told(held, sent, block.upload)
         if told is not None:
             shape = (len(block.positions), dim)

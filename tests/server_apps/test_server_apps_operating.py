@@ -270,7 +270,7 @@ class _Hiding(InlineGrid):
 @pytest.mark.parametrize(
     ("readmit", "away", "expected"),
     [
-        (True, range(4, 6), [2, 2, 2, 2, 2, 3, 3, 3]),  # 6 is asked in the round after its return
+        (True, range(4, 6), [2, 2, 2, 2, 2, 2, 3, 3]),  # its return is seen in round 6
         (True, range(0), [2] * 8),
         (False, range(4, 6), [2] * 8),
     ],

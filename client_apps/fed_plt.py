@@ -137,6 +137,13 @@ class SplittingAgent(ValueBits, SolverAgent):
         """Return what an agent holds of x_i and z_i: both."""
         return state
 
+    def gradient_told(
+        self, state: Arrays, broadcast: Arrays, upload: Arrays
+    ) -> tuple[Vector, Vector]:
+        """Return x_i, and (2 y - z_i - x_i) / rho: there the local problem's gradient is 0."""
+        x = upload["x"]
+        return x, (self.center(state, broadcast) - x) / self.penalty_of(broadcast)
+
     def reference(self, state: Arrays, broadcast: Arrays) -> Arrays:
         """Return y, which x_i is in the limit."""
         return {"x": broadcast["y"]}

@@ -63,6 +63,10 @@ class Agent(ClippedGradients):
     )
     local_epochs: int = setting(10, "local steps in a round (E_k)", low=1, high=MOST_STEPS)
 
+    def reference(self, state: Arrays, broadcast: Arrays) -> Arrays:
+        """Return w_p, from which the local steps begin."""
+        return {"x": broadcast["w"]}
+
     @property
     def stacks(self) -> bool:
         return True

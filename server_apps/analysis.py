@@ -160,6 +160,7 @@ def execute_analysis(grid: Grid, config: Config, run_id: str) -> FinishedAnalysi
         strategy.options = replace(strategy.options, config=decisive(config))
         tracking = Tracking((), folder.path, config)
         began = time.monotonic()
+        control = Control(folder.path, config["exclude"], None, readmit=config["readmit"])
         try:
             total = config["num-server-rounds"]
             with stopped_by_sigterm(strategy.stopping), progress(total) as show:
@@ -169,7 +170,7 @@ def execute_analysis(grid: Grid, config: Config, run_id: str) -> FinishedAnalysi
                     resume=saved,
                     checkpoint=folder.checkpoint,
                     checkpoint_every=config["checkpoint-every"],
-                    observers=(Control(folder.path, config["exclude"], None), show),
+                    observers=(control, show),
                     log_rounds=False,
                 )
             _require_table(result, strategy)

@@ -108,6 +108,12 @@ class RunConfig:
         "the run folder changes it",
         operational=True,
     )
+    readmit: bool = setting(
+        False,
+        "whether an excluded agent takes part again once its node was away and is back, as that of "
+        "a repaired site is",
+        operational=True,
+    )
     metrics_port: int = setting(
         0,
         "port of the Prometheus endpoint, with /healthz",
@@ -171,6 +177,7 @@ class AnalysisConfig:
     output_dir: str = same(RunConfig, "output_dir")
     resume: str = same(RunConfig, "resume")
     exclude: str = same(RunConfig, "exclude")
+    readmit: bool = same(RunConfig, "readmit")
     log_json: bool = same(RunConfig, "log_json")
     tags: str = same(RunConfig, "tags")
     notes: str = same(RunConfig, "notes")

@@ -29,6 +29,8 @@ log = logging.getLogger("flwr.privet")
 FILE_NAME = "control.toml"
 LONGEST = 1 << 20
 """Bytes of the file that are read."""
+AWAY = 0
+"""In place of the node of an excluded agent that is not connected."""
 ABSENCES = 3
 """Rounds in a row without an agent after which the run warns of it."""
 SPENT_SHARE = 0.9
@@ -41,10 +43,17 @@ class Control(Observer):
     ``stop = true`` ends the run after the round under way; ``exclude = "3,7"`` leaves agents out
     and ``exclude-units = "1"`` neighbouring units, instead of those of the run config. A file that
     cannot be read, or holds another key, changes nothing and is a warning.
+
+    With ``readmit`` an excluded agent takes part again once its node was away, or another node has
+    its name, until ``exclude`` has not named it in between. A resume begins with whom it names.
     """
 
-    def __init__(self, folder: Path, exclude: str, mixer: NetworkMixer | None) -> None:
-        self.path, self.mixer = folder / FILE_NAME, mixer
+    def __init__(
+        self, folder: Path, exclude: str, mixer: NetworkMixer | None, *, readmit: bool = False
+    ) -> None:
+        self.path, self.mixer, self.readmit = folder / FILE_NAME, mixer, readmit
+        self._nodes: dict[str, int] = {}
+        self._back: set[str] = set()
         self.given = {"exclude": exclude, "exclude-units": ""}
         self._refused = ""
         self._unknown: set[str] = set()
@@ -65,14 +74,29 @@ class Control(Observer):
     def _apply(self, run: Run) -> bool:
         requested = {**self.given, **self._read()}
         roster = run.session.roster
-        roster.excluded = _names(requested["exclude"])
-        unknown = set(roster.excluded) - roster.agents.keys()
+        named = _names(requested["exclude"])
+        roster.excluded = named - self._readmitted(run, named) if self.readmit else named
+        unknown = set(named) - roster.agents.keys()
         if unknown - self._unknown:
             log.warning("exclude: no agent is called %s", ", ".join(sorted(unknown)))
         self._unknown = unknown
         if self.mixer is not None:
             self.mixer.leave_out(_names(requested["exclude-units"]))
         return bool(requested.get("stop"))
+
+    def _readmitted(self, run: Run, named: frozenset[str]) -> set[str]:
+        """Return those of the named agents that came back since they were left out."""
+        roster = run.session.roster
+        self._nodes = {name: node for name, node in self._nodes.items() if name in named}
+        self._back &= named
+        for name in sorted(named & roster.agents.keys() - self._back):
+            node = roster.agents[name].node
+            if node not in roster.online:
+                self._nodes[name] = AWAY
+            elif self._nodes.setdefault(name, node) != node:
+                self._back.add(name)
+                run.session.remark(f"agent {name} takes part again: its node is back (readmit)")
+        return self._back
 
     def _read(self) -> dict[str, Any]:
         if not os.path.lexists(self.path):

@@ -166,7 +166,7 @@ def _begin(grid: Grid, config: Config, run_id: str, held: ExitStack) -> Finished
                 doubtful=bool(evaluation.federation.dataset.doubts) and not private,
                 unattended=earlier is not None,
             )
-            control = Control(folder.path, config["exclude"], mixer)
+            control = Control(folder.path, config["exclude"], mixer, readmit=config["readmit"])
             tracking = Tracking(trackers, folder.path, config)
             source = RunFolder.of(config["resume"]) if private and config["resume"] else folder
             if earlier is None:

@@ -89,6 +89,7 @@ class Server(ServerHalf[State]):
     state = State
     restarts: ClassVar[bool] = True
     no_server_optimizer: ClassVar[str] = ""
+    no_robust: ClassVar[str] = ""
     no_adaptive_step: ClassVar[str] = (
         "its step holds the agents' duals, which would be rescaled: use fed-dyn or scaffold, or "
         "momentum"
@@ -138,6 +139,20 @@ class Server(ServerHalf[State]):
                 f"secure-sum = true: not with aggregation = {self.aggregation!r}: the server would "
                 f"have to know every agent's {what}"
             )
+
+    def guarded(self) -> Self:
+        """Return the half, whose duals must follow what was folded, of whole vectors."""
+        if not self.public:
+            raise ConfigError(
+                "robust: not with dual = private, which is of what the agent sent and not of what "
+                "was folded: set dual = public"
+            )
+        if self.agent.sparsifier != "none":
+            raise ConfigError(
+                f"robust: not with sparsifier = {self.agent.sparsifier}: coordinates that agents "
+                "choose are of few of them"
+            )
+        return self
 
     @property
     def public(self) -> bool:

@@ -22,6 +22,7 @@ import numpy as np
 from privet.agents.loop_defaults import NO_LOOPS, Loops
 from privet.agents.terms import PrivacyTerms
 from privet.client_apps.fed_plt import QUASI_NEWTON, Agent, SplittingAgent
+from privet.core import ConfigError
 from privet.core.key import AUTO, LARGEST, SMALLEST, Scalar, setting
 from privet.kernel import Facts, Moduli, Zero
 from privet.kernel.curvature import PROVEN
@@ -108,6 +109,7 @@ class Server(ServerHalf[State]):
     state = State
     last: ClassVar[str] = "center"
     no_server_optimizer: ClassVar[str] = ""
+    no_robust: ClassVar[str] = ""
     no_adaptive_step: ClassVar[str] = (
         "its y is the mean of the agents' z_i, which would stay behind: use fed-dyn or scaffold, "
         "or momentum"
@@ -200,6 +202,18 @@ class Server(ServerHalf[State]):
                 of_coordinates=unique,
             )
         return variant
+
+    def guarded(self) -> Self:
+        """Return the half without acceleration, which learns from what agents send themselves."""
+        agent = self.agent
+        if not isinstance(agent, Agent) or agent.acceleration == "none":
+            return self
+        if agent.accelerated:
+            raise ConfigError(
+                "robust: not with acceleration = quasi-newton, which learns each agent's curvature "
+                "from its own moves: set acceleration = none"
+            )
+        return self.with_settings({"acceleration": "none"})
 
     def delayed(self, facts: Sequence[Facts]) -> Self:
         """Return the half with the relaxation a that is right for uploads of older models.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from privet.agents.half import Arrays, Local, Streams
+from privet.agents.half import Arrays, Local, Streams, Vector
 from privet.agents.terms import BudgetSchedule
 from privet.agents.upload_bounds import decay_of, is_bounded, norm_of
 from privet.agents.value_bits import ValueBits
@@ -36,6 +36,12 @@ class Agent(SharedNoise, ValueBits, BudgetSchedule, NoisyStepsAgent):
         if not is_bounded(facts):
             return norm_bound(self.release(facts, round_), facts.dim)
         return self.slope_bound(facts, round_) + decay_of(facts) * norm_of(broadcast["x"])
+
+    def gradient_told(
+        self, state: Arrays, broadcast: Arrays, upload: Arrays
+    ) -> tuple[Vector, Vector]:
+        """Return x and g_i, which all agents send in the same units."""
+        return broadcast["x"], upload["g"]
 
     def local_update(
         self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams

@@ -58,6 +58,12 @@ class Agent(ValueBits, SeveralStepsAgent):
             x, streams, center=x, rho=1.0 / self.fed_dyn_alpha, shift=-state["g"]
         )
 
+    def gradient_told(
+        self, state: Arrays, broadcast: Arrays, upload: Arrays
+    ) -> tuple[Vector, Vector]:
+        """Return x_i, and g_i - alpha (x_i - x): there the local problem's gradient is 0."""
+        return upload["x"], self.follow(state, broadcast, upload)["g"]
+
     def noise_gain(self, round_: int) -> float:
         """Return eta_t: the noise of the last step is in x_i whole."""
         return self.step_size(round_)

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from privet.agents.half import Arrays, Streams
+from privet.agents.half import Arrays, Streams, Vector
 from privet.agents.upload_bounds import decay_of, is_bounded, iterate_bound, norm_of
 from privet.agents.value_bits import ValueBits
 from privet.kernel import Facts, Records
@@ -42,6 +42,12 @@ class Agent(ValueBits, SeveralStepsAgent):
     def reference(self, state: Arrays, broadcast: Arrays) -> Arrays:
         """Return c_i, the u_i that was sent last."""
         return {"u": state["c"]}
+
+    def gradient_told(
+        self, state: Arrays, broadcast: Arrays, upload: Arrays
+    ) -> tuple[Vector, Vector]:
+        """Return x and u_i, as if the path were short."""
+        return broadcast["x"], upload["u"]
 
     def noise_gain(self, round_: int) -> float:
         """Return 1 / sqrt(K): u_i is the mean of as many noised gradients."""

@@ -89,6 +89,7 @@ class Server(GroupedHalf[State]):
 
     state = State
     restarts: ClassVar[bool] = True
+    no_robust: ClassVar[str] = ""
 
     agent: Agent = field(default_factory=Agent)
     perturbation: Perturbation = field(default_factory=Perturbation)

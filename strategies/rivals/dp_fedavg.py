@@ -41,6 +41,7 @@ class Server(ServerHalf[State]):
     state = State
     restarts: ClassVar[bool] = True
     no_server_optimizer: ClassVar[str] = ""
+    no_robust: ClassVar[str] = ""
 
     agent: Agent = field(default_factory=Agent)
 

@@ -44,6 +44,7 @@ class Server(ServerHalf[State]):
 
     state = State
     no_server_optimizer: ClassVar[str] = ""
+    no_robust: ClassVar[str] = ""
 
     agent: Agent = field(default_factory=Agent)
     server_step_size: float = setting(

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from flwr.app import Context, RecordDict
+from flwr.app import Array, ArrayRecord, Context, RecordDict
 
 from privet.core import ConfigError, RunError
 from privet.core.assignments import comma_list
@@ -26,7 +26,10 @@ from privet.rounds.keep.checkpoint import HistoryFile, read_manifest
 from privet.server_apps import server_app
 from privet.server_apps.control import Alarms, Control, _names
 from privet.server_apps.telemetry import Metrics, _Server, served
-from privet.sim.inline import run_inline
+from privet.sim.engine import InlineGrid
+from privet.sim.inline import app_of, run_inline
+from privet.strategies import DPFedAvg, Observer, Round
+from privet.testing import logistic_federation
 from support.keeper import free_ports
 from support.run_files import settings
 
@@ -243,6 +246,52 @@ def test_agents_are_left_out_from_one_round_to_another(tmp_path: Path, monkeypat
     reference = run_inline(absent, "reference")
     ours, theirs = (run.result.arrays["x"].numpy() for run in (finished, reference))
     assert np.array_equal(ours, theirs)
+
+
+class _Away(Observer):
+    """Takes the node of agent 1 away for some rounds, and brings it back."""
+
+    def __init__(self, grid: Any, rounds: range) -> None:
+        self.grid, self.rounds = grid, rounds
+
+    def on_round(self, run: Any, done: Round) -> str | None:
+        node = run.session.roster.agents["1"].node
+        self.grid.hidden = {node} if done.round + 1 in self.rounds else set()
+        return None
+
+
+class _Hiding(InlineGrid):
+    hidden: ClassVar[set[int]] = set()
+
+    def get_node_ids(self) -> list[int]:
+        return [node for node in super().get_node_ids() if node not in self.hidden]
+
+
+@pytest.mark.parametrize(
+    ("readmit", "away", "expected"),
+    [
+        (True, range(4, 6), [2, 2, 2, 2, 2, 2, 3, 3]),  # its return is seen in round 6
+        (True, range(0), [2] * 8),
+        (False, range(4, 6), [2] * 8),
+    ],
+)
+def test_an_excluded_agent_whose_node_was_away_comes_back_where_that_is_allowed(
+    tmp_path: Path, caplog: Any, readmit: bool, away: range, expected: list[int]
+) -> None:
+    problems = logistic_federation(3)
+    nodes = [{"partition-id": place, "num-partitions": 3} for place in range(3)]
+    grid = _Hiding(app_of("dp-fedavg", problems), nodes)
+    control = Control(tmp_path, "1", None, readmit=readmit)
+    found = DPFedAvg(num_agents=3, recover_by_name="yes").start(
+        grid,
+        ArrayRecord({"x": Array(np.zeros(4))}),
+        num_rounds=8,
+        observers=[_Away(grid, away), control],
+    )
+    assert [len(done.participants) for done in found.history] == expected
+    said = "agent 1 takes part again: its node is back"
+    lines = [line for line in caplog.messages if said in line]
+    assert len(lines) == (max(expected) == 3)
 
 
 def test_a_name_that_nobody_has_is_a_warning_once(tmp_path: Path, caplog: Any) -> None:

@@ -38,7 +38,7 @@ _LOCAL_STEPS = ("local_epochs", "max_local_steps", "local_updates")
 class Half(Method):
     """The mathematics of an agent, without Flower: `Method` lists what its author defines.
 
-    This class adds nine names that few methods override, and the rest, which is derived for all
+    This class adds ten names that few methods override, and the rest, which is derived for all
     of them and which nobody overrides. An author's own ``local_update`` ends with ``conclude``.
     """
 
@@ -89,6 +89,16 @@ class Half(Method):
     def dropouts(self) -> int:
         """Number of agents whose noise a masked sum may lack, as planned."""
         return 0
+
+    def gradient_told(
+        self, state: Arrays, broadcast: Arrays, upload: Arrays
+    ) -> tuple[Vector, Vector] | None:
+        """Return a point and the gradient of f_i there, of steps without end; None where unknown.
+
+        Entry by entry as `follow`, of rows (N, d) of several agents with their states; it is what
+        anybody with these arrays can compute. By default None.
+        """
+        return None
 
     def steps_of_round(self, seed: int, round_: int) -> int:
         """Return the number of local steps of a round, which a node's ``max-steps`` bounds.

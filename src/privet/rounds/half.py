@@ -108,6 +108,19 @@ class ServerHalf(ServerMethod[S]):
     no_adaptive_step: ClassVar[str] = ""
     """Why adam and yogi may not, which rescale every coordinate; empty where they may."""
 
+    no_robust: ClassVar[str] = "no fold of it is a function of moves that may be changed one by one"
+    """Why no robust fold may change its uploads (`privet.rounds.robust`); empty where it may."""
+
+    def guarded(self) -> ServerHalf[Any]:
+        """Return the half of a run whose uploads are folded by a robust rule.
+
+        Raises
+        ------
+        ConfigError
+            If its settings do not allow that.
+        """
+        return self
+
     def ascent(self, before: Vector, state: S, turn: Turn) -> Vector:
         """Return what adam and yogi rescale after a round (d,): by default the model's step.
 

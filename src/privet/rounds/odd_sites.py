@@ -1,24 +1,29 @@
 """Names sites whose moves are not like the others': wrong units, turned labels, or meant harm.
 
 Of a round's uploads in clear let m_i be the moves, by how much uploads differ from `Half.reference`
-(0 where that is the agent's own), and m their coordinatewise median. Two numbers of each site are
-compared over the last `WINDOW` rounds in which it took part:
+(0 where that is the agent's own), and m their coordinatewise median; and where an upload tells the
+gradient g_i of the site's f_i at a point p_i (`Half.gradient_told`), dg_i and dp_i their changes
+from a round to the next. Three numbers of each site are compared over the last `WINDOW` rounds in
+which it took part:
 
     far:     log || mean of (m_i - m) / median_j || m_j - m || ||
     against: mean of (<m_i, m> - median_j <m_j, m>) / their spread
+    steep:   log of the root of (sum of ||dg_i||^2) / (sum of ||dp_i||^2), of two changes at least
 
-A site is named where one of them lies beyond what the bulk of the sites explains, were these
-numbers normal, and is large by itself: twice as far as the median site, or a move against m. The
-bulk are three quarters of the sites, as up to a quarter may be wrong: location and spread are those
-of the numbers without the highest quarter (far), or without the quarter that is farthest from the
-median (against), and the critical value is that of the largest of n draws so treated, by
-simulation. Where a run converges, moves vanish and what differs of them means nothing: a site's
-distance has to be a `SHARE` of the largest that the median site had in any round.
+The last is a secant of f_i's curvature, which goes with the square of a column's unit, and is much
+the same at honest sites whose coefficients and labels differ. A site is named where one of them
+lies beyond what the bulk of the sites explains, were these numbers normal, and is large by itself:
+twice as far, or as steep, as the median site, or a move against m. The bulk are three quarters of
+the sites, as up to a quarter may be wrong: location and spread are those of the numbers without the
+highest quarter (far, steep), or without the quarter that is farthest from the median (against), and
+the critical value is that of the largest of n draws so treated, by simulation. Where a run
+converges, moves vanish and what differs of them means nothing: a site's distance has to be a
+`SHARE` of the largest that the median site had in any round.
 
-Rounds 5 b - 4 to 5 b are given the level `LEVEL` / (b (b + 1)), half to each number, which add up
-to `LEVEL` over a run of any length. Within five rounds windows overlap and are taken as one look,
-and numbers of real sites are not normal: the level is a stated one, held against honest runs by
-tests (tests/rounds/test_rounds_odd_sites.py).
+Rounds 5 b - 4 to 5 b are given the level `LEVEL` / (b (b + 1)), a third to each number, which add
+up to `LEVEL` over a run of any length. Within five rounds windows overlap and are taken as one
+look, and numbers of real sites are not normal: the level is a stated one, held against honest runs
+by tests (tests/rounds/test_rounds_odd_sites.py).
 
 That is what an honest site which is really another one looks like, too: who is named is to be asked
 first. A coordinator of secure sums sees no upload and names nobody, nor does one of a private run,
@@ -37,9 +42,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.agents.sparsifiers import PLACES, VALUES
+from privet.agents.sparsifiers import PLACES
 from privet.core.assignments import comma_list
-from privet.wire.payload import ENCODED
 
 from .observers import Observer
 from .run import Run
@@ -61,6 +65,8 @@ TWICE = 2.0
 """How much farther than the median site one has to be."""
 SHARE = 0.25
 """The share of the largest usual distance of a run below which a site's says nothing."""
+STILL = 1e-4
+"""The share of the largest usual step of a run below which changes are of inexact solvers."""
 NUMBERS = 1 << 14
 """Numbers of a round's uploads that are looked at, in all: evenly spaced coordinates of each."""
 DRAWS = 1 << 17
@@ -160,24 +166,6 @@ def look_at(moves: Table) -> list[Look]:
     return [Look(*one) for one in each]
 
 
-def _decoded(run: Run, block: Block, step: slice) -> dict[str, Table]:
-    """Return some coordinates of a block's arrays; nothing where agents send a share of theirs."""
-    dim = run.session.layout.dim
-    if ENCODED not in block.upload:
-        return {
-            name: rows[:, step]
-            for name, rows in block.upload.items()
-            if rows.ndim == 2 and rows.shape[1] == dim
-        }
-    like, whole = getattr(run.session.state, run.half.last), []
-    for row in range(len(block.positions)):
-        vector = block.sparse(row, like)
-        if vector.positions is not None:
-            return {}
-        whole.append(vector.values[step])
-    return {VALUES: np.array(whole)}
-
-
 class OddSites(Observer):
     """Names sites whose moves are not like the others', each once, with what to do.
 
@@ -190,6 +178,10 @@ class OddSites(Observer):
     usual : float
         The largest distance that the median site had in a round.
     named : set of str
+    told : dict of str to deque of (array, array)
+        The last points and gradients of each site, where uploads tell them.
+    longest : float
+        The longest step of the points that the median site had in a round.
     """
 
     def __init__(self) -> None:
@@ -197,7 +189,10 @@ class OddSites(Observer):
         self.since: dict[str, int] = {}
         self.usual = 0.0
         self.named: set[str] = set()
+        self.told: dict[str, deque[tuple[Table, Table]]] = {}
+        self.longest = 0.0
         self._moves: dict[int, Table] = {}
+        self._told: dict[int, tuple[Table, Table]] = {}
 
     def on_begin(self, run: Run) -> None:
         """Look at uploads from now on; who was named before a resume is not named again."""
@@ -218,26 +213,48 @@ class OddSites(Observer):
         most = max(1, NUMBERS // len(run.session.roster.names))
         step = slice(None, None, max(1, -(-dim // most)))
         parts = []
-        for name, rows in sorted(_decoded(run, block, step).items()):
-            some = rows.astype(np.float64)
+        like = np.empty(dim, run.session.layout.dtype)
+        for name, rows in sorted(block.vectors(like).items()):
+            some = rows[:, step].astype(np.float64)
             if name in near:
                 some -= near[name][..., step]
             parts.append(some)
         if parts:
             moves = np.concatenate(parts, axis=1)
             self._moves.update(zip(positions, moves, strict=True))
+            if step.step == 1:
+                self._note_gradients(run, block._replace(upload=block.vectors(like)))
+
+    def _note_gradients(self, run: Run, block: Block) -> None:
+        """Keep the gradients that uploads tell."""
+        half, dim = run.half, run.session.layout.dim
+        known = half.recovery(run.session.state, block.where) or {}
+        held, sent = (block.rows_of(arrays, dim) for arrays in (known, block.sent))
+        told = half.agent.gradient_told(held, sent, block.upload)
+        if told is not None:
+            shape = (len(block.positions), dim)
+            points, slopes = (np.broadcast_to(one, shape).astype(np.float64) for one in told)
+            each = zip(points, slopes, strict=True)
+            self._told.update(zip(block.positions.tolist(), each, strict=True))
 
     def on_round(self, run: Run, done: Round) -> str | None:
         """Compare the round's participants."""
         moves, self._moves = self._moves, {}
+        told, self._told = self._told, {}
+        for name in self.named & run.session.roster.excluded:  # it may come back, and is looked at
+            self.named.discard(name)
+            self.seen.pop(name, None)
         if done.versions or len(moves) < FEWEST or len({len(each) for each in moves.values()}) > 1:
             return None
         names = [run.session.roster.names[position] for position in moves]
         looks = look_at(np.array(list(moves.values())))
         for name, look in zip(names, looks, strict=False):
             self.seen.setdefault(name, deque(maxlen=WINDOW)).append(look)
+        for position, pair in told.items():
+            name = run.session.roster.names[position]
+            self.told.setdefault(name, deque(maxlen=WINDOW)).append(pair)
         if looks:
-            new = self._odd_ones(done.round, names)
+            new = self._odd_ones(run, done.round, names)
             notes = tuple(f"{ODD}{name}{why}" for name, why in new.items())
             if notes:
                 run.session.amend(notes=(*done.notes, *notes))
@@ -248,7 +265,25 @@ class OddSites(Observer):
                 )
         return None
 
-    def _odd_ones(self, round_: int, names: list[str]) -> dict[str, str]:
+    def _secants(self, names: list[str]) -> Table:
+        """Return squared changes (2, n, d) of gradients and points; empty where they say nothing.
+
+        That is of fewer than two changes, and where the median site hardly moves any more.
+        """
+        windows = [list(self.told.get(name, ())) for name in names]
+        length = min(map(len, windows))
+        if length < 3:
+            return np.zeros((2, 0, 0))
+        table = np.array([some[-length:] for some in windows])  # (n, rounds, 2, d)
+        with np.errstate(all="ignore"):
+            squares = np.square(np.diff(table, axis=1))
+            usual = math.sqrt(float(np.median(squares[:, -1, 0].sum(axis=1))))
+        self.longest = max(self.longest, usual)
+        if not STILL * self.longest < usual < math.inf:
+            return np.zeros((2, 0, 0))
+        return np.asarray(squares.sum(axis=1).transpose(1, 0, 2)[::-1])
+
+    def _odd_ones(self, run: Run, round_: int, names: list[str]) -> dict[str, str]:
         """Return the sites that are to be named now, each with why."""
         length = min(len(self.seen[name]) for name in names)
         windows = [list(self.seen[name])[-length:] for name in names]
@@ -263,27 +298,57 @@ class OddSites(Observer):
         along = np.array([np.median([one.along for one in some]) for some in windows])
         opposed = np.array([np.mean([one.opposed for one in some]) for some in windows])
         part = 1 + (round_ - 1) // WINDOW
-        level = LEVEL / (2 * part * (part + 1))
+        level = LEVEL / (3 * part * (part + 1))
         count = len(names)
         is_far, is_opposed = matters & (times > TWICE), matters & (along < 0.0)
-        for name, odd in zip(names, (is_far | is_opposed).tolist(), strict=True):
+        turned, moved = self._secants(names)
+        steepness, is_steep = np.ones(count), np.zeros(count, bool)
+        if turned.size:
+            with np.errstate(all="ignore"):
+                steepness = np.sqrt(turned.sum(axis=1) / moved.sum(axis=1))
+                steepness /= np.median(steepness)
+            is_steep = np.isfinite(steepness) & (steepness > TWICE)
+        for name, odd in zip(names, (is_far | is_opposed | is_steep).tolist(), strict=True):
             if odd:
                 self.since.setdefault(name, round_)
             else:
                 self.since.pop(name, None)
         is_far &= excess(logs, "far") > critical(count, level, "far")
         is_opposed &= excess(-opposed, "against") > critical(count, level, "against")
+        if is_steep.any():
+            logs = np.log(np.maximum(steepness, TINY))
+            is_steep &= excess(logs, "far") > critical(count, level, "far")
         said: dict[str, str] = {}
-        for place in np.flatnonzero(is_far | is_opposed).tolist():
+        for place in np.flatnonzero(is_far | is_opposed | is_steep).tolist():
             name = names[place]
             if name in self.named:
                 continue
             self.named.add(name)
             what = f"its moves are {times[place]:.3g} times as far from theirs as is usual"
-            if is_opposed[place]:
+            if is_steep[place]:
+                at = int(np.argmax(turned[place] / np.maximum(np.median(turned, axis=0), TINY)))
+                what = (
+                    f"its gradient changes {steepness[place]:.3g} times as fast as is usual, most "
+                    f"along {_parameter(run, at)}, as it does with other units"
+                )
+            elif is_opposed[place]:
                 what = (
                     f"it moves against them, {along[place]:.2g} along the median move where that "
                     f"of the median site is {np.median(along):.2g}"
                 )
             said[name] = f"{SINCE}{self.since[name]} {what} ({count} agents)"
         return said
+
+
+def _parameter(run: Run, place: int) -> str:
+    """Return the column that a parameter of a linear model belongs to, or the parameter's place.
+
+    The column's name is known where all columns are numbers, one parameter each.
+    """
+    meaning, dim = run.session.encoding.meaning, run.session.layout.dim
+    facts = meaning.columns if meaning else {}
+    columns = list(facts)
+    single = not any({"categories", "gap"} & one.keys() for one in facts.values())
+    if single and columns and len(columns) <= dim <= len(columns) + 1:
+        return f"column {columns[place]}" if place < len(columns) else "the intercept"
+    return f"parameter {place + 1} of {dim}"

@@ -15,12 +15,13 @@ from privet.wire.rosters import LEAST_ROSTER
 
 from .asynchrony import AsynchronySettings
 from .participation import All, Fraction, Participation
+from .robust import RobustSettings, require_most_right
 from .server_steps import ServerStepSettings
 from .speeds import SpeedSettings
 
 
 @dataclass(frozen=True)
-class RunSettings(ServerStepSettings, SpeedSettings, AsynchronySettings):
+class RunSettings(RobustSettings, ServerStepSettings, SpeedSettings, AsynchronySettings):
     """The settings of a run's waiting, seeds, sums and recovery; the fields are run-config keys."""
 
     topic: ClassVar[str] = "The run"
@@ -128,6 +129,7 @@ class RunOptions(RunSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require_most_right(self, self.num_agents, self.min_agents, self.participation)
         if not (self.secure_sum and self.num_agents):
             return
         if self.sum_threshold > self.num_agents:

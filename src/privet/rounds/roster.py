@@ -208,6 +208,14 @@ class EnrolledAgent:
     said: str = ""
     """Its account as its node stated it last, where ``ledger`` holds lost replies beyond it; else
     empty."""
+    refolded: int = 0
+    """The last round in which another upload was folded for it than it sent, 0 for none: its node
+    then holds no state of that round that others could go on from."""
+
+    @property
+    def is_up_to_date(self) -> bool:
+        """Whether its node is known to hold the state after its upload that was folded last."""
+        return self.tag in self.held and self.tag != self.refolded
 
     @property
     def terms(self) -> tuple[tuple[str, str], ...]:
@@ -290,6 +298,7 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "unbound": ("unbound", bool),
     "said": ("said", str),
     "apart": ("apart", bool),
+    "refolded": ("refolded", int),
 }
 """The columns of a checkpoint's table of agents: the attribute of each, and its type."""
 _LATER: Mapping[str, list[Any]] = {
@@ -297,6 +306,7 @@ _LATER: Mapping[str, list[Any]] = {
     "unbound": [False],
     "said": ["[]"],
     "apart": [False],
+    "refolded": [0],
 }
 """Columns that the tables of older checkpoints lack."""
 
@@ -589,9 +599,11 @@ class Roster:
         self.changes.names |= longer
         return longer
 
-    def note_folded(self, name: str, update: Update) -> None:
-        """Note that an agent's upload of a round was folded."""
+    def note_folded(self, name: str, update: Update, *, refolded: bool = False) -> None:
+        """Note that an agent's upload of a round was folded, or another in its place."""
         agent = self.agents[name]
+        if refolded:
+            agent.refolded = update.round
         agent.held = agent.tag, update.round
         agent.tag, agent.ledger, agent.said = update.round, update.ledger, ""
         self.changes.names.add(name)
@@ -881,7 +893,7 @@ class Roster:
             return
         if same or self.recovery == "yes":
             now.tag, now.ledger, now.former = old.tag, old.ledger, old.former
-            now.said, now.apart = old.said, old.apart
+            now.said, now.apart, now.refolded = old.said, old.apart, old.refolded
             now.unit = old.unit
             self.agents[name] = now
             if not same:

@@ -114,6 +114,7 @@ from .keep.resume import requested, resumed, session_of
 from .keep.snapshot import snapshot
 from .open_settings import log_misfits, with_open_settings
 from .options import RunOptions
+from .robust import RobustSettings
 from .server_steps import ServerStepSettings
 from .session import Round, Session
 from .together import WorksTogether, by_message
@@ -192,6 +193,7 @@ class Run:
         self.session.leader = self.options.encoding
         self.session.row_norm = row_norm_of(self.half)
         self.session.steps.settings = read(ServerStepSettings, values_of(self.options))
+        self.session.robust.settings = read(RobustSettings, values_of(self.options))
         self.requested = requested(self.half, self.options)
 
     # ------------------------------------------------------------------ beginning

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
-import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
@@ -29,6 +28,7 @@ from privet.wire.payload import BUFFERS
 
 from .failure import FRUITLESS, Failure, not_finite, overflowed
 from .gaps import Gaps
+from .robust import RobustFold
 from .roster import EnrolledAgent, Roster, known_facts
 from .server_steps import ServerSteps
 from .task import Task
@@ -245,6 +245,8 @@ class Session:
     """Called with the uploads in clear while they are folded, a block perhaps more than once."""
     steps: ServerSteps = field(default_factory=ServerSteps)
     """The server's optimizer."""
+    robust: RobustFold = field(default_factory=RobustFold)
+    """What uploads in clear are folded by."""
     round: int = 0
     history: list[Round] = field(default_factory=list)
     initial: Round = Round(0, (), epsilon=0.0)
@@ -629,9 +631,11 @@ class Session:
     def average(self, statistics: Iterable[NDArray[Any] | None]) -> None:
         """Take the mean of the statistics that came with the uploads, if any did.
 
+        Where the fold is robust, their median.
+
         Uploads without any count as the present ones, so that no single agent sets those of all.
         """
         sent, known = list(statistics), self.statistics
         if known is not None and any(each is not None for each in sent):
             every = [known if each is None else each for each in sent]
-            self.statistics = np.mean(every, axis=0, dtype=np.float64).astype(known.dtype)
+            self.statistics = self.robust.average(every).astype(known.dtype)

@@ -92,6 +92,22 @@ class Block(NamedTuple):
         coded = VALUES in upload
         return sparse_vector(upload, like.size) if coded else checked_sparse(upload, like)
 
+    def vectors(self, like: Vector) -> dict[str, Vector]:
+        """Return the arrays (k, d) of the uploads; none where agents send a share of a vector.
+
+        ``like`` (d,) has the length and dtype of the model.
+        """
+        if ENCODED not in self.upload:
+            return {
+                name: rows
+                for name, rows in self.upload.items()
+                if rows.ndim == 2 and rows.shape[1] == like.size
+            }
+        each = [self.sparse(row, like) for row in range(len(self.positions))]
+        if any(vector.positions is not None for vector in each):
+            return {}
+        return {VALUES: np.array([vector.values for vector in each])}
+
     def rows(self) -> Iterator[Block]:
         """Yield a block of one row for each agent."""
         count, state = len(self.positions), self.state

@@ -303,6 +303,7 @@ def fold_accepted(opened: OpenRound, ages: Mapping[str, int] | None = None) -> d
     uploads = Uploads(positions, loaders, aged, held=tally.spool is None)
     uploads.gaps, uploads.look = session.gaps, session.look
     with np.errstate(over="ignore", invalid="ignore"):  # the Divergence observer reports it
+        uploads = session.robust.folded(half, session.state, uploads)
         fold = partial(half.fold, session.state, uploads, opened.turn)
         session.state = session.steps.folded(half, session.state, opened.turn, fold)
     tally.spool = None

@@ -40,7 +40,7 @@ def messages_for(
     for name in names:
         agent = session.roster.agents[name]
         recovery, ledger = None, ""
-        if force or agent.tag == 0 or agent.tag not in agent.held:
+        if force or agent.tag == 0 or not agent.is_up_to_date:
             recovery = half.recovery_of(session.state, position[name], session.start)
             ledger = agent.ledger
         packed = None if recovery is None else pack(recovery)
@@ -50,7 +50,7 @@ def messages_for(
             tally.notes.append(f"agent {name} lost its state of round {agent.tag}: it starts again")
         if packed is not None:
             tally.bytes_down += len(packed)
-            if agent.tag:
+            if agent.tag and agent.refolded != agent.tag:
                 sent = f"agent {name} was sent its state of round {agent.tag}"
                 lost = half.recovery_note
                 tally.notes.append(f"{sent}; {lost}" if lost else sent)
@@ -93,7 +93,7 @@ def work_together(opened: OpenRound, grid: WorksTogether, names: list[str]) -> l
         agent = agents[name]
         shapes = tuple((key, array.shape) for key, array in sent.per_agent.get(name, {}).items())
         # A new agent with an account is sent it, by message.
-        if agent.tag in agent.held if agent.tag else not agent.ledger:
+        if agent.is_up_to_date if agent.tag else not agent.ledger:
             batches.setdefault((sent.group_of(name), agent.tag == 0, shapes), []).append(name)
     parts: dict[tuple[Any, ...], list[Together]] = {}
     for (group, begins, shapes), batch in batches.items():

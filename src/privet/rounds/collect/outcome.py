@@ -155,7 +155,8 @@ def record(opened: OpenRound, folded: Folded) -> Round:
     half, session, tally = opened.half, opened.session, opened.tally
     roster, epsilon = session.roster, largest_stated(opened)
     for name, update in folded.updates.items():
-        roster.note_folded(name, update)
+        refolded = roster.positions[name] in session.robust.changed
+        roster.note_folded(name, update, refolded=refolded)
     last = session.history[-1] if session.history else None
     participants = tuple(folded.updates)
     if last is not None and last.participants == participants:

@@ -60,6 +60,12 @@ class RunArguments(TypedDict, total=False):
         decay of adam's and yogi's v
     server_tau : float, default 0.001
         adaptivity of adam and yogi: the least they divide by
+    robust : {"none", "trimmed", "median", "centred-clipping"}, default "none"
+        what a round's uploads are folded by, so that a few wrong ones cannot move it at will
+    faulty : int, default 1
+        how many uploads of a round may be wrong, at most
+    robust_mixing : bool, default False
+        whether each upload is replaced by the mean of those nearest to it before that
     num_agents : int | "auto", default "auto"
         number of agents to wait for; auto starts with those already connected
     min_agents : int, default 1
@@ -141,6 +147,9 @@ class RunArguments(TypedDict, total=False):
     server_momentum: float
     server_beta_2: float
     server_tau: float
+    robust: Literal["none", "trimmed", "median", "centred-clipping"]
+    faulty: int
+    robust_mixing: bool
     num_agents: int | Literal["auto"]
     min_agents: int
     patience: float

@@ -57,6 +57,7 @@ from ..observers import (
 from ..odd_sites import OddSites, odd_sites
 from ..participation import All, Participation
 from ..participation import from_config as participation_of
+from ..robust import require_robust
 from ..server_steps import ADAPTIVE
 from ..session import METRICS
 from ..shared_regularizer import RegularizerSettings
@@ -179,6 +180,8 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             why = why or self.half.no_adaptive_step
         if why:
             raise ConfigError(f"server-optimizer = {steps}: not with {self.half.name}: {why}")
+        if self.options.robust != "none":
+            self.half = require_robust(self.half, self.options, folds_old=self.options.folds_old)
         if self.options.folds_old:
             self.half = require_asynchrony(self.half, self.options, self.no_asynchrony)
             if self.fraction_evaluate > 0:

@@ -40,6 +40,7 @@ from ..gaps import SAVED, Gaps
 from ..half import ServerHalf
 from ..open_settings import log_misfits, with_open_settings
 from ..options import RunOptions
+from ..robust import RobustSettings
 from ..roster import EnrolledAgent, Roster, from_columns
 from ..server_steps import SAVED as STEPS_SAVED
 from ..server_steps import ServerStepSettings
@@ -66,6 +67,7 @@ def requested(half: ServerHalf[Any], options: RunOptions) -> dict[str, Any]:
         **_when_folded(options),
         "seed": options.seed,
         **values_of(read(ServerStepSettings, values_of(options))),
+        **values_of(read(RobustSettings, values_of(options))),
         "secure-sum": half.masked,
         "agent-weights": options.agent_weights,
     }

@@ -1,0 +1,60 @@
+"""The study of wrong sites: a gradient, rounds of Flower's, a run, and the page."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+from flwr.serverapp.strategy import FedAvg
+from scipy.optimize import approx_fprime
+
+from privet.testing.attacks import ATTACKS, Attack
+from results import robust
+from results.robust import Perceptron, dealt, flower, play, width
+from support.paths import ROOT
+
+
+def test_the_gradient_of_the_network_is_that_of_finite_differences() -> None:
+    rng, sizes = np.random.default_rng(61), (5, 4, 3, 2)
+    problem = Perceptron(rng.standard_normal((7, 5)), rng.integers(0, 2, 7), sizes)
+    x = rng.standard_normal(width(sizes))
+    expected = approx_fprime(x, problem.value, 1e-7)
+    assert np.allclose(problem.gradient(x), expected, atol=1e-5)
+
+
+def test_a_round_of_flowers_averaging_is_the_mean_of_what_sites_send() -> None:
+    held = dealt("logistic", "iid", 11, 0)
+    step, ends = 0.1, []
+    for place, problem in enumerate(held.problems):
+        w = held.start.copy()
+        for _ in range(robust.STEPS):
+            w = w - step * problem.gradient(w)
+        factor = 10.0 if place in held.wrong else 1.0
+        ends.append(held.start + factor * (w - held.start))
+    found = flower(FedAvg(), held.problems, held.wrong, ATTACKS["scaled"], held.start, 1, step)
+    assert np.allclose(found, np.mean(ends, axis=0))
+
+
+def test_without_wrong_sites_flowers_averaging_and_ours_are_alike() -> None:
+    held = dealt("softmax", "iid", 11, 1)
+    plain = flower(FedAvg(), held.problems, held.wrong, Attack("none"), held.start, 3, 0.5)
+    method = robust._ours(robust.DPFedAvg, "dp-fedavg", **robust.STEPPED)
+    model, _ = robust.ours(method, held, Attack("none"), 3, 0.5)
+    assert np.allclose(model, plain)
+
+
+def test_a_run_says_its_accuracy_and_whom_it_named() -> None:
+    done = play(
+        task="logistic", split="iid", sites=11, method="Fed-PLT, clipped", attack="scaled",
+        seed=0, step=0.3, part="test",
+    )  # fmt: skip
+    assert 0.5 < done["accuracy"] <= 1
+    assert 0 < done["found"] <= 5
+
+
+def test_the_page_is_what_the_runs_say(tmp_path: Path) -> None:
+    for name in ("robust.md", "robust.jsonl"):
+        shutil.copy(ROOT / "docs/results" / name, tmp_path)
+    robust.main([str(tmp_path), "--write"])
+    assert (tmp_path / "robust.md").read_text() == (ROOT / "docs/results/robust.md").read_text()

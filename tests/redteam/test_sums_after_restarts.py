@@ -160,14 +160,18 @@ def binding(round_: int, attempt: int, names: str, key: bytes) -> Binding:
     return Binding("e", round_, attempt, tuple((name, key) for name in names), b"")
 
 
+@pytest.mark.parametrize("detours", [0, 1, 20])
 @pytest.mark.parametrize("repeats", [True, False])
-def test_new_keys_do_not_make_a_node_forget_the_last_sum(repeats: bool) -> None:
+def test_new_keys_do_not_make_a_node_forget_the_last_sum(repeats: bool, detours: int) -> None:
+    """Also after questions of other runs, in between, which ask for no sum."""
     context = Context(1, 1, {}, RecordDict(), {})
     new_keys(context, "e")
     record: Any = context.state["privet.masks"]
     state = MaskState.from_record(record)
     used = MaskState("e", state.keys, 3, 1, tuple("abcd"))
     context.state["privet.masks"] = used.to_record()
+    for detour in range(detours):
+        new_keys(context, f"f{detour}")
     key = new_keys(context, "e")
     record = context.state["privet.masks"]
     state = MaskState.from_record(record)
@@ -181,6 +185,18 @@ def test_new_keys_do_not_make_a_node_forget_the_last_sum(repeats: bool) -> None:
     if repeats:
         with pytest.raises(MaskError, match="as the difference of two sums"):
             require_fresh(state, binding(4, 1, "abc", key), repeats=True)
+
+
+def test_a_run_of_flower_asks_for_sums_of_few_experiments() -> None:
+    context = Context(1, 1, {}, RecordDict(), {})
+    for number in range(9):
+        new_keys(context, f"e{number}")
+        record: Any = context.state["privet.masks"]
+        made = MaskState.from_record(record)
+        summed = MaskState(made.experiment, made.keys, 1, 1, tuple("abc"))
+        context.state["privet.masks"] = summed.to_record()
+    with pytest.raises(MaskError, match="of more than 8 experiments"):
+        new_keys(context, "e9")
 
 
 def test_another_run_of_the_same_analysis_is_no_way_round_the_rule(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from flwr.app import ConfigRecord, Context
@@ -41,6 +42,7 @@ from privet.kernel.events import SHARED_GRID
 from privet.kernel.masks import require_roster, statement
 from privet.wire import ring
 from privet.wire.contract import CONTRACT_VERSION, Instruction, read_experiment
+from privet.wire.flower_internals import held_by
 from privet.wire.records import read_field
 from privet.wire.rosters import parse_roster
 
@@ -48,6 +50,9 @@ from .guard import node_rules
 from .state import LARGE
 
 MASK_RECORD = "privet.masks"
+EARLIER_RECORD = "privet.sums"
+"""By experiment, the last sum that an agent was in when it made new keys."""
+MOST_EXPERIMENTS = 8
 
 MaskFactory = Callable[[str, int], MaskSource]
 """``(agent, round) -> source`` in place of the key agreement; for replays."""
@@ -87,12 +92,29 @@ class MaskState:
 def new_keys(context: Context, experiment: str) -> bytes:
     """Make a key pair for an experiment, replacing an older one, and return the public key.
 
-    The sum that the agent was in last stays known: new keys make its difference no other.
+    The sum that the agent was in last stays known, of this experiment and of others: new keys make
+    its difference no other.
+
+    Raises
+    ------
+    MaskError
+        If the run of Flower has asked for sums of more than `MOST_EXPERIMENTS` experiments.
     """
-    keys, before = key_pair(), read_keys(context, experiment)
-    made = MaskState(experiment, keys) if before is None else replace(before, keys=keys)
+    record, made = context.state.get(MASK_RECORD), MaskState(experiment, key_pair())
+    earlier: dict[str, Any] = dict(held_by(context.state).get(EARLIER_RECORD) or {})
+    if isinstance(record, ConfigRecord):
+        last = MaskState.from_record(record)
+        if last.names:
+            earlier[last.experiment] = json.dumps([last.round, last.attempt, last.names])
+    if len(earlier) > MOST_EXPERIMENTS:
+        raise MaskError(f"secure sum: of more than {MOST_EXPERIMENTS} experiments in one run")
+    if earlier:
+        context.state[EARLIER_RECORD] = ConfigRecord(earlier)
+    if experiment in earlier:
+        round_, attempt, names = json.loads(earlier[experiment])
+        made = replace(made, round=round_, attempt=attempt, names=tuple(names))
     context.state[MASK_RECORD] = made.to_record()
-    return keys.public
+    return made.keys.public
 
 
 def read_keys(context: Context, experiment: str) -> MaskState | None:

@@ -30,7 +30,7 @@ from privet.wire import ENROL, ring
 from privet.wire.contract import agent_record, read_update
 from privet.wire.rosters import read_signature, with_signatures
 from privet.wire.survivors import (
-    Given,
+    GivenShares,
     SumKeys,
     keys_question,
     read_keys,
@@ -154,7 +154,7 @@ class Teller(Liar):
         listed: Collection[str],
         signed: Mapping[str, bytes],
         **changes: Any,
-    ) -> Given | str:
+    ) -> GivenShares | str:
         names = self.sum.names
         place = names.index(name)
         sealed = [self.drawn[giver].sealed[place] for giver in names]
@@ -328,7 +328,7 @@ def test_a_node_that_forgot_signs_no_second_list_and_gives_no_second_share(
     context.state[SUM_RECORD] = before[SUM_RECORD]
     answer = teller.sign_list("0", EVERY)
     teller.declined(answer, "0", Told.OTHER_LIST, "signed a list of survivors of this sum")
-    assert isinstance(teller.ask_shares("0", SURVIVORS, signed), Given)
+    assert isinstance(teller.ask_shares("0", SURVIVORS, signed), GivenShares)
     context.state[SUM_RECORD] = before[SUM_RECORD]
     answer = teller.ask_shares("0", SURVIVORS, signed)
     teller.declined(answer, "0", Told.SHARED_BEFORE, "given its shares of this sum before")
@@ -398,7 +398,7 @@ def test_lists_that_give_one_agent_away_by_a_second_attempt(teller: Teller) -> N
     """The first sum is opened; the second would be over all of it but agent 3."""
     teller.uploaded()
     signed = teller.signatures_of(EVERY)
-    assert isinstance(teller.ask_shares("0", EVERY, signed), Given)
+    assert isinstance(teller.ask_shares("0", EVERY, signed), GivenShares)
     teller.begin(attempt=2)
     teller.uploaded()
     answer = teller.sign_list("0", SURVIVORS)
@@ -420,7 +420,7 @@ def test_seed_and_share(teller: Teller) -> None:
     teller.uploaded()
     signed = teller.signatures_of(SURVIVORS)
     given = teller.ask_shares("0", SURVIVORS, signed)
-    assert isinstance(given, Given)
+    assert isinstance(given, GivenShares)
     assert {len(share) for share in given.shares.values()} == {SEED_BYTES}
     assert set(given.shares) == set(EVERY) - {"0"}
     for listed in (SURVIVORS, EVERY, ("0", "1", "2", "3")):
@@ -444,7 +444,7 @@ def test_signatures_that_are_too_few(teller: Teller, kind: str) -> None:
     answer = teller.ask_shares("0", SURVIVORS, changed)
     line = "3 of those listed have signed this list, and sum-threshold is 4"
     teller.declined(answer, "0", Told.ROSTER, line if changed else "0 of those listed")
-    assert isinstance(teller.ask_shares("0", SURVIVORS, signed), Given)
+    assert isinstance(teller.ask_shares("0", SURVIVORS, signed), GivenShares)
 
 
 def test_shares_that_were_sealed_for_another_sum_or_agent(teller: Teller) -> None:
@@ -456,7 +456,7 @@ def test_shares_that_were_sealed_for_another_sum_or_agent(teller: Teller) -> Non
     now = [teller.drawn[giver].sealed[0] for giver in EVERY]
     sealed = [now[0], now[1], old["2"], teller.drawn["3"].sealed[1], NONE[:SEALED_BYTES], now[1]]
     given = teller.ask_shares("0", EVERY, signed, sealed=b"".join(sealed))
-    assert isinstance(given, Given)
+    assert isinstance(given, GivenShares)
     assert set(given.shares) == {"1"}
 
 
@@ -466,7 +466,7 @@ def test_fields_of_no_form(teller: Teller, changes: dict[str, Any]) -> None:
     signed = teller.signatures_of(EVERY)
     answer = teller.ask_shares("0", EVERY, signed, **changes)
     assert isinstance(answer, str)
-    assert isinstance(teller.ask_shares("0", EVERY, signed), Given)
+    assert isinstance(teller.ask_shares("0", EVERY, signed), GivenShares)
 
 
 # ---------------------------------------------------------------------- whatever it tries
@@ -511,7 +511,7 @@ def fuzz(teller: Teller, exchanges: int) -> int:
                 if rng.random() < 0.3:
                     have |= {str(rng.choice(EVERY)): bytes(rng.bytes(64))}
                 given = teller.ask_shares(name, listed, have)
-                if isinstance(given, Given):
+                if isinstance(given, GivenShares):
                     assert len(listed) >= THRESHOLD
                     own[name] |= set(EVERY)  # the seed itself is as good as all its shares
                     for other in given.shares:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from itertools import combinations
 from pathlib import Path
@@ -13,6 +14,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Error, Message
 
 from privet.client_apps import client_app
 from privet.core import ConfigError, RunError
+from privet.rounds.collect.survivors import SurvivorSums
 from privet.sim.engine import InlineGrid
 from privet.sim.trusting import trusting_nodes
 from privet.strategies import DPFedSGD
@@ -177,6 +179,34 @@ def test_a_list_is_short_of_another_agent_where_one_would_be_given_away(tmp_path
     assert "0" not in done.participants
     spared = [why.text for name, why in done.failures.items() if name != "0"]
     assert spared == ["left out: two sums of a round may not differ by one agent"]
+
+
+def test_a_list_that_too_few_signed_ends_no_round() -> None:
+    """Who came back is not asked: those who have signed the list would refuse the roster."""
+    fates: dict[tuple[int, str, int], Fate] = {(at, "survivors", 1): late for at in range(4)}
+    fates[7, "upload", 1] = lost
+    grid = DroppingGrid("fed-pdm", 8, fates)
+    result, _, _ = play("fed-pdm", grid=grid, secure_sum=True, sum_threshold=5, rounds=1)
+    (done,) = result.history
+    assert 5 <= len(done.participants) <= 6
+    assert "7" not in done.participants
+    assert grid.times("upload") == 8 + len(done.participants)
+
+
+def test_a_resume_opens_no_list_that_lacks_one_of_an_earlier_one(tmp_path: Path) -> None:
+    """What is on disk of a sum is its roster, and then the list that was opened."""
+    file, lines = tmp_path / "checkpoint.npz", []
+    play(
+        "fed-plt", grid=DroppingGrid("fed-plt", 8, {(7, "upload", 2): lost}), secure_sum=True,
+        sum_threshold=5, rounds=3, start={"checkpoint": file},
+    )  # fmt: skip
+    for line in (tmp_path / "rosters.jsonl").read_text().splitlines():
+        number, _, names = json.loads(line)
+        lines.append((number, len(names)))
+    assert lines == [(1, 8), (1, 8), (2, 8), (2, 7), (3, 8), (3, 8)]
+    collector = SurvivorSums(threshold=5)
+    collector.remember(None, file)
+    assert [(one.round, len(one.names)) for one in collector.earlier] == lines
 
 
 def test_agents_without_keys_of_the_sum_are_left_out_before_any_upload() -> None:

@@ -38,7 +38,7 @@ from privet.wire.rosters import read_signature, roster_question, with_roster, wi
 
 from ..exchange import Reply, take_replies
 from ..failure import Failure, FailureCode
-from ..keep.rosters import LastSums, read_rosters, write_rosters
+from ..keep.rosters import Summed, begin, take_over, write_roster
 from ..roster import ENROL_TIMEOUT, Question
 from ..uploads import MaskedTotals
 from .ask import messages_for
@@ -64,14 +64,13 @@ of all further ones."""
 class Attempt:
     """A roster that was sent out, and by agent why its sum failed (empty while it may arrive).
 
-    ``listed`` are the agents of the last list of survivors, where one was stated, and ``why`` says
-    why the uploads of the others were not used, where that is not by the agents that failed.
+    ``why`` says why the uploads of the others were not used, where that is not by the agents that
+    failed.
     """
 
     number: int
     names: tuple[str, ...]
     failures: Mapping[str, Failure] = field(default_factory=dict)
-    listed: tuple[str, ...] = ()
     why: str = ""
 
 
@@ -89,13 +88,14 @@ class MaskedSums(Collector):
         The complete sums, by group.
     updates
         The metadata of the uploads in the complete sums.
-    sent
-        By group, the roster that uploads were asked of last, in this round; where rounds may ask
-        for the same, in any.
+    stated
+        By group, the rosters that uploads were asked of, and the lists that were opened, in this
+        round; where rounds may ask for the same, in any. The next sum is over none but agents of
+        each, and lacks exactly one of none.
     kept
-        Where these are written down before uploads are asked for; nowhere without a checkpoint.
-    resumed
-        What was written down there before a resume.
+        Where these are written down before anybody is asked; nowhere without a checkpoint.
+    earlier
+        What was written down before a resume.
     renewed
         Agents that enrolled again in this round with a new key; each may do so once.
     spoiled
@@ -108,26 +108,29 @@ class MaskedSums(Collector):
     last: dict[str, Attempt] = field(default_factory=dict)
     sums: dict[str, MaskedTotals] = field(default_factory=dict)
     updates: dict[str, Update] = field(default_factory=dict)
-    sent: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    stated: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
     kept: Path | None = None
-    resumed: LastSums = field(default_factory=LastSums)
+    earlier: Sequence[Summed] = ()
     renewed: set[str] = field(default_factory=set)
     spoiled: Counter[str] = field(default_factory=Counter)
 
     def remember(self, checkpoint: Path | None, resumed: Path | None) -> None:
-        """Write rosters beside this checkpoint, and start from those beside another's file."""
+        """Write rosters beside this checkpoint, those beside another's file first."""
         self.kept = checkpoint
         if resumed is not None:
-            self.resumed = read_rosters(resumed)
+            self.earlier = take_over(resumed, checkpoint)
+        elif checkpoint is not None:
+            begin(checkpoint)
 
     def open(self, opened: OpenRound) -> list[str]:
         """Fix the roster of every group; agents that cannot be on one are absent."""
         self.attempts, self.last, self.sums, self.updates, self.renewed = {}, {}, {}, {}, set()
-        again = self.resumed.round == opened.number
-        if opened.half.agent.repeats:
-            self.sent = {**self.resumed.rosters, **self.sent}
-        else:
-            self.sent = dict(self.resumed.rosters) if again else {}
+        repeats = opened.half.agent.repeats
+        if not (repeats and self.stated):
+            self.stated = {}
+            for one in self.earlier:
+                if repeats or one.round == opened.number:
+                    self.stated.setdefault(one.group, []).append(one.names)
         members: dict[str, list[str]] = {}
         for name in opened.chosen:
             members.setdefault(opened.broadcast.group_of(name), []).append(name)
@@ -136,19 +139,19 @@ class MaskedSums(Collector):
         return self.reopen(opened)
 
     def _bound(self, opened: OpenRound, group: str, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the roster that a round starts from: where uploads were asked for before a resume,
-        or rounds may ask for the same, that of the last sum."""
+        """Return the roster that a round starts from: where rounds may ask for the same, that of
+        the last sum, also before a resume."""
         half, session = opened.half, opened.session
-        if half.agent.repeats:
-            before = [session.roster.names[one] for one in half.summed(session.state)]
-            if before:
-                self.sent.setdefault(group, tuple(before))
-        last = self.sent.get(group, names)
-        why = LATER if half.agent.repeats else SPARED
+        if not half.agent.repeats:
+            return names
+        before = tuple(session.roster.names[one] for one in half.summed(session.state))
+        if before and group not in self.stated:
+            self.stated[group] = [before]
+        last = self.stated[group][-1] if group in self.stated else names
         for name in names:
             if name not in last:
-                opened.tally.absent[name] = Failure(FailureCode.LEFT_OUT, why)
-        return tuple(name for name in last if name in names or half.agent.repeats)
+                opened.tally.absent[name] = Failure(FailureCode.LEFT_OUT, LATER)
+        return last
 
     def reopen(self, opened: OpenRound) -> list[str]:
         """Ask the groups without a sum again, starting from the roster that was sent out last.
@@ -229,12 +232,10 @@ class MaskedSums(Collector):
                 opened.tally.absent |= failures
                 stay = [name for name in attempt.names if name not in failures]
                 del self.attempts[group]
-                self._keep_apart(opened, group, attempt, stay)
+                self._keep_apart(opened, group, attempt.number, stay)
                 self._propose(opened, group, attempt.number + 1, stay)
-        if self.attempts:
-            self.sent |= {group: attempt.names for group, attempt in self.attempts.items()}
-            if self.kept is not None:
-                write_rosters(self.kept, LastSums(opened.number, self.sent))
+        for group, attempt in self.attempts.items():
+            self.state(opened, group, attempt.names)
         asked = {name for attempt in self.attempts.values() for name in attempt.names}
         return [name for name in names if name in asked]
 
@@ -266,11 +267,23 @@ class MaskedSums(Collector):
         self.attempts[group] = self.last[group] = Attempt(number, names)
         return True
 
-    def _keep_apart(self, opened: OpenRound, group: str, attempt: Attempt, stay: list[str]) -> None:
-        """Leave another agent out where exactly one would be missing in the next sum."""
-        for before in (self.sent.get(group, ()), attempt.listed):
-            if stay and len(set(before).difference(stay)) == 1:
-                self.spare(opened, group, attempt.number, stay)
+    def state(self, opened: OpenRound, group: str, names: tuple[str, ...]) -> None:
+        """Write down whom a sum is over, before anybody is asked for a part of it."""
+        known = self.stated.setdefault(group, [])
+        if opened.half.agent.repeats and known[-1:] == [names]:
+            return
+        if self.kept is not None:
+            write_roster(self.kept, Summed(opened.number, group, names))
+        known.append(names)
+
+    def _keep_apart(self, opened: OpenRound, group: str, number: int, stay: list[str]) -> None:
+        """Leave out of the next sum who is not in all before, and whoever must go with another."""
+        known = [set(before) for before in self.stated.get(group, ())]
+        for name in [name for name in stay if any(name not in before for before in known)]:
+            stay.remove(name)
+            opened.tally.absent[name] = Failure(FailureCode.LEFT_OUT, SPARED)
+        while stay and any(len(before.difference(stay)) == 1 for before in known):
+            self.spare(opened, group, number, stay)
 
     def spare(self, opened: OpenRound, group: str, number: int, stay: list[str]) -> str:
         """Take another agent off a roster which may not lack exactly one; return its name."""
@@ -390,7 +403,7 @@ class MaskedSums(Collector):
                     opened.tally.absent[name] = why
                 else:
                     stay.append(name)
-            self._keep_apart(opened, group, attempt, stay)
+            self._keep_apart(opened, group, attempt.number, stay)
             if self._propose(opened, group, attempt.number + 1, stay):
                 to_ask.update(stay)
         return [name for name in opened.chosen if name in to_ask]

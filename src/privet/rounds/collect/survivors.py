@@ -74,18 +74,10 @@ class SurvivorSums(MaskedSums):
         t, the agents that open one.
     prepared
         By group, what the agents of its attempt have agreed on.
-    before
-        By group, the rosters and lists that a further list may not lack exactly one agent of.
     """
 
     threshold: int = 0
     prepared: dict[str, Prepared] = field(default_factory=dict)
-    before: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
-
-    def _bound(self, opened: OpenRound, group: str, names: tuple[str, ...]) -> tuple[str, ...]:
-        roster = super()._bound(opened, group, names)
-        self.before[group] = [self.sent[group]] if group in self.sent else []
-        return roster
 
     def prepare(
         self, opened: OpenRound, grid: Grid, group: str, attempt: Attempt
@@ -141,16 +133,14 @@ class SurvivorSums(MaskedSums):
         """Have the agents whose uploads came open their sum; return the attempt if they do not."""
         failures = dict(attempt.failures)
         listed = list(updates)
-        for before in self.before[group]:
-            if len(set(before).difference(listed)) == 1:
-                spared = self.spare(opened, group, attempt.number, listed)
-                mine = ring.from_bytes(updates.pop(spared).payload)
-                np.subtract(total.words, mine.words, out=total.words)
-        self.before[group] += [attempt.names]
+        known = [set(before) for before in self.stated[group][:-1]]  # the last is this roster
+        while listed and any(len(before.difference(listed)) == 1 for before in known):
+            spared = self.spare(opened, group, attempt.number, listed)
+            mine = ring.from_bytes(updates.pop(spared).payload)
+            np.subtract(total.words, mine.words, out=total.words)
         if (left := len(listed)) < self.threshold:
             return replace(attempt, why=self._too_few(left))
-        self.before[group] += [tuple(listed)]
-        attempt = replace(attempt, listed=tuple(listed))
+        self.state(opened, group, tuple(listed))
         prepared, shared = self.prepared[group], opened.broadcast.shared[group]
         summed = prepared.shared
         marks, names = summed.marks(listed), summed.names

@@ -1,65 +1,102 @@
-"""The rosters of the last secure sums that uploads were asked for, on disk before they are.
+"""Whom secure sums are over, on disk before an upload, or a share, is asked for.
 
-A coordinator that dies after a sum, and before its checkpoint, would ask the round again with those
-who are there then: without exactly one agent the two sums would give its upload. So a run of masked
-uploads writes down whom it asks, also where it adds no noise, and a resume starts from there.
+A coordinator that dies after a sum, and before its checkpoint, would play the round again with
+those who are there then: without exactly one agent the two sums would give its upload. So a run of
+masked uploads writes down each roster that it asks, and each list of agents that it opens, also
+where it adds no noise; a resume keeps its sums apart from these.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from privet.core import RunError
 from privet.core.errors import HopelessError
-from privet.core.files import read_whole, write_whole
+from privet.core.files import open_own, write_whole
+from privet.kernel.ledger import append, sync_directory
 
 from .checkpoint import FILE_NAME
 
 
-class LastSums(NamedTuple):
-    """The round whose uploads were asked for last, and by group the roster of its sum."""
+class Summed(NamedTuple):
+    """The agents of a sum that was asked for in a round, of one group."""
 
-    round: int = 0
-    rosters: Mapping[str, tuple[str, ...]] = {}
+    round: int
+    group: str
+    names: tuple[str, ...]
 
 
 def rosters_beside(checkpoint: Path) -> Path:
-    """Return where the rosters of a run are: ``rosters.json`` in a run folder."""
+    """Return where the rosters of a run are: ``rosters.jsonl`` in a run folder."""
     if checkpoint.name == FILE_NAME:
-        return checkpoint.with_name("rosters.json")
-    return checkpoint.with_suffix(".rosters.json")
+        return checkpoint.with_name("rosters.jsonl")
+    return checkpoint.with_suffix(".rosters.jsonl")
 
 
-def write_rosters(checkpoint: Path, last: LastSums) -> None:
-    """Write the rosters (raises ``RunError``)."""
+def write_roster(checkpoint: Path, summed: Summed) -> None:
+    """Write one more line, durably (raises ``RunError``)."""
     path = rosters_beside(checkpoint)
     try:
-        write_whole(path, json.dumps([last.round, last.rosters]).encode())
+        file = open_own(path)
+        try:
+            first = not os.lseek(file, 0, os.SEEK_END)
+            append(file, json.dumps(summed).encode() + b"\n")
+        finally:
+            os.close(file)
+        if first:
+            sync_directory(path.parent)
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror}") from None
 
 
-def read_rosters(checkpoint: Path) -> LastSums:
-    """Return the rosters of a run that goes on; none of one that has asked for no sum.
+def begin(checkpoint: Path) -> None:
+    """Remove what another run left there (raises ``RunError``)."""
+    path = rosters_beside(checkpoint)
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise RunError(f"{path} cannot be removed: {error.strerror}") from None
+
+
+def take_over(resumed: Path, checkpoint: Path | None) -> list[Summed]:
+    """Return the sums of the run of a checkpoint, and write them beside the one that goes on.
+
+    A last line that was cut off is of a sum that nobody was asked for.
 
     Raises
     ------
     HopelessError
-        If the file is damaged: whom an upload was asked of is not known then.
+        If the file is damaged: whom sums were over is not known then.
+    RunError
+        If it cannot be written.
     """
-    path = rosters_beside(checkpoint)
+    path = rosters_beside(resumed)
     try:
-        number, rosters = json.loads(read_whole(path))
-        return LastSums(
-            int(number), {str(group): tuple(map(str, names)) for group, names in rosters.items()}
-        )
+        data = path.read_bytes()
+        data = data[: data.rfind(b"\n") + 1]
+        found = list(_lines(data))
     except FileNotFoundError:
-        return LastSums()
-    except (OSError, ValueError, TypeError, AttributeError):
+        return []
+    except (OSError, ValueError, TypeError):
         raise HopelessError(
-            f"resume: {path} cannot be read: whom the last secure sum was asked of is not known; "
-            "begin another run"
+            f"resume: {path} cannot be read: whom the secure sums were over is not known; begin "
+            "another run"
         ) from None
+    if checkpoint is not None:
+        try:
+            write_whole(rosters_beside(checkpoint), data)
+        except OSError as error:
+            raise RunError(f"{rosters_beside(checkpoint)}: {error.strerror}") from None
+    return found
+
+
+def _lines(data: bytes) -> Iterator[Summed]:
+    for line in data.splitlines():
+        number, group, names = json.loads(line)
+        if type(number) is not int or type(group) is not str or type(names) is not list:
+            raise ValueError("not a line of this file")
+        yield Summed(number, group, tuple(map(str, names)))

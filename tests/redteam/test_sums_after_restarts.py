@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from privet.agents.masking import MaskState, new_keys, require_fresh
 from privet.core import PrivetError
 from privet.kernel import Binding, BudgetRefused, MaskError, Told
-from privet.kernel.analysis_rules import AnalysisRules
+from privet.kernel.analysis_rules import AnalysisRules, is_chain
 from privet.server_apps import read_config
 from privet.server_apps.analysis import execute_analysis
 from privet.server_apps.execute import execute
@@ -200,6 +201,27 @@ def test_a_run_of_flower_asks_for_sums_of_few_experiments() -> None:
         context.state["privet.masks"] = summed.to_record()
     with pytest.raises(MaskError, match="of more than 8 experiments"):
         new_keys(context, "e9")
+
+
+def test_sums_do_not_branch() -> None:
+    """Of any sums that follow each other at their own agents, no sum and difference is one's own.
+
+    Brute force: all pairs of further rosters of seven agents that a node in both would let pass.
+    """
+    every = "abcdefg"
+    allowed = [
+        frozenset(names)
+        for count in range(1, 7)
+        for names in combinations(every, count)
+        if is_chain(every, names)
+    ]
+    assert {len(one) for one in allowed} == {4, 5}
+    for one, other in combinations(allowed, 2):
+        both = one & other
+        assert both  # whoever is in both lets the second pass as part of the first alone
+        if is_chain(one, other) or is_chain(other, one):
+            assert len(one ^ other) != 1
+    assert not is_chain(every, "abc")
 
 
 def test_another_run_of_the_same_analysis_is_no_way_round_the_rule(tmp_path: Path) -> None:

@@ -270,10 +270,14 @@ _MARK = b'"mark": "'
 
 
 def is_chain(before: Collection[str], here: Collection[str]) -> bool:
-    """Whether a sum over ``here`` after one over ``before`` gives no agent's upload as their
-    difference: nobody came, and nobody left or more than one.
+    """Whether a sum over ``here`` may come after one over ``before``, of which it is a part.
+
+    Not if agents came, or exactly one left: the difference would be its upload. Nor if half of them
+    left or more: then there could be two such sums without a common agent, who would compare them,
+    and both together could lack exactly one.
     """
-    return set(here) <= set(before) and len(set(before).difference(here)) != 1
+    left = len(set(before).difference(here))
+    return set(here) <= set(before) and left != 1 and 2 * left < len(set(before))
 
 
 NO_RULES = AnalysisRules()

@@ -259,13 +259,20 @@ class MaskedSums(Collector):
             why = f"a secure sum needs {least} agents, its group had {len(names)} left"
             if len(names) > least:
                 why = f"a secure sum has at most {MOST_MEMBERS} agents, its group has {len(names)}"
-            for name in names:
-                opened.tally.absent[name] = Failure(FailureCode.LEFT_OUT, why)
-            return False
+            return self._left_out(opened, names, why)
+        (last,) = self.stated.get(group, [()])[-1:]
+        if 2 * len(names) <= len(last):
+            why = f"{len(names)} of the {len(last)} agents of the last sum are left: half or fewer"
+            return self._left_out(opened, names, why)
         keys = {name: opened.session.roster.agents[name].public_key for name in names}
         opened.broadcast.shared[group] = with_roster(opened.broadcast.shared[group], number, keys)
         self.attempts[group] = self.last[group] = Attempt(number, names)
         return True
+
+    def _left_out(self, opened: OpenRound, names: Iterable[str], why: str) -> bool:
+        for name in names:
+            opened.tally.absent[name] = Failure(FailureCode.LEFT_OUT, why)
+        return False
 
     def state(self, opened: OpenRound, group: str, names: tuple[str, ...]) -> None:
         """Write down whom a sum is over, before anybody is asked for a part of it."""

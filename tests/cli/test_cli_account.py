@@ -267,6 +267,7 @@ OPERATED = {
     "output-dir": "/nowhere",
     "resume": "/nowhere",
     "exclude": "1",
+    "readmit": "true",
     "metrics-port": "9",
     "baseline-seconds": "1",
     "log-json": "true",

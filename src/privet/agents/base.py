@@ -928,8 +928,7 @@ def _require_divided(facts: Facts, rules: NodeRules) -> None:
     if rules.relation == "add-remove" and facts.divisor != facts.num_examples:
         raise ConfigError(
             f"relation = 'add-remove': the loss is divided by {facts.divisor:g}, not by this "
-            f"node's num-examples = {facts.num_examples}: set divisor = agent",
-            Told.DATA,
+            f"node's num-examples = {facts.num_examples}: set divisor = agent"
         )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privet.analyses.cox import CoxAnalysis
@@ -117,7 +117,7 @@ def test_a_list_without_a_frequent_category_is_refused() -> None:
 JOINT = [("a", "u"), ("a", "v"), ("b", "u"), ("b", "v"), (None, "u"), (None, "v")]
 
 
-@pytest.mark.parametrize("rows", [6, 8, 10])
+@pytest.mark.parametrize("rows", [6, 8, pytest.param(10, marks=pytest.mark.slow)])
 def test_no_cell_of_two_columns_is_solved_for_from_margins_and_groups(rows: int) -> None:
     """Described alone, by each other's groups, and with rows that are in no group."""
     seen = defaultdict(list)
@@ -151,7 +151,7 @@ def test_no_rare_code_is_solved_for_from_moments_and_histograms(
 NUMBERED = [("a", 0.0), ("a", 1.0), ("b", 0.0), ("b", 1.0), (None, 0.0), (None, 1.0)]
 
 
-@pytest.mark.parametrize("rows", [6, 8, 10])
+@pytest.mark.parametrize("rows", [6, 8, pytest.param(10, marks=pytest.mark.slow)])
 def test_no_number_of_a_group_is_solved_for_from_the_groups_and_all_rows(rows: int) -> None:
     seen = defaultdict(list)
     levels = {"f": ("a", "b"), "x": ()}
@@ -209,6 +209,7 @@ def cumulated(frame: Frame, levels: Levels, by: str, at: int, edge: float) -> fl
     return float(answer["bins"][at].sum())
 
 
+@settings(max_examples=40)
 @given(st.integers(0, 2**32), st.integers(15, 60))
 def test_no_two_edges_have_a_few_numbers_between_them(seed: int, count: int) -> None:
     """Of all rows, of a group, and of the others: the difference is 0, or LEAST and more.

@@ -53,11 +53,9 @@ def test_an_entry_that_is_gone_or_of_another_form(
     first, *rest = (folder / file).read_text().splitlines()
     document = json.loads(first if file == "history.jsonl" else (folder / file).read_text())
     lines = rest if file == "history.jsonl" else []
-    drawn = np.random.default_rng(0)
+    damaged = list(changes(document))
     refused = pages = 0
-    for changed in changes(document):
-        if drawn.random() > 0.3:
-            continue
+    for changed in damaged[:: len(damaged) // 100 + 1]:
         (folder / file).write_text("\n".join([json.dumps(changed), *lines]))
         # None is stated of another history than the summary's.
         line = said(folder, whole.name == "private" and file != "history.jsonl")

@@ -287,6 +287,7 @@ def test_too_little_noise_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.measured > 2 * found.epsilon
 
 
+@pytest.mark.slow
 def test_a_sum_is_audited_with_its_colluders() -> None:
     """Of 2000 canaries 2.65 +- 0.13 is proven, 17 deviations above a tenth of 4."""
     found = audit({**RUN, **SHARED, "features": 1500}, false_alarms=RARE, colluders=2)

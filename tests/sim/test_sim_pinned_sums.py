@@ -99,9 +99,10 @@ def forges(grid: PinnedGrid, message: Message) -> Message | None:
     ids=["error", "lost", "malformed"],
 )
 def test_an_agent_that_signs_nothing_is_left_out_alone(
-    fate: Fate, why: str, tmp_path: Path
+    fate: Fate, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody has uploaded anything for the first roster, so no other agent goes with it."""
+    monkeypatch.setattr("privet.rounds.collect.masked.ENROL_TIMEOUT", 2.0)
     grid = PinnedGrid("fed-pdm", tmp_path, fates={(2, 2): fate})
     result, _, _ = play("fed-pdm", grid=grid, secure_sum=True, rounds=3)
     assert [len(done.participants) for done in result.history] == [5, 4, 5]

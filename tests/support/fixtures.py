@@ -64,7 +64,7 @@ def _the_same_global_draws() -> None:
 
 @pytest.fixture(autouse=True)
 def _nodes_of_this_process_are_all_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run without ``num-agents`` waits a second for more nodes; here none can come."""
+    """A run waits a second for more nodes, a resume five for those it had; here no more come."""
 
     def wait(grid: Grid, *arguments: Any) -> None:
         with monkeypatch.context() as patch:
@@ -72,7 +72,13 @@ def _nodes_of_this_process_are_all_there(monkeypatch: pytest.MonkeyPatch) -> Non
                 patch.setattr(waiting, "STABLE", 0.0)
             waiting.wait_for_nodes(grid, *arguments)
 
+    def wait_briefly(grid: Grid, *arguments: Any) -> None:
+        saved, wanted, least, timeout, *others = arguments
+        timeout = min(timeout, 0.5) if isinstance(grid, LocalGrid) else timeout
+        waiting.wait_for_return(grid, saved, wanted, least, timeout, *others)
+
     monkeypatch.setattr("privet.rounds.run.wait_for_nodes", wait)
+    monkeypatch.setattr("privet.rounds.keep.resume.wait_for_return", wait_briefly)
 
 
 @pytest.fixture(autouse=True)

@@ -291,7 +291,11 @@ def test_what_is_written(tmp_path: Path) -> None:
     assert set(text["provenance"]) == {"machine", "python", "versions", "date", "full"}
     assert (tmp_path / "a-one.svg").read_text().startswith("<?xml")
     overview = write_pages(tmp_path).read_text()
-    assert "| a | [Squares](a.md#aone) | 1 | 1 | 1 | 1 | 1 | 1 |  |  |  |" in overview
+    of_entries = overview.split("## a\n")[1]
+    assert "[Squares](a.md#aone)" in of_entries
+    for verdict in (Verdict.REPRODUCED, Verdict.CONTRADICTED, Verdict.AGREES, Verdict.DIFFERS):
+        assert f'title="1 {verdict}">1</span>' in of_entries, verdict
+    assert f"{Verdict.VACUOUS}" not in of_entries
     said = (
         "Of 5 entries of tables and figures that can be tested 1 is reproduced, 1 agrees under "
         "changed settings, 1 differs under changed settings, 1 is not determined and 1 is "

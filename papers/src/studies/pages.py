@@ -137,9 +137,7 @@ def write_pages(folder: Path) -> Path:
                 studies.setdefault(paper, []).append((path, text))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             log.warning("%s is left out, no rows of a study (%s)", path, one_line(str(error)))
-    lines: list[str] = []
-    total = dict.fromkeys(COUNTED, 0)
-    bars = []
+    bars, lines = [], []
     for paper in [*PAPERS, *(name for name in studies if name not in PAPERS)]:
         if paper not in studies:
             continue
@@ -153,16 +151,15 @@ def write_pages(folder: Path) -> Path:
         tail = ["## How it was run", "", _written(studies[paper]), ""]
         (folder / f"{paper}.md").write_text("\n".join([*head, *parts, *tail]))
         bars.append(_bar(f"[{title}]({paper}.md)", _counts(entries)))
+        lines += [f"## {title}", ""]
         for text in own:
-            counts = _counts(text["entries"])
-            total = {verdict: total[verdict] + counts[verdict] for verdict in COUNTED}
             name = f"[{_heading(text)}]({paper}.md#{_anchor(text)})"
-            cells = (title, name, *(str(counts[verdict] or "") for verdict in COUNTED))
-            lines.append("| " + " | ".join(cells) + " |")
+            lines.append(_bar(name, _counts(text["entries"]), "counts entries"))
+        lines.append("")
     target = folder / OVERVIEW
     there = {text["study"] for own in studies.values() for _, text in own}
     absent = [name for name in names() if name not in there]
-    target.write_text(_overview(lines, total, bars, summary(folder), absent))
+    target.write_text(_overview(lines, bars, summary(folder), absent))
     return target
 
 
@@ -241,15 +238,15 @@ def by_verdict(gaps: Iterable[tuple[str, Estimate]]) -> list[str]:
     return [f"- {verdict_word(word)} {'; '.join(own)}" for word, own in found.items() if own]
 
 
-def _bar(name: str, counts: Mapping[Verdict, int]) -> str:
-    """Return a row of the summary picture: a bar with a part for each verdict."""
+def _bar(name: str, counts: Mapping[Verdict, int], kind: str = "counts") -> str:
+    """Return a name beside a bar with a part for each verdict; the style sheet knows the kind."""
     parts = "".join(
         f'<span class="{str(verdict).replace(" ", "-")}" style="flex:{count}" '
         f'title="{count} {verdict}">{count}</span>'
         for verdict, count in counts.items()
         if count
     )
-    return f'<div class="counts" markdown="span">{name}<span class="bar">{parts}</span></div>'
+    return f'<div class="{kind}" markdown="span">{name}<span class="bar">{parts}</span></div>'
 
 
 def _heading(text: Mapping[str, Any]) -> str:
@@ -267,13 +264,10 @@ def _anchor(text: Mapping[str, Any]) -> str:
 
 def _overview(
     lines: Sequence[str],
-    total: Mapping[Verdict, int],
     bars: Sequence[str],
     said: str,
     absent: Sequence[str],
 ) -> str:
-    columns = ("paper", "what", *map(str, COUNTED))
-    sums = ("**all**", "", *(f"**{total[verdict]}**" for verdict in COUNTED))
     word = {verdict: verdict_word(str(verdict)) for verdict in COUNTED}
     return "\n".join(
         [
@@ -285,12 +279,12 @@ def _overview(
             "",
             f'<p class="counts-legend">{" ".join(word.values())}</p>',
             "",
-            "The rule was written before the runs (`papers/src/studies/rule.py`) and is alike on",
-            f"both sides. A printed number counts as reproduced if ours is within "
-            f"{100 * TOLERANCE:g} % of it, a claim",
+            "The rule was written before the runs (`papers/src/studies/rule.py`), and asks as much",
+            "of a contradiction as of agreement. A printed number counts as reproduced if ours is",
+            f"within {100 * TOLERANCE:g} % of it, a claim",
             "of superiority if the difference is positive. Our interval, from the spread over the "
             "seeds, is at",
-            "the level 1 - .05/m, m the number of entries of the paper that are so judged",
+            "the level 1 - 0.05/m, where m is how many entries of the paper are judged in this way",
             f"(Bonferroni). An entry is {word[Verdict.REPRODUCED]} where the interval lies wholly",
             f"inside of what is asked, {word[Verdict.CONTRADICTED]} where it lies wholly outside,",
             "if all that it depends on is printed and was run as printed. Where a setting is not",
@@ -307,11 +301,7 @@ def _overview(
             "JSON file of a study has the intervals that were judged. Written by",
             "`privet reproduce`.",
             "",
-            "| " + " | ".join(columns) + " |",
-            "|---|---|" + "--:|" * len(COUNTED),
             *lines,
-            "| " + " | ".join(sums) + " |",
-            "",
             *([f"Not run, and left out: {', '.join(absent)}.", ""] if absent else []),
         ]
     )

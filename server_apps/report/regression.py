@@ -181,11 +181,16 @@ def _sites(table: Mapping[str, Any]) -> list[str]:
     ]
     parts = ["<h2>Sites</h2>", numbers_table([head.replace("_", " ") for head in heads], lines)]
     if table.get("heterogeneity"):
-        parts.append(
-            '<p class="soft">chi2 is the score test that a site shares the pooled model; p '
-            "corrected is p times the number of sites tested. p between, so corrected, is of the "
-            "test that a site differs by no more than the others do among themselves.</p>"
+        said = (
+            "chi2 is the score test that a site shares the pooled model; p corrected is p times "
+            "the number of sites tested."
         )
+        if "p_between" in heads:
+            said = (
+                f"{said} p between, so corrected, is of the test that a site differs by no more "
+                "than the others do among themselves."
+            )
+        parts.append(f'<p class="soft">{said}</p>')
     hidden = hidden_sites(table)
     return parts + ([f'<p class="note">{text(hidden)}</p>'] if hidden else [])
 

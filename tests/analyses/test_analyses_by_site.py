@@ -178,6 +178,18 @@ def test_summary_and_page_show_the_sites() -> None:
     assert "<h2>Sites</h2>" in regression_page(cox)
 
 
+@pytest.mark.parametrize(("sites", "is_shown"), [(3, False), (8, True)])
+def test_a_column_that_no_site_has_a_value_of_is_not_shown(sites: int, is_shown: bool) -> None:
+    """Of three sites none has a p-value against the spread of the two others."""
+    columns = patients(900, sites=sites)
+    table = fitted(Glm(formula="died ~ age"), columns, columns["site"], rounded=False)
+    table["site_names"] = sorted(set(columns["site"]))
+    assert all((test["p_between"] is None) != is_shown for test in table["heterogeneity"])
+    for shown in (GlmResult(table).summary(), regression_page(table)):
+        assert "p corrected" in shown
+        assert ("p between" in shown) == is_shown
+
+
 # ------------------------------------------------------------------ against the others' spread
 
 

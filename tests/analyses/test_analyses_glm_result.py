@@ -16,6 +16,7 @@ from scipy.stats import norm
 from privet.analyses.frame import AnalysisError
 from privet.analyses.glm import Glm
 from privet.analyses.glm_result import GlmResult
+from privet.analyses.text_table import markdown_rows, short
 from support.analysis_sites import TABLES, fitted, table_of
 from support.patients_of_sites import patients
 
@@ -85,7 +86,7 @@ def test_the_summary_ends_with_ratios_and_their_intervals(table: dict[str, Any])
     for term, line in zip(terms, lines[start + 1 :], strict=False):
         at = table["terms"].index(term)
         ends = np.exp([table["coef"][at], *table["ci95"][at]])
-        assert line.split()[-3:] == [f"{one:.4g}" for one in ends], line
+        assert line.split()[-3:] == [f"{one:#.4g}" for one in ends], line
     assert lines[start + 1 + len(terms)] == ""
 
 
@@ -123,6 +124,26 @@ def test_texts_for_papers(table: dict[str, Any]) -> None:
     assert [float(row["coef"]) for row in rows] == table["coef"]
     ratios = [float(row["odds ratio high"]) for row in rows]
     np.testing.assert_allclose(ratios, np.exp(table["ci95"])[:, 1], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.25, "0.2500"),
+        (-1.3, "-1.300"),
+        (12.30004, "12.30"),
+        (1234.5, "1234"),
+        (0.00012, "0.0001200"),
+        (1.2e-7, "1.200e-07"),
+        (2.5e8, "2.5e+08"),
+        (365.0, "365"),
+        (0.0, "0"),
+        (np.inf, "-"),
+    ],
+)
+def test_numbers_in_four_digits_keep_their_last_zeros(value: float, shown: str) -> None:
+    assert short(value) == shown
+    assert markdown_rows(["a", "b"], [["x", short(value)]]).splitlines()[-1] == f"| x | {shown} |"
 
 
 def test_marks_of_latex_and_markdown_in_names_are_escaped() -> None:

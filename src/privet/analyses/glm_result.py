@@ -14,7 +14,7 @@ from .prediction import REFUSE
 from .regression_result import RegressionResult
 from .site_tests import hidden_sites, site_rows
 from .sklearn_pipeline import sklearn_pipeline
-from .text_table import aligned, csv_text, latex_rows, line, markdown_rows, side_by_side
+from .text_table import aligned, csv_text, digits, latex_rows, line, markdown_rows, side_by_side
 
 
 class GlmResult(RegressionResult):
@@ -322,7 +322,7 @@ def _fixed(value: float, digits: int = 3) -> str:
 
 
 def _short(value: float) -> str:
-    return "" if np.isnan(value) else f"{value:.4g}"
+    return "" if np.isnan(value) else digits(value)
 
 
 def _short_p(value: float) -> str:

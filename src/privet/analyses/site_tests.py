@@ -147,7 +147,8 @@ def site_notes(entries: Mapping[str, Any]) -> list[str]:
 def site_rows(table: Mapping[str, Any]) -> tuple[list[str], list[dict[str, Any]]]:
     """Return the names of columns and the rows of what a table has of its sites, those shown.
 
-    Both are empty where it has nothing of them.
+    Both are empty where it has nothing of them; a column is left out that no site has a value of,
+    as three sites have none that says how far one is from the two others.
     """
     by_site, tests = table.get("by_site"), table.get("heterogeneity")
     if not by_site:
@@ -158,7 +159,8 @@ def site_rows(table: Mapping[str, Any]) -> tuple[list[str], list[dict[str, Any]]
         rows = [row | test for row, test in zip(rows, tests, strict=True)]
     if len(rows) > MOST_SHOWN:
         rows = sorted(rows, key=lambda row: 2.0 if row.get("p") is None else row["p"])
-    return list(rows[0]), rows[:MOST_SHOWN]
+    heads = [head for head in rows[0] if any(row[head] is not None for row in rows)]
+    return heads, rows[:MOST_SHOWN]
 
 
 def hidden_sites(table: Mapping[str, Any]) -> str:

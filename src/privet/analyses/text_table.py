@@ -43,9 +43,15 @@ def csv_text(rows: Iterable[Iterable[Any]]) -> str:
     return out.getvalue()
 
 
+def digits(value: float) -> str:
+    """Return a number in four digits, the last ones also where they are 0; whole ones as such."""
+    text = f"{value:.4g}" if float(value).is_integer() else f"{value:#.4g}"
+    return text.rstrip(".")
+
+
 def short(value: float) -> str:
     """Return a number in four digits; "-" for one that is not reached or does not exist."""
-    return f"{value:.4g}" if np.isfinite(value) else "-"
+    return digits(value) if np.isfinite(value) else "-"
 
 
 def p_text(p: float) -> str:

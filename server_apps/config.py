@@ -33,7 +33,7 @@ from privet.data.settings import DATA_OWNERS, dealt_by
 from privet.data.tables.files import is_table
 from privet.kernel.exits import KEY as ROWS_PER_PERSON
 from privet.kernel.node_rules import KEYS as NODE_KEYS
-from privet.rounds.options import RunSettings
+from privet.rounds.options import MOST_AGENTS, RunSettings
 from privet.rounds.participation import ParticipationSettings
 from privet.strategies.analyses.base import MOST_ROUNDS
 
@@ -185,6 +185,7 @@ class AnalysisConfig:
         0,
         "number of sites to wait for; auto: those that are there, or all ids",
         low=0,
+        high=MOST_AGENTS,
         words={"auto": 0},
     )
     min_agents: int = same(RunSettings, "min_agents")
@@ -419,7 +420,9 @@ def _quoted(names: Sequence[str]) -> str:
 
 
 def _users(entry: ConfigEntry) -> str:
-    return f"; it is a key of {', '.join(sorted(entry.owners))}"
+    return (
+        f"; it is a key of {', '.join(name or 'every training' for name in sorted(entry.owners))}"
+    )
 
 
 def _unused(

@@ -28,6 +28,7 @@ from privet.rounds.asynchrony import AsynchronySettings
 from privet.rounds.collect.tasks import Tasks
 from privet.rounds.keep.checkpoint import Checkpoint, journal_beside, read_manifest
 from privet.rounds.keep.journal import attempts
+from privet.rounds.keep.resume import require_protocol
 from privet.rounds.late import Late, late_agents, late_ones
 from privet.rounds.nearness import nearness
 from privet.rounds.odd_sites import odd_sites
@@ -147,7 +148,9 @@ def _begin(grid: Grid, config: Config, run_id: str, held: ExitStack) -> Finished
         config = Config(config, resume=str(earlier.path) if earlier else "")
     elif config["resume"]:
         source = RunFolder.of(config["resume"])
-        _require_rounds_left(config, read_manifest(Path(config["resume"])), source)
+        manifest = read_manifest(Path(config["resume"]))
+        require_protocol(strategy.half, manifest)  # before there is a folder of this run
+        _require_rounds_left(config, manifest, source)
     with json_log(run_id) if config["log-json"] else nullcontext():
         evaluation = build_evaluation(config)
         if in_simulation(grid):  # in a deployment the nodes read their data themselves

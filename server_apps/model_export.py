@@ -14,7 +14,7 @@ from privet.analyses.frame import AnalysisError
 from privet.analyses.glm_result import GlmResult
 from privet.core import ConfigError
 from privet.core.errors import did_you_mean
-from privet.core.files import write_whole
+from privet.core.files import write_named
 from privet.data.dataset import FloatArray
 from privet.data.source_column import SourceColumn
 
@@ -270,7 +270,7 @@ def _written(beside: Path, suffix: str, out: Path | None, make: Callable[[], byt
         raise ConfigError(f"--out {path}: that is the model itself")
     content = make()
     try:
-        write_whole(path, content)
+        write_named(path, content)
     except OSError as error:
         raise ConfigError(f"--out {path}: {error.strerror}") from None
     return path

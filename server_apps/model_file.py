@@ -284,7 +284,8 @@ def load_model(path: str | Path) -> Model:
         arrays = read_npz(file)
     except OSError as error:
         raise ConfigError(
-            f"{file}: {error.strerror}; a run that is over has it in its folder{near_path(file)}"
+            f"{file}: {error.strerror}; expected the folder of a run that is over, or its {FILE}"
+            f"{near_path(file)}"
         ) from None
     except ValueError as error:
         raise ConfigError(f"{file} cannot be read as a model ({error})") from None

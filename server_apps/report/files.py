@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from privet.core.files import write_whole
+from privet.core.files import write_named, write_whole
 
 from .runs import HISTORY, SUMMARY, ReportUsageError
 
@@ -50,10 +50,8 @@ def write_outputs(outputs: Mapping[str, tuple[Path, bytes]], folders: Sequence[P
     for option, (path, content) in reversed(list(outputs.items())):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            elsewhere = path.parent.resolve() not in own
-            if elsewhere and path.exists() and not path.is_file():  # such as /dev/stdout
-                path.write_bytes(content)
-            else:
-                write_whole(path, content)
+            # A folder that was handed on may hold a link to where nobody meant to write.
+            write = write_whole if path.parent.resolve() in own else write_named
+            write(path, content)
         except OSError as error:
             raise ReportUsageError(f"{option} {path}: {error.strerror}") from None

@@ -65,6 +65,20 @@ def test_an_export_says_where_it_is(tmp_path: Path) -> None:
     assert file.exists()
 
 
+def test_an_output_that_is_a_device_is_written_into_and_not_replaced(tmp_path: Path) -> None:
+    model = run(tmp_path, patients())
+    table, device = tmp_path / "rows.csv", tmp_path / "device.csv"
+    patients().to_csv(table, index=False)
+    device.symlink_to("/dev/null")
+    assert privet("predict", model.path, table, "--out", device).code == 0
+    assert privet("export", model.path, "--to", "joblib", "--out", device).code == 0
+    assert device.is_symlink()
+    code, out, err = privet("predict", model.path, table, "--out", "/dev/full")
+    assert (code, out) == (2, "")
+    assert err.endswith("privet: --out /dev/full: No space left on device\n")
+    assert Path("/dev/full").is_char_device()
+
+
 def test_what_cannot_be_predicted_is_one_line(tmp_path: Path) -> None:
     frame = patients()
     model = run(tmp_path, frame)
@@ -76,7 +90,7 @@ def test_what_cannot_be_predicted_is_one_line(tmp_path: Path) -> None:
     for words, says in (
         (("predict", model.path, table), f"{table}: column ward: row 1: 'south' is not one of"),
         (("predict", model.path, tmp_path / "none.csv"), "none.csv: no such file"),
-        (("predict", tmp_path, table), "model.npz: No such file"),
+        (("predict", tmp_path, table), "expected the folder of a run that is over, or its model"),
         (("predict", old, table), "is of an older format"),
         (("predict", model.path, table, "--unknown", "zero"), "unknown = 'zero': expected one of"),
         (("export", model.path, "--to", "joblib", "--out", "/proc/no/m"), "--out /proc/no/m: No"),

@@ -217,6 +217,18 @@ def test_what_no_loader_has_thought_of_is_one_line_too(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("path", ["{}", "hf:{}"])
+def test_a_folder_that_was_not_meant_is_named_and_not_searched_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    (tmp_path / "back").symlink_to(tmp_path, target_is_directory=True)  # as /proc has some
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(loaders, "MOST_BELOW", 50)
+    with pytest.raises(DataError, match=f"{tmp_path}: more than 50 files are below this folder"):
+        load("csv", data_path=path.format(tmp_path), label_column="y")
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

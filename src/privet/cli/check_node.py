@@ -48,8 +48,14 @@ def check_node(
     node's own limits; 1: something is weak; 2: the node would refuse everything.
     """
     from privet.kernel import NodeRules
+    from privet.wire.flower_internals import dropped_words
     from privet.wire.flower_internals import node_config as parsed
 
+    if dropped := dropped_words(node_config):
+        raise ConfigError(
+            f"{' '.join(dropped)}: no key=value and no .toml file: a SuperNode passes over it "
+            "without a word"
+        )
     try:
         config = parsed(node_config)
         rules = NodeRules.from_node_config(config)

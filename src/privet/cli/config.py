@@ -76,10 +76,13 @@ def with_cohort(assignments: list[str], cohort: str) -> list[str]:
 
 
 def _whole_path(key: str, value: Any) -> Any:
+    from privet.core import ConfigError
     from privet.server_apps.config import table
 
     entry = table().get(key)
     relative = entry and any(owned.is_relative(value) for owned in entry.owners.values())
+    if relative and "://" in value:
+        raise ConfigError(f"{key} = {value!r}: expected a path: fetch the file first, and name it")
     return str(Path(value).expanduser().absolute()) if relative else value
 
 
@@ -121,12 +124,15 @@ def read_config_file(path: Path) -> dict[str, Any]:
 
     from privet.core import ConfigError
     from privet.core.errors import near_path
+    from privet.core.files import read_given
     from privet.server_apps.config import without_stand_ins
 
     try:
-        content: Any = tomllib.loads(path.read_text(encoding="utf-8"))
+        content: Any = tomllib.loads(read_given(path))
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}{near_path(path)}") from None
+        raise ConfigError(
+            f"{path}: {error.strerror}; expected a TOML file of keys{near_path(path)}"
+        ) from None
     except RecursionError:
         raise ConfigError(f"{path}: expected a flat table, found nested ones") from None
     except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits

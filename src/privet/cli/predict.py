@@ -66,7 +66,7 @@ def predict(
     """
     from privet.analyses.frame import AnalysisError
     from privet.core import ConfigError
-    from privet.core.files import write_whole
+    from privet.core.files import write_named
     from privet.data import DataError
     from privet.data.sql.cohorts import SQL, is_database
     from privet.data.sql.snapshots import held
@@ -102,7 +102,7 @@ def predict(
         print(text, end="")
         return
     try:
-        write_whole(out, text.encode())
+        write_named(out, text.encode())
     except OSError as error:
         raise ConfigError(f"--out {out}: {error.strerror}") from None
     print(out.resolve())

@@ -123,11 +123,12 @@ def _runtime_env(given: str) -> dict[str, Any]:
     """Return the ``runtime_env`` of an option (raises ``ConfigError`` where it is none)."""
     from privet.core import ConfigError
     from privet.core.errors import one_line
+    from privet.core.files import read_given
 
     if not given:
         return {}
     try:
-        text = given if given.lstrip().startswith("{") else Path(given).read_text()
+        text = given if given.lstrip().startswith("{") else read_given(Path(given))
         environment = json.loads(text)
         if not isinstance(environment, dict):
             raise ValueError(f"a JSON object is needed, not {type(environment).__name__}")

@@ -29,18 +29,25 @@ def parse_assignments(pairs: Iterable[str]) -> dict[str, Any]:
     parsed: dict[str, Any] = {}
     for pair in pairs:
         key, sign, text = pair.partition("=")
-        if not sign:
+        if not sign or not key.strip():
             raise ConfigError(f"{pair!r}: expected key=value")
         if key.strip() in parsed:
             raise ConfigError(f"{key.strip()}: given twice")
-        try:
-            value = tomllib.loads(f"value = {text.strip()}")["value"]
-            parsed[key.strip()] = text.strip() if isinstance(value, date | time) else value
-        except tomllib.TOMLDecodeError:
-            parsed[key.strip()] = _number_or_text(text.strip())
-        except (ValueError, RecursionError):  # more digits than Python reads, or levels
-            raise ConfigError(f"{key.strip()}: its value is too long to be read") from None
+        parsed[key.strip()] = _value(key.strip(), text.strip())
     return parsed
+
+
+def _value(key: str, text: str) -> Any:
+    """Return a value as TOML has it (raises ``ConfigError``)."""
+    try:
+        value: Any = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = _number_or_text(text)
+    except (ValueError, RecursionError):  # more digits than Python reads, or levels
+        raise ConfigError(f"{key}: its value is too long to be read") from None
+    if isinstance(value, float) and value == 0 and re.match(r"[-+.0_]*[1-9]", text):
+        raise ConfigError(f"{key} = {text}: nearer 0 than a number can be held: write 0, or more")
+    return text if isinstance(value, date | time) else value
 
 
 def _number_or_text(text: str) -> float | str:

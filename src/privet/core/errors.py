@@ -109,6 +109,7 @@ def near_path(path: Path) -> str:
         if path.exists():
             return ""
         names = [one.name for one in islice(path.parent.iterdir(), _NEIGHBOURS)]
+        names = [name for name in names if name != path.name]  # a link to nothing
     except OSError:
         return ""
     near = nearest(path.name, names)

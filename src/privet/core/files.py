@@ -36,6 +36,10 @@ LONGEST_TEXT = 1 << 30
 """Bytes of a text that `read_text` takes."""
 
 
+LONGEST_GIVEN = 1 << 25
+"""Bytes of a text that `read_given` takes."""
+
+
 def state_path(node_config: Mapping[str, Any]) -> Path | None:
     """Return a node config's ``state-path``, None without one (raises ``ConfigError``).
 
@@ -74,6 +78,15 @@ def write_whole(path: Path, data: bytes) -> None:
     write_by(path, lambda file: file.write(data))
 
 
+def write_named(path: Path, data: bytes) -> None:
+    """Write a file that a user named as an output: whole, as `write_whole` does, or into what is
+    there already where that is a device or pipe, such as /dev/stdout (raises ``OSError``)."""
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+    else:
+        write_whole(path, data)
+
+
 def require_room(path: Path, size: int) -> None:
     """Raise ``OSError`` where no file of ``size`` bytes can be written in the place of ``path``."""
     temporary, descriptor = _new_beside(path)
@@ -88,7 +101,17 @@ def require_room(path: Path, size: int) -> None:
 
 
 def _new_beside(path: Path) -> tuple[Path, int]:
-    """Return the path of a new file beside another one, and its descriptor."""
+    """Return the path of a new file beside another one, and its descriptor.
+
+    Raises
+    ------
+    OSError
+        If it cannot be made, or a device or pipe would be replaced by it.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        mode = path.lstat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
     # Nobody can have made a file or a link of this name before: O_EXCL refuses both.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -205,6 +228,25 @@ def read_text(path: Path, longest: int = LONGEST_TEXT) -> str:
         If it is not UTF-8.
     """
     return read_whole(path, longest).decode()
+
+
+def read_given(path: Path) -> str:
+    """Return the text of a file that a person named on a command line or in a key, or of a pipe.
+
+    No more is read than `LONGEST_GIVEN` bytes: a device such as /dev/zero never ends.
+
+    Raises
+    ------
+    OSError
+        If it cannot be read, or is longer.
+    ValueError
+        If it is not UTF-8.
+    """
+    with path.open("rb") as file:
+        data = file.read(LONGEST_GIVEN + 1)
+    if len(data) > LONGEST_GIVEN:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+    return data.decode()
 
 
 def open_own(path: Path) -> int:

@@ -54,6 +54,8 @@ def splits(source: str) -> Any:
     """Return the splits of a table by name (raises ``DataError`` where it cannot be had)."""
     library = optional("datasets")
     name = source.removeprefix(PREFIX)
+    if not name:
+        raise DataError(f"{source}: expected the name of a data set of the hub, or a folder")
     folder = Path(name)
     saved = any((folder / marker).is_file() for marker in ("dataset_dict.json", "state.json"))
     try:

@@ -19,7 +19,7 @@ from .hub import PREFIX
 from .mnist import load_mnist
 from .sql.cohorts import SQL
 from .sql.snapshots import held
-from .stamps import Stamp, stamps
+from .stamps import Stamp, has_more, stamps
 from .tables.files import EXPECTED
 from .tables.table import load_table
 from .tables.values import normal
@@ -268,9 +268,29 @@ Changes = tuple[tuple[Stamp, ...] | None, ...]
 """The stamps of the files at some paths, None of a path where there are none."""
 
 
+MOST_BELOW = 1_000_000
+"""Files below a folder of data, beyond which it is taken for one that was not meant."""
+
+
 def changes(*paths: str) -> Changes:
-    """Return the stamps of the files that data are read from, by path; empty texts are none."""
-    return tuple(stamps([path.removeprefix(PREFIX)]) for path in paths if path)
+    """Return the stamps of the files that data are read from, by path; empty texts are none.
+
+    Raises
+    ------
+    DataError
+        A folder with more than `MOST_BELOW` files below it, such as the root of a file system.
+    """
+    return tuple(_changes(path.removeprefix(PREFIX)) for path in paths if path)
+
+
+def _changes(path: str) -> tuple[Stamp, ...] | None:
+    if has_more(path, MOST_BELOW):
+        raise DataError(
+            f"{path}: more than {MOST_BELOW:,} files are below this folder: give one that has the "
+            "data alone",
+            UNUSABLE,
+        )
+    return stamps([path])
 
 
 # Four covers a sweep over data sets; one MNIST in float64 is 125 MB.

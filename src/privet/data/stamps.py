@@ -33,6 +33,19 @@ def stamps(sources: Iterable[str | Path], most: float = float("inf")) -> tuple[S
         return None
 
 
+def has_more(folder: str | Path, most: int) -> bool:
+    """Return whether more than ``most`` files are below a folder; it looks at no more than these.
+
+    Links are followed, as `stamps` does: some of a file system lead back to where they are.
+    """
+    count = 0
+    for _, _, names in os.walk(folder, followlinks=True):
+        count += len(names)
+        if count > most:
+            return True
+    return False
+
+
 def stamp(file: Path) -> Stamp:
     """Return the stamp of a file (raises ``OSError``)."""
     found = file.stat()

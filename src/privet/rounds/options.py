@@ -19,6 +19,9 @@ from .robust import RobustSettings, require_most_right
 from .server_steps import ServerStepSettings
 from .speeds import SpeedSettings
 
+MOST_AGENTS = 10_000_000
+"""Agents of a run: of more, their names alone would fill a machine's memory."""
+
 
 @dataclass(frozen=True)
 class RunSettings(RobustSettings, ServerStepSettings, SpeedSettings, AsynchronySettings):
@@ -30,6 +33,7 @@ class RunSettings(RobustSettings, ServerStepSettings, SpeedSettings, AsynchronyS
         10,
         "number of agents to wait for; auto starts with those already connected",
         low=0,
+        high=MOST_AGENTS,
         words={"auto": 0},
     )
     min_agents: int = setting(

@@ -154,7 +154,8 @@ class Speeds:
             with path.open(newline="") as file:
                 rows = list(csv.DictReader(file))
         except (OSError, ValueError, csv.Error) as error:
-            raise ConfigError(f"speeds = {path}: {error}") from None
+            why = error.strerror if isinstance(error, OSError) else error
+            raise ConfigError(f"speeds = {path}: {why}") from None
         for number, row in enumerate(rows, 2):
             try:
                 name = row["agent"]

@@ -7,6 +7,7 @@ first, and names the version.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -41,8 +42,17 @@ def node_config(text: str) -> dict[str, Any]:
     """Return what a SuperNode reads from its ``--node-config`` (raises ``ValueError``)."""
     try:
         return dict(parse_config_args([text]))
-    except (ClickException, OSError, ValueError) as error:
+    except OSError as error:
+        raise ValueError(f"{text}: {error.strerror}") from None
+    except (ClickException, ValueError) as error:
         raise ValueError(" ".join(str(error).split())) from None
+
+
+def dropped_words(text: str) -> list[str]:
+    """Return the words of a ``--node-config`` that a SuperNode passes over without saying so."""
+    if text.endswith(".toml"):
+        return []
+    return re.sub(r"\S+?=('[^']*'|\"[^\"]*\"|\S+)", " ", text).split()
 
 
 def held_by(record: Any) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from privet.core.errors import did_you_mean, near_path
+from privet.core.files import read_given
 from privet.kernel import Told
 
 from ..dataset import DataError, brief
@@ -243,7 +244,7 @@ def _cohorts(path: Path, wanted: str = "") -> dict[str, NamedCohort]:
 
 def _document(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_given(path))
     except OSError as error:
         line = f"{path}: {error.strerror}{near_path(path)}"
         raise DataError(line, Told.DATABASE) from None
@@ -304,7 +305,7 @@ def _cohort(folder: Path, name: str, given: Any, url: str, timeout: float) -> Na
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_given(path)
     except OSError as error:
         raise DataError(f"query-file {path}: {error.strerror}{near_path(path)}") from None
     except ValueError:

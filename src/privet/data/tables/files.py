@@ -7,6 +7,7 @@ import mmap
 import re
 import tempfile
 from collections.abc import Callable, Collection, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +27,8 @@ EXPECTED = "a .csv, .csv.gz, .tsv or .parquet file, a folder of them, or an hf: 
 _SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 _OTHER_TABLES = (".txt", ".dat", ".xlsx", ".xls", ".xlsm", ".ods", ".zip", ".csv.bz2", ".csv.xz")
 """Ends of names of files that may hold rows, and are not read."""
+_LOOKED_AT = 10_000
+"""Names below a folder without tables among which one is looked for."""
 _NOT_UTF_8 = "expected text in UTF-8: save it with that encoding (in Excel, CSV UTF-8)"
 
 
@@ -232,7 +235,8 @@ def _tables(source: str) -> Iterator[tuple[str, Any]]:
                 raise DataError(f"{path}: two files are called {name}")
             yield name, _read(file)
         if not files:
-            below = next(filter(_may_be_read, path.rglob("*")), None)
+            looked_at = islice(path.rglob("*"), _LOOKED_AT)
+            below = next(filter(_may_be_read, looked_at), None)
             where = f"; there is one in {below.parent}: give that folder" if below else ""
             raise DataError(f"{path}: found no file {', '.join(_SUFFIXES)}{where}")
     elif path.is_file() and is_table(path.name):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from privet.core.errors import near_path
+from privet.core.files import read_given
 
 from ..dataset import DataError, brief
 from ..source_column import SourceColumn
@@ -54,7 +55,7 @@ def read_schema(path: str) -> Schema:
     if not path:
         return Schema()
     try:
-        document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        document = tomllib.loads(read_given(Path(path)))
     except OSError as error:
         raise DataError(f"schema {path}: {error.strerror}{near_path(Path(path))}") from None
     except (ValueError, RecursionError) as error:  # one of nested lists

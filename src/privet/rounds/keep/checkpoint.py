@@ -318,7 +318,8 @@ def _manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = _checked(path, read_npz(path, only="manifest"))
     except (OSError, ValueError) as error:
-        raise _Damaged(f"resume: {path} is damaged, or no checkpoint ({error})") from None
+        why = error.strerror if isinstance(error, OSError) else error
+        raise _Damaged(f"resume: {path} is damaged, or no checkpoint ({why})") from None
     if PART.fullmatch(path.name) and path.name != _name_of(manifest):
         raise _Damaged(f"resume: {path} is another checkpoint's file")
     return manifest

@@ -215,6 +215,20 @@ def _restored(
     return half, agents
 
 
+def require_protocol(half: ServerHalf[Any], manifest: Mapping[str, Any]) -> None:
+    """Raise ``HopelessError`` if a checkpoint's manifest is of another algorithm, or version of it.
+
+    This can be said before the run has begun anything.
+    """
+    protocol, version = manifest.get("protocol"), manifest.get("version")
+    if (protocol, version) != (half.name, half.version):
+        instead = "" if protocol == half.name else f": set algorithm = {protocol}"
+        raise HopelessError(
+            f"resume: the checkpoint is of {protocol} version {version}, "
+            f"this run of {half.name} version {half.version}{instead}"
+        )
+
+
 def _require_same(
     half: ServerHalf[Any], session: Session, manifest: Mapping[str, Any], asked: Mapping[str, Any]
 ) -> None:
@@ -222,12 +236,7 @@ def _require_same(
 
     Changes that are permitted are noted in the history.
     """
-    protocol, version = manifest["protocol"], manifest["version"]
-    if (protocol, version) != (half.name, half.version):
-        raise HopelessError(
-            f"resume: the checkpoint is of {protocol} version {version}, "
-            f"this run of {half.name} version {half.version}"
-        )
+    require_protocol(half, manifest)
     if new := sorted(half.settings().keys() - manifest["settings"].keys()):
         raise HopelessError(
             f"resume: the checkpoint was written before there was {', '.join(new)}, and no default "

@@ -88,8 +88,21 @@ SUMS = ("algorithm=dp-fedsgd", "secure-sum=true", "noise-sharing=true", "clip=1"
         (["run", "seed=abc"], 2, "seed = 'abc': expected a whole number"),
         (["run", "rhoo=2"], 2, "unknown config key 'rhoo'; did you mean 'rho'?"),
         (["run", "rho"], 2, "'rho': expected key=value"),
+        (["run", "=5"], 2, "'=5': expected key=value"),
+        (["run", "--config", "/dev/zero"], 2, "/dev/zero: File too large; expected a TOML file"),
+        (["run", "--engine", "ray", "--ray-runtime-env", "/dev/zero"], 2, "File too large"),
+        (["data", "a.csv", "schema=/dev/zero"], 2, "schema /dev/zero: File too large"),
+        (["check-node", "nowhere.toml"], 2, "privet: nowhere.toml: No such file"),
+        (["check-node", "node.yaml"], 2, "privet: node.yaml: no key=value and no .toml file"),
+        (["check-node", "max-epsilon: 4 delta=1e-5"], 2, "privet: max-epsilon: 4: no key=value"),
+        (["data", "https://example.org/a.csv"], 2, "a.csv': expected a path: fetch the file"),
+        (["data", "hf:"], 2, "hf:: expected the name of a data set of the hub, or a folder"),
+        (["describe", "a.csv", "columns=2"], 2, "it is a key of every training"),
+        (["run", "regularizer-weight=1e-400"], 2, "nearer 0 than a number can be held"),
+        (["run", "regularizer-weight=.1e-400"], 2, "nearer 0 than a number can be held"),
+        (["run", "num-agents=1000000000000"], 2, "must be auto or > 0 and <= 1e+07"),
         (["run", "rho=high"], 2, "rho = 'high': expected auto or a number"),
-        (["run", "--config", "/nowhere.toml"], 2, "/nowhere.toml: No such file"),
+        (["run", "--config", "/nowhere.toml"], 2, "directory; expected a TOML file of keys"),
         (["run", "--engine", "spark"], 2, "'spark': choose one of auto, inline, cohort, ray"),
         (["run", "--actors", "2"], 2, "--ray-runtime-env belong to the Ray engine"),
         (
@@ -176,7 +189,7 @@ def test_what_cannot_be_done_is_one_line(
             "participation: 2 agents in a round: a secure sum needs 3 agents",
         ),
         ([f"resume={__file__}"], "is damaged, or no checkpoint"),
-        (["resume=/dev/null"], "is damaged, or no checkpoint"),
+        (["resume=/dev/null"], "is damaged, or no checkpoint (not a regular file)"),
         (["resume=model.npz"], "model.npz is no checkpoint"),
         (["--colluders", "2"], "--colluders: not used without noise-sharing = true"),
         (SUMS, "noise-sharing = true: give --colluders, how many of the nodes may collude"),
@@ -190,6 +203,19 @@ def test_what_can_never_run_is_refused_before_anything_is_done(
     _, out, err = privet("run", *arguments)
     assert said in err
     assert (out, err.count("\n")) == ("", 1)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_checkpoint_of_another_algorithm_is_refused_before_anything_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    keys = ("num-agents=2", "num-server-rounds=2", "baseline-seconds=0", "output-dir=first")
+    assert privet("run", *keys).code == 0
+    (folder,) = (tmp_path / "first").iterdir()
+    code, out, err = privet("run", "algorithm=fed-dyn", f"resume={folder}", "num-server-rounds=3")
+    said = "the checkpoint is of fed-plt version 1, this run of fed-dyn version 1: set algorithm"
+    assert (code, out, err) == (2, "", f"privet: resume: {said} = fed-plt\n")
     assert not (tmp_path / "runs").exists()
 
 
@@ -745,6 +771,46 @@ class TestData:
         assert (code, "give schema" in out) == (0, False)
         code, _, err = privet("data", str(table), "--schema", str(schema))
         assert (code, "exists already" in err) == (2, True)
+
+    def test_a_schema_of_a_table_with_gaps_leads_to_a_private_run(self, tmp_path: Path) -> None:
+        table, schema = tmp_path / "gaps.csv", tmp_path / "schema.toml"
+        rows = [f"{n},{n % 5},{n % 3 == 0}" for n in range(60)] + [
+            ",1,true",
+            "3,,false",
+            "inf,1,true",
+        ]
+        table.write_text("\n".join(["age,score,label", *rows]) + "\n")
+        asked = ["data", str(table), "num-agents=2", "--schema", str(schema)]
+        code, out, err = privet(*asked)
+        assert (code, schema.exists()) == (2, False)
+        again = shlex.split(out.splitlines()[-1])
+        mended = {"infinite=missing", "missing=category"}
+        assert (set(again) - set(asked) - {"privet"}, again[-2:]) == (mended, asked[-2:])
+        run = shlex.split(privet(*again[1:]).out.splitlines()[-1])
+        public = schema.read_text().replace("from-records = true\n", "")
+        schema.write_text(public)
+        code, out, err = privet(*run[1:], "num-server-rounds=1", f"output-dir={tmp_path / 'runs'}")
+        assert (code, "statement to sign: " in out) == (0, True), err
+
+        # Values that a private run refuses are not silently left out of its command.
+        taken = ["missing=mean", "infinite=drop", "--schema", str(tmp_path / "other.toml")]
+        out = privet("data", str(table), "num-agents=2", *taken).out
+        assert "private run refuses missing = mean: where values are missing, write" in out
+        assert "private run refuses infinite = drop: take the rows with infinite numbers" in out
+        assert "missing=" not in out.splitlines()[-1]
+
+    @pytest.mark.parametrize(("gap", "becomes"), [(', ""', "category"), ("", "zero")])
+    def test_what_gaps_become_by_a_schema_is_what_private_runs_take(
+        self, tmp_path: Path, gap: str, becomes: str
+    ) -> None:
+        table, schema = tmp_path / "gaps.csv", tmp_path / "schema.toml"
+        rows = [f"{n},{n % 3 == 0}" for n in range(40)] + [",true"]
+        table.write_text("\n".join(["age,label", *rows]) + "\n")
+        schema.write_text(f'[columns]\nage = [0.0, 90.0{gap}]\nlabel = ["false", "true"]\n')
+        asked = ["data", str(table), "num-agents=2", f"schema={schema}"]
+        code, out, _ = privet(*asked)
+        assert (code, out.splitlines()[-1].split()[-1]) == (2, f"missing={becomes}")
+        assert privet(*asked, f"missing={becomes}")[0] == 0
 
     def test_shows_the_columns_of_a_table_that_cannot_be_dealt(self, table: Path) -> None:
         code, out, err = privet("data", str(table), "num-agents=33")

@@ -38,8 +38,14 @@ _DEALING = {
 """The line on how rows are dealt by default, by partition."""
 _DEALT = ("partition", "num-agents")
 """Keys of how rows are dealt, which a preset has values of its own for."""
-_REFUSED = {("missing", "mean"), ("missing", "drop")}
-"""Values that depend on the records."""
+_REFUSED = {
+    ("missing", "mean"): ("missing", "category"),
+    ("missing", "drop"): ("missing", "category"),
+    ("infinite", "drop"): ("infinite", "missing"),
+}
+"""Values that depend on the records, which private runs refuse, and what to take in their place."""
+_GAPS = "where values are missing, write the schema anew with missing=category, or add missing=zero"
+_INFINITE = "take the rows with infinite numbers out of the file, or add infinite=missing"
 _TO_CHOOSE = "choose the label-column first: put its name in place of COLUMN below"
 _UNLIKE = (
     "this process reads the folder as one table all the same; for a deployment mend these files, "
@@ -110,12 +116,14 @@ def _check(files: list[str], given: dict[str, Any], schema: Path | None, *, as_j
         federation, unfit = _dealt(resolved, agents)
     except TableError as error:
         faults, keys, left = _mended(resolved, agents, error)
+        if schema:
+            keys = _for_private(resolved, agents, keys)
         if as_json:
             texts = list(dict.fromkeys(fault.text for fault in faults))
             print(json.dumps({"faults": texts, "keys": keys, "left": left}))
         else:
             _list_faults(f"{given['data-path']} cannot be used as it is:", faults, left)
-            _print_next(files, given, keys, left)
+            _print_next(files, given, keys, left, schema)
         if schema:
             print(f"{schema} is not written before the table can be read", file=sys.stderr)
         raise typer.Exit(2) from None
@@ -303,6 +311,10 @@ def _next_private(config: Mapping[str, Any], given: Mapping[str, Any], schema: P
         lines.append(
             "Take the rows without a label or id out of the file: a private run reads them all."
         )
+    for key, value in _REFUSED:
+        if config[key] == value:
+            instead = _GAPS if key == "missing" else _INFINITE
+            lines.append(f"A private run refuses {key} = {value}: {instead} below.")
     lines.append(
         "Put ranges and categories into it that are publicly known, take out the line "
         "from-records = true, and then, such as for epsilon 4:"
@@ -376,22 +388,42 @@ def _without_doubts(
     return further
 
 
+def _for_private(resolved: Mapping[str, Any], agents: int, keys: dict[str, str]) -> dict[str, str]:
+    """Return keys that private runs take as well, where the table can be used with them."""
+    from privet.data import DataError, federation_from_config
+
+    further = {**keys, **dict(_REFUSED[pair] for pair in keys.items() if pair in _REFUSED)}
+    if further.get("infinite") == "missing":
+        further["missing"] = "category"
+    try:
+        federation_from_config({**resolved, **further}, agents)
+    except DataError:
+        return keys
+    return further
+
+
 def _print_next(
-    files: list[str], given: Mapping[str, Any], keys: Mapping[str, str], left: str = ""
+    files: list[str],
+    given: Mapping[str, Any],
+    keys: Mapping[str, str],
+    left: str = "",
+    schema: Path | None = None,
 ) -> None:
-    """Print the command to go on with: a run, or this one again where keys do not mend all."""
+    """Print the command to go on with: a run, or this one again where keys do not mend all or a
+    schema is still to be written."""
     from privet.data.loaders import TABLES
     from privet.data.settings import dealt_by
 
     if "partition" not in given:
         print(_DEALING[dealt_by(given)])
     command, shown = ["privet", "run"], {**given, **keys}
-    if left:
+    if left or schema:
         command = ["privet", "data", *files]
         shown = {key: value for key, value in shown.items() if not files or key != "data-path"}
         if files and shown["dataset"] in TABLES:
             shown.pop("dataset")
-    print(f"\n{shlex.join([*command, *(assignment(*pair) for pair in shown.items())])}")
+    words = [*command, *(assignment(*pair) for pair in shown.items())]
+    print(f"\n{shlex.join([*words, '--schema', str(schema)] if schema else words)}")
 
 
 def _task(dataset: Dataset) -> str:

@@ -243,11 +243,19 @@ def of_gaps(source: Source, columns: Iterable[SourceColumn], label: str, table: 
             f"{column.name} of {column.missing} row{'s' * (column.missing > 1)}"
             for column in gaps.values()
         )
+        text = f"{', '.join(MISSING[1:-1])} or {MISSING[-1]}"
+        if source.schema:  # as private runs have, which take no mean of the records
+            text = f"{text}; in a private run category, with {GAP!r} in the schema, or zero"
+        becomes = "mean"
+        if any(column.gap for column in columns):
+            becomes = "category"
+        elif source.schema and not any(column.categories for column in gaps.values()):
+            becomes = "zero"
         faults.append(
             Fault(
                 f"missing values, in {where} (fill them in, leave the columns out, or choose what "
-                f"they become: missing = {', '.join(MISSING[1:-1])} or {MISSING[-1]})",
-                keys={"missing": "mean"},
+                f"they become: missing = {text})",
+                keys={"missing": becomes},
             )
         )
     return faults

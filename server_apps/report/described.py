@@ -12,7 +12,7 @@ from privet.analyses.text_table import csv_text
 from privet.core.format import text
 
 from .document import document
-from .tables import in_cell, numbers_table
+from .tables import in_cell, numbers_table, of_sites
 
 _WIDE, _HIGH = 320, 64
 _SHOWN = 12
@@ -26,7 +26,7 @@ def described_page(table: Mapping[str, Any]) -> str:
     sites = table["site_names"]
     away = table.get("sites_away", [])
     body = [
-        f"<h1>{_count(table['rows'])} rows of {len(sites)} sites</h1>",
+        f"<h1>{_count(table['rows'])} rows of {of_sites(sites)}</h1>",
         f'<p class="soft">{text(", ".join(sites))}</p>',
     ]
     if away:

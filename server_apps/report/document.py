@@ -84,6 +84,7 @@ tbody th{font-weight:400;color:var(--soft);overflow-wrap:break-word}
 .forest .at{stroke-width:6}
 .axis{position:relative;height:1.6rem;color:var(--soft);font-size:.82rem}
 .axis span{position:absolute;transform:translateX(-50%)}
+.aside thead th,.aside tbody th{min-width:3rem}
 .numbers tbody th.level{padding-left:1.7rem}
 .scroll+h3,.plots+h3{margin-top:1.4rem}
 .numbers tbody th,.settings tbody th{position:sticky;left:0;background:var(--card);
@@ -122,8 +123,10 @@ footer{margin-top:2.5rem;color:var(--soft);font-size:.85rem}
 @media (max-width:40rem){
 table{font-size:.82rem}
 th,td{padding:.35rem .4rem}
-thead th{min-width:5.2rem}
+thead th{min-width:3.2rem}
+.aside thead th{min-width:2.5rem}
 .numbers tbody th{min-width:5rem;max-width:8rem}
+.numbers td.forest,.numbers tr:has(.axis),.numbers:has(.forest) thead th:empty{display:none}
 .numbers.sortable tbody th{white-space:normal;min-width:9.5rem;max-width:9.5rem}
 .settings tbody th{min-width:5rem;max-width:10rem}
 .account thead{display:none}
@@ -171,6 +174,8 @@ th{width:32mm;font-weight:600}
 ul{margin:0;padding-left:4mm}
 .sign{break-inside:avoid;margin-top:5mm}
 .sign td{height:11mm;border-bottom:.6pt solid #000}
+@media screen{main{padding:8mm 4mm}}
+@media screen and (max-width:40rem){th{width:20mm}}
 """
 
 

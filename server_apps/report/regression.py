@@ -14,7 +14,7 @@ from privet.core.format import text
 
 from .document import document
 from .forest import forest
-from .tables import in_cell, numbers_table
+from .tables import in_cell, numbers_table, of_sites
 
 
 def regression_page(table: Mapping[str, Any]) -> str:
@@ -22,7 +22,7 @@ def regression_page(table: Mapping[str, Any]) -> str:
     away = table.get("sites_away", [])
     body = [
         f"<h1>{text(_title(table))}</h1>",
-        f'<p class="soft">{table["n"]:,} rows of {len(table["site_names"])} sites: '
+        f'<p class="soft">{table["n"]:,} rows of {of_sites(table["site_names"])}: '
         f"{text(', '.join(table['site_names']))}</p>",
     ]
     if away:

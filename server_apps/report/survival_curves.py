@@ -9,7 +9,7 @@ from privet.analyses.text_table import csv_text
 from privet.core.format import text, ticks_until
 
 from .document import document
-from .tables import in_cell, numbers_table
+from .tables import in_cell, numbers_table, of_sites
 
 _WIDE, _HIGH = 520, 260
 
@@ -21,7 +21,7 @@ def curves_page(table: Mapping[str, Any]) -> str:
     body = [
         f"<h1>Survival by {text(table['group'])}</h1>" if table["group"] else "<h1>Survival</h1>",
         f'<p class="soft">{table["n"]:,.0f} rows, {table["events"]:,.0f} events, of '
-        f"{len(table['site_names'])} sites: {text(', '.join(table['site_names']))}</p>",
+        f"{of_sites(table['site_names'])}: {text(', '.join(table['site_names']))}</p>",
     ]
     if away:
         body.append(f'<p class="warn">Not in these curves: {text(", ".join(away))}</p>')

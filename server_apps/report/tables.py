@@ -549,6 +549,11 @@ def numbers_table(heads: Sequence[str], rows: Sequence[str]) -> str:
     return html_table([text(head) for head in heads], rows, "numbers")
 
 
+def of_sites(names: Sequence[str]) -> str:
+    """Return how many sites there are."""
+    return "1 site" if len(names) == 1 else f"{len(names)} sites"
+
+
 def in_cell(value: Number | None) -> str:
     """Return a number as HTML, or nothing for one that there is not."""
     return "" if value is None else text(fmt.number(value))

@@ -45,12 +45,17 @@ def number(value: Number) -> str:
     if float(value).is_integer() and abs(value) < 1e15:
         shown = f"{int(value):,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
     else:
-        mantissa, _, exponent = f"{value:.4g}".partition("e")
-        shown = mantissa
-        if exponent:
-            power = power_of_ten(int(exponent))
-            shown = power if mantissa == "1" else f"{mantissa}{TIMES}{power}"
+        shown = _with_power(f"{value:.4g}")
     return shown.replace("-", MINUS, 1) if value < 0 else shown
+
+
+def _with_power(shown: str) -> str:
+    """Return a number's text with its exponent, where it has one, as a power of ten."""
+    mantissa, _, exponent = shown.partition("e")
+    if not exponent:
+        return shown
+    power = power_of_ten(int(exponent))
+    return power if mantissa == "1" else f"{mantissa}{TIMES}{power}"
 
 
 def round_ticks(low: float, high: float) -> list[float]:
@@ -133,7 +138,7 @@ def summed_delta(entry: Mapping[str, Any]) -> str:
     ideal, drawn = entry.get("delta"), entry.get("drawn-delta")
     if not (isinstance(ideal, float) and isinstance(drawn, int | float) and drawn > 0):
         return stated(ideal)
-    return f"{stated(ideal)} + {rounded_up(drawn)}"
+    return f"{stated(ideal)} + {_with_power(rounded_up(drawn))}"
 
 
 def rounded_up(value: float) -> str:

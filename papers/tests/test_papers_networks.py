@@ -48,7 +48,7 @@ def test_one_task_is_tuned_played_and_written_by_the_command(
     assert all(f"| {method} | " in page for method in methods)
     adaptive = page.partition("<!-- begin adaptive -->")[2].partition("<!-- end adaptive -->")[0]
     for method in networks.ADAPTIVE:
-        assert (f"- **{method}** " in adaptive) is (method in methods)
+        assert (f"| {method} | " in adaptive) is (method in methods)
     before = len(lines)
     networks.main(command)
     assert len((tmp_path / "networks.jsonl").read_text().splitlines()) == before

@@ -40,8 +40,8 @@ from privet.sim.logs import quiet
 from privet.strategies import LED, FedDyn, FedPDM, FedPLT, Scaffold
 from results.marked import fill, suite
 from results.network_tasks import SIZES, TASKS, Agents, accuracy, train
-from studies.pages import compared, points
-from studies.rule import BETTER, UNDECIDED, WORSE, standing
+from studies.pages import compared, points, verdict_word
+from studies.rule import standing
 from studies.runs import Runs
 from studies.search import Found, compass
 from studies.statistics import Estimate, difference
@@ -430,9 +430,9 @@ def finding(
     reference: str = REFERENCE,
     methods: Sequence[str] = tuple(METHODS),
 ) -> Iterator[str]:
-    """Yield a line a method: on which tasks it ends above the reference, and on which below, by
-    Holm's procedure over these methods and all tasks; those tasks apart that played no part in any
-    choice."""
+    """Yield a table, a row a method: on which tasks it ends above the reference, and on which
+    below, by Holm's procedure over these methods and all tasks; those tasks in a table of their own
+    that played no part in any choice."""
     cells = [
         (method, task, gap(own[method], own[reference]))
         for method in methods
@@ -440,17 +440,23 @@ def finding(
         if method != reference and method in own and reference in own
     ]
     words = standing([one for _, _, one in cells])
+    said = {
+        (method, task): f"{verdict_word(word)} {points(one)}"
+        for (method, task, one), word in zip(cells, words, strict=True)
+    }
     for fresh in (False, True):
-        if fresh and any(TASKS[task].fresh for _, task, _ in cells):
+        tasks = [one for one in found if TASKS[one].fresh is fresh]
+        tasks = [one for one in tasks if any(task == one for _, task in said)]
+        if not tasks:
+            continue
+        if fresh:
             yield from ("", "**The same on three tasks that played no part in any choice:**", "")
+        yield f"| method | {' | '.join(tasks)} |"
+        yield f"| --- |{' --- |' * len(tasks)}"
         for method in methods:
-            said: dict[str, list[str]] = {BETTER: [], UNDECIDED: [], WORSE: []}
-            for (name, task, one), word in zip(cells, words, strict=True):
-                if name == method and TASKS[task].fresh is fresh:
-                    said[word].append(f"{task} {points(one)}")
-            parts = [f"{word}: {', '.join(each)}" for word, each in said.items() if each]
-            if parts:
-                yield f"- **{method}** {'; '.join(parts)}"
+            row = [said.get((method, task), "") for task in tasks]
+            if any(row):
+                yield f"| {method} | {' | '.join(row)} |"
 
 
 def write(results: Path, folder: Path, size: str) -> None:
@@ -466,10 +472,10 @@ def write(results: Path, folder: Path, size: str) -> None:
         lines += constants_table(runs, size, method, digests)
     head = (
         "**Points of accuracy at the end against FedAvg, all equally tuned; better and worse are "
-        "what stands by Holm's procedure over all of these lines:**"
+        "what stands by Holm's procedure over all of these cells:**"
     )
     fill(results / "networks.md", "finding", [head, "", *finding(found)])
-    head = "**The same against FedAdam, by Holm's procedure over these lines:**"
+    head = "**The same against FedAdam, by Holm's procedure over these cells:**"
     fill(results / "networks.md", "adaptive", [head, "", *finding(found, "FedAdam", ADAPTIVE)])
     fill(results / "networks.md", "tables", lines)
 

@@ -26,6 +26,7 @@ from .runs import (
     PLACES,
     RecordedRun,
     ReportError,
+    data_of,
     diverged,
     read_runs,
     settings_of,
@@ -157,7 +158,7 @@ def _title(runs: Sequence[RecordedRun]) -> str:
         return f"Comparison of {len(runs)} runs"
     algorithm, dataset = (runs[0].summary.get(key) for key in ("algorithm", "dataset"))
     if algorithm and dataset:
-        return f"{algorithm} on {dataset}"
+        return f"{algorithm} on {data_of(settings_of(runs[0]))}"
     return str(algorithm or runs[0].name)
 
 

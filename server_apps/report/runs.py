@@ -267,6 +267,12 @@ def diverged(run: RecordedRun) -> str:
     return run.found or str(run.summary.get("diverged", ""))
 
 
+def data_of(settings: Mapping[str, Any]) -> str:
+    """Return the data set, and the name of its file where a path names one."""
+    file = Path(str(settings.get("data-path") or "")).name
+    return f"{settings.get('dataset')}{file and f', {file}'}"
+
+
 def settings_of(run: RecordedRun) -> dict[str, Any]:
     """Return the settings of a run: its configuration and the identifying keys."""
     config = run.summary.get("config")

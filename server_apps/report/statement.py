@@ -31,10 +31,11 @@ from .runs import (
     RecordedPrivacy,
     RecordedRun,
     ReportUsageError,
+    data_of,
     diverged,
     settings_of,
 )
-from .tables import entries_of
+from .tables import SAMPLER, entries_of
 
 _SCALE = "As a scale, ε = 0 gives nothing away, around 1 protects strongly, above 10 weakly."
 _SHOWN_COLUMNS = 40
@@ -221,7 +222,7 @@ def _about(run: RecordedRun) -> dict[str, str]:
         "Who": text(f"{len(agents)} agents" + (f"; {where}" if where else "")),
         "Not of": text(_not_of(run.privacy)),
         "Purpose": text(summary.get("notes") or ""),
-        "What": text(f"{settings.get('algorithm')} on {_data(settings)}"),
+        "What": text(f"{settings.get('algorithm')} on {data_of(settings)}"),
         "Records": text(_records(summary)),
         "Taking part": text(_participation(run)),
         "Noise": text(_noise(run)),
@@ -241,12 +242,6 @@ def _not_of(privacy: RecordedPrivacy) -> str:
         own = fmt.epsilon(privacy.agents.get(name, {}).get("epsilon"))
         lines.append(f"agent {name} by its own account: {own}, which is in no figure below")
     return "; ".join(lines)
-
-
-def _data(settings: Mapping[str, Any]) -> str:
-    """Return the data set, and the name of its file where a path names one."""
-    file = Path(str(settings.get("data-path") or "")).name
-    return f"{settings.get('dataset')}{file and f', {file}'}"
 
 
 def _records(summary: Mapping[str, Any]) -> str:
@@ -343,10 +338,15 @@ def _claim(run: RecordedRun, entry: Mapping[str, Any]) -> str:
         "In words": text(in_words(entry, relation)),
         **_person(entry),
         "Provided that": "".join(
-            f"<li>{text(line)}</li>" for line in entry.get("assumptions") or ()
+            f"<li>{_in_small_print(line)}</li>" for line in entry.get("assumptions") or ()
         ).join(("<ul>", "</ul>")),
     }
     return _rows(values)
+
+
+def _in_small_print(assumption: str) -> str:
+    """Return an assumption as HTML, small where it is of the noise's sampler."""
+    return f"<small>{text(assumption)}</small>" if assumption in SAMPLER else text(assumption)
 
 
 def _person(entry: Mapping[str, Any]) -> dict[str, str]:

@@ -360,13 +360,17 @@ def _privacy_row(
     return f"<tr>{''.join(cells)}</tr>"
 
 
+SAMPLER = ASSUMPTIONS[-1:]
+"""The assumption on the noise's sampler, which is technical."""
+
+
 def _assumptions(lines: Any) -> dict[str, Any]:
     """Return an account's assumptions, those on the noise's sampler apart."""
     if not isinstance(lines, list):
         return {}
     return {
-        "assumptions": [line for line in lines if line not in ASSUMPTIONS[-1:]],
-        "sampler": [line for line in lines if line in ASSUMPTIONS[-1:]],
+        "assumptions": [line for line in lines if line not in SAMPLER],
+        "sampler": [line for line in lines if line in SAMPLER],
     }
 
 

@@ -76,6 +76,9 @@ def test_it_states_who_what_and_how_much(finished: Any) -> None:
     ):
         assert said in text, said
     assert "ccuracy" not in text
+    assert f"<li><small>{account['assumptions'][-1]}</small></li>" in text
+    page = (finished.folder / "report.html").read_text()
+    assert "<h1>fed-plt on csv, rows.csv</h1>" in page
     exact = f"<small>(exactly {account['epsilon']!r})</small>"  # which --verify reads
     assert text.count(repr(account["epsilon"])) == text.count(exact) == 1
 

@@ -19,6 +19,7 @@ from privet.kernel.survivors import (
     SEALED_BYTES,
     SEED_BYTES,
     SHARE_BYTES,
+    Boxes,
     DoubleMasks,
     SharedSum,
     SumSecrets,
@@ -26,9 +27,7 @@ from privet.kernel.survivors import (
     open_sum,
     pair_keys_of,
     require_threshold,
-    seal,
     share_to_give,
-    unsealed,
 )
 
 Words = NDArray[np.uint64]
@@ -163,26 +162,26 @@ def test_shares_are_read_by_the_agent_they_are_for() -> None:
     agents = Agents.of(4, 3)
     run, public = agents.shared.run, agents.shared.keys[0]
     shares = {name: agents.shares[name]["site-0"] for name in run.names if name != "site-0"}
-    sealed = seal(agents.run["site-0"], run, public, shares)
+    sealed = Boxes(agents.run["site-0"], run).sealed(public, shares)
     assert [len(one) for one in sealed] == [SEALED_BYTES] * 4
     assert sealed[0] == bytes(SEALED_BYTES)  # its own it keeps
     for place, name in enumerate(run.names[1:], 1):
-        mine = agents.run[name]
-        assert unsealed(mine, run, "site-0", public, sealed[place]) == shares[name]
-        assert unsealed(mine, run, "site-0", public, sealed[1 + place % 3]) is None
-        assert unsealed(mine, run, "site-1", public, sealed[place]) is None or name == "site-1"
-        assert unsealed(mine, run, "site-0", agents.shared.keys[1], sealed[place]) is None
-        other = Binding("run", 1, 2, run.roster, run.task)
-        assert unsealed(mine, other, "site-0", public, sealed[place]) is None
+        mine = Boxes(agents.run[name], run)
+        assert mine.opened("site-0", public, sealed[place]) == shares[name]
+        assert mine.opened("site-0", public, sealed[1 + place % 3]) is None
+        assert mine.opened("site-1", public, sealed[place]) is None or name == "site-1"
+        assert mine.opened("site-0", agents.shared.keys[1], sealed[place]) is None
+        other = Boxes(agents.run[name], Binding("run", 1, 2, run.roster, run.task))
+        assert other.opened("site-0", public, sealed[place]) is None
         turned = sealed[place][:-1] + bytes([sealed[place][-1] ^ 1])
-        assert unsealed(mine, run, "site-0", public, turned) is None
+        assert mine.opened("site-0", public, turned) is None
 
 
 def test_an_unusable_key_is_given_no_shares() -> None:
     run = {"a": key_pair(), "b": key_pair()}
     roster = (("a", run["a"].public), ("b", bytes(32)), ("c", run["b"].public))
     with pytest.raises(MaskError, match="not usable with X25519"):
-        seal(run["a"], Binding("run", 1, 1, roster), bytes(64), {"b": bytes(SHARE_BYTES)})
+        Boxes(run["a"], Binding("run", 1, 1, roster)).sealed(bytes(64), {"b": bytes(SHARE_BYTES)})
 
 
 # ---------------------------------------------------------------------- thresholds and lists

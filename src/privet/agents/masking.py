@@ -43,7 +43,7 @@ from privet.kernel.masks import require_roster, statement
 from privet.wire import ring
 from privet.wire.contract import CONTRACT_VERSION, Instruction, read_experiment
 from privet.wire.flower_internals import held_by
-from privet.wire.records import read_field
+from privet.wire.records import config_record, read_field
 from privet.wire.rosters import parse_roster
 
 from .guard import node_rules
@@ -70,7 +70,7 @@ class MaskState:
 
     def to_record(self) -> ConfigRecord:
         """Return the state as a record for Flower's context."""
-        return ConfigRecord(
+        return config_record(
             {
                 "experiment": self.experiment,
                 "private": self.keys.private,

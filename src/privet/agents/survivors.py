@@ -26,21 +26,20 @@ from privet.kernel.survivors import (
     LEAST_COLLUDERS,
     SEALED_BYTES,
     SUM_KEY_BYTES,
+    Boxes,
     DoubleMasks,
     SharedSum,
     SumSecrets,
     keys_statement,
     require_threshold,
-    seal,
     share_to_give,
-    unsealed,
 )
-from privet.kernel.trust import KEY_BYTES, SIGNATURE_BYTES
+from privet.kernel.trust import SIGNATURE_BYTES
 from privet.wire import RECORD
 from privet.wire.contract import CONTRACT_VERSION, Instruction, read_experiment
 from privet.wire.flower_internals import held_by
 from privet.wire.records import config_record, read_field, record_dict
-from privet.wire.rosters import signature_record, split
+from privet.wire.rosters import parse_roster, signature_record, split
 from privet.wire.survivors import (
     SHARES,
     SUM_KEYS,
@@ -113,14 +112,12 @@ class SumState:
         if not isinstance(record, ConfigRecord) or state is None:
             return None
         held: Mapping[str, Any] = held_by(record)
-        names, keys = json.loads(held["names"]), held["keys"]
-        public = split(held["roster"], KEY_BYTES, len(names), "roster")
+        roster, keys = parse_roster(held["names"], held["roster"]), held["keys"]
         round_, attempt, threshold = held["sum"]
-        roster = tuple(zip(names, public, strict=True))
         run = Binding(held["experiment"], round_, attempt, roster, held["task"])
-        if run.experiment != state.experiment or state.keys.public not in public:
+        if run.experiment != state.experiment or state.keys.public not in dict(roster).values():
             return None  # of keys that were replaced
-        of_sum = split(keys, SUM_KEY_BYTES, len(names), "keys") if keys else ()
+        of_sum = split(keys, SUM_KEY_BYTES, len(roster), "keys") if keys else ()
         own, pair, signing = (
             held["secrets"][start:end] for start, end in ((0, 16), (16, 32), (32, 64))
         )
@@ -199,7 +196,7 @@ def _draw(context: Context, question: ConfigRecord, agent: str) -> SumKeys:
     shares = dict(zip(run.names, secrets.shares(threshold, len(run.names)), strict=True))
     del shares[agent]
     public = secrets.public
-    sealed = seal(state.keys, run, public, shares)
+    sealed = Boxes(state.keys, run).sealed(public, shares)
     SumState(SharedSum(run, threshold, ()), secrets).keep(context)
     signature = trust.sign(keys_statement(run, threshold, public)) if trust is not None else b""
     return SumKeys(public, signature, tuple(sealed))
@@ -340,11 +337,13 @@ def _give(
     shared.require_signed(survivors, signed)
     if (trust := node_rules(context).trust(agent)) is not None:
         use_once(trust, state, shared.run, Told.SHARED_BEFORE)
-    _note(context, state, known, survivors)
+    if not known.marks:  # it has not signed the list that others have
+        _note(context, state, known, survivors)
     del context.state[SUM_RECORD]  # it answers no more for this sum
     given: list[bytes | None] = []
+    boxes = Boxes(state.keys, shared.run)
     for name, public, box in zip(shared.names, shared.keys, sealed, strict=True):
-        shares = unsealed(state.keys, shared.run, name, public, box) if name != agent else None
+        shares = boxes.opened(name, public, box) if name != agent else None
         given.append(shares and share_to_give(shares, survives=name in survivors))
     return given
 

@@ -36,7 +36,7 @@ import hmac
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -56,7 +56,7 @@ _CHUNK = 1 << 14
 Words: TypeAlias = NDArray[np.uint64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Binding:
     """The context that a mask is bound to; a mask is used once.
 
@@ -78,7 +78,7 @@ class Binding:
     roster: tuple[tuple[str, bytes], ...]
     task: bytes = b""
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """The names on the roster."""
         return tuple(name for name, _ in self.roster)
@@ -264,15 +264,15 @@ def pair_secret(private: bytes, public: bytes, experiment: str) -> bytes | None:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
     try:
-        agreed = _private_key(private).exchange(X25519PublicKey.from_public_bytes(public))
+        agreed = private_key(private).exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
         return None
     return hmac.digest(experiment.encode(), agreed, "sha256")
 
 
 @lru_cache(maxsize=1 << 10)
-def _private_key(private: bytes) -> Any:
-    """Return a private key; reading it takes as long as an agreement, and is done once."""
+def private_key(private: bytes) -> Any:
+    """Return a private key of X25519; reading it takes as long as an agreement: it is kept."""
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
     return X25519PrivateKey.from_private_bytes(private)

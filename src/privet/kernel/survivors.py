@@ -41,8 +41,10 @@ from .masks import (
     apply_streams,
     key_stream,
     pair_secret,
+    private_key,
     statement,
 )
+from .shares import split
 from .trust import KEY_BYTES, KeyPair, is_signed
 
 SEED_BYTES = 16
@@ -82,18 +84,12 @@ class SumSecrets:
 
     def sign(self, said: bytes) -> bytes:
         """Return the signature (64 bytes) of a list of survivors."""
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-        return Ed25519PrivateKey.from_private_bytes(self.signing).sign(said)
+        signature: bytes = _signing_key(self.signing).sign(said)
+        return signature
 
     def shares(self, threshold: int, count: int) -> list[bytes]:
         """Return what each of ``count`` agents is given (32 bytes each), in the roster's order."""
-        from Crypto.Protocol.SecretSharing import Shamir
-
-        own, pair = (
-            [share for _, share in Shamir.split(threshold, count, secret, ssss=False)]
-            for secret in (self.own, self.pair)
-        )
+        own, pair = (split(threshold, count, secret) for secret in (self.own, self.pair))
         return [b"".join(both) for both in zip(own, pair, strict=True)]
 
 
@@ -176,16 +172,15 @@ class SharedSum:
         MaskError
         """
         said, listed = self.said(survivors), set(survivors)
-        each = zip(self.names, self.keys, signed, strict=True)
-        have = sum(
-            name in listed and is_signed(key[KEY_BYTES:], said, signature)
-            for name, key, signature in each
+        have = 0
+        for name, key, signature in zip(self.names, self.keys, signed, strict=True):
+            have += name in listed and is_signed(key[KEY_BYTES:], said, signature)
+            if have == self.threshold:  # each takes as long as some 70,000 numbers of a mask
+                return
+        raise MaskError(
+            f"survivors: {have} of those listed have signed this list, and sum-threshold is "
+            f"{self.threshold}"
         )
-        if have < self.threshold:
-            raise MaskError(
-                f"survivors: {have} of those listed have signed this list, and sum-threshold is "
-                f"{self.threshold}"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,19 +244,22 @@ def keys_statement(run: Binding, threshold: int, public: bytes) -> bytes:
 
 @lru_cache(maxsize=1 << 10)
 def _public(pair: bytes, signing: bytes) -> bytes:
+    signs: bytes = _signing_key(signing).public_key().public_bytes_raw()
+    return pair_keys_of(pair).public + signs
+
+
+@lru_cache(maxsize=1 << 10)  # it is read once, and signs what is said of the keys and of the list
+def _signing_key(signing: bytes) -> Any:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    signs = Ed25519PrivateKey.from_private_bytes(signing).public_key()
-    return pair_keys_of(pair).public + signs.public_bytes_raw()
+    return Ed25519PrivateKey.from_private_bytes(signing)
 
 
 @lru_cache(maxsize=1 << 10)  # an upload takes it three times, and it is an agreement's work
 def pair_keys_of(seed: bytes) -> KeyPair:
     """Return the key pair of X25519 of the seed k."""
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-
-    private = X25519PrivateKey.from_private_bytes(_derived(seed, b"privet-sum-pair"))
-    return KeyPair(private.private_bytes_raw(), private.public_key().public_bytes_raw())
+    private = _derived(seed, b"privet-sum-pair")
+    return KeyPair(private, private_key(private).public_key().public_bytes_raw())
 
 
 def share_to_give(shares: bytes, *, survives: bool) -> bytes:
@@ -269,60 +267,80 @@ def share_to_give(shares: bytes, *, survives: bool) -> bytes:
     return shares[:SEED_BYTES] if survives else shares[SEED_BYTES:SHARE_BYTES]
 
 
-def seal(keys: KeyPair, run: Binding, public: bytes, shares: Mapping[str, bytes]) -> list[bytes]:
-    """Return the shares that an agent gives others (48 bytes each), readable for these alone.
+@dataclass(frozen=True)
+class Boxes:
+    """What an agent seals the shares for others in, and opens those for itself with.
 
-    Parameters
+    Attributes
     ----------
     keys : KeyPair
-        The giver's, of the run.
-    public : bytes
-        The giver's public keys of the sum: drawn for it, so that no key seals twice.
-    shares : mapping of str to bytes
-        By name (32 bytes each).
-
-    Raises
-    ------
-    MaskError
-        If a public key on the roster is not usable.
+        The agent's own, of the run.
+    run : Binding
+        The sum.
     """
-    me = next((name for name, key in run.roster if key == keys.public), "")
-    sealed = []
-    for name, key in run.roster:
-        if name not in shares:
-            sealed.append(bytes(SEALED_BYTES))
-            continue
-        box = _box(keys.private, key, run, public, me, name)
-        sealed.append(box.encrypt(bytes(12), shares[name], None))
-    return sealed
 
+    keys: KeyPair
+    run: Binding
 
-def unsealed(keys: KeyPair, run: Binding, giver: str, public: bytes, sealed: bytes) -> bytes | None:
-    """Return the shares (32 bytes) that ``giver`` has sealed for this agent, None if it has not.
+    def sealed(self, public: bytes, shares: Mapping[str, bytes]) -> list[bytes]:
+        """Return the shares that this agent gives (48 bytes each), in the roster's order.
 
-    ``public`` are the giver's public keys of the sum.
-    """
-    from cryptography.exceptions import InvalidTag
+        Parameters
+        ----------
+        public : bytes
+            Its public keys of the sum: drawn for it, so that no key seals twice.
+        shares : mapping of str to bytes
+            By name (32 bytes each); who is given none has zeros.
 
-    me = next((name for name, key in run.roster if key == keys.public), "")
-    try:
-        box = _box(keys.private, dict(run.roster)[giver], run, public, giver, me)
-        shares: bytes = box.decrypt(bytes(12), sealed, None)
-    except InvalidTag:
-        return None
-    return shares if len(shares) == SHARE_BYTES else None
+        Raises
+        ------
+        MaskError
+            If a public key on the roster is not usable.
+        """
+        return [
+            self._box(public, name, self._me, name).encrypt(bytes(12), shares[name], None)
+            if name in shares
+            else bytes(SEALED_BYTES)
+            for name in self.run.names
+        ]
 
+    def opened(self, giver: str, public: bytes, sealed: bytes) -> bytes | None:
+        """Return the shares (32 bytes) that ``giver`` has sealed for this agent, None if none.
 
-def _box(private: bytes, other: bytes, run: Binding, public: bytes, giver: str, taker: str) -> Any:
-    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+        ``public`` are the giver's public keys of the sum.
+        """
+        from cryptography.exceptions import InvalidTag
 
-    secret = pair_secret(private, other, run.experiment)
-    if secret is None:
-        raise MaskError("roster: a public key is not usable with X25519")
-    info = b"privet-share" + public + json.dumps([giver, taker]).encode() + statement(run)
-    return ChaCha20Poly1305(HKDFExpand(SHA256(), KEY_BYTES, info).derive(secret))
+        try:
+            box = self._box(public, giver, giver, self._me)
+            shares: bytes = box.decrypt(bytes(12), sealed, None)
+        except InvalidTag:
+            return None
+        return shares if len(shares) == SHARE_BYTES else None
+
+    @cached_property
+    def _me(self) -> str:
+        return next((name for name, key in self.run.roster if key == self.keys.public), "")
+
+    @cached_property
+    def _roster(self) -> dict[str, bytes]:
+        return dict(self.run.roster)
+
+    @cached_property
+    def _said(self) -> bytes:
+        return statement(self.run)
+
+    def _box(self, public: bytes, other: str, giver: str, taker: str) -> Any:
+        from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+
+        secret = pair_secret(self.keys.private, self._roster[other], self.run.experiment)
+        if secret is None:
+            raise MaskError("roster: a public key is not usable with X25519")
+        names = f"{len(giver)} {giver}{taker}".encode()  # read in one way only
+        info = b"privet-share" + public + names + self._said
+        return ChaCha20Poly1305(HKDFExpand(SHA256(), KEY_BYTES, info).derive(secret))
 
 
 def open_sum(

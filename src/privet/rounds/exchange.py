@@ -237,7 +237,8 @@ def push(
     Flower drops a message that is not answered within ``ttl`` seconds. ``states`` and ``at_once``
     are as in `send`.
     """
-    if not isinstance(grid, EngineGrid):  # an engine of this library holds no message back
+    engine = isinstance(grid, EngineGrid)  # which holds no message back
+    if not engine:
         for message in messages.values():
             message.metadata.ttl = ttl
     pushed = []
@@ -246,7 +247,7 @@ def push(
         for name, content in light.items():
             if name in states:
                 messages[name].content = record_dict({**content, AGENT_RECORD: states[name]()})
-            if not isinstance(grid, EngineGrid):
+            if not engine:
                 messages[name].content = apart(messages[name].content)
         pushed += list(grid.push_messages([messages[name] for name in some]))
         for name, content in light.items():

@@ -12,7 +12,7 @@ from privet.core.errors import WireError
 from privet.kernel.masks import MOST_MEMBERS
 from privet.kernel.trust import SIGNATURE_BYTES
 
-from .records import parse_json, read_field, read_record
+from .records import config_record, parse_json, read_field, read_record
 
 KEY_BYTES = 32
 """Bytes of a public key of the secure sum."""
@@ -43,12 +43,12 @@ def roster_question(shared: ConfigRecord, task: bytes) -> ConfigRecord:
     ``task`` is the digest of the settings and the broadcast, which it leaves out.
     """
     asked = ("contract", "protocol", "version", "experiment", "round", "attempt", "names", "keys")
-    return ConfigRecord({"kind": ROSTER, "task": task, **{key: shared[key] for key in asked}})
+    return config_record({"kind": ROSTER, "task": task, **{key: shared[key] for key in asked}})
 
 
 def signature_record(agent: str, signature: bytes) -> ConfigRecord:
     """Return an agent's answer to the question to sign a roster."""
-    return ConfigRecord({"kind": "signature", "agent": agent, "signature": signature})
+    return config_record({"kind": "signature", "agent": agent, "signature": signature})
 
 
 def read_signature(content: RecordDict, record: str, agent: str) -> bytes:
@@ -90,6 +90,12 @@ def parse_roster(names: str, keys: bytes) -> tuple[tuple[str, bytes], ...]:
         raise WireError(f"roster of {count} agents: at most {MOST_MEMBERS}")
     if len(names) > LONGEST_ENTRY * count + 2:
         raise WireError(f"roster has {count} keys and {len(names)} characters of names")
+    read = _roster if len(names) <= _LONGEST_KEPT else _roster.__wrapped__
+    return read(names, keys)
+
+
+@lru_cache(maxsize=16)
+def _roster(names: str, keys: bytes) -> tuple[tuple[str, bytes], ...]:
     read = _agent_names if len(names) <= _LONGEST_KEPT else _agent_names.__wrapped__
     listed = read(names)
     if len(keys) != KEY_BYTES * len(listed):

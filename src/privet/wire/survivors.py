@@ -44,7 +44,8 @@ class SumKeys(NamedTuple):
 
 def keys_question(shared: ConfigRecord, task: bytes, threshold: int) -> ConfigRecord:
     """Return the question for keys of a sum, whose roster ``with_roster`` has put into a record."""
-    return ConfigRecord({**roster_question(shared, task), "kind": SUM_KEYS, THRESHOLD: threshold})
+    asked = {"kind": SUM_KEYS, THRESHOLD: threshold}
+    return config_record({**roster_question(shared, task), **asked})
 
 
 def keys_record(agent: str, answer: SumKeys) -> ConfigRecord:

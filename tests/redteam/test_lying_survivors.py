@@ -85,7 +85,8 @@ class Teller(Liar):
         answer = self.question(name, question)
         if isinstance(answer, str):
             return answer
-        return read_keys(answer, "privet", name, len(self.names(record)))
+        places = {one: place for place, one in enumerate(self.names(record))}
+        return read_keys(answer, "privet", name, places)
 
     @staticmethod
     def names(record: Mapping[str, Any]) -> tuple[str, ...]:
@@ -161,7 +162,9 @@ class Teller(Liar):
         every = [signed.get(one, NONE) for one in names]
         question = shares_question(self.record, self.sum.marks(listed), every, sealed)
         answer = self.question(name, ConfigRecord({**question, **changes}))
-        return answer if isinstance(answer, str) else read_shares(answer, "privet", name, names)
+        if isinstance(answer, str):
+            return answer
+        return read_shares(answer, "privet", name, self.sum.givers)
 
 
 @pytest.fixture

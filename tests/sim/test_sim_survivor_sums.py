@@ -14,11 +14,13 @@ from flwr.app import ArrayRecord, ConfigRecord, Error, Message
 
 from privet.client_apps import client_app
 from privet.core import ConfigError, RunError
+from privet.kernel.neighbours import least_threshold
 from privet.rounds.collect.survivors import SurvivorSums
 from privet.sim.engine import InlineGrid
 from privet.sim.trusting import trusting_nodes
 from privet.strategies import DPFedSGD
 from privet.wire import FAILED, REFUSED
+from privet.wire.survivors import SEED
 from support.federations import position
 from support.masked import MAKE, ROUNDS, grid_for, play, ridge_agents, start_at
 
@@ -26,6 +28,8 @@ pytestmark = pytest.mark.usefixtures("clock")
 
 Fate = Callable[["DroppingGrid", Message], Message | None]
 KINDS = ("sum-keys", "upload", "survivors", "shares")
+MANY = 102
+"""More agents than each shares masks with all the others of; `SEED` is one question more."""
 
 
 class DroppingGrid(InlineGrid):
@@ -47,7 +51,7 @@ class DroppingGrid(InlineGrid):
     def deliver(self, message: Message) -> Message | None:
         record: Any = message.content.get("privet")
         kind = record.get("kind", "upload" if "payload" in record else "")
-        if kind not in KINDS:
+        if kind not in (*KINDS, SEED):
             return super().deliver(message)
         agent = position(self.contexts[message.metadata.dst_node_id])
         self.asked.append((agent, kind, record["round"]))
@@ -207,6 +211,70 @@ def test_a_resume_opens_no_list_that_lacks_one_of_an_earlier_one(tmp_path: Path)
     collector = SurvivorSums(threshold=5)
     collector.remember(None, file)
     assert [(one.round, len(one.names)) for one in collector.earlier] == lines
+
+
+def play_many(grid: DroppingGrid, rounds: int = 1) -> Any:
+    threshold = least_threshold(MANY, 1)
+    options: dict[str, Any] = {"secure_sum": True, "sum_threshold": threshold, "patience": 0.0}
+    result, _, _ = play("fed-pdm", grid=grid, rounds=rounds, **options)
+    return result
+
+
+def test_many_agents_that_drop_out_anywhere() -> None:
+    """With one upload of each agent the sum of those whose uploads came, to the bit."""
+    fates: dict[tuple[int, str, int], Fate] = {
+        **{(agent, "upload", 1): lost for agent in (3, 50)},
+        (51, "upload", 1): late,
+        **{(agent, "survivors", 1): lost for agent in (0, 7)},
+        **{(agent, "shares", 1): late for agent in (8, 9)},
+        **{(agent, SEED, 1): fails() for agent in (10, 101)},
+    }
+    grid = DroppingGrid("fed-pdm", MANY, fates)
+    result = play_many(grid)
+    gone = {"3", "50", "51"}
+    (done,) = result.history
+    assert set(done.failures) == gone
+    assert set(done.participants) == {str(agent) for agent in range(MANY)} - gone
+    assert [grid.times(kind) for kind in (*KINDS, SEED)] == [
+        MANY,
+        MANY,
+        MANY - 3,
+        MANY - 5,
+        MANY - 7,
+    ]
+    absent = DroppingGrid("fed-pdm", MANY, {(int(one), "upload", 1): fails() for one in gone})
+    expected, _, _ = play("fed-pdm", grid=absent, rounds=1, secure_sum=True)
+    assert np.array_equal(final(result), final(expected))
+
+
+@pytest.mark.slow
+def test_many_agents_of_whom_nobody_drops_out_and_the_same_to_the_bit(tmp_path: Path) -> None:
+    plain, _, _ = play("fed-pdm", grid=grid_for("fed-pdm", MANY), secure_sum=True, rounds=2)
+    for folder in (None, tmp_path):
+        grid = DroppingGrid("fed-pdm", MANY, folder=folder)
+        assert np.array_equal(final(play_many(grid, 2)), final(plain))
+        assert [grid.times(kind) for kind in (*KINDS, SEED)] == [2 * MANY] * 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["upload", "survivors", "shares"])
+def test_of_many_agents_too_few_are_left(kind: str) -> None:
+    fates: dict[tuple[int, str, int], Fate] = {(at, kind, 1): fails() for at in range(70)}
+    grid = DroppingGrid("fed-pdm", MANY, fates)
+    with pytest.raises(RunError, match=r"32 agents are left to open the sum|gave a share of agent"):
+        play_many(grid)
+    assert grid.times("upload") == MANY
+
+
+@pytest.mark.slow
+def test_another_try_of_many_after_lists_alone() -> None:
+    """A list that too few have signed opens nothing: the round may have another sum."""
+    fates: dict[tuple[int, str, int], Fate] = {(at, "survivors", 1): late for at in range(70)}
+    grid = DroppingGrid("fed-pdm", MANY, fates)
+    threshold = least_threshold(MANY, 1)
+    result, _, _ = play("fed-pdm", grid=grid, rounds=1, secure_sum=True, sum_threshold=threshold)
+    (done,) = result.history
+    assert len(done.participants) == MANY
 
 
 def test_agents_without_keys_of_the_sum_are_left_out_before_any_upload() -> None:

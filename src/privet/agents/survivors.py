@@ -7,7 +7,9 @@ list was signed, and shares given, is written down first; where the node's opera
 in a file (`privet.kernel.trust`), so that a node that was killed does neither again.
 
 A list counts as the roster of its sum where sums are compared: the next one may not be without
-exactly one agent of it, nor the list without exactly one agent of the sum before.
+exactly one agent of it, nor the list without exactly one agent of the sum before. Of a sum of many,
+where lists of several agents may differ, shares close the round: who has given any takes part in no
+further attempt.
 """
 
 from __future__ import annotations
@@ -22,14 +24,18 @@ from flwr.app import ConfigRecord, Context, RecordDict
 from privet.core import WireError
 from privet.kernel import MaskError, Told, Trust
 from privet.kernel.masks import Binding
+from privet.kernel.neighbours import MOST_COMPLETE
 from privet.kernel.survivors import (
     LEAST_COLLUDERS,
+    OTHER_KEYS,
     SEALED_BYTES,
     SUM_KEY_BYTES,
     Boxes,
     DoubleMasks,
+    NeighbourSum,
     SharedSum,
     SumSecrets,
+    begun,
     keys_statement,
     require_threshold,
     share_to_give,
@@ -41,12 +47,14 @@ from privet.wire.flower_internals import held_by
 from privet.wire.records import config_record, read_field, record_dict
 from privet.wire.rosters import parse_roster, signature_record, split
 from privet.wire.survivors import (
+    SEED,
     SHARES,
     SUM_KEYS,
     SURVIVORS,
     THRESHOLD,
     SumKeys,
     keys_record,
+    seed_record,
     shares_record,
 )
 
@@ -66,6 +74,8 @@ from .masking import (
 )
 
 SUM_RECORD = "privet.sum"
+CLOSED = 1 << 53
+"""Stands for the last attempt at a round of which an agent has given shares of a sum of many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +84,7 @@ class SumState:
 
     Attributes
     ----------
+    agent : str
     shared : SharedSum
         Without ``keys`` until the upload.
     secrets : SumSecrets
@@ -81,12 +92,16 @@ class SumState:
         The sum before that this one is compared with.
     marks : bytes
         The list that was signed, empty before.
+    gave : bool
+        Whether shares were given.
     """
 
+    agent: str
     shared: SharedSum
     secrets: SumSecrets
     before: tuple[str, ...] = ()
     marks: bytes = b""
+    gave: bool = False
 
     def to_record(self) -> ConfigRecord:
         """Return the state as a record for Flower's context."""
@@ -96,14 +111,25 @@ class SumState:
                 "experiment": run.experiment,
                 "sum": [run.round, run.attempt, self.shared.threshold],
                 "names": json.dumps(run.names),
-                "roster": b"".join(key for _, key in run.roster),
+                "roster": b"".join([key for _, key in run.roster]),
                 "task": run.task,
-                "keys": b"".join(self.shared.keys),
+                **self._known(),
                 "secrets": secrets.own + secrets.pair + secrets.signing,
                 "before": json.dumps(self.before),
                 "marks": self.marks,
+                "gave": self.gave,
             }
         )
+
+    def _known(self) -> dict[str, bytes]:
+        """Return what is known of keys and neighbours, by the fields of the message for uploads."""
+        shared, me = self.shared, self.agent
+        told = [shared.key_of(name) for name in shared.neighbours(me)] if shared.keys else []
+        known = {"keys": b"".join(told)}
+        if isinstance(shared, NeighbourSum):
+            known["drawn"] = shared.marks(shared.holders(me))
+            known["choosers"] = shared.marks(shared.givers(me))
+        return known
 
     @classmethod
     def read(cls, context: Context, state: MaskState | None) -> SumState | None:
@@ -115,18 +141,21 @@ class SumState:
         roster, keys = parse_roster(held["names"], held["roster"]), held["keys"]
         round_, attempt, threshold = held["sum"]
         run = Binding(held["experiment"], round_, attempt, roster, held["task"])
-        if run.experiment != state.experiment or state.keys.public not in dict(roster).values():
+        agent = next((name for name, key in roster if key == state.keys.public), "")
+        if run.experiment != state.experiment or not agent:
             return None  # of keys that were replaced
-        of_sum = split(keys, SUM_KEY_BYTES, len(roster), "keys") if keys else ()
         own, pair, signing = (
             held["secrets"][start:end] for start, end in ((0, 16), (16, 32), (32, 64))
         )
-        return cls(
-            SharedSum(run, threshold, of_sum),
-            SumSecrets(own, pair, signing),
-            tuple(json.loads(held["before"])),
-            held["marks"],
-        )
+        secrets = SumSecrets(own, pair, signing)
+        shared = SharedSum(run, threshold)
+        if drawn := held.get("drawn"):
+            shared = NeighbourSum(run, threshold, (), {agent: shared.listed(drawn)})
+        if keys:
+            each = split(keys, SUM_KEY_BYTES, len(keys) // SUM_KEY_BYTES, "keys")
+            shared = shared.told(agent, secrets.public, each, held.get("choosers", b""))
+        before = tuple(json.loads(held["before"]))
+        return cls(agent, shared, secrets, before, held["marks"], held["gave"])
 
     def keep(self, context: Context) -> None:
         """Store it; to be called before a reply is sent."""
@@ -151,7 +180,7 @@ def answered(context: Context, question: ConfigRecord, agent: str) -> RecordDict
 
     Privacy: public keys and sealed shares of fresh random numbers, a signature of what was sent,
     and shares of these numbers; nothing depends on a record. What they open is one sum of at least
-    ``sum-threshold`` uploads.
+    ``sum-threshold`` uploads, of many agents one over more than half of them.
 
     Raises
     ------
@@ -161,17 +190,22 @@ def answered(context: Context, question: ConfigRecord, agent: str) -> RecordDict
         If the node's pinned keys, or the file of what it has signed, cannot be used.
     """
     kind = question.get("kind")
-    if kind not in (SUM_KEYS, SURVIVORS, SHARES):
+    if kind not in (SUM_KEYS, SURVIVORS, SHARES, SEED):
         return None
     if question.get("contract") != CONTRACT_VERSION:
         raise WireError(f"question for {kind} is of another version of the contract")
     if kind == SUM_KEYS:
         return record_dict({RECORD: keys_record(agent, _draw(context, question, agent))})
+    if kind == SEED:
+        return record_dict({RECORD: seed_record(agent, _give_seed(context, question, agent))})
     state, known, survivors = _stated(context, question, agent)
     if kind == SURVIVORS:
         signature = _sign(context, agent, state, known, survivors)
         return record_dict({RECORD: signature_record(agent, signature)})
     given = _give(context, question, agent, state, known, survivors)
+    if isinstance(known.shared, NeighbourSum):
+        gave = known.secrets.sign(known.shared.gave)
+        return record_dict({RECORD: shares_record(agent, b"", given, gave)})
     return record_dict({RECORD: shares_record(agent, known.secrets.own, given)})
 
 
@@ -180,6 +214,12 @@ def _draw(context: Context, question: ConfigRecord, agent: str) -> SumKeys:
     state, run = asked_for(context, question, agent)
     threshold, trust = read_field(question, THRESHOLD, int), node_rules(context).trust(agent)
     _require_pinned(context, trust, agent, run.names, threshold)
+    if (run.round, CLOSED) == (state.round, state.attempt):
+        raise MaskError(
+            f"secure sum: this agent has given its shares of a sum of round {run.round}, and of "
+            f"more than {MOST_COMPLETE} agents a round has one",
+            Told.SHARED_BEFORE,
+        )
     known = SumState.read(context, state)
     last = (state.round, state.attempt)
     if known is not None:
@@ -192,14 +232,14 @@ def _draw(context: Context, question: ConfigRecord, agent: str) -> SumKeys:
         )
     if trust is not None:
         use_once(trust, state, run, Told.SIGNED_BEFORE)
-    secrets = SumSecrets.fresh()
-    shares = dict(zip(run.names, secrets.shares(threshold, len(run.names)), strict=True))
-    del shares[agent]
-    public = secrets.public
-    sealed = Boxes(state.keys, run).sealed(public, shares)
-    SumState(SharedSum(run, threshold, ()), secrets).keep(context)
+    secrets, shared = SumSecrets.fresh(), begun(run, threshold, agent)
+    holders, public = shared.holders(agent), secrets.public
+    shares = secrets.shares(threshold, len(holders))
+    sealed = Boxes(state.keys, run).sealed(public, holders, shares)
+    SumState(agent, shared, secrets).keep(context)
     signature = trust.sign(keys_statement(run, threshold, public)) if trust is not None else b""
-    return SumKeys(public, signature, tuple(sealed))
+    drawn = shared.marks(holders) if isinstance(shared, NeighbourSum) else b""
+    return SumKeys(public, signature, tuple(sealed), drawn)
 
 
 def _require_pinned(
@@ -215,6 +255,14 @@ def _require_pinned(
         strangers = sum(name != agent and name not in trust.peers for name in names)
         colluders = max(colluders, trust.colluders) + strangers
     require_threshold(threshold, len(names), colluders)
+    if len(names) > MOST_COMPLETE:  # what is opened is over more than half of the others
+        least, hidden = node_rules(context).least_trusted, (len(names) - colluders) // 2
+        if hidden < least:
+            raise MaskError(
+                f"roster: a sum of {len(names)} agents of whom {colluders} may help the "
+                f"coordinator hides an agent among {hidden} others, and this node takes part in "
+                f"one with {least}"
+            )
 
 
 def plan_shared(
@@ -247,21 +295,20 @@ def plan_shared(
         raise MaskError(f"sum-threshold = {threshold}: not with {what}")
     run = bound(instruction)
     require_fresh(state, run, repeats=False)
-    known, keys = SumState.read(context, state), instruction.sum_keys
-    place = run.names.index(agent) if agent in run.names else -1
+    known = SumState.read(context, state)
     if (
         known is None
+        or known.agent != agent
         or (known.shared.run, known.shared.threshold) != (run, threshold)
-        or place < 0
-        or keys[place : place + 1] != (known.secrets.public,)
     ):
-        raise MaskError("secure sum: this agent has drawn no keys for this sum, or other ones")
-    summed = SharedSum(run, threshold, keys)
+        raise MaskError(OTHER_KEYS)
+    keys = instruction.sum_keys
+    summed = known.shared.told(agent, known.secrets.public, keys, instruction.choosers)
     trust = node_rules(context).trust(agent)
     _require_pinned(context, trust, agent, run.names, threshold)
     if trust is not None:
         said = [keys_statement(run, threshold, key) for key in keys]
-        trust.require_signed(run.names, said, instruction.signed)
+        trust.require_signed(summed.neighbours(agent), said, instruction.signed)
     source = DoubleMasks(summed, known.secrets)
     source.require(agent, summed.binding)
     if trust is not None:
@@ -271,26 +318,25 @@ def plan_shared(
     return SharedMasking(agent, summed.binding, source, state, sum=kept)
 
 
+def _asked_of(context: Context, question: ConfigRecord) -> tuple[MaskState | None, SumState | None]:
+    """Return this agent's keys, and the sum that it has masked an upload to, if asked about it."""
+    state = read_keys(context, read_experiment(question))
+    known = SumState.read(context, state)
+    asked = read_field(question, "round", int), read_field(question, "attempt", int)
+    if known is None or not known.shared.keys:
+        return state, None
+    return state, known if asked == (known.shared.run.round, known.shared.run.attempt) else None
+
+
 def _stated(
     context: Context, question: ConfigRecord, agent: str
 ) -> tuple[MaskState, SumState, tuple[str, ...]]:
     """Return this agent's sum of an attempt, and the survivors whose list is one to be opened."""
-    state = read_keys(context, read_experiment(question))
-    known, asked = (
-        SumState.read(context, state),
-        (
-            read_field(question, "round", int),
-            read_field(question, "attempt", int),
-        ),
-    )
-    if (
-        state is None
-        or known is None
-        or not known.shared.keys
-        or asked != (known.shared.run.round, known.shared.run.attempt)
-    ):
+    state, known = _asked_of(context, question)
+    if state is None or known is None or known.gave:
+        round_, attempt = (read_field(question, key, int) for key in ("round", "attempt"))
         raise MaskError(
-            f"survivors: this agent has masked no upload of round {asked[0]} attempt {asked[1]}, "
+            f"survivors: this agent has masked no upload of round {round_} attempt {attempt}, "
             "or has given its shares of that sum"
         )
     marks = read_field(question, "marks", bytes)
@@ -300,7 +346,7 @@ def _stated(
     if (trust := rules.trust(agent)) is not None:
         trust.require_peers(agent, survivors, rules.least_trusted)
     if known.before:
-        require_chain(known.before, survivors, *asked)
+        require_chain(known.before, survivors, known.shared.run.round, known.shared.run.attempt)
     if known.marks not in (b"", marks):
         raise MaskError(Told.OTHER_LIST)
     return state, known, survivors
@@ -331,24 +377,49 @@ def _give(
     survivors: tuple[str, ...],
 ) -> list[bytes | None]:
     """Return one share of each other agent: of its own mask if it is listed, else of its key."""
-    shared, count = known.shared, len(known.shared.names)
-    signed = split(read_field(question, "signed", bytes), SIGNATURE_BYTES, count, "signatures")
-    sealed = split(read_field(question, "sealed", bytes), SEALED_BYTES, count, "sealed shares")
-    shared.require_signed(survivors, signed)
+    shared = known.shared
+    holders, givers = shared.holders(agent), shared.givers(agent)
+    signed = read_field(question, "signed", bytes)
+    sealed = read_field(question, "sealed", bytes)
+    signatures = split(signed, SIGNATURE_BYTES, len(holders), "signatures")
+    boxes = split(sealed, SEALED_BYTES, len(givers), "sealed shares")
+    shared.require_signed(agent, survivors, signatures)
     if (trust := node_rules(context).trust(agent)) is not None:
         use_once(trust, state, shared.run, Told.SHARED_BEFORE)
-    if not known.marks:  # it has not signed the list that others have
-        _note(context, state, known, survivors)
-    del context.state[SUM_RECORD]  # it answers no more for this sum
+    many = isinstance(shared, NeighbourSum)
+    if many or not known.marks:  # or it has signed the list
+        _note(context, state, known, survivors, closes=many)
+    if not many:
+        del context.state[SUM_RECORD]  # it answers no more for this sum
     given: list[bytes | None] = []
-    boxes = Boxes(state.keys, shared.run)
-    for name, public, box in zip(shared.names, shared.keys, sealed, strict=True):
-        shares = boxes.opened(name, public, box) if name != agent else None
-        given.append(shares and share_to_give(shares, survives=name in survivors))
+    opener, listed = Boxes(state.keys, shared.run), set(survivors)
+    for name, box in zip(givers, boxes, strict=True):
+        shares = opener.opened(name, shared.key_of(name), box) if name != agent else None
+        given.append(shares and share_to_give(shares, survives=name in listed))
     return given
 
 
-def _note(context: Context, state: MaskState, known: SumState, survivors: tuple[str, ...]) -> None:
-    """Store the list: it is the roster that the next sum is compared with."""
-    context.state[MASK_RECORD] = replace(state, names=survivors).to_record()
-    replace(known, marks=known.shared.marks(survivors)).keep(context)
+def _give_seed(context: Context, question: ConfigRecord, agent: str) -> bytes:
+    """Return the seed of this agent's own mask, of a sum of many, once its holders gave shares."""
+    _, known = _asked_of(context, question)
+    if known is None or not known.gave or not isinstance(known.shared, NeighbourSum):
+        raise MaskError("survivors: this agent has given no shares of that sum, or its seed")
+    holders, signed = known.shared.holders(agent), read_field(question, "signed", bytes)
+    signatures = split(signed, SIGNATURE_BYTES, len(holders), "signatures")
+    known.shared.require_given(agent, signatures)
+    del context.state[SUM_RECORD]  # it answers no more for this sum
+    return known.secrets.own
+
+
+def _note(
+    context: Context,
+    state: MaskState,
+    known: SumState,
+    survivors: tuple[str, ...],
+    *,
+    closes: bool = False,
+) -> None:
+    """Store the list: it is the roster that the next sum is compared with, or closes the round."""
+    attempt = CLOSED if closes else state.attempt
+    context.state[MASK_RECORD] = replace(state, names=survivors, attempt=attempt).to_record()
+    replace(known, marks=known.shared.marks(survivors), gave=closes).keep(context)

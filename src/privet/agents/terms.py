@@ -32,7 +32,8 @@ class MessageTerms:
     sum_threshold: int = setting(
         0,
         "agents that are enough to open a secure sum when others drop out, more than half of all "
-        "and one; all asks those that are left for another upload",
+        "and one (of more than 100 agents: of the 64 that each draws); all asks those that are "
+        "left for another upload",
         low=0,
         words={"all": 0},
         needs={"secure_sum": True},

@@ -81,7 +81,7 @@ class Binding:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The names on the roster."""
-        return tuple(name for name, _ in self.roster)
+        return tuple([name for name, _ in self.roster])
 
 
 class MaskSource(Protocol):

@@ -16,10 +16,17 @@ whom signs once, and `require_threshold` has 2 t > n + c. The upload of an agent
 list stays masked by its b, also one that comes late; and as all keys are drawn for this sum, what
 is found opens no other. docs/privacy-proofs.md has the proof with the rest of the protocol.
 
+Of more than `MOST_COMPLETE` agents each has neighbours that it draws (`NeighbourSum`,
+`privet.kernel.neighbours`): they share masks with it, and hold its shares. t is of these, and an
+agent gives what it holds where t of those that hold its own shares have signed the list that it
+has. Its own b it gives after that, where t of them say that they have given theirs: signatures
+alone do not tell that their keys are not found by another list. Who has given shares takes part in
+no further attempt of the round.
+
 Shamir's scheme is pycryptodome's, of 16 bytes, as Flower's own secure aggregation takes it; a
-share is bound to its giver's place on the roster, counted from 1. Seeds become keys by HKDF-SHA256.
-On their way through the coordinator shares are sealed with ChaCha20-Poly1305 under a key of the two
-agents' keys of the run, which no share is of.
+share is bound to its holder's place among those who are given one, counted from 1. Seeds become
+keys by HKDF-SHA256. On their way through the coordinator shares are sealed with ChaCha20-Poly1305
+under a key of the two agents' keys of the run, which no share is of.
 """
 
 from __future__ import annotations
@@ -28,8 +35,9 @@ import hashlib
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import compress, repeat
 from typing import Any
 
 from .errors import MaskError
@@ -44,6 +52,7 @@ from .masks import (
     private_key,
     statement,
 )
+from .neighbours import MOST_CHOOSERS, MOST_COMPLETE, NEIGHBOURS, draw, least_threshold
 from .shares import split
 from .trust import KEY_BYTES, KeyPair, is_signed
 
@@ -55,10 +64,9 @@ SEALED_BYTES = SHARE_BYTES + 16
 """Bytes of them as they travel."""
 SUM_KEY_BYTES = 2 * KEY_BYTES
 """Bytes of an agent's public keys of a sum: of X25519, then of Ed25519."""
+OTHER_KEYS = "secure sum: this agent has drawn no keys for this sum, or other ones"
 LEAST_COLLUDERS = 1
 """Agents of any roster that are taken to be in league with the coordinator, at least."""
-MOST_SHARING = 100
-"""Agents of such a sum at most: to find n secrets takes a coordinator n t^2 products, some 20 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +96,7 @@ class SumSecrets:
         return signature
 
     def shares(self, threshold: int, count: int) -> list[bytes]:
-        """Return what each of ``count`` agents is given (32 bytes each), in the roster's order."""
+        """Return what each of ``count`` holders is given (32 bytes each), in their order."""
         own, pair = (split(threshold, count, secret) for secret in (self.own, self.pair))
         return [b"".join(both) for both in zip(own, pair, strict=True)]
 
@@ -104,17 +112,61 @@ class SharedSum:
     threshold : int
         t, the shares that find a secret.
     keys : tuple of bytes
-        The public keys of the sum (64 bytes each), in the roster's order.
+        The public keys of the sum (64 bytes each), in the roster's order; empty before they are
+        known.
     """
 
     run: Binding
     threshold: int
-    keys: tuple[bytes, ...]
+    keys: tuple[bytes, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names on the roster; the places of `marks` and of shares are theirs."""
+        """The names on the roster; the places of `marks` are theirs."""
         return self.run.names
+
+    def holders(self, name: str) -> tuple[str, ...]:
+        """Return who is given shares of an agent, in the order of their points: all."""
+        return self.names
+
+    def givers(self, name: str) -> tuple[str, ...]:
+        """Return of whom an agent is given shares, itself possibly among them."""
+        return self.names
+
+    def neighbours(self, name: str) -> tuple[str, ...]:
+        """Return whose keys of the sum an agent is told, in this order."""
+        return self.names
+
+    def told(self, agent: str, public: bytes, keys: Sequence[bytes], choosers: bytes) -> SharedSum:
+        """Return the sum as an agent uploads to it.
+
+        Parameters
+        ----------
+        agent : str
+        public : bytes
+            The public keys that it has drawn.
+        keys : sequence of bytes
+            Those of its `neighbours`, as it is told.
+        choosers : bytes
+            Who has drawn it, of `NeighbourSum` alone.
+
+        Raises
+        ------
+        MaskError
+            If they are not of the sum that the agent has drawn keys for.
+        """
+        place = self.names.index(agent)
+        if choosers or len(keys) != len(self.names) or keys[place] != public:
+            raise MaskError(OTHER_KEYS)
+        return SharedSum(self.run, self.threshold, tuple(keys))
+
+    def key_of(self, name: str) -> bytes:
+        """Return an agent's public keys of the sum."""
+        return self._keys[name]
+
+    @cached_property
+    def _keys(self) -> dict[str, bytes]:
+        return dict(zip(self.names, self.keys, strict=True))
 
     @cached_property
     def digest(self) -> bytes:
@@ -130,16 +182,23 @@ class SharedSum:
         roster = ((n, key[:KEY_BYTES]) for n, key in zip(self.names, self.keys, strict=True))
         return Binding(run.experiment, run.round, run.attempt, tuple(roster), self.digest)
 
+    def require_usable(self, me: str, pair: KeyPair) -> None:
+        """Refuse keys that no masks can be made of (raises ``MaskError``)."""
+        PairwiseMasks(pair).require(me, self.binding)
+
+    def mask_keys(self, name: str, pair: KeyPair) -> dict[str, bytes]:
+        """Return the keys (32 bytes) of the masks that an agent shares, by its key pair."""
+        return PairwiseMasks(pair).pair_keys(name, self.binding)
+
     def marks(self, survivors: Collection[str]) -> bytes:
         """Return a list of survivors as it is signed and sent: a byte 1 or 0 for each name."""
-        listed = set(survivors)
-        return bytes(name in listed for name in self.names)
+        return bytes(map(set(survivors).__contains__, self.names))
 
     def listed(self, marks: bytes) -> tuple[str, ...]:
         """Return the survivors of ``marks`` (raises ``MaskError``)."""
         if len(marks) != len(self.names) or not set(marks) <= {0, 1}:
             raise MaskError("survivors: the list is none of this sum's agents")
-        return tuple(name for name, mark in zip(self.names, marks, strict=True) if mark)
+        return tuple(compress(self.names, marks))
 
     def said(self, survivors: Collection[str]) -> bytes:
         """Return the statement of a list of survivors, which each of them signs."""
@@ -159,28 +218,166 @@ class SharedSum:
                 f"survivors: {len(survivors)} are listed, and sum-threshold is {self.threshold}"
             )
 
-    def require_signed(self, survivors: Collection[str], signed: Sequence[bytes]) -> None:
-        """Refuse a list that fewer than t of its agents have signed.
+    def require_signed(self, me: str, survivors: Collection[str], signed: Sequence[bytes]) -> None:
+        """Refuse a list that fewer than t of its agents, who hold this one's shares, have signed.
 
         Parameters
         ----------
         signed : sequence of bytes
-            What came as the signature (64 bytes) of each name on the roster.
+            What came as the signature (64 bytes) of each of `holders`.
 
         Raises
         ------
         MaskError
         """
-        said, listed = self.said(survivors), set(survivors)
-        have = 0
-        for name, key, signature in zip(self.names, self.keys, signed, strict=True):
-            have += name in listed and is_signed(key[KEY_BYTES:], said, signature)
+        said, listed, have = self.said(survivors), set(survivors), 0
+        for name, signature in zip(self.holders(me), signed, strict=True):
+            have += name in listed and is_signed(self.key_of(name)[KEY_BYTES:], said, signature)
             if have == self.threshold:  # each takes as long as some 70,000 numbers of a mask
                 return
         raise MaskError(
             f"survivors: {have} of those listed have signed this list, and sum-threshold is "
             f"{self.threshold}"
         )
+
+    @property
+    def gave(self) -> bytes:
+        """The statement of an agent that it has given its shares of this sum."""
+        return b"privet-gave-shares" + self.digest
+
+
+@dataclass(frozen=True)
+class NeighbourSum(SharedSum):
+    """A sum of more than `MOST_COMPLETE` agents, each with the neighbours that it has drawn.
+
+    An agent knows its own, and who has drawn it; the coordinator all. ``keys`` are empty of agents
+    that are not known.
+
+    Attributes
+    ----------
+    drawn : mapping of str to tuple of str
+        By name in the roster's order, whom an agent has drawn, in the same; at an agent, of those
+        who have drawn it, itself alone, and its own last.
+    """
+
+    drawn: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def holders(self, name: str) -> tuple[str, ...]:
+        """Return who is given shares of an agent, in the order of their points: whom it drew."""
+        return self.drawn[name]
+
+    def givers(self, name: str) -> tuple[str, ...]:
+        """Return of whom an agent is given shares: who drew it, in the roster's order."""
+        return self._givers.get(name, ())
+
+    @cached_property
+    def _givers(self) -> dict[str, tuple[str, ...]]:
+        found: dict[str, list[str]] = {}
+        for name, holders in self.drawn.items():
+            for holder in holders:
+                found.setdefault(holder, []).append(name)
+        return {holder: tuple(names) for holder, names in found.items()}
+
+    def neighbours(self, name: str) -> tuple[str, ...]:
+        """Return with whom an agent shares masks: whom it drew, then who drew it, each once."""
+        return tuple(dict.fromkeys((*self.holders(name), *self.givers(name))))
+
+    def told(
+        self, agent: str, public: bytes, keys: Sequence[bytes], choosers: bytes
+    ) -> NeighbourSum:
+        """Return the sum as an agent uploads to it, as `SharedSum.told`.
+
+        ``choosers`` is a byte 1 or 0 for each name: whether it has drawn this agent.
+        """
+        if len(choosers) != len(self.names) or not set(choosers) <= {0, 1}:
+            raise MaskError("secure sum: who has drawn this agent is none of this sum's agents")
+        drew = list(compress(self.names, choosers))
+        if agent in drew or len(drew) > MOST_CHOOSERS:
+            raise MaskError(f"secure sum: {len(drew)} agents are said to have drawn this one")
+        drawn = {**dict.fromkeys(drew, (agent,)), agent: self.drawn[agent]}
+        seen = NeighbourSum(self.run, self.threshold, (), drawn)
+        neighbours = seen.neighbours(agent)
+        if len(keys) != len(neighbours):
+            raise MaskError(OTHER_KEYS)
+        known = {**dict(zip(neighbours, keys, strict=True)), agent: public}
+        every = tuple(map(known.get, self.names, repeat(b"")))
+        return NeighbourSum(self.run, self.threshold, every, drawn)
+
+    def require_given(self, me: str, signed: Sequence[bytes]) -> None:
+        """Refuse to give an agent's own seed before t of those that hold its shares gave theirs.
+
+        Parameters
+        ----------
+        signed : sequence of bytes
+            What came as the signature of `gave` (64 bytes) by each of `holders`.
+
+        Raises
+        ------
+        MaskError
+        """
+        have = 0
+        for name, signature in zip(self.holders(me), signed, strict=True):
+            have += is_signed(self.key_of(name)[KEY_BYTES:], self.gave, signature)
+            if have == self.threshold:
+                return
+        raise MaskError(
+            f"survivors: {have} of those who hold shares of this agent have given theirs, and "
+            f"sum-threshold is {self.threshold}"
+        )
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of what all agents know of the sum: its keys are known to neighbours."""
+        listed = json.dumps([NEIGHBOURS, self.threshold, *self.names]).encode()
+        return hashlib.sha256(b"privet-sparse" + listed + statement(self.run)).digest()
+
+    @cached_property
+    def binding(self) -> Binding:
+        """The sum, with the agents' keys of the run."""
+        run = self.run
+        return Binding(run.experiment, run.round, run.attempt, run.roster, self.digest)
+
+    def require_usable(self, me: str, pair: KeyPair) -> None:
+        """Refuse keys that no masks can be made of (raises ``MaskError``)."""
+        keys = [self.key_of(name)[:KEY_BYTES] for name in (me, *self.neighbours(me))]
+        if keys[0] != pair.public:
+            raise MaskError(OTHER_KEYS)
+        if len(set(keys)) != len(keys):
+            raise MaskError("secure sum: two neighbours are said to have one public key")
+        for name in self.neighbours(me):
+            self._secret(name, pair)
+
+    def mask_keys(self, name: str, pair: KeyPair) -> dict[str, bytes]:
+        """Return the keys (32 bytes) of the masks that an agent shares, by its key pair.
+
+        HKDF-SHA256 of the two agents' secret, bound to the sum, and to names and keys of both.
+        """
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+
+        derived: dict[str, bytes] = {}
+        for other in self.neighbours(name):
+            secret, public = self._secret(other, pair), self.key_of(other)[:KEY_BYTES]
+            both = sorted([[name, pair.public.hex()], [other, public.hex()]])
+            info = b"privet-sparse-mask" + self.digest + json.dumps(both).encode()
+            derived[other] = HKDFExpand(SHA256(), KEY_BYTES, info).derive(secret)
+        return derived
+
+    def _secret(self, other: str, pair: KeyPair) -> bytes:
+        public = self.key_of(other)[:KEY_BYTES]
+        secret = pair_secret(pair.private, public, self.run.experiment)
+        if secret is None:
+            raise MaskError(f"roster: public key of agent {other} is not usable with X25519")
+        return secret
+
+
+def begun(run: Binding, threshold: int, agent: str) -> SharedSum:
+    """Return the sum that an agent draws keys for; of many agents, with its neighbours."""
+    names = run.names
+    if len(names) <= MOST_COMPLETE:
+        return SharedSum(run, threshold)
+    places = draw(len(names), names.index(agent))
+    return NeighbourSum(run, threshold, (), {agent: tuple(names[place] for place in places)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,18 +396,21 @@ class DoubleMasks:
         """Refuse what `PairwiseMasks` refuses, and any sum but this one."""
         if binding != self.shared.binding:
             raise MaskError("the masks are of another sum")
-        PairwiseMasks(pair_keys_of(self.secrets.pair)).require(me, binding)
+        self.shared.require_usable(me, pair_keys_of(self.secrets.pair))
 
     def apply(self, words: Words, me: str, binding: Binding) -> None:
         """Add the agent's own mask and the masks of its pairs, in place."""
         self.require(me, binding)
-        keys = PairwiseMasks(pair_keys_of(self.secrets.pair)).pair_keys(me, binding)
+        keys = self.shared.mask_keys(me, pair_keys_of(self.secrets.pair))
         streams = [(me < other, key_stream(key)) for other, key in keys.items()]
         apply_streams(words, [*streams, (True, _own_stream(self.secrets.own, self.shared))])
 
 
 def require_threshold(threshold: int, count: int, colluders: int) -> None:
     """Refuse a t with which two lists of one sum could both be signed: 2 t > n + c.
+
+    Of more than `MOST_COMPLETE` agents t is of an agent's neighbours, and what could go wrong has a
+    probability of 2^-40 a sum at most (`privet.kernel.neighbours`).
 
     Parameters
     ----------
@@ -223,17 +423,15 @@ def require_threshold(threshold: int, count: int, colluders: int) -> None:
     ------
     MaskError
     """
-    if count > MOST_SHARING:
+    least, most = max((count + colluders) // 2 + 1, LEAST_MEMBERS), count
+    if count > MOST_COMPLETE:
+        least, most = least_threshold(count, colluders), NEIGHBOURS
+    if not least <= threshold <= most:
+        of = f"{NEIGHBOURS} neighbours each of {count}" if count > MOST_COMPLETE else str(count)
         raise MaskError(
-            f"sum-threshold = {threshold}: of at most {MOST_SHARING} agents, and the roster has "
-            f"{count}"
-        )
-    least = max((count + colluders) // 2 + 1, LEAST_MEMBERS)
-    if not least <= threshold <= count:
-        raise MaskError(
-            f"sum-threshold = {threshold}: of {count} agents of whom {colluders} may help the "
+            f"sum-threshold = {threshold}: of {of} agents of whom {colluders} may help the "
             f"coordinator, "
-            + (f"it is {least} to {count}" if least <= count else "no number of them is enough")
+            + (f"it is {least} to {most}" if least <= most else "no number of them is enough")
         )
 
 
@@ -282,15 +480,16 @@ class Boxes:
     keys: KeyPair
     run: Binding
 
-    def sealed(self, public: bytes, shares: Mapping[str, bytes]) -> list[bytes]:
-        """Return the shares that this agent gives (48 bytes each), in the roster's order.
+    def sealed(self, public: bytes, holders: Sequence[str], shares: Sequence[bytes]) -> list[bytes]:
+        """Return the shares that this agent gives its holders (48 bytes each; zeros for itself).
 
         Parameters
         ----------
         public : bytes
             Its public keys of the sum: drawn for it, so that no key seals twice.
-        shares : mapping of str to bytes
-            By name (32 bytes each); who is given none has zeros.
+        holders : sequence of str
+        shares : sequence of bytes
+            Of each holder (32 bytes).
 
         Raises
         ------
@@ -298,10 +497,10 @@ class Boxes:
             If a public key on the roster is not usable.
         """
         return [
-            self._box(public, name, self._me, name).encrypt(bytes(12), shares[name], None)
-            if name in shares
+            self._box(public, name, self._me, name).encrypt(bytes(12), share, None)
+            if name != self._me
             else bytes(SEALED_BYTES)
-            for name in self.run.names
+            for name, share in zip(holders, shares, strict=True)
         ]
 
     def opened(self, giver: str, public: bytes, sealed: bytes) -> bytes | None:
@@ -367,12 +566,15 @@ def open_sum(
         If fewer than t shares of an agent came, or they do not give the key that it shared.
     """
     listed, streams = set(survivors), []
-    places = {name: place for place, name in enumerate(shared.names, 1)}
-    for name, public in zip(shared.names, shared.keys, strict=True):
+    for name in shared.names:
         if name in listed and name in own:
             streams.append((False, _own_stream(own[name], shared)))
             continue
-        shares = [(places[giver], of[name]) for giver, of in given.items() if name in of]
+        shares = [
+            (point, given[holder][name])
+            for point, holder in enumerate(shared.holders(name), 1)
+            if name in given.get(holder, ())
+        ]
         if len(shares) < shared.threshold:
             raise MaskError(
                 f"{len(shares)} agents gave a share of agent {name}, and sum-threshold is "
@@ -383,9 +585,9 @@ def open_sum(
             streams.append((False, _own_stream(seed, shared)))
             continue
         keys = pair_keys_of(seed)
-        if keys.public != public[:KEY_BYTES]:
+        if keys.public != shared.key_of(name)[:KEY_BYTES]:
             raise MaskError(f"the shares of agent {name} do not give its key")
-        for other, key in PairwiseMasks(keys).pair_keys(name, shared.binding).items():
+        for other, key in shared.mask_keys(name, keys).items():
             if other in listed:
                 streams.append((name < other, key_stream(key)))
     apply_streams(words, streams)

@@ -98,7 +98,10 @@ class Instruction(NamedTuple):
     signed: tuple[bytes, ...] = ()
     """Their signatures of this roster, round and task; empty where none were collected."""
     sum_keys: tuple[bytes, ...] = ()
-    """Their public keys of this sum, where it opens without agents that drop out."""
+    """Their public keys of this sum, where it opens without agents that drop out; of many agents
+    those of this one's neighbours alone, as are the signatures then."""
+    choosers: bytes = b""
+    """Of many agents, by a byte 1 or 0 for each name: whether it has drawn this one."""
 
     def broadcast(self) -> dict[str, NDArray[Any]]:
         """Return the arrays every agent was sent."""
@@ -227,6 +230,8 @@ def read_instruction(content: RecordDict) -> Instruction:
         else ()
     )
     sum_keys = read_field(shared, "sum-keys", bytes, b"")
+    choosers = read_field(shared, "choosers", bytes, b"")
+    told = min(len(sum_keys) // SUM_KEY_BYTES, len(roster)) if choosers else len(roster)
     return Instruction(
         protocol=read_protocol(shared),
         version=read_field(shared, "version", int),
@@ -241,8 +246,9 @@ def read_instruction(content: RecordDict) -> Instruction:
         ledger=read_field(agent_fields, "ledger", str, ""),
         attempt=read_field(shared, "attempt", int, 0),
         roster=roster,
-        signed=parse_signatures(read_field(shared, "signed", bytes, b""), len(roster)),
-        sum_keys=split(sum_keys, SUM_KEY_BYTES, len(roster), "keys of the sum") if sum_keys else (),
+        signed=parse_signatures(read_field(shared, "signed", bytes, b""), told),
+        sum_keys=split(sum_keys, SUM_KEY_BYTES, told, "keys of the sum") if sum_keys else (),
+        choosers=choosers,
     )
 
 

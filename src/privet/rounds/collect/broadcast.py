@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,9 @@ from flwr.app import ConfigRecord
 
 from privet.agents.terms import ARRIVAL_TIMES, ENCODING, MEAN_EXAMPLES, POOLED_WEIGHT
 from privet.wire.contract import encode_settings, shared_record
+from privet.wire.flower_internals import held_by
 from privet.wire.payload import opened
+from privet.wire.records import config_record
 from privet.wire.survivors import THRESHOLD
 
 from ..half import Arrays, ServerHalf, Turn, grouped
@@ -44,6 +46,8 @@ class Broadcast:
         The arrays that the agents of a group are sent in addition.
     per_agent : dict of str to arrays
         Those that single agents are sent in addition, by name; for most algorithms empty.
+    per_sum : dict of str to mapping
+        Fields of a record that single agents of a secure sum are sent in addition, by name.
     """
 
     header: tuple[str, int, str, int, str]
@@ -54,6 +58,7 @@ class Broadcast:
     groups: Mapping[str, str]
     per_group: Mapping[str, Arrays]
     per_agent: dict[str, Arrays]
+    per_sum: dict[str, Mapping[str, bytes]] = field(default_factory=dict)
 
     def group_of(self, name: str) -> str:
         """Return the group of an agent."""
@@ -74,12 +79,16 @@ class Broadcast:
         """Return the encoded broadcast for an agent."""
         if extra := self.per_agent.get(name):
             return shared_record(*self.header, {**self.arrays, **extra})
-        return self.shared[self.group_of(name)]
+        shared = self.shared[self.group_of(name)]
+        if own := self.per_sum.get(name):
+            return config_record({**held_by(shared), **own})
+        return shared
 
     def forget_records(self) -> None:
         """Free the encoded arrays, as large as the model, before the uploads are folded."""
         self.shared.clear()
         self.per_agent.clear()
+        self.per_sum.clear()
 
     def forget_arrays(self) -> None:
         """Free the arrays that were sent, once the round is over: the model before is one."""

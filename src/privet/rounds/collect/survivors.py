@@ -20,14 +20,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
-from flwr.app import Message
+from flwr.app import ConfigRecord, Message
 from flwr.serverapp import Grid
 
 from privet.core.errors import one_line
 from privet.kernel import MaskError
 from privet.kernel.masks import Binding
+from privet.kernel.neighbours import MOST_COMPLETE
 from privet.kernel.survivors import (
     LEAST_COLLUDERS,
+    NeighbourSum,
     SharedSum,
     open_sum,
     require_threshold,
@@ -37,8 +39,11 @@ from privet.wire import Update, ring
 from privet.wire.rosters import read_signature, with_signatures
 from privet.wire.survivors import (
     keys_question,
+    of_neighbours,
     read_keys,
+    read_seed,
     read_shares,
+    seed_question,
     shares_question,
     survivors_question,
     with_keys,
@@ -62,6 +67,17 @@ class Prepared:
 
     shared: SharedSum
     sealed: Mapping[str, Sequence[bytes]]
+
+
+def _told(summed: NeighbourSum, name: str, signed: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return what an agent alone is told of a sum of many before its upload."""
+    others = summed.neighbours(name)
+    none = bytes(SIGNATURE_BYTES)
+    return of_neighbours(
+        [summed.key_of(other) for other in others],
+        [signed.get(other, none) for other in others] if signed else [],
+        summed.marks(summed.givers(name)),
+    )
 
 
 @dataclass
@@ -89,7 +105,7 @@ class SurvivorSums(MaskedSums):
         except MaskError as error:
             return dict.fromkeys(names, Failure(FailureCode.LEFT_OUT, str(error)))
         question = keys_question(shared, task_of(shared), self.threshold)
-        read = partial(read_keys, count=len(names))
+        read = partial(read_keys, places={name: place for place, name in enumerate(names)})
         drawn, failures = ask(opened, grid, dict.fromkeys(names, question), read)
         if failures:
             return failures
@@ -97,10 +113,18 @@ class SurvivorSums(MaskedSums):
         roster = tuple((name, opened.session.roster.agents[name].public_key) for name in names)
         run = opened.session.experiment, opened.number, attempt.number, roster
         summed = SharedSum(Binding(*run, task_of(shared)), self.threshold, keys)
-        self.prepared[group] = Prepared(summed, {name: drawn[name].sealed for name in names})
         signed = {name: one.signature for name, one in drawn.items() if one.signature}
-        signatures = with_signatures(shared, signed) if signed else shared
-        opened.broadcast.shared[group] = with_keys(signatures, keys)
+        if len(names) > MOST_COMPLETE:
+            whom = {name: summed.listed(drawn[name].drawn) for name in names}
+            summed = NeighbourSum(summed.run, self.threshold, keys, whom)
+            for name in names:
+                opened.broadcast.per_sum[name] = _told(summed, name, signed)
+        else:
+            signatures = with_signatures(shared, signed) if signed else shared
+            opened.broadcast.shared[group] = with_keys(signatures, keys)
+            for name in names:
+                opened.broadcast.per_sum.pop(name, None)
+        self.prepared[group] = Prepared(summed, {name: drawn[name].sealed for name in names})
         return {}
 
     def retry(
@@ -142,30 +166,35 @@ class SurvivorSums(MaskedSums):
             return replace(attempt, why=self._too_few(left))
         self.state(opened, group, tuple(listed))
         prepared, shared = self.prepared[group], opened.broadcast.shared[group]
-        summed = prepared.shared
+        summed, sealed = prepared.shared, prepared.sealed
         marks, names = summed.marks(listed), summed.names
         question = survivors_question(shared, marks)
         asked = dict.fromkeys(listed, question)
-        signed, gone = ask(opened, grid, asked, read_signature, self.threshold)
+        # Of many agents each needs signatures of its own holders.
+        enough = self.threshold if len(names) <= MOST_COMPLETE else len(listed)
+        signed, gone = ask(opened, grid, asked, read_signature, enough)
         failures |= gone
         if len(signed) < self.threshold:
             return replace(attempt, failures=failures, why=self._too_few(len(signed)))
-        every = [signed.get(name, bytes(SIGNATURE_BYTES)) for name in names]
-        questions = {
-            name: shares_question(
-                shared, marks, every, [prepared.sealed[giver][place] for giver in names]
-            )
-            for place, name in enumerate(names)
-            if name in listed and name not in gone
-        }
-        read = partial(read_shares, names=names)
-        given, silent = ask(opened, grid, questions, read, self.threshold)
+        questions: dict[str, ConfigRecord] = {}
+        for name in listed:
+            holders, givers = summed.holders(name), summed.givers(name)
+            if name in gone or sum(holder in signed for holder in holders) < self.threshold:
+                continue
+            every = [signed.get(holder, bytes(SIGNATURE_BYTES)) for holder in holders]
+            boxes = [sealed[giver][summed.holders(giver).index(name)] for giver in givers]
+            questions[name] = shares_question(shared, marks, every, boxes)
+        read = partial(read_shares, givers=summed.givers)
+        given, silent = ask(opened, grid, questions, read, min(enough, len(questions)))
         failures |= silent
         if len(given) < self.threshold:
             return replace(attempt, failures=failures, why=self._too_few(len(given)))
+        shares = {name: one.shares for name, one in given.items()}
+        own = {name: one.own for name, one in given.items() if one.own}
+        if isinstance(summed, NeighbourSum):
+            gave = {name: one.gave for name, one in given.items()}
+            own = self._seeds(opened, grid, shared, summed, gave)
         try:
-            shares = {name: one.shares for name, one in given.items()}
-            own = {name: one.own for name, one in given.items()}
             open_sum(total.words, summed, listed, shares, own)
         except MaskError as error:
             why = Failure(FailureCode.DROPPED, one_line(str(error)))
@@ -174,6 +203,27 @@ class SurvivorSums(MaskedSums):
             return replace(attempt, failures=dict.fromkeys(names, UNCANCELLED))
         opened.tally.absent |= attempt.failures
         return attempt
+
+    def _seeds(
+        self,
+        opened: OpenRound,
+        grid: Grid,
+        shared: ConfigRecord,
+        summed: NeighbourSum,
+        gave: Mapping[str, bytes],
+    ) -> dict[str, bytes]:
+        """Ask those of many agents who gave shares for the seeds of their own masks.
+
+        Those of others, and of who does not answer, are found by shares.
+        """
+        questions: dict[str, ConfigRecord] = {}
+        for name in gave:
+            holders = summed.holders(name)
+            if sum(holder in gave for holder in holders) >= self.threshold:
+                signed = [gave.get(holder, bytes(SIGNATURE_BYTES)) for holder in holders]
+                questions[name] = seed_question(shared, signed)
+        own, _ = ask(opened, grid, questions, read_seed)
+        return own
 
     def _too_few(self, left: int) -> str:
         return f"sum-threshold = {self.threshold}: {left} agents are left to open the sum"

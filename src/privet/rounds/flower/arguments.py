@@ -83,7 +83,8 @@ class RunArguments(TypedDict, total=False):
         one takes half of the round-timeout at most
     sum_threshold : int | "all", default "all"
         agents that are enough to open a secure sum when others drop out, more than half of all and
-        one; all asks those that are left for another upload
+        one (of more than 100 agents: of the 64 that each draws); all asks those that are left for
+        another upload
     recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
         who continues for an agent whose node is gone: the next node of its name (yes), that node
         from scratch (no), nobody else (node-key); auto: yes in simulation, else no

@@ -8,6 +8,10 @@ Then a whole round of eight agents and their coordinator, where a sum opens with
 out, beside one where it does not: one local step of eight rows, so that next to nothing but masks
 and messages is in it. The two are played in turns, and the exchanges are counted.
 
+Then a round of 1,000 agents whose sum opens without those that drop out, each with masks of the
+neighbours that it draws, at d = 1e5 in one process: every agent's part, their coordinator and all
+messages. The ChaCha20 bytes that it needs are measured beside it.
+
 The last is one agent's part of a sum of 1,000 at d = 1e5, as a node with pinned keys does it in
 every round: it checks all signatures, too, which is a cost of its own. The ChaCha20 bytes that it
 needs are measured beside it.
@@ -16,8 +20,9 @@ needs are measured beside it.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -29,6 +34,7 @@ from numpy.typing import NDArray
 from privet.client_apps import client_app
 from privet.kernel import Binding, KeyPair, PairwiseMasks, Trust, key_pair, stream
 from privet.kernel.masks import apply_streams, key_stream, statement
+from privet.kernel.neighbours import NEIGHBOURS, least_threshold
 from privet.problems import L2, RidgeRegression
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPDM
@@ -68,6 +74,7 @@ def bench_masks(show: Show, *, quick: bool = False) -> None:
         show(Figure("masks", case, names[0], times[1] / times[0], GOAL, at_least=False))
         show(Figure("masks", case, names[1], times[2] / times[0]))
     _bench_survivors(show, 2 if quick else 10)
+    _bench_sparse(show, 128 if quick else MANY)
     _bench_many(show, 1 if quick else 5)
 
 
@@ -78,8 +85,10 @@ def _bench_survivors(show: Show, repeats: int) -> None:
         for _ in range(SURVIVED)
     ]
     app = client_app("fed-pdm", lambda c: problems[int(c.node_config["partition-id"])])
-    asked = [_round(app, threshold)[1] for threshold in (0, THRESHOLD)]
-    times = [[_round(app, threshold)[0] for threshold in (0, THRESHOLD)] for _ in range(repeats)]
+    asked = [_round(app, threshold).messages for threshold in (0, THRESHOLD)]
+    times = [
+        [_round(app, threshold).seconds for threshold in (0, THRESHOLD)] for _ in range(repeats)
+    ]
     best = np.min(times, axis=0)
     paired = float(np.median([with_ / without for without, with_ in times]))
     streams, agreements = _floor(10 * repeats)
@@ -115,13 +124,24 @@ def _floor(repeats: int) -> tuple[float, float]:
     return float(taken[0]), float(taken[1])
 
 
-def _round(app: ClientApp, threshold: int) -> tuple[float, float]:
-    """Return the processor's time of a round and its messages, of a longer run less a shorter."""
+class Round(NamedTuple):
+    """The processor's time of a round, and its messages and their bytes to and from all agents."""
+
+    seconds: float
+    messages: float
+    bytes_down: float
+    bytes_up: float
+
+
+def _round(
+    app: ClientApp, threshold: int, agents: int = SURVIVED, rounds: tuple[int, int] = (2, 8)
+) -> Round:
+    """Return what a round takes, of a longer run less a shorter."""
     taken = []
-    for rounds in (2, 8):
-        grid = CountingGrid(app, SURVIVED)
+    for number in rounds:
+        grid = CountingGrid(app, agents)
         strategy = FedPDM(
-            num_agents=SURVIVED,
+            num_agents=agents,
             max_local_steps=1,
             step_size_base=1e-6,
             step_size_rule="constant",
@@ -130,10 +150,53 @@ def _round(app: ClientApp, threshold: int) -> tuple[float, float]:
         )
         start = ArrayRecord({"x": Array(np.zeros(LONG))})
         begun = time.process_time()
-        strategy.start(grid, start, num_rounds=rounds)
-        taken.append((time.process_time() - begun, grid.messages))
-    (short, few), (long, many) = taken
-    return (long - short) / 6, (many - few) / 6
+        history = strategy.start(grid, start, num_rounds=number).history
+        seconds = time.process_time() - begun
+        sent = [sum(getattr(one, way) for one in history) for way in ("bytes_down", "bytes_up")]
+        taken.append((seconds, grid.messages, *sent))
+    short, long = np.array(taken) / (rounds[1] - rounds[0])
+    return Round(*(long - short).tolist())
+
+
+def _bench_sparse(show: Show, agents: int) -> None:
+    rng = np.random.default_rng(0)
+    problem = RidgeRegression(
+        rng.standard_normal((8, LONG)), rng.standard_normal(8), regularizer=L2(0.5)
+    )
+    app, threshold = client_app("fed-pdm", lambda context: problem), least_threshold(agents, 1)
+    streams = [key_stream(bytes([place] * 32)) for place in range(100)]
+    before = _processor(partial(_bytes_alone, streams, LONG))
+    taken = _round(app, threshold, agents, (1, 2))
+    alone = (before + _processor(partial(_bytes_alone, streams, LONG))) / 2 / len(streams)
+    others = agents - 1
+    neighbours = others * (1 - (1 - NEIGHBOURS / others) ** 2)
+    drawn = agents * (neighbours + 2) * alone  # own masks are drawn twice
+    case = f"d = {LONG:.0e}, roster {agents}, sum-threshold {threshold}"
+    show(Figure("masks", case, "neighbours of an agent, on average", neighbours))
+    show(Figure("masks", case, "ChaCha20 bytes alone (s of CPU)", drawn))
+    show(Figure("masks", case, "a round (s of CPU)", taken.seconds))
+    show(Figure("masks", case, "a round / bytes alone", taken.seconds / drawn))
+    show(Figure("masks", case, "messages of a round", taken.messages))
+    upload = 8 * (LONG + 1)
+    show(
+        Figure(
+            "masks", case, "bytes from an agent beside its upload", taken.bytes_up / agents - upload
+        )
+    )
+    show(
+        Figure(
+            "masks",
+            case,
+            "bytes to an agent beside the model",
+            taken.bytes_down / agents - 8 * LONG,
+        )
+    )
+
+
+def _processor(work: Callable[[], None]) -> float:
+    begun = time.process_time()
+    work()
+    return time.process_time() - begun
 
 
 class CountingGrid(InlineGrid):

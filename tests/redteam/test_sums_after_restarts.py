@@ -20,7 +20,7 @@ from flwr.app import Context, Error, Message, RecordDict
 
 from privet.agents.masking import MaskState, new_keys, require_fresh
 from privet.core import PrivetError
-from privet.kernel import Binding, BudgetRefused, MaskError, Told
+from privet.kernel import Binding, BudgetRefused, MaskError, Told, key_pair
 from privet.kernel.analysis_rules import AnalysisRules, is_chain
 from privet.server_apps import read_config
 from privet.server_apps.analysis import execute_analysis
@@ -222,6 +222,68 @@ def test_sums_do_not_branch() -> None:
         if is_chain(one, other) or is_chain(other, one):
             assert len(one ^ other) != 1
     assert not is_chain(every, "abc")
+
+
+def test_made_up_agents_do_not_hide_that_one_of_the_others_left() -> None:
+    """Brute force: whoever was made up, sums over the others neither lack one nor branch."""
+    pinned, every = set("abcde"), "abcdexyz"
+    allowed = [
+        frozenset(names) & pinned
+        for count in range(1, len(every))
+        for names in combinations(every, count)
+        if is_chain(every, names, pinned)
+    ]
+    assert {len(one) for one in allowed} == {3, 5}
+    for one, other in combinations(allowed, 2):
+        assert one & other
+    for names in ("abcdyz", "abcd", "abxyz", "abcdew"):
+        assert not is_chain(every, names, pinned)
+    assert is_chain("abcdxy", "abcd", "abcd")  # two that were made up are gone
+    assert not is_chain("abcdx", "abcd", "abcd")  # who is not known may be honest all the same
+
+
+def test_a_node_compares_the_pinned_agents_of_its_sums(tmp_path: Path) -> None:
+    """The coordinator's own agent x was there with d, and both are gone: the rest is d's part."""
+    state = MaskState("e", key_pair(), 1, 1, tuple("abcdx"))
+    now = binding(2, 1, "abc", state.keys.public)
+    require_fresh(state, now, repeats=True)  # nothing is pinned: it may be anybody
+    with pytest.raises(MaskError, match="as the difference of two sums"):
+        require_fresh(state, now, repeats=True, known=frozenset("abcd"))
+    rules = AnalysisRules.from_node_config({"analyses-path": str(tmp_path / "log")})
+    known = frozenset("abcd")
+    rules.note("e", "glm", "{}", summed=list("abcdx"), known_agents=known)
+    with pytest.raises(BudgetRefused, match=Told.DIFFERENCE):
+        rules.note("e", "glm", "{}", summed=list("abc"), known_agents=known)
+
+
+def test_a_lost_site_leaves_with_one_that_signs_too(tmp_path: Path) -> None:
+    """Site a has pinned no keys and signs nothing: to the others it may be made up."""
+    nodes, said = nodes_of(tmp_path, pinned=True), []
+    for key in ("least-trusted", "trust-key", "trust-peers"):
+        del nodes[0][key]
+    (peers,) = {Path(node["trust-peers"]) for node in nodes[1:]}
+    lines = peers.read_text().splitlines(keepends=True)
+    peers.write_text("".join(line for line in lines if not line.startswith('"a"')))
+
+    class Losing(InlineGrid):
+        def deliver(self, message: Message) -> Message | None:
+            record: Any = message.content["privet"]
+            node = list(self.node_configs).index(message.metadata.dst_node_id)
+            asked = message.metadata.message_type.startswith("train") and record["round"] >= 2
+            if SITES[node] == "f" and asked:
+                return Message(Error(101, "agent f: its task failed"), reply_to=message)
+            reply = super().deliver(message)
+            if reply is not None and reply.has_error():
+                said.append(reply.error.reason)
+            return reply
+
+    for seed in (8, 13):  # whose draw from all would leave a out
+        folder = {"output-dir": str(tmp_path / f"runs{seed}"), "seed": seed}
+        settled = read_config({**config("glm", tmp_path), **folder})
+        found = execute_analysis(Losing(configured_app(), nodes, settled), settled, "run").result
+        assert found.table["sites"] == 4
+        assert "a" in found.table["site_names"]
+    assert not said
 
 
 def test_another_run_of_the_same_analysis_is_no_way_round_the_rule(tmp_path: Path) -> None:

@@ -158,7 +158,10 @@ class Guard(NamedTuple):
             self._count_answer()
             settings = encode_settings(values_of(half))
             asked = self.experiment, half.name, settings
-            self.rules.analyses.note(*asked, self._cohort, self.summed)
+            known = None
+            if self.summed and (trust := self.rules.trust(self.agent)) is not None:
+                known = trust.known_to(self.agent)
+            self.rules.analyses.note(*asked, self._cohort, self.summed, known)
         try:
             head = self.rules.charge(
                 release,

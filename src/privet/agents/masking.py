@@ -202,9 +202,9 @@ def plan_masking(
     if state is None:
         return None
     binding = bound(instruction, SHARED_GRID if shared else 0.0)
-    require_fresh(state, binding, repeats=repeats)
     rules = node_rules(context)
     trust = rules.trust(agent) if factory is None else None
+    require_fresh(state, binding, repeats=repeats, known=known_by(trust, agent))
     shares = shared and trust is not None and trust.colluders >= 0
     source: MaskSource = PairwiseMasks(state.keys)
     if factory is not None:
@@ -316,13 +316,26 @@ def _digest(protocol: str, version: int, settings: str, payload: bytes, grid: fl
     return made.digest()
 
 
-def require_fresh(state: MaskState, binding: Binding, *, repeats: bool) -> None:
+def known_by(trust: Trust | None, agent: str) -> Collection[str] | None:
+    """Return the agents that no coordinator has made up, None where no keys are pinned."""
+    return trust.known_to(agent) if trust is not None else None
+
+
+def require_fresh(
+    state: MaskState,
+    binding: Binding,
+    *,
+    repeats: bool,
+    known: Collection[str] | None = None,
+) -> None:
     """Refuse a mask that was used, and a roster whose sum would reveal an agent's upload.
 
     Between two attempts at one round agents may only leave, and never exactly one: the difference
     of the sums would be its upload, should the first sum be completed after all. Where rounds
     repeat each other, so it is between any two rosters. These are a chain, S_1 over S_2 over ...,
-    and its sums span those of S_i without S_(i+1), of two agents or more each, and of the last.
+    and its sums span those of S_i without S_(i+1), of two agents or more each, and of the last. Of
+    ``known`` agents, whose keys are pinned, so it is without the others, whose part a coordinator
+    that made them up takes off each sum.
     """
     now, last = (binding.round, binding.attempt), (state.round, state.attempt)
     if now <= last:
@@ -332,7 +345,7 @@ def require_fresh(state: MaskState, binding: Binding, *, repeats: bool) -> None:
             Told.MASK_ONCE,
         )
     if before := summed_before(state, binding.round, repeats=repeats):
-        require_chain(before, binding.names, binding.round, binding.attempt)
+        require_chain(before, binding.names, binding.round, binding.attempt, known)
 
 
 def summed_before(state: MaskState, round_: int, *, repeats: bool) -> tuple[str, ...]:
@@ -341,15 +354,19 @@ def summed_before(state: MaskState, round_: int, *, repeats: bool) -> tuple[str,
 
 
 def require_chain(
-    before: Collection[str], here: Collection[str], round_: int, attempt: int
+    before: Collection[str],
+    here: Collection[str],
+    round_: int,
+    attempt: int,
+    known: Collection[str] | None = None,
 ) -> None:
-    """Refuse a sum over ``here`` after one over ``before`` if agents came, or exactly one left.
+    """Refuse a sum over ``here`` after one over ``before`` that may not follow it (`is_chain`).
 
     Raises
     ------
     MaskError
     """
-    if not is_chain(before, here):
+    if not is_chain(before, here, known):
         raise MaskError(
             f"secure sum: attempt {attempt} at round {round_} would reveal the upload of one agent "
             "as the difference of two sums",

@@ -66,6 +66,7 @@ from .masking import (
     MaskState,
     asked_for,
     bound,
+    known_by,
     read_keys,
     require_chain,
     require_fresh,
@@ -294,7 +295,8 @@ def plan_shared(
         what = "an analysis, whose sums cost nothing to ask for again" if repeats else what
         raise MaskError(f"sum-threshold = {threshold}: not with {what}")
     run = bound(instruction)
-    require_fresh(state, run, repeats=False)
+    trust = node_rules(context).trust(agent)
+    require_fresh(state, run, repeats=False, known=known_by(trust, agent))
     known = SumState.read(context, state)
     if (
         known is None
@@ -304,7 +306,6 @@ def plan_shared(
         raise MaskError(OTHER_KEYS)
     keys = instruction.sum_keys
     summed = known.shared.told(agent, known.secrets.public, keys, instruction.choosers)
-    trust = node_rules(context).trust(agent)
     _require_pinned(context, trust, agent, run.names, threshold)
     if trust is not None:
         said = [keys_statement(run, threshold, key) for key in keys]
@@ -346,7 +347,8 @@ def _stated(
     if (trust := rules.trust(agent)) is not None:
         trust.require_peers(agent, survivors, rules.least_trusted)
     if known.before:
-        require_chain(known.before, survivors, known.shared.run.round, known.shared.run.attempt)
+        asked = known.shared.run.round, known.shared.run.attempt
+        require_chain(known.before, survivors, *asked, known_by(trust, agent))
     if known.marks not in (b"", marks):
         raise MaskError(Told.OTHER_LIST)
     return state, known, survivors

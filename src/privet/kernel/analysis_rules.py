@@ -147,11 +147,13 @@ class AnalysisRules:
         settings: str,
         cohort: Mapping[str, Any] | None = None,
         summed: Sequence[str] = (),
+        known_agents: Collection[str] | None = None,
     ) -> None:
         """Write a line for an answer to an analysis, before it is given.
 
         ``cohort`` is of which query of a database the node's rows are, and how many; ``summed`` are
-        the names of the masked sum that the answer is part of.
+        the names of the masked sum that the answer is part of, and ``known_agents`` those of whom
+        the node's operator has pinned keys, None where there are none (`is_chain`).
 
         Which experiment a message is of is the coordinator's word, and an analysis of other
         settings is another one.
@@ -170,7 +172,7 @@ class AnalysisRules:
         except OSError as error:
             raise BudgetRefused(Told.ANALYSES_FILE) from error
         try:
-            self._note(file, experiment, what, settings, cohort or {}, summed)
+            self._note(file, experiment, what, settings, cohort or {}, summed, known_agents)
         except BudgetRefused:  # a ValueError itself
             raise
         except (OSError, ValueError, LookupError, TypeError) as error:
@@ -186,6 +188,7 @@ class AnalysisRules:
         settings: str,
         cohort: Mapping[str, Any],
         summed: Sequence[str],
+        known_agents: Collection[str] | None,
     ) -> None:
         import fcntl
 
@@ -205,7 +208,7 @@ class AnalysisRules:
             line |= cohort
         if summed:
             before = known.summed(mark)
-            if before and not is_chain(before, summed):
+            if before and not is_chain(before, summed, known_agents):
                 raise BudgetRefused(Told.DIFFERENCE)
             if set(before) != set(summed):
                 line["sum"] = list(summed)
@@ -269,15 +272,21 @@ class _Counted:
 _MARK = b'"mark": "'
 
 
-def is_chain(before: Collection[str], here: Collection[str]) -> bool:
+def is_chain(
+    before: Collection[str], here: Collection[str], known: Collection[str] | None = None
+) -> bool:
     """Whether a sum over ``here`` may come after one over ``before``, of which it is a part.
 
     Not if agents came, or exactly one left: the difference would be its upload. Nor if half of them
     left or more: then there could be two such sums without a common agent, who would compare them,
-    and both together could lack exactly one.
+    and both together could lack exactly one. Both are also so of the ``known`` agents alone, whose
+    keys are pinned: a coordinator knows what agents that it made up have sent.
     """
-    left = len(set(before).difference(here))
-    return set(here) <= set(before) and left != 1 and 2 * left < len(set(before))
+    every = [set(before)] if known is None else [set(before), set(before).intersection(known)]
+    left = [len(some.difference(here)) for some in every]
+    if not set(here) <= set(before) or 1 in left:
+        return False
+    return all(2 * gone < max(len(some), 1) for gone, some in zip(left, every, strict=True))
 
 
 NO_RULES = AnalysisRules()

@@ -97,6 +97,10 @@ class Trust:
 
         return Ed25519PrivateKey.from_private_bytes(self.keys.private).sign(statement)
 
+    def known_to(self, me: str) -> frozenset[str]:
+        """Return the agents that no coordinator has made up: this one and its peers."""
+        return frozenset({me, *self.peers})
+
     def require_peers(self, me: str, names: Sequence[str], least: int) -> None:
         """Refuse a roster with fewer pinned peers than ``least`` beside this agent (``MaskError``).
 

@@ -261,9 +261,12 @@ class MaskedSums(Collector):
                 why = f"a secure sum has at most {MOST_MEMBERS} agents, its group has {len(names)}"
             return self._left_out(opened, names, why)
         (last,) = self.stated.get(group, [()])[-1:]
-        if 2 * len(names) <= len(last):
-            why = f"{len(names)} of the {len(last)} agents of the last sum are left: half or fewer"
-            return self._left_out(opened, names, why)
+        agents = opened.session.roster.agents
+        for some in (last, [name for name in last if agents[name].signs]):
+            left = len(set(some).intersection(names))
+            if some and 2 * left <= len(some):
+                why = f"{left} of the {len(some)} agents of the last sum are left: half or fewer"
+                return self._left_out(opened, names, why)
         keys = {name: opened.session.roster.agents[name].public_key for name in names}
         opened.broadcast.shared[group] = with_roster(opened.broadcast.shared[group], number, keys)
         self.attempts[group] = self.last[group] = Attempt(number, names)
@@ -289,14 +292,33 @@ class MaskedSums(Collector):
         for name in [name for name in stay if any(name not in before for before in known)]:
             stay.remove(name)
             opened.tally.absent[name] = Failure(FailureCode.LEFT_OUT, SPARED)
-        while stay and any(len(before.difference(stay)) == 1 for before in known):
-            self.spare(opened, group, number, stay)
+        while self.spare(opened, group, number, stay, known):
+            pass
 
-    def spare(self, opened: OpenRound, group: str, number: int, stay: list[str]) -> str:
-        """Take another agent off a roster which may not lack exactly one; return its name."""
+    def spare(
+        self,
+        opened: OpenRound,
+        group: str,
+        number: int,
+        stay: list[str],
+        known: Sequence[set[str]],
+    ) -> str:
+        """Take another agent off a roster which lacks exactly one of a sum; return its name.
+
+        "" where it lacks none or more. Agents that sign rosters compare those that do, as others
+        may be made up: where it lacks exactly one of these, one of them goes too.
+        """
+        agents = opened.session.roster.agents
+        signing = {name for name in agents if agents[name].signs}
+        every = ((before, before & signing) for before in known)
+        lacking = [some for pair in every for some in pair if len(some.difference(stay)) == 1]
+        others = [name for name in stay if all(name in some for some in lacking)]
+        if not (lacking and others):
+            return ""
         turn = opened.number * MOST_ATTEMPTS + number
         rng = stream(opened.options.seed, "left-out", group, turn)
-        spared = stay.pop(int(rng.integers(len(stay))))
+        spared = others[int(rng.integers(len(others)))]
+        stay.remove(spared)
         opened.tally.absent[spared] = Failure(FailureCode.LEFT_OUT, SPARED)
         return spared
 

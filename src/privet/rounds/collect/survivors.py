@@ -158,8 +158,7 @@ class SurvivorSums(MaskedSums):
         failures = dict(attempt.failures)
         listed = list(updates)
         known = [set(before) for before in self.stated[group][:-1]]  # the last is this roster
-        while listed and any(len(before.difference(listed)) == 1 for before in known):
-            spared = self.spare(opened, group, attempt.number, listed)
+        while spared := self.spare(opened, group, attempt.number, listed, known):
             mine = ring.from_bytes(updates.pop(spared).payload)
             np.subtract(total.words, mine.words, out=total.words)
         if (left := len(listed)) < self.threshold:

@@ -271,6 +271,11 @@ def test_pairs_are_refused_alike_by_one_table_and_pair_by_pair(
         (Glm("gaussian", "log(w) ~ age"), "w", 0.0),
         (CoxAnalysis("time", "died", formula="age + log(w)"), "w", 0.0),
         (CoxAnalysis("time", "died", formula="log(age) + log(w) + sqrt(w)"), "w", -1.0),
+        (Glm(formula="died ~ age + I(w ** 9)"), "w", 1e40),
+        (Glm(formula="died ~ w:I(age ** 9)"), "w", -1e300),
+        (Glm(formula="died ~ age + rcs(w, 2, 4, 6)"), "w", 1e110),
+        (Glm("poisson", "I(w ** 9) ~ age"), "w", 1e40),
+        (CoxAnalysis("time", "died", formula="log(w):I(w ** 9):age"), "w", 1e36),
     ],
 )
 @pytest.mark.parametrize("few", [1, LEAST - 1, LEAST, 12])
@@ -291,7 +296,7 @@ def test_rows_that_cannot_be_used_are_left_out_and_are_a_cell(
     for key in found.keys() - {"left_out"}:
         np.testing.assert_array_equal(found[key], wanted[key])
     columns[name][: ROWS // 2] = value
-    with pytest.raises(AnalysisError, match=r"w'|died has|died' has"):
+    with pytest.raises(AnalysisError, match=r"w'|died has|died' has|is too large"):
         glm.sums(Frame.of(columns), {})
 
 

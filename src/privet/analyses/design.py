@@ -157,16 +157,20 @@ def numbers_of(piece: Piece, frame: Frame) -> list[FloatArray]:
     + (x - t_k)_+^3 (t_{k-1} - t_j) / (t_k - t_{k-1})) / (t_k - t_1)^2:
     Harrell, Regression Modeling Strategies, 2nd edition, section 2.4.5.
     """
+    if piece.kind in _LOWEST:
+        _within(piece, frame)
+    return _numbers(piece, frame)
+
+
+def _numbers(piece: Piece, frame: Frame) -> list[FloatArray]:
+    """As `numbers_of`; not finite where a piece is not defined, or too large."""
     values = column_of(frame, piece.column)
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         if piece.kind == "rcs":
             return _spline(values, piece.numbers)
         if piece.kind == "I":
             return [values ** int(piece.numbers[0])]
-    if piece.kind == "column":
-        return [values]
-    _within(piece, frame)
-    return [_FUNCTIONS[piece.kind](values)]
+        return [values] if piece.kind == "column" else [_FUNCTIONS[piece.kind](values)]
 
 
 def column_of(frame: Frame, column: str) -> FloatArray:
@@ -200,9 +204,41 @@ def unusable(piece: Piece, frame: Frame) -> NDArray[np.bool_]:
     return bad
 
 
+def too_large(pieces: Sequence[Piece], frame: Frame) -> NDArray[np.bool_]:
+    """Return the rows (n,) whose product of numbers may overflow (raises ``AnalysisError``).
+
+    Taken is the product of the largest number of each piece, or of 1: no part of it is larger.
+    """
+    bad = [np.zeros(0, bool)]
+    for part in frame.blocks(sum(1 + len(piece.numbers) for piece in pieces)):
+        bound = np.ones(part.rows)
+        with np.errstate(all="ignore"):
+            for piece in pieces:
+                sizes = [np.ones(part.rows), *map(np.abs, _numbers(piece, part))]
+                bound *= np.max(sizes, axis=0)  # NaN where one is
+        bad.append(~np.isfinite(bound))
+    return np.concatenate(bad)
+
+
 def undefined(formula: Formula, frame: Frame) -> list[tuple[str, NDArray[np.bool_], str]]:
-    """Return for each piece of the terms its column, the rows (n,) at which it is not defined, and
-    what to say where these are many (raises ``AnalysisError``)."""
+    """Return for each piece of the terms a column, the rows (n,) at which it is not defined, and
+    what to say where these are many; then so for each term, the rows at which it is too large.
+
+    Raises
+    ------
+    AnalysisError
+        For a column that is not there, or holds texts.
+    """
+    found = _not_defined(formula, frame)
+    for term in formula.terms:
+        pieces = [one for one in term if one.kind != "C" and one.column not in frame.factors]
+        if len(pieces) > 1 or any(one.kind in ("I", "rcs") for one in pieces):
+            name = ":".join(one.name for one in term)
+            found.append((pieces[0].column, too_large(pieces, frame), f"{name} is too large"))
+    return found
+
+
+def _not_defined(formula: Formula, frame: Frame) -> list[tuple[str, NDArray[np.bool_], str]]:
     return [
         (
             piece.column,

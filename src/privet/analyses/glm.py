@@ -23,7 +23,16 @@ from numpy.typing import NDArray
 from privet.core import mapped
 
 from .analysis import Analysis, Arrays, Claim, Shapes
-from .design import Design, codes_of, column_of, complete_cases, numbers_of, undefined, unusable
+from .design import (
+    Design,
+    codes_of,
+    column_of,
+    complete_cases,
+    numbers_of,
+    too_large,
+    undefined,
+    unusable,
+)
 from .disclosure import (
     require_few_terms,
     require_large_cells,
@@ -134,7 +143,8 @@ class Glm(Analysis[GlmProgress]):
         """Return which complete rows (n,) can be used, and how many others there are by column.
 
         A row whose outcome is no code or count, whose weight or exposure is not above 0, or at
-        which a logarithm or root is not defined is left out: an error would say that there is one.
+        which a logarithm or root is not defined, or a term too large, is left out: an error would
+        say that there is one.
 
         Raises
         ------
@@ -378,6 +388,8 @@ def _no_outcome(
         _two_levels(outcome, levels, family)
         return name, np.zeros(frame.rows, bool), ""
     bad = unusable(outcome, frame)
+    if outcome.kind == "I":
+        bad |= too_large([outcome], frame)
     text = f"{outcome.name} is not defined at the values of column {name!r}"
     if family == "gaussian" or are_many(bad):
         return name, bad, text

@@ -151,6 +151,22 @@ class Sent(Observer):
         return None
 
 
+@pytest.mark.parametrize("mixing", [False, True])
+@pytest.mark.parametrize("fold", [trimmed, median, centred_clipping])
+def test_the_largest_numbers_there_are_move_no_fold(fold: Any, mixing: bool) -> None:
+    """Two that are wrong may have a sum, a square or a distance that no float64 is."""
+    honest = np.abs(MOVES).max() * np.sqrt(MOVES.shape[1])
+    for size in (1e150, 1e200, 1.7e308):
+        for signs in ((1, 1), (-1, -1), (1, -1)):
+            for places in ((0, 1), (2, 5), (5, 6)):
+                moves = MOVES.copy()
+                moves[list(places)] = size * np.array(signs)[:, None]
+                with np.errstate(over="ignore", invalid="ignore"):  # as RobustFold does
+                    before = mixed(moves, FAULTY) if mixing else moves
+                    values, _ = fold(before, FAULTY)
+                assert np.abs(values).max() <= 3.0 * honest
+
+
 @pytest.mark.parametrize("rule", ["trimmed", "median"])
 def test_the_step_of_averaging_is_the_aggregate_of_what_was_sent(rule: str) -> None:
     problems, sent = logistic_federation(AGENTS), Sent()

@@ -120,7 +120,13 @@ def mixed(moves: Table, faulty: int) -> Table:
     np.fill_diagonal(apart, -1.0)
     apart[np.isnan(apart)] = np.inf
     near = np.argsort(apart, axis=1, kind="stable")[:, : len(moves) - faulty]
-    return np.array([moves[rows].mean(axis=0) for rows in near])
+    return np.array([_mean(moves[rows]) for rows in near])
+
+
+def _mean(moves: Table) -> Table:
+    """Return the mean of moves (k, d), also where their sum is more than the largest number."""
+    mean: Table = moves.mean(axis=0)
+    return np.where(np.isfinite(mean), mean, (moves / len(moves)).sum(axis=0))
 
 
 _FOLDS: Mapping[str, Callable[[Table, int], Moves]] = {
@@ -172,8 +178,9 @@ class RobustFold:
         sent = np.concatenate([block.upload[name] for block in blocks])
         near = np.concatenate([_near(half, state, block, name) for block in blocks])
         moves = sent.astype(np.float64) - near
-        before = mixed(moves, faulty) if self.settings.robust_mixing else moves
-        new, changed = _FOLDS[self.settings.robust](before, faulty)
+        with np.errstate(over="ignore", invalid="ignore"):  # of moves that are meant to overflow
+            before = mixed(moves, faulty) if self.settings.robust_mixing else moves
+            new, changed = _FOLDS[self.settings.robust](before, faulty)
         changed = changed | (before is not moves)
         folded = np.where(changed, near + new, sent).astype(sent.dtype)
         if half.rows(like):

@@ -275,6 +275,7 @@ class Run:
             mark=self.journal.mark if self.journal else "",
             tasks=self.collector.unfinished(self.session) if in_tasks else None,
             changed=changed,
+            more=self.collector.about(),
         )
 
     @property

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -14,6 +14,8 @@ from flwr.serverapp import Grid
 from privet.core import mapped
 
 from ..exchange import Reply, send
+from ..half import ServerHalf
+from ..keep.checkpoint import Checkpoint
 from ..options import RunOptions
 from ..roster import Question
 from ..session import Session
@@ -57,8 +59,14 @@ class Collector(ABC):
     def reopen(self, opened: OpenRound) -> list[str] | None:
         """Begin another try; return the agents to ask, or None to open the round again."""
 
-    def remember(self, checkpoint: Path | None, resumed: Path | None) -> None:  # noqa: B027
-        """Write what a resume needs beside this checkpoint, and read it beside another's file."""
+    def remember(  # noqa: B027
+        self, half: ServerHalf[Any], checkpoint: Path | None, saved: Checkpoint | None
+    ) -> None:
+        """Write what a resume needs beside a checkpoint, and read it beside that gone on from."""
+
+    def about(self) -> dict[str, int]:
+        """Return what a checkpoint states of that."""
+        return {}
 
     def agree(self, opened: OpenRound, grid: Grid, names: list[str]) -> list[str]:
         """Have agents agree on what they will be asked for; return those of them to ask."""

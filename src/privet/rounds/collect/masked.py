@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
@@ -38,6 +38,8 @@ from privet.wire.rosters import read_signature, roster_question, with_roster, wi
 
 from ..exchange import Reply, take_replies
 from ..failure import Failure, FailureCode
+from ..half import ServerHalf
+from ..keep.checkpoint import Checkpoint
 from ..keep.rosters import Summed, begin, take_over, write_roster
 from ..roster import ENROL_TIMEOUT, Question
 from ..uploads import MaskedTotals
@@ -52,6 +54,8 @@ T = TypeVar("T")
 
 SPARED = "left out: two sums of a round may not differ by one agent"
 LATER = "left out: the sums of this run are without it, and it can join in another run alone"
+SUMS = "sums"
+"""Of a checkpoint: how many sums were written down before it."""
 UNCANCELLED = Failure(FailureCode.DROPPED, "the masks of its group did not cancel")
 MOST_ATTEMPTS = 4
 """Attempts at the sum of a group in one round; each is a release of every agent in it."""
@@ -96,6 +100,8 @@ class MaskedSums(Collector):
         Where these are written down before anybody is asked; nowhere without a checkpoint.
     earlier
         What was written down before a resume.
+    written
+        How many sums were written down.
     renewed
         Agents that enrolled again in this round with a new key; each may do so once.
     spoiled
@@ -111,16 +117,27 @@ class MaskedSums(Collector):
     stated: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
     kept: Path | None = None
     earlier: Sequence[Summed] = ()
+    written: int = 0
     renewed: set[str] = field(default_factory=set)
     spoiled: Counter[str] = field(default_factory=Counter)
 
-    def remember(self, checkpoint: Path | None, resumed: Path | None) -> None:
+    def remember(
+        self, half: ServerHalf[Any], checkpoint: Path | None, saved: Checkpoint | None
+    ) -> None:
         """Write rosters beside this checkpoint, those beside another's file first."""
         self.kept = checkpoint
-        if resumed is not None:
-            self.earlier = take_over(resumed, checkpoint)
+        if saved is not None and saved.where is not None:
+            stated = saved.manifest.get(SUMS)
+            # Where rounds repeat each other, one of the same agents has no line.
+            asked = () if half.agent.repeats else {one.round for one in saved.requests if one.names}
+            self.earlier = take_over(saved.where, checkpoint, stated, asked)
         elif checkpoint is not None:
             begin(checkpoint)
+        self.written = len(self.earlier)
+
+    def about(self) -> dict[str, int]:
+        """Return how many sums are written down."""
+        return {} if self.kept is None else {SUMS: self.written}
 
     def open(self, opened: OpenRound) -> list[str]:
         """Fix the roster of every group; agents that cannot be on one are absent."""
@@ -284,6 +301,7 @@ class MaskedSums(Collector):
             return
         if self.kept is not None:
             write_roster(self.kept, Summed(opened.number, group, names))
+            self.written += 1
         known.append(names)
 
     def _keep_apart(self, opened: OpenRound, group: str, number: int, stay: list[str]) -> None:

@@ -472,7 +472,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         else:
             run = Run.begin(self.half, options, grid, initial_arrays, state=initial_state)
         run.journal = take_place(saved, checkpoint, private=run.private)
-        run.collector.remember(checkpoint, saved.where if saved is not None else None)
+        run.collector.remember(run.half, checkpoint, saved)
         if isinstance(self.monitor, Encoded):
             self.monitor.adopt(run.session.encoding)
         return run

@@ -127,11 +127,11 @@ class Journal:
             if there:
                 self._require_unchanged(os.stat(self.path))
             lines = read_whole(self.path).splitlines(keepends=True)
-            lines = [line for line in lines if line != _END]
+            lines = [line for line in lines if line != END]
             marks = [place for place, line in enumerate(lines) if line.startswith(_SAVED)]
             kept = lines[marks[-1] :] if marks else lines
             line, check = _line({"saved": round_, "mark": name}, self._last)
-            write_whole(self.path, b"".join([*kept, line, _END]))
+            write_whole(self.path, b"".join([*kept, line, END]))
             self.mark, self._last = name, check
             self._left = _identity(os.stat(self.path))
 
@@ -151,10 +151,7 @@ class Journal:
         file = open_own(self.path)
         try:
             self._require_unchanged(os.fstat(file))
-            place = os.lseek(file, 0, os.SEEK_END)
-            if place >= len(_END) and os.pread(file, len(_END), place - len(_END)) == _END:
-                place = os.lseek(file, -len(_END), os.SEEK_END)
-            _write(file, place, line)
+            place = add_line(file, line)
             self._left = _identity(os.fstat(file))
         finally:
             os.close(file)
@@ -198,16 +195,32 @@ def _locked(path: Path) -> int:
 
 
 _SAVED = b'{"saved":'
-_END = b'"end"\n'
+END = b'"end"\n'
+"""The last line of a file that was not cut off."""
+
+
+def add_line(file: int, line: bytes) -> int:
+    """Write a line, and the end after it, in place of a file's end; return where it begins.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written; the file is as it was then.
+    """
+    place = os.lseek(file, 0, os.SEEK_END)
+    if place >= len(END) and os.pread(file, len(END), place - len(END)) == END:
+        place = os.lseek(file, -len(END), os.SEEK_END)
+    _write(file, place, line)
+    return place
 
 
 def _write(file: int, place: int, line: bytes) -> None:
     """Write a line and the end of the file at a place, or leave the file as it was."""
     try:
-        append(file, line + _END)
+        append(file, line + END)
     except OSError:  # no message of it leaves, so what a full disk left of it is removed
         os.truncate(file, place)
-        os.pwrite(file, _END, place)
+        os.pwrite(file, END, place)
         raise
 
 
@@ -225,7 +238,7 @@ def last_check(path: Path) -> str:
     (raises ``OSError``).
     """
     lines = read_whole(path).splitlines() if path.exists() else []
-    last = [line for line in lines if line + b"\n" != _END][-1:]
+    last = [line for line in lines if line + b"\n" != END][-1:]
     with suppress(ValueError):  # a file that is refused when it is read
         return "".join(_parsed(line)[1] for line in last)
     return ""
@@ -268,7 +281,7 @@ def attempts(path: Path, number: int) -> int:
     process = 0
     with suppress(OSError, ValueError, TypeError, ArithmeticError):
         for line in read_whole(path).splitlines():
-            entry = _parsed(line)[0] if line + b"\n" != _END else {}
+            entry = _parsed(line)[0] if line + b"\n" != END else {}
             process += "begun" in entry
             if entry.get("round") == number:
                 found.add(process)
@@ -314,9 +327,9 @@ def read_journal(
     process, first, found, last = 0, after, not needed, ""
     if kept and not any(lines):
         raise _unknown(path, after, "is empty")
-    if lines[-1] or (needed and lines[-2:-1] != [_END[:-1]]):
+    if lines[-1] or (needed and lines[-2:-1] != [END[:-1]]):
         raise _unknown(path, after, "its end is cut")
-    for number, line in enumerate((line for line in lines[:-1] if line + b"\n" != _END), 1):
+    for number, line in enumerate((line for line in lines[:-1] if line + b"\n" != END), 1):
         try:
             entry, check = _parsed(line)
             starts = number == 1 and "saved" in entry  # what was before it is not needed any more

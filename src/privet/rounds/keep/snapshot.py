@@ -31,6 +31,7 @@ def snapshot(
     mark: str = "",
     tasks: Mapping[str, Task] | None = None,
     changed: Collection[str] | None = None,
+    more: Mapping[str, int] | None = None,
 ) -> Checkpoint:
     """Return all that a resume needs except the history.
 
@@ -46,6 +47,8 @@ def snapshot(
         What agents are working on, in a run that does not wait for all of them.
     changed : collection of str, optional
         With it the checkpoint has, of what there is for every agent, what these agents have of it.
+    more : mapping, optional
+        What the run's collector states (`Collector.about`).
     """
     roster = session.roster
     names = roster.names if changed is None else sort_names(changed)
@@ -71,6 +74,7 @@ def snapshot(
         "tied": session.tied,
         LIBRARY_VERSION: library_version(),
         "agents": columns({name: roster.agents[name] for name in names}),
+        **(more or {}),
     }
     arrays = {
         **half.dump(session.state, places),

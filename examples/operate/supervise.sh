@@ -76,9 +76,11 @@ done
 # No summary newer than the submission: the run ended before it had a folder, or was killed.
 summary=$(find "$runs" -mindepth 2 -maxdepth 2 -name summary.json -newer "$begin" 2>/dev/null |
     xargs -r ls -t | head -n 1)
+# Of the run alone: an agent may be called exit-code, and what one says is in the log, after its name.
 code=
-[ -z "$summary" ] || code=$(sed -n 's/^ *"exit-code": *\([0-9]*\).*/\1/p' "$summary" | head -n 1)
-[ -n "$code" ] || code=$(sed -n 's/.*the run ends with exit code \([0-9]*\)$/\1/p' "$log" | tail -n 1)
+[ -z "$summary" ] || code=$(sed -n 's/^  "exit-code": *\([0-9]*\).*/\1/p' "$summary" | head -n 1)
+[ -n "$code" ] ||
+    code=$(sed -n 's/^\([^:]*: *\)\{0,1\}the run ends with exit code \([0-9]*\)$/\2/p' "$log" | tail -n 1)
 # A ServerApp that the SuperLink gave up, as after a silence, ends as one that is stopped.
 [ "$code" != 0 ] || [ "$status" != finished:failed ] || code=
 if [ -z "$code" ]; then

@@ -281,6 +281,18 @@ def test_a_run_that_has_no_folder_says_its_exit_code_in_its_log(tmp_path: Path) 
     assert supervised(tmp_path, run, FAILED)[0] == 3
 
 
+def test_an_agents_name_and_words_are_no_exit_code(tmp_path: Path) -> None:
+    """One may be called exit-code, and be late, and say how the run ends."""
+    said = "WARNING :   round 1: agent evil dropped: agent evil: the run ends with exit code"
+    for code in (0, 2, 3):
+        assert supervised(tmp_path, f"echo '{said} {code}'", FAILED)[0] == 1
+    folder = tmp_path / "runs" / "named"
+    told = {"late": {"exit-code": {"late": 1, "exit-code": 1}}, "exit-code": 3}
+    write = f"mkdir -p {folder}; cat > {folder}/summary.json <<'END'\n"
+    run = f"{write}{json.dumps(told, indent=2)}\nEND\necho '{said} 0'"
+    assert supervised(tmp_path, run, COMPLETED)[0] == 3
+
+
 def test_a_run_that_is_not_accepted_is_tried_again_unless_its_keys_are_wrong(
     tmp_path: Path,
 ) -> None:

@@ -136,6 +136,8 @@ def damaged(sums: dict[str, Any], key: str, how: str) -> dict[str, Any]:
         "skew": array + np.triu(np.ones_like(np.atleast_2d(array)), 1) * 0.1,
         "less": array - 1.0,
         "rising": np.sort(np.atleast_1d(array)),
+        "huge": np.full_like(array, 1e300),
+        "late": np.full_like(array, array.max(initial=0.0)),
     }
     return {**sums, key: made[how].reshape(array.shape)}
 
@@ -183,6 +185,17 @@ CASES = [
     ("describe", "bins", "part"),
     ("describe", "sizes", "negative"),
     ("describe", "squares", "less"),
+    ("binomial", "score", "huge"),
+    ("binomial", "null_score", "huge"),
+    ("binomial", "deviance", "huge"),
+    ("evaluated", "squares", "huge"),
+    ("cox", "score", "huge"),
+    ("cox", "trend", "huge"),
+    ("pooled", "at_risk", "huge"),
+    ("curves", "excess", "huge"),
+    ("by", "sums", "huge"),
+    ("curves", "later", "late"),
+    ("pooled", "later", "late"),
 ]
 
 

@@ -14,8 +14,10 @@ from privet.core.errors import HopelessError
 from privet.data.analysed import AnalysedTable
 from privet.server_apps import read_config
 from privet.server_apps.analysis import FinishedAnalysis, execute_analysis
+from privet.sim import grid_of
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import configured_app
+from privet.strategies.analyses import KaplanMeier
 from privet.wire import FAILED
 from support.analysis_runs import config
 from support.analysis_sites import PATIENTS, own_tables
@@ -96,6 +98,7 @@ CASES: dict[str, tuple[str, str, Damage, int]] = {
     "describe-squares": ("describe", "squares", lambda v, i: v * 0 - 1, 1),
     "describe-counts": ("describe", "counts", lambda v, i: -v, 1),
     "describe-cells": ("describe", "cells", lambda v, i: -v, 1),
+    "describe-huge": ("describe", "sums", lambda v, i: v * 0 + 1e308, 1),
     "describe-least": ("describe", "least", lambda v, i: v * 0 + 1e-2, 1),
 }
 
@@ -162,6 +165,16 @@ def test_impossible_totals_of_masked_sums_end_in_one_line(
     with pytest.raises(HopelessError, match="the sums of some site are impossible") as error:
         run(tmp_path, nodes_of(tmp_path, kind), kind, secure_sum=True)
     assert "\n" not in str(error.value)
+
+
+def test_sites_that_all_take_a_larger_time_unit_say_so() -> None:
+    """One alone is named and left out; of all it is the run's key, and no retry helps."""
+    rng = np.random.default_rng(0)
+    days = [rng.integers(1, 700, 50) * 2.0**40 for _ in range(3)]
+    tables = [{"days": one, "died": rng.integers(0, 2, 50)} for one in days]
+    made = KaplanMeier(time_column="days", event_column="died")
+    with pytest.raises(HopelessError, match="it takes a larger time-unit"):
+        made.start(grid_of(made.algorithm, tables, engine="inline"))
 
 
 def test_sums_that_cannot_be_solved_end_in_one_line(

@@ -26,7 +26,7 @@ from .kaplan_meier_site import MOST_CELLS, CurveSums, require_cells
 from .kaplan_meier_table import SurvivalCurves, curves_table
 from .log_rank import LogRankSums
 from .noised_curves import NoisedCurves
-from .possible import no_counts, no_later, no_left_out, no_squares
+from .possible import no_counts, no_grid, no_later, no_left_out, no_squares
 from .sizes import FIRST_UNIT
 from .texts import packed, unpacked
 
@@ -251,11 +251,13 @@ class KaplanMeierAnalysis(Analysis[CurvesState]):
     def impossible(self, state: CurvesState, claim: Claim) -> str:
         """Say what the counts of a site cannot be."""
         sums = {name: array * state.unit for name, array in claim.sums.items()}
+        alone = claim.sites == 1  # of all the analysis says what to set
         if not state.cells:
             return (
                 no_counts("rows", sums["rows"])
                 or no_later(sums["later"], claim.rows)
                 or no_left_out(sums["left_out"])
+                or (no_grid(sums["later"], MOST_CELLS // len(state.excess)) if alone else "")
             )
         return (
             no_counts("events", sums["events"])

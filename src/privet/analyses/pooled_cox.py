@@ -43,7 +43,7 @@ from .pooled_cox_sums import (
     traffic,
     transforms_of,
 )
-from .possible import below_0, no_counts, no_squares
+from .possible import below_0, no_counts, no_grid, no_squares
 from .sizes import UNITS, sizes
 from .texts import unpacked
 
@@ -191,7 +191,9 @@ class PooledCox(Analysis[PooledCoxProgress]):
         """Say what the counts, weights at risk and squares of a site cannot be."""
         sums = claim.sums
         if state.phase == SIZES:
-            return no_first(state, claim)
+            later = sums["later"] * state.unit
+            alone = claim.sites == 1  # of all the analysis says what to set
+            return no_first(state, claim) or (no_grid(later, MOST_CELLS) if alone else "")
         if state.phase == MEANS:
             deaths = sums["deaths"] * state.unit
             return (

@@ -2,8 +2,9 @@
 
 Counts are whole and not below 0, parts are no more than the whole, a sum of squares is at least the
 square of the sum over the number of rows (Cauchy and Schwarz), and sums of w x x' with w >= 0 are
-symmetric without a negative eigenvalue. None of that needs a record: it follows from how the sums
-are made. What is within it may be a lie all the same, and nothing here tells.
+symmetric without a negative eigenvalue. Each is of a size that a secure sum takes. None of that
+needs a record: it follows from how the sums are made. What is within it may be a lie all the same,
+and nothing here tells.
 
 Every tolerance is above what the rounding of an honest site's float64 sums, or of a secure sum's
 fixed point, comes to; a sum at the bound of its fixed point is not judged, as it is cut off.
@@ -23,6 +24,9 @@ from .glm_state import LARGEST
 
 _WHOLE = 0.01
 """How far a count may be from a whole number: a secure sum's first round is rounded to 2^-20."""
+_MOST = 2.0**23
+"""What every sum of an analysis is below, in the units that it is asked for in: 2^63 / 2^40, which
+is the most that a secure sum takes (`privet.wire.ring.largest`)."""
 _SLACK = 1e-7
 """Of the largest of numbers, and of 1: what their rounding may come to."""
 
@@ -44,6 +48,8 @@ def impossible(
     for name, array in sums.items():
         if not np.isfinite(array).all():
             return f"{name} is not finite"
+        if (large := np.abs(array) > _MOST).any():
+            return f"{name} has {_first(array, large)}, which no secure sum takes"
     said = analysis.rows_said(state, sums)
     if abs(said - rows) > _WHOLE:  # not so where one is NaN
         return f"{said:.10g} rows, and {rows:.10g} in the first round"
@@ -64,6 +70,20 @@ def no_later(values: FloatArray, most: float) -> str:
     if values.size > 1 and (rising := np.diff(values) > _WHOLE).any():
         return f"later has {_first(values[1:], rising)}, more than leave after half as long"
     return no_counts("later", values, most)
+
+
+def no_grid(values: FloatArray, most: int) -> str:
+    """Say that no grid of at most so many times reaches to where the last of a site's rows leave.
+
+    Parameters
+    ----------
+    values : array (k,)
+        How many leave after 1, 2, 4, ... units.
+    """
+    times = 1 << int((np.rint(values) > 0).sum())
+    if times <= most:
+        return ""
+    return f"later is of a grid of {times} times, over {most}: it takes a larger time-unit"
 
 
 def no_left_out(values: FloatArray) -> str:

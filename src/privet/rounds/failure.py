@@ -76,7 +76,10 @@ class Failure:
 
 _NOT_FINITE = (FailureCode.NOT_FINITE, FailureCode.SAYS_NOT_FINITE)
 FOR_A_PERSON = frozenset(
-    {FailureCode.OUT, FailureCode.REFUSED, FailureCode.EXCLUDED, FailureCode.OTHER_APP}
+    {
+        *(FailureCode.OUT, FailureCode.REFUSED, FailureCode.EXCLUDED, FailureCode.OTHER_APP),
+        FailureCode.IMPOSSIBLE,
+    }
 )
 """The kinds of failures that are there until a person changes something."""
 FRUITLESS = frozenset(

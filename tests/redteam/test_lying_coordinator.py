@@ -6,6 +6,7 @@ and tells every node something else. It gets no upload, and each attempt is a li
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,18 +14,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from privet.agents.masking import MASK_RECORD, task_digest
 from privet.client_apps import client_app
 from privet.core import RunError
 from privet.kernel import Binding, GivenMasks, Told, key_pair
 from privet.kernel.masks import statement
+from privet.problems import RidgeRegression
 from privet.server_apps import read_config
 from privet.server_apps.analysis import execute_analysis
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import configured_app
 from privet.sim.trusting import trusting_nodes
+from privet.strategies import DPFedSGD
 from privet.wire import ENROL
 from privet.wire.contract import agent_record, encode_settings, is_need_state, shared_record
 from privet.wire.payload import to_payload
@@ -122,6 +125,43 @@ def test_an_honest_coordinator_gets_the_sum(liar: Liar) -> None:
     for name in liar.keys:
         (charged,) = liar.charged(name)  # in full: nobody's noise is counted on
         assert "agents" not in charged
+
+
+@pytest.mark.parametrize("threshold", [0, 3])
+def test_no_refusal_says_how_large_an_agents_own_numbers_are(
+    tmp_path: Path, threshold: int
+) -> None:
+    """At a model of the coordinator's choice, without noise: a secure sum shows totals alone."""
+    rows = np.random.default_rng(0).standard_normal((4, 50, 3))
+    problems = [RidgeRegression((1 + k) * rows[k], rows[k, :, 0]) for k in range(4)]
+    named = ("trust-key", "trust-peers")
+    peers = trusting_nodes(tmp_path, map(str, range(4)), 0)
+    for pinned in (True, False):
+        said: list[str] = []
+
+        class Told(InlineGrid):
+            def deliver(self, message: Message) -> Message | None:
+                reply = super().deliver(message)
+                if reply is not None and reply.has_error():
+                    said.append(reply.error.reason)  # noqa: B023
+                return reply
+
+        nodes = [
+            {
+                "partition-id": place,
+                "num-partitions": 4,
+                **({"least-trusted": 2, **{key: one[key] for key in named}} if pinned else {}),
+            }
+            for place, one in enumerate(peers)
+        ]
+        app = client_app("dp-fedsgd", lambda context: problems[context.node_config["partition-id"]])
+        made = DPFedSGD(
+            num_agents=4, step_size_base=0.1, secure_sum=True, sum_threshold=threshold, patience=0.0
+        )
+        model = ArrayRecord({"x": Array(np.array([2e6, 0.0, 0.0]))})
+        with contextlib.suppress(RunError):
+            made.start(Told(app, nodes), model, num_rounds=1)
+        assert bool(said) != pinned, said
 
 
 @pytest.mark.parametrize("swapped", [["1"], ["5"], ["1", "2", "3", "4", "5"]])

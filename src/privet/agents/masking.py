@@ -131,7 +131,8 @@ class Masking:
     """The mask of one upload.
 
     ``shared`` says whether all the other agents are peers that the node trusts to add their share
-    of the noise, ``overflow`` what becomes of numbers that are too large for the sum.
+    of the noise, ``overflow`` what becomes of numbers that are too large for the sum, ``pinned``
+    whether the node's operator has pinned keys of peers.
     """
 
     agent: str
@@ -140,6 +141,17 @@ class Masking:
     state: MaskState
     shared: bool = False
     overflow: ring.Overflow = "refuse"
+    pinned: bool = False
+
+    def bounded(self, overflow: ring.Overflow, *, noised: bool) -> Masking:
+        """Return the masking of an upload whose numbers may be too large for the sum.
+
+        A refusal says so of the agent's own numbers, which pinned keys are to hide from a
+        coordinator that chooses the model. They wrap then; noised ones may be told.
+        """
+        if overflow == "refuse" and self.pinned and not noised:
+            overflow = "wrap"
+        return replace(self, overflow=overflow)
 
     def facts(self, facts: Facts) -> Facts:
         """Return an agent's public numbers as those of one in this sum."""
@@ -219,7 +231,7 @@ def plan_masking(
     source.require(agent, binding)
     if trust is not None:
         use_once(trust, state, binding)
-    return Masking(agent, binding, source, state, shared=shares)
+    return Masking(agent, binding, source, state, shared=shares, pinned=trust is not None)
 
 
 def sign_roster(context: Context, question: ConfigRecord, agent: str) -> bytes:

@@ -7,7 +7,6 @@ agent's state in its context.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -208,7 +207,7 @@ class MessageRound(AgentRound[Local, RecordDict]):
         upload = local.upload
         del local
         if masking:
-            masking = replace(masking, overflow=half.overflow(self._broadcast))
+            masking = masking.bounded(half.overflow(self._broadcast), noised=half.private)
         reply = Update(
             agent=self._name,
             round=instruction.round,

@@ -316,7 +316,8 @@ def plan_shared(
         use_once(trust, state, run)
     before = summed_before(state, run.round, repeats=False)
     kept = replace(known, shared=summed, before=before)
-    return SharedMasking(agent, summed.binding, source, state, sum=kept)
+    pinned = trust is not None
+    return SharedMasking(agent, summed.binding, source, state, pinned=pinned, sum=kept)
 
 
 def _asked_of(context: Context, question: ConfigRecord) -> tuple[MaskState | None, SumState | None]:

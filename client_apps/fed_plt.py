@@ -144,6 +144,11 @@ class SplittingAgent(ValueBits, SolverAgent):
         x = upload["x"]
         return x, (self.center(state, broadcast) - x) / self.penalty_of(broadcast)
 
+    @property
+    def model_step(self) -> float:
+        """2 a: y is the mean of the z_i."""
+        return 2.0 * self.damping
+
     def reference(self, state: Arrays, broadcast: Arrays) -> Arrays:
         """Return y, which x_i is in the limit."""
         return {"x": broadcast["y"]}

@@ -126,6 +126,11 @@ class Server(ServerHalf[State]):
         automatic=("y", "mean"),
     )
 
+    @property
+    def steps_by_mean(self) -> bool:
+        """Whether y is the mean of the z_i: without a shared regulariser."""
+        return isinstance(self.h, Zero)
+
     def contraction(self, facts: Facts) -> float:
         """Return the spectral radius of the paper's Proposition 1, with the noisy step."""
         return _contraction(self.agent, facts)

@@ -86,6 +86,11 @@ class Agent(SharedNoise, ValueBits, BudgetSchedule):
         """Return C and the norm of the noise."""
         return norm_bound(self.release(facts, round_), facts.dim, self.clip)
 
+    @property
+    def model_step(self) -> float:
+        """1, of an upload that is in no units of a shared noise."""
+        return 1.0
+
     def task(
         self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams
     ) -> LocalTask:

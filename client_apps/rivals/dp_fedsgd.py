@@ -43,6 +43,11 @@ class Agent(SharedNoise, ValueBits, BudgetSchedule, NoisyStepsAgent):
         """Return x and g_i, which all agents send in the same units."""
         return broadcast["x"], upload["g"]
 
+    @property
+    def model_step(self) -> float:
+        """A negative number: the model goes against the mean gradient, with momentum."""
+        return -1.0
+
     def local_update(
         self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams
     ) -> Local:

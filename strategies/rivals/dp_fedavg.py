@@ -45,6 +45,11 @@ class Server(ServerHalf[State]):
 
     agent: Agent = field(default_factory=Agent)
 
+    @property
+    def steps_by_mean(self) -> bool:
+        """Whether x moves by the mean of the u_i: it does."""
+        return True
+
     def summands(self, state: State) -> Shapes:
         """Return u_i (d,)."""
         return {"u": state.x.shape}

@@ -214,7 +214,7 @@ DOTTED = re.compile(r"\bprivet(?:\.\w+)+")
 LINK = re.compile(r"https?://\S+|\w+://\S+")
 RECORDS = {"privet.agent", "privet.forms", "privet.masks", "privet.private", "privet.privacy"}
 RECORDS |= {"privet.sparse", "privet.state", "privet.encoding", "privet.answers", "privet.cohort"}
-RECORDS |= {"privet.cycle", "privet.sum", "privet.sums"}
+RECORDS |= {"privet.cycle", "privet.moves", "privet.sum", "privet.sums"}
 RECORDS |= {"privet.arrays", "privet.bytes"}
 RECORDS |= {"privet.algorithms", "privet.commands", "privet.datasets"}  # of entry points
 """Names of records in messages and states, and of entry points."""

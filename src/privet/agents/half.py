@@ -38,7 +38,7 @@ _LOCAL_STEPS = ("local_epochs", "max_local_steps", "local_updates")
 class Half(Method):
     """The mathematics of an agent, without Flower: `Method` lists what its author defines.
 
-    This class adds ten names that few methods override, and the rest, which is derived for all
+    This class adds eleven names that few methods override, and the rest, which is derived for all
     of them and which nobody overrides. An author's own ``local_update`` ends with ``conclude``.
     """
 
@@ -99,6 +99,16 @@ class Half(Method):
         anybody with these arrays can compute. By default None.
         """
         return None
+
+    @property
+    def model_step(self) -> float:
+        """c of the model's step, c times the mean move (`reference`) of a round of all agents.
+
+        Where the server half does more than that (`ServerHalf.steps_by_mean`) its sign alone
+        counts. 0 where the model follows no mean of moves, or another broadcast array, as by
+        default.
+        """
+        return 0.0
 
     def steps_of_round(self, seed: int, round_: int) -> int:
         """Return the number of local steps of a round, which a node's ``max-steps`` bounds.

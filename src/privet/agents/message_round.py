@@ -39,9 +39,11 @@ from .guard import (
 from .half import Half, Local, Streams
 from .masking import MaskFactory, Masking, plan_masking, require_agreement
 from .measures import METRICS, broadcast_model, measures
+from .own_moves import Shown, note, shown
 from .pace import Pace, require_fixed_time
 from .state import LARGE, AgentState, keep_state, read_state, require_room, write_state
 from .survivors import plan_shared
+from .terms import WHOLE_SUM
 
 _MORE_OF_A_STATE = 1 << 16
 """Bytes of a state, and of its account, beside its arrays."""
@@ -104,6 +106,7 @@ class MessageRound(AgentRound[Local, RecordDict]):
             tuple(name for name, _ in instruction.roster),
         )
         self.masking: Masking | None = None
+        self._shown: Shown | None = None
         self.problem: Problem
         self.facts: Facts
         self.spent: ReplyCharge
@@ -208,6 +211,7 @@ class MessageRound(AgentRound[Local, RecordDict]):
         del local
         if masking:
             masking = masking.bounded(half.overflow(self._broadcast), noised=half.private)
+            self._shown = shown(half, self._broadcast, upload)
         reply = Update(
             agent=self._name,
             round=instruction.round,
@@ -231,6 +235,8 @@ class MessageRound(AgentRound[Local, RecordDict]):
     def keep(self) -> None:
         if self.masking:
             self.masking.keep(self._context)
+            whole = int(self.settings.get(WHOLE_SUM, 0))
+            note(self._context, self._name, self.instruction, self._shown, whole)
         keep_cycle(self._context, self.spent.noise.cycle, self.spent.head)
         write_state(self._context, self._new)
         self._pace.note()

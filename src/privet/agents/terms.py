@@ -16,6 +16,8 @@ ENCODING = "encoding"
 """The key of `MessageTerms.encoding` in a message."""
 ARRIVAL_TIMES = "arrival-times"
 """The key of `MessageTerms.arrival_times` in a message."""
+WHOLE_SUM = "whole-sum"
+"""The key of `MessageTerms.whole_sum` in a message."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,9 @@ class MessageTerms:
     )
     arrival_times: bool = setting(
         False, "when an upload comes decides which model it is combined with"
+    )
+    whole_sum: int = setting(
+        0, "agents of the run, where the mean of their moves is the model's step, else 0", low=0
     )
 
 

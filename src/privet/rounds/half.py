@@ -94,6 +94,11 @@ class ServerHalf(ServerMethod[S]):
         return self.agent.secure_sum
 
     @property
+    def steps_by_mean(self) -> bool:
+        """Whether the model moves by `Half.model_step` times the mean move, and by nothing else."""
+        return False
+
+    @property
     def noise_key(self) -> str:
         """The run-config key of the noise, empty where the algorithm has no private form."""
         return self.agent.noise_key

@@ -28,7 +28,7 @@ from privet.agents.method import agreed_on
 from privet.agents.sparsifiers import VALUES
 from privet.client_apps.app import AgentApp
 from privet.core import ConfigError
-from privet.problems import BinaryLogistic, MultinomialLogistic
+from privet.problems import L2, BinaryLogistic, MultinomialLogistic
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import NodeConfig
 from privet.wire.contract import Instruction
@@ -87,6 +87,37 @@ class Attack:
     problem: Callable[[Any], Any] = _as_it_is
     state: Callable[[Arrays], Arrays] = _as_it_is
     move: Callable[[Seen], Vector] | None = None
+
+
+def differing_sites(
+    count: int, seed: int, apart: float = 0.2, skew: float = 0.0
+) -> list[BinaryLogistic]:
+    """Return honest sites of one truth that differ, to attack: logistic problems of 8 features.
+
+    They differ in size (12 to some hundred rows), in means and in coefficients.
+
+    Parameters
+    ----------
+    apart : float
+        Standard deviation of coefficients between sites; those of the truth have 1.
+    skew : float
+        With skew > 0 a site keeps its labels with probabilities of a Dirichlet(skew) distribution.
+    """
+    rng = np.random.default_rng([61, seed, count])
+    truth, found = rng.standard_normal(8), []
+    for _ in range(count):
+        rows = int(np.exp(rng.normal(4.5, 0.7))) + 12
+        features = rng.standard_normal((rows, len(truth))) + rng.normal(0, 0.3, len(truth))
+        features[:, 0] = 1.0
+        chance = 1 / (1 + np.exp(-features @ (truth + rng.normal(0, apart, len(truth)))))
+        labels = np.where(rng.random(rows) < chance, 1.0, -1.0)
+        if skew:
+            share = rng.dirichlet([skew, skew])[0]
+            kept = rng.random(rows) < np.where(labels > 0, share, 1 - share)
+            kept[:6] = True
+            features, labels = features[kept], labels[kept]
+        found.append(BinaryLogistic(features, labels, regularizer=L2(0.01)))
+    return found
 
 
 # ------------------------------------------------------------------ wrong data

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from flwr.app import ConfigRecord
 
-from privet.agents.terms import ARRIVAL_TIMES, ENCODING, MEAN_EXAMPLES, POOLED_WEIGHT
+from privet.agents.terms import ARRIVAL_TIMES, ENCODING, MEAN_EXAMPLES, POOLED_WEIGHT, WHOLE_SUM
 from privet.wire.contract import encode_settings, shared_record
 from privet.wire.flower_internals import held_by
 from privet.wire.payload import opened
@@ -162,6 +162,8 @@ def settings_sent(half: ServerHalf[Any], options: RunOptions, session: Session) 
         settings[ARRIVAL_TIMES] = True
     if options.sum_threshold:
         settings[THRESHOLD] = options.sum_threshold
+    elif half.masked and half.steps_by_mean and options.server_optimizer == "none":
+        settings[WHOLE_SUM] = len(session.roster.names)
     if session.encoding_sent:
         settings[ENCODING] = session.encoding_sent
     return settings

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
+from scipy.stats import chi2
 
 from privet.core import algorithm as algorithms_by_name
 from privet.data.agreement import Agreement
 from privet.data.meaning import Meaning
-from privet.problems import L2, BinaryLogistic
 from privet.rounds import Run
 from privet.rounds.flower import base
 from privet.rounds.observers import Observer
@@ -37,12 +37,20 @@ from privet.server_apps.execute import bad_ends, headline
 from privet.server_apps.report import write_report
 from privet.sim.inline import grid_of, run_inline
 from privet.strategies import DPFedAvg, FedPDM, FedPLT, Scaffold
-from privet.testing.attacks import ATTACKS, Attack, attacked_grid, other_units, scaled
+from privet.testing.attacks import (
+    ATTACKS,
+    Attack,
+    attacked_grid,
+    differing_sites,
+    other_units,
+    scaled,
+)
 from privet.wire import Layout
 from support.every_algorithm import EVERY_ALGORITHM
 from support.federations import bits
 
 DIM = 8
+WRONG = {5: (2,), 11: (2, 7), 20: (1, 5, 9, 16)}
 SUMMARY: dict[str, Any] = {
     **dict.fromkeys(("private", "privacy", "run-folder"), ""),
     **dict.fromkeys(("rounds", "bytes-up", "bytes-down"), 0),
@@ -53,30 +61,6 @@ STRATEGIES: dict[str, Any] = {
     "dp-fedavg": lambda count: DPFedAvg(num_agents=count),
     "scaffold": lambda count: Scaffold(num_agents=count),
 }
-WRONG = {5: (2,), 11: (2, 7), 20: (1, 5, 9, 16)}
-
-
-def sites(count: int, seed: int, apart: float = 0.2, skew: float = 0.0) -> list[BinaryLogistic]:
-    """Return sites of one truth that differ: in size, in means, in coefficients, in labels.
-
-    ``apart`` is the standard deviation of coefficients between sites; with ``skew`` a site keeps
-    its labels with probabilities of a Dirichlet distribution.
-    """
-    rng = np.random.default_rng([61, seed, count])
-    truth, found = rng.standard_normal(DIM), []
-    for _ in range(count):
-        rows = int(np.exp(rng.normal(4.5, 0.7))) + 12
-        features = rng.standard_normal((rows, DIM)) + rng.normal(0, 0.3, DIM)
-        features[:, 0] = 1.0
-        chance = 1 / (1 + np.exp(-features @ (truth + rng.normal(0, apart, DIM))))
-        labels = np.where(rng.random(rows) < chance, 1.0, -1.0)
-        if skew:
-            share = rng.dirichlet([skew, skew])[0]
-            kept = rng.random(rows) < np.where(labels > 0, share, 1 - share)
-            kept[:6] = True
-            features, labels = features[kept], labels[kept]
-        found.append(BinaryLogistic(features, labels, regularizer=L2(0.01)))
-    return found
 
 
 def play(
@@ -144,14 +128,52 @@ def test_normal_numbers_exceed_the_critical_value_as_often_as_stated(
     assert 130 < over < 300
 
 
+@pytest.mark.parametrize(("first", "named"), [(5.0, set()), (0.2, {"4"})])
+def test_a_direction_counts_only_while_the_median_site_moves(first: float, named: set[str]) -> None:
+    own = 0.1 * np.random.default_rng(5).standard_normal((11, 6))
+    own -= np.median(own, axis=0)
+    own[:, 0] *= 0.1
+    names = tuple(str(place) for place in range(11))
+    roster = SimpleNamespace(names=names, excluded=set())
+    run: Any = SimpleNamespace(session=SimpleNamespace(roster=roster, amend=lambda notes: None))
+    watch = OddSites()
+    for number, length in enumerate([first, *[0.2] * 8], 1):
+        moves = own.copy()
+        moves[:, 0] += length
+        if number > 1:
+            moves[4, 0] = -length
+        watch._moves = dict(enumerate(moves))
+        watch.on_round(run, Round(number, names))
+    assert watch.named == named
+
+
 def test_gradients_of_quadratics_change_as_fast_as_their_curvature_says() -> None:
     watch, points = OddSites(), np.random.default_rng(1).standard_normal((4, 3))
     for place, curvature in enumerate([1.0, 1.5, 7.0]):
         watch.told[str(place)] = deque((one, curvature * one) for one in points)
-    turned, moved = watch._secants(["0", "1", "2"])
-    assert np.allclose(np.sqrt(turned / moved), np.array([1.0, 1.5, 7.0])[:, None])
+    secants = watch._secants(["0", "1", "2"])
+    assert np.allclose(secants, np.array([1.0, 1.5, 7.0])[:, None] / 1.5)
     watch.told["3"] = deque([(points[0], points[0])] * 2)
     assert not watch._secants(["0", "3"]).size  # one change
+
+
+def test_the_secant_of_a_column_in_other_units_goes_with_their_square() -> None:
+    watch, rng = OddSites(), np.random.default_rng(2)
+    curvature, points = np.diag([1.0, 2.0, 3.0]) + 0.1, rng.standard_normal((4, 3))
+    for place, factor in enumerate([1.0, 1.0, 1.0, 10.0]):
+        units = np.array([1.0, factor, 1.0])
+        held = units[:, None] * curvature * units
+        watch.told[str(place)] = deque((one / units, held @ (one / units)) for one in points)
+    secants = watch._secants(["0", "1", "2", "3"])
+    assert np.allclose(secants[:3], 1.0)
+    gradients, moves = np.diff(points @ curvature, axis=0), np.diff(points, axis=0)
+    moved, turned = np.square(moves).sum(axis=0), np.square(gradients).sum(axis=0)
+    plain = (turned[1] + turned.mean() / 100) / (moved[1] + moved.mean() / 100)
+    moved[1], turned[1] = moved[1] / 100, 100 * turned[1]
+    scaled = (turned[1] + turned.mean() / 100) / (moved[1] + moved.mean() / 100)
+    assert secants[3, 1] == pytest.approx(np.sqrt(scaled / plain))
+    assert secants[3, 1] > 30
+    assert max(secants[3, 0], secants[3, 2]) < 6
 
 
 @pytest.mark.parametrize(
@@ -174,7 +196,7 @@ def test_what_an_upload_tells_is_the_gradient_of_the_site(
             return super().on_round(run, done)
 
     gaps: list[Any] = []
-    problems = sites(5, 8)
+    problems = differing_sites(5, 8)
     load = algorithms_by_name(algorithm).load_strategy()
     start = ArrayRecord({"x": Array(np.zeros(DIM))})
     load(num_agents=5, **keys).start(
@@ -214,7 +236,9 @@ def honest(count: int) -> int:
         name = ("fed-plt", "dp-fedavg", "scaffold")[seed % 3]
         skew, apart = (0.3 if kind == 3 else 0.0), (0.2, 0.4, 0.6, 0.2)[kind]
         size = (5, 11, 20)[seed // 4 % 3]
-        named += bool(play(name, sites(size, 1000 + seed, apart, skew), rounds=25).odd_sites)
+        named += bool(
+            play(name, differing_sites(size, 1000 + seed, apart, skew), rounds=25).odd_sites
+        )
     return named
 
 
@@ -228,7 +252,7 @@ def test_of_200_honest_heterogeneous_runs_16_at_most_name_somebody() -> None:
 
 
 def test_among_fewer_than_four_sites_nobody_is_named() -> None:
-    problems = sites(3, 1)
+    problems = differing_sites(3, 1)
     start = ArrayRecord({"x": Array(np.zeros(DIM))})
     for count in (3, FEWEST - 1):
         grid = attacked_grid("dp-fedavg", problems[:count], {1}, Attack("far", move=scaled(1e6)))
@@ -250,7 +274,7 @@ LOUD = {
 def test_loud_attacks_are_named_within_five_rounds_in_nine_of_ten_runs(attack: str) -> None:
     named = 0
     for seed in range(10):
-        found = play("fed-plt as printed", sites(11, seed), LOUD[attack])
+        found = play("fed-plt as printed", differing_sites(11, seed), LOUD[attack])
         named += bool({str(place) for place in WRONG[11]} & found.odd_sites.keys())
     assert named >= 9
 
@@ -261,9 +285,36 @@ def test_loud_attacks_are_named_within_five_rounds_in_nine_of_ten_runs(attack: s
 def test_loud_attacks_are_named_in_runs_whose_uploads_are_moves(name: str, attack: str) -> None:
     named = 0
     for seed in range(10):
-        found = play(name, sites(20, seed), LOUD[attack])
+        found = play(name, differing_sites(20, seed), LOUD[attack])
         named += bool({str(place) for place in WRONG[20]} & found.odd_sites.keys())
     assert named >= 9
+
+
+def squared_errors(problems: Sequence[Any], x: Any, away: Any) -> float:
+    """Return (away - x)^T H (away - x) with H the pooled Fisher information of the rows at x."""
+    features = np.concatenate([one.features for one in problems])
+    chance = 1 / (1 + np.exp(-features @ x))
+    scores = features @ (away - x)
+    return float((chance * (1 - chance)) @ scores**2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attack", sorted(LOUD.keys() - {"dual"}))  # agents keep none there
+def test_at_the_defaults_loud_attacks_that_move_the_model_by_more_than_noise_are_named(
+    attack: str,
+) -> None:
+    named = []
+    for seed in range(20):
+        problems = differing_sites(11, seed)
+        (x, _), (away, early) = (
+            (found.arrays["x"].numpy(), [n for d in found.history[:5] for n in d.notes])
+            for found in (play("fed-plt", problems, how, rounds=10) for how in (None, LOUD[attack]))
+        )
+        if not squared_errors(problems, x, away) < chi2.ppf(0.95, DIM):
+            wrong = [f"{ODD}{place}:" for place in WRONG[11]]
+            named.append(any(note.startswith(tuple(wrong)) for note in early))
+    assert len(named) >= 4
+    assert sum(named) >= 0.9 * len(named)
 
 
 class LateAttack(Observer):
@@ -279,7 +330,7 @@ class LateAttack(Observer):
 
 
 def test_a_site_that_turns_wrong_in_a_run_that_has_converged_is_named_since_then() -> None:
-    problems, switch = sites(11, 3), {"on": False}
+    problems, switch = differing_sites(11, 3), {"on": False}
     late = Attack("late", move=lambda seen: 10.0 + seen.own if switch["on"] else seen.own)
     grid: Any = attacked_grid("fed-plt", problems, {4}, late)
     grid.switch = switch
@@ -297,7 +348,7 @@ def test_a_site_that_turns_wrong_in_a_run_that_has_converged_is_named_since_then
 def test_a_site_is_named_once_in_log_history_and_result_with_exclude(
     caplog: pytest.LogCaptureFixture, tmp_path: Any
 ) -> None:
-    problems = sites(5, 4)
+    problems = differing_sites(5, 4)
     nodes = [{"agent": name} for name in ("north", "hill, old", "east", "west", "south")]
     attack = Attack("far", move=scaled(-30.0))
     with caplog.at_level(logging.WARNING, "flwr.privet"):
@@ -337,7 +388,7 @@ def test_the_report_names_the_site_of_a_run(tmp_path: Any) -> None:
 
 
 def test_watching_costs_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    problems = sites(11, 5)
+    problems = differing_sites(11, 5)
     watched = play("fed-plt", problems, ATTACKS["scaled"], rounds=4)
     monkeypatch.setattr(base, "OddSites", Observer)
     plain = play("fed-plt", problems, ATTACKS["scaled"], rounds=4)
@@ -347,7 +398,7 @@ def test_watching_costs_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_server_of_secure_sums_sees_no_upload_and_names_nobody() -> None:
-    problems = sites(11, 6)
+    problems = differing_sites(11, 6)
     problems[3] = ATTACKS["units"].problem(problems[3])
     seen: list[Any] = []
 
@@ -373,7 +424,7 @@ def test_agents_that_send_coordinates_of_their_own_are_not_compared(
             return super().on_round(run, done)
 
     seen: list[int] = []
-    problems, keys = sites(11, 7), {"uplink-k": 3} if looked == 0 else {}
+    problems, keys = differing_sites(11, 7), {"uplink-k": 3} if looked == 0 else {}
     config = {"algorithm": "fed-pdm", "num-agents": 11, "sparsifier": sparsifier, **keys}
     strategy = FedPDM.from_config(read_config({**config, "value-bits": bits}))
     strategy.start(

@@ -8,17 +8,22 @@ which it took part:
 
     far:     log || mean of (m_i - m) / median_j || m_j - m || ||
     against: mean of (<m_i, m> - median_j <m_j, m>) / their spread
-    steep:   log of the root of (sum of ||dg_i||^2) / (sum of ||dp_i||^2), of two changes at least
+    steep:   log of max_k r_ik / median_j r_jk, with r_ik^2 = (sum of dg_ik^2) / (sum of dp_ik^2)
 
-The last is a secant of f_i's curvature, which goes with the square of a column's unit, and is much
-the same at honest sites whose coefficients and labels differ. A site is named where one of them
-lies beyond what the bulk of the sites explains, were these numbers normal, and is large by itself:
-twice as far, or as steep, as the median site, or a move against m. The bulk are three quarters of
-the sites, as up to a quarter may be wrong: location and spread are those of the numbers without the
-highest quarter (far, steep), or without the quarter that is farthest from the median (against), and
-the critical value is that of the largest of n draws so treated, by simulation. Where a run
-converges, moves vanish and what differs of them means nothing: a site's distance has to be a
-`SHARE` of the largest that the median site had in any round.
+of two changes at least; to each sum the `FLOOR` of its mean over the coordinates k is added, so
+that none decides along which a site hardly moves. r_ik is a secant of f_i's curvature, which goes
+with the square of a column's unit, and is much the same at honest sites whose coefficients and
+labels differ.
+
+A site is named where one of the three lies beyond what the bulk of the sites explains, were these
+numbers normal, and is large by itself: twice as far as the median site, four times as steep, which
+a unit of half the size is, or a move against m. The bulk are three quarters of the sites, as up to
+a quarter may be wrong: location and spread are those of the numbers without the highest quarter
+(far, steep), or without the quarter that is farthest from the median (against), and the critical
+value is that of the largest of n draws so treated, by simulation. Where a run converges, moves
+vanish and what differs of them means nothing: a site's distance has to be a `SHARE` of the largest
+that the median site had in any round; and ||m|| has to be one of the largest that it had for a
+direction to count, as sites pull against an m that is small by chance alone.
 
 Rounds 5 b - 4 to 5 b are given the level `LEVEL` / (b (b + 1)), a third to each number, which add
 up to `LEVEL` over a run of any length. Within five rounds windows overlap and are taken as one
@@ -26,8 +31,9 @@ look, and numbers of real sites are not normal: the level is a stated one, held 
 by tests (tests/rounds/test_rounds_odd_sites.py).
 
 That is what an honest site which is really another one looks like, too: who is named is to be asked
-first. A coordinator of secure sums sees no upload and names nobody, nor does one of a private run,
-whose moves are mostly noise; uploads of models of different ages are not compared.
+first. A coordinator of secure sums sees no upload and names nobody (an agent looks at itself there,
+`privet.agents.own_moves`), nor does one of a private run, whose moves are mostly noise; uploads of
+models of different ages are not compared.
 """
 
 from __future__ import annotations
@@ -62,9 +68,11 @@ WINDOW = 5
 FEWEST = 4
 """Uploads of a round below which nobody is named."""
 TWICE = 2.0
-"""How much farther than the median site one has to be."""
+"""How much farther than the median site one has to be; its square is how much steeper."""
 SHARE = 0.25
 """The share of the largest usual distance of a run below which a site's says nothing."""
+FLOOR = 0.01
+"""The share of a site's mean squared change that is added to that of each coordinate."""
 STILL = 1e-4
 """The share of the largest usual step of a run below which changes are of inexact solvers."""
 NUMBERS = 1 << 14
@@ -143,12 +151,15 @@ class Look(NamedTuple):
         <m_i, m> / ||m||^2: 1 of a site that moves as the others do.
     distance : float
         ||m_i - m||.
+    middle : float
+        ||m||, of all sites.
     """
 
     gap: Table
     opposed: float
     along: float
     distance: float
+    middle: float
 
 
 def look_at(moves: Table) -> list[Look]:
@@ -160,10 +171,11 @@ def look_at(moves: Table) -> list[Look]:
         gaps /= np.median(distances)
         along = moves.dot(middle) / middle.dot(middle)
         opposed = excess(along, "against")
+        length = float(np.linalg.norm(middle))
     if not (np.isfinite(gaps).all() and np.isfinite(opposed).all()):
         return []
     each = zip(gaps, opposed.tolist(), along.tolist(), distances.tolist(), strict=True)
-    return [Look(*one) for one in each]
+    return [Look(*one, length) for one in each]
 
 
 class OddSites(Observer):
@@ -175,8 +187,8 @@ class OddSites(Observer):
         The last rounds of each site.
     since : dict of str to int
         The round from which on a site has been far or opposed, without the level's account.
-    usual : float
-        The largest distance that the median site had in a round.
+    usual, middle : float
+        The largest distance that the median site had in a round, and the largest ||m||.
     named : set of str
     told : dict of str to deque of (array, array)
         The last points and gradients of each site, where uploads tell them.
@@ -187,7 +199,7 @@ class OddSites(Observer):
     def __init__(self) -> None:
         self.seen: dict[str, deque[Look]] = {}
         self.since: dict[str, int] = {}
-        self.usual = 0.0
+        self.usual = self.middle = 0.0
         self.named: set[str] = set()
         self.told: dict[str, deque[tuple[Table, Table]]] = {}
         self.longest = 0.0
@@ -266,22 +278,27 @@ class OddSites(Observer):
         return None
 
     def _secants(self, names: list[str]) -> Table:
-        """Return squared changes (2, n, d) of gradients and points; empty where they say nothing.
+        """Return r / median over sites (n, d), see the module; empty where they say nothing.
 
         That is of fewer than two changes, and where the median site hardly moves any more.
         """
         windows = [list(self.told.get(name, ())) for name in names]
         length = min(map(len, windows))
         if length < 3:
-            return np.zeros((2, 0, 0))
+            return np.zeros((0, 0))
         table = np.array([some[-length:] for some in windows])  # (n, rounds, 2, d)
         with np.errstate(all="ignore"):
             squares = np.square(np.diff(table, axis=1))
             usual = math.sqrt(float(np.median(squares[:, -1, 0].sum(axis=1))))
         self.longest = max(self.longest, usual)
         if not STILL * self.longest < usual < math.inf:
-            return np.zeros((2, 0, 0))
-        return np.asarray(squares.sum(axis=1).transpose(1, 0, 2)[::-1])
+            return np.zeros((0, 0))
+        with np.errstate(all="ignore"):
+            moved, turned = squares.sum(axis=1).transpose(1, 0, 2)
+            moved += FLOOR * moved.mean(axis=1)[:, None]
+            turned += FLOOR * turned.mean(axis=1)[:, None]
+            secants = np.sqrt(turned / moved)
+            return np.asarray(secants / np.median(secants, axis=0))
 
     def _odd_ones(self, run: Run, round_: int, names: list[str]) -> dict[str, str]:
         """Return the sites that are to be named now, each with why."""
@@ -295,19 +312,20 @@ class OddSites(Observer):
         now = np.array([some[-1].distance for some in windows])
         self.usual = max(self.usual, float(np.median(now)))
         matters = now > SHARE * self.usual
+        middle = windows[0][-1].middle
+        self.middle = max(self.middle, middle)
+        leads = middle > SHARE * self.middle
         along = np.array([np.median([one.along for one in some]) for some in windows])
         opposed = np.array([np.mean([one.opposed for one in some]) for some in windows])
         part = 1 + (round_ - 1) // WINDOW
         level = LEVEL / (3 * part * (part + 1))
         count = len(names)
-        is_far, is_opposed = matters & (times > TWICE), matters & (along < 0.0)
-        turned, moved = self._secants(names)
+        is_far, is_opposed = matters & (times > TWICE), matters & leads & (along < 0.0)
+        secants = self._secants(names)
         steepness, is_steep = np.ones(count), np.zeros(count, bool)
-        if turned.size:
-            with np.errstate(all="ignore"):
-                steepness = np.sqrt(turned.sum(axis=1) / moved.sum(axis=1))
-                steepness /= np.median(steepness)
-            is_steep = np.isfinite(steepness) & (steepness > TWICE)
+        if secants.size:
+            steepness = secants.max(axis=1)
+            is_steep = np.isfinite(steepness) & (steepness > TWICE**2 * np.median(steepness))
         for name, odd in zip(names, (is_far | is_opposed | is_steep).tolist(), strict=True):
             if odd:
                 self.since.setdefault(name, round_)
@@ -326,10 +344,10 @@ class OddSites(Observer):
             self.named.add(name)
             what = f"its moves are {times[place]:.3g} times as far from theirs as is usual"
             if is_steep[place]:
-                at = int(np.argmax(turned[place] / np.maximum(np.median(turned, axis=0), TINY)))
+                at = int(np.argmax(secants[place]))
                 what = (
-                    f"its gradient changes {steepness[place]:.3g} times as fast as is usual, most "
-                    f"along {_parameter(run, at)}, as it does with other units"
+                    f"its gradient changes {steepness[place]:.3g} times as fast as is usual along "
+                    f"{_parameter(run, at)}, as it does with other units"
                 )
             elif is_opposed[place]:
                 what = (

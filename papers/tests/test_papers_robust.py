@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pytest
 from flwr.serverapp.strategy import FedAvg
 from scipy.optimize import approx_fprime
 
@@ -51,6 +52,47 @@ def test_a_run_says_its_accuracy_and_whom_it_named() -> None:
     )  # fmt: skip
     assert 0.5 < done["accuracy"] <= 1
     assert 0 < done["found"] <= 5
+
+
+def test_folds_of_honest_moves_are_as_far_from_their_mean_as_their_definitions_say() -> None:
+    run = {"task": "logistic", "split": "dirichlet", "sites": 11, "seed": 2}
+    done = robust.play_honest(**run, part=robust.HONEST)
+    held, made = dealt("logistic", "dirichlet", 11, 2), robust.TASKS["logistic"]
+    x, errors = held.start, []
+    for _ in range(made.rounds):
+        moves = np.array(robust.local_moves(held.problems, x, made.step))
+        near = np.array([moves[np.argsort(((moves - m) ** 2).sum(1))[:9]].mean(0) for m in moves])
+        mean = moves.mean(axis=0)
+        spread = ((moves - mean) ** 2).sum() / 11
+        ends = [np.sort(one, axis=0)[2:-2].mean(axis=0) for one in (moves, near)]
+        errors.append([((one - mean) ** 2).sum() / spread for one in ends])
+        x = x + mean
+    assert [done["trimmed"], done["mixed"]] == pytest.approx(np.mean(errors, axis=0), abs=1e-5)
+
+
+def test_a_run_of_a_loud_attack_says_by_how_many_errors_the_model_moved() -> None:
+    none = robust.play_loud(task=robust.APART, method="FedAvg", attack="none", seed=3)
+    assert (none["found"], none["blamed"], none["moved"]) == (0, 0, 0.0)
+    done = robust.play_loud(task=robust.APART, method="FedAvg", attack="flipped", seed=3)
+    assert 0 < done["found"] <= robust.EARLY
+    problems = robust.differing_sites(11, 3)
+    start, sent = np.zeros(8), robust.LOUD["flipped"]
+    x, y = (
+        robust.ours(
+            robust.DEFAULTS["FedAvg"],
+            robust.Dealt(problems, frozenset({2, 7}), {}, 2, start), how, robust.LOUD_ROUNDS, 0.0,
+        )[0]
+        for how in (Attack("none"), sent)
+    )  # fmt: skip
+    # The pooled Hessian, column by column, of the summed gradients without their l2 terms.
+    slopes = [
+        sum(len(one.labels) * (one.gradient(x + e) - one.gradient(x - e)) for one in problems)
+        / 2e-5
+        for e in 1e-5 * np.eye(8)
+    ]
+    rows = sum(len(one.labels) for one in problems)
+    information = np.array(slopes) - 0.01 * rows * np.eye(8)
+    assert done["moved"] == pytest.approx((y - x) @ information @ (y - x), abs=0.02)
 
 
 def test_the_page_is_what_the_runs_say(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ with 2 Bulyan has its n >= 4 f + 3.
 
 Every method takes `STEPS` full gradient steps a round; its step size is the best of three by the
 examples held out, of runs of another seed without an attack and with ALIE, so that all are tuned
-alike. A fold is told the number of wrong sites. The attacks are those of `privet.testing.attacks`,
+alike; where moves may be mixed before they are trimmed, the same runs say whether they are. A fold
+is told the number of wrong sites. The attacks are those of `privet.testing.attacks`,
 for Flower's strategies as for ours.
 """
 
@@ -33,6 +34,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import Bulyan, FedAvg, FedMedian, FedTrimmedAvg, Krum
 from numpy.typing import NDArray
+from scipy.stats import chi2
 from sklearn.datasets import load_breast_cancer, load_digits
 
 from privet.client_apps import CallableProblem
@@ -40,8 +42,17 @@ from privet.core import RunError
 from privet.data.partitions import partition
 from privet.problems import L2, BinaryLogistic, MultinomialLogistic
 from privet.rounds.odd_sites import ODD
+from privet.rounds.robust import mixed, trimmed
 from privet.strategies import GFL, DPFedAvg, FedPDM, FedPLT, Scaffold
-from privet.testing.attacks import ATTACKS, Attack, Seen, attacked_grid, flipped_labels
+from privet.testing.attacks import (
+    ATTACKS,
+    Attack,
+    Seen,
+    attacked_grid,
+    differing_sites,
+    flipped_labels,
+    other_units,
+)
 from privet.wire.flower_internals import set_identity
 from results.marked import fill
 from studies.rule import BETTER, WORSE, standing
@@ -268,6 +279,8 @@ FLOWER: Mapping[str, Method] = {
     "Krum": _flower(Krum, num_malicious_nodes=lambda sites, faulty: faulty),
     "Bulyan": _flower(Bulyan, num_malicious_nodes=lambda sites, faulty: faulty),
 }
+UNMIXED = "FedAvg, trimmed"
+"""Played where trials choose it: it is the fold of FedTrimmedAvg."""
 OURS: Mapping[str, Method] = {
     "FedAvg, trimmed, mixed": _ours(DPFedAvg, "dp-fedavg", "trimmed", **STEPPED, **MIXED),
     "SCAFFOLD, clipped": _ours(Scaffold, "scaffold", "centred-clipping", **STEPPED),
@@ -280,7 +293,14 @@ PLAIN: Mapping[str, Method] = {
     "GFL": _ours(GFL, "gfl", **UNITS),
 }
 """Without a fold: of these three are claimed to be robust by themselves."""
-METHODS = {**FLOWER, **OURS, **PLAIN}
+METHODS = {
+    **FLOWER, **OURS, **PLAIN, UNMIXED: _ours(DPFedAvg, "dp-fedavg", "trimmed", **STEPPED)
+}  # fmt: skip
+BY_TRIAL: Mapping[str, Sequence[str]] = {
+    "FedAvg, trimmed, mixed by trial": ("FedAvg, trimmed, mixed", UNMIXED)
+}
+"""Methods that are the better of some by the runs that choose step sizes."""
+REPORTED = (*BY_TRIAL, *OURS)
 WITHOUT = "FedAvg without the wrong sites"
 CLAIMED = ("Fed-PLT", "FedPDM", "GFL")
 
@@ -331,6 +351,17 @@ def play(
     return {"accuracy": round(accuracy, 4), **found, "seconds": seconds}
 
 
+def local_moves(problems: Sequence[Any], x: Vector, step: float) -> list[Vector]:
+    """Return by how far the local steps of each site lead from x."""
+    moves = []
+    for problem in problems:
+        w = x.copy()
+        for _ in range(STEPS):
+            w -= step * problem.gradient(w)
+        moves.append(w - x)
+    return moves
+
+
 def flower(
     strategy: Any, problems: Sequence[Any], wrong: frozenset[int], attack: Attack,
     start: Vector, rounds: int, step: float,
@@ -344,12 +375,7 @@ def flower(
     gc.freeze()  # Bulyan collects garbage once an upload
     x = start
     for number in range(1, rounds + 1):
-        moves = []
-        for problem in own:
-            w = x.copy()
-            for _ in range(STEPS):
-                w -= step * problem.gradient(w)
-            moves.append(w - x)
+        moves = local_moves(own, x, step)
         honest = np.array([move for at, move in enumerate(moves) if at not in wrong])
         if attack.move is not None:
             for at in wrong:
@@ -393,6 +419,154 @@ def ours(
     return np.asarray(result.arrays["x"].numpy()), named
 
 
+# ------------------------------------------------------------------ what mixing costs
+
+HONEST_SEEDS, HONEST = 15, "honest moves"
+
+
+def play_honest(*, task: str, split: str, sites: int, seed: int, part: str) -> dict[str, Any]:
+    """Play FedAvg of honest sites, and fold its moves m_i (n, d) aside, with and without mixing.
+
+    Returns of each fold F the mean over rounds of ||F - mean||^2 / mean of ||m_i - mean||^2.
+    """
+    began = time.process_time()
+    held, made = dealt(task, split, sites, seed), TASKS[task]
+    x, rounds = held.start, []
+    for _ in range(made.rounds):
+        moves = np.array(local_moves(held.problems, x, made.step))
+        mean, faulty = moves.mean(axis=0), SIDES[sites]
+        spread = np.square(moves - mean).sum(axis=1).mean()
+        folded = (trimmed(one, faulty).values for one in (moves, mixed(moves, faulty)))
+        rounds.append([np.square(one.mean(axis=0) - mean).sum() / spread for one in folded])
+        x = x + mean
+    plain, after_mixing = np.mean(rounds, axis=0).tolist()
+    seconds = round(time.process_time() - began, 2)
+    return {"trimmed": round(plain, 5), "mixed": round(after_mixing, 5), "seconds": seconds}
+
+
+def honest_runs(cell: Cell, runs: Runs) -> list[Mapping[str, Any]]:
+    """Return the runs of honest sites of a cell."""
+    where = {"task": cell.task, "split": cell.split, "sites": cell.sites, "part": HONEST}
+    return [runs(**where, seed=seed) for seed in range(HONEST_SEEDS)]
+
+
+def price(known: Sequence[Cell]) -> list[str]:
+    """Return how far folds are from the mean where nobody is wrong (raises ``LookupError``)."""
+    lines = ["| | trimmed | mixed, trimmed | chosen by trial |", "|---|---|---|---|"]
+    for cell in known:
+        each = honest_runs(cell, cell.runs)
+        values = [np.mean([one[fold] for one in each]) for fold in ("trimmed", "mixed")]
+        played, _ = cell.chosen(next(iter(BY_TRIAL)))
+        chosen = "trimmed" if played == UNMIXED else "mixed"
+        lines.append(f"| {_named(cell)} | {values[0]:.3f} | {values[1]:.3f} | {chosen} |")
+    return lines
+
+
+# ------------------------------------------------------------------ loud attacks
+
+LOUD_SEEDS, LOUD_ROUNDS, EARLY = 20, 10, 5
+APART = "apart"
+"""The task of 11 sites of one truth that differ (`differing_sites`), of which 2 are wrong."""
+LOUD: Mapping[str, Attack] = {
+    "none": Attack("none"),
+    "labels": ATTACKS["labels"],
+    "units, tenths": Attack("units", problem=other_units(column=1)),  # column 0 is the intercept
+    "units, hundredths": Attack("units", problem=other_units(100.0, column=1)),
+    "scaled": ATTACKS["scaled"],
+    "flipped": ATTACKS["flipped"],
+    "false dual": ATTACKS["dual"],
+}
+DEFAULTS: Mapping[str, Method] = {
+    "Fed-PLT": _ours(FedPLT, "fed-plt"),
+    "Fed-PLT, gradient steps": _ours(FedPLT, "fed-plt", rho=1.0),
+    "FedAvg": _ours(DPFedAvg, "dp-fedavg"),
+    "SCAFFOLD": _ours(Scaffold, "scaffold"),
+}
+"""Methods as they are by default but for what their names say."""
+WITH_DUAL = ("Fed-PLT, gradient steps",)
+"""Those whose agents keep a dual that can be lied about: an accelerated Fed-PLT's keep none."""
+
+
+def loud_jobs() -> list[tuple[str, str]]:
+    """Return the methods and the attacks that are played on `APART`."""
+    return [
+        (method, attack)
+        for method in DEFAULTS
+        for attack in LOUD
+        if attack != "false dual" or method in WITH_DUAL
+    ]
+
+
+@lru_cache(maxsize=2)
+def _unharmed(method: str, seed: int) -> tuple[Dealt, Vector, dict[str, int]]:
+    """Return the sites of a seed, the model of their run without an attack, and who was named."""
+    problems = differing_sites(11, seed)
+    held = Dealt(problems, frozenset({2, 7}), {}, 2, np.zeros(problems[0].dim))
+    return held, *ours(DEFAULTS[method], held, LOUD["none"], LOUD_ROUNDS, 0.0)
+
+
+def play_loud(*, task: str, method: str, attack: str, seed: int) -> dict[str, Any]:
+    """Play one run: when a wrong site was named, how many others, and how far the model moved.
+
+    ``moved`` is (y - x)^T H (y - x) of the models y with and x without the attack, with H the
+    Fisher information of all rows at x: in squared standard errors, chi-squared with d degrees of
+    freedom if y were what other rows of the same sites could have given; None without end.
+    """
+    began = time.process_time()
+    with np.errstate(all="ignore"):
+        held, x, named = _unharmed(method, seed)
+        y = x
+        if attack != "none":
+            y, named = ours(DEFAULTS[method], held, LOUD[attack], LOUD_ROUNDS, 0.0)
+        features = np.concatenate([one.features for one in held.problems])
+        chance = 1.0 / (1.0 + np.exp(-features @ x))
+        moved = float((chance * (1.0 - chance)) @ (features @ (y - x)) ** 2)
+    wrong = {str(place) for place in held.wrong} if attack != "none" else set()
+    return {
+        "found": min((named[one] for one in wrong & named.keys()), default=0),
+        "blamed": len(named.keys() - wrong),
+        "moved": round(moved, 2) if math.isfinite(moved) else None,
+        "seconds": round(time.process_time() - began, 2),
+    }
+
+
+def loud(runs: Runs) -> list[str]:
+    """Return in how many runs a loud attack moved the model, and was named, by method.
+
+    Raises
+    ------
+    LookupError
+        If a run is missing.
+    """
+    noise = chi2.ppf(0.95, 8)
+    said: dict[tuple[str, str], str] = {}
+    named, moved = 0, 0
+    for method, attack in loud_jobs():
+        every = [
+            runs(task=APART, method=method, attack=attack, seed=seed) for seed in range(LOUD_SEEDS)
+        ]
+        early = [0 < one["found"] <= EARLY for one in every]
+        harmed = [one["moved"] is None or one["moved"] > noise for one in every]
+        both = sum(one and two for one, two in zip(early, harmed, strict=True))
+        named, moved = named + both, moved + sum(harmed)
+        said[method, attack] = (
+            f"{sum(one['blamed'] > 0 for one in every)} of {len(every)}"
+            if attack == "none"
+            else f"{both} of {sum(harmed)}; {sum(early)} of {len(every)}"
+        )
+    lines = [
+        f"Of {moved} runs that an attack moved by more than the noise {named} named a wrong site "
+        f"within {EARLY} rounds.",
+        "",
+        f"| | {' | '.join(DEFAULTS)} |",
+        f"|---|{'---|' * len(DEFAULTS)}",
+    ]
+    for attack in LOUD:
+        row = [said.get((method, attack), "") for method in DEFAULTS]
+        lines.append(f"| {attack} | {' | '.join(row)} |")
+    return lines
+
+
 # ------------------------------------------------------------------ cells
 
 
@@ -405,20 +579,38 @@ class Cell:
     split: str
     sites: int
 
-    def step(self, method: str) -> float:
-        """Return the step size with the best mean accuracy on the examples held out."""
-        own = "FedAvg" if method == WITHOUT else method
-        run = partial(self._run, method=own, seed=TUNING, part="held out")
-        tried = [TASKS[self.task].step * one for one in TRIALS]
+    def chosen(self, method: str) -> tuple[str, float]:
+        """Return what is played of a method: itself, or one of `BY_TRIAL`; and its step size.
+
+        They are those of the best mean accuracy on the examples held out.
+        """
         mean = {
-            one: sum(run(attack=a, step=one)["accuracy"] for a in ("none", "alie")) for one in tried
+            (one, step): sum(
+                self._run(method=one, attack=a, step=step, seed=TUNING, part="held out")["accuracy"]
+                for a in ("none", "alie")
+            )
+            for one in BY_TRIAL.get(method, ("FedAvg" if method == WITHOUT else method,))
+            for step in (TASKS[self.task].step * trial for trial in TRIALS)
         }
-        return max(tried, key=lambda one: mean[one])
+        best, step = max(mean, key=lambda one: mean[one])
+        return WITHOUT if method == WITHOUT else best, step
 
     def of(self, method: str, attack: str) -> list[dict[str, Any]]:
         """Return the runs that are reported, a seed each."""
-        run = partial(self._run, method=method, attack=attack, step=self.step(method), part="test")
+        played, step = self.chosen(method)
+        run = partial(self._run, method=played, attack=attack, step=step, part="test")
         return [run(seed=seed) for seed in range(SEEDS)]
+
+    def left(self, job: tuple[str, str]) -> int:
+        """Return how many of a method's runs against an attack are missing; all if not tuned."""
+        method, attack = job
+        try:
+            played, step = self.chosen(method)
+        except LookupError:
+            return SEEDS
+        where = {"task": self.task, "split": self.split, "sites": self.sites}
+        run = {**where, "method": played, "attack": attack, "step": step, "part": "test"}
+        return sum(not self.runs.has(**run, seed=seed) for seed in range(SEEDS))
 
     def accuracies(self, method: str, attack: str) -> list[float]:
         """Return the accuracies in %."""
@@ -445,7 +637,7 @@ def jobs(cell: Cell) -> list[tuple[str, str]]:
 
     The methods that are claimed to be robust by themselves are played on 11 sites by Dirichlet.
     """
-    every = [*FLOWER, *OURS, "FedAvg"]
+    every = [*FLOWER, *REPORTED, "FedAvg"]
     if (cell.split, cell.sites) == ("dirichlet", 11):
         every += CLAIMED
     return [(WITHOUT, "none"), *((method, attack) for method in every for attack in PLAYED)]
@@ -458,16 +650,12 @@ def estimate(found: Runs, tasks: Sequence[str]) -> str:
     for cell in cells(found, tasks):
         alike = [one["seconds"] for one in done if one["run"]["task"] == cell.task]
         each = sum(alike) / len(alike) if alike else 0.3
-        every = jobs(cell)
-        own = SEEDS * len(every) + 2 * len(TRIALS) * len(
-            {method for method, _ in every} - {WITHOUT}
-        )
-        here = sum(
-            (one["run"]["task"], one["run"]["split"], one["run"]["sites"])
-            == (cell.task, cell.split, cell.sites)
-            for one in done
-        )
-        count, seconds = count + max(0, own - here), seconds + each * max(0, own - here)
+        left = sum(map(cell.left, jobs(cell)))
+        count, seconds = count + left, seconds + each * left
+    for method, attack in loud_jobs():
+        run = {"task": APART, "method": method, "attack": attack}
+        left = sum(not found.has(**run, seed=seed) for seed in range(LOUD_SEEDS))
+        count, seconds = count + left, seconds + 0.3 * left
     return f"{count} runs to play, about {seconds / 60:.0f} minutes of one core"
 
 
@@ -490,6 +678,8 @@ def write(results: Path, tasks: Sequence[str]) -> None:
     fill(page, "claim", claim(known))
     fill(page, "named", naming(known))
     fill(page, "honest", honest(known))
+    fill(page, "price", price(known))
+    fill(page, "loud", loud(runs))
 
 
 def best_of_flower(cell: Cell, attack: str) -> str:
@@ -506,7 +696,7 @@ def finding(known: Sequence[Cell]) -> list[str]:
         "all of them:**",
         "",
     ]
-    for method in OURS:
+    for method in REPORTED:
         gaps = [
             difference(
                 cell.accuracies(method, attack),
@@ -517,8 +707,11 @@ def finding(known: Sequence[Cell]) -> list[str]:
         words = standing(gaps)
         means = [gap.mean for gap in gaps]
         worst = min(zip(means, every, strict=True), key=lambda one: one[0])
+        lower = [where for word, where in zip(words, every, strict=True) if word == WORSE]
+        which = f" ({'; '.join(f'{_named(cell)}, {attack}' for cell, attack in lower)})"
         lines.append(
-            f"- **{method}**: better in {words.count(BETTER)}, worse in {words.count(WORSE)}; mean "
+            f"- **{method}**: better in {words.count(BETTER)}, worse in {len(lower)}"
+            f"{which if lower else ''}; mean "
             f"{np.mean(means):+.1f}, worst {worst[0]:+.1f} ({_named(worst[1][0])}, {worst[1][1]}); "
             f"within two points of FedAvg without the wrong sites in {_near(method, every)}"
         )
@@ -556,7 +749,7 @@ def tables(known: Sequence[Cell]) -> list[str]:
             f"| | {' | '.join(PLAYED)} |",
             f"|---|{'---|' * len(PLAYED)}",
         ]
-        for method in [*FLOWER, *OURS, "FedAvg"]:
+        for method in [*FLOWER, *REPORTED, "FedAvg"]:
             row = [str(_short(cell.accuracies(method, attack))) for attack in PLAYED]
             lines.append(f"| {method} | {' | '.join(row)} |")
         lines.append("")
@@ -623,7 +816,7 @@ def naming(known: Sequence[Cell]) -> list[str]:
 def honest(known: Sequence[Cell]) -> list[str]:
     """Return what each fold costs where nobody is wrong, beside FedAvg of all sites."""
     lines = ["| | points below FedAvg without an attack: mean | worst cell |", "|---|---|---|"]
-    for method in [*FLOWER, *OURS]:
+    for method in [*FLOWER, *REPORTED]:
         gaps = [
             float(
                 np.mean(cell.accuracies("FedAvg", "none"))
@@ -642,6 +835,17 @@ def job(results: Path, task: str, split: str, sites: int) -> None:
     cell = Cell(Runs(results / "robust.jsonl", play), task, split, sites)
     for method, attack in jobs(cell):
         cell.of(method, attack)
+    honest_runs(cell, Runs(results / "robust.jsonl", play_honest))
+
+
+def job_of_loud(results: Path) -> None:
+    """Play what is missing of the loud attacks."""
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    runs = Runs(results / "robust.jsonl", play_loud)
+    for method in DEFAULTS:
+        for seed in range(LOUD_SEEDS):  # a seed's attacks share the run without one
+            for attack in [one for own, one in loud_jobs() if own == method]:
+                runs(task=APART, method=method, attack=attack, seed=seed)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -661,7 +865,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(given.processes, context) as pool:
             every = [(one.task, one.split, one.sites) for one in cells(runs, tasks)]
-            for done in [pool.submit(job, given.results, *one) for one in every]:
+            asked = [pool.submit(job, given.results, *one) for one in every]
+            for done in [*asked, pool.submit(job_of_loud, given.results)]:
                 done.result()
     write(given.results, tasks)
 

@@ -18,6 +18,8 @@ from pyarrow import parquet
 from privet.core import mapped
 from privet.data.frames import table_from_config
 from privet.data.loaders import load
+from privet.data.tables import doubts
+from privet.data.tables.heaps import heaps
 from privet.sim.inline import run_inline
 
 ROWS = 3000
@@ -56,7 +58,8 @@ def two(tmp_path: Path) -> Callable[[str], str]:
 
 @pytest.fixture
 def in_files(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return how large the arrays are that were put into files, as all are from now on."""
+    """Return how large the arrays are that were put into files, as all are from now on, and walked
+    over some rows at a time."""
     sizes: list[int] = []
     make = mapped._in_file
 
@@ -66,6 +69,8 @@ def in_files(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return array
 
     monkeypatch.setattr(mapped, "LIMIT", 0)
+    monkeypatch.setattr(mapped, "BLOCK", 1 << 12)
+    monkeypatch.setattr(doubts, "_AT_ONCE", 700)
     monkeypatch.setattr(mapped, "_in_file", noted)
     return sizes
 
@@ -131,6 +136,61 @@ def test_training_rows_are_standardised_as_their_definition_says(
     assert np.allclose(data.train_features[:, 0], expected, rtol=1e-13, atol=1e-13)
     assert (data.train_features[:, -1] == 1.0).all()
     assert data.train_features.shape == (ROWS, 6)
+
+
+def _doubtful() -> pa.Table:
+    """Return a table in which a label is a sum, two columns are exchanged, one has two units, and
+    rows repeat: the two that make the label lack numbers in the first rows."""
+    rng = np.random.default_rng(2)
+    systolic, diastolic = rng.normal(130, 15, (2, ROWS)).round(1)
+    height, weight = rng.normal(169, 6, ROWS).round(1), rng.normal(70, 8, ROWS).round(1)
+    swapped = rng.random(ROWS) < 0.02
+    crp = np.exp(rng.normal(0.0, 0.3, ROWS)) * np.where(rng.random(ROWS) < 0.4, 1000.0, 1.0)
+    lost = np.arange(ROWS) < 900
+    table = pa.table(
+        {
+            "systolic": pa.array(systolic, mask=lost),
+            "diastolic": diastolic,
+            "height": np.where(swapped, weight, height),
+            "weight": np.where(swapped, height, weight),
+            "crp": crp,
+            "pulse": systolic - diastolic,
+        }
+    )
+    return pa.concat_tables([table.slice(0, ROWS - 100), table.slice(500, 100)])
+
+
+def test_doubts_are_those_of_memory(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    def read(name: str) -> Any:
+        (tmp_path / name).mkdir()
+        parquet.write_table(_doubtful(), tmp_path / name / "rows.parquet", row_group_size=700)
+        path = str(tmp_path / name / "rows.parquet")
+        return load("csv", data_path=path, label_column="pulse", missing="mean", agents=1)
+
+    in_memory = read("memory")
+    request.getfixturevalue("in_files")
+    texts = [one.text for one in read("files").doubts]
+    assert texts == [one.text for one in in_memory.doubts]
+    for part in (
+        "label pulse is systolic - diastolic in every row",
+        "columns height, weight: in ",
+        "column crp: about ",
+        "rows repeat others in every column",
+    ):
+        assert any(part in one for one in texts), (part, texts)
+
+
+def test_heaps_are_parted_where_their_squares_are_least(in_files: list[int]) -> None:
+    rng = np.random.default_rng(3)
+    for least in (1, 7, 300):
+        numbers = np.sort(np.concatenate([rng.normal(0, 1, 900), rng.normal(6, 2, 500)]))
+        squares = [
+            numbers[:at].var() * at + numbers[at:].var() * (len(numbers) - at)
+            for at in range(least, len(numbers) - least + 1)
+        ]
+        low, high = heaps(numbers, least)
+        assert len(low) == least + int(np.argmin(squares))
+        np.testing.assert_array_equal(np.concatenate([low, high]), numbers)
 
 
 def test_without_room_on_the_disk_rows_are_in_memory(

@@ -22,10 +22,13 @@ def counted(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
         first[np.searchsorted(ordered, ordered[-1]) + 1 :] = False
     each = ordered[first]
     del ordered
-    begins = np.flatnonzero(first)
-    counts = np.empty(len(each), np.intp)
-    np.subtract(begins[1:], begins[:-1], out=counts[:-1])
-    counts[-1:] = len(first) - begins[-1:]
+    counts = np.flatnonzero(first)  # where each begins, and in its place how far the next one is
+    step = max(1, mapped.BLOCK // 16)
+    for begin in range(0, len(counts), step):
+        ends = counts[begin + 1 : begin + 1 + step]
+        here = counts[begin : begin + len(ends)]
+        np.subtract(ends, here, out=here)
+    counts[-1:] = len(first) - counts[-1:]
     return each, counts
 
 

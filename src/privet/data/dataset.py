@@ -300,7 +300,8 @@ def finished(dataset: Dataset, dtype: str, intercept: bool) -> Dataset:
         return frozen(with_intercept(cast, whole) if intercept else cast)
 
     def labels(array: LabelArray) -> LabelArray:
-        return frozen(array.astype(dtype if dataset.task == "regression" else np.int64))
+        kind = dtype if dataset.task == "regression" else np.int64
+        return frozen(array.astype(kind, copy=False))
 
     return replace(
         dataset,

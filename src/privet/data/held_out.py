@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .dataset import Indices, LabelArray, Part
 
@@ -40,15 +41,21 @@ def hold_out(
         firsts = None if ids is None else ids[[one[0] for one in rows]]
         train, test = rows_of(rows, *hold_out(len(rows), seed, firsts))
         return train, test
+    held_out = _drawn(count, seed, ids)
+    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+
+def _drawn(count: int, seed: int, ids: LabelArray | None) -> NDArray[np.bool_]:
+    """Return which examples are held out."""
     order = permutation(count, np.random.Philox(seed))
     parts = [order]
     if ids is not None:
         drawn = np.argsort(order)
         parts = [part[np.argsort(drawn[part])] for part in by_id(ids)]
-    cuts = [round(len(part) * HELD_OUT) for part in parts]
-    test = np.concatenate([part[:cut] for part, cut in zip(parts, cuts, strict=True)])
-    train = np.concatenate([part[cut:] for part, cut in zip(parts, cuts, strict=True)])
-    return np.sort(train), np.sort(test)
+    held_out = np.zeros(count, dtype=bool)
+    for part in parts:
+        held_out[part[: round(len(part) * HELD_OUT)]] = True
+    return held_out
 
 
 def split(whole: Part, seed: int | None) -> tuple[Part, Part]:

@@ -359,7 +359,8 @@ class _Agents:
     def share(self, index: int) -> Share:
         """Return the examples of an agent."""
         rows, data = self.parts[index], self.dataset
-        share = self._of(mapped.rows_of(data.train_features, rows), data.train_labels[rows])
+        given = data.train_features, data.train_labels
+        share = self._of(*(mapped.rows_of(one, rows) for one in given))
         persons = data.train_persons
         return share if persons is None else share._replace(person_rows=most_rows(persons[rows]))
 

@@ -162,9 +162,9 @@ class RowDigests:
 
     def without(self, names: Collection[str]) -> Digests | None:
         """Return the digests of the other columns; None where one cannot be left out."""
-        left = self.digests.copy()
+        left = self.digests
         for name in names:
             if name not in self.apart:
                 return None
-            left -= self.apart[name]
+            left = left - self.apart[name]
         return left

@@ -41,7 +41,7 @@ def digests_of(
     doubted: Collection[str],
 ) -> RowDigests:
     """Return the digests of rows; ``doubted`` are columns that are to be left out."""
-    total: Digests = np.zeros(1, dtype=np.uint64)
+    total: Digests = np.zeros(len(values[columns[0].name]), dtype=np.uint64)
     alike, apart, varied = dict[str, float](), dict[str, Digests](), set[str]()
     for column in columns:
         name, known = column.name, facts[column.name]
@@ -49,12 +49,13 @@ def digests_of(
         different, rows = len(counts), len(values[name])
         counts = counts[counts > 1]
         alike[name] = float((counts * (counts - 1.0)).sum()) / max(1, rows * (rows - 1))
+        del counts
         if different > MANY:
             varied.add(name)
         digests = _digests(column, values[name])
         if known.whole and (different == rows or name in doubted):
             apart[name] = digests
-        total = total + digests
+        total += digests
     return RowDigests(total, alike, apart, frozenset(apart.keys() & doubted), frozenset(varied))
 
 
@@ -97,6 +98,8 @@ def _digest(text: str) -> int:
 def of_copies(table: Any, files: LabelArray) -> list[Fault]:
     """Return the doubt that a file of a folder is a copy of another: rows are used twice, and
     trained on and held out."""
+    if (files[:1] == files).all():
+        return []
     names, firsts, counts = np.unique(files, return_index=True, return_counts=True)
     known: dict[str, list[tuple[str, Any]]] = {}
     for name, first, count in zip(names, firsts, counts, strict=True):
@@ -125,20 +128,19 @@ def of_repeats(rows: RowDigests, sites: LabelArray) -> list[Fault]:
         digests = rows.without(ids)
         if count < 2 or digests is None:
             continue
-        numbers = places(digests)
-        counts = np.bincount(numbers)
-        several = counts[counts > 1]
+        several = _repeated(digests)
         pairs = float((several * (several - 1) / 2).sum())
         expected = _chance(rows, ids) ** _DEPENDENT * count**2 / 2
-        again = (counts > 1)[numbers]
         more = int((several - 1).sum())
         if not (rows.varied - ids and _are_many(more, pairs, expected, count)):
             again = _in_order(digests) if more >= _IN_ORDER else np.zeros(count, dtype=bool)
             more, in_order = int(again.sum()) // 2, " in the same order"
             if not more:
                 continue
+            numbers = places(digests)
         else:
-            in_order = ""
+            numbers, in_order = places(digests), ""
+            again = (np.bincount(numbers) > 1)[numbers]
         where = sorted(map(str, np.unique(sites[again])))
         kinds = {*zip(numbers[again].tolist(), sites[again].tolist(), strict=True)}
         across = len(kinds) > len(np.unique(numbers[again]))
@@ -151,6 +153,12 @@ def of_repeats(rows: RowDigests, sites: LabelArray) -> list[Fault]:
         )
         return [Fault(text, stops=False, weight=2)]
     return []
+
+
+def _repeated(digests: Digests) -> NDArray[np.intp]:
+    """Return how many rows have each digest that several have."""
+    counts = counted(digests)[1]
+    return counts[counts > 1]
 
 
 def _are_many(more: int, pairs: float, expected: float, count: int) -> bool:
@@ -170,8 +178,9 @@ def _in_order(digests: Digests) -> NDArray[np.bool_]:
     again = np.zeros(len(digests), dtype=bool)
     if length < _IN_ORDER:
         return again
-    _, numbers, counts = np.unique(window, return_inverse=True, return_counts=True)
-    for at in np.flatnonzero((counts == 2)[numbers]):
+    numbers = places(window)
+    del window
+    for at in np.flatnonzero((np.bincount(numbers) == 2)[numbers]):
         stretch = digests[at : at + _IN_ORDER]
         if len(np.unique(stretch)) >= _DIFFERENT:
             again[at : at + _IN_ORDER] = True

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.core import algorithms
+from privet.core import algorithms, mapped
 from privet.core.ordered import counted, places
 
 from ..codes import lacked
@@ -49,6 +49,8 @@ _DURATIONS = {"time", "days", "day", "week", "weeks", "month", "months", "durati
 _DURATIONS |= {"survival", "followup", "follow", "tenure", "os", "pfs", "dfs", "tte", "stop"}
 VARIED = 10
 """Different numbers from which a column is a quantity rather than codes."""
+_AT_ONCE = 1 << 17
+"""Rows that are looked at at a time."""
 _HEAD = 2000
 """Rows by which most columns are seen not to give a class away."""
 _GAP = 3.0
@@ -140,9 +142,14 @@ def of_ids(
         if column.public or column.constant:
             continue
         called, known = set(words(column.name)), values[column.name].drop_null()
-        if not column.categories and not _are_whole(as_numbers(known)):
-            continue
-        distinct, rows = len(known.unique()), len(known)
+        rows = len(known)
+        if column.categories:
+            distinct = len(known.unique())
+        else:
+            numbers = as_numbers(known)
+            if not _are_whole(numbers):
+                continue
+            distinct = _different(numbers)
         if distinct < 3 or distinct == rows or _counted(values[column.name], files, rows=True):
             continue
         drop: tuple[str, ...] = (column.name,)
@@ -195,12 +202,14 @@ def _counted(ids: Any, files: LabelArray, *, rows: bool = False) -> list[str]:
     ``rows`` one for each row. None where there is one file, or fewer than 5 ids in one."""
     import pyarrow as pa
 
+    if (files[:1] == files).all():
+        return []
     names = np.unique(files)
     try:
-        numbers = as_numbers(ids) if len(names) > 1 else None
+        numbers = as_numbers(ids)
     except pa.ArrowInvalid:
         return []
-    if numbers is None or np.isnan(numbers).any() or not _are_whole(numbers):
+    if np.isnan(numbers).any() or not _are_whole(numbers):
         return []
     first = numbers.min()
     for name in names:
@@ -345,9 +354,11 @@ def _of_parts(
     columns = [one for one in inputs if not (one.categories or one.dates or one.constant)]
     if label.categories or len(columns) < 2:
         return []
-    table = np.stack([as_numbers(values[one.name]) for one in (*columns, label)], axis=1)
-    table = table[~np.isnan(table).any(axis=1)]
-    head = table[:_HEAD]
+    head = np.empty((0, len(columns) + 1))
+    for part in _complete([*columns, label], values):
+        head = np.concatenate([head, part])[:_HEAD]
+        if len(head) == _HEAD:
+            break
     if len(head) < MANY + 2 * len(columns) or len(np.unique(head[:, -1])) < VARIED:
         return []
     with np.errstate(all="ignore"):
@@ -361,8 +372,9 @@ def _of_parts(
     parts = [at for at, factor in enumerate(whole) if factor]
     if len(parts) < 2 or np.abs(factors - whole).max() > _MULTIPLE or np.abs(whole).max() > 1:
         return []
-    if np.abs(table[:, :-1] @ whole - table[:, -1]).max() > _MULTIPLE * wide[-1]:
-        return []
+    for part in _complete([*columns, label], values):
+        if np.abs(part[:, :-1] @ whole - part[:, -1]).max() > _MULTIPLE * wide[-1]:
+            return []
     names = tuple(columns[at].name for at in parts)
     signed = "".join(
         f" {'-' if whole[at] < 0 else '+'} {name}" for at, name in zip(parts, names, strict=True)
@@ -378,6 +390,17 @@ def _of_parts(
     ]
 
 
+def _complete(columns: Sequence[SourceColumn], values: Mapping[str, Any]) -> Iterator[FloatArray]:
+    """Yield the rows (n, columns), n > 0, that have all numbers, some at a time."""
+    for at in range(0, len(values[columns[0].name]), _AT_ONCE):
+        each = [as_numbers(values[one.name].slice(at, _AT_ONCE)) for one in columns]
+        rows = np.stack(each, axis=1)
+        rows = rows[~np.isnan(rows).any(axis=1)]
+        if len(rows):
+            yield rows
+        mapped.release()
+
+
 def _of_class(known: Any, labels: Any, label: str, column: SourceColumn) -> str:
     """Return how a column of at most 20 values, or its gaps, give the class away; empty where they
     do not, or may by chance (1e-6).
@@ -387,8 +410,7 @@ def _of_class(known: Any, labels: Any, label: str, column: SourceColumn) -> str:
     import pyarrow as pa
 
     gaps = known.null_count > 0
-    # Most columns of many values have them in the first rows.
-    if not gaps and any(len(part.unique()) > MANY for part in (known[:_HEAD], known)):
+    if not gaps and _are_several(known, MANY + 1):
         return ""
     pairs = pa.table({"one": known.is_null() if gaps else known, "other": labels})
     groups = pairs.group_by(["one", "other"], use_threads=False)  # threads take memory each
@@ -405,6 +427,12 @@ def _of_class(known: Any, labels: Any, label: str, column: SourceColumn) -> str:
     if gaps or column.dates or not lacked(rare, (len(labels) - values) / 2):
         return ""
     return f"each of its {values} values goes with one class of {label}"
+
+
+def _are_several(values: Any, least: int) -> bool:
+    """Return whether a column has so many different values; most that do have them in the first
+    rows, and no more are looked at then."""
+    return any(len(part.unique()) >= least for part in (values[:_HEAD], values))
 
 
 def _of_many(
@@ -538,7 +566,7 @@ def _is_cut(low: FloatArray, high: FloatArray) -> bool:
 
 def _follows(codes: LabelArray, numbers: FloatArray) -> bool:
     """Return whether a column of many values has the same in all rows of each code."""
-    if len(np.unique(numbers)) < VARIED:
+    if len(counted(numbers)[0]) < VARIED:
         return False
     order = np.argsort(codes, kind="stable")
     ordered, same = codes[order], numbers[order]
@@ -553,8 +581,9 @@ def _of_quantity(known: Any, labels: Any, label: str, column: SourceColumn) -> s
         return ""
     numbers, amounts = as_numbers(known), as_numbers(labels)
     both = ~(np.isnan(numbers) | np.isnan(amounts))
-    one, other = numbers[both], amounts[both]
-    if len(one) < MANY or min(len(np.unique(one)), len(np.unique(other))) < VARIED:
+    whole = bool(both.all())
+    one, other = (each if whole else each[both] for each in (numbers, amounts))
+    if len(one) < MANY or min(_different(one), _different(other)) < VARIED:
         return ""
     with np.errstate(all="ignore"):
         factor = ((one - one.mean()) * (other - other.mean())).mean() / other.var()
@@ -619,7 +648,7 @@ def of_survival(
 def _may_be_duration(column: SourceColumn, values: Mapping[str, Any]) -> bool:
     if column.categories or column.low < 0 or column.dates:
         return False
-    return len(values[column.name].unique()) >= FEW
+    return _are_several(values[column.name], FEW)
 
 
 def _are_whole(numbers: Any) -> bool:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from privet.core import mapped
+
 from ..dataset import Fault, FloatArray
 from ..source_column import ColumnFacts, SourceColumn
 from .doubts import FEW
@@ -44,13 +46,17 @@ def of_exchanged(
         width = float(levels[14:16].mean() - levels[4:6].mean()) / _QUARTILES
         if width > 0 and len(known) < _MOST:
             known[column.name] = (float(levels[9:11].mean()), width)
-    numbers = {name: as_numbers(values[name]) for name in known}
-    odd = {name: _far(numbers[name], *known[name]) for name in known}
+    pairs = [pair for pair in combinations(known, 2) if _distant(*(known[name] for name in pair))]
+    numbers: dict[str, FloatArray] = {}
+    odd: dict[str, Any] = {}
+    for name in dict.fromkeys(name for pair in pairs for name in pair):
+        given = as_numbers(values[name])
+        whole = given.nbytes * len(known)
+        numbers[name] = mapped.kept(given, whole)
+        odd[name] = mapped.kept(_far(given, *known[name]), whole)
     found = []
-    for one, other in combinations(known, 2):
+    for one, other in pairs:
         (middle, width), (middle_of_other, wide) = known[one], known[other]
-        if abs(middle - middle_of_other) < _DISTANT * max(width, wide):
-            continue
         both = np.flatnonzero(odd[one] & odd[other])
         first, second = numbers[one][both], numbers[other][both]
         fit = _near(first, *known[other]) & _near(second, *known[one])
@@ -69,6 +75,11 @@ def of_exchanged(
             )
             found.append(Fault(text, stops=False, weight=2))
     return found
+
+
+def _distant(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    """Return whether the middles of two columns are far apart, by the wider of both."""
+    return abs(one[0] - other[0]) >= _DISTANT * max(one[1], other[1])
 
 
 def _near(numbers: FloatArray, middle: float, width: float) -> Any:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from privet.core.assignments import comma_list
+from privet.core.ordered import counted
 
 from ..dataset import DataError, Fault, Source, some
 from ..source_column import SourceColumn
@@ -358,8 +359,9 @@ def label_column(values: Any, label: SourceColumn) -> SourceColumn:
     if label.gap:
         raise UnfitError(f"a label may not be missing, and the schema lists {GAP!r}", drop=False)
     if not label.categories and not label.public:
-        classes = np.unique(as_numbers(values.drop_null()))
-        if len(classes) <= MOST_CLASSES and (classes == np.floor(classes)).all():
+        numbers = as_numbers(values.drop_null())
+        classes = counted(numbers)[0] if (numbers == np.floor(numbers)).all() else ()
+        if 0 < len(classes) <= MOST_CLASSES:
             label = replace(label, categories=tuple(str(int(one)) for one in classes))
     if label.constant:
         way = " (a node that has one class of several needs a schema that lists all)"

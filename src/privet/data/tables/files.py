@@ -118,7 +118,7 @@ def read_rows(
             alike = [made for was, made in zip(called, names, strict=True) if was == head]
             repeated[head] = list(dict.fromkeys([*repeated.get(head, []), *alike]))
         tables[name] = one.select(kept).rename_columns(names)
-    files = np.repeat(list(tables), [one.num_rows for one in tables.values()])
+    files = _named_rows({name: one.num_rows for name, one in tables.items()})
     tables = _with_columns(tables, unused)
     first, *others = tables
     for name in others:
@@ -146,6 +146,14 @@ def read_rows(
     faults = {**unclear, **faults}
     made, unread = tuple(sorted(unnamed)), tuple(_unread(Path(source)))
     return Rows(table, files, repeated, made, counts, faults, points, headers, unread)
+
+
+def _named_rows(counts: dict[str, int]) -> LabelArray:
+    """Return the name of each row's file, read-only where one is that of all."""
+    if len(counts) == 1:  # no memory for what is the same in all rows
+        ((name, count),) = counts.items()
+        return np.broadcast_to(np.asarray(name), count)
+    return np.repeat(list(counts), list(counts.values()))
 
 
 def _with_columns(tables: dict[str, Any], unused: Callable[[str], bool]) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from privet.core import mapped
+
 from ..dataset import Fault, FloatArray
 from ..scaling import rounded
 from ..source_column import ColumnFacts, SourceColumn
@@ -54,12 +56,14 @@ def of_heaps(
     if column.categories or column.dates:
         return []
     numbers = as_numbers(values)
-    known = np.sort(numbers[~np.isnan(numbers)])
+    known = numbers[~np.isnan(numbers)]
+    known.sort()
     if len(known) < _LEAST_ROWS or known[0] <= 0 or known[-1] / known[0] < _CLEAR[0]:
         return []
-    low, high = heaps(np.log(known), max(VARIED, math.ceil(_LEAST_PART * len(known))))
+    np.log(known, out=known)
+    low, high = heaps(known, max(VARIED, math.ceil(_LEAST_PART * len(known))))
     wide = max(float(one.std()) for one in (low, high))
-    few = min(len(np.unique(one)) for one in (low, high))
+    few = min(1 + int(np.count_nonzero(one[1:] != one[:-1])) for one in (low, high))
     if few < VARIED or float(high.mean() - low.mean()) < _APART * wide:
         return []
     if not any(_is_unit(low, high, unit) for unit in _CLEAR):
@@ -108,12 +112,18 @@ def of_part(sites: Mapping[str, ColumnFacts]) -> list[str]:
 
 def heaps(ordered: FloatArray, least: int) -> tuple[FloatArray, FloatArray]:
     """Return the two parts of numbers in order, of so many or more each, with least variance."""
-    count = len(ordered)
-    at = np.arange(least, count - least + 1)
-    sums = np.cumsum(ordered - ordered.mean())[at - 1]
+    count, best, most = len(ordered), least, -math.inf
+    sums = ordered - ordered.mean()
+    np.cumsum(sums, out=sums)
     # The squares about both means are least where those between the means, which sum to 0 in all
     # numbers, are most.
-    best = int(at[np.argmax(sums**2 / (at * (count - at)))])
+    step = max(1, mapped.BLOCK // 8)
+    for begin in range(least, count - least + 1, step):
+        at = np.arange(begin, min(begin + step, count - least + 1))
+        between = sums[at - 1] ** 2 / (at * (count - at))
+        place = int(np.argmax(between))
+        if between[place] > most:
+            best, most = int(at[place]), float(between[place])
     return ordered[:best], ordered[best:]
 
 

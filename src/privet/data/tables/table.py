@@ -174,13 +174,14 @@ def load_table(source: Source) -> Dataset:
     # A private run's number of examples must not say that a record lost all its values.
     filled = np.ones(len(rows.files), dtype=bool) if schema.columns else _filled(rows)
     kept = _kept(source, rows, table, label_of, filled)
-    files = rows.files[kept]
+    files = rows.files
     if len(kept) < len(rows.files):
-        table = table.take(kept)
+        files, table = files[kept], table.take(kept)
     faults = _faults_of_form(source, schema, rows, table, filled, len(kept))
     columns, values, facts, more = _columns(
         *(source, table, schema, inputs_of, label_of, kept), files=rows.files, odd=rows.faults
     )
+    del kept, filled  # arrays of all rows are let go as soon as they may be: a table may be large
     faults += more
     if any(fault.stops for fault in faults):
         raise TableError(source, faults)
@@ -209,6 +210,8 @@ def load_table(source: Source) -> Dataset:
     tidy(len(table), len(inputs))
     faults += _faults_of_rows(source, columns, table, files, ids, whole.ids, digests)
     train, test = _train_and_test(source, whole, files)
+    row_digests = digests if source.alone else None
+    del whole, digests, files
     encoding = _encoding(source, inputs, label, train)
     if agreed is not None:
         encoding = scaling.scaled_as(encoding, agreed, source.missing)
@@ -227,7 +230,7 @@ def load_table(source: Source) -> Dataset:
         encoding=encoding,
         doubts=tuple(sorted(faults, key=lambda one: -one.weight)),
         facts=facts,
-        row_digests=digests if source.alone else None,
+        row_digests=row_digests,
         meaning=replace(found, public=_is_public(source, schema)),
     )
 
@@ -563,7 +566,7 @@ def _kept(source: Source, rows: Rows, used: Any, label: str, filled: NDArray[np.
     if source.infinite == "drop":
         for values in used.columns:
             kept &= ~not_finite(values)
-    for name in np.unique(rows.files):
+    for name in sorted(name for name, count in rows.counts.items() if count):
         if not kept[rows.files == name].any():
             of = f" of {name}" if name else ""
             infinite = " or infinite numbers" if source.infinite == "drop" else ""
@@ -786,7 +789,10 @@ def _labels(values: Any, label: SourceColumn, task: Task) -> LabelArray:
     if task == "regression":
         return as_numbers(values)
     codes = codes_of(values, label)
-    return 2 * codes - 1 if task == "binary" else codes
+    if task == "binary":
+        codes *= 2
+        codes -= 1
+    return codes
 
 
 def _texts_of(table: Any, name: str) -> LabelArray | None:

@@ -60,7 +60,8 @@ class BinaryLogistic(SmoothScoreModel):
         # keeping -b a / 2 as the design leaves one tanh, which cannot overflow, and one sum.
         # It is computed when it is needed: a cohort's stack then holds those of all agents.
         design: FloatArray = mapped.scratch(self.features.shape, self.dtype)
-        np.multiply(self.features, (-0.5 * self.labels)[:, None], out=design)
+        for rows in mapped.blocks(design):
+            np.multiply(self.features[rows], (-0.5 * self.labels[rows])[:, None], out=design[rows])
         return design
 
     def _losses(self, x: FloatArray) -> FloatArray:

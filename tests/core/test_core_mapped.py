@@ -248,3 +248,22 @@ def test_a_temporary_file_is_new_its_owners_alone_and_follows_no_link(
     with pytest.raises(FileExistsError):
         write_whole(tmp_path / "a", b"secret")
     assert victim.read_bytes() == b"whole"
+
+
+def test_what_is_like_an_array_in_a_file_is_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of a large whole is in a file, though it is small itself."""
+    sizes: list[tuple[int, ...]] = []
+    make = mapped._in_file
+
+    def noted(shape: tuple[int, ...], dtype: Any, folder: Path) -> Any:
+        sizes.append(shape)
+        return make(shape, dtype, folder)
+
+    monkeypatch.setattr(mapped, "_in_file", noted)
+    part = mapped.scratch((5, 2), np.float32, whole=mapped.LIMIT + 1)
+    part.flags.writeable = False
+    like = mapped.alike(part.view()[1:])
+    assert (like.shape, like.dtype) == ((4, 2), np.float32)
+    assert sizes == [(5, 2), (4, 2)]
+    assert mapped.alike(np.zeros((3, 2))).shape == (3, 2)
+    assert len(sizes) == 2

@@ -81,6 +81,16 @@ def scratch(shape: tuple[int, ...], dtype: DTypeLike, whole: int = 0) -> NDArray
     return np.empty(shape, dtype)
 
 
+def alike(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array of any contents of the shape and dtype of another, in a file where that is,
+    which may be a part of a large whole."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    there = isinstance(base, memoryview) and isinstance(base.obj, mmap.mmap)
+    return scratch(array.shape, array.dtype, (LIMIT + 1) * there)
+
+
 def kept(array: NDArray[Any], whole: int) -> NDArray[Any]:
     """Return a copy in a file where the whole that an array is part of is large; else itself."""
     if whole <= LIMIT:

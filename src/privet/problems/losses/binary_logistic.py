@@ -59,7 +59,7 @@ class BinaryLogistic(SmoothScoreModel):
         # With m = -b <a, x> the loss log(1 + exp(m)) has the derivative (1 + tanh(m/2))/2:
         # keeping -b a / 2 as the design leaves one tanh, which cannot overflow, and one sum.
         # It is computed when it is needed: a cohort's stack then holds those of all agents.
-        design: FloatArray = mapped.scratch(self.features.shape, self.dtype)
+        design: FloatArray = mapped.alike(self.features)
         for rows in mapped.blocks(design):
             np.multiply(self.features[rows], (-0.5 * self.labels[rows])[:, None], out=design[rows])
         return design

@@ -56,6 +56,7 @@ def test_the_page_on_private_accuracy_is_that_of_its_runs() -> None:
     cells = private_accuracy.measured(file)
     assert between("private.md", "finding") == said(private_accuracy.finding(cells))
     assert between("private.md", "tables") == said(private_accuracy.tables(cells, file))
+    assert between("private.md", "best") == said(private_accuracy.best_lines(cells))
     assert between("private.md", "levels") == said(private_accuracy.levels(file))
 
 

@@ -478,6 +478,8 @@ def cell(runs: Runs, data: str, method: str, epsilon: float) -> list[float | Non
 NAMES = {"adult": "Adult", "mnist": "MNIST", "femnist": "FEMNIST"}
 SHOWN = ("central", "sums", "local", "fed-plt", "fed-pdm", "dp-iadmm")
 """Lines of the picture."""
+LOCAL = ("local", "momentum", "schedule", "fed-plt", "fed-pdm", "dp-iadmm")
+"""Lines with noise of each agent's own, of as many agents."""
 Cells = Mapping[tuple[str, str, float], Estimate]
 
 
@@ -513,12 +515,10 @@ def finding(cells: Cells, epsilon: float = 1.0) -> list[str]:
     """Return what the tables amount to at one epsilon, in a sentence for each data set."""
     said = []
     for data in DATA:
-        found = {method: cells.get((data, method, epsilon)) for method in SHOWN}
-        if None in found.values():
+        lost = _lost(cells, data, epsilon)
+        if not lost:
             continue
-        means = {method: one.mean for method, one in found.items() if one}
-        lost = {method: means["central"] - mean for method, mean in means.items()}
-        own = sorted(SHOWN[2:], key=lost.__getitem__)
+        own = sorted(LOCAL, key=lost.__getitem__)
         best, worst = (
             f"{_per_cent(lost[one])} ({METHODS[one].title.partition(',')[0]})"
             for one in (own[0], own[-1])
@@ -529,6 +529,31 @@ def finding(cells: Cells, epsilon: float = 1.0) -> list[str]:
         )
     head = f"Points of accuracy lost at epsilon {epsilon:g} against all records in one place"
     return [f"**{head}:**", "", *said] if said else []
+
+
+def _lost(cells: Cells, data: str, epsilon: float) -> dict[str, float]:
+    """Return how far each line is below all records in one place; nothing if one was not run."""
+    found = {one: cells.get((data, one, epsilon)) for one in ("central", "sums", *LOCAL)}
+    if None in found.values():
+        return {}
+    means = {method: one.mean for method, one in found.items() if one}
+    return {method: means["central"] - mean for method, mean in means.items()}
+
+
+def best_lines(cells: Cells) -> list[str]:
+    """Return the best line with local noise of every cell, and those that round to the same."""
+    head = " | ".join(f"epsilon {epsilon:g}" for epsilon in EPSILONS)
+    lines = [f"| | {head} |", "|---" * (len(EPSILONS) + 1) + "|"]
+    for data in DATA:
+        row = []
+        for epsilon in EPSILONS:
+            lost = {one: round(_lost(cells, data, epsilon)[one], 3) for one in LOCAL}
+            least = min(lost.values())
+            names = [METHODS[one].title.replace(", local noise", "") for one in LOCAL
+                     if lost[one] == least]  # fmt: skip
+            row.append(f"{'; '.join(names)}: {-least:.3f}".replace("-0.", "-."))
+        lines.append(f"| {NAMES[data]} | {' | '.join(row)} |")
+    return lines
 
 
 MARGINS = {"sums": 0.01, "fed-pdm": 0.02, "ten-bands": 0.01}
@@ -616,6 +641,7 @@ def write(results: Path) -> None:
     cells = measured(file)
     fill(results / "private.md", "finding", finding(cells))
     fill(results / "private.md", "tables", tables(cells, file))
+    fill(results / "private.md", "best", best_lines(cells))
     fill(results / "private.md", "levels", levels(file))
     themed(results.parent / "images" / "private", (8.0, 3.8), partial(picture, cells))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from scipy.stats import trim_mean
 
 from privet.agents.state import read_state
 from privet.core import ConfigError, RunError, algorithm
+from privet.core.registry import algorithms
 from privet.problems import L2, BinaryLogistic
 from privet.rounds.observers import Observer
 from privet.rounds.participation import Fraction
@@ -26,6 +28,7 @@ from privet.testing.attacks import ATTACKS, Attack, attacked_grid
 from privet.testing.runs import agent_states
 from privet.wire import unpack
 from support.every_algorithm import EVERY_ALGORITHM
+from support.paths import ROOT
 
 AGENTS, FAULTY, WRONG = 7, 2, (1, 4)
 MOVES = np.random.default_rng(61).standard_normal((AGENTS, 5))
@@ -287,7 +290,13 @@ def optimum(problems: Any) -> NDArray[Any]:
     return np.asarray(found.x)
 
 
-@pytest.mark.parametrize("name", ["fed-pdm", "fed-plt", "scaffold"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("fed-pdm", "fed-plt", "scaffold"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("fed-dyn", "fed-split")),
+    ],
+)
 def test_clipping_leaves_honest_runs_of_these_methods_nearer_to_their_limit(name: str) -> None:
     problems = sites(AGENTS)
     best = optimum(problems)
@@ -325,6 +334,13 @@ def test_scaled_uploads_move_a_plain_run_without_bound() -> None:
 
 
 # ------------------------------------------------------------------ what is refused
+
+
+def test_the_page_names_the_algorithms_that_take_it() -> None:
+    page = (ROOT / "docs" / "how-to" / "robust.md").read_text()
+    rows = page.partition("| method | folds |")[2].partition("All others refuse it")[0]
+    named = set(re.findall(r"`([a-z-]+)`", rows)) & set(algorithms())
+    assert named == {*ROBUST, "fed-split"}
 
 
 @pytest.mark.parametrize("name", EVERY_ALGORITHM)

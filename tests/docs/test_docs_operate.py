@@ -22,6 +22,7 @@ from prometheus_client import generate_latest
 
 from privet.client_apps import app
 from privet.kernel import NodeRules
+from privet.rounds.failure import FailureCode
 from privet.server_apps import read_config
 from privet.server_apps.control import Alarms
 from privet.server_apps.telemetry import Metrics
@@ -63,6 +64,11 @@ def test_dashboard_and_page_name_metrics_that_exist() -> None:
         names = set(re.findall(r"privet_\w+", text))
         assert len(names) > 10
         assert {name.removesuffix("_total") for name in names} <= counted
+
+
+def test_the_page_names_every_reason_of_a_failure() -> None:
+    (row,) = re.findall(r"^\| `privet_failures_total\{reason\}` \| (.*): \[", PAGE, re.M)
+    assert sorted(row.split(", ")) == sorted(code.value for code in FailureCode)
 
 
 def test_flowers_limits_are_on_the_page() -> None:

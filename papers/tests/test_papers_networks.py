@@ -15,6 +15,15 @@ from results.network_tasks import TASKS, accuracy, transformer  # noqa: E402
 from support.paths import ROOT, data_file  # noqa: E402
 
 
+def test_the_page_says_how_settings_are_tried_and_who_is_flowers_own() -> None:
+    page = " ".join((ROOT / "docs/results/networks.md").read_text().split())
+    assert f"{networks.TRIALS} settings are tried, and up to {networks.BOUND} where" in page
+    *some, last = (
+        name for name, one in networks.METHODS.items() if not one.protocol and not one.open
+    )
+    assert f"{', '.join(some)} and {last} are Flower's own" in page
+
+
 @pytest.mark.parametrize(
     "methods",
     [

@@ -75,6 +75,17 @@ def test_the_page_counts_kinds_as_the_results_do() -> None:
     assert len(named) == others
 
 
+def test_the_page_of_choices_counts_fed_plts_entries_as_its_tables_do() -> None:
+    results = ROOT / "docs" / "results"
+    page = (ROOT / "docs" / "choose.md").read_text()
+    said = re.search(r"Of the entries of Fed-PLT's tables (\d+) agree and (\d+) differ", page)
+    assert said is not None
+    texts = [json.loads(path.read_text()) for path in results.glob("fed-plt-table-*.json")]
+    verdicts = [one["verdict"] for text in texts for one in text["entries"]]
+    kinds = ("agrees under changed settings", "differs under changed settings")
+    assert [verdicts.count(kind) for kind in kinds] == list(map(int, said.groups()))
+
+
 def test_the_command_lists_runs_and_completes() -> None:
     code, out, _ = privet("errata")
     assert (code, [line.split()[0] for line in out.splitlines()]) == (0, list(ERRATA))

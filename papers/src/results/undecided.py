@@ -144,22 +144,27 @@ def need_of(study: str, line: Mapping[str, Any], entries: int, seconds: float) -
 
 
 def seconds_of_a_seed(folder: Path) -> dict[str, float]:
-    """Return the seconds of a core that the cases of each study took, a seed."""
-    found: dict[str, dict[int, float]] = {}
+    """Return the seconds of a core that the cases of each study took, a seed of all labels."""
+    found: dict[str, dict[str, list[float]]] = {}
     by_key: dict[str, float] = {}
     for paper in PAPERS:
         for line in map(json.loads, (folder / f"{paper}-cases.jsonl").read_text().splitlines()):
             if "study" in line:
-                own = found.setdefault(line["study"], {})
-                own[line["seed"]] = own.get(line["seed"], 0.0) + line["seconds"]
+                found.setdefault(line["study"], {}).setdefault(line["case"], []).append(
+                    line["seconds"]
+                )
             else:
                 by_key[line["key"]] = line["seconds"]
     for study in chosen(PAPERS):
         if study.name not in found and not study.files:
             own = found.setdefault(study.name, {})
             for case in study.cases(Options()):
-                own[case.seed] = own.get(case.seed, 0.0) + by_key.get(case.key, 0.0)
-    return {name: sum(own.values()) / len(own) for name, own in found.items() if own}
+                own.setdefault(case.label, []).append(by_key.get(case.key, 0.0))
+    return {
+        name: sum(sum(each) / len(each) for each in own.values())
+        for name, own in found.items()
+        if own
+    }
 
 
 def needs(folder: Path) -> Iterator[Need]:

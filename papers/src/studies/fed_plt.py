@@ -37,7 +37,7 @@ TABLE_IX: Mapping[float, float] = {1: 29, 2: 15, 5: 9, 8: 8, 10: 8, 20: 8}
 BEST_EPOCHS: Mapping[float, float] = {0.1: 2, 1.0: 2, 10.0: 5, 100.0: 8}
 """t_C -> N_e with the least time in Table IX."""
 
-COMMON = ("data", "start", "solver", "fitted", "draws")
+COMMON = ("data", "start", "solver", "fitted", "draws-as-printed")
 FIT = f"rho = {RHO:g}"
 OPEN = "rho, step and the generator of the data are not printed"
 
@@ -248,7 +248,7 @@ STUDIES = tuple(
         (
             6,
             "Fed-PLT with a share of the agents",
-            partial(_cases, SIX),
+            partial(_cases, SIX, draws=MONTE_CARLO),
             table_6,
             COMMON,
         ),
@@ -259,7 +259,7 @@ STUDIES = tuple(
             "Fed-PLT and its local epochs",
             partial(_cases, NINE, draws=MONTE_CARLO),
             table_9,
-            (*COMMON[:-1], "draws-as-printed"),
+            COMMON,
         ),
     )
 )

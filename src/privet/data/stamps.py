@@ -39,10 +39,13 @@ def has_more(folder: str | Path, most: int) -> bool:
     Links are followed, as `stamps` does: some of a file system lead back to where they are.
     """
     count = 0
-    for _, _, names in os.walk(folder, followlinks=True):
-        count += len(names)
-        if count > most:
-            return True
+    try:
+        for _, _, names in os.walk(folder, followlinks=True):
+            count += len(names)
+            if count > most:
+                return True
+    except ValueError:  # a NUL in the path, at which there is nothing
+        return False
     return False
 
 

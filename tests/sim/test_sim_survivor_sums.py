@@ -93,12 +93,12 @@ def final(result: Any) -> np.ndarray[Any, Any]:
 
 @pytest.mark.parametrize("name", sorted(MAKE))
 def test_a_sum_that_nobody_drops_out_of_is_the_same_to_the_bit(name: str, tmp_path: Path) -> None:
-    plain, _, _ = play(name, secure_sum=True)
+    plain, _, _ = play(name, secure_sum=True, rounds=4)
     for folder in (None, tmp_path):
         grid = DroppingGrid(name, folder=folder)
-        shared, _, _ = play(name, grid=grid, secure_sum=True, sum_threshold=4)
+        shared, _, _ = play(name, grid=grid, secure_sum=True, sum_threshold=4, rounds=4)
         assert np.array_equal(final(shared), final(plain))
-        assert [grid.times(kind) for kind in KINDS] == [5 * ROUNDS] * 4  # three more exchanges
+        assert [grid.times(kind) for kind in KINDS] == [5 * 4] * 4  # three more exchanges
 
 
 def test_without_a_threshold_nothing_more_is_asked_or_sent() -> None:

@@ -994,6 +994,28 @@ def test_an_encoding_costs_no_more_than_an_honest_one(name: str, usual: Cost) ->
     found.require(usual)
 
 
+def test_an_encoding_with_all_parts_of_many_columns_is_read_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where the run's encoding is made of it, and all others are compared with it."""
+    form = '{{"columns":[{}],"rows":{{{}}},"codes":{{{}}},"trends":{{{}}}}}'
+    each = ('["c{}",{{}}]', '"c{}":[10,1.0,2.0]', '"c{}":[1.0,5.0]', '"c{}":1.0')
+    said = form.format(*(many(13_100, one) for one in each))
+    assert LONGEST_LAYOUT * 0.8 < len(said) <= LONGEST_LAYOUT
+    read, results = list[str](), list[Any]()
+    from_text = Meaning.from_text
+    monkeypatch.setattr(Meaning, "from_text", lambda text: (read.append(text), from_text(text))[1])
+
+    def run(field: str) -> None:
+        strategy = FedPLT(num_agents=3, min_agents=2, local_epochs=1, step_size=0.1)
+        results.append(strategy.start(Lying(said, field, "fed-plt"), start_model(), num_rounds=2))
+
+    usual = processor_time(lambda: run("none"))
+    require_seconds(processor_time(lambda: run("encoding")), usual, SECONDS)
+    assert [len(done.participants) for done in results[1].history] == [2, 2]
+    assert read == [said]
+
+
 @pytest.mark.parametrize("count", [1_000, 12_000])
 def test_an_encoding_as_long_as_a_wide_table_has_is_read(count: int) -> None:
     text = NUMBERS.format(

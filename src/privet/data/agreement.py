@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 
 from .dataset import some
@@ -22,14 +22,22 @@ class Agreement:
     text : str
         The text of a `Meaning`, or digests where no site has stated more; empty where none has
         stated anything.
+    known : Meaning, optional
+        What the text was made of, where that is at hand: it is not read again.
     """
 
     text: str = ""
+    known: Meaning | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, meaning: Meaning) -> Agreement:
+        """Return the agreement on an encoding that is at hand."""
+        return cls(meaning.text, meaning)
 
     @cached_property
     def meaning(self) -> Meaning | None:
         """The meaning, None where the text holds digests alone."""
-        return read(self.text) if self.text else None
+        return self.known or (read(self.text) if self.text else None)
 
     @cached_property
     def mark(self) -> str:
@@ -113,18 +121,18 @@ def agreement(
         return Agreement(texts[0])
     if first is not None and first.open:
         every = [one for text in texts if (one := read(text)) is not None]
-        return Agreement(Meaning.described(every).text)
-    chosen = leader or _of_most(stated, None if spare is None else _room(stated, spare))
-    if is_digests(chosen):
+        return Agreement.of(Meaning.described(every))
+    room = None if spare is None else _room(stated, spare)
+    chosen = (read(leader) or leader) if leader else _of_most(stated, room)
+    if isinstance(chosen, str):
         orders = {text for text in texts if _content(text) == _content(chosen)}
         return Agreement(chosen if len(orders) == 1 else f"{_content(chosen)}:{SORTED}")
-    base = Meaning.from_text(chosen)
     read_ones = [one for text in stated.values() if (one := read(text)) is not None]
-    base = reduce(Meaning.with_booleans, read_ones, base)
+    base = reduce(Meaning.with_booleans, read_ones, chosen)
     like = [one for one in read_ones if one.difference(base) is None]
     if any(one.rows for one in like):
         base = replace(base.without_rows(), scale=pooled(base, like))
-    return Agreement(base.text)
+    return Agreement.of(base)
 
 
 def categories_alone(sites: Mapping[str, Meaning]) -> list[str]:
@@ -160,8 +168,9 @@ def _room(stated: Mapping[str, str], spare: Mapping[str, int]) -> float:
     return rooms.most_common(1)[0][0] if rooms else math.inf
 
 
-def _of_most(stated: Mapping[str, str], room: float | None = None) -> str:
-    """Return the encoding of most sites, with the categories of those of them that have more.
+def _of_most(stated: Mapping[str, str], room: float | None = None) -> Meaning | str:
+    """Return the encoding of most sites, with the categories of those of them that have more; its
+    digests where none of these has stated more.
 
     Only where there is ``room`` for so many, or as many as wanted (None).
     """
@@ -194,7 +203,8 @@ def _of_most(stated: Mapping[str, str], room: float | None = None) -> str:
         one = read(chosen[content])
         # Numbers of a site's rows are by its own categories, which may become more.
         found[content] = one and one.without_rows()
-    best, result, covered = -1, "", set[str]()
+    best, covered = -1, set[str]()
+    result: Meaning | str = ""
     largest = sorted(total, key=lambda content: -total[content])
     for content in largest:
         if content in covered:
@@ -212,5 +222,5 @@ def _of_most(stated: Mapping[str, str], room: float | None = None) -> str:
             best, result = count, chosen[content]
             if base is not None:
                 votes = sum((stating[one] for one in alike if one in stating), Counter[str]())
-                result = usual(base, [(forms[one], votes[one]) for one in votes]).text
+                result = usual(base, [(forms[one], votes[one]) for one in votes])
     return result

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
@@ -59,6 +60,8 @@ _SHOWN = 120
 """Characters of what one side has that a line shows."""
 _FEW_TEXTS, _LONGEST_TEXT = 3, 20
 """Categories that it shows of many, and characters of each."""
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""The escape of one in JSON."""
 _DIGESTS = re.compile(rf"[0-9a-f]{{32}}:([0-9a-f]{{32}}|{SORTED}|{OWN})")
 
 BOOLEANS = ("false", "true")
@@ -176,7 +179,7 @@ class Meaning:
                 {str(name): float(trend) for name, trend in trends.items()},
             )
             _require_facts(made)
-            made.text.encode()  # no lone surrogates
+            _require_letters(text, made)
         except _UNREADABLE as error:
             raise ValueError(f"no encoding of columns: {type(error).__name__}") from None
         return made
@@ -211,10 +214,10 @@ class Meaning:
         """`SORTED`, or the digest of the order of columns and categories; `OWN` without data."""
         if not self.columns and "dtype" not in self.settings:
             return OWN
-        named = _order(self.columns)
-        if named == _order(self.in_order().columns):
+        each = (facts["categories"] for facts in self.columns.values() if "categories" in facts)
+        if _is_sorted(list(self.columns)) and all(_is_sorted(texts[1:]) for texts in each):
             return SORTED
-        return digest(json.dumps(named, ensure_ascii=False))
+        return digest(json.dumps(_order(self.columns), ensure_ascii=False))
 
     @property
     def digests(self) -> str:
@@ -741,6 +744,10 @@ def _order(columns: Mapping[str, Facts]) -> list[Any]:
     return [[name, facts.get("categories", [])] for name, facts in columns.items()]
 
 
+def _is_sorted(texts: Sequence[str]) -> bool:
+    return all(map(operator.le, texts, texts[1:]))
+
+
 def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value)
 
@@ -768,6 +775,15 @@ _FACTS: Mapping[str, Callable[[Any], bool]] = {
     "width": lambda value: type(value) is int and 0 <= value <= 2,
 }
 """The facts of a column, with what of each a site may state; `_require_facts` asks for more."""
+
+
+def _require_letters(text: str, made: Meaning) -> None:
+    """Refuse half of a pair of surrogates: no text that holds one can be sent, or have a digest.
+
+    Only an escape, or the text itself, gives one; the canonical form of a long text takes as long
+    as all else.
+    """
+    (made.text if _SURROGATE.search(text) else text).encode()
 
 
 def _require_facts(made: Meaning) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from privet.kernel import Binding, KeyPair, MaskError, key_pair
 from privet.kernel.masks import LEAST_MEMBERS
 from privet.kernel.survivors import (
+    MOST_CHECKED,
     SEALED_BYTES,
     SEED_BYTES,
     SHARE_BYTES,
@@ -22,6 +23,7 @@ from privet.kernel.survivors import (
     DoubleMasks,
     SharedSum,
     SumSecrets,
+    by_shares,
     keys_statement,
     open_sum,
     pair_keys_of,
@@ -136,6 +138,24 @@ def test_a_share_that_is_another_s_opens_nothing() -> None:
     given[survivors[0]]["site-4"] = given[survivors[0]]["site-3"]
     with pytest.raises(MaskError, match="the shares of agent site-4 do not give its key"):
         open_sum(np.zeros(SIZE, np.uint64), agents.shared, survivors, given, agents.own(survivors))
+
+
+@pytest.mark.parametrize("wrong", [(0,), (4,), (1, 3)])
+def test_others_hold_what_an_agent_says_wrongly_of_its_own_mask(wrong: tuple[int, ...]) -> None:
+    agents = Agents.of(6, 4)
+    survivors, liars = agents.shared.names[:5], [agents.shared.names[one] for one in wrong]
+    given = agents.given(survivors, survivors)
+    own = {**agents.own(survivors), **dict.fromkeys(liars, bytes(16))}
+    total = summed([agents.upload(name) for name in survivors])
+    open_sum(total, agents.shared, survivors, given, own)
+    plain = summed([agents.plain[name] for name in survivors])
+    assert not np.any(total == plain)
+    assert by_shares(total, agents.shared, given, own) == liars
+    assert np.array_equal(total, plain)
+    assert by_shares(total, agents.shared, given, agents.own(survivors)) == []
+    few = {name: given[name] for name in survivors[:4]}
+    assert by_shares(total, agents.shared, few, own) == [one for one in liars if one not in few]
+    assert 44 * 23**2 < MOST_CHECKED < 46 * 24**2
 
 
 def test_a_late_upload_stays_masked() -> None:

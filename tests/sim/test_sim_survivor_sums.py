@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -327,11 +327,138 @@ def test_shares_that_are_wrong_open_nothing() -> None:
         record["shares"], record["own"] = bytes(len(record["shares"])), bytes(16)
         return reply
 
-    for gone, line in (((), "masks of its group did not cancel"), ((5,), "do not give its key")):
-        fates: dict[tuple[int, str, int], Fate] = {(at, "upload", 1): fails() for at in gone}
-        grid = DroppingGrid("fed-pdm", 6, {**fates, (0, "shares", 1): wrong})
-        with pytest.raises(RunError, match=line):
-            play("fed-pdm", grid=grid, secure_sum=True, sum_threshold=4, rounds=1, patience=0.0)
+    grid = DroppingGrid("fed-pdm", 6, {(0, "shares", 1): wrong})
+    with pytest.raises(RunError, match="masks of its group did not cancel"):
+        play("fed-pdm", grid=grid, secure_sum=True, sum_threshold=4, rounds=1, patience=0.0)
+
+
+def changed(**fields: Any) -> Fate:
+    """The node answers, and its reply has zeros in place of these fields."""
+
+    def fate(grid: DroppingGrid, message: Message) -> Message | None:
+        reply = InlineGrid.deliver(grid, message)
+        assert reply is not None
+        record: Any = reply.content["privet"]
+        for field in fields:
+            record[field] = bytes(len(record[field]))
+        return reply
+
+    return fate
+
+
+SEALS, SHARES, OWN = changed(sealed=0), changed(shares=0), changed(own=0)
+
+
+@pytest.mark.parametrize("agent", [0, 3, 5])
+def test_an_own_seed_that_is_wrong_is_found_by_shares(agent: int) -> None:
+    """Also of the agent that answers first; the sum is that of honest ones, asked for once."""
+    grid = DroppingGrid("fed-pdm", 6, {(agent, "shares", 1): OWN, (1, "upload", 1): lost})
+    result, _, _ = play("fed-pdm", grid=grid, secure_sum=True, sum_threshold=4, rounds=1)
+    honest = DroppingGrid("fed-pdm", 6, {(1, "upload", 1): lost})
+    expected, _, _ = play("fed-pdm", grid=honest, secure_sum=True, sum_threshold=4, rounds=1)
+    assert np.array_equal(final(result), final(expected))
+    assert f"agent {agent}: its own seed is not that of its shares" in result.history[0].notes
+    assert grid.times("upload") == 6
+
+
+class OneByOne(DroppingGrid):
+    """Replies come one after the other, in the order of the agents, as over a network."""
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        for one in message_ids:
+            if found := list(super().pull_messages([one])):
+                return found
+        return []
+
+
+def test_a_signature_that_is_none_takes_no_place() -> None:
+    """Agent 0 answers first, and four signatures are enough."""
+    grid = OneByOne("fed-pdm", 6, {(0, "survivors", 1): changed(signature=0)})
+    result, _, _ = play("fed-pdm", grid=grid, secure_sum=True, sum_threshold=4, rounds=1)
+    plain, _, _ = play("fed-pdm", grid=grid_for("fed-pdm", 6), secure_sum=True, rounds=1)
+    assert np.array_equal(final(result), final(plain))
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_shares_that_come_one_by_one_cost_one_more_attempt(first: int) -> None:
+    """With no more answers than needed; the second sum lacks two of the roster and of the list."""
+    fates = {(7, "upload", 1): fails(), (first, "shares", 1): SHARES}
+    grid = OneByOne("fed-pdm", 8, fates)
+    result, _, _ = play("fed-pdm", grid=grid, secure_sum=True, sum_threshold=5, rounds=1)
+    (done,) = result.history
+    assert len(done.participants) == 5
+    assert done.failures["7"].text == "the shares of agent 7 do not give its key"
+
+
+@pytest.mark.parametrize("kind", ["seals zeros", "gives zeros"])
+def test_shares_that_give_no_secret_cost_one_more_attempt(kind: str) -> None:
+    """Agent 5 is not there: it has sealed zeros, or agent 0 gives zeros for its shares."""
+    how = {(5, "sum-keys", 1): SEALS} if kind == "seals zeros" else {(0, "shares", 1): SHARES}
+    grid = DroppingGrid("fed-pdm", 6, {(5, "upload", 1): fails(), **how})
+    result, _, _ = play("fed-pdm", grid=grid, secure_sum=True, sum_threshold=4, rounds=2)
+    first, second = result.history
+    assert list(first.participants) == ["0", "1", "2", "3", "4"]
+    assert list(first.failures) == ["5"]
+    assert "agent 5" in first.failures["5"].text
+    assert len(second.participants) == 6
+    assert [grid.times("upload", at) for at in (1, 2)] == [11, 6]
+
+
+def test_an_agent_whose_shares_spoil_two_sums_of_a_private_run_is_left_out() -> None:
+    fates: dict[tuple[int, str, int], Fate] = {
+        (5, kind, at): fate
+        for at in range(1, 6)
+        for kind, fate in (("sum-keys", SEALS), ("upload", fails()))
+    }
+    grid = DroppingGrid("dp-fedsgd", 6, fates)
+    strategy = DPFedSGD(
+        clip=1.0, noise_scale=1.0, step_size_base=0.1, num_agents=6, min_agents=4, secure_sum=True,
+        sum_threshold=4,
+    )  # fmt: skip
+    result = strategy.start(grid, start_at(0.3), num_rounds=4)
+    assert [len(done.participants) for done in result.history] == [5] * 4
+    assert [grid.times("upload", at) for at in range(1, 5)] == [11, 11, 5, 5]
+    assert "2 secure sums lacked its upload" in strategy.run.session.roster.agents["5"].out
+
+
+@pytest.mark.parametrize("signing", [True, False])
+def test_a_sum_after_a_spoilt_one_gives_no_agent_away(signing: bool, tmp_path: Path) -> None:
+    """It is over the list again; where some agent compares with the roster, it lacks two of it."""
+    fates = {(7, "sum-keys", 1): SEALS, (7, "upload", 1): fails()}
+    if not signing:
+        fates[2, "survivors", 1] = lost
+    grid = DroppingGrid("fed-pdm", 8, fates, folder=tmp_path)
+    result, _, _ = play("fed-pdm", grid=grid, secure_sum=True, sum_threshold=5, rounds=1)
+    (done,) = result.history
+    assert len(done.participants) == (7 if signing else 5)
+    assert "7" not in done.participants
+    uploads = [agent for agent, kind, _ in grid.asked if kind == "upload"]
+    assert sorted(uploads[8:]) == sorted(map(int, done.participants))
+
+
+def test_who_drops_out_of_the_sum_after_a_spoilt_one_is_not_given_away() -> None:
+    """The first list could be opened: the second lacks two of it."""
+
+    def of_the_second(grid: DroppingGrid, message: Message) -> Message | None:
+        grid.fates[0, "upload", 1] = lost
+        return InlineGrid.deliver(grid, message)
+
+    fates = {(7, "sum-keys", 1): SEALS, (7, "upload", 1): fails(), (0, "upload", 1): of_the_second}
+    grid = DroppingGrid("fed-pdm", 8, fates)
+    result, _, _ = play("fed-pdm", grid=grid, secure_sum=True, sum_threshold=5, rounds=1)
+    (done,) = result.history
+    assert len(done.participants) == 5
+    assert not {"0", "7"} & set(done.participants)
+    assert grid.times("upload") == 8 + 7
+
+
+@pytest.mark.slow
+def test_many_agents_whose_shares_are_given_have_no_further_attempt() -> None:
+    fates = {(5, "sum-keys", 1): SEALS, (5, "upload", 1): fails()}
+    grid = DroppingGrid("fed-pdm", MANY, fates)
+    with pytest.raises(RunError, match="0 agents gave a share of agent 5"):
+        play_many(grid)
+    assert grid.times("upload") == MANY
 
 
 def test_flowers_own_loop_has_no_exchange_after_the_uploads() -> None:

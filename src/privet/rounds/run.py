@@ -47,7 +47,8 @@ What else happens on the way:
 * If an upload of a secure sum is missing, nobody's upload of that attempt can be used: the others
   are asked, and charged, again, without that agent and one more drawn by the seed
   (`collect/masked.py`). So a sum survives a loss with five agents or more. With ``sum-threshold``
-  nobody is asked again: those who are left open the sum without it (`collect/survivors.py`).
+  those who are left open the sum without it, and nobody is asked again unless an agent's shares
+  are wrong (`collect/survivors.py`).
 * An agent that is known not to hold the state last accepted is sent it with its message; one that
   replies that it lacks it is asked once more in the same round, with it (``retry``).
   `EnrolledAgent.tag` is the round in which it was folded last, set by `Roster.note_folded`;

@@ -60,8 +60,8 @@ UNCANCELLED = Failure(FailureCode.DROPPED, "the masks of its group did not cance
 MOST_ATTEMPTS = 4
 """Attempts at the sum of a group in one round; each is a release of every agent in it."""
 MOST_SPOILED = 2
-"""Attempts in a private run, of any rounds, that may lack one agent's upload until it is left out
-of all further ones."""
+"""Attempts in a private run, of any rounds, that may lack one agent's upload, or its shares, until
+it is left out of all further ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,8 +401,8 @@ class MaskedSums(Collector):
         if self.spoiled[name] >= MOST_SPOILED and not roster.agents[name].out:
             roster.leave_out(
                 name,
-                f"{self.spoiled[name]} secure sums lacked its upload, and each cost the other "
-                "agents a release",
+                f"{self.spoiled[name]} secure sums lacked its upload or its shares, and each "
+                "cost the other agents a release",
                 any_node=True,
             )
 

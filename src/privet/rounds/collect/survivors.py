@@ -6,6 +6,10 @@ agents whose uploads it has; they sign it, and those that are left give shares, 
 of the sum are found (`privet.kernel.survivors`). No agent uploads again, and an upload that is not
 on the list is not used.
 
+Where the shares of one agent do not give the secret that a sum needs of it, the others are asked,
+and charged, again without it (`SpoiltError`). Where the seed that an agent gives of its own mask is
+wrong, shares find the right one.
+
 Where fewer than ``sum-threshold`` agents are left there is no sum, and what they were charged
 stands: the round is tried again as one with too few replies is. Two sums of a round may not differ
 by exactly one agent (`MaskedSums`): then a list lacks another agent, drawn by the run's seed, whose
@@ -20,10 +24,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
-from flwr.app import ConfigRecord, Message
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from privet.core.errors import one_line
+from privet.core.errors import WireError, one_line
 from privet.kernel import MaskError
 from privet.kernel.masks import Binding
 from privet.kernel.neighbours import MOST_COMPLETE
@@ -31,10 +35,12 @@ from privet.kernel.survivors import (
     LEAST_COLLUDERS,
     NeighbourSum,
     SharedSum,
+    SpoiltError,
+    by_shares,
     open_sum,
     require_threshold,
 )
-from privet.kernel.trust import SIGNATURE_BYTES
+from privet.kernel.trust import KEY_BYTES, SIGNATURE_BYTES, is_signed
 from privet.wire import Update, ring
 from privet.wire.rosters import read_signature, with_signatures
 from privet.wire.survivors import (
@@ -52,7 +58,8 @@ from privet.wire.survivors import (
 from ..exchange import Reply
 from ..failure import Failure, FailureCode
 from ..roster import ENROL_TIMEOUT, Question
-from .masked import UNCANCELLED, Attempt, MaskedSums, ask, task_of
+from .ask import messages_for
+from .masked import MOST_ATTEMPTS, UNCANCELLED, Attempt, MaskedSums, ask, task_of
 from .round import OpenRound
 
 NO_SHARES = (
@@ -78,6 +85,16 @@ def _told(summed: NeighbourSum, name: str, signed: Mapping[str, bytes]) -> dict[
         [signed.get(other, none) for other in others] if signed else [],
         summed.marks(summed.givers(name)),
     )
+
+
+def _read_signed(
+    content: RecordDict, record: str, name: str, *, summed: SharedSum, said: bytes
+) -> bytes:
+    """Return an agent's signature of a list; another one would take the place of an honest one."""
+    signature = read_signature(content, record, name)
+    if not is_signed(summed.key_of(name)[KEY_BYTES:], said, signature):
+        raise WireError("its signature is not of the list of survivors")
+    return signature
 
 
 @dataclass
@@ -130,20 +147,46 @@ class SurvivorSums(MaskedSums):
     def retry(
         self, opened: OpenRound, replies: Sequence[Message], grid: Grid, question: Question
     ) -> dict[str, Message]:
-        """Open the sums of the uploads that came; nobody is asked for another."""
+        """Open the sums of the uploads that came.
+
+        Nobody is asked for another, but where the shares of one agent spoil a sum: then the group
+        is asked again without it, as where an upload is missing from a sum without a threshold.
+        """
         by_agent = opened.sort(replies)
         failed: list[str] = []
+        spoilt: dict[str, Attempt] = {}
         for group, attempt in list(self.attempts.items()):
+            if attempt.failures or attempt.why:  # it has ended, and another was asked again
+                continue
             total, updates, failures = self.added(opened, attempt, by_agent)
             failed += failures
             ended = replace(attempt, failures=failures)
             if total is not None:
-                ended = self._opened(opened, grid, group, ended, total, updates)
+                try:
+                    ended = self._opened(opened, grid, group, ended, total, updates)
+                except SpoiltError as error:
+                    ended = self._spoilt(opened, ended, error)
+                    # Of many agents, who has given shares takes part in no further attempt.
+                    if len(ended.names) <= MOST_COMPLETE:
+                        spoilt[group] = ended
             if group in self.attempts:
                 self.attempts[group] = self.last[group] = ended
         left = max(opened.deadline - time.monotonic(), 0.0)
-        self.renew_keys(opened, grid, question, failed, min(ENROL_TIMEOUT, left / 2))
-        return {}
+        lost = self.renew_keys(opened, grid, question, failed, min(ENROL_TIMEOUT, left / 2))
+        if not spoilt or opened.tally.tries == MOST_ATTEMPTS or left <= 0:
+            return {}
+        others, self.attempts = self.attempts, spoilt
+        names = self.agree(opened, grid, self._next_attempts(opened, lost))
+        self.attempts = others | self.attempts
+        return messages_for(opened, names)
+
+    def _spoilt(self, opened: OpenRound, attempt: Attempt, error: SpoiltError) -> Attempt:
+        """Return an attempt that the shares of one agent have spoilt, and count it against it."""
+        text = one_line(str(error))
+        opened.tally.notes.append(f"secure sum, attempt {attempt.number} failed: {text}")
+        self._note_spoiled(opened, error.name)
+        why = Failure(FailureCode.DROPPED, text)
+        return replace(attempt, failures={**attempt.failures, error.name: why}, why=text)
 
     def _opened(
         self,
@@ -171,7 +214,8 @@ class SurvivorSums(MaskedSums):
         asked = dict.fromkeys(listed, question)
         # Of many agents each needs signatures of its own holders.
         enough = self.threshold if len(names) <= MOST_COMPLETE else len(listed)
-        signed, gone = ask(opened, grid, asked, read_signature, enough)
+        read_signed = partial(_read_signed, summed=summed, said=summed.said(listed))
+        signed, gone = ask(opened, grid, asked, read_signed, enough)
         failures |= gone
         if len(signed) < self.threshold:
             return replace(attempt, failures=failures, why=self._too_few(len(signed)))
@@ -195,11 +239,16 @@ class SurvivorSums(MaskedSums):
             own = self._seeds(opened, grid, shared, summed, gave)
         try:
             open_sum(total.words, summed, listed, shares, own)
-        except MaskError as error:
-            why = Failure(FailureCode.DROPPED, one_line(str(error)))
-            return replace(attempt, failures=dict.fromkeys(names, why))
+        except SpoiltError:
+            if len(signed) == len(listed):  # nobody of the list compares with the roster any more
+                self.stated[group] = [*self.stated[group][:-2], tuple(listed)]
+            raise
         if not self.complete(opened, group, total, updates):
-            return replace(attempt, failures=dict.fromkeys(names, UNCANCELLED))
+            wrong = by_shares(total.words, summed, shares, own)
+            if not (wrong and self.complete(opened, group, total, updates)):
+                return replace(attempt, failures=dict.fromkeys(names, UNCANCELLED))
+            for name in wrong:
+                opened.tally.notes.append(f"agent {name}: its own seed is not that of its shares")
         opened.tally.absent |= attempt.failures
         return attempt
 

@@ -329,6 +329,14 @@ _OF_NOISE = ("target-epsilon", "noise-scale", "noise-variance", "clip")
 """Keys that ask for a private run."""
 
 
+class UnusedKeyError(ConfigError):
+    """A key was given that does nothing beside the others, all of which are in ``config``."""
+
+    def __init__(self, text: str, config: Config) -> None:
+        super().__init__(text)
+        self.config = config
+
+
 def read_config(raw: Mapping[str, Any]) -> Config:
     """Return the keys that a run uses, checked and filled in.
 
@@ -369,7 +377,7 @@ def read_config(raw: Mapping[str, Any]) -> Config:
     for key, why in (*_unused(own, given, resolved), *kind.unused(given, resolved)):
         unused.setdefault(why, []).append(f"{key} = {own[key].text(given[key])}")
     for why, keys in unused.items():
-        raise ConfigError(f"{', '.join(keys)}: {why}")
+        raise UnusedKeyError(f"{', '.join(keys)}: {why}", Config(resolved))
     return Config(resolved)
 
 

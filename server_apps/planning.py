@@ -31,7 +31,7 @@ from privet.strategies import PrimalDualStrategy, Run
 
 from .account import privacy_account
 from .build import agents_of, build_federation, build_strategy, require_public_data
-from .config import changed
+from .config import UnusedKeyError, changed, read_config
 from .noise_plan import planned_noise
 
 FACT_KEYS = ("num-examples", "dim", "colluders")
@@ -94,6 +94,20 @@ def plan_account(config: Config, public: Mapping[str, Any]) -> Planned:
         return _plan(config, public)
 
 
+def read_private_config(raw: Mapping[str, Any], public: Mapping[str, Any]) -> Config:
+    """Return ``read_config(raw)``; of a run with a target its error names all missing keys.
+
+    ``public`` as in `plan_account`. Raises ``ConfigError``.
+    """
+    try:
+        return read_config(raw)
+    except UnusedKeyError as error:
+        if error.config.get("target-epsilon", 0.0) <= 0:
+            raise
+        with missing_named(error.config, public):
+            raise
+
+
 @contextmanager
 def missing_named(config: Config, public: Mapping[str, Any]) -> Iterator[None]:
     """Extend a ``ConfigError`` that names one missing key of a private run by all others."""
@@ -101,6 +115,14 @@ def missing_named(config: Config, public: Mapping[str, Any]) -> Iterator[None]:
         yield
     except ConfigError as error:
         raise ConfigError(f"{error}{_ready(config, _missing(config, public))}") from None
+
+
+def require_fewer(name: str, colluders: int, agents: int) -> None:
+    """Raise ``ConfigError`` unless an agent is left that does not collude."""
+    if colluders >= agents:
+        raise ConfigError(
+            f"{name} {colluders}: the run has {agents} agents; take at most {agents - 1}"
+        )
 
 
 def _ready(config: Config, missing: Sequence[str]) -> str:
@@ -159,6 +181,7 @@ def _plan(config: Config, public: Mapping[str, Any], *, any_data: bool = False) 
         raise ConfigError("colluders: not used without noise-sharing = true")
     if "colluders" not in public and strategy.half.agent.noise_sharing:
         raise ConfigError("noise-sharing = true: give colluders, how many agents may collude")
+    require_fewer("colluders =", int(public.get("colluders", -1)), agents_of(config))
     session = _session(config, _facts(strategy, config, public, any_data=any_data))
     rounds = int(config["num-server-rounds"])
     options = replace(strategy.options, rounds=rounds)

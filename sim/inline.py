@@ -24,6 +24,7 @@ from privet.kernel.node_rules import ALLOW_RUN_DATA
 from privet.server_apps import Finished, execute, read_config
 from privet.server_apps.analysis import execute_analysis, sites_of
 from privet.server_apps.build import build_federation, build_strategy
+from privet.server_apps.planning import read_private_config
 
 from .cohort import CohortGrid
 from .engine import InlineGrid
@@ -193,7 +194,7 @@ def simulated_config(raw: Mapping[str, Any]) -> Config:
     ConfigError
         As ``privet.server_apps.read_config``, and for a table that cannot be read.
     """
-    config = read_config(raw)
+    config = read_private_config(raw, {})
     if config["algorithm"] not in analyses() or config["num-agents"]:
         return config
     return Config({**config, "num-agents": sites_of(config).count})

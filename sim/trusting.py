@@ -9,10 +9,15 @@ from typing import Any
 from privet.core import ConfigError
 from privet.kernel.node_rules import ALLOW_RUN_DATA
 from privet.kernel.trust import make_key, peer_line, read_key
+from privet.server_apps.build import agents_of
+from privet.server_apps.planning import require_fewer
 
 
 def require_colluders(config: Mapping[str, Any], colluders: int | None) -> None:
-    """Raise ``ConfigError`` unless a number is given where noise is shared, and only there."""
+    """Raise ``ConfigError`` unless a number is given where noise is shared, and only there.
+
+    It is of the nodes beside the one that is promised something, so below the number of agents.
+    """
     sharing = bool(config.get("noise-sharing", False))
     if colluders is not None and not sharing:
         raise ConfigError("--colluders: not used without noise-sharing = true")
@@ -20,6 +25,8 @@ def require_colluders(config: Mapping[str, Any], colluders: int | None) -> None:
         raise ConfigError(
             "noise-sharing = true: give --colluders, how many of the nodes may collude"
         )
+    if colluders is not None:
+        require_fewer("--colluders", colluders, agents_of(config))
 
 
 def trusting_nodes(

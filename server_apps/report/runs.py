@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -240,6 +241,9 @@ def read_runs(folders: Sequence[Path]) -> list[RecordedRun]:
     """
     if not folders:
         raise ReportUsageError("expected at least one run folder")
+    twice = Counter(folder.resolve() for folder in folders)
+    if again := next((one for one, count in twice.items() if count > 1), None):
+        raise ReportUsageError(f"{again}: named twice; name each run once")
     refused = [folder for folder in folders if _was_refused(folder)]
     if len(refused) < len(folders):
         for folder in refused:

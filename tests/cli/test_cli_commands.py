@@ -149,6 +149,8 @@ SUMS = ("algorithm=dp-fedsgd", "secure-sum=true", "noise-sharing=true", "clip=1"
         (["data", "a.csv", "data-path=/b.csv"], 2, "data-path = /b.csv: the file is a.csv"),
         (["data", "dataset=digits", "partition=natural-id"], 2, "give id-column (dataset csv"),
         (["account", *SUMS], 2, "noise-sharing = true: give colluders"),
+        (["account", *SUMS, "colluders=10"], 2, "colluders = 10: the run has 10 agents; take at"),
+        (["audit", *SUMS, "--colluders", "99"], 2, "--colluders 99: the run has 10 agents"),
         (["tune", "led", "--out", "x"], 2, "--out is of an app's folder"),
         (["tune", "led", "--app", "oddities:fails"], 2, "oddities:fails: KeyError: 'x' (/"),
         (["tune", "led", "--app", "oddities:nothing"], 2, "expected a problem, found NoneType"),
@@ -193,6 +195,7 @@ def test_what_cannot_be_done_is_one_line(
         (["resume=model.npz"], "model.npz is no checkpoint"),
         (["--colluders", "2"], "--colluders: not used without noise-sharing = true"),
         (SUMS, "noise-sharing = true: give --colluders, how many of the nodes may collude"),
+        ([*SUMS, "--colluders", "10"], "--colluders 10: the run has 10 agents; take at most 9"),
     ],
 )
 def test_what_can_never_run_is_refused_before_anything_is_done(
@@ -489,6 +492,24 @@ def test_no_color_leaves_no_codes(monkeypatch: pytest.MonkeyPatch) -> None:
         with screen.capture() as shown:
             screen.print(table)
         assert ("\x1b[" in shown.get()) == codes
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("clip=1", "clip = 1.0: not used with local-solver = auto, only with noisy-gd; add "),
+        ("row-norm=5", "target-epsilon needs clip > 0; add "),
+        ("noise-variance=2", "noise-variance = 2.0: not used with target-epsilon, which sets"),
+    ],
+)
+def test_a_private_run_with_a_key_too_few_names_the_others(given: str, said: str) -> None:
+    """The key that is not used stands first, then what makes it count."""
+    code, out, err = privet("run", "target-epsilon=4", "num-server-rounds=1", given)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"privet: {said}")
+    added = err.rstrip().partition("; add ")[2].split()
+    kept = [] if "not used with target-epsilon" in said else [given]
+    assert privet("account", "target-epsilon=4", *kept, *added)[0] == 0
 
 
 def test_account_names_all_that_is_missing() -> None:

@@ -406,7 +406,8 @@ class TestSettings:
             "fed-plt target-epsilon=4 seed=3 local-epochs=20",
             "led",
         ]
-        twice = [run.label for run in read_runs([folders[1], folders[1]])]
+        alike = run_folder(tmp_path / "9-x", rounds(2), summary=summary_of(**configs[1]))
+        twice = [run.label for run in read_runs([folders[1], alike])]
         assert len(set(twice)) == 2
 
     def test_what_is_not_a_default_comes_first_and_the_command_repeats_it(
@@ -944,6 +945,14 @@ def test_a_folder_whose_name_is_no_text_is_reported(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / os.fsdecode(b"caf\xe9"), rounds(2))
     assert "caf\N{REPLACEMENT CHARACTER}" in render(folder).html
     assert b"\xef\xbf\xbd" in csv_table(read_runs([folder]))
+
+
+def test_a_run_is_not_compared_with_itself(tmp_path: Path) -> None:
+    folder, other = (run_folder(tmp_path / name, rounds(2)) for name in ("run", "other"))
+    (tmp_path / "link").symlink_to(folder)
+    for again in (folder, tmp_path / "other" / ".." / "run", tmp_path / "link"):
+        with pytest.raises(ReportError, match=f"{folder}: named twice; name each run once"):
+            read_runs([folder, other, again])
 
 
 def test_of_several_runs_those_that_were_refused_are_left_out(

@@ -24,16 +24,15 @@ def account(
     With num-examples=N (and dim=D) it plans for agents of N examples each and reads no data; with
     colluders=T for nodes that trust masked sums but for T agents (noise-sharing).
     """
-    from privet.server_apps import read_config
     from privet.server_apps.config import is_idle
-    from privet.server_apps.planning import FACT_KEYS, plan_account
+    from privet.server_apps.planning import FACT_KEYS, plan_account, read_private_config
     from privet.server_apps.run_folder import to_json
     from privet.sim.logs import quiet
 
     quiet()
     raw = given_keys(settings, config, preset)
     public = {key: _whole(key, raw.pop(key)) for key in FACT_KEYS if key in raw}
-    resolved = read_config(raw)
+    resolved = read_private_config(raw, public)
     idle = [key for key in given_keys(settings, config) if is_idle(key)]
     planned = plan_account(resolved, public)
     if as_json:

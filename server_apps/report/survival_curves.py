@@ -12,6 +12,7 @@ from .document import document
 from .tables import in_cell, numbers_table, of_sites
 
 _WIDE, _HIGH = 520, 260
+_COLOURS = 8
 
 
 def curves_page(table: Mapping[str, Any]) -> str:
@@ -51,9 +52,11 @@ def _last(table: Mapping[str, Any]) -> float:
 
 def _curves(table: Mapping[str, Any], names: list[str]) -> str:
     last, bands, lines = _last(table), [], []
-    for at, times in enumerate(table["times"]):
-        colour = f"var(--run-{at % 8})"
-        places = [_WIDE * time / last for time in times]
+    # A colour each: of more groups those with the most rows, in the order of the tables.
+    drawn = sorted(sorted(range(len(names)), key=lambda at: -table["group_n"][at])[:_COLOURS])
+    for number, at in enumerate(drawn):
+        colour = f"var(--run-{number})"
+        places = [_WIDE * time / last for time in table["times"][at]]
         ends = [(low, high) for low, high in table["ci95"][at] if None not in (low, high)]
         over = _steps(places, [high for _, high in ends])
         under = _steps(places, [low for low, _ in ends])
@@ -65,10 +68,13 @@ def _curves(table: Mapping[str, Any], names: list[str]) -> str:
             f"<title>{text(names[at])}</title></polyline>"
         )
     legend = "".join(
-        f'<li><svg viewBox="0 0 20 6"><rect width="20" height="6" fill="var(--run-{at % 8})"/>'
-        f"</svg>{text(name)}</li>"
-        for at, name in enumerate(names)
+        f'<li><svg viewBox="0 0 20 6"><rect width="20" height="6" fill="var(--run-{number})"/>'
+        f"</svg>{text(names[at])}</li>"
+        for number, at in enumerate(drawn)
     )
+    left = ""
+    if len(drawn) < len(names):
+        left = f" Of {len(names)} curves the {len(drawn)} of most rows are drawn; tables have all."
     labels = "".join(
         f'<text x="-6" y="{_HIGH * (1 - share) + 4:.0f}" text-anchor="end">{share:g}</text>'
         for share in (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -87,7 +93,7 @@ def _curves(table: Mapping[str, Any], names: list[str]) -> str:
         f'<path d="M0 0V{_HIGH}H{_WIDE}" fill="none" stroke="var(--grid)"/>'
         f"{''.join(bands)}{''.join(lines)}"
         f'<g font-size="11" fill="currentColor">{labels}</g></svg></figure>'
-        '<p class="soft">Share without the event, with 95 % intervals.</p>'
+        f'<p class="soft">Share without the event, with 95 % intervals.{left}</p>'
     )
 
 

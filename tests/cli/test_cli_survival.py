@@ -105,6 +105,23 @@ def test_tables_of_sites_are_one_curve(tmp_path: Path) -> None:
     assert found["logrank_by_site"] == right["logrank_by_site"]
 
 
+def test_of_many_groups_the_largest_are_drawn_each_in_its_own_colour(tmp_path: Path) -> None:
+    """The tables below the curves have every group."""
+    sizes = {f"g{at:02}": 20 + 7 * at % 51 for at in range(51)}
+    lines = [f"{1 + at},{at % 2},{name}" for name, n in sizes.items() for at in range(n)]
+    for site in ("a.csv", "b.csv"):
+        (tmp_path / site).write_text("\n".join(["days,died,ward", *lines]))
+    keys = ("time-column=days", "event-column=died", "group-column=ward", f"output-dir={tmp_path}")
+    said = privet("survival", tmp_path / "a.csv", tmp_path / "b.csv", *keys)
+    page = Path(re.search(r"page: (\S+)", said.out)[1]).read_text()  # type: ignore[index]
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:7]
+    assert re.findall(r"<title>(\w+)</title></polyline>", page) == ["all", *sorted(largest)]
+    colours = re.findall(r'stroke="(var\(--run-\d\))" stroke-width', page)
+    assert len(set(colours)) == len(colours) == 8
+    assert "Of 52 curves the 8 of most rows are drawn; tables have all." in page
+    assert all(f"<tr><th>{name}</th>" in page for name in sizes)
+
+
 def test_a_cox_page_has_a_forest_plot_with_each_term_once(tmp_path: Path) -> None:
     table = f"data-path={TABLES / 'cox-1.csv'}"
     keys = ("algorithm=cox", "time-column=days", "event-column=died", "formula=age + sex + smoker")

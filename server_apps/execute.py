@@ -455,9 +455,13 @@ def finish_failed(
     """Write the summary of a run that ended early, and further entries of it.
 
     An error in doing so is only logged. A resume that was refused has nothing to say: what the
-    run's own end wrote stays.
+    run's own end wrote stays, and a new folder beside it goes.
     """
     if strategy.session is None and folder.has_begun():
+        return
+    refused = strategy.session is None and exit_code(error) is Exit.PERSON
+    if refused and config["resume"] and folder != RunFolder.of(config["resume"]):
+        folder.remove_empty()
         return
     outcome: dict[str, Any]
     if isinstance(error, KeyboardInterrupt):

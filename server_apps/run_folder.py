@@ -232,6 +232,12 @@ class RunFolder:
                     "than the run goes on to spend"
                 ) from None
 
+    def remove_empty(self) -> None:
+        """Remove the folder of a run that has written nothing; its lock is no content."""
+        if [one.name for one in self.path.iterdir()] == [".lock"]:
+            (self.path / ".lock").unlink()
+            self.path.rmdir()
+
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keep other runs out of the folder for as long as the block takes.

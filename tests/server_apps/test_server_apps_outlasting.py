@@ -187,6 +187,8 @@ def test_all_changes_are_named_in_one_line(tmp_path: Path) -> None:
         "resume: the checkpoint is of another run: data-seed 42 -> 3, rho 1.0 -> 2.0; ask for "
         "what it was, or begin a new run"
     )
+    assert not (tmp_path / "second").exists()
+    assert rounds_in(tmp_path / "first") == [1]
 
 
 def test_what_only_says_how_a_run_is_operated_is_no_change(tmp_path: Path, caplog: Any) -> None:

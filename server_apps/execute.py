@@ -460,8 +460,8 @@ def finish_failed(
     if strategy.session is None and folder.has_begun():
         return
     refused = strategy.session is None and exit_code(error) is Exit.PERSON
-    if refused and config["resume"] and folder != RunFolder.of(config["resume"]):
-        folder.remove_empty()
+    beside = config["resume"] and folder != RunFolder.of(config["resume"])
+    if refused and beside and folder.remove_empty():
         return
     outcome: dict[str, Any]
     if isinstance(error, KeyboardInterrupt):

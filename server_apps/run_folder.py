@@ -232,11 +232,13 @@ class RunFolder:
                     "than the run goes on to spend"
                 ) from None
 
-    def remove_empty(self) -> None:
-        """Remove the folder of a run that has written nothing; its lock is no content."""
-        if [one.name for one in self.path.iterdir()] == [".lock"]:
+    def remove_empty(self) -> bool:
+        """Remove the folder of a run that has written nothing (its lock is no content)."""
+        empty = [one.name for one in self.path.iterdir()] == [".lock"]
+        if empty:
             (self.path / ".lock").unlink()
             self.path.rmdir()
+        return empty
 
     @contextmanager
     def held(self) -> Iterator[None]:

@@ -460,7 +460,8 @@ def finish_failed(
     if strategy.session is None and folder.has_begun():
         return
     refused = strategy.session is None and exit_code(error) is Exit.PERSON
-    beside = config["resume"] and folder != RunFolder.of(config["resume"])
+    resumed = config.get("resume", "")  # an app of its own may have no such key
+    beside = resumed and folder != RunFolder.of(resumed)
     if refused and beside and folder.remove_empty():
         return
     outcome: dict[str, Any]

@@ -605,12 +605,11 @@ def test_the_planner_and_the_run_agree_to_the_last_digit(
 def test_more_colluders_cost_more(tmp_path: Path) -> None:
     costs = [
         privet_json("account", *PLANNED, "noise-scale=0.02", f"colluders={count}")["epsilon"]
-        for count in (0, 2, 5, 7, 9)
+        for count in (0, 2, 5, 7)
     ]
     assert costs == sorted(costs)
-    assert costs[3] == costs[4]  # none but one's own
     alone = privet_json("account", *PLANNED[:2], *PLANNED[4:], "noise-scale=0.02")["epsilon"]
-    assert costs[4] == pytest.approx(alone, rel=5e-4)
+    assert costs[3] == pytest.approx(alone, rel=5e-4)  # none but one's own
     code, said = privet("account", *PLANNED, "noise-scale=0.02")
     assert code != 0
     assert "noise-sharing = true: give colluders" in said

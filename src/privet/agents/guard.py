@@ -41,6 +41,7 @@ from privet.kernel.door import Held, within
 from privet.kernel.errors import MovedError
 from privet.kernel.exits import Exits
 from privet.kernel.node_rules import OF_NODES
+from privet.kernel.trust import known_by
 from privet.wire import Layout, magnitude_bound
 from privet.wire.contract import RECORD, decode_settings, encode_settings, means_privacy
 from privet.wire.flower_internals import held_by
@@ -158,9 +159,8 @@ class Guard(NamedTuple):
             self._count_answer()
             settings = encode_settings(values_of(half))
             asked = self.experiment, half.name, settings
-            known = None
-            if self.summed and (trust := self.rules.trust(self.agent)) is not None:
-                known = trust.known_to(self.agent)
+            trust = self.rules.trust(self.agent) if self.summed else None
+            known = known_by(trust, self.agent)
             self.rules.analyses.note(*asked, self._cohort, self.summed, known)
         try:
             head = self.rules.charge(

@@ -40,6 +40,7 @@ from privet.kernel import (
 from privet.kernel.analysis_rules import is_chain
 from privet.kernel.events import SHARED_GRID
 from privet.kernel.masks import require_roster, statement
+from privet.kernel.trust import known_by
 from privet.wire import ring
 from privet.wire.contract import CONTRACT_VERSION, Instruction, read_experiment
 from privet.wire.flower_internals import held_by
@@ -326,11 +327,6 @@ def _digest(protocol: str, version: int, settings: str, payload: bytes, grid: fl
     made = hashlib.sha256(len(head).to_bytes(8, "big") + head)
     made.update(payload)
     return made.digest()
-
-
-def known_by(trust: Trust | None, agent: str) -> Collection[str] | None:
-    """Return the agents that no coordinator has made up, None where no keys are pinned."""
-    return trust.known_to(agent) if trust is not None else None
 
 
 def require_fresh(

@@ -40,7 +40,7 @@ from privet.kernel.survivors import (
     require_threshold,
     share_to_give,
 )
-from privet.kernel.trust import SIGNATURE_BYTES
+from privet.kernel.trust import SIGNATURE_BYTES, known_by
 from privet.wire import RECORD
 from privet.wire.contract import CONTRACT_VERSION, Instruction, read_experiment
 from privet.wire.flower_internals import held_by
@@ -66,7 +66,6 @@ from .masking import (
     MaskState,
     asked_for,
     bound,
-    known_by,
     read_keys,
     require_chain,
     require_fresh,

@@ -97,10 +97,6 @@ class Trust:
 
         return Ed25519PrivateKey.from_private_bytes(self.keys.private).sign(statement)
 
-    def known_to(self, me: str) -> frozenset[str]:
-        """Return the agents that no coordinator has made up: this one and its peers."""
-        return frozenset({me, *self.peers})
-
     def require_peers(self, me: str, names: Sequence[str], least: int) -> None:
         """Refuse a roster with fewer pinned peers than ``least`` beside this agent (``MaskError``).
 
@@ -223,6 +219,14 @@ def read_peers(text: str) -> Mapping[str, bytes]:
     if len(set(pinned.values())) != len(pinned):
         raise ValueError("trust-peers: two agents have one key")
     return pinned
+
+
+def known_by(trust: Trust | None, me: str) -> frozenset[str] | None:
+    """Return the agents that no coordinator has made up: this one and its peers.
+
+    None where no keys are pinned.
+    """
+    return None if trust is None else frozenset({me, *trust.peers})
 
 
 @lru_cache(maxsize=1 << 14)  # agents of one process are sent the same, and it takes a millisecond

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from benchmarks.figure import Figure
 from privet.core.plugins import COMMANDS, PAPERS, plugins
 from studies.catalogue import names
 from support.cli import privet
@@ -47,6 +50,11 @@ def test_a_misspelt_benchmark_is_one_line() -> None:
     code, _, err = privet("bench", "engin")
     assert (code, err.count("\n")) == (2, 1)
     assert "; did you mean 'engine'?" in err
+
+
+def test_a_figure_of_numpy_s_numbers_is_a_line_of_json() -> None:
+    figure = Figure("masks", "d = 1", "ratio", np.float64(1.2), 1.3, at_least=False)
+    assert json.loads(json.dumps(figure.to_dict()))["holds"] is True
 
 
 def test_a_package_of_the_same_name_does_not_hide_the_benchmarks(tmp_path: Path) -> None:

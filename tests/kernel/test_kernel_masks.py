@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from privet.kernel import MaskError
+from privet.kernel import MaskError, masks
 from privet.kernel.masks import Binding, GivenMasks, KeyPair, PairwiseMasks, key_pair, roster_digest
 
 FALSE_ALARM = 1e-6
@@ -96,13 +96,36 @@ def test_a_mask_is_the_documented_construction() -> None:
 
 
 def test_both_ends_of_a_pair_derive_one_key_and_no_two_pairs_do() -> None:
-    derived = {
-        (me, other): key
-        for me, _ in BINDING.roster
-        for other, key in PairwiseMasks(keys_of(me)).pair_keys(me, BINDING).items()
-    }
+    derived: dict[tuple[str, str], bytes] = {}
+    for me, _ in BINDING.roster:
+        masks._secrets.clear()  # as in a process of its own
+        mine = PairwiseMasks(keys_of(me)).pair_keys(me, BINDING)
+        derived |= {(me, other): key for other, key in mine.items()}
     assert all(derived[a, b] == derived[b, a] for a, b in derived)
     assert len(set(derived.values())) == len(derived) / 2
+
+
+def test_a_process_that_plays_both_ends_of_a_pair_agrees_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    masks._secrets.clear()
+    agreed: list[tuple[bytes, bytes]] = []
+    whole = masks._agreed
+
+    def counted(private: bytes, public: bytes, experiment: str) -> bytes | None:
+        agreed.append((private, public))
+        return whole(private, public, experiment)
+
+    monkeypatch.setattr(masks, "_agreed", counted)
+    monkeypatch.setattr(masks, "MOST_SECRETS", 8)  # more than the six pairs
+    for _ in range(2):
+        for me, _ in BINDING.roster:
+            PairwiseMasks(keys_of(me)).pair_keys(me, BINDING)
+    assert len(agreed) == 6  # the pairs of four
+    for me, _ in BINDING.roster:  # of another run: none is taken over, and no more are kept
+        PairwiseMasks(keys_of(me)).pair_keys(me, replace(BINDING, experiment="run-2"))
+    assert len(agreed) >= 12
+    assert 0 < len(masks._secrets) <= 8
 
 
 def changed(what: str) -> Binding:
@@ -196,6 +219,12 @@ def test_hostile_rosters_are_refused_before_anything_is_masked(roster: Any, matc
     with pytest.raises(MaskError, match=match):
         PairwiseMasks(keys_of("2")).apply(words, "2", Binding("run", 1, 1, roster))
     assert np.array_equal(words, np.arange(5))
+
+
+def test_no_key_of_a_mask_is_made_of_an_unusable_public_key() -> None:
+    roster = (*BINDING.roster[:3], ("ward-c", bytes(32)))
+    with pytest.raises(MaskError, match="key of agent ward-c is not usable with X25519"):
+        PairwiseMasks(keys_of("2")).pair_keys("2", replace(BINDING, roster=roster))
 
 
 def test_fresh_key_pairs_differ_and_do_not_print_their_secret() -> None:

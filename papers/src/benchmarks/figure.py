@@ -30,7 +30,8 @@ class Figure:
         """Whether the goal is met, None without one."""
         if self.goal is None:
             return None
-        return self.value >= self.goal if self.at_least else self.value <= self.goal
+        # Of a numpy number it is numpy's truth, which is not JSON.
+        return bool(self.value >= self.goal if self.at_least else self.value <= self.goal)
 
     @property
     def goal_text(self) -> str:

@@ -55,6 +55,10 @@ _CHUNK = 1 << 14
 
 Words: TypeAlias = NDArray[np.uint64]
 
+MOST_SECRETS = 1 << 17
+"""Pairs whose secrets are kept: those of 1,000 agents with neighbours of their own, twice."""
+_secrets: dict[tuple[bytes, bytes, str], bytes | None] = {}
+
 
 @dataclass(frozen=True)
 class Binding:
@@ -108,7 +112,7 @@ class MaskSource(Protocol):
 
 def is_usable(public: bytes) -> bool:
     """Return whether X25519 can agree on a secret with a public key: not with one of low order."""
-    return pair_secret(key_pair().private, public, "") is not None
+    return pair_secret(key_pair(), public, "") is not None
 
 
 def key_pair() -> KeyPair:
@@ -141,7 +145,7 @@ class PairwiseMasks:
         require_roster(binding.roster, me, self.keys.public)
         for other, public in binding.roster:
             if other != me and self._secret(public, binding) is None:
-                raise MaskError(f"roster: public key of agent {other} is not usable with X25519")
+                raise MaskError(_unusable(other))
 
     def apply(self, words: Words, me: str, binding: Binding) -> None:
         """Add the masks shared with later names, subtract those shared with earlier ones."""
@@ -150,7 +154,13 @@ class PairwiseMasks:
         apply_streams(words, [(me < other, key_stream(key)) for other, key in keys.items()])
 
     def pair_keys(self, me: str, binding: Binding) -> dict[str, bytes]:
-        """Return the 32-byte key of the mask shared with every other agent of the roster."""
+        """Return the 32-byte key of the mask shared with every other agent of the roster.
+
+        Raises
+        ------
+        MaskError
+            If a public key is not usable.
+        """
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
@@ -160,14 +170,16 @@ class PairwiseMasks:
         for other, public in binding.roster:
             if other == me:
                 continue
-            secret = self._secret(public, binding) or b""
+            secret = self._secret(public, binding)
+            if secret is None:
+                raise MaskError(_unusable(other))
             pair = (me, other) if me < other else (other, me)
             info = bound + json.dumps(pair).encode()
             derived[other] = HKDFExpand(SHA256(), KEY_BYTES, info).derive(secret)
         return derived
 
     def _secret(self, public: bytes, binding: Binding) -> bytes | None:
-        return pair_secret(self.keys.private, public, binding.experiment)
+        return pair_secret(self.keys, public, binding.experiment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +237,10 @@ def require_roster(roster: Sequence[tuple[str, bytes]], me: str, public: bytes) 
         raise MaskError("roster: two agents are listed with one public key")
 
 
+def _unusable(name: str) -> str:
+    return f"roster: public key of agent {name} is not usable with X25519"
+
+
 def _require_names(names: Sequence[str], me: str, least: int) -> None:
     if not least <= len(names) <= MOST_MEMBERS:
         raise MaskError(
@@ -254,13 +270,26 @@ def statement(binding: Binding) -> bytes:
     return b"privet-roster" + roster_digest(binding.roster) + binding.task + number
 
 
-@lru_cache(maxsize=1 << 15)
-def pair_secret(private: bytes, public: bytes, experiment: str) -> bytes | None:
+def pair_secret(keys: KeyPair, public: bytes, experiment: str) -> bytes | None:
     """Return HKDF-Extract of the Diffie-Hellman secret of two keys.
 
     None for a key of low order. Kept, because it is the same in every round and costs more than a
-    short key stream.
+    short key stream: by the two public keys, so that a process that plays both agents of a pair
+    agrees once.
     """
+    mine = keys.public
+    pair = (mine, public, experiment) if mine < public else (public, mine, experiment)
+    try:
+        return _secrets[pair]
+    except KeyError:
+        secret = _agreed(keys.private, public, experiment)
+    if len(_secrets) >= MOST_SECRETS:
+        _secrets.clear()
+    _secrets[pair] = secret
+    return secret
+
+
+def _agreed(private: bytes, public: bytes, experiment: str) -> bytes | None:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
     try:

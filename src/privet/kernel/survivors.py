@@ -65,6 +65,7 @@ SEALED_BYTES = SHARE_BYTES + 16
 SUM_KEY_BYTES = 2 * KEY_BYTES
 """Bytes of an agent's public keys of a sum: of X25519, then of Ed25519."""
 OTHER_KEYS = "secure sum: this agent has drawn no keys for this sum, or other ones"
+ANOTHER_SUM = "the masks are of another sum"
 MOST_CHECKED = 25_000
 """n t^2 of a sum whose agents' own seeds are compared with shares, at 40 microseconds each."""
 LEAST_COLLUDERS = 1
@@ -174,7 +175,7 @@ class SharedSum:
         place = self.names.index(agent)
         if choosers or len(keys) != len(self.names) or keys[place] != public:
             raise MaskError(OTHER_KEYS)
-        return SharedSum(self.run, self.threshold, tuple(keys))
+        return _complete(self.run, self.threshold, tuple(keys))
 
     def key_of(self, name: str) -> bytes:
         """Return an agent's public keys of the sum."""
@@ -344,8 +345,7 @@ class NeighbourSum(SharedSum):
     @cached_property
     def digest(self) -> bytes:
         """SHA-256 of what all agents know of the sum: its keys are known to neighbours."""
-        listed = json.dumps([NEIGHBOURS, self.threshold, *self.names]).encode()
-        return hashlib.sha256(b"privet-sparse" + listed + statement(self.run)).digest()
+        return _sparse_digest(self.run, self.threshold)
 
     @cached_property
     def binding(self) -> Binding:
@@ -381,10 +381,21 @@ class NeighbourSum(SharedSum):
 
     def _secret(self, other: str, pair: KeyPair) -> bytes:
         public = self.key_of(other)[:KEY_BYTES]
-        secret = pair_secret(pair.private, public, self.run.experiment)
+        secret = pair_secret(pair, public, self.run.experiment)
         if secret is None:
             raise MaskError(f"roster: public key of agent {other} is not usable with X25519")
         return secret
+
+
+@lru_cache(maxsize=4)  # it is the same for all agents of one process, in each of their messages
+def _complete(run: Binding, threshold: int, keys: tuple[bytes, ...]) -> SharedSum:
+    return SharedSum(run, threshold, keys)
+
+
+@lru_cache(maxsize=4)
+def _sparse_digest(run: Binding, threshold: int) -> bytes:
+    listed = json.dumps([NEIGHBOURS, threshold, *run.names]).encode()
+    return hashlib.sha256(b"privet-sparse" + listed + statement(run)).digest()
 
 
 def begun(run: Binding, threshold: int, agent: str) -> SharedSum:
@@ -411,12 +422,13 @@ class DoubleMasks:
     def require(self, me: str, binding: Binding) -> None:
         """Refuse what `PairwiseMasks` refuses, and any sum but this one."""
         if binding != self.shared.binding:
-            raise MaskError("the masks are of another sum")
+            raise MaskError(ANOTHER_SUM)
         self.shared.require_usable(me, pair_keys_of(self.secrets.pair))
 
     def apply(self, words: Words, me: str, binding: Binding) -> None:
-        """Add the agent's own mask and the masks of its pairs, in place."""
-        self.require(me, binding)
+        """Add the agent's own mask and the masks of its pairs, in place, of a sum as required."""
+        if binding != self.shared.binding:
+            raise MaskError(ANOTHER_SUM)
         keys = self.shared.mask_keys(me, pair_keys_of(self.secrets.pair))
         streams = [(me < other, key_stream(key)) for other, key in keys.items()]
         apply_streams(words, [*streams, (True, _own_stream(self.secrets.own, self.shared))])
@@ -550,7 +562,7 @@ class Boxes:
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
-        secret = pair_secret(self.keys.private, self._roster[other], self.run.experiment)
+        secret = pair_secret(self.keys, self._roster[other], self.run.experiment)
         if secret is None:
             raise MaskError("roster: a public key is not usable with X25519")
         names = f"{len(giver)} {giver}{taker}".encode()  # read in one way only

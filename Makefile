@@ -9,13 +9,19 @@ JOBS ?= 2
 GOLDEN ?= --write
 export FLOWER ?=
 export COMPILE ?= yes
-# What a second version of Python need not say again: pages, wheels, searches, every algorithm's promises. With another
-# version of Flower its projects are tested.
-QUICK := $(addprefix --ignore=tests/,docs/test_docs_code.py docs/test_docs_site.py examples packaging sim cli testing \
-	$(if $(FLOWER),,foreign) agents/test_agents_habits.py analyses/test_analyses_small_cells.py \
+# What a second version of Python need not say again: pages, wheels, searches, damage, processes of their own, every
+# algorithm's promises. With another version of Flower its projects are tested.
+QUICK := $(addprefix --ignore=tests/,docs/test_docs_code.py docs/test_docs_contributing.py docs/test_docs_operate.py docs/test_docs_site.py \
+	examples packaging sim cli testing $(if $(FLOWER),,foreign) \
+	agents/test_agents_habits.py analyses/test_analyses_small_cells.py data/test_data_table_public.py \
 	kernel/test_kernel_sensitivity_search.py kernel/test_kernel_update.py redteam/test_hostile_accounts.py \
-	rounds/test_rounds_no_better.py rounds/test_rounds_odd_sites.py server_apps/test_server_apps_report_damage.py \
-	server_apps/test_server_apps_verification.py strategies/test_strategies_half.py)
+	redteam/test_journal_kills.py redteam/test_sums_after_restarts.py rounds/test_rounds_no_better.py \
+	rounds/test_rounds_odd_sites.py rounds/test_rounds_robust.py rounds/test_rounds_spending.py \
+	server_apps/test_server_apps_model_export.py server_apps/test_server_apps_outlasting.py \
+	server_apps/test_server_apps_peers_mixer.py server_apps/test_server_apps_peers_run.py \
+	server_apps/test_server_apps_report_chromium.py server_apps/test_server_apps_report_damage.py \
+	server_apps/test_server_apps_run_folder.py server_apps/test_server_apps_verification.py \
+	strategies/test_strategies_half.py)
 # The files with tests that start processes: reading all the others takes as long as some of these tests.
 PROCESSES = $(shell grep -rlE --include='test_*.py' 'mark\.(ray|deployment)' tests)
 BIN := $(VENV)/bin

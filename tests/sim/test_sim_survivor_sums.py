@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Error, Message
+from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
 
 from privet.client_apps import client_app
-from privet.core import ConfigError, RunError
+from privet.core import ConfigError, RunError, WireError
 from privet.kernel.neighbours import least_threshold
 from privet.rounds.keep.rosters import take_over
 from privet.sim.engine import InlineGrid
 from privet.sim.trusting import trusting_nodes
 from privet.strategies import DPFedSGD
 from privet.wire import FAILED, REFUSED
-from privet.wire.survivors import SEED
+from privet.wire.survivors import SEED, read_keys
 from support.federations import position
 from support.masked import MAKE, ROUNDS, grid_for, play, ridge_agents, start_at
 
@@ -404,6 +404,45 @@ def test_shares_that_give_no_secret_cost_one_more_attempt(kind: str) -> None:
     assert [grid.times("upload", at) for at in (1, 2)] == [11, 6]
 
 
+LOW_ORDER = {"zero": bytes(32), "one": bytes([1]) + bytes(31)}
+
+
+@pytest.mark.parametrize("key", LOW_ORDER)
+def test_a_key_of_the_sum_that_cannot_be_used_costs_its_agent_alone(key: str) -> None:
+    """The others would refuse the roster, and say no name."""
+
+    def gives(grid: DroppingGrid, message: Message) -> Message | None:
+        reply = InlineGrid.deliver(grid, message)
+        record: Any = reply.content["privet"] if reply is not None else {}
+        record["keys"] = LOW_ORDER[key] + record["keys"][32:]
+        return reply
+
+    grid = DroppingGrid("fed-pdm", 6, {(5, "sum-keys", 1): gives})
+    result, _, _ = play("fed-pdm", grid=grid, secure_sum=True, sum_threshold=4, rounds=1)
+    (done,) = result.history
+    assert list(done.participants) == ["0", "1", "2", "3", "4"]
+    assert "X25519 cannot use" in done.failures["5"].text
+    assert grid.times("upload") == 5
+
+
+def test_two_agents_with_one_key_of_the_sum_are_left_out() -> None:
+    given: list[bytes] = []
+
+    def gives(grid: DroppingGrid, message: Message) -> Message | None:
+        reply = InlineGrid.deliver(grid, message)
+        record: Any = reply.content["privet"] if reply is not None else {}
+        given.append(record["keys"])
+        record["keys"] = given[0]
+        return reply
+
+    grid = DroppingGrid("fed-pdm", 7, {(at, "sum-keys", 1): gives for at in (2, 6)})
+    result, _, _ = play("fed-pdm", grid=grid, secure_sum=True, sum_threshold=5, rounds=1)
+    (done,) = result.history
+    assert list(done.participants) == ["0", "1", "3", "4", "5"]
+    assert all("another agent gives" in done.failures[name].text for name in ("2", "6"))
+    assert grid.times("upload") == 5
+
+
 def test_an_agent_whose_shares_spoil_two_sums_of_a_private_run_is_left_out() -> None:
     fates: dict[tuple[int, str, int], Fate] = {
         (5, kind, at): fate
@@ -450,6 +489,22 @@ def test_who_drops_out_of_the_sum_after_a_spoilt_one_is_not_given_away() -> None
     assert len(done.participants) == 5
     assert not {"0", "7"} & set(done.participants)
     assert grid.times("upload") == 8 + 7
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_an_agent_of_many_that_says_it_drew_itself_is_not_read(more: int) -> None:
+    """Its holders would not be those for whom it has sealed shares, and the run would end."""
+    places = {str(place): place for place in range(MANY)}
+    marks = [0, *[1] * 64, *[0] * 37]
+    fields = {"keys": bytes(64), "signature": b"", "sealed": bytes(64 * 48)}
+
+    def read(drawn: list[int]) -> Any:
+        said = {"kind": "sum-keys", "agent": "0", "drawn": bytes(drawn), **fields}
+        return read_keys(RecordDict({"privet": ConfigRecord(said)}), "privet", "0", places)
+
+    assert read(marks).drawn == bytes(marks)
+    with pytest.raises(WireError, match=r"has drawn itself|65 agents are drawn"):
+        read([1, more, *marks[2:]])
 
 
 @pytest.mark.slow

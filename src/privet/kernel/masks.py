@@ -111,8 +111,16 @@ class MaskSource(Protocol):
 
 
 def is_usable(public: bytes) -> bool:
-    """Return whether X25519 can agree on a secret with a public key: not with one of low order."""
-    return pair_secret(key_pair(), public, "") is not None
+    """Return whether X25519 can agree on a secret with a public key: not with one of low order.
+
+    That is so of every private key or of none.
+    """
+    return _agreed(_any_key(), public, "") is not None
+
+
+@lru_cache(maxsize=1)
+def _any_key() -> bytes:
+    return key_pair().private
 
 
 def key_pair() -> KeyPair:

@@ -78,9 +78,10 @@ def read_keys(content: RecordDict, record: str, agent: str, places: Mapping[str,
     sealed, drawn = read_field(answer, "sealed", bytes), read_field(answer, "drawn", bytes, b"")
     holders = len(places)
     if holders > MOST_COMPLETE:
-        others = sum(mark == 1 for mark in drawn) - (drawn[places[agent]] if drawn else 0)
-        if len(drawn) != holders or not set(drawn) <= {0, 1} or others != NEIGHBOURS:
-            raise WireError(f"{others} other agents are drawn, expected {NEIGHBOURS}")
+        if len(drawn) != holders or not set(drawn) <= {0, 1} or sum(drawn) != NEIGHBOURS:
+            raise WireError(f"{sum(drawn)} agents are drawn, expected {NEIGHBOURS}")
+        if drawn[places[agent]]:
+            raise WireError("it has drawn itself")
         holders = NEIGHBOURS
     return SumKeys(public, signature, split(sealed, SEALED_BYTES, holders, "sealed shares"), drawn)
 

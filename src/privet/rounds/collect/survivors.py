@@ -19,6 +19,7 @@ upload came.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,7 +30,7 @@ from flwr.serverapp import Grid
 
 from privet.core.errors import WireError, one_line
 from privet.kernel import MaskError
-from privet.kernel.masks import Binding
+from privet.kernel.masks import Binding, is_usable
 from privet.kernel.neighbours import MOST_COMPLETE
 from privet.kernel.survivors import (
     LEAST_COLLUDERS,
@@ -44,6 +45,7 @@ from privet.kernel.trust import KEY_BYTES, SIGNATURE_BYTES, is_signed
 from privet.wire import Update, ring
 from privet.wire.rosters import read_signature, with_signatures
 from privet.wire.survivors import (
+    SumKeys,
     keys_question,
     of_neighbours,
     read_keys,
@@ -66,6 +68,7 @@ NO_SHARES = (
     "sum-threshold: a sum is opened by exchanges after the uploads, which only this library's "
     "rounds have (Strategy.start, privet run)"
 )
+ONE_KEY = Failure(FailureCode.DROPPED, "gives the public key of the sum that another agent gives")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,18 @@ def _told(summed: NeighbourSum, name: str, signed: Mapping[str, bytes]) -> dict[
         [signed.get(other, none) for other in others] if signed else [],
         summed.marks(summed.givers(name)),
     )
+
+
+def _read_keys(
+    content: RecordDict, record: str, name: str, *, places: Mapping[str, int], given: Counter[bytes]
+) -> SumKeys:
+    """Return an agent's keys of a sum, and count its public one; others refuse what is no such."""
+    answer = read_keys(content, record, name, places)
+    public = answer.public[:KEY_BYTES]
+    if not is_usable(public):
+        raise WireError("gives a public key of the sum that X25519 cannot use")
+    given[public] += 1
+    return answer
 
 
 def _read_signed(
@@ -122,8 +137,12 @@ class SurvivorSums(MaskedSums):
         except MaskError as error:
             return dict.fromkeys(names, Failure(FailureCode.LEFT_OUT, str(error)))
         question = keys_question(shared, task_of(shared), self.threshold)
-        read = partial(read_keys, places={name: place for place, name in enumerate(names)})
+        places, given = {name: place for place, name in enumerate(names)}, Counter[bytes]()
+        read = partial(_read_keys, places=places, given=given)
         drawn, failures = ask(opened, grid, dict.fromkeys(names, question), read)
+        for name, one in drawn.items():
+            if given[one.public[:KEY_BYTES]] > 1:
+                failures[name] = ONE_KEY
         if failures:
             return failures
         keys = tuple(drawn[name].public for name in names)

@@ -460,7 +460,7 @@ def finish_failed(
     if strategy.session is None and folder.has_begun():
         return
     refused = strategy.session is None and exit_code(error) is Exit.PERSON
-    resumed = config.get("resume", "")  # an app of its own may have no such key
+    resumed = config.get("resume", "")
     beside = resumed and folder != RunFolder.of(resumed)
     if refused and beside and folder.remove_empty():
         return
@@ -508,7 +508,10 @@ def finish(
     tracking: Tracking,
     outcome: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Write the summary, privacy account and report, also of a run that failed."""
+    """Write the summary, privacy account and report, also of a run that failed.
+
+    ``config`` may lack any key, as that of an app of its own does.
+    """
     history = strategy.session.history if strategy.session is not None else []
     failed = strategy.run.failed if strategy.session is not None else None
     if strategy.session is not None:
@@ -518,8 +521,8 @@ def finish(
         outcome = {**outcome, "failed-round": failed.number, "failures": failures}
     privacy = privacy_account(strategy, config)
     summary = {
-        "algorithm": config["algorithm"],
-        "dataset": config["dataset"],
+        "algorithm": config.get("algorithm", strategy.half.name),
+        "dataset": config.get("dataset", "own data"),
         "config": dict(config),
         **outcome,
         **_start(strategy),
@@ -534,8 +537,8 @@ def finish(
         **(bound(folder, strategy) if privacy["private"] else {}),
         "run-folder": str(folder.path),
         "ended": datetime.now().astimezone().isoformat(timespec="seconds"),
-        "tags": named(config["tags"]),
-        "notes": config["notes"],
+        "tags": named(config.get("tags", "")),
+        "notes": config.get("notes", ""),
     }
     # The summary last: its exit code says that the run needs nothing more.
     folder.write_json("privacy.json", privacy)

@@ -22,11 +22,8 @@ from .model_file import about_arrays
 from .run_folder import RunFolder
 from .tracking import Tracking
 
-_OWN = {"tags": "", "notes": "", "schema": "", "regularizer": "none"}
-"""Of what `finish` reads, what a run of a model of the user's own has none of.
-
-The formula as printed needs a regulariser that is known, and is no claim.
-"""
+_OWN = {"tags": "", "notes": "", "schema": ""}
+"""Of what `finish` reads, what a run of a model of the user's own has none of."""
 
 
 def run_and_save(

@@ -140,8 +140,8 @@ def test_the_supervised_run_outlives_its_server_app(tmp_path: Path) -> None:
     """The containers' commands as processes: SuperLink, two SuperNodes, the supervised run."""
     compose = yaml.safe_load((OPERATE / "compose.yaml").read_text())
     config = tomllib.loads(compose["configs"]["run"]["content"])
-    config |= {"output-dir": str(tmp_path / "runs"), "num-server-rounds": 4, "metrics-port": 0}
-    del config["metrics-host"]
+    config |= {"output-dir": str(tmp_path / "runs"), "num-server-rounds": 4}
+    del config["more"]  # where the metrics are served
     toml = tmp_path / "run.toml"
     toml.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items()))
     history = "runs/*/history.jsonl"

@@ -13,13 +13,15 @@ from flwr.app import Context, Message
 
 from privet import load_model
 from privet.client_apps import LoopParticipant, client_app, initial_arrays
-from privet.core.errors import ConfigError, HopelessError
-from privet.core.exits import Exit
+from privet.core.errors import ConfigError, HopelessError, RunError
+from privet.core.exits import EXIT_CODE, Exit
 from privet.data import problem_from_context
 from privet.rounds.keep.checkpoint import load
 from privet.server_apps import read_config, run_and_save
 from privet.server_apps.build import build_federation, build_strategy, starting_model
-from privet.server_apps.execute import Finished
+from privet.server_apps.execute import Finished, finish, finish_failed
+from privet.server_apps.run_folder import RunFolder
+from privet.server_apps.tracking import Tracking
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedDyn
 from support.cli import privet
@@ -73,6 +75,44 @@ def test_the_statement_of_a_private_run_can_be_verified(tmp_path: Path) -> None:
     assert "agent 0: holds the head that its node returned" in said
     ledger.write_bytes(ledger.read_bytes().splitlines(keepends=True)[0])
     assert privet(*command).code == 1
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, RunFolder]:
+    """A private run that has ended: its config, its strategy and its folder."""
+    folder = tmp_path_factory.mktemp("ended")
+    raw = {"algorithm": "dp-fedsgd", "clip": 1.0, "noise-scale": 0.1, "dataset": "synthetic",
+           "num-agents": 2}  # fmt: skip
+    config = read_config(raw)
+    strategy = build_strategy(config)
+    start = starting_model(config, build_federation(config).dim)
+    nodes = [{"partition-id": place, "num-partitions": 2} for place in range(2)]
+    grid = InlineGrid(client_app(None, problem_from_context), nodes, config)
+    done = run_and_save(strategy, grid, start, 1, name="one", output_dir=str(folder))
+    return config, strategy, RunFolder(done.folder)
+
+
+class Lacking(dict[str, Any]):
+    """A config of which any key may be missing: none may be read as if it were there."""
+
+    def __getitem__(self, key: str) -> Any:
+        raise KeyError(key)
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["every key", "no key"])
+def test_a_run_ends_in_order_whichever_key_its_config_lacks(
+    ended: tuple[Any, Any, RunFolder], there: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """``privet run`` gives every key, and an app of its own those that it likes."""
+    whole, strategy, folder = ended
+    config = Lacking(whole if there else {})
+    tracking = Tracking((), folder.path, config)
+    finish(folder, strategy, config, tracking, {"status": "completed", EXIT_CODE: Exit.DONE})
+    assert folder.summary()["status"] == "completed"
+    assert (folder.path / "report.html").exists()
+    finish_failed(folder, strategy, config, tracking, RunError("nodes away"))
+    assert folder.summary()["cause"] == "nodes away"
+    assert not caplog.messages
 
 
 class Dies(InlineGrid):

@@ -183,8 +183,8 @@ def test_the_supervised_run_outlives_its_server_app(tmp_path: Path) -> None:
 def test_the_supervisor_knows_the_ends_of_real_runs(tmp_path: Path) -> None:
     """An unknown key, a value that cannot be, a run that diverged, one that ended well."""
     prom = tmp_path / "privet.prom"
-    base = {"num-agents": 1, "min-agents": 1, "num-server-rounds": 1, "resume": "auto"}
-    diverging = {"local-solver": "gd", "step-size": 1e5, "on-divergence": "stop"}
+    base = {"num-agents": 1, "num-server-rounds": 1, "resume": "auto", "more": "min-agents=1"}
+    diverging = {"local-solver": "gd", "step-size": 1e5, "more": "min-agents=1 on-divergence=stop"}
     with Deployment(tmp_path) as deployment:
         deployment.start_superlink()
         deployment.start_node("0", {"partition-id": 0, "num-partitions": 1})
@@ -201,6 +201,8 @@ def test_the_supervisor_knows_the_ends_of_real_runs(tmp_path: Path) -> None:
             script = ["sh", str(OPERATE / "supervise.sh"), str(ROOT), "dep", str(toml), str(prom)]
             child = deployment.processes.start(script, log)
             assert child.wait(LONG) == code, log.read_text()[-3000:]
+            # Flower itself refuses what the app does not list; all others are runs of its own.
+            assert ("was not accepted" in log.read_text()) is (name == "key")
             assert f"privet_supervised_exit_code {code}\n" in prom.read_text()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 from flwr.serverapp.strategy import FedAvg
 from scipy.optimize import approx_fprime
+from scipy.stats import chi2
 
 from privet.testing.attacks import ATTACKS, Attack
 from results import robust
@@ -93,6 +96,31 @@ def test_a_run_of_a_loud_attack_says_by_how_many_errors_the_model_moved() -> Non
     rows = sum(len(one.labels) for one in problems)
     information = np.array(slopes) - 0.01 * rows * np.eye(8)
     assert done["moved"] == pytest.approx((y - x) @ information @ (y - x), abs=0.02)
+
+
+def test_what_the_page_says_of_other_units_is_what_the_runs_say() -> None:
+    page = " ".join((ROOT / "docs/results/robust.md").read_text().split())
+    said = re.search(
+        r"Of (\d+) runs with other units (\d+) moved the model by more than the noise, and most of "
+        r"the others are named too: at Fed-PLT's defaults all by round ten, with FedAvg, .*?, "
+        r"(\d+) of (\d+) with tenths, in round ten",
+        page,
+    )
+    assert said is not None
+    lines = map(json.loads, (ROOT / "docs/results/robust.jsonl").read_text().splitlines())
+    runs = [one for one in lines if str(one["run"].get("attack")).startswith("units")]
+    still = [one for one in runs if one["moved"] < chi2.ppf(0.95, 8)]
+    assert sum(one["found"] > 0 for one in still) > len(still) / 2
+
+    def found(method: str, attack: str) -> list[int]:
+        own = [one for one in runs if one["run"]["method"] == method]
+        return [one["found"] for one in own if one["run"]["attack"].endswith(attack)]
+
+    assert all(0 < one <= 10 for one in found("Fed-PLT", "s"))
+    tenths = found("FedAvg", "tenths")
+    assert [one for one in tenths if one] == [10]
+    counts = (len(runs), len(runs) - len(still), sum(one > 0 for one in tenths), len(tenths))
+    assert tuple(map(int, said.groups())) == counts
 
 
 def test_the_page_is_what_the_runs_say(tmp_path: Path) -> None:

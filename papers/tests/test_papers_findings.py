@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from results import deep, private_accuracy, uneven_budgets, value_bits
 from results.dots import Panel, draw
-from studies.pages import by_verdict
+from studies.pages import NOT_SHOWN, by_verdict
 from studies.rule import better_or_worse
 from studies.runs import Runs
 from studies.statistics import Estimate, welch
@@ -32,6 +33,16 @@ def test_a_page_begins_with_its_finding(page: Path) -> None:
     blocks = [block for block in page.read_text().split("\n\n") if not block.startswith("<!--")]
     assert blocks[0].startswith("# ")
     assert blocks[1].startswith("**")
+
+
+@pytest.mark.parametrize("page", sorted(RESULTS.glob("*.md")), ids=lambda page: page.stem)
+def test_a_page_says_at_its_beginning_what_it_does_not_show(page: Path) -> None:
+    text = page.read_text()
+    finding = text.split("<!-- begin finding -->")
+    if len(finding) == 2 and "\n**" not in finding[0]:
+        text = finding[1].split("<!-- end finding -->")[1]
+    begins = re.split(r"^(?:#{2} |!\[|<div|\||```|- )", text, flags=re.M)[0]
+    assert " ".join([*NOT_SHOWN.split(), ""]) in " ".join(begins.split())
 
 
 def test_the_page_on_uneven_budgets_is_that_of_its_runs() -> None:

@@ -25,11 +25,13 @@ from .errata import ERRATA
 from .plots import draw
 from .rule import BETTER, TOLERANCE, UNDECIDED, WORSE, better_or_worse
 from .statistics import Estimate
-from .study import Outcome, Row, Study, Verdict
+from .study import Outcome, Row, Study, Verdict, said_of
 
 log = logging.getLogger("flwr.privet")
 
 OVERVIEW = "index.md"
+NOT_SHOWN = "What it does not show:"
+"""Begins a sentence of every page of results."""
 _TWO_PLOTS = 500
 """Width in points from which a picture has two plots side by side."""
 COUNTED = tuple(Verdict)
@@ -146,6 +148,8 @@ def write_pages(folder: Path) -> Path:
         entries = [line for text in own for line in text["entries"]]
         parts = [_part(path, text) for path, text in studies[paper]]
         head = [f"# {title}: tables, figures and theorems", "", finding(entries), ""]
+        if paper in PAPERS:
+            head += [f"{NOT_SHOWN} {said_of(paper)['not-shown']}", ""]
         if any(name.startswith(f"{paper}/") for name in ERRATA):
             head += [f"What is wrong in print, and what holds: [errata](errata.md#{paper}).", ""]
         tail = ["## How it was run", "", _written(studies[paper]), ""]
@@ -274,6 +278,9 @@ def _overview(
             "# The papers, entry by entry",
             "",
             f"**{said}**",
+            "",
+            f"{NOT_SHOWN} how the authors' own runs went. Nearly all entries of tables and figures",
+            "depend on settings that are not printed, and an entry says how ours differ.",
             "",
             *bars,
             "",

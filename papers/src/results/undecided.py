@@ -39,7 +39,7 @@ SEEDS = 5
 ENDLESS, ONCE, MISSING, GRID, READINGS, PRINT = (
     f"more than {MOST_SEEDS:,} seeds: the mean lies at the end of what is asked",
     "a spread: it was run once",
-    "more rounds: not every run arrives",
+    "settings, or rounds, with which every run arrives",
     "a wider grid: the settings were tuned to its end",
     "the setting in print: its readings disagree",
     "what its reason names",
@@ -205,6 +205,9 @@ def page(found: Sequence[Need]) -> str:
         "Hours are an upper bound, all cases of the study for so many seeds, on cores like those",
         "that the kept cases ran on. A mean of five seeds is uncertain itself: where it lies near",
         "the end of what is asked, the number of seeds is the least reliable figure here.",
+        "Where a study has been played with more seeds, their number is the paper's own or was set",
+        "before for the whole study, and all its entries were judged anew, also those that were",
+        "determined. What stays open after that is not played on until it is determined.",
         "Written by `python -m results.undecided docs/results`.",
         "",
         "## More seeds",

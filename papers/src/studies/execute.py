@@ -57,6 +57,7 @@ def run_studies(
     if not fresh:
         results = {key: kept.found[key]["result"] for key in jobs if key in kept.found}
     missing = [case for key, case in jobs.items() if key not in results]
+    missing.sort(key=lambda case: case.seed)  # the arms of a seed share their data
     if results:
         log.info("%d of %d cases are there already", len(results), len(jobs))
 

@@ -57,6 +57,10 @@ stamp() {
 }
 if [ "$(cat "$1" 2>/dev/null)" = "$dependencies" ]; then stamp "$@"; fi
 rm -f "$venv"/.installed-*
+# uv's environments have no pip: `pip install`, which the pages and `privet new` print, would be another Python's.
+pip_there() {
+    works "$venv/bin/python" -m pip --version || "$venv/bin/python" -m ensurepip --default-pip >/dev/null
+}
 
 if [ -z "$uv" ]; then
     if works "$venv/bin/uv" --version || "$venv/bin/python" -m pip install --quiet uv; then
@@ -71,10 +75,8 @@ if [ "${COMPILE:-yes}" = no ]; then compile=; fi
 with_uv() {
     [ -n "$uv" ] && "$uv" pip install --quiet --python "$venv/bin/python" $compile "$@"
 }
-pip_there() {
-    works "$venv/bin/python" -m pip --version || "$venv/bin/python" -m ensurepip >/dev/null
-}
 finish() {
+    pip_there 2>/dev/null || with_uv pip || echo "no pip in $venv: install with uv pip install" >&2
     if [ -n "${FLOWER:-}" ]; then
         with_uv --no-deps "flwr==$FLOWER.*" ||
             { pip_there && "$venv/bin/python" -m pip install --quiet --no-deps "flwr==$FLOWER.*"; }

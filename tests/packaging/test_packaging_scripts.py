@@ -52,7 +52,11 @@ def install(tmp_path: Path) -> Callable[..., list[str]]:
         shutil.copy2(ROOT / "scripts" / name, scripts)
     bin_folder.mkdir(parents=True)
     python = bin_folder / "python"
-    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.write_text(
+        f'#!/bin/sh\ncase "$*" in "-m pip"*) exit ${{NO_PIP:-0}};; "-m ensurepip"*) '
+        f'echo "$@" >> "{tmp_path}/calls"; exit ${{NO_ENSUREPIP:-0}};; esac\n'
+        f'exec "{sys.executable}" "$@"\n'
+    )
     uv = tmp_path / "uv"
     uv.write_text(
         f'#!/bin/sh\ntest "$1" = --version && exit\necho "$@" >> "{tmp_path}/calls"\n'
@@ -114,6 +118,20 @@ def test_an_environment_may_have_another_flower_and_leave_compiling(
     assert flower.endswith("--no-deps flwr==1.41.*")
     *_, newest = install(PROJECT.replace("1.26", "2"))
     assert "--compile-bytecode" in newest
+
+
+def test_an_environment_has_pip_which_the_pages_call(
+    install: Callable[..., list[str]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """An environment of uv's has none, and `pip install` would be that of another Python."""
+    (_,) = install(PROJECT)
+    *_, bundled = install(PROJECT.replace("1.26", "2"), NO_PIP="1")
+    assert bundled == "-m ensurepip --default-pip"
+    *_, fetched = install(PROJECT, NO_PIP="1", NO_ENSUREPIP="1")
+    assert fetched.startswith("pip install") and fetched.endswith(" pip")
+    assert capfd.readouterr().err == ""
+    install(PROJECT.replace("1.26", "3"), NO_PIP="1", NO_ENSUREPIP="1", REFUSED="bytecode pip")
+    assert "no pip in environment" in capfd.readouterr().err
 
 
 def test_the_environment_has_no_gpu_libraries() -> None:

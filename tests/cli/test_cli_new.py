@@ -120,6 +120,60 @@ def test_a_model_of_ones_own_is_trained(
         del sys.modules[name]
 
 
+@pytest.mark.parametrize("model", ["sklearn", "torch"])
+def test_another_algorithm_is_what_its_readme_says(
+    make: Make, model: str, monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path
+) -> None:
+    if model == "torch":
+        pytest.importorskip("torch")
+    folder = make(model).rename(tmp_path / "other")
+    package = folder / f"my_app_{model}"
+    package = package.rename(folder / f"other_{model}")
+    (settings,) = re.findall(r"`SETTINGS = (.+?)`", (folder / "README.md").read_text())
+    server_app, own = package / "server_app.py", package / "model.py"
+    text = server_app.read_text().replace("FedPLT", "FedDyn")
+    server_app.write_text(text.replace("local_epochs=", "max_local_steps="))
+    before, _, after = own.read_text().partition("SETTINGS: dict[str, Any] = ")
+    own.write_text(f"{before}SETTINGS: dict[str, Any] = {settings}{after[after.index('}') + 1 :]}")
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.chdir(folder)
+    client = importlib.import_module(f"{package.name}.client_app")
+    server = importlib.import_module(f"{package.name}.server_app")
+    context = Context(0, 0, {}, RecordDict(), config_of(folder))
+    server.app(InlineGrid(client.app, 2), context)
+    assert float(capsys.readouterr().out.rpartition(": ")[2]) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("given", "lacks"),
+    [
+        ("target-epsilon=4", "clip > 0; add local-solver=noisy-gd clip=1.0 row-norm=5.6"),
+        ("target-epsilon=4 clip=1", "only with noisy-gd; add local-solver=noisy-gd row-norm=5.6"),
+        ("algorithm=dp-fedsgd target-epsilon=4", "clip > 0; add clip=1.0"),
+        (
+            "algorithm=dp-fedsgd target-epsilon=4 dataset=csv data-path=/there.csv",
+            "clip > 0; add clip=1.0 schema=schema.toml, where privet data",
+        ),
+    ],
+)
+def test_a_private_app_has_all_that_its_run_needs(
+    given: str, lacks: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `privet run` says it; the records need not be here."""
+    monkeypatch.chdir(tmp_path)
+    code, out, err = privet("new", "app", *given.split())
+    assert (code, out) == (2, "")
+    assert lacks in err
+    assert not (tmp_path / "app").exists()
+    more = re.findall(r"[\w-]+=[\w.-]+", lacks)
+    if "dataset=csv" in given:
+        (tmp_path / "schema.toml").write_text('[columns]\n"age" = [0, 120]\n')
+    keys = dict(one.split("=") for one in (*given.split(), *more))
+    code, _, err = privet("new", "app", *(f"{key}={value}" for key, value in keys.items()))
+    assert (code, err) == (0, "")
+    assert keys.keys() <= config_of(tmp_path / "app").keys()
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_flower_installs_nothing_for_a_run(make: Make, model: str, tmp_path: Path) -> None:
     """By the command that Flower gives uv for a run, without any index."""

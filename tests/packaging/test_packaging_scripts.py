@@ -128,7 +128,8 @@ def test_an_environment_has_pip_which_the_pages_call(
     *_, bundled = install(PROJECT.replace("1.26", "2"), NO_PIP="1")
     assert bundled == "-m ensurepip --default-pip"
     *_, fetched = install(PROJECT, NO_PIP="1", NO_ENSUREPIP="1")
-    assert fetched.startswith("pip install") and fetched.endswith(" pip")
+    assert fetched.startswith("pip install")
+    assert fetched.endswith(" pip")
     assert capfd.readouterr().err == ""
     install(PROJECT.replace("1.26", "3"), NO_PIP="1", NO_ENSUREPIP="1", REFUSED="bytecode pip")
     assert "no pip in environment" in capfd.readouterr().err

@@ -338,6 +338,7 @@ def test_every_value_of_a_call_or_of_a_config_is_checked_once(
     [
         ("fed-plt", "lr", "step_size"),
         ("scaffold", "lr", "step_size_base"),
+        ("fed-dyn", "step_size", "step_size_base"),
         ("fed-plt", "epochs", "local_epochs"),
         ("fed-pdm", "epochs", "max_local_steps"),
         ("dp-iadmm", "epochs", "local_updates"),
@@ -355,6 +356,14 @@ def test_an_argument_that_there_is_not_names_the_one_that_is_meant(
     with pytest.raises(TypeError, match=f"takes no '{name}'; did you mean '{meant}'\\?$"):
         strategy(**{name: 1})
     assert meant in {**strategy.arguments(), **RunArguments.__annotations__}
+
+
+def test_all_arguments_that_there_are_not_are_named_at_once() -> None:
+    line = (
+        "takes no 'local_epochs'; did you mean 'max_local_steps'\\?, no 'rho', no 'step_size'; did"
+    )
+    with pytest.raises(TypeError, match=line):
+        algorithms()["fed-dyn"].load_strategy()(local_epochs=10, rho=5.0, step_size=0.2)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -50,6 +50,17 @@ OF_A_METHOD = (
 )
 """Keys that an app lists where its algorithm has them, in this order; then those that the algorithm
 declares first."""
+DATA_OF_MODEL = {
+    "sklearn": "`DATA` in `model.py` takes the keys of the line that `privet data FILE` ends "
+    "with, and `predict(RUN_FOLDER, ROWS)` gives the labels of new rows.",
+    "torch": "`data_of` in `model.py`.",
+}
+"""Where the apps that define their model say which data a node has."""
+FED_DYN_OF_MODEL = {
+    "sklearn": '{"step_size_base": 0.1}',
+    "torch": '{"step_size_base": 0.2, "batch_size": 64}',
+}
+"""Arguments with which FedDyn trains these models."""
 RUNS_HERE = """--run-config "output-dir='$PWD/runs'\""""
 """Puts runs into the project: a ServerApp works in the folder in which the SuperLink was started,
 maybe for another project. It is no part of the project, which may be moved."""
@@ -177,6 +188,8 @@ def _texts(
         "uv": "" if runtime_installation else _as_installed(needed),
         "install": _install(from_wheel),
         "config": commented(config).rstrip(),
+        "data": DATA_OF_MODEL.get(model, ""),
+        "fed_dyn": FED_DYN_OF_MODEL.get(model, ""),
     }
     templates = Path(__file__).parent / "templates"
     base = templates / ("table" if model == "table" else "own")
@@ -229,12 +242,11 @@ def app_config(given: Mapping[str, Any] | None = None) -> dict[str, tuple[Any, s
         keys_of_algorithm,
         keys_of_run,
         owned_by,
-        read_config,
         table,
     )
 
     asked = dict(given or {})
-    resolved = read_config(asked)
+    resolved = _read(asked)
     name = asked.setdefault("algorithm", RunConfig.algorithm)
     asked.setdefault("num-agents", 2)
     own, known = keys_of_run(name), table()
@@ -254,6 +266,30 @@ def app_config(given: Mapping[str, Any] | None = None) -> dict[str, tuple[Any, s
     found = {k: (asked.get(k, known[k].written_default), own[k].doc) for k in listed}
     meaning = 'any other of `privet keys`, as "seed=1 tags=pilot", or as a line of its own here'
     return {**found, MORE: ("", meaning)}
+
+
+def _read(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the resolved config of a run, whose private keys are all there.
+
+    Raises
+    ------
+    ConfigError
+        As `privet.server_apps.read_config`, and for a target without what it needs. The line names
+        all that is missing, as that of `privet run` does.
+    """
+    if not given.get("target-epsilon"):
+        from privet.server_apps.config import read_config
+
+        return read_config(given)
+    from privet.server_apps.build import build_strategy
+    from privet.server_apps.planning import missing_named, read_private_config
+
+    # The nodes' records are elsewhere: any number of them will do to see which keys are missing.
+    public = {"num-examples": 1000} if given.get("data-path") else {}
+    resolved = read_private_config(given, public)
+    with missing_named(resolved, public):
+        build_strategy(resolved)
+    return resolved
 
 
 def commented(config: Mapping[str, tuple[Any, str]]) -> str:

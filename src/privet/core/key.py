@@ -30,6 +30,7 @@ overflow."""
 SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "lr": ("step_size", "step_size_base", "eta_rule"),
     "learning_rate": ("step_size", "step_size_base", "eta_rule"),
+    "step_size": ("step_size_base",),
     "eta": ("step_size", "step_size_base", "eta_rule"),
     "server_lr": ("server_step_size",),
     "epochs": ("local_epochs", "max_local_steps", "local_updates"),

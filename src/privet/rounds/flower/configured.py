@@ -10,7 +10,7 @@ by ``make keys``.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 from privet.agents.half import Half
@@ -114,12 +114,11 @@ class Configured:
         ConfigError
             If a value does not fit its key.
         TypeError
-            For a name that is no argument, with the nearest that is one.
+            For names that are no arguments, each with the nearest that is one.
         """
         known = {**cls.arguments(), **RunArguments.__annotations__}
-        for name in given:
-            if name not in known:
-                cls.refuse_argument(name)
+        if strange := [name for name in given if name not in known]:
+            cls.refuse_arguments(strange)
         keys = {**keys_of(RunSettings), **cls.argument_keys()}
         return Config({keys[n].name: keys[n].check(v) for n, v in given.items() if n in keys})
 
@@ -198,9 +197,13 @@ class Configured:
         return any(config.get(key, 0.0) > 0 for key in NOISE_KEYS)
 
     @classmethod
-    def refuse_argument(cls, name: str) -> NoReturn:
-        """Raise ``TypeError`` for an argument that the constructor does not have."""
+    def refuse_arguments(cls, names: Sequence[str]) -> NoReturn:
+        """Raise ``TypeError`` for arguments that the constructor does not have."""
         known = {**cls.arguments(), **RunArguments.__annotations__}
-        near = [meant for meant in SYNONYMS.get(name, ()) if meant in known]
-        hint = f"; did you mean {near[0]!r}?" if near else did_you_mean(name, known)
-        raise TypeError(f"{cls.__name__} takes no {name!r}{hint}")
+
+        def refused(name: str) -> str:
+            near = [meant for meant in SYNONYMS.get(name, ()) if meant in known]
+            hint = f"; did you mean {near[0]!r}?" if near else did_you_mean(name, known)
+            return f"{name!r}{hint}"
+
+        raise TypeError(f"{cls.__name__} takes no {', no '.join(map(refused, names))}")

@@ -74,7 +74,7 @@ def _overview(table: Mapping[str, Any]) -> str:
 def _details(table: Mapping[str, Any]) -> Iterator[str]:
     for name, column in table["columns"].items():
         yield f"<h3>{text(name)}</h3>"
-        yield '<div class="plots">'
+        yield '<div class="plots beside">'
         if column["kind"] == "numbers" and "histogram" in column:
             yield _histogram(column["histogram"])
         elif column["kind"] == "categories":
@@ -94,8 +94,11 @@ def _table_one(table: Mapping[str, Any]) -> str:
 
 
 def _histogram(histogram: Mapping[str, Any]) -> str:
-    """Return equal parts as bars, with the ends of the range below."""
-    counts = histogram["counts"]
+    """Return equal parts as bars, from the first with a row to the last, and their ends below."""
+    all_counts = histogram["counts"]
+    full = [place for place, count in enumerate(all_counts) if count > 0] or [0]
+    first, after = full[0], full[-1] + 1
+    counts, part = all_counts[first:after], (histogram["high"] - histogram["low"]) / len(all_counts)
     most, width = max(*counts, 1), _WIDE / len(counts)
     bars = "".join(
         f'<rect x="{place * width:.2f}" y="{_HIGH - _HIGH * count / most:.2f}" '
@@ -104,7 +107,7 @@ def _histogram(histogram: Mapping[str, Any]) -> str:
         for place, count in enumerate(counts)
         if count > 0
     )
-    low, high = (in_cell(histogram[end]) for end in ("low", "high"))
+    low, high = (in_cell(histogram["low"] + part * place) for place in (first, after))
     return (
         f'<figure><svg viewBox="0 0 {_WIDE} {_HIGH + 16}" role="img">{bars}'
         f'<text x="0" y="{_HIGH + 13}" font-size="11" fill="currentColor">{low}</text>'

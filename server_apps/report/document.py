@@ -58,8 +58,12 @@ figure svg{display:block;width:100%;height:auto}
 .plots>figure:last-child:nth-child(odd){max-width:none}
 figure:last-child:nth-child(odd)>svg,figure:last-child:nth-child(odd) .over>svg{max-width:36rem;
 margin:0 auto}
+.beside{align-items:start}
 .aside{align-self:center;padding:0 .7rem}
+.beside>.aside{align-self:start}
 figure svg text{font-family:var(--font)!important}
+.curve svg text{font-size:11px}
+.narrow{max-width:28rem}
 .legend{display:flex;flex-wrap:wrap;gap:.1rem .9rem;list-style:none;margin:0 0 .3rem;padding:0;
 font-size:.85rem}
 .curves>.legend{position:sticky;top:0;z-index:1;background:var(--paper);padding:.4rem 0}
@@ -121,6 +125,7 @@ details{margin:.6rem 0}
 summary{cursor:pointer;padding:.3rem 0;overflow-wrap:anywhere}
 footer{margin-top:2.5rem;color:var(--soft);font-size:.85rem}
 @media (max-width:40rem){
+.curve svg text{font-size:20px}
 table{font-size:.82rem}
 th,td{padding:.35rem .4rem}
 thead th{min-width:3.2rem}

@@ -8,13 +8,13 @@ from typing import Any
 
 from privet.analyses.cox_result import CoxResult
 from privet.analyses.glm_result import evaluation_lines, likelihood_ratio_lines
-from privet.analyses.site_tests import hidden_sites, site_rows
+from privet.analyses.site_tests import hidden_sites, site_rows, tests_said
 from privet.analyses.text_table import csv_text
 from privet.core.format import text
 
 from .document import document
 from .forest import forest
-from .tables import in_cell, numbers_table, of_sites
+from .tables import in_cell, numbers_table, of_sites, p_cell
 
 
 def regression_page(table: Mapping[str, Any]) -> str:
@@ -48,12 +48,6 @@ def _cells(values: Sequence[Any]) -> str:
     return "".join(f"<td>{one}</td>" for one in values)
 
 
-def _p(value: Any) -> str:
-    if value is None:
-        return ""
-    return "&lt; 0.001" if value < 0.001 else f"{value:.3f}"
-
-
 def _estimates(table: Mapping[str, Any]) -> str:
     """Return what a paper prints: each term's effect with its interval, drawn and in numbers."""
     ratios = bool(table.get("ratio"))
@@ -72,7 +66,7 @@ def _estimates(table: Mapping[str, Any]) -> str:
         between = "" if value is None else f"{_effect(low)} to {_effect(high)}"
         rows.append(
             f"<tr><th>{text(term)}</th><td>{_effect(value)}</td><td>{between}</td>"
-            f'<td class="forest">{plots.get(at, "")}</td><td>{_p(table["p"][at])}</td></tr>'
+            f'<td class="forest">{plots.get(at, "")}</td><td>{p_cell(table["p"][at])}</td></tr>'
         )
     if plots:
         rows.append(f'<tr><th></th><td></td><td></td><td class="forest">{axis}</td><td></td></tr>')
@@ -115,19 +109,29 @@ def _exp(value: float) -> float:
     return math.exp(min(value, 700.0))
 
 
-_OF_FIT = (
-    "n", "events", "loglik", "null_loglik", "deviance", "null_deviance", "scale", "aic", "bic",
-    "concordance", "rounds",
-)  # fmt: skip
+_OF_FIT = {
+    "n": "rows",
+    "events": "events",
+    "loglik": "log-likelihood",
+    "null_loglik": "log-likelihood of the null model",
+    "deviance": "deviance",
+    "null_deviance": "deviance of the null model",
+    "scale": "scale",
+    "aic": "AIC",
+    "bic": "BIC",
+    "concordance": "concordance",
+    "rounds": "rounds",
+}
+"""Entries of a table's fit, and what a page calls them."""
 
 
 def _fit(table: Mapping[str, Any]) -> str:
     rows = [
-        f"<tr><th>{text(name.replace('_', ' '))}</th><td>{in_cell(table[name])}</td></tr>"
-        for name in _OF_FIT
+        f"<tr><th>{words}</th><td>{in_cell(table[name])}</td></tr>"
+        for name, words in _OF_FIT.items()
         if isinstance(table.get(name), int | float)
     ]
-    return numbers_table(("", "value"), rows)
+    return f'<div class="narrow">{numbers_table(("", "value"), rows)}</div>'
 
 
 def _tests(table: Mapping[str, Any]) -> str:
@@ -136,7 +140,7 @@ def _tests(table: Mapping[str, Any]) -> str:
     listed = tests.items() if isinstance(tests, Mapping) else ((one["term"], one) for one in tests)
     for name, by_kind in listed:
         test: Mapping[str, Any] = by_kind.get("nonrobust") or {}
-        cells = [in_cell(test.get("chi2")), str(test.get("df", "")), _p(test.get("p"))]
+        cells = [in_cell(test.get("chi2")), str(test.get("df", "")), p_cell(test.get("p"))]
         rows.append(f"<tr><th>{text(name)}</th>{_cells(cells)}</tr>")
     return numbers_table(("factor", "chi-squared", "df", "p"), rows)
 
@@ -145,9 +149,12 @@ def _of_cox(table: Mapping[str, Any]) -> list[str]:
     """Return the tests that all coefficients are 0, and of proportional hazards by term."""
     tests = {name: test for name, test in table["ph_test"].items() if test is not None}
     lines = [f"<p>{text(line)}</p>" for line in CoxResult(table).model_tests()]
+    cells = [
+        [p_cell(test["p"][at]) for test in tests.values()] for at in range(len(table["terms"]))
+    ]
     rows = [
-        f"<tr><th>{text(term)}</th>{_cells([_p(test['p'][at]) for test in tests.values()])}</tr>"
-        for at, term in enumerate(table["terms"])
+        f"<tr><th>{text(term)}</th>{_cells(one)}</tr>"
+        for term, one in zip(table["terms"], cells, strict=True)
     ]
     heads = ["proportional hazards, p of", *(f"against {name} time" for name in tests)]
     return [*lines, *([numbers_table(heads, rows)] if tests else [])]
@@ -174,22 +181,13 @@ def _sites(table: Mapping[str, Any]) -> list[str]:
     if not rows:
         return []
     others = heads[1:]
-    shown = {head: _p if head.startswith("p") else in_cell for head in others}
+    shown = {head: p_cell if head.startswith("p") else in_cell for head in others}
     lines = [
         f"<tr><th>{text(row['site'])}</th>{_cells([shown[one](row[one]) for one in others])}</tr>"
         for row in rows
     ]
     parts = ["<h2>Sites</h2>", numbers_table([head.replace("_", " ") for head in heads], lines)]
-    if table.get("heterogeneity"):
-        said = (
-            "chi2 is the score test that a site shares the pooled model; p corrected is p times "
-            "the number of sites tested."
-        )
-        if "p_between" in heads:
-            said = (
-                f"{said} p between, so corrected, is of the test that a site differs by no more "
-                "than the others do among themselves."
-            )
+    if said := tests_said(table):
         parts.append(f'<p class="soft">{said}</p>')
     hidden = hidden_sites(table)
     return parts + ([f'<p class="note">{text(hidden)}</p>'] if hidden else [])

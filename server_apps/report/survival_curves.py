@@ -9,7 +9,7 @@ from privet.analyses.text_table import csv_text
 from privet.core.format import text, ticks_until
 
 from .document import document
-from .tables import in_cell, numbers_table, of_sites
+from .tables import in_cell, numbers_table, of_sites, p_cell
 
 _WIDE, _HIGH = 520, 260
 _COLOURS = 8
@@ -32,7 +32,7 @@ def curves_page(table: Mapping[str, Any]) -> str:
     if len(names) > 1 and not table.get("noised"):
         rows = [
             f"<tr><th>{label}</th><td>{in_cell(test['chi2'])}</td><td>{test['df']}</td>"
-            f"<td>{in_cell(test['p'])}</td></tr>"
+            f"<td>{p_cell(test['p'])}</td></tr>"
             for label, test in (
                 ("log-rank", table["logrank"]),
                 ("log-rank, stratified by site", table["logrank_by_site"]),
@@ -80,19 +80,19 @@ def _curves(table: Mapping[str, Any], names: list[str]) -> str:
         for share in (0.0, 0.25, 0.5, 0.75, 1.0)
     )
     labels += "".join(
-        f'<text x="{_WIDE * tick / last:.0f}" y="{_HIGH + 16}" text-anchor="middle">'
+        f'<text x="{_WIDE * tick / last:.0f}" y="{_HIGH + 20}" text-anchor="middle">'
         f"{in_cell(tick)}</text>"
         for tick in ticks_until(last)
     )
     labels += (
-        f'<text x="{_WIDE / 2}" y="{_HIGH + 34}" text-anchor="middle">{text(table["time"])}</text>'
+        f'<text x="{_WIDE / 2}" y="{_HIGH + 46}" text-anchor="middle">{text(table["time"])}</text>'
     )
     return (
-        f'<figure><ul class="legend">{legend}</ul>'
-        f'<svg viewBox="-40 -8 {_WIDE + 60} {_HIGH + 48}" role="img">'
+        f'<figure class="curve"><ul class="legend">{legend}</ul>'
+        f'<svg viewBox="-56 -12 {_WIDE + 80} {_HIGH + 66}" role="img">'
         f'<path d="M0 0V{_HIGH}H{_WIDE}" fill="none" stroke="var(--grid)"/>'
         f"{''.join(bands)}{''.join(lines)}"
-        f'<g font-size="11" fill="currentColor">{labels}</g></svg></figure>'
+        f'<g fill="currentColor">{labels}</g></svg></figure>'
         f'<p class="soft">Share without the event, with 95 % intervals.{left}</p>'
     )
 

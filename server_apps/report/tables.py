@@ -558,6 +558,13 @@ def of_sites(names: Sequence[str]) -> str:
     return "1 site" if len(names) == 1 else f"{len(names)} sites"
 
 
+def p_cell(value: float | None) -> str:
+    """Return a p-value as HTML, or nothing for one that there is not."""
+    if value is None:
+        return ""
+    return "&lt; 0.001" if value < 0.001 else f"{value:.3f}"
+
+
 def in_cell(value: Number | None) -> str:
     """Return a number as HTML, or nothing for one that there is not."""
     return "" if value is None else text(fmt.number(value))

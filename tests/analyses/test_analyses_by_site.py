@@ -187,6 +187,7 @@ def test_a_column_that_no_site_has_a_value_of_is_not_shown(sites: int, is_shown:
     assert all((test["p_between"] is None) != is_shown for test in table["heterogeneity"])
     for shown in (GlmResult(table).summary(), regression_page(table)):
         assert "p corrected" in shown
+        assert "chi2 is the score test that a site shares the pooled model" in shown
         assert ("p between" in shown) == is_shown
 
 

@@ -41,6 +41,8 @@ def test_survival_prints_the_curves_of_all_sites_and_names_a_page(tmp_path: Path
     assert first is not None
     assert first[1] == "800"
     assert "log-rank, stratified by site" in page
+    assert page.count("<td>&lt; 0.001</td></tr>") == 2  # of both tests
+    assert "@media (max-width:40rem){\n.curve svg text{font-size:20px}" in page
     folder = Path(re.search(r"run folder: (\S+)", said.out)[1])  # type: ignore[index]
     rows = list(csv.DictReader(io.StringIO((folder / "table.csv").read_text())))
     assert {row["group"] for row in rows} == {"all", "F", "M"}

@@ -10,10 +10,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from privet.server_apps.report.described import described_csv, described_page
+from privet.server_apps.report.tables import in_cell
 from privet.sim.inline import run_inline
 from support.analysis_runs import SITES, config
 from support.analysis_sites import TABLES
@@ -67,7 +69,13 @@ def test_every_column_has_a_histogram_and_missing_values_by_site(folder: Path) -
         if "histogram" in column:
             bars = re.findall(r"<title>([\d,]+)</title>", parts[name])
             counts = [int(bar.replace(",", "")) for bar in bars]
-            assert counts == [one for one in column["histogram"]["counts"] if one]
+            drawn = column["histogram"]
+            assert counts == [one for one in drawn["counts"] if one]
+            edges = np.linspace(drawn["low"], drawn["high"], len(drawn["counts"]) + 1)
+            filled = np.flatnonzero(drawn["counts"])
+            ends = edges[filled[0]], edges[filled[-1] + 1]
+            assert re.findall(r"<text[^>]*>([^<]*)<", parts[name]) == [*map(in_cell, ends)]
+            assert re.search(r'<rect x="0.00"', parts[name])
         rows = re.findall(r"<tr><th>(\w+)</th><td>([\d,]+)</td><td>([\d,]+)</td>", parts[name])
         found = {site: (int(n), int(missing)) for site, n, missing in rows if site in SITES}
         of_json = zip(table["site_names"], column["by_site"], strict=True)

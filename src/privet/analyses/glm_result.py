@@ -12,7 +12,7 @@ from .glm_tests import likelihood_ratio
 from .labelled import pandas_or_none, series
 from .prediction import REFUSE
 from .regression_result import RegressionResult
-from .site_tests import hidden_sites, site_rows
+from .site_tests import hidden_sites, site_rows, tests_said
 from .sklearn_pipeline import sklearn_pipeline
 from .text_table import aligned, csv_text, digits, latex_rows, line, markdown_rows, side_by_side
 
@@ -281,8 +281,8 @@ def site_lines(table: Mapping[str, Any]) -> list[str]:
         for row in rows
     ]
     lines = aligned([[head.replace("_", " ") for head in heads], *cells])
-    hidden = hidden_sites(table)
-    return ["", *lines, *([hidden] if hidden else []), ""]
+    hidden, said = hidden_sites(table), tests_said(table)
+    return ["", *lines, *filter(None, (said, hidden)), ""]
 
 
 def likelihood_ratio_lines(table: Mapping[str, Any]) -> list[str]:

@@ -170,3 +170,19 @@ def hidden_sites(table: Mapping[str, Any]) -> str:
         return ""
     chosen = ", those with the lowest p" if table.get("heterogeneity") else ""
     return f"{MOST_SHOWN} of {count} sites{chosen}; table.json has all"
+
+
+def tests_said(table: Mapping[str, Any]) -> str:
+    """Return what the columns of each site's tests mean; empty for a table without them."""
+    if not table.get("heterogeneity"):
+        return ""
+    said = (
+        "chi2 is the score test that a site shares the pooled model; p corrected is p times the "
+        "number of sites tested."
+    )
+    if "p_between" in site_rows(table)[0]:
+        said += (
+            " p between, so corrected, is of the test that a site differs by no more than the "
+            "others do among themselves."
+        )
+    return said

@@ -415,7 +415,8 @@ def unknown(key: str, others: Iterable[str] = (), *, value: Scalar | None = None
         return f"unknown config key {key!r}{_quoted(found)}"
     near = nearest(key, (*known, *others))
     if near not in known:
-        return f"unknown config key {key!r}{near and f'; did you mean {near!r}?'}"
+        hint = f"did you mean {near!r}?" if near else "privet keys --all lists them"
+        return f"unknown config key {key!r}; {hint}"
     longer = [name for name in known if f"-{near}-" in f"-{name}-"]
     first = max(longer, key=lambda name: ("" in known[name].owners, len(known[name].owners)))
     also = "" if first == near else f" or {near!r}"

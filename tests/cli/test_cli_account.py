@@ -162,6 +162,8 @@ def test_table_shows_rounds_totals_the_printed_value_and_assumptions() -> None:
     for text in ("noise-variance = ", "for epsilon 2", "coordinator", "costliest round", "world",
                  "as printed, no claim", "replace-one", "- unit: one record"):  # fmt: skip
         assert text in out
+    code, out, _ = privet("account", *f"{SGD} target-epsilon=2".split())
+    assert (code, "costliest round" in out, "as printed" in out) == (0, True, False)
 
 
 def test_the_noise_that_is_named_meets_the_target() -> None:

@@ -351,7 +351,7 @@ def test_help_takes_several_keys_with_or_without_values() -> None:
     [
         ("local-epoch", "unknown config key 'local-epoch'; did you mean 'local-epochs'?"),
         ("local_solver", "unknown config key 'local_solver'; did you mean 'local-solver'?"),
-        ("xyzzy", "unknown config key 'xyzzy'"),
+        ("xyzzy", "unknown config key 'xyzzy'; privet keys --all lists them"),
     ],
 )
 def test_help_of_an_unknown_key_is_one_line_with_the_nearest(key: str, line: str) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import Error, Message
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,6 +59,38 @@ def test_a_run_without_its_late_agents_is_not_called_converged(caplog: Any) -> N
         "round-timeout above 0.05, or a smaller local-epochs in the config of their nodes "
         "(docs/how-to/slow-agents.md)"
     )
+
+
+@pytest.mark.usefixtures("clock")
+def test_what_keeps_an_agent_out_is_logged_once_and_counted(caplog: Any) -> None:
+    """Numbers in a reason make no other reason; another reason is logged at once."""
+
+    def refuse(grid: FaultyGrid, message: Message, agent: int) -> Message:
+        reasons.append(f"epsilon {len(reasons) + 0.5} above 8" if len(reasons) < 9 else "no file")
+        return Message(Error(0, reasons[-1]), reply_to=message)
+
+    reasons: list[str] = []
+    caplog.set_level(logging.INFO, logger="flwr.privet")
+    faults: dict[Any, Any] = {(2, number): refuse for number in range(2, 13)}
+    faults |= {(1, 5): lose_reply, (3, 6): lose_reply, (3, 7): lose_reply}
+    grid = FaultyGrid(app_of(logistic_agents(4)), 4, faults)
+    result, _, _ = train(logistic_agents(4), 12, grid=grid, local_epochs=2, round_timeout=0.05)
+    lines = [one.message for one in caplog.records if one.levelno == logging.WARNING]
+    first = [re.match(r"round (\d+): agent (\d)", line) for line in lines]
+    assert [one.groups() for one in first if one] == [
+        ("2", "2"),
+        ("5", "1"),
+        ("6", "3"),
+        ("11", "2"),
+    ]
+    ends = [line for line in lines if " times: " in line]
+    assert [line.partition(":")[0] for line in ends] == [
+        "agent 2, 9 times",
+        "agent 3, 2 times",
+        "agent 2, 2 times",
+    ]
+    assert "epsilon 0.5 above 8" in ends[0]
+    assert sum("2" in done.failures for done in result.history) == 11  # each is in the history
 
 
 @pytest.mark.usefixtures("clock")

@@ -167,6 +167,8 @@ def test_an_unknown_value_may_count_as_missing(tmp_path: Path) -> None:
     model = run(tmp_path, frame, missing="mean")
     south, none = (frame.assign(ward=ward) for ward in ("south", None))
     assert (model.scores(south, unknown="missing") == model.scores(none)).all()
+    with pytest.raises(DataError, match="; with --unknown missing it counts as a missing value"):
+        model.predict(south)
     whole = run(tmp_path, patients())
     with pytest.raises(DataError, match="'south' is unknown, and the model was trained without"):
         whole.predict(patients().assign(ward="south"), unknown="missing")

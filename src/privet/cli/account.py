@@ -85,18 +85,19 @@ def _print(config: dict[str, Any], planned: Planned) -> None:
     if planned.advice:
         print(planned.advice)
     table = Table(title=f"epsilon at delta = {planned.delta:g} ({planned.relation})")
-    for column in ("to", "epsilon", "as printed, no claim"):
+    accounts = planned.account["accounts"]
+    printed = any(entry["as-printed"] is not None for entry in accounts)
+    for column in ("to", "epsilon", *(["as printed, no claim"] if printed else [])):
         table.add_column(column, justify="left" if column == "to" else "right")
-    for entry in planned.account["accounts"]:
-        printed = entry["as-printed"]
-        figure = "" if printed is None else f"{printed:.6g}"
-        table.add_row(entry["to"], fmt.epsilon(entry["epsilon"]), figure)
-    for entry in planned.account["accounts"][:1]:
+    for entry in accounts:
+        figure = [] if entry["as-printed"] is None else [f"{entry['as-printed']:.6g}"]
+        table.add_row(entry["to"], fmt.epsilon(entry["epsilon"]), *figure)
+    for entry in accounts[:1]:
         if person := entry.get("person"):
             who = f"a person of {person['rows']} records"
-            table.add_row(who, fmt.epsilon(person["epsilon"]), "")
+            table.add_row(who, fmt.epsilon(person["epsilon"]))
     if planned.account["private"]:
-        table.add_row("coordinator, costliest round", fmt.epsilon(planned.per_round), "")
+        table.add_row("coordinator, costliest round", fmt.epsilon(planned.per_round))
     if table.row_count:
         screen.print(table)
     screen.print(planned.account["reason"], soft_wrap=True, highlight=False)

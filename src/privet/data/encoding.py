@@ -132,7 +132,10 @@ def _encoded(
         known = f"[{column.low:g}, {column.high:g}]" if column.public else "of finite numbers"
     if odd.any() and unknown == "refuse":
         row = int(np.flatnonzero(odd)[0])
-        raise UnfitError(text.format(values[row].as_py(), known), row=row)
+        said = text.format(values[row].as_py(), known)
+        if column.name in encoding.optional:
+            said += "; with --unknown missing it counts as a missing value"
+        raise UnfitError(said, row=row)
     missing = np.asarray(values.is_null(), dtype=bool) | odd
     if missing.any() and column.name not in encoding.optional:
         row = int(np.flatnonzero(missing)[0])

@@ -26,6 +26,8 @@ log = logging.getLogger("flwr.privet")
 LASTING = 3
 """The number of its rounds in a row that an agent must be late in to be named in the log."""
 
+MOST_NAMED = 10
+"""Lines at a run's end on what happened often."""
 
 NOT_MEASURED = "no round measured it"
 
@@ -78,6 +80,23 @@ class Lateness(Observer):
         if self.local_steps in LOCAL_KEYS:
             return f"{longer}, or a smaller {self.local_steps} in the config of their nodes"
         return f"{longer}, or a smaller {self.local_steps}" if self.local_steps else longer
+
+
+class Complaints(Observer):
+    """Says at a run's end how often an agent's upload was not in a round, where it was often."""
+
+    def on_end(self, run: Run) -> None:
+        """Say what was logged once, and happened again."""
+        found = ((count, name, what) for (name, _), (what, count) in run.session.complaints.items())
+        often = sorted((one for one in found if one[0] > 1), reverse=True)
+        for count, name, what in often[:MOST_NAMED]:
+            log.warning("agent %s, %d times: %s", name, count, what)
+        if len(often) > MOST_NAMED:
+            log.warning("%d more such lines; the report has all", len(often) - MOST_NAMED)
+
+    def on_abort(self, run: Run) -> None:
+        """As at the end."""
+        self.on_end(run)
 
 
 def unknown_residual(run: Run) -> str:

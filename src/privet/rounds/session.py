@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -35,6 +36,7 @@ from .task import Task
 from .uploads import Block
 
 log = logging.getLogger("flwr.privet")
+_NUMBERS = re.compile(r"[\d.,e+-]*\d")
 
 Metrics = Mapping[str, int | float | list[int] | list[float]]
 """As in Flower's ``MetricRecord``."""
@@ -296,6 +298,9 @@ class Session:
     is charged."""
     fruitless: Counter[str] = field(default_factory=Counter)
     """In a private run, by agent its tasks in a row of which no upload of its own was folded."""
+    complaints: dict[tuple[str, str], tuple[str, int]] = field(default_factory=dict)
+    """Why an agent's upload was not in a round, as first logged, and how often; by the agent and
+    the reason without its numbers."""
     not_finite: dict[str, int] = field(default_factory=dict)
     """By agent, the last round in which its numbers were not finite."""
     saved_states: Callable[[], list[StateTable]] = list
@@ -311,6 +316,17 @@ class Session:
         """Log a line, and note it in the history with the next round."""
         self.remarks.append(line)
         log.warning("%s", line)
+
+    def complain(self, number: int, name: str, what: str, *, traceback: bool = False) -> None:
+        """Log why an agent's upload is not in a round where the reason is new, else count it.
+
+        `privet.rounds.absences.Complaints` says at the run's end how often.
+        """
+        reason = (name, _NUMBERS.sub("", what))
+        first, count = self.complaints.get(reason, (what, 0))
+        self.complaints[reason] = (first, count + 1)
+        if not count:
+            log.warning("round %d: agent %s %s", number, name, what, exc_info=traceback)
 
     def skip_to(self, number: int) -> list[Round]:
         """Skip the rounds before ``number`` and return their records.

@@ -140,7 +140,7 @@ class ClearUploads(Collector):
                     accept_reply(opened, name, opened.reply(name, replies), failed)
         failures = {**tally.absent, **{name: failed[name] for name in sort_names(failed)}}
         for name, reason in tally.absent.items():
-            log.warning("round %d: agent %s absent: %s", opened.number, name, reason)
+            opened.session.complain(opened.number, name, f"absent: {reason}")
         require(opened, len(tally.uploads), failures)
         opened.forget_messages()
         return Folded(fold_accepted(opened), failures)

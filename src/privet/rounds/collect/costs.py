@@ -214,7 +214,7 @@ def dropped(opened: OpenRound, name: str, error: Exception) -> Failure:
     """Log why an agent's reply is not folded, and return the failure."""
     known = isinstance(error, PrivetError)
     why = one_line(str(error) if known else f"reply cannot be used ({error!r})")
-    log.warning("round %d: agent %s dropped: %s", opened.number, name, why, exc_info=not known)
+    opened.session.complain(opened.number, name, f"dropped: {why}", traceback=not known)
     tally = opened.tally
     if isinstance(error, LostStateError) and name not in tally.restored:
         tally.awaited.add(name)

@@ -227,7 +227,7 @@ class MaskedSums(Collector):
                 unused = f"its upload was not used: {why}"
                 failures[name] = attempt.failures.get(name, Failure(FailureCode.LEFT_OUT, unused))
         for name, reason in failures.items():
-            log.warning("round %d: agent %s is in no sum: %s", opened.number, name, reason)
+            session.complain(opened.number, name, f"is in no sum: {reason}")
         require(opened, len(self.updates), failures)
         sums = MaskedTotals.joined(self.sums, opened.broadcast.arrays, len(session.roster.agents))
         fold = partial(half.fold_sums, session.state, sums, opened.turn)

@@ -28,7 +28,7 @@ from privet.wire.contract import means_privacy
 from privet.wire.records import record_dict
 
 from .. import Observer, Round, Run, RunOptions, Session
-from ..absences import Lateness, unknown_residual
+from ..absences import Complaints, Lateness, unknown_residual
 from ..account import PrivetResult, privacy_of
 from ..asynchrony import require_asynchrony
 from ..collect.outcome import OverflowedError, TooFewError
@@ -497,6 +497,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             yield ServerEvaluation(evaluate_fn, evaluate_every)
         yield FederatedEvaluation(self, grid, evaluate_config or ConfigRecord())
         yield Divergence(self.options.on_divergence != "warn", keys)
+        yield Complaints()
         yield Lateness(self.local_steps)
         yield OddSites()
         yield NoBetter(keys)

@@ -231,3 +231,22 @@ def test_noise_needs_a_schema_that_is_not_read_from_the_records(
     assert said.code == 2
     assert "the schema holds from-records = true" in said.err
     assert not list(tmp_path.glob("b/*/statement*"))
+
+
+def test_a_schema_names_the_keys_of_the_cells_that_it_was_read_with(here: Path) -> None:
+    """A run with the schema and these keys reads the same cells."""
+    for file in (here / "sites").glob("*.csv"):
+        rows = pd.read_csv(file, dtype={"crp": str})
+        rows.loc[rows.index[:5], "crp"] = "<0.5"
+        rows.to_csv(file, index=False)
+    assert "censored = bound" in privet("describe", "sites").err
+    said = privet("describe", "sites", "censored=half", "--schema", "schema.toml")
+    (line,) = re.findall(r"^schema: schema.toml, for runs with (.*)$", said.out, re.MULTILINE)
+    assert line == "censored=half"
+    run = ["algorithm=glm", "formula=died ~ age + crp", "dataset=csv", "data-path=sites"]
+    assert privet("run", *run, "schema=schema.toml").code == 2
+    assert privet("run", *run, "schema=schema.toml", line).code == 0
+    for file in (here / "sites").glob("*.csv"):
+        pd.read_csv(file).drop(columns="crp").to_csv(file, index=False)
+    plain = privet("describe", "sites", "--schema", "plain.toml")
+    assert "schema: plain.toml\n" in plain.out

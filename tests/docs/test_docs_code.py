@@ -107,7 +107,7 @@ def test_the_files_of_the_page_on_projects_make_an_app(tmp_path: Path) -> None:
     module.mkdir(parents=True)
     (project / "pyproject.toml").write_text(blocks(page, "toml")[0])
     (module / "__init__.py").touch()
-    for name, block in zip(("client", "server"), blocks(page, "python"), strict=True):
+    for name, block in zip(("client", "server"), blocks(page, "python")[:2], strict=True):
         (module / f"{name}.py").write_text(block)
     run(Path(sys.executable).with_name("flwr"), "build", cwd=project)
     assert list(project.glob("*.fab"))

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .config import given_keys, with_cohort
+from .config import assignment, given_keys, with_cohort
 from .keys import CohortOption, ConfigOption, JsonOption, completed
 from .of_tables import analysed, paths_and_keys
 
@@ -24,6 +24,8 @@ DescribedArgument = Annotated[
         autocompletion=completed,
     ),
 ]
+OF_CELLS = ("censored", "infinite", "dates")
+"""Keys of how a cell is read, which a run with the schema needs as well."""
 OutOption = Annotated[
     Path | None,
     typer.Option("--schema", metavar="OUT", help="Write a schema of the columns to a new file."),
@@ -53,6 +55,7 @@ def describe(
         raise ConfigError(f"--schema {schema}: is there already; name a new file")
     quiet() if as_json else plain()
     public: Mapping[str, SourceColumn] = {}
+    given: Mapping[str, Any] = {}
     folder = next((Path(one) for one in paths if (Path(one) / TABLE).is_file()), None)
     if folder is not None:
         if len(paths) > 1 or keys:
@@ -70,7 +73,8 @@ def describe(
     print("\n".join(where))
     _show(table, disagreements(table))
     if schema:
-        print(f"schema: {schema}")
+        read = [assignment(key, given[key]) for key in OF_CELLS if key in given]
+        print(f"schema: {schema}{', for runs with ' if read else ''}{' '.join(read)}")
     raise typer.Exit(code)
 
 

@@ -56,6 +56,10 @@ DATA_OF_MODEL = {
     "torch": "`data_of` in `model.py`.",
 }
 """Where the apps that define their model say which data a node has."""
+WITHOUT_GPU = """
+PyTorch for GPUs takes gigabytes. Where there is none, have the smaller build first:
+`pip install torch --index-url https://download.pytorch.org/whl/cpu`.
+"""
 FED_DYN_OF_MODEL = {
     "sklearn": '{"step_size_base": 0.1}',
     "torch": '{"step_size_base": 0.2, "batch_size": 64}',
@@ -188,6 +192,7 @@ def _texts(
         "uv": "" if runtime_installation else _as_installed(needed),
         "install": _install(from_wheel),
         "config": commented(config).rstrip(),
+        "light": WITHOUT_GPU if model == "torch" else "",
         "data": DATA_OF_MODEL.get(model, ""),
         "fed_dyn": FED_DYN_OF_MODEL.get(model, ""),
     }
